@@ -1,0 +1,98 @@
+#include "command/child_process.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+
+#include "tutti/core/error.h"
+
+namespace tutti::bench {
+namespace {
+
+constexpr int cannot_run = 126;
+
+/// Keeps the signals that run_program handles pending until it takes them.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigemptyset(&taken_);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&taken_, signal);
+    ::sigprocmask(SIG_BLOCK, &taken_, &before_);
+  }
+  ~BlockedSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  const sigset_t& before() const { return before_; }
+
+  int wait() const {
+    int signal = 0;
+    ::sigwait(&taken_, &signal);
+    return signal;
+  }
+
+ private:
+  sigset_t taken_{};
+  sigset_t before_{};
+};
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (auto& word : words) result.push_back(word.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> environment_with(std::map<std::string, std::string> extra) {
+  std::vector<std::string> block;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (!extra.contains(text.substr(0, text.find('=')))) block.push_back(text);
+  }
+  for (const auto& [name, value] : extra) block.push_back(name + "=" + value);
+  return block;
+}
+
+/// fork, because posix_spawn cannot ask for a signal when the parent dies. Between fork and exec the child makes system
+/// calls only, so the threads of libraries do not matter.
+pid_t start(std::vector<std::string> words, std::vector<std::string> variables, const sigset_t& mask) {
+  const auto arguments = pointers(words);
+  const auto environment = pointers(variables);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "cannot start " + words.front());
+  if (child > 0) return child;
+  ::setpgid(0, 0);  // a Ctrl-C reaches this process alone, which passes it on once
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(cannot_run);
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::execve(arguments[0], arguments.data(), environment.data());
+  ::_exit(cannot_run);
+}
+
+}  // namespace
+
+int run_program(const std::vector<std::string>& command, const std::map<std::string, std::string>& extra) {
+  if (::access(command.front().c_str(), X_OK) != 0) {
+    throw UsageError("cannot run " + command.front() + ": it is not there, or not executable");
+  }
+  const BlockedSignals signals;
+  const pid_t child = start(command, environment_with(extra), signals.before());
+  while (true) {
+    const int signal = signals.wait();
+    if (signal != SIGCHLD) {
+      ::kill(child, signal);
+      continue;
+    }
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) != child) continue;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,45 @@
+// tutti-bench NAME ...: the benchmarks that need LibTorch. `tutti bench NAME ...` becomes this program.
+#include <exception>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "sync/sync_benchmark.h"
+#include "tutti/core/error.h"
+
+namespace {
+
+constexpr int usage_exit_code = 2;
+
+constexpr const char* help =
+    "Usage: tutti bench NAME ...\n"
+    "\n"
+    "Benchmarks:\n"
+    "  sync    ways to synchronize gradients: tutti, PyTorch's c10d::Reducer, a hand-written loop\n"
+    "\n"
+    "`tutti bench NAME --help` tells more.\n";
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty()) throw tutti::UsageError("no benchmark: see 'tutti bench --help'");
+  const auto& name = words.front();
+  if (name == "--help" || name == "-h" || name == "help") {
+    std::cout << help;
+    return 0;
+  }
+  if (name == "sync") return tutti::bench::run_sync_benchmark({words.begin() + 1, words.end()});
+  throw tutti::UsageError("there is no benchmark '" + name + "': see 'tutti bench --help'");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const tutti::UsageError& error) {
+    std::cerr << "tutti bench: " << error.what() << '\n';
+    return usage_exit_code;
+  } catch (const std::exception& error) {
+    std::cerr << "tutti bench: " << error.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,132 @@
+#include "report/report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "sync/mode.h"
+
+namespace tutti::bench {
+namespace {
+
+constexpr const char* without_communication = "none";
+
+std::string number(double value, int decimals) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.*f", decimals, value);
+  return text;
+}
+
+const Row* find_row(const Results& results, const std::string& system, const std::string& mode) {
+  const auto row = std::ranges::find_if(
+      results.rows, [&](const Row& candidate) { return candidate.system == system && candidate.mode == mode; });
+  return row == results.rows.end() ? nullptr : &*row;
+}
+
+std::string label(const Row& row) {
+  if (row.system == "hand-written") return "hand-written loop";
+  if (row.system == without_communication) return "no communication";
+  return row.own_processes ? row.system + " [own processes]" : row.system;
+}
+
+std::string cell(const Row* row, double alone) {
+  if (row == nullptr) return "";
+  const auto [least, most] = std::ranges::minmax(row->milliseconds);
+  const auto middle = median(row->milliseconds);
+  return number(middle, 1) + " ×" + number(middle / alone, 2) + " (" + number(least, 0) + "-" + number(most, 0) + ")";
+}
+
+std::vector<std::string> systems_of(const Results& results) {
+  std::vector<std::string> systems;
+  for (const auto& row : results.rows) {
+    if (std::ranges::find(systems, row.system) == systems.end()) systems.push_back(row.system);
+  }
+  return systems;
+}
+
+std::string counted(int count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string place(const SyncOptions& options) {
+  const auto ranks = counted(options.ranks, "rank") + " on " + counted(options.nodes, "node");
+  return options.nodes == 1 ? ranks : ranks + " at " + options.rate;
+}
+
+}  // namespace
+
+std::string markdown(const Results& results, const SyncOptions& options, const Machine& machine) {
+  const auto* none = find_row(results, without_communication, name_of(Mode::baseline));
+  const double alone = none == nullptr ? 1 : median(none->milliseconds);
+  std::ostringstream out;
+  out << "Milliseconds per batch, " << place(options) << ": median of " << options.repeats
+      << ", × the time without communication, (min-max).\n\n";
+
+  out << "| |";
+  for (const auto mode : all_modes) out << ' ' << name_of(mode) << " |";
+  out << "\n|---|---|---|---|---|---|\n";
+  for (const auto& system : systems_of(results)) {
+    std::string line;
+    for (const auto mode : all_modes) {
+      const auto* row = find_row(results, system, name_of(mode));
+      if (row != nullptr && line.empty()) out << "| " << label(*row) << " |";
+      line += ' ' + cell(row, alone) + " |";
+    }
+    out << line << '\n';
+  }
+
+  out << "\n- " << options.batches << " batches of " << options.batch_size
+      << " sequences a rank, an optimizer step every " << options.steps << "; "
+      << number(static_cast<double>(results.gradient_bytes) / 1e6, 1) << " MB of fp32 gradients in a synchronization\n";
+  out << "- GPT of width " << options.width << ", " << counted(options.layers, "layer") << ", context "
+      << options.context << ", vocabulary " << options.vocabulary << "; AdamW; one thread a rank\n";
+  if (std::ranges::any_of(results.rows, &Row::own_processes)) {
+    out << "- [own processes]: Python runs of their own before and after the others, not in turn with them\n";
+  }
+  out << "- " << counted(machine.cores, "core") << " of " << machine.cpu << ", load " << number(machine.load, 1)
+      << " before the run; LibTorch " << machine.libtorch << "; tutti " << machine.commit << '\n';
+  return out.str();
+}
+
+void write_json(const Results& results, const SyncOptions& options, const Machine& machine) {
+  auto rows = nlohmann::ordered_json::array();
+  for (const auto& row : results.rows) {
+    const auto [least, most] = std::ranges::minmax(row.milliseconds);
+    nlohmann::ordered_json object{{"system", row.system},
+                          {"mode", row.mode},
+                          {"nodes", options.nodes},
+                          {"ranks", options.ranks},
+                          {"median", median(row.milliseconds)},
+                          {"min", least},
+                          {"max", most},
+                          {"unit", "ms/batch"},
+                          {"bytes", row.system == without_communication ? 0 : results.gradient_bytes},
+                          {"dtype", "float32"},
+                          {"steps", options.steps},
+                          {"batches", options.batches},
+                          {"batch_size", options.batch_size},
+                          {"repeats", row.milliseconds.size()},
+                          {"own_processes", row.own_processes},
+                          {"libtorch", machine.libtorch},
+                          {"commit", machine.commit}};
+    object["rate"] = options.nodes == 1 ? nlohmann::ordered_json() : nlohmann::ordered_json(options.rate);
+    rows.push_back(std::move(object));
+  }
+  std::ofstream out(options.json);
+  out << rows.dump(2) << '\n';
+  out.close();
+  if (!out) throw std::runtime_error("cannot write " + options.json);
+}
+
+int report(const Results& results, const SyncOptions& options, const Machine& machine) {
+  std::cout << markdown(results, options, machine) << std::flush;
+  if (!options.json.empty()) write_json(results, options, machine);
+  for (const auto& fault : results.faults) std::cerr << "tutti bench: wrong result: " << fault << '\n';
+  return results.faults.empty() ? 0 : 1;
+}
+
+}  // namespace tutti::bench

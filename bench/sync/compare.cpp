@@ -1,0 +1,65 @@
+#include "sync/compare.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ranges>
+#include <utility>
+
+#include "sync/guard.h"
+
+namespace tutti::bench {
+namespace {
+
+struct Entry {
+  System* system;
+  Mode mode;
+  Row row;
+};
+
+std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& systems) {
+  std::vector<Entry> entries;
+  for (const auto& system : systems) {
+    for (const auto mode : system->modes()) {
+      entries.push_back({system.get(), mode, Row{.system = system->name(), .mode = name_of(mode)}});
+    }
+  }
+  return entries;
+}
+
+/// A run that is not counted: the process is cold. What it ends with is what the others are held against.
+Measurement run_reference(const std::vector<Entry>& entries) {
+  const auto reference = std::ranges::find_if(
+      entries, [](const Entry& entry) { return entry.row.system == "c10d::Reducer" && entry.mode == Mode::no_sync; });
+  return reference->system->run(Mode::no_sync);
+}
+
+}  // namespace
+
+Results compare(const std::vector<std::unique_ptr<System>>& systems, const Workload& workload,
+                const Communicator& communicator, int repeats) {
+  auto entries = entries_of(systems);
+  const auto start = copy_of(workload.make_model()->parameters());
+  const bool whole_windows = workload.timed().batches.size() % static_cast<std::size_t>(workload.steps()) == 0;
+  Guard guard(communicator, start, run_reference(entries), whole_windows);
+
+  for (int repeat = 1; repeat <= repeats; ++repeat) {
+    for (auto& [system, mode, row] : entries) {
+      const auto measurement = system->run(mode);
+      const auto what = row.system + " " + row.mode;
+      if (system->synchronizes()) guard.check(what, mode == Mode::accumulate, measurement);
+      row.milliseconds.push_back(measurement.milliseconds_per_batch);
+      if (communicator.rank() == 0) {
+        std::fprintf(stderr, "%d/%d %-31s %8.1f ms per batch\n", repeat, repeats, what.c_str(),
+                     measurement.milliseconds_per_batch);
+      }
+    }
+    std::ranges::reverse(entries);
+  }
+  if (repeats % 2 == 1) std::ranges::reverse(entries);
+
+  Results results{.gradient_bytes = bytes_of(start), .faults = guard.faults()};
+  for (auto& entry : entries) results.rows.push_back(std::move(entry.row));
+  return results;
+}
+
+}  // namespace tutti::bench

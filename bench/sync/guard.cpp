@@ -1,0 +1,40 @@
+#include "sync/guard.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace tutti::bench {
+namespace {
+
+/// Equal mathematics parts by about 1e-5 of the way, through rounding; gradients that were not averaged by all of it.
+constexpr double largest_distance = 0.01;
+
+}  // namespace
+
+Guard::Guard(Communicator communicator, Parameters start, Measurement reference, bool whole_windows)
+    : communicator_(std::move(communicator)),
+      start_(std::move(start)),
+      reference_(std::move(reference)),
+      whole_windows_(whole_windows) {}
+
+void Guard::check(const std::string& what, bool averages_short_windows, const Measurement& measurement) {
+  const auto digests = communicator_.all_gather_object(std::to_string(digest(measurement.after_epoch)));
+  if (std::adjacent_find(digests.begin(), digests.end(), std::not_equal_to<>{}) != digests.end()) {
+    faults_.push_back(what + ": the ranks ended with different parameters");
+  }
+  check_distance(what, measurement.after_warm_up, reference_.after_warm_up);
+  // The others divide a short window by the full number of steps, as the documents' loop does.
+  if (whole_windows_ || !averages_short_windows) {
+    check_distance(what, measurement.after_epoch, reference_.after_epoch);
+  }
+}
+
+void Guard::check_distance(const std::string& what, const Parameters& parameters, const Parameters& reference) {
+  const double distance = relative_distance(parameters, reference, start_);
+  if (distance < largest_distance) return;
+  faults_.push_back(what + ": the parameters are off those of c10d::Reducer by " + std::to_string(distance) +
+                    " of the way they went");
+}
+
+}  // namespace tutti::bench

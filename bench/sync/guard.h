@@ -1,0 +1,33 @@
+#pragma once
+// A fast system that computes something else has not won: the guard compares what the trainings arrived at.
+#include <string>
+#include <vector>
+
+#include "sync/stopwatch.h"
+#include "tutti/comm/communicator.h"
+
+namespace tutti::bench {
+
+class Guard {
+ public:
+  /// `start`: the parameters before training. `reference`: what a training that is trusted made of them.
+  /// `whole_windows`: the timed epoch has no short window.
+  Guard(Communicator communicator, Parameters start, Measurement reference, bool whole_windows);
+
+  /// Compares the ranks with one another and with the reference. Every rank must call it.
+  void check(const std::string& what, bool averages_short_windows, const Measurement& measurement);
+
+  /// What was found, one line each; empty when all is well.
+  const std::vector<std::string>& faults() const { return faults_; }
+
+ private:
+  void check_distance(const std::string& what, const Parameters& parameters, const Parameters& reference);
+
+  Communicator communicator_;
+  Parameters start_;
+  Measurement reference_;
+  bool whole_windows_;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace tutti::bench

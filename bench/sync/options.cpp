@@ -1,0 +1,104 @@
+#include "sync/options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <regex>
+
+#include "tutti/core/error.h"
+
+namespace tutti::bench {
+namespace {
+
+constexpr int heads = 4;
+constexpr int at_most = 1 << 20;
+
+void add_work_options(CLI::App& app, SyncOptions& options) {
+  const auto number = [&app](const std::string& name, int& value, const std::string& text) {
+    app.add_option(name, value, text)->check(CLI::Range(1, at_most))->capture_default_str();
+  };
+  number("--batches", options.batches, "Batches that are timed");
+  number("--steps", options.steps, "Batches in an optimizer step (gradient accumulation)");
+  number("--batch-size", options.batch_size, "Sequences in a rank's batch");
+  number("--repeats", options.repeats, "Times that each figure is taken");
+  number("--width", options.width, "Width of the GPT, a multiple of 4");
+  number("--layers", options.layers, "Blocks of the GPT");
+  number("--context", options.context, "Tokens in a sequence");
+  number("--vocabulary", options.vocabulary, "Different tokens");
+}
+
+void check_place(const SyncOptions& options, bool rate_given) {
+  if (options.ranks % options.nodes != 0) {
+    throw UsageError("--ranks " + std::to_string(options.ranks) + " do not divide evenly among --nodes " +
+                     std::to_string(options.nodes));
+  }
+  if (rate_given && options.nodes == 1) throw UsageError("--rate is for a link between nodes: add --nodes 2");
+  if (!std::regex_match(options.rate, std::regex(R"([0-9]+(\.[0-9]+)?[kmg]bit)"))) {
+    throw UsageError("--rate '" + options.rate + "' is not a rate: give one such as 1gbit or 100mbit");
+  }
+}
+
+void check_json_file(const std::string& file) {
+  if (file.empty()) return;
+  const auto parent = std::filesystem::absolute(file).parent_path();
+  if (std::filesystem::is_directory(file) || ::access(parent.c_str(), W_OK) != 0) {
+    throw UsageError("cannot write --json " + file +
+                     ": it needs a file's name in a folder that exists and is writable");
+  }
+}
+
+}  // namespace
+
+std::optional<SyncOptions> parse_sync_options(const std::vector<std::string>& words, bool under_launcher) {
+  SyncOptions options;
+  CLI::App app(
+      "Milliseconds per batch of a small GPT under gradient accumulation: tutti, PyTorch's c10d::Reducer, a "
+      "hand-written\n"
+      "loop, and no communication, in the same processes.");
+  app.name("tutti bench sync");
+  const std::vector<CLI::Option*> place{
+      app.add_option("--ranks", options.ranks, "Ranks, on all nodes together")
+          ->check(CLI::Range(1, 1024))
+          ->capture_default_str(),
+      app.add_option("--nodes", options.nodes, "1, or 2: two network namespaces of this machine (needs root)")
+          ->check(CLI::Range(1, 2))
+          ->capture_default_str(),
+      app.add_option("--rate", options.rate, "What the link between two nodes carries: 1gbit, 100mbit [1gbit]"),
+      app.add_option("--python", options.python, "A Python with PyTorch and Accelerate: adds rows for them")};
+  add_work_options(app, options);
+  app.add_option("--json", options.json, "Also write the rows to this file");
+  app.add_option("--results", options.results)->group("");
+
+  std::vector<const char*> arguments{"tutti bench sync"};
+  for (const auto& word : words) arguments.push_back(word.c_str());
+  try {
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + ": see 'tutti bench sync --help'");
+  }
+  if (options.width % heads != 0) {
+    throw UsageError("--width " + std::to_string(options.width) + " is not a multiple of the 4 attention heads");
+  }
+  for (const auto* option : place) {
+    if (under_launcher && option->count() > 0) {
+      throw UsageError(option->get_name() + " is not for a rank that a launcher has started: leave it out");
+    }
+  }
+  check_place(options, app.count("--rate") > 0);
+  check_json_file(options.json);
+  return options;
+}
+
+std::vector<std::string> work_arguments(const SyncOptions& options, int repeats) {
+  return {"--batches",    std::to_string(options.batches),    "--steps",      std::to_string(options.steps),
+          "--batch-size", std::to_string(options.batch_size), "--repeats",    std::to_string(repeats),
+          "--width",      std::to_string(options.width),      "--layers",     std::to_string(options.layers),
+          "--context",    std::to_string(options.context),    "--vocabulary", std::to_string(options.vocabulary)};
+}
+
+}  // namespace tutti::bench

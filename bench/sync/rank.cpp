@@ -1,0 +1,44 @@
+#include "sync/rank.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
+
+#include "report/report.h"
+#include "sync/compare.h"
+#include "sync/gloo_group.h"
+
+namespace tutti::bench {
+
+int run_rank(const SyncOptions& options, const Environment& environment) {
+  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
+  at::set_num_threads(1);
+  const auto machine = describe_machine();
+  const auto communicator = Communicator::connect(environment);
+  const Workload workload(options, communicator.rank(), communicator.size());
+  const Stopwatch stopwatch(workload, communicator);
+  const Arena arena{workload, stopwatch};
+
+  const auto group = make_gloo_group(communicator, environment);
+  std::vector<std::unique_ptr<System>> systems;
+  systems.push_back(make_tutti_system(arena, communicator));
+  systems.push_back(make_c10d_reducer_system(arena, group));
+  systems.push_back(make_hand_written_system(arena, group));
+  systems.push_back(make_no_communication_system(arena));
+  const auto results = compare(systems, workload, communicator, options.repeats);
+
+  int code = 0;
+  if (communicator.rank() == 0) {
+    if (options.results.empty()) {
+      auto place = options;
+      place.ranks = environment.world_size;
+      place.nodes = environment.num_nodes;
+      code = report(results, place, machine);
+    } else {
+      write_results(options.results, results);
+    }
+  }
+  communicator.barrier().wait();  // rank 0 serves the store of the group: nobody leaves before the others have finished
+  return code;
+}
+
+}  // namespace tutti::bench

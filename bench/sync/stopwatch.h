@@ -1,0 +1,30 @@
+#pragma once
+// Times one training, the same way for every system.
+#include <functional>
+
+#include "sync/parameters.h"
+#include "sync/workload.h"
+#include "tutti/comm/communicator.h"
+
+namespace tutti::bench {
+
+struct Measurement {
+  double milliseconds_per_batch = 0;
+  Parameters after_warm_up;
+  Parameters after_epoch;
+};
+
+class Stopwatch {
+ public:
+  /// `communicator` holds the ranks together before and after what is timed; it is not used in between.
+  Stopwatch(const Workload& workload, Communicator communicator);
+
+  /// Lets `train` loop over the warm-up, then over the epoch, which is timed from barrier to barrier.
+  Measurement measure(const Parameters& parameters, const std::function<void(const Epoch&)>& train) const;
+
+ private:
+  const Workload& workload_;
+  Communicator communicator_;
+};
+
+}  // namespace tutti::bench

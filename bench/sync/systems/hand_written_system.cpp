@@ -1,0 +1,56 @@
+// What users of LibTorch write themselves, after pytorch/examples' cpp/distributed/dist-mnist.cpp: one all-reduce for
+// each parameter once backward has returned.
+#include <torch/optim/adamw.h>
+
+#include "sync/systems/system.h"
+
+namespace tutti::bench {
+namespace {
+
+void average_gradients(const Parameters& parameters, c10d::ProcessGroup& group) {
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (const auto& parameter : parameters) {
+    std::vector<at::Tensor> gradient{parameter.grad()};
+    works.push_back(group.allreduce(gradient));
+  }
+  for (const auto& work : works) work->wait();
+  for (const auto& parameter : parameters) parameter.grad().div_(group.getSize());
+}
+
+class HandWrittenSystem : public System {
+ public:
+  HandWrittenSystem(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group)
+      : arena_(arena), group_(std::move(group)) {}
+
+  std::string name() const override { return "hand-written"; }
+  std::vector<Mode> modes() const override { return {Mode::baseline, Mode::no_sync}; }
+
+  Measurement run(Mode mode) override {
+    auto net = arena_.workload.make_model();
+    const auto parameters = net->parameters();
+    torch::optim::AdamW optimizer(parameters, learning_rate);
+    return arena_.stopwatch.measure(parameters, [&](const Epoch& epoch) {
+      for (const auto& [tokens, ends_window] : epoch.batches) {
+        const auto loss = loss_of(net, tokens) / arena_.workload.steps();
+        loss.backward();
+        if (mode == Mode::baseline || ends_window) average_gradients(parameters, *group_);
+        if (ends_window) {
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+      }
+    });
+  }
+
+ private:
+  Arena arena_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+
+}  // namespace
+
+std::unique_ptr<System> make_hand_written_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  return std::make_unique<HandWrittenSystem>(arena, std::move(group));
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,42 @@
+// The loop without any communication: what the others' figures are to be set against.
+#include <torch/optim/adamw.h>
+
+#include "sync/systems/system.h"
+
+namespace tutti::bench {
+namespace {
+
+class NoCommunicationSystem : public System {
+ public:
+  explicit NoCommunicationSystem(const Arena& arena) : arena_(arena) {}
+
+  std::string name() const override { return "none"; }
+  std::vector<Mode> modes() const override { return {Mode::baseline}; }
+  bool synchronizes() const override { return false; }
+
+  Measurement run(Mode) override {
+    auto net = arena_.workload.make_model();
+    torch::optim::AdamW optimizer(net->parameters(), learning_rate);
+    return arena_.stopwatch.measure(net->parameters(), [&](const Epoch& epoch) {
+      for (const auto& [tokens, ends_window] : epoch.batches) {
+        const auto loss = loss_of(net, tokens) / arena_.workload.steps();
+        loss.backward();
+        if (ends_window) {
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+      }
+    });
+  }
+
+ private:
+  Arena arena_;
+};
+
+}  // namespace
+
+std::unique_ptr<System> make_no_communication_system(const Arena& arena) {
+  return std::make_unique<NoCommunicationSystem>(arena);
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,99 @@
+#include "launch_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "tutti/core/error.h"
+#include "tutti/launch/launch.h"
+
+namespace tutti {
+namespace {
+
+constexpr double max_grace_seconds = 86'400;
+
+class LaunchHelp : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string name) const override {
+    return "Usage: " + name + " [OPTIONS] -- PROGRAM [ARGUMENTS...]\n";
+  }
+};
+
+/// Whether this option's value is the next word.
+bool takes_next_word(const std::string& option) {
+  if (option == "-h" || option == "--help") return false;
+  const bool is_long = option.starts_with("--");
+  return is_long ? option.find('=') == std::string::npos : option.size() == 2;
+}
+
+}  // namespace
+
+LaunchWords split_launch_words(const std::vector<std::string>& words) {
+  auto word = words.begin();
+  while (word != words.end() && *word != "--" && word->starts_with('-')) {
+    const bool skips_value = takes_next_word(*word);
+    ++word;
+    if (skips_value && word != words.end() && *word != "--") ++word;
+  }
+  LaunchWords split;
+  split.options.assign(words.begin(), word);
+  if (word != words.end() && *word == "--") ++word;
+  split.command.assign(word, words.end());
+  return split;
+}
+
+int run_launch_command(const std::vector<std::string>& words) {
+  // CLI11 2.1 cannot be given the program's words: it reverses what follows `--`.
+  auto [option_words, command] = split_launch_words(words);
+  LaunchOptions options;
+  options.command = std::move(command);
+  std::string log_dir;
+  std::uint16_t master_port = 0;
+  double grace = std::chrono::duration<double>(options.grace).count();
+
+  CLI::App app("Starts a program as N ranks on this node, watches them, and ends them all when one fails.");
+  app.name("tutti launch");
+  app.allow_extras();  // to name the first one: CLI11's own message reverses them
+  app.formatter(std::make_shared<LaunchHelp>());
+  app.footer(
+      "A PROGRAM without a slash is looked up in PATH, then next to tutti itself.\n"
+      "Exit code: that of the rank that failed first (128 + signal if a signal ended it), or 0.");
+  app.add_option("-n,--nproc-per-node", options.ranks_per_node, "Ranks on this node")->capture_default_str();
+  app.add_option("--nnodes", options.num_nodes, "Nodes in the job")->capture_default_str();
+  app.add_option("--node-rank", options.node_rank, "Which node this is, from 0")->capture_default_str();
+  auto* address_option =
+      app.add_option("--master-addr", options.master_addr, "Address of node 0")->capture_default_str();
+  auto* port_option = app.add_option("--master-port", master_port, "Port of the store on node 0 [a free one]")
+                          ->check(CLI::Range(1, 65535));
+  auto* log_option = app.add_option("--log-dir", log_dir, "Also write what rank R prints to DIR/rank_R.log");
+  app.add_option("--grace", grace,
+                 "Seconds that ranks get to end by themselves, before SIGTERM and again before SIGKILL")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, max_grace_seconds));
+
+  std::vector<const char*> arguments{"tutti launch"};
+  for (const auto& word : option_words) arguments.push_back(word.c_str());
+  try {
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + ": see 'tutti launch --help'");
+  }
+  if (const auto unknown = app.remaining(); !unknown.empty()) {
+    throw UsageError("there is no option " + unknown.front() + ": see 'tutti launch --help'");
+  }
+
+  // 127.0.0.1 is a default for one node only: launch() asks for what several nodes need.
+  if (options.num_nodes > 1 && address_option->count() == 0) options.master_addr.clear();
+  if (port_option->count() > 0) options.master_port = master_port;
+  if (log_option->count() > 0) options.log_dir = log_dir;
+  options.grace = std::chrono::milliseconds(std::llround(grace * 1000));
+  return launch(options);
+}
+
+}  // namespace tutti

@@ -1,0 +1,96 @@
+// tutti-rank LAUNCHER_PID PROGRAM ARGUMENTS...: runs one rank for `tutti launch`, which cannot do this itself when it
+// is killed. It leads the rank's process group, waits for the program, ends as the program ended, and takes the whole
+// group down when the launcher is gone. It uses plain system calls only: one such process stays beside every rank.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace {
+
+// What shells return for a program that cannot be run, and for one that is not there.
+constexpr int cannot_run = 126;
+constexpr int not_found = 127;
+
+/// Asks for `signal` when the parent dies, and is not fooled by one that died before.
+void follow_parent(pid_t parent, int signal) {
+  ::prctl(PR_SET_PDEATHSIG, signal);
+  if (::getppid() != parent) ::kill(0, SIGKILL);
+}
+
+[[noreturn]] void become(char** command, const sigset_t& mask, pid_t guard) {
+  follow_parent(guard, SIGKILL);
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  ::execv(command[0], command);
+  const int error = errno;
+  ::dprintf(STDERR_FILENO, "tutti-rank: cannot run %s: %s\n", command[0], ::strerrordesc_np(error));
+  ::_exit(error == ENOENT ? not_found : cannot_run);
+}
+
+/// The guard must hold none of the rank's pipes and sockets: their other ends wait for the last holder to close.
+void let_go_of_descriptors() {
+  const int null = ::open("/dev/null", O_RDWR);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::dup2(null, fd);
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+}
+
+[[noreturn]] void end_like(int status) {
+  if (WIFSIGNALED(status)) {
+    const rlimit no_core{0, 0};  // the program has left one already if it should
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    sigset_t only;  // others may wait that were meant for the program
+    sigemptyset(&only);
+    sigaddset(&only, WTERMSIG(status));
+    ::signal(WTERMSIG(status), SIG_DFL);
+    ::raise(WTERMSIG(status));
+    ::pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+  }
+  ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : cannot_run);
+}
+
+/// Waits for the program; kills the whole group, itself too, when the launcher is gone first.
+int wait_for(pid_t program, int launcher_died) {
+  sigset_t awaited;
+  sigemptyset(&awaited);
+  sigaddset(&awaited, SIGCHLD);
+  sigaddset(&awaited, launcher_died);
+  while (true) {
+    const int signal = ::sigwaitinfo(&awaited, nullptr);
+    if (signal == launcher_died) ::kill(0, SIGKILL);
+    int status = 0;
+    if (signal == SIGCHLD && ::waitpid(program, &status, WNOHANG) == program) return status;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    ::dprintf(STDERR_FILENO, "tutti-rank is started by 'tutti launch', not by hand\n");
+    return 2;
+  }
+  // A signal that nobody else sends; all others go to the program alone.
+  const int launcher_died = SIGRTMAX;
+  sigset_t all;
+  sigset_t mask;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &mask);
+  follow_parent(static_cast<pid_t>(::atol(argv[1])), launcher_died);
+
+  const pid_t guard = ::getpid();
+  const pid_t program = ::fork();
+  if (program < 0) {
+    ::dprintf(STDERR_FILENO, "tutti-rank: cannot start %s: %s\n", argv[2], ::strerrordesc_np(errno));
+    return cannot_run;
+  }
+  if (program == 0) become(argv + 2, mask, guard);
+  let_go_of_descriptors();
+  end_like(wait_for(program, launcher_died));
+}

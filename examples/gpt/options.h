@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "corpus.h"
+#include "generate.h"
+#include "model.h"
+
+namespace gpt {
+
+struct Options {
+  std::filesystem::path data;
+  GptOptions model{.width = 192, .layers = 4, .heads = 4, .context = 128};
+  std::int64_t steps = 500;     ///< optimizer steps
+  std::int64_t batch_size = 4;  ///< windows in a micro-batch of one rank
+  int accumulation = 4;         ///< micro-batches of one rank in a step
+  double learning_rate = 3e-3;
+  std::int64_t warmup = 50;  ///< steps until the learning rate is reached
+  double weight_decay = 0.1;
+  double max_gradient_norm = 1.0;
+  std::uint64_t seed = 1;
+  GenerateOptions sample;
+};
+
+/// A wrong command line.
+class OptionError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+/// nullopt where --help was asked for and printed. Throws OptionError.
+std::optional<Options> parse_options(int argc, char** argv);
+
+}  // namespace gpt

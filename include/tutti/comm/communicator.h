@@ -1,0 +1,123 @@
+#pragma once
+// A Communicator: one group of ranks and the collectives among them.
+//
+// Every collective must be called by every rank of the group, in the same order, with tensors of the same shape and
+// dtype. Each call exchanges a fingerprint (operation, shape, dtype, op, name) before any data, so a mismatch is a
+// Divergence on every rank instead of garbage. Each call has a deadline: a rank that does not arrive becomes a Timeout,
+// one that died a PeerFailure, both naming the rank and the operation. After either the Communicator is poisoned: every
+// later call throws at once, and buffers of operations still under way are kept alive until they end.
+//
+// A Communicator is a small value: copies share one channel. Calls on one channel run in the order in which they were
+// made; use duplicate() for a channel of its own. Methods may be called from several threads if these agree on the
+// order across ranks.
+#include <ATen/core/TensorBody.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/node_layout.h"
+#include "tutti/comm/work.h"
+#include "tutti/core/environment.h"
+
+namespace tutti {
+
+enum class ReduceOp { sum, mean, min, max, product };
+
+struct CommunicatorOptions {
+  /// Which engine carries the bytes: "auto" (today Gloo, or nothing for one rank), "gloo".
+  std::string engine = "auto";
+  /// The deadline of every operation that does not set its own.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  /// How long connecting may take: reaching the master, and waiting for all ranks.
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
+};
+
+/// What one call may set.
+struct CallOptions {
+  std::optional<std::chrono::milliseconds> timeout{};
+  /// Named in errors, for example "validation loss".
+  std::string name{};
+};
+
+namespace comm {
+class Engine;
+class Channel;
+class PendingSum;
+class PendingExchange;
+}  // namespace comm
+
+class Communicator {
+ public:
+  /// One rank, no network: every collective is the identity.
+  Communicator();
+
+  /// Joins the job that `environment` describes. Every rank must call it. Throws UsageError (unknown engine, port in
+  /// use) and Timeout (unreachable master, or ranks that did not come: they are named).
+  static Communicator connect(const Environment& environment, const CommunicatorOptions& options = {});
+
+  int rank() const;
+  int size() const;
+  const NodeLayout& layout() const;
+  /// What carries the bytes: "gloo", "threads", "single".
+  const std::string& engine_name() const;
+
+  // Collectives. Tensors are dense CPU tensors; they must stay untouched until the Work is waited for.
+
+  /// Combines `tensor` over all ranks, in place. The order of the sum is that of the ranks, whatever carries the bytes:
+  /// all ranks get the same bits. mean divides the sum by size() and needs a floating dtype.
+  Work all_reduce(at::Tensor tensor, ReduceOp op = ReduceOp::sum, const CallOptions& call = {}) const;
+  /// `output` (size * n elements, flat order by rank) receives every rank's `input` (n elements).
+  Work all_gather(at::Tensor output, at::Tensor input, const CallOptions& call = {}) const;
+  /// `output` (n elements) receives this rank's part of the combination of all ranks' `input` (size * n elements).
+  Work reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op = ReduceOp::sum,
+                      const CallOptions& call = {}) const;
+  /// Part r of `input` goes to rank r; part r of `output` comes from rank r. Both hold size * n elements.
+  Work all_to_all(at::Tensor output, at::Tensor input, const CallOptions& call = {}) const;
+  /// Every rank's `tensor` becomes that of `root`.
+  Work broadcast(at::Tensor tensor, int root = 0, const CallOptions& call = {}) const;
+  /// Ends when every rank has called it.
+  Work barrier(const CallOptions& call = {}) const;
+
+  /// Every rank's bytes, by rank; they may differ in length. Blocks.
+  std::vector<std::string> all_gather_object(const std::string& object, const CallOptions& call = {}) const;
+  /// The bytes of `root`. Blocks.
+  std::string broadcast_object(const std::string& object, int root = 0, const CallOptions& call = {}) const;
+
+  /// A group of the ranks that gave the same `color`, ordered by (key, rank); nullopt for a negative color. Every rank
+  /// must call it.
+  std::optional<Communicator> split(int color, int key = 0, const CallOptions& call = {}) const;
+  /// The same ranks on a channel of its own, whose operations are ordered independently. Every rank must call it.
+  Communicator duplicate(const std::string& name) const;
+
+  // For gradient rounds: no fingerprint (the plan was compared beforehand), started on one thread and completed on
+  // another. All ranks must start the same operations in the same order.
+
+  /// Memory in which gradients are exchanged cheapest: `bytes` of uint8 on the CPU, 64-byte aligned. The mapping belongs
+  /// to the tensor's storage. Every rank must call it, with the same size.
+  at::Tensor allocate(std::int64_t bytes) const;
+  /// Starts summing `flat` (contiguous, same size and dtype on all ranks; memory from allocate() for the best speed)
+  /// over all ranks. See PendingSum for how it is completed.
+  std::unique_ptr<comm::PendingSum> start_sum(at::Tensor flat) const;
+  /// Starts exchanging a few bytes (same length on all ranks). See PendingExchange.
+  std::unique_ptr<comm::PendingExchange> start_exchange(std::span<const std::byte> mine) const;
+  /// Runs `task` on this channel's own thread, after what was submitted before it.
+  Work submit(std::function<void()> task) const;
+
+  /// Whether an operation has failed, so that every later call throws.
+  bool poisoned() const;
+
+ private:
+  explicit Communicator(std::shared_ptr<comm::Channel> channel);
+  friend Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
+                                        std::string name);
+
+  std::shared_ptr<comm::Channel> channel_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,29 @@
+#pragma once
+// Operations in steps, for gradient rounds: started where a gradient is ready (an autograd hook, which must not block),
+// completed on a channel's own thread.
+#include <cstddef>
+#include <span>
+
+namespace tutti::comm {
+
+/// A sum over ranks in slices: every rank owns a slice of the tensor, adds all ranks' versions of it in rank order, scales
+/// once, and hands the result to everyone. start_sum() sends this rank's versions of the others' slices and never blocks.
+class PendingSum {
+ public:
+  virtual ~PendingSum() = default;
+  /// Blocks until all ranks' versions of this rank's slice are here, sums them, multiplies by `scale` (equal on all
+  /// ranks), and starts handing the result out. Call once.
+  virtual void reduce(double scale) = 0;
+  /// Blocks until the whole result is in the tensor. Call once, after reduce().
+  virtual void finish() = 0;
+};
+
+/// Every rank's few bytes to every rank.
+class PendingExchange {
+ public:
+  virtual ~PendingExchange() = default;
+  /// Blocks until all ranks' bytes are here: size() blocks of equal length, by rank. Valid while this object lives.
+  virtual std::span<const std::byte> finish() = 0;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,33 @@
+#pragma once
+// Log lines on standard error, marked with the rank. A Logger is a value: there is no global one.
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+enum class LogLevel { debug, info, warning, error, off };
+
+/// Parses "debug", "info", "warning", "error", "off"; nullopt for anything else.
+std::optional<LogLevel> parse_log_level(std::string_view text);
+
+/// Writes "[tutti rank R] level: message" lines, each in one write so that ranks do not interleave within a line.
+/// info and debug are written by rank 0 only, warnings and errors by every rank. Thread safe.
+class Logger {
+ public:
+  /// The level comes from TUTTI_LOG_LEVEL (default: warning; UsageError for an unknown word) unless given.
+  explicit Logger(int rank = 0, std::optional<LogLevel> level = std::nullopt);
+
+  void debug(std::string_view message) const { write(LogLevel::debug, message); }
+  void info(std::string_view message) const { write(LogLevel::info, message); }
+  void warning(std::string_view message) const { write(LogLevel::warning, message); }
+  void error(std::string_view message) const { write(LogLevel::error, message); }
+
+ private:
+  void write(LogLevel level, std::string_view message) const;
+
+  int rank_;
+  LogLevel level_;
+};
+
+}  // namespace tutti

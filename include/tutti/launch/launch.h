@@ -1,0 +1,35 @@
+#pragma once
+// Starts the ranks of one node, watches them, and ends them all when one fails.
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+struct LaunchOptions {
+  int ranks_per_node = 1;
+  int num_nodes = 1;
+  int node_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  /// The store's port. Unset: a free one (one node only).
+  std::optional<std::uint16_t> master_port = std::nullopt;
+  /// When set, what each rank prints also goes to LOG_DIR/rank_R.log.
+  std::optional<std::filesystem::path> log_dir = std::nullopt;
+  /// Between a first failure and SIGTERM, and again between SIGTERM and SIGKILL: time for the other ranks to throw
+  /// their own named errors and to leave.
+  std::chrono::milliseconds grace = std::chrono::seconds(5);
+  /// The program and its arguments.
+  std::vector<std::string> command = {};
+};
+
+/// Runs `command` as options.ranks_per_node processes with torchrun's variables, OMP_NUM_THREADS = cores / ranks unless
+/// it is set, and each line of their output behind "[rank R] ". Returns 0 when all ranks ended with 0, else the exit
+/// code of the rank that failed first (128 + signal when a signal ended it), after printing which one it was and its last
+/// lines. SIGINT and SIGTERM are passed on to the ranks in the same way. Nothing that it started outlives it.
+/// Throws UsageError for options that cannot be honoured (no ranks, a program that is not there, a port in use).
+int launch(const LaunchOptions& options);
+
+}  // namespace tutti

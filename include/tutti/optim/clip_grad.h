@@ -1,0 +1,16 @@
+#pragma once
+// Gradient clipping over tensors that are equal on all ranks: no communication.
+//
+// Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
+#include <ATen/core/TensorBody.h>
+
+#include <vector>
+
+namespace tutti {
+
+/// Scales the gradients of `parameters` so that their joint norm is at most `max_norm`, as
+/// torch.nn.utils.clip_grad_norm_. Returns the norm before. Sums in double, so that all sizes are exact enough;
+/// `norm_type` may be infinity. Undefined gradients count as zero. Throws UsageError for max_norm < 0 or norm_type <= 0.
+double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
+
+}  // namespace tutti

@@ -1,0 +1,47 @@
+#pragma once
+// Scopes over reducers: what a loop opens around its backward passes.
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tutti/sync/reducer.h"
+
+namespace tutti {
+
+/// Under it backward passes keep their gradients to their own rank. It may stand around backward alone: what counts is
+/// where backward runs. Movable.
+class [[nodiscard]] NoSyncScope {
+ public:
+  explicit NoSyncScope(std::vector<std::shared_ptr<Reducer>> reducers);
+  ~NoSyncScope();
+  NoSyncScope(NoSyncScope&& other) noexcept : reducers_(std::exchange(other.reducers_, {})) {}
+  NoSyncScope& operator=(NoSyncScope&&) = delete;
+
+ private:
+  std::vector<std::shared_ptr<Reducer>> reducers_;
+};
+
+/// One micro-batch of a window. Where it is the window's last, its end completes what is left to synchronize: every rank
+/// must open and close it alike, and its destructor may throw what a synchronization throws. While an exception unwinds
+/// nothing is communicated. Movable.
+class [[nodiscard]] AccumulateScope {
+ public:
+  /// Each reducer has windows of its own, so the micro-batch may be the last one for some of them only.
+  struct Member {
+    std::shared_ptr<Reducer> reducer;
+    AccumulateStep step;
+  };
+
+  explicit AccumulateScope(const std::vector<Member>& members);
+  ~AccumulateScope() noexcept(false);
+  AccumulateScope(AccumulateScope&& other) noexcept
+      : reducers_(std::exchange(other.reducers_, {})), exceptions_(other.exceptions_) {}
+  AccumulateScope& operator=(AccumulateScope&&) = delete;
+
+ private:
+  std::vector<std::shared_ptr<Reducer>> reducers_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace tutti

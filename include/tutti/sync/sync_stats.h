@@ -1,0 +1,30 @@
+#pragma once
+// What synchronization did and cost on this rank.
+#include <cstdint>
+
+namespace tutti {
+
+struct SyncStats {
+  std::int64_t passes = 0;          ///< backward passes
+  std::int64_t rounds = 0;          ///< synchronizations
+  std::int64_t rounds_avoided = 0;  ///< passes that did not synchronize
+  std::int64_t rounds_in_step = 0;  ///< of the rounds, those that only step() could run: not overlapped
+  std::int64_t gradients_moved = 0;  ///< gradients that had left their slot (net->zero_grad(), user code)
+  std::int64_t bytes_sent = 0;      ///< gradient bytes that this rank sent
+  double seconds_waiting = 0;       ///< time that the loop stood still for rounds
+
+  SyncStats& operator+=(const SyncStats& other);
+};
+
+inline SyncStats& SyncStats::operator+=(const SyncStats& other) {
+  passes += other.passes;
+  rounds += other.rounds;
+  rounds_avoided += other.rounds_avoided;
+  rounds_in_step += other.rounds_in_step;
+  gradients_moved += other.gradients_moved;
+  bytes_sent += other.bytes_sent;
+  seconds_waiting += other.seconds_waiting;
+  return *this;
+}
+
+}  // namespace tutti

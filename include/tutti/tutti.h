@@ -1,0 +1,18 @@
+#pragma once
+// All of tutti.
+#include "tutti/comm/communicator.h"
+#include "tutti/comm/pending.h"
+#include "tutti/comm/thread_ranks.h"
+#include "tutti/core/environment.h"
+#include "tutti/core/error.h"
+#include "tutti/core/logging.h"
+#include "tutti/data/data_loader.h"
+#include "tutti/data/sampler.h"
+#include "tutti/launch/launch.h"
+#include "tutti/optim/clip_grad.h"
+#include "tutti/optim/lr_schedule.h"
+#include "tutti/optim/optimizer.h"
+#include "tutti/sync/distributed_data_parallel.h"
+#include "tutti/sync/reducer.h"
+#include "tutti/train/accelerator.h"
+#include "tutti/train/gradient_accumulation_plugin.h"

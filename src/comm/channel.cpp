@@ -1,0 +1,187 @@
+#include "comm/channel.h"
+
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "comm/blame.h"
+#include "comm/describe.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+// What start_sum() and start_exchange() hand out: the engine's object with the channel's treatment of failures.
+template <typename Pending>
+class Guarded : public Pending {
+ public:
+  Guarded(std::shared_ptr<Channel> channel, Operation operation, std::unique_ptr<Pending> pending)
+      : channel_(std::move(channel)), operation_(std::move(operation)), pending_(std::move(pending)) {}
+  ~Guarded() override {
+    if (!finished_) channel_->abandon(operation_);
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+
+ protected:
+  template <typename Step>
+  auto run(const Step& step) {
+    return channel_->guarded(operation_, step);
+  }
+
+  std::shared_ptr<Channel> channel_;
+  Operation operation_;
+  std::unique_ptr<Pending> pending_;
+  bool finished_ = false;
+};
+
+class GuardedSum final : public Guarded<PendingSum> {
+ public:
+  using Guarded::Guarded;
+  void reduce(double scale) override {
+    run([&] { pending_->reduce(scale); });
+  }
+  void finish() override {
+    run([&] { pending_->finish(); });
+    finished_ = true;
+  }
+};
+
+class GuardedExchange final : public Guarded<PendingExchange> {
+ public:
+  using Guarded::Guarded;
+  std::span<const std::byte> finish() override {
+    const auto blocks = run([&] { return pending_->finish(); });
+    finished_ = true;
+    return blocks;
+  }
+};
+
+}  // namespace
+
+Channel::Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name)
+    : engine_(std::move(engine)), timeout_(timeout), name_(std::move(name)) {}
+
+Channel::~Channel() {
+  // Whoever leaves because of an exception does not wait for others: calls under way end at once.
+  if (std::uncaught_exceptions() > 0) engine_->close();
+}
+
+Operation Channel::next_operation(const std::string& what, const CallOptions& options) {
+  const auto timeout = options.timeout.value_or(timeout_);
+  if (timeout <= std::chrono::milliseconds::zero()) {
+    throw UsageError(what + ": the timeout must be positive, not " + describe_duration(timeout) + ".");
+  }
+  return {.number = next_number_++, .what = what, .name = options.name, .timeout = timeout};
+}
+
+std::shared_ptr<WorkState> Channel::call(const std::string& what, const std::string& arguments,
+                                         const CallOptions& options, Body body, std::uint64_t length) {
+  throw_if_poisoned();
+  std::string text = what + "(" + arguments;
+  if (!options.name.empty()) text += std::string(arguments.empty() ? "" : ", ") + "'" + options.name + "'";
+  const Fingerprint mine(text + ")", length);
+
+  const std::lock_guard lock(order_mutex_);
+  const auto operation = next_operation(what, options);
+  auto task = [this, operation, mine, body = std::move(body)] {
+    guarded(operation, [&] {
+      const auto exchange = engine_->start_exchange(operation, mine.bytes());
+      const auto bytes = exchange->finish();
+      std::vector<Fingerprint> by_rank(static_cast<std::size_t>(engine_->size()));
+      std::memcpy(by_rank.data(), bytes.data(), bytes.size());
+      require_agreement(by_rank, operation.number);
+      body(operation, by_rank);
+    });
+  };
+  return engine_->size() == 1 ? run_now(task) : worker_.submit(std::move(task));
+}
+
+std::unique_ptr<PendingSum> Channel::start_sum(const at::Tensor& flat) {
+  std::unique_lock lock(order_mutex_);
+  const auto operation = next_operation("gradient sum", {});
+  lock.unlock();
+  auto pending = guarded(operation, [&] { return engine_->start_sum(operation, flat); });
+  return std::make_unique<GuardedSum>(shared_from_this(), operation, std::move(pending));
+}
+
+std::unique_ptr<PendingExchange> Channel::start_exchange(std::span<const std::byte> mine) {
+  std::unique_lock lock(order_mutex_);
+  const auto operation = next_operation("gradient exchange", {});
+  lock.unlock();
+  auto pending = guarded(operation, [&] { return engine_->start_exchange(operation, mine); });
+  return std::make_unique<GuardedExchange>(shared_from_this(), operation, std::move(pending));
+}
+
+std::shared_ptr<WorkState> Channel::submit(std::function<void()> task) {
+  return engine_->size() == 1 ? run_now(task) : worker_.submit(std::move(task));
+}
+
+std::string Channel::next_child_name(const std::string& kind) {
+  return name_ + "/" + std::to_string(children_++) + "-" + kind;
+}
+
+void Channel::throw_if_poisoned() const {
+  if (poisoned_) throw_earlier_failure();
+}
+
+void Channel::throw_earlier_failure() const {
+  const std::lock_guard lock(failure_mutex_);
+  throw PeerFailure("This communicator failed earlier and cannot be used any more: " + failure_, culprits_);
+}
+
+void Channel::fail(const Operation& operation, const TransferError& error) {
+  std::unique_lock lock(failure_mutex_);
+  if (poisoned_) {
+    lock.unlock();
+    throw_earlier_failure();
+  }
+  poisoned_ = true;
+  const bool late = error.kind() == TransferError::Kind::timeout;
+  Standing own{.reason = late ? Standing::Reason::timeout : Standing::Reason::closed,
+               .operation = operation.number,
+               .timeout = operation.timeout,
+               .waiting_for = error.peers(),
+               .where = operation.describe()};
+  Verdict verdict;
+  try {
+    Inquiry inquiry(engine_->bulletin(), engine_->rank(), engine_->size(), std::move(own));
+    inquiry.wait_until_posted();
+    // Only now may the others see the connections end: they look at once for what was posted.
+    engine_->close();
+    verdict = inquiry.verdict();
+  } catch (const std::exception& lookup_error) {
+    engine_->close();
+    verdict = {.culprits = error.peers(),
+               .timed_out = late,
+               .message = operation.describe() + ": no answer from " + describe_ranks(error.peers()) + " (" +
+                          lookup_error.what() + ")"};
+  }
+  failure_ = verdict.message;
+  culprits_ = verdict.culprits;
+  if (verdict.timed_out) throw Timeout(failure_, culprits_);
+  throw PeerFailure(failure_, culprits_);
+}
+
+void Channel::abandon(const Operation& operation) noexcept {
+  try {
+    const std::lock_guard lock(failure_mutex_);
+    if (poisoned_) return;
+    poisoned_ = true;
+    failure_ = operation.describe() + " was started and not finished";
+    if (engine_->size() > 1) {
+      Standing own{.reason = Standing::Reason::abandoned,
+                   .operation = operation.number,
+                   .timeout = operation.timeout,
+                   .waiting_for = {},
+                   .where = operation.describe()};
+      Inquiry(engine_->bulletin(), engine_->rank(), engine_->size(), std::move(own)).wait_until_posted();
+    }
+  } catch (const std::exception&) {
+    // Leaving word is a courtesy; closing is what the others notice.
+  }
+  engine_->close();
+}
+
+}  // namespace tutti::comm

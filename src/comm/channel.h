@@ -1,0 +1,81 @@
+#pragma once
+// What copies of a Communicator share: an engine, the numbers of its calls, a thread that runs them, and whether one
+// has failed.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/engine.h"
+#include "comm/fingerprint.h"
+#include "comm/worker.h"
+#include "tutti/comm/communicator.h"
+
+namespace tutti::comm {
+
+class Channel : public std::enable_shared_from_this<Channel> {
+ public:
+  /// `name` is unique in the job: channels made from this one are named after it.
+  Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  Engine& engine() const { return *engine_; }
+  bool poisoned() const { return poisoned_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const std::string& name() const { return name_; }
+
+  /// What a user-facing collective does once all ranks agree on the call. Gets all ranks' fingerprints.
+  using Body = std::function<void(const Operation& operation, std::span<const Fingerprint> by_rank)>;
+  /// Runs a collective on the channel's thread: compares fingerprints, then runs `body`. `arguments` is what stands in
+  /// the parentheses of the call in messages.
+  std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
+                                  Body body, std::uint64_t length = 0);
+
+  std::unique_ptr<PendingSum> start_sum(const at::Tensor& flat);
+  std::unique_ptr<PendingExchange> start_exchange(std::span<const std::byte> mine);
+  std::shared_ptr<WorkState> submit(std::function<void()> task);
+
+  /// A name for the next channel made from this one; equal on all ranks.
+  std::string next_child_name(const std::string& kind);
+
+  /// Runs one step of `operation`; a failed transfer poisons the channel and becomes a PeerFailure or Timeout.
+  template <typename Step>
+  auto guarded(const Operation& operation, const Step& step) {
+    throw_if_poisoned();
+    try {
+      return step();
+    } catch (const TransferError& error) {
+      fail(operation, error);
+    }
+  }
+  /// `operation` was started and will not be completed by this rank: nothing can follow it.
+  void abandon(const Operation& operation) noexcept;
+
+ private:
+  Operation next_operation(const std::string& what, const CallOptions& options);
+  void throw_if_poisoned() const;
+  [[noreturn]] void fail(const Operation& operation, const TransferError& error);
+  [[noreturn]] void throw_earlier_failure() const;
+
+  const std::shared_ptr<Engine> engine_;
+  const std::chrono::milliseconds timeout_;
+  const std::string name_;
+
+  std::mutex order_mutex_;  // numbers are taken and tasks queued in one order
+  std::uint64_t next_number_ = 0;
+  std::atomic<int> children_ = 0;
+
+  mutable std::mutex failure_mutex_;  // held while the first failure is looked into
+  std::atomic<bool> poisoned_ = false;
+  std::string failure_;
+  std::vector<int> culprits_;
+
+  Worker worker_;  // last: ends first
+};
+
+}  // namespace tutti::comm

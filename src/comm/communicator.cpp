@@ -1,0 +1,243 @@
+#include "tutti/comm/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+
+#include "comm/channel.h"
+#include "comm/describe.h"
+#include "comm/make_communicator.h"
+#include "comm/single_engine.h"
+#include "comm/tensor_checks.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using comm::Fingerprint;
+using comm::FlatTensor;
+using comm::Operation;
+using ByRank = std::span<const Fingerprint>;
+
+std::string describe_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::mean:
+      return "mean";
+    case ReduceOp::min:
+      return "min";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::product:
+      return "product";
+  }
+  return "?";
+}
+
+void require_rank(int rank, int size, const char* what) {
+  if (rank >= 0 && rank < size) return;
+  throw UsageError(std::string(what) + ": root " + std::to_string(rank) + " is no rank of this group of " +
+                   std::to_string(size) + ".");
+}
+
+}  // namespace
+
+Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
+                               std::string name) {
+  return Communicator(std::make_shared<comm::Channel>(std::move(engine), options.timeout, std::move(name)));
+}
+
+Communicator::Communicator()
+    : Communicator(std::make_shared<comm::Channel>(comm::make_single_engine(), CommunicatorOptions().timeout, "")) {}
+
+Communicator::Communicator(std::shared_ptr<comm::Channel> channel) : channel_(std::move(channel)) {}
+
+int Communicator::rank() const {
+  return channel_->engine().rank();
+}
+int Communicator::size() const {
+  return channel_->engine().size();
+}
+const NodeLayout& Communicator::layout() const {
+  return channel_->engine().layout();
+}
+const std::string& Communicator::engine_name() const {
+  return channel_->engine().name();
+}
+bool Communicator::poisoned() const {
+  return channel_->poisoned();
+}
+
+Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions& call) const {
+  auto flat = FlatTensor::to_write("all_reduce", tensor);
+  comm::require_combinable("all_reduce", tensor, op);
+  const auto arguments = comm::describe_tensor(tensor) + ", " + describe_op(op);
+  return Work(channel_->call("all_reduce", arguments, call,
+                             [channel = channel_.get(), flat, op](const Operation& operation, ByRank) {
+                               channel->engine().all_reduce(operation, flat.memory(), op);
+                               flat.write_back();
+                             }));
+}
+
+Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOptions& call) const {
+  auto to = FlatTensor::to_write("all_gather", output);
+  auto from = FlatTensor::to_read("all_gather", input);
+  comm::require_parts("all_gather", "output", output, "input", input, size());
+  return Work(channel_->call("all_gather", comm::describe_tensor(input), call,
+                             [channel = channel_.get(), to, from](const Operation& operation, ByRank) {
+                               channel->engine().all_gather(operation, to.memory(), from.memory());
+                               to.write_back();
+                             }));
+}
+
+Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op, const CallOptions& call) const {
+  auto to = FlatTensor::to_write("reduce_scatter", output);
+  auto from = FlatTensor::to_read("reduce_scatter", input);
+  comm::require_combinable("reduce_scatter", input, op);
+  comm::require_parts("reduce_scatter", "input", input, "output", output, size());
+  const auto arguments = comm::describe_tensor(input) + ", " + describe_op(op);
+  return Work(channel_->call("reduce_scatter", arguments, call,
+                             [channel = channel_.get(), to, from, op](const Operation& operation, ByRank) {
+                               channel->engine().reduce_scatter(operation, to.memory(), from.memory(), op);
+                               to.write_back();
+                             }));
+}
+
+Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOptions& call) const {
+  auto to = FlatTensor::to_write("all_to_all", output);
+  auto from = FlatTensor::to_read("all_to_all", input);
+  comm::require_equal_sizes("all_to_all", output, input, size());
+  return Work(channel_->call("all_to_all", comm::describe_tensor(input), call,
+                             [channel = channel_.get(), to, from](const Operation& operation, ByRank) {
+                               channel->engine().all_to_all(operation, to.memory(), from.memory());
+                               to.write_back();
+                             }));
+}
+
+Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& call) const {
+  require_rank(root, size(), "broadcast");
+  auto flat = FlatTensor::to_write("broadcast", tensor);
+  const auto arguments = comm::describe_tensor(tensor) + ", root " + std::to_string(root);
+  return Work(channel_->call("broadcast", arguments, call,
+                             [channel = channel_.get(), flat, root](const Operation& operation, ByRank) {
+                               channel->engine().broadcast(operation, flat.memory(), root);
+                               if (channel->engine().rank() != root) flat.write_back();
+                             }));
+}
+
+Work Communicator::barrier(const CallOptions& call) const {
+  // Comparing the fingerprints already takes a message from every rank to every rank.
+  return Work(channel_->call("barrier", "", call, [](const Operation&, ByRank) {}));
+}
+
+std::vector<std::string> Communicator::all_gather_object(const std::string& object, const CallOptions& call) const {
+  std::vector<std::string> objects;
+  const auto gather = [&](const Operation& operation, ByRank by_rank) {
+    std::uint64_t longest = 0;
+    for (const auto& one : by_rank) longest = std::max(longest, one.length);
+    const auto width = static_cast<std::int64_t>(longest);
+    auto mine = at::empty({width}, at::kByte);
+    auto all = at::empty({width * size()}, at::kByte);
+    std::memcpy(mine.data_ptr(), object.data(), object.size());
+    channel_->engine().all_gather(operation, all, mine);
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+      objects.emplace_back(static_cast<const char*>(all.data_ptr()) + rank * longest, by_rank[rank].length);
+    }
+  };
+  channel_->call("all_gather_object", "", call, gather, object.size())->wait();
+  return objects;
+}
+
+std::string Communicator::broadcast_object(const std::string& object, int root, const CallOptions& call) const {
+  require_rank(root, size(), "broadcast_object");
+  std::string result = object;
+  const auto broadcast_bytes = [&](const Operation& operation, ByRank by_rank) {
+    const auto length = by_rank[static_cast<std::size_t>(root)].length;
+    auto bytes = at::empty({static_cast<std::int64_t>(length)}, at::kByte);
+    if (rank() == root) std::memcpy(bytes.data_ptr(), object.data(), length);
+    channel_->engine().broadcast(operation, bytes, root);
+    result.assign(static_cast<const char*>(bytes.data_ptr()), length);
+  };
+  const auto arguments = "root " + std::to_string(root);
+  channel_->call("broadcast_object", arguments, call, broadcast_bytes, object.size())->wait();
+  return result;
+}
+
+std::optional<Communicator> Communicator::split(int color, int key, const CallOptions& call) const {
+  // All ranks count, also those that get no group: names must stay equal.
+  const auto name = channel_->next_child_name("split");
+  std::optional<Communicator> group;
+  const auto connect_group = [&](const Operation& operation, ByRank) {
+    struct Wish {
+      int color;
+      int key;
+    };
+    const Wish mine{color, key};
+    const auto wishes_of = [&](std::span<const std::byte> bytes) {
+      std::vector<Wish> wishes(static_cast<std::size_t>(size()));
+      std::memcpy(wishes.data(), bytes.data(), bytes.size());
+      return wishes;
+    };
+    auto wish_tensor = at::empty({static_cast<std::int64_t>(sizeof(Wish))}, at::kByte);
+    auto all = at::empty({static_cast<std::int64_t>(sizeof(Wish)) * size()}, at::kByte);
+    std::memcpy(wish_tensor.data_ptr(), &mine, sizeof(Wish));
+    channel_->engine().all_gather(operation, all, wish_tensor);
+    const auto wishes = wishes_of({static_cast<const std::byte*>(all.data_ptr()), all.nbytes()});
+    if (color < 0) return;
+
+    std::vector<int> members;
+    for (int other = 0; other < size(); ++other) {
+      if (wishes[static_cast<std::size_t>(other)].color == color) members.push_back(other);
+    }
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+      return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
+    });
+    const auto group_name = name + "-" + std::to_string(color);
+    auto engine = members.size() == 1 ? comm::make_single_engine()
+                                      : channel_->engine().connect_again(members, group_name, operation.timeout);
+    group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, group_name);
+  };
+  channel_->call("split", "", call, connect_group)->wait();
+  // Nobody leaves while others may still need it to meet one another: rank 0 may hold the store.
+  barrier({.timeout = call.timeout, .name = "split"}).wait();
+  return group;
+}
+
+Communicator Communicator::duplicate(const std::string& name) const {
+  const auto full_name = channel_->next_child_name(name);
+  std::optional<Communicator> copy;
+  const auto connect_copy = [&](const Operation& operation, ByRank) {
+    std::vector<int> everyone(static_cast<std::size_t>(size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    auto engine = channel_->engine().connect_again(everyone, full_name, operation.timeout);
+    copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name);
+  };
+  channel_->call("duplicate", "", {.timeout = std::nullopt, .name = name}, connect_copy)->wait();
+  return *copy;
+}
+
+at::Tensor Communicator::allocate(std::int64_t bytes) const {
+  if (bytes < 0) throw UsageError("allocate: " + std::to_string(bytes) + " bytes.");
+  return channel_->engine().allocate(bytes);
+}
+
+std::unique_ptr<comm::PendingSum> Communicator::start_sum(at::Tensor flat) const {
+  comm::require_dense("start_sum", flat);
+  if (!flat.is_contiguous()) throw UsageError("start_sum: the tensor must be contiguous.");
+  return channel_->start_sum(flat.detach());
+}
+
+std::unique_ptr<comm::PendingExchange> Communicator::start_exchange(std::span<const std::byte> mine) const {
+  return channel_->start_exchange(mine);
+}
+
+Work Communicator::submit(std::function<void()> task) const {
+  return Work(channel_->submit(std::move(task)));
+}
+
+}  // namespace tutti

@@ -1,0 +1,71 @@
+// Communicator::connect: from what the launcher says to connected ranks.
+#include <cstdlib>
+#include <string>
+
+#include "comm/describe.h"
+#include "comm/gloo_transport.h"
+#include "comm/local_address.h"
+#include "comm/make_communicator.h"
+#include "comm/message_engine.h"
+#include "comm/rendezvous.h"
+#include "comm/single_engine.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+void check(const CommunicatorOptions& options) {
+  if (options.engine != "auto" && options.engine != "gloo") {
+    throw UsageError("There is no engine '" + options.engine + "'. Known: auto, gloo.");
+  }
+  for (const auto timeout : {options.timeout, options.connect_timeout}) {
+    if (timeout <= std::chrono::milliseconds::zero()) {
+      throw UsageError("CommunicatorOptions: a timeout must be positive, not " + comm::describe_duration(timeout) +
+                       ".");
+    }
+  }
+}
+
+comm::GlooPlace place_of(const Environment& environment) {
+  if (environment.num_nodes == 1) return {.interface = "", .address = "127.0.0.1"};
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) return {.interface = interface, .address = ""};
+  return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
+}
+
+// Each rank tells the others its node, and how many ranks it expects.
+std::string introduction(const Environment& environment) {
+  return std::to_string(environment.node_rank) + " " + std::to_string(environment.world_size);
+}
+
+std::vector<int> nodes_from(const std::vector<std::string>& introductions, const Environment& environment) {
+  std::vector<int> nodes;
+  for (const auto& text : introductions) {
+    std::size_t end = 0;
+    nodes.push_back(std::stoi(text, &end));
+    const int world_size = std::stoi(text.substr(end));
+    if (world_size != environment.world_size) {
+      throw UsageError("rank " + std::to_string(nodes.size() - 1) + " was started with WORLD_SIZE " +
+                       std::to_string(world_size) + ", rank " + std::to_string(environment.rank) + " with " +
+                       std::to_string(environment.world_size) + ".");
+    }
+  }
+  return nodes;
+}
+
+}  // namespace
+
+Communicator Communicator::connect(const Environment& environment, const CommunicatorOptions& options) {
+  check(options);
+  if (environment.world_size == 1) return make_communicator(comm::make_single_engine(), options, "");
+
+  const int rank = environment.rank;
+  const int size = environment.world_size;
+  const auto [rendezvous, introductions] =
+      comm::join_job(environment, introduction(environment), options.connect_timeout);
+  auto layout = comm::make_layout(nodes_from(introductions, environment), rank);
+  auto transport = comm::connect_gloo(rendezvous, place_of(environment), rank, size, options.connect_timeout);
+  auto engine = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
+  return make_communicator(std::move(engine), options, "job");
+}
+
+}  // namespace tutti

@@ -1,0 +1,59 @@
+#pragma once
+// What carries out the collectives of a channel. Tensors that arrive here were checked: dense, contiguous, on the CPU,
+// detached, of fitting sizes. Blocking methods run on the channel's thread.
+#include <ATen/core/TensorBody.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/operation.h"
+#include "comm/transport.h"
+#include "tutti/comm/communicator.h"
+#include "tutti/comm/node_layout.h"
+#include "tutti/comm/pending.h"
+
+namespace tutti::comm {
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual const std::string& name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const NodeLayout& layout() const = 0;
+
+  // Never block, and may be called while other operations are under way.
+  virtual std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat) = 0;
+  virtual std::unique_ptr<PendingExchange> start_exchange(const Operation& operation,
+                                                          std::span<const std::byte> mine) = 0;
+
+  // Block; throw TransferError.
+  virtual void all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) = 0;
+  virtual void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) = 0;
+  virtual void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
+                              ReduceOp op) = 0;
+  virtual void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) = 0;
+  virtual void broadcast(const Operation& operation, const at::Tensor& tensor, int root) = 0;
+
+  virtual at::Tensor allocate(std::int64_t bytes) = 0;
+  /// See Transport::connect_again.
+  virtual std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
+                                                std::chrono::milliseconds timeout) = 0;
+
+  /// Where ranks leave word about a failure; null where no other rank is.
+  virtual std::shared_ptr<Bulletin> bulletin() = 0;
+  /// See Transport::close.
+  virtual void close() noexcept = 0;
+};
+
+/// The layout of a group of some ranks of `all`.
+NodeLayout layout_of(const NodeLayout& all, const std::vector<int>& members, int rank);
+/// The layout seen by `rank` where rank r lives on node node_of_rank[r].
+NodeLayout make_layout(std::vector<int> node_of_rank, int rank);
+
+}  // namespace tutti::comm

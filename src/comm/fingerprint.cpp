@@ -1,0 +1,41 @@
+#include "comm/fingerprint.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "comm/describe.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+
+Fingerprint::Fingerprint(const std::string& call, std::uint64_t bytes_behind)
+    : hash(0xcbf29ce484222325U), length(bytes_behind) {
+  for (const char letter : call) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;  // FNV-1a
+  text_size = std::min(call.size(), text.size());
+  std::copy_n(call.begin(), text_size, text.begin());
+}
+
+void require_agreement(std::span<const Fingerprint> by_rank, std::uint64_t operation) {
+  std::vector<std::uint64_t> hashes;  // in the order of the first rank that has them
+  std::map<std::uint64_t, std::vector<int>> ranks_by_hash;
+  std::map<std::uint64_t, std::string> call_by_hash;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const auto& one = by_rank[rank];
+    if (!ranks_by_hash.contains(one.hash)) hashes.push_back(one.hash);
+    ranks_by_hash[one.hash].push_back(static_cast<int>(rank));
+    call_by_hash.emplace(one.hash, one.call());
+  }
+  if (hashes.size() < 2) return;
+
+  std::string message;
+  for (const auto hash : hashes) {
+    const auto& ranks = ranks_by_hash[hash];
+    message += message.empty() ? "" : " where ";
+    message += describe_ranks(ranks) + (ranks.size() == 1 ? " calls " : " call ") + call_by_hash[hash];
+  }
+  throw Divergence(message + " (operation " + std::to_string(operation) +
+                   "). Nothing was exchanged; every rank must make the same calls in the same order.");
+}
+
+}  // namespace tutti::comm

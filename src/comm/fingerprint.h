@@ -1,0 +1,28 @@
+#pragma once
+// What a rank calls, in a form that fits one small message.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace tutti::comm {
+
+struct Fingerprint {
+  Fingerprint() = default;
+  /// `call` reads like the call: "all_reduce(float [4], sum)". `length` may differ between ranks: it only travels
+  /// along.
+  explicit Fingerprint(const std::string& call, std::uint64_t length = 0);
+  std::string call() const { return {text.data(), text_size}; }
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(this, 1)); }
+
+  std::uint64_t hash = 0;
+  std::uint64_t length = 0;
+  std::uint64_t text_size = 0;
+  std::array<char, 232> text{};  // the call, cut off where it is longer; the hash covers all of it
+};
+
+/// Throws Divergence, with who calls what, unless all are equal.
+void require_agreement(std::span<const Fingerprint> by_rank, std::uint64_t operation);
+
+}  // namespace tutti::comm

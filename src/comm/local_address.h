@@ -1,0 +1,9 @@
+#pragma once
+#include <string>
+
+namespace tutti::comm {
+
+/// This machine's address on the way to `host` (no packet is sent). Throws UsageError where there is none.
+std::string local_address_towards(const std::string& host);
+
+}  // namespace tutti::comm

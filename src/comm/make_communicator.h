@@ -1,0 +1,13 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "tutti/comm/communicator.h"
+
+namespace tutti {
+
+/// A Communicator over `engine`. `name` is unique in the job.
+Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
+                               std::string name);
+
+}  // namespace tutti

@@ -1,0 +1,110 @@
+#include "comm/message_sum.h"
+
+#include <algorithm>
+
+namespace tutti::comm {
+namespace {
+
+constexpr std::size_t piece_bytes = std::size_t{2} << 20;
+
+}  // namespace
+
+Range slice_of(std::size_t elements, std::size_t width, int rank, int size) {
+  const std::size_t line = std::max<std::size_t>(1, 64 / width);
+  const auto ranks = static_cast<std::size_t>(size);
+  const std::size_t share = ((elements + ranks - 1) / ranks + line - 1) / line * line;
+  const std::size_t begin = std::min(elements, share * static_cast<std::size_t>(rank));
+  return {begin, std::min(share, elements - begin)};
+}
+
+std::vector<Range> pieces_of(Range slice, std::size_t width) {
+  const std::size_t at_most = piece_bytes / width;
+  std::vector<Range> pieces;
+  for (std::size_t done = 0; done < slice.length; done += at_most) {
+    pieces.push_back({slice.offset + done, std::min(at_most, slice.length - done)});
+  }
+  return pieces;
+}
+
+Block block_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes(), std::make_shared<at::Tensor>(tensor)};
+}
+
+VersionCollector::VersionCollector(Transport& transport, Scratch& scratch, const Operation& operation,
+                                   const Block& mine)
+    : mine_(mine), rank_(transport.rank()), versions_(static_cast<std::size_t>(transport.size())) {
+  for (int peer = 0; peer < transport.size(); ++peer) {
+    auto& version = versions_[static_cast<std::size_t>(peer)];
+    version = peer == rank_ ? mine : scratch.take(mine.size);
+    if (peer == rank_) continue;
+    receives_.push_back(transport.post_receive(peer, {operation.number, Phase::versions}, version));
+  }
+}
+
+void VersionCollector::combine_into(const Block& result, at::ScalarType dtype, const Combination& combination,
+                                    Deadline deadline) {
+  wait_all(receives_, deadline);
+  std::vector<const std::byte*> memory;
+  for (const auto& version : versions_) memory.push_back(version.data);
+  combine(memory, result.data, result.size / c10::elementSize(dtype), dtype, combination);
+  versions_.clear();
+}
+
+// The result of a slice lands in the memory that its version is sent from. That is safe: its owner sends the result
+// only after the version has arrived there.
+MessageSum::MessageSum(std::shared_ptr<Transport> transport, Scratch& scratch, Operation operation,
+                       const at::Tensor& flat, Combination combination)
+    : transport_(std::move(transport)),
+      operation_(std::move(operation)),
+      combination_(combination),
+      dtype_(flat.scalar_type()) {
+  const Block whole = block_of(flat);
+  const std::size_t width = flat.element_size();
+  const auto elements = static_cast<std::size_t>(flat.numel());
+  const int rank = transport_->rank();
+  const int size = transport_->size();
+  const auto pieces_of_rank = [&](int owner) {
+    std::vector<Block> blocks;
+    for (const auto& piece : pieces_of(slice_of(elements, width, owner, size), width)) {
+      blocks.push_back(whole.part(piece.offset * width, piece.length * width));
+    }
+    return blocks;
+  };
+
+  for (auto& block : pieces_of_rank(rank)) {
+    mine_.push_back({block, VersionCollector(*transport_, scratch, operation_, block)});
+  }
+  for (int step = 1; step < size; ++step) {
+    const int peer = (rank + step) % size;
+    for (const auto& block : pieces_of_rank(peer)) {
+      incoming_.push_back(transport_->post_receive(peer, {operation_.number, Phase::results}, block));
+    }
+  }
+  for (int step = 1; step < size; ++step) {
+    const int peer = (rank + step) % size;
+    for (const auto& block : pieces_of_rank(peer)) {
+      outgoing_.push_back(transport_->post_send(peer, {operation_.number, Phase::versions}, block));
+    }
+  }
+}
+
+void MessageSum::reduce(double scale) {
+  combination_.rescale.factor = scale;
+  const auto deadline = operation_.deadline();
+  for (auto& piece : mine_) {
+    piece.versions.combine_into(piece.block, dtype_, combination_, deadline);
+    for (int step = 1; step < transport_->size(); ++step) {
+      const int peer = (transport_->rank() + step) % transport_->size();
+      outgoing_.push_back(transport_->post_send(peer, {operation_.number, Phase::results}, piece.block));
+    }
+  }
+  mine_.clear();
+}
+
+void MessageSum::finish() {
+  const auto deadline = operation_.deadline();
+  wait_all(incoming_, deadline);
+  wait_all(outgoing_, deadline);
+}
+
+}  // namespace tutti::comm

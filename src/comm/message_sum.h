@@ -1,0 +1,70 @@
+#pragma once
+// Combining over messages, in slices: each rank owns one slice, receives the others' versions of it, combines them in
+// rank order, and sends the result to everyone.
+#include <ATen/core/TensorBody.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "comm/combine.h"
+#include "comm/operation.h"
+#include "comm/scratch.h"
+#include "comm/transport.h"
+#include "tutti/comm/pending.h"
+
+namespace tutti::comm {
+
+struct Range {
+  std::size_t offset = 0;
+  std::size_t length = 0;
+};
+
+/// The slice of `elements` that `rank` owns: equal shares, whole cache lines, the last ones short or empty.
+Range slice_of(std::size_t elements, std::size_t width, int rank, int size);
+
+/// A slice in pieces: while one is combined the next one arrives.
+std::vector<Range> pieces_of(Range slice, std::size_t width);
+
+/// A tensor's memory; the block keeps the tensor.
+Block block_of(const at::Tensor& tensor);
+
+/// One piece of one slice: receives the other ranks' versions, then combines.
+class VersionCollector {
+ public:
+  /// Posts the receives. `mine` is this rank's own version.
+  VersionCollector(Transport& transport, Scratch& scratch, const Operation& operation, const Block& mine);
+  /// Blocks until all versions are here. `result` may be `mine`.
+  void combine_into(const Block& result, at::ScalarType dtype, const Combination& combination, Deadline deadline);
+
+ private:
+  Block mine_;
+  int rank_;
+  std::vector<Block> versions_;
+  Transfers receives_;
+};
+
+class MessageSum final : public PendingSum {
+ public:
+  MessageSum(std::shared_ptr<Transport> transport, Scratch& scratch, Operation operation, const at::Tensor& flat,
+             Combination combination = {});
+
+  void reduce(double scale) override;
+  void finish() override;
+
+ private:
+  struct Piece {
+    Block block;
+    VersionCollector versions;
+  };
+
+  std::shared_ptr<Transport> transport_;
+  Operation operation_;
+  Combination combination_;
+  at::ScalarType dtype_;
+  std::vector<Piece> mine_;
+  Transfers incoming_;
+  Transfers outgoing_;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,76 @@
+#include "comm/tensor_checks.h"
+
+#include <string>
+
+#include "comm/describe.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+void require_same_dtype(const char* what, const at::Tensor& output, const at::Tensor& input) {
+  if (output.scalar_type() == input.scalar_type()) return;
+  throw UsageError(std::string(what) + ": output is " + describe_tensor(output) + ", input " + describe_tensor(input) +
+                   "; they must have the same dtype.");
+}
+
+}  // namespace
+
+void require_dense(const char* what, const at::Tensor& tensor) {
+  const std::string prefix = std::string(what) + ": ";
+  if (!tensor.defined()) throw UsageError(prefix + "the tensor is undefined.");
+  if (!tensor.device().is_cpu()) {
+    throw UsageError(prefix + "the tensor is on " + tensor.device().str() + "; this engine takes CPU tensors.");
+  }
+  if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
+    throw UsageError(prefix + "the tensor is not dense.");
+  }
+}
+
+FlatTensor FlatTensor::to_write(const char* what, const at::Tensor& tensor) {
+  require_dense(what, tensor);
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  const auto plain = tensor.detach();
+  return {plain, plain.contiguous()};
+}
+
+FlatTensor FlatTensor::to_read(const char* what, const at::Tensor& tensor) {
+  require_dense(what, tensor);
+  const auto plain = tensor.detach();
+  return {plain, plain.contiguous()};
+}
+
+void FlatTensor::write_back() const {
+  if (!memory_.is_same(tensor_)) at::Tensor(tensor_).copy_(memory_);
+}
+
+void require_combinable(const char* what, const at::Tensor& tensor, ReduceOp op) {
+  const auto dtype = tensor.scalar_type();
+  const bool floating = at::isFloatingType(dtype);
+  const bool plain = floating || at::isIntegralType(dtype, /*includeBool=*/true);
+  const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
+  if (op == ReduceOp::mean && !floating) {
+    throw UsageError(std::string(what) + ": mean needs a floating dtype, not " + describe_tensor(tensor) + ".");
+  }
+  if (!plain && (ordered || !at::isComplexType(dtype))) {
+    throw UsageError(std::string(what) + ": this operation is not defined for " + describe_tensor(tensor) + ".");
+  }
+}
+
+void require_parts(const char* what, const char* whole_name, const at::Tensor& whole, const char* part_name,
+                   const at::Tensor& part, int size) {
+  require_same_dtype(what, whole, part);
+  if (whole.numel() == part.numel() * size) return;
+  throw UsageError(std::string(what) + ": " + whole_name + " is " + describe_tensor(whole) + ", but " + part_name +
+                   " is " + describe_tensor(part) + ": with " + std::to_string(size) + " ranks " + whole_name +
+                   " must hold " + std::to_string(part.numel() * size) + " elements.");
+}
+
+void require_equal_sizes(const char* what, const at::Tensor& output, const at::Tensor& input, int size) {
+  require_same_dtype(what, output, input);
+  if (output.numel() == input.numel() && input.numel() % size == 0) return;
+  throw UsageError(std::string(what) + ": output is " + describe_tensor(output) + ", input " + describe_tensor(input) +
+                   "; both must hold the same number of elements, divisible by " + std::to_string(size) + ".");
+}
+
+}  // namespace tutti::comm

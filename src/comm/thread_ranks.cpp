@@ -1,0 +1,62 @@
+#include "tutti/comm/thread_ranks.h"
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "comm/make_communicator.h"
+#include "comm/message_engine.h"
+#include "comm/single_engine.h"
+#include "comm/thread_transport.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+std::vector<Communicator> make_thread_communicators(int size, const CommunicatorOptions& options, int num_nodes) {
+  if (size < 1 || num_nodes < 1 || size % num_nodes != 0) {
+    throw UsageError("make_thread_communicators: " + std::to_string(size) + " ranks on " + std::to_string(num_nodes) +
+                     " nodes; the ranks must be divisible by the nodes.");
+  }
+  std::vector<int> node_of_rank;
+  for (int rank = 0; rank < size; ++rank) node_of_rank.push_back(rank / (size / num_nodes));
+
+  std::vector<Communicator> communicators;
+  auto transports = comm::make_thread_transports(size);
+  for (int rank = 0; rank < size; ++rank) {
+    auto engine = std::make_shared<comm::MessageEngine>(std::move(transports[static_cast<std::size_t>(rank)]),
+                                                        comm::make_layout(node_of_rank, rank));
+    communicators.push_back(make_communicator(std::move(engine), options, "threads"));
+  }
+  return communicators;
+}
+
+void run_thread_ranks(int size, const std::function<void(Communicator)>& body, const CommunicatorOptions& options,
+                      int num_nodes) {
+  std::mutex mutex;
+  std::exception_ptr first_failure;
+  // A failure is noted while the rank's communicator still stands: the ranks that fail because it leaves come later.
+  // The communicator then goes while the exception unwinds, so that it waits for nobody.
+  const auto run_rank = [&](Communicator communicator) {
+    try {
+      const Communicator own = std::move(communicator);
+      try {
+        body(own);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first_failure) first_failure = std::current_exception();
+        throw;
+      }
+    } catch (...) {
+      // Noted above.
+    }
+  };
+  std::vector<std::thread> threads;
+  for (auto& communicator : make_thread_communicators(size, options, num_nodes)) {
+    threads.emplace_back(run_rank, std::move(communicator));
+  }
+  for (auto& thread : threads) thread.join();
+  if (first_failure) std::rethrow_exception(first_failure);
+}
+
+}  // namespace tutti

@@ -1,0 +1,128 @@
+#include "comm/worker.h"
+
+#include <deque>
+#include <utility>
+
+#include "tutti/comm/work.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+Work::Work(std::shared_ptr<comm::WorkState> state) : state_(std::move(state)) {}
+
+void Work::wait() const {
+  if (state_) state_->wait();
+}
+
+bool Work::is_completed() const {
+  return !state_ || state_->is_completed();
+}
+
+namespace comm {
+
+void WorkState::end(std::exception_ptr failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    completed_ = true;
+    failure_ = std::move(failure);
+  }
+  ended_.notify_all();
+}
+
+void WorkState::wait() {
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [&] { return completed_; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+bool WorkState::is_completed() const {
+  const std::lock_guard lock(mutex_);
+  return completed_;
+}
+
+std::shared_ptr<WorkState> run_now(const std::function<void()>& task) {
+  auto state = std::make_shared<WorkState>();
+  try {
+    task();
+    state->end(nullptr);
+  } catch (...) {
+    state->end(std::current_exception());
+  }
+  return state;
+}
+
+struct Worker::Queue {
+  struct Entry {
+    std::function<void()> task;
+    std::shared_ptr<WorkState> state;
+  };
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Entry> entries;
+  bool ending = false;
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return ending || !entries.empty(); });
+      if (entries.empty()) return;
+      auto entry = std::move(entries.front());
+      entries.pop_front();
+      lock.unlock();
+      run_entry(std::move(entry));
+      lock.lock();
+    }
+  }
+
+  // What the task holds is let go before its end is announced: whoever waits may rely on that.
+  static void run_entry(Entry entry) {
+    std::exception_ptr failure;
+    try {
+      entry.task();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    entry.task = nullptr;
+    entry.state->end(std::move(failure));
+  }
+};
+
+Worker::Worker() : queue_(std::make_shared<Queue>()) {}
+
+Worker::~Worker() {
+  const bool own_thread = thread_.get_id() == std::this_thread::get_id();
+  std::deque<Queue::Entry> given_up;
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->ending = true;
+    if (own_thread) given_up.swap(queue_->entries);
+  }
+  queue_->changed.notify_all();
+  for (auto& entry : given_up) {
+    entry.state->end(std::make_exception_ptr(Error("The communicator was let go before this operation began.")));
+  }
+  if (own_thread) {
+    thread_.detach();
+  } else if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+std::shared_ptr<WorkState> Worker::submit(std::function<void()> task) {
+  {
+    const std::lock_guard lock(thread_mutex_);
+    if (thread_.get_id() == std::this_thread::get_id()) return run_now(task);
+    if (!thread_.joinable()) thread_ = std::thread([queue = queue_] { queue->run(); });
+  }
+  auto state = std::make_shared<WorkState>();
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->entries.push_back({std::move(task), state});
+  }
+  queue_->changed.notify_one();
+  return state;
+}
+
+}  // namespace comm
+}  // namespace tutti

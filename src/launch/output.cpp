@@ -1,0 +1,123 @@
+#include "launch/output.h"
+
+#include <fcntl.h>
+#include <limits.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+std::string error_text(int error) {
+  return std::generic_category().message(error);
+}
+
+}  // namespace
+
+std::vector<std::string> LineSplitter::feed(std::string_view bytes) {
+  std::vector<std::string> lines;
+  while (!bytes.empty()) {
+    const auto room = max_line - partial_.size();
+    const auto end = bytes.substr(0, room).find('\n');
+    const auto taken = std::min({end, room, bytes.size()});
+    partial_ += bytes.substr(0, taken);
+    bytes.remove_prefix(end == std::string_view::npos ? taken : taken + 1);
+    if (end == std::string_view::npos && partial_.size() < max_line) break;
+    lines.push_back(std::move(partial_));
+    partial_.clear();
+  }
+  return lines;
+}
+
+std::optional<std::string> LineSplitter::finish() {
+  if (partial_.empty()) return std::nullopt;
+  return std::exchange(partial_, {});
+}
+
+void Sink::append(std::string_view bytes) {
+  if (!broken_) pending_ += bytes;
+}
+
+void Sink::write_ready() {
+  // A pipe that poll calls writable takes this many bytes without blocking.
+  write_up_to(PIPE_BUF);
+}
+
+void Sink::flush() {
+  while (has_pending() && write_up_to(pending_.size())) {
+  }
+}
+
+bool Sink::write_up_to(std::size_t count) {
+  const ssize_t written = ::write(fd_, pending_.data(), std::min(count, pending_.size()));
+  if (written > 0) pending_.erase(0, static_cast<std::size_t>(written));
+  if (written >= 0 || errno == EINTR || errno == EAGAIN) return true;
+  // Whoever read our output has left: the job goes on without being shown.
+  broken_ = true;
+  pending_.clear();
+  return false;
+}
+
+RankOutput::RankOutput(int rank, const std::optional<std::filesystem::path>& log_dir)
+    : prefix_("[rank " + std::to_string(rank) + "] ") {
+  if (!log_dir) return;
+  log_path_ = *log_dir / ("rank_" + std::to_string(rank) + ".log");
+  log_ = FileDescriptor(::open(log_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!log_.is_open()) {
+    throw UsageError("cannot write " + log_path_.string() + " (" + error_text(errno) + "): choose another --log-dir");
+  }
+}
+
+bool RankOutput::is_open() const {
+  return std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return stream.pipe.is_open(); });
+}
+
+bool RankOutput::read_piece(Stream& stream) {
+  if (!stream.pipe.is_open()) return false;
+  std::array<char, 16'384> buffer;
+  const ssize_t count = ::read(stream.pipe.get(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return errno == EINTR;
+  if (count <= 0) {
+    stream.pipe.reset();
+    if (const auto rest = stream.lines.finish()) show(stream, *rest);
+    return false;
+  }
+  const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+  log(bytes);
+  for (const auto& line : stream.lines.feed(bytes)) show(stream, line);
+  return true;
+}
+
+void RankOutput::finish() {
+  for (auto& stream : streams_) {
+    while (read_piece(stream)) {
+    }
+    if (const auto rest = stream.lines.finish()) show(stream, *rest);
+  }
+}
+
+void RankOutput::show(Stream& stream, const std::string& line) {
+  stream.sink->append(prefix_ + line + '\n');
+  tail_.push_back(line);
+  if (tail_.size() > tail_lines) tail_.pop_front();
+}
+
+void RankOutput::log(std::string_view bytes) {
+  while (log_.is_open() && !bytes.empty()) {
+    const ssize_t written = ::write(log_.get(), bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      const int error = errno;
+      log_.reset();
+      streams_.back().sink->append("tutti: " + log_path_.string() + " ends here: " + error_text(error) + '\n');
+    }
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,134 @@
+#include "launch/rank_process.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace tutti {
+namespace {
+
+void check(int error, const char* what) {
+  if (error != 0) throw std::system_error(error, std::generic_category(), what);
+}
+
+class FileActions {
+ public:
+  FileActions() { check(::posix_spawn_file_actions_init(&actions_), "posix_spawn_file_actions_init"); }
+  ~FileActions() { ::posix_spawn_file_actions_destroy(&actions_); }
+  FileActions(const FileActions&) = delete;
+  FileActions& operator=(const FileActions&) = delete;
+
+  void open(int fd, const char* path, int flags) {
+    check(::posix_spawn_file_actions_addopen(&actions_, fd, path, flags, 0), "posix_spawn_file_actions_addopen");
+  }
+  /// With `from` == `to`: inherits a descriptor that is otherwise closed on exec.
+  void duplicate(int from, int to) {
+    check(::posix_spawn_file_actions_adddup2(&actions_, from, to), "posix_spawn_file_actions_adddup2");
+  }
+  const posix_spawn_file_actions_t* get() const { return &actions_; }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+};
+
+/// A process group of its own, and signals as in a program started from a shell.
+class SpawnAttributes {
+ public:
+  explicit SpawnAttributes(const sigset_t& mask) {
+    check(::posix_spawnattr_init(&attributes_), "posix_spawnattr_init");
+    sigset_t by_default;
+    sigemptyset(&by_default);
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE}) sigaddset(&by_default, signal);
+    ::posix_spawnattr_setsigdefault(&attributes_, &by_default);
+    ::posix_spawnattr_setsigmask(&attributes_, &mask);
+    ::posix_spawnattr_setpgroup(&attributes_, 0);
+    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  }
+  ~SpawnAttributes() { ::posix_spawnattr_destroy(&attributes_); }
+  SpawnAttributes(const SpawnAttributes&) = delete;
+  SpawnAttributes& operator=(const SpawnAttributes&) = delete;
+
+  const posix_spawnattr_t* get() const { return &attributes_; }
+
+ private:
+  posix_spawnattr_t attributes_;
+};
+
+struct Pipe {
+  FileDescriptor read_end;
+  FileDescriptor write_end;
+};
+
+Pipe open_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) check(errno, "pipe2");
+  Pipe pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+  // Only our end: programs expect a stdout that blocks.
+  if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) check(errno, "fcntl");
+  return pipe;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (auto& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+std::string ExitStatus::describe() const {
+  if (signal == 0) return "exit code " + std::to_string(code);
+  const char* name = ::sigdescr_np(signal);  // realtime signals have none
+  return "signal " + std::to_string(signal) + (name == nullptr ? "" : std::string(" (") + name + ")");
+}
+
+RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output, Sink& out, Sink& err)
+    : rank_(rank), output_(std::move(output)) {
+  Pipe out_pipe = open_pipe();
+  Pipe err_pipe = open_pipe();
+  FileActions actions;
+  actions.open(STDIN_FILENO, "/dev/null", O_RDONLY);
+  actions.duplicate(out_pipe.write_end.get(), STDOUT_FILENO);
+  actions.duplicate(err_pipe.write_end.get(), STDERR_FILENO);
+  if (command.inherited_fd) actions.duplicate(*command.inherited_fd, *command.inherited_fd);
+  const SpawnAttributes attributes(command.signal_mask);
+
+  std::vector<std::string> words{command.guard.string(), std::to_string(::getpid()), command.program.string()};
+  words.insert(words.end(), command.arguments.begin(), command.arguments.end());
+  std::vector<std::string> environment = command.environment;
+  check(::posix_spawn(&pid_, command.guard.c_str(), actions.get(), attributes.get(), pointers_to(words).data(),
+                      pointers_to(environment).data()),
+        "cannot start a rank");
+  pidfd_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  output_.add_stream(std::move(out_pipe.read_end), out);
+  output_.add_stream(std::move(err_pipe.read_end), err);
+}
+
+RankProcess::~RankProcess() {
+  signal_group(SIGKILL);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+const std::optional<ExitStatus>& RankProcess::poll_exit() {
+  siginfo_t info{};
+  if (!exit_status_ && ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+      info.si_pid == pid_) {
+    exit_status_ = info.si_code == CLD_EXITED ? ExitStatus{info.si_status, 0} : ExitStatus{0, info.si_status};
+  }
+  return exit_status_;
+}
+
+void RankProcess::signal_group(int signal) const {
+  ::kill(-pid_, signal);
+}
+
+}  // namespace tutti

@@ -1,0 +1,62 @@
+#pragma once
+// One rank: a process group of its own, led by `tutti-rank` (cmd/tutti_rank.cpp), which runs the program.
+#include <signal.h>
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/file_descriptor.h"
+#include "launch/output.h"
+
+namespace tutti {
+
+/// How a process ended.
+struct ExitStatus {
+  int code = 0;    ///< what it returned
+  int signal = 0;  ///< what ended it, or 0
+
+  bool failed() const { return code != 0 || signal != 0; }
+  /// As a shell gives it: 128 + signal.
+  int exit_code() const { return signal != 0 ? 128 + signal : code; }
+  std::string describe() const;
+};
+
+struct RankCommand {
+  std::filesystem::path guard;    ///< tutti-rank
+  std::filesystem::path program;  ///< where to find the program
+  std::vector<std::string> arguments;
+  std::vector<std::string> environment;  ///< NAME=value
+  std::optional<int> inherited_fd;
+  sigset_t signal_mask{};
+};
+
+/// Starts in the constructor. The destructor leaves nothing of the process group behind.
+class RankProcess {
+ public:
+  RankProcess(int rank, const RankCommand& command, RankOutput output, Sink& out, Sink& err);
+  ~RankProcess();
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+
+  int rank() const { return rank_; }
+  RankOutput& output() { return output_; }
+  /// Becomes readable when the rank has ended.
+  int exit_fd() const { return pidfd_.get(); }
+  /// How it ended; nullopt while it runs. It is not reaped before the destructor, so that its process group's number
+  /// stays taken.
+  const std::optional<ExitStatus>& poll_exit();
+  const std::optional<ExitStatus>& exit_status() const { return exit_status_; }
+  void signal_group(int signal) const;
+
+ private:
+  int rank_;
+  RankOutput output_;
+  pid_t pid_ = -1;
+  FileDescriptor pidfd_;
+  std::optional<ExitStatus> exit_status_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,67 @@
+#include "launch/rank_variables.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace tutti {
+
+Variables current_variables() {
+  Variables variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const auto equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+Variables rank_variables(const LaunchOptions& options, const JobVariables& job, int local_rank,
+                         std::optional<int> master_listen_fd, Variables inherited) {
+  const auto rank = std::to_string(options.node_rank * options.ranks_per_node + local_rank);
+  const auto world_size = std::to_string(options.num_nodes * options.ranks_per_node);
+  Variables variables{
+      {"RANK", rank},
+      {"WORLD_SIZE", world_size},
+      {"LOCAL_RANK", std::to_string(local_rank)},
+      {"LOCAL_WORLD_SIZE", std::to_string(options.ranks_per_node)},
+      {"GROUP_RANK", std::to_string(options.node_rank)},
+      {"GROUP_WORLD_SIZE", std::to_string(options.num_nodes)},
+      {"ROLE_RANK", rank},
+      {"ROLE_NAME", "default"},
+      {"ROLE_WORLD_SIZE", world_size},
+      {"MASTER_ADDR", options.master_addr},
+      {"MASTER_PORT", std::to_string(job.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RUN_ID", job.run_id},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+  };
+  if (master_listen_fd) variables.emplace("TUTTI_MASTER_LISTEN_FD", std::to_string(*master_listen_fd));
+  // A launcher that a rank of another job started must not hand on that job's socket.
+  inherited.erase("TUTTI_MASTER_LISTEN_FD");
+  inherited.emplace("OMP_NUM_THREADS", std::to_string(job.threads_per_rank));
+  variables.merge(inherited);  // what is set above wins
+  return variables;
+}
+
+std::vector<std::string> environment_block(const Variables& variables) {
+  std::vector<std::string> block;
+  block.reserve(variables.size());
+  for (const auto& [name, value] : variables) block.push_back(std::string(name).append("=").append(value));
+  return block;
+}
+
+int allowed_cores() {
+  std::array<cpu_set_t, 8> cores{};  // one cpu_set_t holds 1024 cores, and the call fails if there are more
+  if (::sched_getaffinity(0, sizeof(cores), cores.data()) != 0) return 1;
+  int count = 0;
+  for (const auto& part : cores) count += CPU_COUNT(&part);
+  return std::max(1, count);
+}
+
+}  // namespace tutti

@@ -1,0 +1,39 @@
+#include "launch/shutdown_policy.h"
+
+#include <csignal>
+
+namespace tutti {
+
+void ShutdownPolicy::on_rank_failed(Clock::time_point now) {
+  if (stage_ == Stage::running) enter(Stage::draining, now);
+}
+
+std::optional<int> ShutdownPolicy::on_interrupt(int signal, Clock::time_point now) {
+  if (stage_ == Stage::killed) return std::nullopt;
+  if (interrupted_) {
+    // Schedulers repeat SIGTERM without meaning more by it; a person who presses Ctrl-C again does.
+    if (signal != SIGINT) return std::nullopt;
+    enter(Stage::killed, now);
+    return SIGKILL;
+  }
+  interrupted_ = true;
+  if (stage_ != Stage::ending) enter(Stage::ending, now);  // a grace time that runs is not prolonged
+  return signal;
+}
+
+std::optional<int> ShutdownPolicy::on_time(Clock::time_point now) {
+  if (!deadline_ || now < *deadline_) return std::nullopt;
+  if (stage_ == Stage::draining) {
+    enter(Stage::ending, now);
+    return SIGTERM;
+  }
+  enter(Stage::killed, now);
+  return SIGKILL;
+}
+
+void ShutdownPolicy::enter(Stage stage, Clock::time_point now) {
+  stage_ = stage;
+  deadline_ = stage == Stage::killed ? std::nullopt : std::optional(now + grace_);
+}
+
+}  // namespace tutti

@@ -1,0 +1,46 @@
+#include "launch/signal_events.h"
+
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace tutti {
+
+SignalEvents::SignalEvents() {
+  sigset_t taken;
+  sigemptyset(&taken);
+  sigaddset(&taken, SIGINT);
+  sigaddset(&taken, SIGTERM);
+  fd_ = FileDescriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!fd_.is_open()) throw std::system_error(errno, std::generic_category(), "signalfd");
+  sigaddset(&taken, SIGPIPE);  // a reader of our output that goes away must not end the job
+  ::pthread_sigmask(SIG_BLOCK, &taken, &mask_before_);
+  // An ignored SIGCHLD, which some parents leave behind, would throw the ranks' exit codes away.
+  struct sigaction by_default {};
+  by_default.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &by_default, &child_before_);
+}
+
+SignalEvents::~SignalEvents() {
+  // A SIGPIPE that waits is answered already: the write that caused it has failed.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  const timespec at_once{};
+  while (sigismember(&mask_before_, SIGPIPE) == 0 && ::sigtimedwait(&pipe, nullptr, &at_once) == SIGPIPE) {
+  }
+  ::sigaction(SIGCHLD, &child_before_, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+std::vector<int> SignalEvents::take() {
+  std::vector<int> signals;
+  signalfd_siginfo info{};
+  while (::read(fd_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+    signals.push_back(static_cast<int>(info.ssi_signo));
+  }
+  return signals;
+}
+
+}  // namespace tutti

@@ -1,0 +1,31 @@
+#pragma once
+// SIGINT and SIGTERM as readable events while a launch runs; what was set before comes back afterwards.
+#include <signal.h>
+
+#include <vector>
+
+#include "launch/file_descriptor.h"
+
+namespace tutti {
+
+class SignalEvents {
+ public:
+  SignalEvents();
+  ~SignalEvents();
+  SignalEvents(const SignalEvents&) = delete;
+  SignalEvents& operator=(const SignalEvents&) = delete;
+
+  /// Readable when a signal has arrived.
+  int fd() const { return fd_.get(); }
+  /// The signals that have arrived since the last call.
+  std::vector<int> take();
+  /// The mask of the thread before: what children should start with.
+  const sigset_t& mask_before() const { return mask_before_; }
+
+ private:
+  sigset_t mask_before_{};
+  struct sigaction child_before_ {};
+  FileDescriptor fd_;
+};
+
+}  // namespace tutti

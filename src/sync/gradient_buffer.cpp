@@ -1,0 +1,95 @@
+#include "sync/gradient_buffer.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "tutti/core/error.h"
+
+namespace tutti::sync {
+
+namespace {
+
+/// Numbers the dtypes of `parameters` in order of appearance: gradients of one dtype share memory.
+struct DtypeGroups {
+  std::vector<GradientSize> sizes;
+  std::vector<at::ScalarType> dtypes;
+};
+
+DtypeGroups group_by_dtype(const std::vector<at::Tensor>& parameters) {
+  DtypeGroups groups;
+  for (const at::Tensor& parameter : parameters) {
+    const auto known = std::find(groups.dtypes.begin(), groups.dtypes.end(), parameter.scalar_type());
+    groups.sizes.push_back({.bytes = static_cast<std::int64_t>(parameter.nbytes()),
+                            .group = static_cast<int>(known - groups.dtypes.begin())});
+    if (known == groups.dtypes.end()) groups.dtypes.push_back(parameter.scalar_type());
+  }
+  return groups;
+}
+
+/// A tensor over `memory` that starts `offset` bytes in.
+at::Tensor tensor_over(const at::Tensor& memory, at::ScalarType dtype, std::int64_t offset, at::IntArrayRef sizes,
+                       at::IntArrayRef strides) {
+  const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
+  at::Tensor tensor = at::empty({0}, memory.options().dtype(dtype));
+  return tensor.set_(memory.storage(), offset / element, sizes, strides);
+}
+
+/// The layout that autograd keeps for a gradient: the parameter's own if it is dense, else row-major.
+at::Tensor slot_over(const at::Tensor& memory, const at::Tensor& parameter, std::int64_t offset) {
+  if (parameter.is_non_overlapping_and_dense()) {
+    return tensor_over(memory, parameter.scalar_type(), offset, parameter.sizes(), parameter.strides());
+  }
+  std::vector<std::int64_t> row_major(parameter.dim(), 1);
+  for (std::int64_t i = parameter.dim() - 2; i >= 0; --i) row_major[i] = row_major[i + 1] * parameter.size(i + 1);
+  return tensor_over(memory, parameter.scalar_type(), offset, parameter.sizes(), row_major);
+}
+
+}  // namespace
+
+GradientBuffer::GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options,
+                               const Communicator& channel)
+    : parameters_(std::move(parameters)) {
+  const DtypeGroups groups = group_by_dtype(parameters_);
+  plan_ = plan_buckets(groups.sizes, options);
+  std::vector<at::Tensor> memory;
+  for (const std::int64_t bytes : plan_.group_bytes) memory.push_back(channel.allocate(bytes));
+  for (const Bucket& bucket : plan_.buckets) {
+    const at::ScalarType dtype = groups.dtypes[bucket.group];
+    const std::int64_t count = (bucket.end - bucket.begin) / static_cast<std::int64_t>(c10::elementSize(dtype));
+    buckets_.push_back(tensor_over(memory[bucket.group], dtype, bucket.begin, {count}, {1}));
+    // Padding between slots is summed with the rest and must stay harmless.
+    buckets_.back().zero_();
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    slots_.push_back(slot_over(memory[groups.sizes[i].group], parameters_[i], plan_.slots[i].offset));
+  }
+}
+
+std::int64_t GradientBuffer::bytes() const {
+  return std::accumulate(plan_.group_bytes.begin(), plan_.group_bytes.end(), std::int64_t{0});
+}
+
+bool GradientBuffer::attached(int parameter) const {
+  return parameters_[parameter].grad().unsafeGetTensorImpl() == slots_[parameter].unsafeGetTensorImpl();
+}
+
+bool GradientBuffer::adopt(int parameter) {
+  at::Tensor& grad = parameters_[parameter].mutable_grad();
+  if (!grad.defined() || attached(parameter)) return false;
+  if (grad.layout() != at::kStrided) {
+    throw UsageError("a sparse gradient cannot be synchronized yet: create the embedding with sparse(false)");
+  }
+  slots_[parameter].copy_(grad);
+  grad = slots_[parameter];
+  return true;
+}
+
+void GradientBuffer::attach(int parameter) {
+  parameters_[parameter].mutable_grad() = slots_[parameter];
+}
+
+}  // namespace tutti::sync

@@ -1,0 +1,43 @@
+#pragma once
+// Flat memory with a slot for each parameter's gradient.
+//
+// A parameter's .grad is undefined until it is used; then it is a tensor over the slot made by set_(storage, offset,
+// sizes, strides). It is no autograd view, so plain zero_grad() works, and each gradient has a version counter of its
+// own. Not thread safe.
+#include <ATen/core/TensorBody.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tutti/comm/communicator.h"
+#include "tutti/sync/bucket_plan.h"
+
+namespace tutti::sync {
+
+class GradientBuffer {
+ public:
+  /// Memory comes from `channel`: the same plan on every rank.
+  GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options, const Communicator& channel);
+
+  const BucketPlan& plan() const { return plan_; }
+  std::int64_t bytes() const;
+  /// Bucket `index` as a flat tensor of its dtype.
+  const at::Tensor& bucket(int index) const { return buckets_[index]; }
+  const at::Tensor& slot(int parameter) const { return slots_[parameter]; }
+
+  /// Whether the parameter's .grad is its slot.
+  bool attached(int parameter) const;
+  /// Makes sure that a defined .grad lives in its slot: copies it in if it does not. Returns whether it had to.
+  /// Throws UsageError for a gradient that is not dense.
+  bool adopt(int parameter);
+  /// Makes the slot the parameter's .grad, whatever it holds.
+  void attach(int parameter);
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  BucketPlan plan_;
+  std::vector<at::Tensor> buckets_;
+  std::vector<at::Tensor> slots_;
+};
+
+}  // namespace tutti::sync

@@ -1,0 +1,62 @@
+#include "sync/plan_agreement.h"
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+#include "tutti/core/error.h"
+
+namespace tutti::sync {
+
+namespace {
+
+std::string describe(const NamedParameter& parameter) {
+  std::ostringstream text;
+  text << "'" << parameter.name << "' " << toString(parameter.tensor.scalar_type()) << parameter.tensor.sizes()
+       << (parameter.tensor.requires_grad() ? "" : " (frozen)");
+  return text.str();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+void agree_on_plan(const std::vector<NamedParameter>& parameters, const ReducerOptions& options,
+                   const Communicator& channel) {
+  std::ostringstream plan;
+  plan << "buckets of " << options.buckets.first_bucket_bytes << " and " << options.buckets.bucket_bytes << " bytes, "
+       << "policy " << static_cast<int>(options.policy) << ", replica check " << options.check_replicas << '\n';
+  for (const NamedParameter& parameter : parameters) plan << describe(parameter) << '\n';
+
+  const std::vector<std::string> plans = channel.all_gather_object(plan.str(), {.name = "prepare"});
+  const std::vector<std::string> first = lines_of(plans[0]);
+  for (std::size_t rank = 1; rank < plans.size(); ++rank) {
+    if (plans[rank] == plans[0]) continue;
+    const std::vector<std::string> other = lines_of(plans[rank]);
+    const std::size_t common = std::min(first.size(), other.size());
+    std::size_t line = 0;
+    while (line < common && first[line] == other[line]) ++line;
+    const auto at = [line](const std::vector<std::string>& lines) {
+      return line < lines.size() ? lines[line] : std::string("no parameter");
+    };
+    throw Divergence("different models on two ranks: rank 0 has " + at(first) + " where rank " + std::to_string(rank) +
+                     " has " + at(other) + ". Build the same model on all ranks before preparing it");
+  }
+  // After the comparison, so that a rank with such a parameter does not leave the others waiting.
+  for (const NamedParameter& parameter : parameters) {
+    if (parameter.tensor.requires_grad() && channel.size() > 1 && !parameter.tensor.device().is_cpu()) {
+      throw UsageError("parameter '" + parameter.name + "' is on " + parameter.tensor.device().str() + ", but the " +
+                       channel.engine_name() + " engine synchronizes CPU memory only");
+    }
+    if (parameter.tensor.requires_grad() && !parameter.tensor.is_leaf()) {
+      throw UsageError("parameter '" + parameter.name + "' is not a leaf of the graph");
+    }
+  }
+}
+
+}  // namespace tutti::sync

@@ -1,0 +1,175 @@
+// The reducer's part that runs inside a backward pass.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "sync/autograd_hooks.h"
+#include "sync/gradient_buffer.h"
+#include "sync/parameter_watch.h"
+#include "sync/reducer_life.h"
+#include "sync/round.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+void Reducer::before_accumulate(int parameter) {
+  const std::lock_guard lock(mutex_);
+  if (!pass_.open) {
+    begin_pass();
+  } else if (pass_.thread != std::this_thread::get_id() &&
+             !pass_.tasks.contains(torch::autograd::get_current_graph_task_id())) {
+    throw UsageError("two backward passes at once over the same parameters: run them one after the other");
+  }
+  register_task();
+
+  const int index = buffer_->plan().slots[parameter].bucket;
+  BucketState& bucket = buckets_[index];
+  if (round_ && static_cast<std::size_t>(index) < round_->buckets_started()) {
+    if (bucket.late) return;
+    round_->wait_for_bucket(index);
+    make_share(index, round_->terms().total_weight);
+    bucket.late = true;
+  } else if (bucket.averaged) {
+    make_share(index, last_total_weight_);
+    bucket.averaged = false;
+  }
+}
+
+void Reducer::after_accumulate(int parameter) {
+  const std::lock_guard lock(mutex_);
+  ParameterState& state = states_[parameter];
+  if (buffer_->adopt(parameter) && state.attached) ++stats_.gradients_moved;
+  state.attached = buffer_->attached(parameter);
+  if (++state.fires != state.expected_fires || !pass_.synchronizes) return;
+  if (--buckets_[buffer_->plan().slots[parameter].bucket].waiting == 0) start_ready_buckets();
+}
+
+void Reducer::begin_pass() {
+  settle();
+  if (lost_) forget_window();
+  if (at::GradMode::is_enabled()) {
+    throw UsageError("backward with create_graph keeps the gradient's own graph, which a synchronized gradient has not: "
+                     "use torch::autograd::grad for higher derivatives");
+  }
+  if (consumed_) drop_consumed_gradients();
+
+  const bool window_is_pending = window_.pending() > 0;
+  if (scope_) {
+    window_.begin_weighted_pass();
+    if (!std::exchange(scope_weighed_, true)) window_.weigh(scope_->weight);
+  } else {
+    window_.begin_plain_pass();
+  }
+  if (options_.check_replicas) {
+    auto now = watch_->hashes();
+    if (window_is_pending) check_parameters_unchanged(now);
+    hashes_ = std::move(now);
+  }
+
+  pass_ = {.open = true,
+           .synchronizes = synchronizes({.policy = options_.policy,
+                                         .pass = window_.passes(),
+                                         .triggered = std::exchange(triggered_, false),
+                                         .no_sync = no_sync_depth_ > 0,
+                                         .annotated = annotated_,
+                                         .in_accumulate = scope_.has_value(),
+                                         .accumulate_syncs = scope_ && scope_->syncs,
+                                         .sync_each_batch = scope_ && scope_->sync_each_batch},
+                                        automatic_),
+           .tasks = {},
+           .thread = std::this_thread::get_id()};
+  ++stats_.passes;
+  for (ParameterState& state : states_) state.fires = 0;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    buckets_[i].waiting = static_cast<int>(buffer_->plan().buckets[i].parameters.size());
+  }
+}
+
+void Reducer::drop_consumed_gradients() {
+  consumed_ = false;
+  // A plain pass adds to the gradients that a step has used, as in LibTorch: they are equal on all ranks, so their mean
+  // is what they are. A weighted mean over old and new ones would mean nothing.
+  last_total_weight_ = channel_.size();
+  bool cleared = true;
+  for (int i = 0; i < count(); ++i) {
+    if (!buffer_->attached(i)) continue;
+    cleared = false;
+    if (scope_) {
+      throw UsageError("the gradient of '" + parameters_[i].name +
+                       "' is still that of the last step: call optimizer.zero_grad() after optimizer.step()");
+    }
+  }
+  if (!cleared) return;
+  for (BucketState& bucket : buckets_) bucket.averaged = false;
+  for (ParameterState& state : states_) state.attached = false;
+}
+
+void Reducer::register_task() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (!pass_.tasks.insert(task).second) return;
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [token = std::make_shared<PassToken>(life_, task)] { token->ended(); });
+}
+
+void Reducer::task_ended(int task) {
+  const std::lock_guard lock(mutex_);
+  if (!pass_.open) return;
+  pass_.tasks.erase(task);
+  // A nested backward pass ends while a node of the outer one is evaluated; the pass ends with the outermost.
+  if (torch::autograd::get_current_node()) return;
+  flush_pass();
+  // Other reducers of this pass must be flushed before this one waits, or two ranks that meet their reducers in another
+  // order would wait for each other: their callbacks stand before this one.
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [token = std::make_shared<PassToken>(life_, task)] { token->completed(); });
+}
+
+void Reducer::task_died(int task) noexcept {
+  const std::lock_guard lock(mutex_);
+  pass_.tasks.erase(task);
+  if (!pass_.open) return;
+  pass_.open = false;
+  abandon("an exception ended its backward pass");
+  owes_round_ = pass_.synchronizes;
+}
+
+void Reducer::flush_pass() {
+  if (!pass_.synchronizes) return;
+  try {
+    start_all_buckets_and_close();
+  } catch (const std::exception& error) {
+    pass_.open = false;
+    lose(error.what());
+    throw;
+  }
+}
+
+void Reducer::complete_pass() {
+  if (!pass_.open) return;
+  pass_.open = false;
+  if (pass_.synchronizes) {
+    finish_round();
+    round_due_ = false;
+  } else {
+    window_.leave_pending();
+    ++stats_.rounds_avoided;
+  }
+  for (int i = 0; i < count(); ++i) {
+    ParameterState& state = states_[i];
+    if (state.fires > 0) state.expected_fires = state.fires;
+    if (state.attached) state.version = buffer_->slot(i)._version();
+  }
+  check_plan();
+}
+
+void Reducer::close_dangling_pass() {
+  if (!pass_.open) return;
+  if (!pass_.tasks.empty()) {
+    throw UsageError("called from inside a backward pass over the same parameters: call it after backward()");
+  }
+  // Only nested backward passes reached our parameters, so nothing told when the outer one ended.
+  flush_pass();
+  complete_pass();
+}
+
+}  // namespace tutti

@@ -1,0 +1,156 @@
+// The reducer's part that exchanges gradients.
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+
+#include "sync/gradient_buffer.h"
+#include "sync/parameter_watch.h"
+#include "sync/round.h"
+#include "tutti/core/error.h"
+#include "tutti/sync/reducer.h"
+
+namespace tutti {
+
+void Reducer::open_round() {
+  round_ = std::make_unique<sync::Round>(
+      channel_,
+      sync::RoundOpening{.step = window_.steps(),
+                         .passes = window_.passes() + (holds_foreign_gradients() ? 1 : 0),
+                         .weighting = window_.weighting(),
+                         .weight = window_.weight(),
+                         .lengths = window_.lengths(),
+                         .parameters = options_.check_replicas ? sync::combine(watch_->hashes()) : 0});
+}
+
+void Reducer::start_ready_buckets() {
+  if (!round_) open_round();
+  for (std::size_t next = round_->buckets_started(); next < buckets_.size() && buckets_[next].waiting == 0;
+       next = round_->buckets_started()) {
+    start_bucket(static_cast<int>(next));
+  }
+}
+
+void Reducer::start_bucket(int bucket) {
+  if (std::exchange(buckets_[bucket].averaged, false)) make_share(bucket, last_total_weight_);
+  for (const int parameter : buffer_->plan().buckets[bucket].parameters) {
+    if (!parameters_[parameter].tensor.grad().defined()) {
+      buffer_->slot(parameter).zero_();
+    } else if (buffer_->adopt(parameter) && states_[parameter].attached) {
+      ++stats_.gradients_moved;
+    }
+  }
+  round_->start_bucket(buffer_->bucket(bucket));
+  const std::int64_t bytes = static_cast<std::int64_t>(buffer_->bucket(bucket).nbytes());
+  stats_.bytes_sent += 2 * bytes * (channel_.size() - 1) / channel_.size();
+}
+
+void Reducer::start_all_buckets_and_close() {
+  if (!round_) open_round();
+  for (std::size_t bucket = round_->buckets_started(); bucket < buckets_.size(); ++bucket) {
+    start_bucket(static_cast<int>(bucket));
+  }
+  std::vector<bool> used(parameters_.size());
+  for (int i = 0; i < count(); ++i) used[i] = parameters_[i].tensor.grad().defined();
+  sync::RoundClosing closing = abandoned_ ? sync::abandoned_closing(*abandoned_) : sync::RoundClosing{};
+  for (const BucketState& bucket : buckets_) closing.again = closing.again || bucket.late;
+  round_->close(closing, used);
+}
+
+void Reducer::run_round() {
+  if (!round_) open_round();
+  if (window_.passes() == 0 && !holds_foreign_gradients()) {
+    // If nobody has anything there is nothing to sum; whoever has something started its buckets without asking.
+    try {
+      round_->wait_for_opening();
+    } catch (const std::exception& error) {
+      lose(error.what());
+      throw;
+    }
+    if (round_->terms().empty) {
+      round_->close({}, std::vector<bool>(parameters_.size()));
+      finish_round();
+      return;
+    }
+  }
+  if (!round_->closed()) start_all_buckets_and_close();
+  finish_round();
+}
+
+void Reducer::finish_round() {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    round_->wait();
+  } catch (const std::exception& error) {
+    lose(error.what());
+    throw;
+  }
+  stats_.seconds_waiting += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  ++stats_.rounds;
+  judge_round();
+}
+
+void Reducer::judge_round() {
+  const std::unique_ptr<sync::Round> round = std::move(round_);
+  const sync::RoundTerms& terms = round->terms();
+  if (const auto why = judge(round->closings())) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < channel_.size(); ++rank) {
+      if (round->closings()[rank].abandoned) ranks.push_back(rank);
+    }
+    lose(*why);
+    throw PeerFailure(*why, ranks);
+  }
+  if (terms.divergence) {
+    lose(*terms.divergence);
+    throw Divergence(*terms.divergence);
+  }
+  if (terms.drifted) {
+    const std::string why = watch_->describe_drift(channel_);
+    lose(why);
+    throw Divergence(why);
+  }
+
+  std::vector<WindowLengths> lengths;
+  for (const sync::RoundOpening& opening : round->openings()) lengths.push_back(opening.lengths);
+  automatic_.learn(lengths);
+  last_total_weight_ = terms.total_weight;
+  for (std::size_t i = 0; i < round->buckets_started(); ++i) buckets_[i].averaged = !std::exchange(buckets_[i].late, false);
+  for (int i = 0; i < count(); ++i) {
+    if (round->used_by_any()[i] && !parameters_[i].tensor.grad().defined()) buffer_->attach(i);
+    states_[i].attached = buffer_->attached(i);
+  }
+  window_.synchronized();
+  if (needs_another(round->closings())) run_round();
+}
+
+void Reducer::make_share(int bucket, double total_weight) {
+  // The mean is equal on all ranks: this rank's share of the weighted sum that it came from is 1 / size of it.
+  const double factor = total_weight / channel_.size();
+  if (factor != 1) buffer_->bucket(bucket).mul_(factor);
+}
+
+void Reducer::settle() {
+  close_dangling_pass();
+  if (!abandoned_ || !owes_round_) return;
+  // The exception was this rank's own, and the program has seen it: the others learn of it here.
+  try {
+    if (!round_ || !round_->closed()) start_all_buckets_and_close();
+    round_->wait();
+  } catch (const std::exception& error) {
+    lose(error.what());
+    throw;
+  }
+  round_.reset();
+  forget_window();
+}
+
+void Reducer::lose(const std::string& why) {
+  lost_ = why;
+  round_.reset();
+  abandoned_.reset();
+  owes_round_ = false;
+  round_due_ = false;
+  for (BucketState& bucket : buckets_) bucket.late = false;
+}
+
+}  // namespace tutti

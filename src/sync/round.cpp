@@ -1,0 +1,73 @@
+#include "sync/round.h"
+
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace tutti::sync {
+
+namespace {
+
+/// The closing and, behind it, a bit for each parameter.
+std::vector<std::byte> pack(const RoundClosing& closing, const std::vector<bool>& used) {
+  std::vector<std::byte> packed(sizeof(closing) + (used.size() + 7) / 8);
+  std::memcpy(packed.data(), &closing, sizeof(closing));
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) packed[sizeof(closing) + i / 8] |= std::byte{1} << (i % 8);
+  }
+  return packed;
+}
+
+}  // namespace
+
+Round::Round(const Communicator& channel, const RoundOpening& opening) : channel_(channel) {
+  auto exchange = std::shared_ptr(channel_.start_exchange(std::as_bytes(std::span(&opening, 1))));
+  submit([state = state_, exchange] {
+    const std::span<const std::byte> all = exchange->finish();
+    state->openings.resize(all.size() / sizeof(RoundOpening));
+    std::memcpy(state->openings.data(), all.data(), all.size());
+    state->terms = judge(state->openings);
+  });
+}
+
+void Round::start_bucket(at::Tensor bucket) {
+  auto sum = std::make_shared<Sum>();
+  sum->pending = channel_.start_sum(std::move(bucket));
+  sums_.push_back(sum);
+  submit([state = state_, sum] { sum->pending->reduce(state->terms.scale); });
+}
+
+void Round::wait_for_bucket(std::size_t index) {
+  // The first work is the opening's; the sum's own finish() runs on the channel's thread too, so that only one thread
+  // ever touches it.
+  submit([sum = sums_[index]] {
+    if (!std::exchange(sum->finished, true)) sum->pending->finish();
+  });
+  works_.back().wait();
+}
+
+void Round::close(const RoundClosing& closing, const std::vector<bool>& used) {
+  closed_ = true;
+  const std::vector<std::byte> packed = pack(closing, used);
+  auto exchange = std::shared_ptr(channel_.start_exchange(packed));
+  submit([state = state_, sums = sums_, exchange, parameters = used.size(), block = packed.size()] {
+    for (const auto& sum : sums) {
+      if (!std::exchange(sum->finished, true)) sum->pending->finish();
+    }
+    const std::span<const std::byte> all = exchange->finish();
+    state->used.assign(parameters, false);
+    for (std::size_t begin = 0; begin < all.size(); begin += block) {
+      std::memcpy(&state->closings.emplace_back(), all.data() + begin, sizeof(RoundClosing));
+      const auto bits = all.subspan(begin + sizeof(RoundClosing));
+      for (std::size_t i = 0; i < parameters; ++i) {
+        if ((bits[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0}) state->used[i] = true;
+      }
+    }
+  });
+}
+
+void Round::wait() {
+  for (const Work& work : works_) work.wait();
+}
+
+}  // namespace tutti::sync

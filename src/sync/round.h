@@ -1,0 +1,64 @@
+#pragma once
+// One synchronization: the opening headers, the sums of all buckets in index order, the closing headers. Started piece
+// by piece from autograd hooks, which never block; completed on the channel's own thread.
+#include <ATen/core/TensorBody.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "sync/round_header.h"
+#include "tutti/comm/communicator.h"
+#include "tutti/comm/pending.h"
+
+namespace tutti::sync {
+
+class Round {
+ public:
+  /// Sends the opening. Every rank starts the same rounds in the same order.
+  Round(const Communicator& channel, const RoundOpening& opening);
+
+  /// Blocks until all ranks' openings are here: terms() and openings() are valid from then on.
+  void wait_for_opening() { works_.front().wait(); }
+  /// Starts the sum of the next bucket.
+  void start_bucket(at::Tensor bucket);
+  /// Blocks until the sum of bucket `index` is in its tensor: before something writes there again.
+  void wait_for_bucket(std::size_t index);
+  /// Sends the closing: `used` says for each parameter whether this rank used it. No bucket may be started after it.
+  void close(const RoundClosing& closing, const std::vector<bool>& used);
+  bool closed() const { return closed_; }
+  std::size_t buckets_started() const { return sums_.size(); }
+
+  /// Blocks until everything is here; throws what the engine throws. Called once, after close().
+  void wait();
+
+  // Valid after wait().
+  const RoundTerms& terms() const { return state_->terms; }
+  const std::vector<RoundOpening>& openings() const { return state_->openings; }
+  const std::vector<RoundClosing>& closings() const { return state_->closings; }
+  /// For each parameter whether any rank used it.
+  const std::vector<bool>& used_by_any() const { return state_->used; }
+
+ private:
+  // What the channel's thread writes; it outlives the round while tasks are under way.
+  struct State {
+    std::vector<RoundOpening> openings;
+    RoundTerms terms;
+    std::vector<RoundClosing> closings;
+    std::vector<bool> used;
+  };
+  struct Sum {
+    std::shared_ptr<comm::PendingSum> pending;
+    bool finished = false;
+  };
+
+  void submit(std::function<void()> task) { works_.push_back(channel_.submit(std::move(task))); }
+
+  Communicator channel_;
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::vector<std::shared_ptr<Sum>> sums_;
+  std::vector<Work> works_;
+  bool closed_ = false;
+};
+
+}  // namespace tutti::sync

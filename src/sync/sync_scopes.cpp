@@ -1,0 +1,39 @@
+#include "tutti/sync/sync_scopes.h"
+
+namespace tutti {
+
+NoSyncScope::NoSyncScope(std::vector<std::shared_ptr<Reducer>> reducers) : reducers_(std::move(reducers)) {
+  for (const auto& reducer : reducers_) reducer->enter_no_sync();
+}
+
+NoSyncScope::~NoSyncScope() {
+  for (const auto& reducer : reducers_) reducer->leave_no_sync();
+}
+
+AccumulateScope::AccumulateScope(const std::vector<Member>& members) {
+  try {
+    for (const Member& member : members) {
+      member.reducer->enter_accumulate(member.step);
+      reducers_.push_back(member.reducer);
+    }
+  } catch (...) {
+    for (const auto& entered : reducers_) entered->leave_accumulate(true);
+    throw;
+  }
+}
+
+AccumulateScope::~AccumulateScope() noexcept(false) {
+  const bool unwinding = std::uncaught_exceptions() > exceptions_;
+  // All scopes are left even if one throws; the first exception wins.
+  std::exception_ptr first;
+  for (const auto& reducer : reducers_) {
+    try {
+      reducer->leave_accumulate(unwinding || first);
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first && !unwinding) std::rethrow_exception(first);
+}
+
+}  // namespace tutti

@@ -1,0 +1,79 @@
+// One process. Who is at fault, from what the ranks posted.
+#include "comm/blame.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti::comm {
+namespace {
+
+using Reason = Standing::Reason;
+
+Standing stood(Reason reason, std::vector<int> waiting_for, std::uint64_t operation = 17) {
+  return {.reason = reason,
+          .operation = operation,
+          .timeout = std::chrono::seconds(30),
+          .waiting_for = std::move(waiting_for),
+          .where = "all_reduce 'loss' (operation " + std::to_string(operation) + ")"};
+}
+
+TEST(Blame, StandingSurvivesTheStore) {
+  const auto standing = stood(Reason::closed, {3, 1});
+  const auto read = Standing::from_text(standing.to_text());
+  EXPECT_EQ(read.reason, standing.reason);
+  EXPECT_EQ(read.operation, standing.operation);
+  EXPECT_EQ(read.timeout, standing.timeout);
+  EXPECT_EQ(read.waiting_for, standing.waiting_for);
+  EXPECT_EQ(read.where, standing.where);
+}
+
+TEST(Blame, TheRankWithoutAPostIsLate) {
+  const Standings standings = {stood(Reason::timeout, {2}), stood(Reason::timeout, {2}), std::nullopt};
+  const auto verdict = judge(standings, 0);
+  EXPECT_EQ(verdict.culprits, std::vector<int>{2});
+  EXPECT_TRUE(verdict.timed_out);
+  EXPECT_EQ(verdict.message,
+            "all_reduce 'loss' (operation 17): rank 2 did not arrive within 30 s; ranks 0, 1 were waiting");
+}
+
+TEST(Blame, FollowsTheChainToTheRankThatDied) {
+  const Standings standings = {stood(Reason::closed, {1}), stood(Reason::closed, {2}), std::nullopt};
+  const auto verdict = judge(standings, 0);
+  EXPECT_EQ(verdict.culprits, std::vector<int>{2});
+  EXPECT_FALSE(verdict.timed_out);
+  EXPECT_EQ(verdict.message,
+            "all_reduce 'loss' (operation 17): rank 2 is gone (connection closed); ranks 0, 1 were waiting");
+}
+
+TEST(Blame, AClosedConnectionBehindATimeoutIsATimeout) {
+  const Standings standings = {stood(Reason::closed, {1}), stood(Reason::timeout, {2}), std::nullopt};
+  EXPECT_TRUE(judge(standings, 0).timed_out);
+}
+
+TEST(Blame, WhoComesLateIsToldSo) {
+  const Standings standings = {stood(Reason::timeout, {2}), stood(Reason::timeout, {2}), stood(Reason::closed, {0})};
+  EXPECT_EQ(judge(standings, 0).culprits, std::vector<int>{2});
+  const auto verdict = judge(standings, 2);
+  EXPECT_EQ(verdict.culprits, std::vector<int>{2});
+  EXPECT_NE(verdict.message.find("gave up waiting for this rank (2) after 30 s"), std::string::npos) << verdict.message;
+}
+
+TEST(Blame, NamesWhoAbandonedAnOperation) {
+  const Standings standings = {stood(Reason::closed, {1}), stood(Reason::abandoned, {}, 16)};
+  const auto verdict = judge(standings, 0);
+  EXPECT_EQ(verdict.culprits, std::vector<int>{1});
+  EXPECT_NE(verdict.message.find("rank 1 abandoned all_reduce 'loss' (operation 16)"), std::string::npos);
+}
+
+TEST(Blame, ACircleNamesWhomThisRankWaitedFor) {
+  const Standings standings = {stood(Reason::timeout, {1}), stood(Reason::timeout, {0})};
+  EXPECT_EQ(judge(standings, 0).culprits, std::vector<int>{1});
+}
+
+TEST(Blame, ALookIsCompleteWhenEveryTrailEndsInAPost) {
+  EXPECT_FALSE(is_complete({stood(Reason::closed, {1}), std::nullopt}, 0));
+  EXPECT_FALSE(is_complete({stood(Reason::closed, {1}), stood(Reason::closed, {2}), std::nullopt}, 0));
+  EXPECT_TRUE(is_complete({stood(Reason::closed, {1}), stood(Reason::timeout, {0}), std::nullopt}, 0));
+}
+
+}  // namespace
+}  // namespace tutti::comm

@@ -1,0 +1,275 @@
+#include "comm/collective_checks.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tutti/comm/pending.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+const std::vector<std::int64_t> sizes = {0, 1, 3, 17, 1000, 70001};
+const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
+                                            at::kLong,  at::kInt,    at::kByte};
+
+// A rank's tensor that every other rank can make too. Seeded: values whose sum depends on the order of the additions.
+at::Tensor tensor_of_rank(int rank, std::int64_t elements, at::ScalarType dtype) {
+  auto index = at::arange(elements, at::kDouble);
+  auto values = at::remainder(index * 7919 + (rank + 1) * 104729, 1009);
+  if (at::isFloatingType(dtype)) values = (values - 500) / 37.0 * std::pow(10.0, rank % 3);
+  if (dtype == at::kByte) values = at::remainder(values, 11);
+  return values.to(dtype);
+}
+
+// The sum as the Communicator defines it: rank 0 + rank 1 + ..., narrow dtypes added in fp32 and rounded once.
+at::Tensor expected(int size, std::int64_t elements, at::ScalarType dtype, ReduceOp op) {
+  const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;
+  const auto wide = narrow ? at::kFloat : dtype;
+  auto sum = tensor_of_rank(0, elements, dtype).to(wide);
+  for (int rank = 1; rank < size; ++rank) {
+    const auto next = tensor_of_rank(rank, elements, dtype).to(wide);
+    if (op == ReduceOp::sum || op == ReduceOp::mean) sum = at::add(sum, next);
+    if (op == ReduceOp::min) sum = at::minimum(sum, next);
+    if (op == ReduceOp::max) sum = at::maximum(sum, next);
+    if (op == ReduceOp::product) sum = at::mul(sum, next);
+  }
+  if (op == ReduceOp::mean) sum = at::div(sum, size);
+  return sum.to(dtype);
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  const auto left = a.contiguous();
+  const auto right = b.contiguous();
+  return a.nbytes() == 0 || std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
+}
+
+}  // namespace
+
+void check_all_reduce(const Communicator& communicator) {
+  for (const auto dtype : dtypes) {
+    for (const auto elements : sizes) {
+      for (const auto op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
+        if (op == ReduceOp::mean && !at::isFloatingType(dtype)) continue;
+        auto tensor = tensor_of_rank(communicator.rank(), elements, dtype);
+        communicator.all_reduce(tensor, op).wait();
+        EXPECT_TRUE(same_bits(tensor, expected(communicator.size(), elements, dtype, op)))
+            << dtype << " [" << elements << "], operation " << static_cast<int>(op);
+      }
+    }
+  }
+  // More than one piece per slice.
+  auto large = tensor_of_rank(communicator.rank(), 3'000'001, at::kFloat);
+  communicator.all_reduce(large).wait();
+  EXPECT_TRUE(same_bits(large, expected(communicator.size(), 3'000'001, at::kFloat, ReduceOp::sum)));
+}
+
+void check_all_gather(const Communicator& communicator) {
+  for (const auto dtype : dtypes) {
+    for (const auto elements : sizes) {
+      auto output = at::zeros({communicator.size() * elements}, dtype);
+      communicator.all_gather(output, tensor_of_rank(communicator.rank(), elements, dtype)).wait();
+      for (int rank = 0; rank < communicator.size(); ++rank) {
+        EXPECT_TRUE(same_bits(output.narrow(0, rank * elements, elements), tensor_of_rank(rank, elements, dtype)));
+      }
+    }
+  }
+}
+
+void check_reduce_scatter(const Communicator& communicator) {
+  for (const auto dtype : dtypes) {
+    for (const auto elements : sizes) {
+      const auto all = communicator.size() * elements;
+      auto output = at::zeros({elements}, dtype);
+      communicator.reduce_scatter(output, tensor_of_rank(communicator.rank(), all, dtype)).wait();
+      const auto sum = expected(communicator.size(), all, dtype, ReduceOp::sum);
+      EXPECT_TRUE(same_bits(output, sum.narrow(0, communicator.rank() * elements, elements)));
+    }
+  }
+}
+
+void check_all_to_all(const Communicator& communicator) {
+  for (const auto elements : sizes) {
+    const auto all = communicator.size() * elements;
+    auto output = at::zeros({all});
+    communicator.all_to_all(output, tensor_of_rank(communicator.rank(), all, at::kFloat)).wait();
+    for (int rank = 0; rank < communicator.size(); ++rank) {
+      const auto from = tensor_of_rank(rank, all, at::kFloat).narrow(0, communicator.rank() * elements, elements);
+      EXPECT_TRUE(same_bits(output.narrow(0, rank * elements, elements), from));
+    }
+  }
+}
+
+void check_broadcast(const Communicator& communicator) {
+  for (int root = 0; root < communicator.size(); ++root) {
+    for (const auto elements : sizes) {
+      auto tensor = tensor_of_rank(communicator.rank(), elements, at::kFloat);
+      communicator.broadcast(tensor, root).wait();
+      EXPECT_TRUE(same_bits(tensor, tensor_of_rank(root, elements, at::kFloat)));
+    }
+  }
+  auto large = tensor_of_rank(communicator.rank(), 1'500'001, at::kFloat);  // several pieces
+  communicator.broadcast(large, communicator.size() - 1).wait();
+  EXPECT_TRUE(same_bits(large, tensor_of_rank(communicator.size() - 1, 1'500'001, at::kFloat)));
+  // A parameter: a leaf that requires a gradient.
+  auto parameter = tensor_of_rank(communicator.rank(), 10, at::kFloat).requires_grad_();
+  const auto version = parameter._version();
+  communicator.broadcast(parameter).wait();
+  EXPECT_TRUE(same_bits(parameter.detach(), tensor_of_rank(0, 10, at::kFloat)));
+  EXPECT_GT(parameter._version(), version);
+}
+
+void check_objects(const Communicator& communicator) {
+  const auto object_of = [](int rank) {
+    return std::string(static_cast<std::size_t>(rank) * 1000, static_cast<char>('a' + rank));
+  };
+  const auto objects = communicator.all_gather_object(object_of(communicator.rank()));
+  ASSERT_EQ(objects.size(), static_cast<std::size_t>(communicator.size()));
+  for (int rank = 0; rank < communicator.size(); ++rank)
+    EXPECT_EQ(objects[static_cast<std::size_t>(rank)], object_of(rank));
+  const int root = communicator.size() - 1;
+  EXPECT_EQ(communicator.broadcast_object(object_of(communicator.rank()), root), object_of(root));
+  EXPECT_EQ(communicator.broadcast_object("", 0), "");
+}
+
+void check_pending(const Communicator& communicator) {
+  // Many in flight at once, completed on the channel's thread as the reducer does.
+  struct Round {
+    std::int64_t elements;
+    at::Tensor flat;
+    std::unique_ptr<comm::PendingSum> sum;
+    std::unique_ptr<comm::PendingExchange> exchange;
+  };
+  std::vector<std::shared_ptr<Round>> rounds;
+  const auto rank_byte = static_cast<std::byte>(communicator.rank() + 1);
+  for (const auto elements : {std::int64_t{1}, std::int64_t{100'003}, std::int64_t{0}, std::int64_t{1'200'000}}) {
+    auto round = std::make_shared<Round>();
+    round->elements = elements;
+    round->flat = communicator.allocate(elements * 4).view(at::kFloat);
+    round->flat.copy_(tensor_of_rank(communicator.rank(), elements, at::kFloat));
+    round->exchange = communicator.start_exchange(std::vector<std::byte>(24, rank_byte));
+    round->sum = communicator.start_sum(round->flat);
+    rounds.push_back(std::move(round));
+  }
+  std::vector<Work> works;
+  for (const auto& round : rounds) {
+    works.push_back(communicator.submit([round] {
+      round->sum->reduce(0.25);
+      round->sum->finish();
+      const auto blocks = round->exchange->finish();
+      for (std::size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(blocks[i], static_cast<std::byte>(i / 24 + 1));
+    }));
+  }
+  for (const auto& work : works) work.wait();
+  for (const auto& round : rounds) {
+    const auto sum = at::mul(expected(communicator.size(), round->elements, at::kFloat, ReduceOp::sum), 0.25);
+    EXPECT_TRUE(same_bits(round->flat, sum));
+  }
+  auto thrown = communicator.submit([] { throw UsageError("from the task"); });
+  EXPECT_THROW(thrown.wait(), UsageError);
+  EXPECT_FALSE(communicator.poisoned());
+}
+
+void check_layout_of_tensors(const Communicator& communicator) {
+  auto matrix = tensor_of_rank(communicator.rank(), 12, at::kFloat).view({3, 4});
+  auto transposed = matrix.t();
+  communicator.all_reduce(transposed).wait();
+  EXPECT_TRUE(same_bits(matrix, expected(communicator.size(), 12, at::kFloat, ReduceOp::sum).view({3, 4})));
+
+  EXPECT_THROW(communicator.all_reduce(at::Tensor()), UsageError);
+  EXPECT_THROW(communicator.all_reduce(at::ones({2}, at::kLong), ReduceOp::mean), UsageError);
+  EXPECT_THROW(communicator.all_reduce(at::ones({2}).to_sparse()), UsageError);
+  EXPECT_THROW(communicator.all_gather(at::ones({communicator.size() * 2 + 1}), at::ones({2})), UsageError);
+  EXPECT_THROW(communicator.all_gather(at::ones({communicator.size() * 2}, at::kLong), at::ones({2})), UsageError);
+  EXPECT_THROW(communicator.all_to_all(at::ones({2}), at::ones({3})), UsageError);
+  EXPECT_THROW(communicator.broadcast(at::ones({2}), communicator.size()), UsageError);
+  EXPECT_THROW(communicator.barrier({.timeout = std::chrono::milliseconds(0), .name = ""}), UsageError);
+  EXPECT_THROW(communicator.start_sum(at::ones({3, 4}).t()), UsageError);
+  communicator.barrier().wait();
+}
+
+void check_groups(const Communicator& communicator) {
+  const int rank = communicator.rank();
+  const int size = communicator.size();
+  auto copy = communicator.duplicate("copy");
+  // Channels are independent: their operations may be in another order on another rank.
+  auto on_copy = at::ones({5});
+  auto on_first = at::ones({7});
+  std::vector<Work> works;
+  if (rank % 2 == 0) works.push_back(copy.all_reduce(on_copy));
+  works.push_back(communicator.all_reduce(on_first));
+  if (rank % 2 == 1) works.push_back(copy.all_reduce(on_copy));
+  for (const auto& work : works) work.wait();
+  EXPECT_TRUE(at::equal(on_copy, at::full({5}, size)));
+  EXPECT_TRUE(at::equal(on_first, at::full({7}, size)));
+
+  // Even and odd ranks, in reverse order.
+  const auto group = communicator.split(rank % 2, -rank);
+  ASSERT_TRUE(group.has_value());
+  EXPECT_EQ(group->size(), rank % 2 == 0 ? (size + 1) / 2 : size / 2);
+  EXPECT_EQ(group->rank(), group->size() - 1 - rank / 2);
+  const auto ranks = group->all_gather_object(std::to_string(rank));
+  for (int place = 0; place < group->size(); ++place) {
+    EXPECT_EQ(ranks[static_cast<std::size_t>(place)], std::to_string((group->size() - 1 - place) * 2 + rank % 2));
+  }
+
+  const auto only_last = communicator.split(rank == size - 1 ? 0 : -1);
+  EXPECT_EQ(only_last.has_value(), rank == size - 1);
+  communicator.barrier().wait();
+}
+
+void check_mismatches(const Communicator& communicator) {
+  if (communicator.size() == 1) return;
+  const bool first = communicator.rank() == 0;
+  const auto message_of = [](const Work& work) -> std::string {
+    try {
+      work.wait();
+    } catch (const Divergence& error) {
+      return error.what();
+    }
+    return "nothing thrown";
+  };
+  auto tensor = at::ones({4});
+  auto gathered = at::zeros({3 * communicator.size()});
+  auto message = message_of(first ? communicator.all_reduce(tensor) : communicator.all_gather(gathered, at::ones({3})));
+  EXPECT_NE(message.find("rank 0 calls all_reduce(float [4], sum)"), std::string::npos) << message;
+  EXPECT_NE(message.find("all_gather(float [3])"), std::string::npos) << message;
+
+  EXPECT_NE(message_of(communicator.all_reduce(at::ones({first ? 4 : 5}))), "nothing thrown");
+  EXPECT_NE(message_of(communicator.all_reduce(first ? at::ones({4}) : at::ones({4}, at::kInt))), "nothing thrown");
+  EXPECT_NE(message_of(communicator.broadcast(tensor, first ? 0 : 1)), "nothing thrown");
+  message = message_of(communicator.barrier({.timeout = std::nullopt, .name = first ? "epoch" : "step"}));
+  EXPECT_NE(message.find("barrier('epoch')"), std::string::npos) << message;
+
+  EXPECT_TRUE(at::equal(tensor, at::ones({4})));
+  EXPECT_FALSE(communicator.poisoned());
+  communicator.all_reduce(tensor).wait();
+  EXPECT_TRUE(at::equal(tensor, at::full({4}, communicator.size())));
+}
+
+void check_unwaited(const Communicator& communicator) {
+  for (int i = 0; i < 3; ++i) communicator.all_reduce(at::ones({100'000}));
+  auto copy = communicator.duplicate("unwaited");
+  copy.all_reduce(at::ones({100'000}));
+  copy.submit([copy] {});  // the task may hold the last reference
+  communicator.barrier().wait();
+}
+
+void check_all(const Communicator& communicator) {
+  check_all_reduce(communicator);
+  check_all_gather(communicator);
+  check_reduce_scatter(communicator);
+  check_all_to_all(communicator);
+  check_broadcast(communicator);
+  check_objects(communicator);
+  check_pending(communicator);
+  check_layout_of_tensors(communicator);
+  check_groups(communicator);
+  check_mismatches(communicator);
+  check_unwaited(communicator);
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,83 @@
+// Ranks: 2 and 3 processes over Gloo.
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "comm/collective_checks.h"
+#include "support/ranks.h"
+#include "tutti/core/environment.h"
+
+namespace tutti::test {
+namespace {
+
+const RankProgram every_check("every_check", [] {
+  const auto communicator = Communicator::connect(read_environment());
+  EXPECT_EQ(communicator.engine_name(), "gloo");
+  check_all(communicator);
+});
+
+const RankProgram two_nodes("two_nodes", [] {
+  const auto environment = read_environment();
+  const auto communicator = Communicator::connect(environment);
+  const auto& layout = communicator.layout();
+  EXPECT_EQ(layout.node_rank, environment.node_rank);
+  EXPECT_EQ(layout.num_nodes, 2);
+  EXPECT_EQ(layout.local_rank, environment.local_rank);
+  EXPECT_EQ(layout.local_size, 2);
+  EXPECT_EQ(layout.node_of_rank, (std::vector<int>{0, 0, 1, 1}));
+  const auto node = communicator.split(layout.node_rank);
+  ASSERT_TRUE(node.has_value());
+  EXPECT_EQ(node->layout().num_nodes, 1);
+  EXPECT_EQ(node->layout().local_size, 2);
+});
+
+// Ends without waiting for what it started.
+const RankProgram leaves_work_behind("leaves_work_behind", [] {
+  const auto communicator = Communicator::connect(read_environment());
+  check_unwaited(communicator);
+});
+
+// Two at once, and another after both.
+const RankProgram connects_again("connects_again", [] {
+  for (int i = 0; i < 2; ++i) {
+    const auto first = Communicator::connect(read_environment());
+    const auto second = Communicator::connect(read_environment());
+    second.barrier().wait();
+    check_objects(first);
+    check_objects(second);
+    first.barrier().wait();
+  }
+});
+
+TEST(Gloo, EveryCheckHoldsOnTwoProcesses) {
+  expect_success(run_processes(every_check, 2));
+}
+TEST(Gloo, EveryCheckHoldsOnThreeProcesses) {
+  expect_success(run_processes(every_check, 3));
+}
+TEST(Gloo, LayoutComesFromTheEnvironment) {
+  expect_success(run_processes(two_nodes, 4, {.num_nodes = 2}));
+}
+TEST(Gloo, AProcessMayConnectMoreThanOnce) {
+  expect_success(run_processes(connects_again, 2));
+}
+// As under torchrun: the launcher serves the store, and restarted ranks find the keys of the attempt before.
+TEST(Gloo, TheLaunchersStoreIsUsedAcrossRestarts) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const ProcessOptions under_an_agent{.variables = {{"MASTER_PORT", std::to_string(store->getPort())},
+                                                      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                                      {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt)}}};
+    expect_success(run_processes(connects_again, 2, under_an_agent));
+  }
+}
+
+TEST(Gloo, UnwaitedWorkIsCompleted) {
+  expect_success(run_processes(leaves_work_behind, 2));
+}
+
+}  // namespace
+}  // namespace tutti::test

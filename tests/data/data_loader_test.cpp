@@ -1,0 +1,177 @@
+#include "tutti/data/data_loader.h"
+
+#include <gtest/gtest.h>
+#include <torch/data/datasets/map.h>
+#include <torch/data/datasets/tensor.h>
+#include <torch/data/transforms/stack.h>
+
+#include <ATen/ops/arange.h>
+
+#include <iterator>
+#include <stdexcept>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+/// The samples are their own indices: the least that a dataset of a user has.
+class Numbers {
+ public:
+  explicit Numbers(int size) : size_(size) {}
+  int size() const { return size_; }
+  std::vector<int> get_batch(std::vector<std::size_t> indices) const { return {indices.begin(), indices.end()}; }
+
+ private:
+  int size_;
+};
+
+using Batches = std::vector<std::vector<int>>;
+
+Batches read(DataLoader<Numbers>& loader) {
+  Batches batches;
+  for (const auto& batch : loader) batches.push_back(batch);
+  return batches;
+}
+
+static_assert(std::input_iterator<DataLoader<Numbers>::Iterator>);
+static_assert(std::sentinel_for<std::default_sentinel_t, DataLoader<Numbers>::Iterator>);
+static_assert(IndexedDataset<torch::data::datasets::TensorDataset>);
+static_assert(!IndexedDataset<std::vector<int>>);
+
+TEST(DataLoader, ReadsItsRanksShardInBatches) {
+  DataLoader<Numbers> loader(Numbers(10), {.batch_size = 3}, 1, 2);
+  EXPECT_EQ(loader.size(), 2);
+  EXPECT_EQ(read(loader), (Batches{{1, 3, 5}, {7, 9}}));
+}
+
+TEST(DataLoader, DropLastDropsTheBatchThatIsNotFull) {
+  DataLoader<Numbers> loader(Numbers(11), {.batch_size = 3, .drop_last = true}, 1, 2);
+  EXPECT_EQ(loader.size(), 1);
+  EXPECT_EQ(read(loader), (Batches{{1, 3, 5}}));
+}
+
+TEST(DataLoader, DealsBlocksByWindow) {
+  DataLoader<Numbers> loader(Numbers(16), {.batch_size = 2, .sharding = Sharding::blocks_by_window}, 1, 2, 2);
+  EXPECT_EQ(read(loader), (Batches{{4, 5}, {6, 7}, {12, 13}, {14, 15}}));
+}
+
+TEST(DataLoader, EachLoopReadsTheNextEpoch) {
+  DataLoader<Numbers> loader(Numbers(50), {.batch_size = 50, .shuffle = true});
+  EXPECT_EQ(loader.epoch(), 0);
+  const auto first = read(loader);
+  EXPECT_EQ(loader.epoch(), 1);
+  const auto second = read(loader);
+  EXPECT_NE(first, second);
+  loader.set_epoch(0);
+  EXPECT_EQ(read(loader), first);
+  EXPECT_EQ(read(loader), second);
+}
+
+TEST(DataLoader, LeavingALoopEarlyEndsItsEpoch) {
+  DataLoader<Numbers> loader(Numbers(50), {.batch_size = 1, .shuffle = true});
+  DataLoader<Numbers> other(Numbers(50), {.batch_size = 1, .shuffle = true});
+  for ([[maybe_unused]] const auto& batch : loader) break;
+  other.set_epoch(1);
+  EXPECT_EQ(read(loader), read(other));
+}
+
+TEST(DataLoader, KnowsItsLastBatchWhileItIsUsed) {
+  const auto stack = std::make_shared<LoaderStack>();
+  DataLoader<Numbers> loader(Numbers(5), {.batch_size = 2}, 0, 1, 1, stack);
+  std::vector<bool> last;
+  EXPECT_TRUE(stack->empty());
+  for ([[maybe_unused]] const auto& batch : loader) last.push_back(stack->at_last_batch());
+  EXPECT_EQ(last, (std::vector<bool>{false, false, true}));
+  EXPECT_TRUE(stack->empty());
+  EXPECT_FALSE(stack->at_last_batch());
+}
+
+TEST(DataLoader, ASingleBatchIsTheLast) {
+  const auto stack = std::make_shared<LoaderStack>();
+  DataLoader<Numbers> loader(Numbers(2), {.batch_size = 4}, 0, 1, 1, stack);
+  for ([[maybe_unused]] const auto& batch : loader) EXPECT_TRUE(stack->at_last_batch());
+}
+
+TEST(DataLoader, NestedLoopsShowTheInnermost) {
+  const auto stack = std::make_shared<LoaderStack>();
+  DataLoader<Numbers> outer(Numbers(2), {}, 0, 1, 1, stack);
+  DataLoader<Numbers> inner(Numbers(2), {}, 0, 1, 1, stack);
+  std::vector<bool> during;
+  std::vector<bool> after;
+  for ([[maybe_unused]] const auto& batch : outer) {
+    for ([[maybe_unused]] const auto& nested : inner) during.push_back(stack->at_last_batch());
+    after.push_back(stack->at_last_batch());
+  }
+  EXPECT_EQ(during, (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(after, (std::vector<bool>{false, true}));
+}
+
+TEST(DataLoader, BreakAndExceptionLeaveNothingBehind) {
+  const auto stack = std::make_shared<LoaderStack>();
+  DataLoader<Numbers> outer(Numbers(3), {}, 0, 1, 1, stack);
+  DataLoader<Numbers> inner(Numbers(3), {}, 0, 1, 1, stack);
+  std::vector<bool> last;
+  for ([[maybe_unused]] const auto& batch : outer) {
+    for ([[maybe_unused]] const auto& nested : inner) break;
+    try {
+      for ([[maybe_unused]] const auto& nested : inner) throw std::runtime_error("stop");
+    } catch (const std::runtime_error&) {
+    }
+    last.push_back(stack->at_last_batch());
+  }
+  EXPECT_EQ(last, (std::vector<bool>{false, false, true}));
+  EXPECT_TRUE(stack->empty());
+}
+
+TEST(DataLoader, TheEndLeavesTheStackBeforeTheIteratorDies) {
+  const auto stack = std::make_shared<LoaderStack>();
+  DataLoader<Numbers> loader(Numbers(1), {}, 0, 1, 1, stack);
+  auto iterator = loader.begin();
+  EXPECT_FALSE(stack->empty());
+  ++iterator;
+  EXPECT_TRUE(iterator == loader.end());
+  EXPECT_TRUE(stack->empty());
+}
+
+/// Cannot read its sample 2.
+class Broken : public Numbers {
+ public:
+  Broken() : Numbers(4) {}
+  std::vector<int> get_batch(std::vector<std::size_t> indices) const {
+    if (indices[0] == 2) throw std::runtime_error("cannot read");
+    return Numbers::get_batch(indices);
+  }
+};
+
+TEST(DataLoader, AFailingDatasetLeavesNothingBehind) {
+  const auto stack = std::make_shared<LoaderStack>();
+  DataLoader<Broken> loader(Broken(), {}, 0, 1, 1, stack);
+  EXPECT_THROW(for ([[maybe_unused]] const auto& batch : loader) continue, std::runtime_error);
+  EXPECT_TRUE(stack->empty());
+  DataLoader<Broken> rank_two(Broken(), {}, 2, 4, 1, stack);
+  EXPECT_THROW(rank_two.begin(), std::runtime_error);
+  EXPECT_TRUE(stack->empty());
+}
+
+TEST(DataLoader, ReadsLibTorchDatasets) {
+  const auto samples = at::arange(8, at::kFloat).view({4, 2});
+  DataLoader plain(torch::data::datasets::TensorDataset(samples), {.batch_size = 2}, 1, 2);
+  for (const auto& batch : plain) {
+    ASSERT_EQ(batch.size(), 2u);
+    EXPECT_TRUE(batch[0].data.equal(samples[1]));
+    EXPECT_TRUE(batch[1].data.equal(samples[3]));
+  }
+  using Stack = torch::data::transforms::Stack<torch::data::TensorExample>;
+  DataLoader loader(torch::data::datasets::TensorDataset(samples).map(Stack()), {.batch_size = 4});
+  for (auto& batch : loader) EXPECT_TRUE(batch.data.equal(samples));
+}
+
+TEST(DataLoader, RefusesWhatCannotBe) {
+  EXPECT_THROW(DataLoader(Numbers(0), {}), UsageError);
+  EXPECT_THROW(DataLoader(Numbers(4), {.batch_size = 0}), UsageError);
+  EXPECT_THROW(DataLoader(Numbers(4), {}, 4, 4), UsageError);
+  EXPECT_THROW(DataLoader(Numbers(4), {.batch_size = 3, .drop_last = true}, 0, 2), UsageError);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,163 @@
+// The expected tables of DistributedSampler and randperm were printed by PyTorch 2.15.0.
+#include "tutti/data/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+using Table = std::vector<Indices>;  // by rank
+
+Table table(ShardOptions options, std::int64_t epoch = 0) {
+  Table ranks;
+  for (options.rank = 0; options.rank < options.world_size; ++options.rank) {
+    ranks.push_back(shard_indices(options, epoch));
+    EXPECT_EQ(static_cast<std::int64_t>(ranks.back().size()), shard_size(options));
+  }
+  return ranks;
+}
+
+/// What one optimizer step after the other sees: micro-batches by window, in rank order.
+std::vector<Indices> windows(const ShardOptions& options, std::int64_t epoch = 0) {
+  const auto ranks = table(options, epoch);
+  const auto block = static_cast<std::size_t>(options.accumulation_steps * options.batch_size);
+  std::vector<Indices> result;
+  for (std::size_t begin = 0; begin < ranks[0].size(); begin += block) {
+    auto& window = result.emplace_back();
+    for (const auto& rank : ranks) {
+      const auto end = std::min(begin + block, rank.size());
+      window.insert(window.end(), rank.begin() + static_cast<std::ptrdiff_t>(begin),
+                    rank.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+  }
+  return result;
+}
+
+TEST(Interleaved, IsDistributedSampler) {
+  EXPECT_EQ(table({.dataset_size = 10, .world_size = 3}), (Table{{0, 3, 6, 9}, {1, 4, 7, 0}, {2, 5, 8, 1}}));
+  EXPECT_EQ(table({.dataset_size = 10, .world_size = 3, .drop_last = true}), (Table{{0, 3, 6}, {1, 4, 7}, {2, 5, 8}}));
+  EXPECT_EQ(table({.dataset_size = 3, .world_size = 2, .drop_last = true}), (Table{{0}, {1}}));
+  EXPECT_EQ(table({.dataset_size = 4, .world_size = 1}), (Table{{0, 1, 2, 3}}));
+}
+
+TEST(Interleaved, WrapsWhereThereAreMoreRanksThanSamples) {
+  EXPECT_EQ(table({.dataset_size = 2, .world_size = 5}), (Table{{0}, {1}, {0}, {1}, {0}}));
+  EXPECT_EQ(table({.dataset_size = 2, .world_size = 5, .drop_last = true}), (Table{{}, {}, {}, {}, {}}));
+  EXPECT_EQ(table({.dataset_size = 3, .world_size = 8, .shuffle = true, .seed = 1}),
+            (Table{{1}, {2}, {0}, {1}, {2}, {0}, {1}, {2}}));
+}
+
+TEST(Interleaved, ShufflesAsDistributedSampler) {
+  EXPECT_EQ(table({.dataset_size = 10, .world_size = 3, .shuffle = true}, 0),
+            (Table{{4, 5, 0, 2}, {1, 3, 8, 4}, {7, 9, 6, 1}}));
+  EXPECT_EQ(table({.dataset_size = 10, .world_size = 3, .shuffle = true}, 1),
+            (Table{{5, 2, 9, 4}, {6, 0, 3, 5}, {1, 8, 7, 6}}));
+  EXPECT_EQ(table({.dataset_size = 10, .world_size = 3, .shuffle = true, .seed = 7, .drop_last = true}, 2),
+            (Table{{0, 7, 9}, {5, 6, 1}, {8, 2, 4}}));
+}
+
+TEST(Shuffle, IsRandperm) {
+  const auto permutation = [](std::int64_t size, std::uint64_t seed) {
+    return shard_indices({.dataset_size = size, .shuffle = true, .seed = seed}, 0);
+  };
+  EXPECT_EQ(permutation(10, 0), (Indices{4, 1, 7, 5, 3, 9, 0, 8, 6, 2}));
+  EXPECT_EQ(permutation(10, 42), (Indices{2, 6, 1, 8, 4, 5, 0, 9, 3, 7}));
+  EXPECT_EQ(permutation(10, (std::uint64_t{1} << 40) + 5), (Indices{1, 4, 9, 6, 3, 5, 0, 2, 8, 7}));
+  const auto large = permutation(40000, 3);
+  EXPECT_EQ(Indices(large.begin(), large.begin() + 5), (Indices{18986, 8643, 23819, 24255, 31316}));
+  EXPECT_EQ(Indices(large.end() - 3, large.end()), (Indices{23266, 22103, 2345}));
+}
+
+TEST(Shuffle, SeedAndEpochAreAdded) {
+  const ShardOptions options{.dataset_size = 100, .shuffle = true, .seed = 4};
+  const ShardOptions next{.dataset_size = 100, .shuffle = true, .seed = 5};
+  EXPECT_NE(shard_indices(options, 0), shard_indices(options, 1));
+  EXPECT_EQ(shard_indices(options, 1), shard_indices(next, 0));
+  EXPECT_EQ(shard_indices(options, 3), shard_indices(options, 3));
+}
+
+TEST(BlocksByWindow, RanksTakeContiguousBlocksOfEachWindow) {
+  const ShardOptions options{.dataset_size = 16,
+                             .world_size = 2,
+                             .sharding = Sharding::blocks_by_window,
+                             .batch_size = 2,
+                             .accumulation_steps = 2};
+  EXPECT_EQ(table(options), (Table{{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}}));
+}
+
+TEST(BlocksByWindow, StepsSeeTheSameWhateverTheNumberOfRanks) {
+  for (const bool shuffle : {false, true}) {
+    for (const bool drop_last : {false, true}) {
+      const auto steps = [&](int world_size) {
+        return windows({.dataset_size = 240,
+                        .world_size = world_size,
+                        .shuffle = shuffle,
+                        .seed = 3,
+                        .sharding = Sharding::blocks_by_window,
+                        .drop_last = drop_last,
+                        .batch_size = 3,
+                        .accumulation_steps = 24 / world_size});
+      };
+      const auto alone = steps(1);
+      EXPECT_EQ(alone.size(), 4u);
+      EXPECT_EQ(alone.back().size(), 24u);  // a short last window: 8 micro-batches of 3
+      for (const int world_size : {2, 4, 8}) EXPECT_EQ(steps(world_size), alone) << world_size << " ranks";
+    }
+  }
+}
+
+TEST(BlocksByWindow, ShortLastWindowIsFilledWithTheFirstSamples) {
+  // 11 samples: a window of 8, then a micro-batch of 2 and a half one.
+  ShardOptions options{.dataset_size = 11,
+                       .world_size = 2,
+                       .sharding = Sharding::blocks_by_window,
+                       .batch_size = 2,
+                       .accumulation_steps = 2};
+  EXPECT_EQ(table(options), (Table{{0, 1, 2, 3, 8, 9}, {4, 5, 6, 7, 10, 0}}));
+  options.drop_last = true;
+  EXPECT_EQ(table(options), (Table{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+  options.dataset_size = 12;
+  EXPECT_EQ(table(options), (Table{{0, 1, 2, 3, 8, 9}, {4, 5, 6, 7, 10, 11}}));
+}
+
+TEST(BlocksByWindow, FewSamplesGoAroundMoreThanOnce) {
+  const ShardOptions options{
+      .dataset_size = 3, .world_size = 4, .sharding = Sharding::blocks_by_window, .batch_size = 2};
+  EXPECT_EQ(table(options), (Table{{0, 1}, {2, 0}, {1, 2}, {0, 1}}));
+}
+
+TEST(BlocksByWindow, CoversEverySample) {
+  for (std::int64_t size = 1; size < 60; ++size) {
+    const auto ranks = table({.dataset_size = size,
+                              .world_size = 3,
+                              .shuffle = true,
+                              .sharding = Sharding::blocks_by_window,
+                              .batch_size = 2,
+                              .accumulation_steps = 3});
+    std::vector<bool> seen(static_cast<std::size_t>(size));
+    for (const auto& rank : ranks) {
+      for (const auto index : rank) seen.at(static_cast<std::size_t>(index)) = true;
+    }
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), false), 0) << size << " samples";
+  }
+}
+
+TEST(Sampler, RefusesWhatCannotBe) {
+  EXPECT_THROW(shard_indices({.dataset_size = 0}, 0), UsageError);
+  EXPECT_THROW(shard_indices({.dataset_size = 4, .rank = 2, .world_size = 2}, 0), UsageError);
+  EXPECT_THROW(shard_indices({.dataset_size = 4, .rank = -1, .world_size = 2}, 0), UsageError);
+  EXPECT_THROW(shard_indices({.dataset_size = 4, .world_size = 0}, 0), UsageError);
+  EXPECT_THROW(shard_indices({.dataset_size = 4, .batch_size = 0}, 0), UsageError);
+  EXPECT_THROW(shard_indices({.dataset_size = 4, .accumulation_steps = 0}, 0), UsageError);
+  EXPECT_THROW(shard_indices({.dataset_size = 4}, -1), UsageError);
+}
+
+}  // namespace
+}  // namespace tutti

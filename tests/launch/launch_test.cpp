@@ -1,0 +1,292 @@
+// What happens to real processes: the ranks are shell scripts.
+#include "tutti/launch/launch.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "launch/tutti_process.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+/// A grace time that no test waits for.
+const std::vector<std::string> long_grace{"--grace", "600"};
+const std::vector<std::string> short_grace{"--grace", "0.1"};
+
+/// Waits in a shell, with traps answered at once and without holding its output.
+const std::string wait_forever = "sleep 1000 >/dev/null 2>&1 & wait; ";
+
+pid_t to_pid(const std::string& text) {
+  return static_cast<pid_t>(std::stol(text));
+}
+
+TEST(Launch, GivesEachRankTorchrunsVariables) {
+  const auto done = run_tutti(
+      launch_script(2,
+                    "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_RANK "
+                    "$ROLE_NAME $ROLE_WORLD_SIZE $MASTER_ADDR; echo port $MASTER_PORT id $TORCHELASTIC_RUN_ID"));
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.err, "");
+  EXPECT_TRUE(contains(done.out, "[rank 0] 0 2 0 2 0 1 0 default 2 127.0.0.1\n")) << done.out;
+  EXPECT_TRUE(contains(done.out, "[rank 1] 1 2 1 2 0 1 1 default 2 127.0.0.1\n")) << done.out;
+  const auto port = done.out.find("port ");
+  const auto shared = done.out.substr(port, done.out.find('\n', port) - port);
+  EXPECT_EQ(lines_with(done.out, shared), 2) << done.out;
+}
+
+TEST(Launch, KeepsTheUsersThreadCount) {
+  TuttiProcess process(launch_script(1, "echo threads $OMP_NUM_THREADS"), {.variables = {"OMP_NUM_THREADS=7"}});
+  EXPECT_EQ(process.wait().out, "[rank 0] threads 7\n");
+}
+
+TEST(Launch, PrefixesLinesOfBothStreams) {
+  const auto done = run_tutti(launch_script(1, "echo one; echo two >&2; printf 'no end'"));
+  EXPECT_EQ(done.out, "[rank 0] one\n[rank 0] no end\n");
+  EXPECT_EQ(done.err, "[rank 0] two\n");
+}
+
+TEST(Launch, LetsTheOthersNoticeAFailureThemselves) {
+  TemporaryFolder folder;
+  const auto fifo = folder.path() / "guard_of_rank_1";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  // Rank 0 sees rank 1 end, as a rank does whose peer closes its socket, and ends by itself: no SIGTERM.
+  const auto script = "if [ $RANK = 1 ]; then echo $PPID >" + fifo.string() + "; echo last words; exit 3; fi; " +
+                      "trap 'echo terminated' TERM; read guard <" + fifo.string() +
+                      "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; echo noticed; exit 7";
+  const auto done = run_tutti(launch_script(2, script, long_grace));
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_TRUE(contains(done.out, "[rank 0] noticed\n")) << done.out;
+  EXPECT_FALSE(contains(done.out, "terminated")) << done.out;
+  EXPECT_TRUE(contains(done.err, "rank 1 failed first: exit code 3")) << done.err;
+  EXPECT_TRUE(contains(done.err, "    last words\n")) << done.err;
+  EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 0 (exit code 7)\n")) << done.err;
+}
+
+TEST(Launch, NamesTheRankThatFailedFirstAlsoWhenItLooksLate) {
+  TemporaryFolder folder;
+  const auto fifo = [&](int rank) { return folder.path() / ("end_" + std::to_string(rank)); };
+  for (const int rank : {0, 1, 2}) ASSERT_EQ(::mkfifo(fifo(rank).c_str(), 0600), 0);
+  TuttiProcess process(launch_script(
+      3, "echo guard$RANK $PPID; read end <" + (folder.path() / "end_$RANK").string() + "; exit $((RANK + 3))",
+      long_grace));
+  std::vector<pid_t> guards;
+  for (const auto* name : {"guard0 ", "guard1 ", "guard2 "}) guards.push_back(to_pid(process.wait_for_line(name)));
+  process.send(SIGSTOP);
+  for (const int rank : {1, 2, 0}) {
+    std::ofstream(fifo(rank)) << "now\n";
+    EXPECT_TRUE(is_gone_soon(guards[rank]));
+  }
+  process.send(SIGCONT);
+  EXPECT_EQ(process.wait().exit_code, 4);
+}
+
+TEST(Launch, ShowsTheLastLinesOfTheFailedRankOnly) {
+  const auto script = "if [ $RANK = 0 ]; then exit 0; fi; for i in $(seq 1 25); do echo line $i; done; exit 1";
+  const auto done = run_tutti(launch_script(2, script));
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_FALSE(contains(done.err, "    line 5\n")) << done.err;
+  EXPECT_EQ(lines_with(done.err, "    line "), 20) << done.err;
+  EXPECT_TRUE(contains(done.err, "    line 6\n")) << done.err;
+}
+
+TEST(Launch, ReportsSignals) {
+  const auto done = run_tutti(launch_script(1, "kill -KILL $$"));
+  EXPECT_EQ(done.exit_code, 128 + SIGKILL);
+  EXPECT_TRUE(contains(done.err, "rank 0 failed first: signal 9 (Killed)")) << done.err;
+  EXPECT_EQ(run_tutti(launch_script(1, "kill -SEGV $$")).exit_code, 128 + SIGSEGV);
+  EXPECT_TRUE(contains(run_tutti(launch_script(1, "kill -40 $$")).err, "rank 0 failed first: signal 40\n"));
+}
+
+TEST(Launch, LetsARankEndBeforeTheOthers) {
+  TemporaryFolder folder;
+  const auto fifo = folder.path() / "rank_0_lives";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto script =
+      "if [ $RANK = 0 ]; then exec 3>" + fifo.string() + "; exit 0; fi; cat " + fifo.string() + "; echo still here";
+  const auto done = run_tutti(launch_script(2, script, short_grace));
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_EQ(done.out, "[rank 1] still here\n");
+}
+
+TEST(Launch, TerminatesRanksThatDoNotNoticeAFailure) {
+  TemporaryFolder folder;
+  const auto fifo = folder.path() / "rank_0_ready";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto script = "if [ $RANK = 1 ]; then read ready <" + fifo.string() + "; exit 3; fi; " +
+                      "trap 'echo terminated; exit 0' TERM; echo ready >" + fifo.string() + "; " + wait_forever;
+  const auto done = run_tutti(launch_script(2, script, short_grace));
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_TRUE(contains(done.out, "[rank 0] terminated\n")) << done.out;
+}
+
+TEST(Launch, KillsRanksThatIgnoreSigterm) {
+  TemporaryFolder folder;
+  const auto fifo = folder.path() / "rank_0_ready";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto script = "if [ $RANK = 1 ]; then read ready <" + fifo.string() + "; exit 3; fi; " +
+                      "trap '' TERM; echo pid $$; echo ready >" + fifo.string() + "; sleep 1000";
+  TuttiProcess process(launch_script(2, script, short_grace));
+  const auto pid = to_pid(process.wait_for_line("pid "));
+  EXPECT_EQ(process.wait().exit_code, 3);
+  EXPECT_TRUE(is_gone_soon(pid));
+}
+
+TEST(Launch, LeavesNoGrandchildren) {
+  TuttiProcess process(launch_script(1, "sleep 1000 >/dev/null 2>&1 & echo pid $!"));
+  const auto pid = to_pid(process.wait_for_line("pid "));
+  EXPECT_EQ(process.wait().exit_code, 0);
+  EXPECT_TRUE(is_gone_soon(pid));
+}
+
+TEST(Launch, DoesNotWaitForGrandchildrenThatHoldTheOutput) {
+  TuttiProcess process(launch_script(1, "sleep 1000 & echo pid $!; exit 4"));
+  const auto pid = to_pid(process.wait_for_line("pid "));
+  EXPECT_EQ(process.wait().exit_code, 4);
+  EXPECT_TRUE(is_gone_soon(pid));
+}
+
+TEST(Launch, ShowsWhatAPipelineWritesAfterItsRank) {
+  const auto done = run_tutti(launch_script(1, "(cat >/dev/null; echo late) & exit 0"));
+  EXPECT_EQ(done.out, "[rank 0] late\n");
+}
+
+TEST(Launch, TakesRanksAndGrandchildrenAlongWhenItIsKilled) {
+  TuttiProcess process(launch_script(2, "sleep 1000 & echo rank$RANK $$; echo child$RANK $!; wait"));
+  std::vector<pid_t> pids;
+  for (const auto* name : {"rank0 ", "rank1 ", "child0 ", "child1 "}) {
+    pids.push_back(to_pid(process.wait_for_line(name)));
+  }
+  process.send(SIGKILL);
+  EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
+  for (const auto pid : pids) EXPECT_TRUE(is_gone_soon(pid));
+}
+
+TEST(Launch, ForwardsInterruptionsAtOnce) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    TuttiProcess process(launch_script(
+        2, "trap 'echo got INT; exit 0' INT; trap 'echo got TERM; exit 0' TERM; echo ready$RANK; " + wait_forever,
+        long_grace));
+    process.wait_for_line("ready0");
+    process.wait_for_line("ready1");
+    process.send(signal);
+    const auto done = process.wait();
+    EXPECT_EQ(done.exit_code, 0);
+    EXPECT_EQ(lines_with(done.out, signal == SIGINT ? "got INT" : "got TERM"), 2) << done.out;
+    EXPECT_TRUE(contains(done.err, signal == SIGINT ? "stopped by SIGINT" : "stopped by SIGTERM")) << done.err;
+  }
+}
+
+TEST(Launch, ForwardsCtrlCAlsoWhereItWasStartedWithCtrlCIgnored) {
+  ::signal(SIGINT, SIG_IGN);  // as a script does for what it starts with &
+  // A shell cannot trap what it inherits as ignored.
+  TuttiProcess process(launch_script(1, "trap 'exit 5' INT; echo ready; " + wait_forever, long_grace));
+  ::signal(SIGINT, SIG_DFL);
+  process.wait_for_line("ready");
+  process.send(SIGINT);
+  EXPECT_EQ(process.wait().exit_code, 5);
+}
+
+TEST(Launch, KillsAfterTheGraceTimeOfAnInterruption) {
+  TuttiProcess process(launch_script(1, "trap '' TERM; echo ready; sleep 1000", short_grace));
+  process.wait_for_line("ready");
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
+}
+
+TEST(Launch, KillsAtOnceOnTheSecondCtrlC) {
+  TuttiProcess process(launch_script(
+      1, "trap 'echo once' INT; echo ready; while true; do sleep 1000 >/dev/null 2>&1 & wait; done", long_grace));
+  process.wait_for_line("ready");
+  process.send(SIGINT);
+  process.wait_for_line("once");
+  process.send(SIGINT);
+  EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
+}
+
+TEST(Launch, AnswersCtrlCWhileNobodyReadsItsOutput) {
+  TuttiProcess process(launch_script(1, "trap 'exit 5' INT; echo pid $$; while true; do echo much; done", long_grace));
+  const auto pid = to_pid(process.wait_for_line("pid "));
+  process.send(SIGINT);
+  EXPECT_TRUE(is_gone_soon(pid));
+  EXPECT_EQ(process.wait().exit_code, 5);
+}
+
+TEST(Launch, GivesTheSocketToRankZeroOnly) {
+  const auto script =
+      "for fd in /proc/self/fd/*; do case $(readlink $fd) in socket:*) echo socket ${fd##*/};; esac; done; "
+      "echo variable ${TUTTI_MASTER_LISTEN_FD:-none}";
+  TuttiProcess process(launch_script(2, script), {.variables = {"TUTTI_MASTER_LISTEN_FD=99"}});
+  const auto done = process.wait();
+  const auto position = done.out.find("[rank 0] socket ");
+  ASSERT_NE(position, std::string::npos) << done.out;
+  const auto fd = std::to_string(std::stoi(done.out.substr(position + 16)));
+  EXPECT_TRUE(contains(done.out, "[rank 0] variable " + fd + "\n")) << done.out;
+  EXPECT_TRUE(contains(done.out, "[rank 1] variable none\n")) << done.out;
+  EXPECT_EQ(lines_with(done.out, "[rank 1] socket"), 0) << done.out;
+}
+
+TEST(Launch, KeepsNoneOfARanksDescriptorsOpen) {
+  // The parent of a rank is its guard; it gets there while the rank runs already.
+  const auto done = run_tutti(launch_script(1, "until [ $(ls /proc/$PPID/fd | wc -l) = 3 ]; do sleep 0.01; done"));
+  EXPECT_EQ(done.exit_code, 0);
+}
+
+TEST(Launch, WritesLogFiles) {
+  TemporaryFolder folder;
+  const auto logs = folder.path() / "new" / "logs";
+  const auto done = run_tutti(
+      launch_script(2, "echo out$RANK; if [ $RANK = 1 ]; then echo err >&2; exit 2; fi", {"--log-dir", logs.string()}));
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_EQ(content_of(logs / "rank_0.log"), "out0\n");
+  EXPECT_EQ(lines_with(content_of(logs / "rank_1.log"), "err"), 1);
+  EXPECT_EQ(lines_with(content_of(logs / "rank_1.log"), "out1"), 1);
+  EXPECT_TRUE(contains(done.err, (logs / "rank_1.log").string())) << done.err;
+}
+
+TEST(Launch, SaysWhyAProgramCannotRun) {
+  TemporaryFolder folder;
+  const auto program = folder.path() / "broken";
+  std::filesystem::copy_file("/bin/sh", program);
+  std::filesystem::resize_file(program, 3);
+  const auto done = run_tutti({"launch", "-n", "1", "--", program.string()});
+  EXPECT_EQ(done.exit_code, 126);
+  EXPECT_TRUE(contains(done.err, "cannot run " + program.string() + ": Exec format error")) << done.err;
+}
+
+// NOLINTBEGIN(concurrency-mt-unsafe): this test has one thread
+TEST(Launch, IsAFunctionToo) {
+  const char* inherited = ::getenv("PATH");
+  ASSERT_NE(inherited, nullptr);
+  const std::string path = inherited;
+  ::setenv("PATH", (path + ":" + std::filesystem::path(TUTTI_COMMAND).parent_path().string()).c_str(), 1);
+  sigset_t before;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  EXPECT_EQ(launch({.ranks_per_node = 2, .command = {"sh", "-c", "exit 6"}}), 6);
+  sigset_t after;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  EXPECT_EQ(sigismember(&before, SIGINT), sigismember(&after, SIGINT));
+  ::setenv("PATH", path.c_str(), 1);
+}
+// NOLINTEND(concurrency-mt-unsafe)
+
+TEST(Launch, RefusesOptionsThatCannotBeHonoured) {
+  const std::vector<std::string> command{"true"};
+  EXPECT_THROW(launch({}), UsageError);
+  EXPECT_THROW(launch({.ranks_per_node = 0, .command = command}), UsageError);
+  EXPECT_THROW(launch({.num_nodes = 0, .command = command}), UsageError);
+  EXPECT_THROW(launch({.node_rank = 1, .command = command}), UsageError);
+  EXPECT_THROW(launch({.num_nodes = 2, .command = command}), UsageError);
+  EXPECT_THROW(launch({.ranks_per_node = 1 << 20, .num_nodes = 1 << 20, .master_port = 1, .command = command}),
+               UsageError);
+  EXPECT_THROW(launch({.grace = std::chrono::milliseconds(-1), .command = command}), UsageError);
+  EXPECT_THROW(launch({.command = {"./there-is-no-such-program"}}), UsageError);
+}
+
+}  // namespace
+}  // namespace tutti::test

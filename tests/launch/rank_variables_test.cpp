@@ -1,0 +1,79 @@
+#include "launch/rank_variables.h"
+
+#include <gtest/gtest.h>
+
+#include "tutti/core/environment.h"
+
+namespace tutti {
+namespace {
+
+const LaunchOptions two_nodes{
+    .ranks_per_node = 3, .num_nodes = 2, .node_rank = 1, .master_addr = "node0", .master_port = 1234};
+const JobVariables job{.master_port = 1234, .run_id = "id", .threads_per_rank = 4};
+
+Environment environment_of(const Variables& variables) {
+  return read_environment([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+TEST(RankVariables, AreWhatReadEnvironmentReads) {
+  const auto environment = environment_of(rank_variables(two_nodes, job, 2, std::nullopt, {}));
+  EXPECT_EQ(environment.rank, 5);
+  EXPECT_EQ(environment.world_size, 6);
+  EXPECT_EQ(environment.local_rank, 2);
+  EXPECT_EQ(environment.local_world_size, 3);
+  EXPECT_EQ(environment.node_rank, 1);
+  EXPECT_EQ(environment.num_nodes, 2);
+  EXPECT_EQ(environment.master_addr, "node0");
+  EXPECT_EQ(environment.master_port, 1234);
+  EXPECT_FALSE(environment.agent_store);
+  EXPECT_EQ(environment.restart_count, 0);
+}
+
+TEST(RankVariables, HoldAllNamesOfTorchrun) {
+  const auto variables = rank_variables(two_nodes, job, 0, std::nullopt, {});
+  const Variables expected{{"RANK", "3"},
+                           {"WORLD_SIZE", "6"},
+                           {"LOCAL_RANK", "0"},
+                           {"LOCAL_WORLD_SIZE", "3"},
+                           {"GROUP_RANK", "1"},
+                           {"GROUP_WORLD_SIZE", "2"},
+                           {"ROLE_RANK", "3"},
+                           {"ROLE_NAME", "default"},
+                           {"ROLE_WORLD_SIZE", "6"},
+                           {"MASTER_ADDR", "node0"},
+                           {"MASTER_PORT", "1234"},
+                           {"TORCHELASTIC_RESTART_COUNT", "0"},
+                           {"TORCHELASTIC_MAX_RESTARTS", "0"},
+                           {"TORCHELASTIC_RUN_ID", "id"},
+                           {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                           {"OMP_NUM_THREADS", "4"}};
+  EXPECT_EQ(variables, expected);
+}
+
+TEST(RankVariables, WinOverInheritedOnes) {
+  const auto variables =
+      rank_variables(two_nodes, job, 0, std::nullopt,
+                     {{"RANK", "9"}, {"TUTTI_MASTER_LISTEN_FD", "9"}, {"OMP_NUM_THREADS", "9"}, {"HOME", "/home"}});
+  EXPECT_EQ(variables.at("RANK"), "3");
+  EXPECT_EQ(variables.at("OMP_NUM_THREADS"), "9");
+  EXPECT_EQ(variables.at("HOME"), "/home");
+  EXPECT_FALSE(variables.contains("TUTTI_MASTER_LISTEN_FD"));
+}
+
+TEST(RankVariables, NameTheInheritedSocket) {
+  EXPECT_EQ(rank_variables(two_nodes, job, 0, 5, {}).at("TUTTI_MASTER_LISTEN_FD"), "5");
+}
+
+TEST(EnvironmentBlock, JoinsNamesAndValues) {
+  EXPECT_EQ(environment_block({{"A", "1"}, {"B", "x=y"}}), (std::vector<std::string>{"A=1", "B=x=y"}));
+}
+
+TEST(AllowedCores, IsPositive) {
+  EXPECT_GE(allowed_cores(), 1);
+}
+
+}  // namespace
+}  // namespace tutti

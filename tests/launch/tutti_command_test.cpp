@@ -1,0 +1,125 @@
+// The command line of `tutti`.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "launch/master_socket.h"
+#include "launch/tutti_process.h"
+
+namespace tutti::test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+void write_program(const std::filesystem::path& file, const std::string& script) {
+  std::ofstream(file) << "#!/bin/sh\n" << script << '\n';
+  std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+}
+
+void expect_refusal(const Words& arguments, const std::string& part) {
+  const auto done = run_tutti(arguments);
+  EXPECT_EQ(done.exit_code, 2) << part;
+  EXPECT_EQ(done.out, "");
+  EXPECT_EQ(lines_with(done.err, ""), 1) << done.err;
+  EXPECT_TRUE(contains(done.err, part)) << part << " is not in: " << done.err;
+}
+
+TEST(TuttiCommand, ShowsHelpAndVersion) {
+  for (const Words& arguments : {Words{"--help"}, Words{"-h"}, Words{"help"}}) {
+    const auto done = run_tutti(arguments);
+    EXPECT_EQ(done.exit_code, 0);
+    EXPECT_TRUE(contains(done.out, "tutti launch -n 4 -- ./train")) << done.out;
+  }
+  EXPECT_TRUE(contains(run_tutti({"--version"}).out, "tutti 0."));
+  const auto launch_help = run_tutti({"launch", "--help"});
+  EXPECT_EQ(launch_help.exit_code, 0);
+  EXPECT_TRUE(contains(launch_help.out, "--master-port")) << launch_help.out;
+}
+
+TEST(TuttiCommand, RefusesBadInputInOneLine) {
+  expect_refusal({}, "no command");
+  expect_refusal({"train"}, "there is no command 'train'");
+  expect_refusal({"launch"}, "no program to start");
+  expect_refusal({"launch", "-n", "2", "--"}, "no program to start");
+  expect_refusal({"launch", "-n"}, "-n");
+  expect_refusal({"launch", "-n", "0", "--", "true"}, "-n must be at least 1");
+  expect_refusal({"launch", "-n", "-3", "--", "true"}, "-n must be at least 1");
+  expect_refusal({"launch", "-n", "many", "--", "true"}, "many");
+  expect_refusal({"launch", "--ranks", "2", "--", "true"}, "there is no option --ranks");
+  expect_refusal({"launch", "--grace", "-1", "--", "true"}, "--grace");
+  expect_refusal({"launch", "--master-port", "70000", "--", "true"}, "--master-port");
+  expect_refusal({"launch", "--nnodes", "2", "--", "true"}, "--master-addr");
+  expect_refusal({"launch", "--nnodes", "2", "--master-port", "1234", "--", "true"}, "--master-addr");
+  expect_refusal({"launch", "--node-rank", "1", "--", "true"}, "--node-rank 1");
+  expect_refusal({"launch", "--", "there-is-no-such-program"}, "there is no program 'there-is-no-such-program'");
+  expect_refusal({"launch", "--", "./there-is-no-such-program"}, "check the path");
+  expect_refusal({"launch", "--", "/etc/passwd"}, "chmod +x");
+  expect_refusal({"launch", "--log-dir", "/proc/nowhere", "--", "true"}, "--log-dir");
+}
+
+TEST(TuttiCommand, RefusesAPortInUse) {
+  const auto taken = listen_for_ranks("127.0.0.1", std::nullopt);
+  const auto port = std::to_string(taken.port);
+  expect_refusal({"launch", "--master-port", port, "--", "true"}, "port " + port + " is in use");
+}
+
+TEST(TuttiCommand, UsesThePortItIsGiven) {
+  auto free = listen_for_ranks("127.0.0.1", std::nullopt);
+  const auto port = std::to_string(free.port);
+  free.fd.reset();
+  const auto done = run_tutti({"launch", "--master-port", port, "--", "sh", "-c", "echo $MASTER_PORT"});
+  EXPECT_EQ(done.out, "[rank 0] " + port + "\n") << done.err;
+}
+
+TEST(TuttiCommand, LeavesThePortOfAnotherNodeAlone) {
+  const auto of_node_0 = listen_for_ranks("127.0.0.1", std::nullopt);  // would be in use if this node wanted it
+  const auto port = std::to_string(of_node_0.port);
+  const auto done = run_tutti({"launch", "-n", "2", "--nnodes=2", "--node-rank", "1", "--master-addr", "127.0.0.1",
+                               "--master-port", port, "--", "sh", "-c", "echo $RANK/$WORLD_SIZE $MASTER_PORT"});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_TRUE(contains(done.out, "[rank 2] 2/4 " + port + "\n")) << done.out;
+  EXPECT_TRUE(contains(done.out, "[rank 3] 3/4 " + port + "\n")) << done.out;
+}
+
+TEST(TuttiCommand, PassesTheProgramsWordsOn) {
+  TemporaryFolder folder;
+  write_program(folder.path() / "train", "echo \"$#:$*\"");
+  const TuttiProcess::Options in_folder{.working_directory = folder.path()};
+  const std::vector<std::pair<Words, std::string>> cases{
+      {{"launch", "-n", "4", "--", "./train", "--flag"}, "1:--flag"},
+      {{"launch", "-n", "4", "./train", "--flag"}, "1:--flag"},
+      {{"launch", "-n4", "./train", "-n", "5"}, "2:-n 5"},
+      {{"launch", "--nproc-per-node=4", "--", "./train", "a", "--", "b c"}, "3:a -- b c"},
+      {{"launch", "-n", "4", "./train", "--", "b"}, "2:-- b"},
+      {{"launch", "-n", "4", "--", "./train", "--help"}, "1:--help"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const auto done = TuttiProcess(arguments, in_folder).wait();
+    EXPECT_EQ(done.exit_code, 0) << done.err;
+    EXPECT_EQ(lines_with(done.out, expected), 4) << expected << " is not in: " << done.out;
+  }
+}
+
+TEST(TuttiCommand, HintsAtAProgramInTheWorkingDirectory) {
+  TemporaryFolder folder;
+  write_program(folder.path() / "train-here", "exit 0");
+  const auto done = TuttiProcess({"launch", "--", "train-here"}, {.working_directory = folder.path()}).wait();
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_TRUE(contains(done.err, "did you mean ./train-here?")) << done.err;
+}
+
+TEST(TuttiCommand, FindsProgramsNextToItself) {
+  TuttiProcess process({"launch", "--", "tutti", "--version"}, {.variables = {"PATH=/nowhere"}});
+  const auto done = process.wait();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_TRUE(contains(done.out, "[rank 0] tutti 0.")) << done.out;
+}
+
+TEST(TuttiCommand, SaysThatTheRankGuardIsNotForHands) {
+  const auto done = run_tutti({"launch", "--", "tutti-rank"});
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_TRUE(contains(done.err, "not by hand")) << done.err;
+}
+
+}  // namespace
+}  // namespace tutti::test

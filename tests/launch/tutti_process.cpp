@@ -1,0 +1,157 @@
+#include "launch/tutti_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+namespace tutti::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds patience{30};
+
+bool is_zombie(pid_t pid) {
+  return contains(content_of("/proc/" + std::to_string(pid) + "/status"), "State:\tZ");
+}
+
+/// False at the end of the stream.
+bool append_available(int fd, std::string& text) {
+  std::array<char, 4096> buffer;
+  const ssize_t count = ::read(fd, buffer.data(), buffer.size());
+  if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
+  return count > 0;
+}
+
+}  // namespace
+
+TuttiProcess::TuttiProcess(const std::vector<std::string>& arguments, const Options& options) {
+  std::vector<std::string> words{TUTTI_COMMAND};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (auto& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  std::vector<std::string> variables = options.variables;
+
+  int out[2];
+  int err[2];
+  if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::dup2(out[1], STDOUT_FILENO);
+    ::dup2(err[1], STDERR_FILENO);
+    for (auto& variable : variables) ::putenv(variable.data());  // NOLINT(concurrency-mt-unsafe)
+    if (::chdir(options.working_directory.c_str()) == 0) ::execv(TUTTI_COMMAND, pointers.data());
+    ::_exit(127);
+  }
+  ::close(out[1]);
+  ::close(err[1]);
+  out_fd_ = out[0];
+  err_fd_ = err[0];
+}
+
+TuttiProcess::~TuttiProcess() {
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  if (out_fd_ >= 0) ::close(out_fd_);
+  if (err_fd_ >= 0) ::close(err_fd_);
+}
+
+void TuttiProcess::read_some() {
+  std::array<pollfd, 2> fds{{{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}}};
+  const int ready = ::poll(fds.data(), fds.size(), std::chrono::milliseconds(patience).count());
+  if (ready <= 0) throw std::runtime_error("tutti was silent too long; so far: " + finished_.out + finished_.err);
+  if (fds[0].revents != 0 && !append_available(out_fd_, finished_.out)) {
+    ::close(out_fd_);
+    out_fd_ = -1;
+  }
+  if (fds[1].revents != 0 && !append_available(err_fd_, finished_.err)) {
+    ::close(err_fd_);
+    err_fd_ = -1;
+  }
+}
+
+std::string TuttiProcess::wait_for_line(const std::string& text) {
+  while (true) {
+    const auto found = finished_.out.find(text);
+    const auto end = found == std::string::npos ? found : finished_.out.find('\n', found);
+    if (end != std::string::npos) return finished_.out.substr(found + text.size(), end - found - text.size());
+    if (out_fd_ < 0) throw std::runtime_error("tutti ended without printing " + text + ": " + finished_.err);
+    read_some();
+  }
+}
+
+void TuttiProcess::send(int signal) const {
+  ::kill(pid_, signal);
+}
+
+Finished TuttiProcess::wait() {
+  while (out_fd_ >= 0 || err_fd_ >= 0) read_some();
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+  pid_ = -1;
+  finished_.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return finished_;
+}
+
+Finished run_tutti(const std::vector<std::string>& arguments) {
+  return TuttiProcess(arguments).wait();
+}
+
+std::vector<std::string> launch_script(int ranks, const std::string& script, std::vector<std::string> options) {
+  std::vector<std::string> arguments{"launch", "-n", std::to_string(ranks)};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  for (const auto* word : {"--", "/bin/sh", "-c"}) arguments.emplace_back(word);
+  arguments.push_back(script);
+  return arguments;
+}
+
+bool is_gone_soon(pid_t pid) {
+  for (const auto deadline = Clock::now() + patience; Clock::now() < deadline;) {
+    if (::kill(pid, 0) != 0 || is_zombie(pid)) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "tutti-test-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+  path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string content_of(const std::filesystem::path& file) {
+  std::ostringstream content;
+  content << std::ifstream(file).rdbuf();
+  return content.str();
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+int lines_with(const std::string& text, const std::string& part) {
+  std::istringstream lines(text);
+  int count = 0;
+  for (std::string line; std::getline(lines, line);) count += contains(line, part) ? 1 : 0;
+  return count;
+}
+
+}  // namespace tutti::test

@@ -1,0 +1,72 @@
+#pragma once
+// The command `tutti` as a child of a test: its output, its end, and what it leaves behind. Each wait has a deadline.
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tutti::test {
+
+struct Finished {
+  int exit_code = -1;  ///< 128 + signal when a signal ended it
+  std::string out;
+  std::string err;
+};
+
+class TuttiProcess {
+ public:
+  struct Options {
+    std::filesystem::path working_directory = ".";
+    std::vector<std::string> variables{};  ///< NAME=value, added to those of the test
+  };
+
+  explicit TuttiProcess(const std::vector<std::string>& arguments) : TuttiProcess(arguments, Options{}) {}
+  TuttiProcess(const std::vector<std::string>& arguments, const Options& options);
+  ~TuttiProcess();  ///< kills it if it still runs
+  TuttiProcess(const TuttiProcess&) = delete;
+  TuttiProcess& operator=(const TuttiProcess&) = delete;
+
+  /// Reads stdout until the text is there, and returns what stands behind it in its line.
+  std::string wait_for_line(const std::string& text);
+  void send(int signal) const;
+  /// Reads all output and waits for the end.
+  Finished wait();
+
+ private:
+  void read_some();
+
+  pid_t pid_ = -1;
+  int out_fd_ = -1;
+  int err_fd_ = -1;
+  Finished finished_;
+};
+
+/// Runs `tutti ARGUMENTS` to its end.
+Finished run_tutti(const std::vector<std::string>& arguments);
+
+/// The arguments that run a shell script as n ranks.
+std::vector<std::string> launch_script(int ranks, const std::string& script, std::vector<std::string> options = {});
+
+/// True when the process is gone, or goes before the deadline.
+bool is_gone_soon(pid_t pid);
+
+/// A folder that is removed with its content.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string content_of(const std::filesystem::path& file);
+bool contains(const std::string& text, const std::string& part);
+int lines_with(const std::string& text, const std::string& part);
+
+}  // namespace tutti::test

@@ -1,0 +1,13 @@
+#pragma once
+// What support/main.cpp and the starting process agree on.
+#include <string>
+
+namespace tutti::test {
+
+/// Names the program to run instead of the tests.
+inline constexpr const char* program_variable = "TUTTI_TEST_RANK_PROGRAM";
+
+/// Runs the program called `name`; its exit code.
+int run_rank_program(const std::string& name);
+
+}  // namespace tutti::test

@@ -1,0 +1,93 @@
+#pragma once
+// Ranks for tests: as threads of this process (run_thread_ranks in tutti/comm/thread_ranks.h), or as processes.
+//
+// A test binary linked with this library starts itself once per rank. What a rank does is a RankProgram, defined at
+// namespace scope so that the started process finds it by name:
+//
+//   const RankProgram adds_up("adds_up", [] {
+//     auto communicator = Communicator::connect(read_environment());
+//     ...EXPECT_EQ...
+//   });
+//   TEST(Gloo, AddsUp) { expect_success(run_processes(adds_up, 2)); }
+//
+// A rank fails (exit code 1) when its program throws or an EXPECT in it fails.
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/thread_ranks.h"
+
+namespace tutti::test {
+
+class RankProgram {
+ public:
+  RankProgram(std::string name, std::function<void()> body);
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+};
+
+struct RankResult {
+  int exit_code = -1;  ///< -1 where a signal ended it
+  int signal = 0;
+  bool timed_out = false;  ///< the deadline passed and it was killed
+  std::string output;      ///< standard output and error
+};
+
+struct ProcessOptions {
+  std::chrono::seconds deadline{60};
+  int num_nodes = 1;  ///< the ranks pretend to live on that many nodes
+  /// Set in every rank's environment.
+  std::map<std::string, std::string> variables = {};
+  /// Ranks that are not started.
+  std::vector<int> absent = {};
+};
+
+/// Running ranks. Those that still run are killed by the destructor. Not thread safe.
+class RankProcesses {
+ public:
+  RankProcesses(const RankProgram& program, int size, ProcessOptions options = {});
+  ~RankProcesses();
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+
+  pid_t pid(int rank) const;
+  void send_signal(int rank, int signal) const;
+  /// Blocks until `rank` has written `text`; false when it ended or the deadline passed before.
+  bool wait_for_output(int rank, const std::string& text);
+  /// Blocks until all have ended.
+  std::vector<RankResult> wait();
+
+ private:
+  struct Process {
+    pid_t pid = -1;
+    int output = -1;
+    bool ended = true;
+    RankResult result;
+  };
+
+  void start(int rank, int size, const RankProgram& program, const ProcessOptions& options);
+  // Reads what the ranks wrote and notes those that ended; waits for news, at most until the deadline.
+  void collect();
+  void reap(Process& process);
+  void kill_all();
+  bool all_ended() const;
+
+  std::vector<Process> processes_;
+  std::chrono::steady_clock::time_point deadline_;
+  int store_socket_ = -1;
+  int port_ = 0;
+  pid_t group_ = 0;
+};
+
+std::vector<RankResult> run_processes(const RankProgram& program, int size, ProcessOptions options = {});
+
+/// Every rank ended with 0; prints the output of those that did not.
+void expect_success(const std::vector<RankResult>& results);
+
+}  // namespace tutti::test

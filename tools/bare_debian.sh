@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Shows that ./dev works on a machine that has only git and bash: makes a bare Debian 12 in a temporary folder, clones
+# the last commit into it, runs ./dev there and removes it all. Needs root and debootstrap.
+#   tools/bare_debian.sh [--working-tree] VERB [arguments of ./dev]
+# --working-tree copies the files as they are now instead. DEBIAN_MIRROR, pip's variables (PIP_*) and this machine's own
+# certificate authorities are honoured.
+set -euo pipefail
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Mounts live in a mount namespace of their own and go with it, whatever happens.
+main() {
+  ((EUID == 0)) || fail "Run this as root: it makes a root file system."
+  command -v debootstrap >/dev/null || fail "Install debootstrap first."
+  (($# > 0)) || fail "Usage: tools/bare_debian.sh [--working-tree] VERB [arguments]"
+  tree=$(mktemp -d "${TMPDIR:-/tmp}/bare.XXXXXX")
+  trap 'rm -rf --one-file-system "$tree"' EXIT
+  chmod 755 "$tree"
+  unshare --mount --pid --fork --kill-child "${BASH_SOURCE[0]}" --inside "$tree" "$@"
+}
+
+inside() {
+  local tree=$1 source=commit settings
+  shift
+  if [[ $1 == --working-tree ]]; then source=working_tree && shift; fi
+  debootstrap --variant=minbase --include=git bookworm "$tree" "${DEBIAN_MIRROR:-http://deb.debian.org/debian}" >&2
+  cp --dereference /etc/resolv.conf "$tree/etc/resolv.conf"
+  mkdir -p "$tree/usr/local/share/ca-certificates" "$tree/tutti"
+  find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$tree/usr/local/share/ca-certificates" ';'
+  "copy_$source" "$tree/tutti"
+  mount -t proc proc "$tree/proc"
+  mount --rbind /dev "$tree/dev"
+  mount --rbind /sys "$tree/sys"
+  mapfile -t settings < <(env | grep -E '^(PIP_|TORCH_VERSION=|CMAKE_BUILD_PARALLEL_LEVEL=)' || true)
+  # shellcheck disable=SC2016  # expands inside
+  time chroot "$tree" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "${settings[@]}" \
+    bash -c 'cd /tutti && exec ./dev "$@"' dev "$@" </dev/null
+}
+
+copy_commit() {
+  git clone --quiet --no-hardlinks "$repository" "$1"
+}
+
+copy_working_tree() {
+  git -C "$repository" ls-files -co --exclude-standard -z | tar -C "$repository" -c --null -T - | tar -C "$1" -x
+}
+
+fail() {
+  echo "$1" >&2
+  exit 1
+}
+
+if [[ ${1:-} == --inside ]]; then shift && inside "$@"; else main "$@"; fi

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Holds the include rule of the house: a room includes only the rooms below it that the table names.
+
+Prints file:line for every include that breaks a rule, and exits with 1. --self-test shows that each rule can fail.
+"""
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+# Each room and what it may include besides itself.
+ROOMS = {
+    "core": [],
+    "launch": ["core"],
+    "state": ["core"],
+    "comm": ["core"],
+    "data": ["core", "state"],
+    "amp": ["core", "state"],
+    "sync": ["core", "state", "comm"],
+    "optim": ["core", "state", "amp", "sync"],
+    "data_parallel": ["core", "comm"],
+    "local_sgd": ["core", "state", "comm", "sync", "optim"],
+    "checkpoint": ["core", "state", "comm"],
+    "tracking": ["core"],
+}
+ROOMS["train"] = list(ROOMS)
+
+NO_LIBTORCH = ["core", "launch", "cmd"]
+LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")
+GLOO = ("gloo/", "torch/csrc/distributed/c10d/ProcessGroupGloo", "torch/csrc/distributed/c10d/gloo/")
+SOURCES = ["include", "src", "cmd", "examples", "bench", "tests"]
+UMBRELLA = "include/tutti/tutti.h"
+
+
+def includes(path):
+    """Yields (line number, included name) of a file."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+        if match:
+            yield number, match.group(1)
+
+
+def room_of(file):
+    """The room of a file, by its path from the root; "cmd" counts as one. None where no rule holds."""
+    parts = file.split("/")
+    if parts[:2] == ["include", "tutti"] and len(parts) > 3:
+        return parts[2]
+    if parts[0] == "src" and len(parts) > 2:
+        return parts[1]
+    return "cmd" if parts[0] == "cmd" else None
+
+
+def target_of(file, name, root):
+    """The path from the root of an include of ours, or None when it is somebody else's."""
+    beside = (Path(file).parent / name).as_posix()
+    for candidate in ("include/" + name, "src/" + name, beside):
+        if (root / candidate).is_file():
+            return candidate
+    return "include/" + name if name.startswith("tutti/") else None
+
+
+def broken_rule(file, name, root):
+    """Why `file` may not include `name`, or None."""
+    room, target = room_of(file), target_of(file, name, root)
+    if target is None:
+        if room in NO_LIBTORCH and name.startswith(LIBTORCH):
+            return f"{room} does without LibTorch"
+        if file.endswith(".h") and name.startswith(GLOO):
+            return "Gloo's headers stay out of headers"
+        return None
+    if file.startswith("include/") and not target.startswith("include/"):
+        return "public headers include only public headers"
+    if room is None:
+        return None
+    allowed = ["core", "launch"] if room == "cmd" else ROOMS[room]
+    other = room_of(target)
+    if other not in allowed and other != room:
+        return f"{room} may include only {', '.join(allowed) or 'itself'}, not {other or 'tutti.h'}"
+    return None
+
+
+def errors_in(root):
+    files = [path for top in SOURCES for path in sorted((root / top).rglob("*")) if path.suffix in (".h", ".cpp")]
+    errors, gloo_users = [], {}
+    for path in files:
+        file = path.relative_to(root).as_posix()
+        if room_of(file) not in (None, "cmd", *ROOMS):
+            errors.append(f"{file}:1: '{room_of(file)}' is not a room: add it to the house's table and to ROOMS")
+            continue
+        for line, name in includes(path):
+            why = broken_rule(file, name, root)
+            if why:
+                errors.append(f"{file}:{line}: includes {name}: {why}")
+            if name.startswith(GLOO):
+                gloo_users.setdefault(file.split("/")[0], {})[file] = line
+    for folder, users in gloo_users.items():
+        if len(users) > 1:
+            errors += [f"{file}:{line}: only one file of {folder}/ may include Gloo's headers" for file, line in users.items()]
+    return errors + missing_from_umbrella(root)
+
+
+def missing_from_umbrella(root):
+    """tutti.h includes every public header, itself or through another."""
+    if not (root / UMBRELLA).is_file():
+        return []
+    seen, todo = set(), [UMBRELLA]
+    while todo:
+        file = todo.pop()
+        seen.add(file)
+        targets = [target_of(file, name, root) for _, name in includes(root / file)]
+        todo += [t for t in targets if t and t not in seen and (root / t).is_file()]
+    headers = {path.relative_to(root).as_posix() for path in (root / "include").rglob("*.h")}
+    return [f"{UMBRELLA}:1: does not include {header}" for header in sorted(headers - seen)]
+
+
+def self_test():
+    cases = [  # file, the line in it, what the error says; None: allowed
+        ("include/tutti/sync/a.h", '#include "tutti/comm/b.h"', None),
+        ("include/tutti/comm/a.h", '#include "tutti/sync/b.h"', "comm may include only core, not sync"),
+        ("src/data/a.cpp", "#include <tutti/comm/b.h>", "data may include only core, state, not comm"),
+        ("src/launch/a.cpp", "# include <ATen/ATen.h>", "launch does without LibTorch"),
+        ("src/core/a.cpp", '#include "tutti/launch/b.h"', "core may include only itself"),
+        ("cmd/tutti/main.cpp", '#include "tutti/train/b.h"', "cmd may include only"),
+        ("cmd/tutti/main.cpp", '#include "tutti/launch/b.h"', None),
+        ("include/tutti/comm/a.h", '#include "comm/private.h"', "only public headers"),
+        ("src/sync/a.cpp", '#include "comm/private.h"', None),
+        ("src/attic/a.cpp", "#include <vector>", "not a room"),
+        ("src/train/a.cpp", "#include <gloo/config.h>", "only one file of src/"),
+        ("bench/a.cpp", "#include <gloo/config.h>", None),
+        ("bench/a.h", "#include <gloo/config.h>", "out of headers"),
+        ("src/train/a.cpp", '#include "tutti/tutti.h"', "not tutti.h"),
+        ("include/tutti/train/new.h", "", "does not include include/tutti/train/new.h"),
+    ]
+    for file, line, expected in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            headers = {f"include/tutti/{room}/b.h": "" for room in ROOMS}
+            umbrella = "".join(f'#include "tutti/{room}/b.h"\n' for room in ROOMS)
+            base = {**headers, "src/comm/private.h": "", "src/comm/gloo.cpp": "#include <gloo/config.h>\n"}
+            in_umbrella = file.startswith("include/") and line
+            umbrella += f'#include "{file.removeprefix("include/")}"\n' if in_umbrella else ""
+            for name, text in {**base, UMBRELLA: umbrella, file: "\n" + line + "\n"}.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            found = errors_in(root)
+            ok = expected in "\n".join(found) if expected else not found
+            if not ok:
+                sys.exit(f"self-test: {file} with {line!r}: expected {expected!r}, found {found}")
+    print(f"check_layers: {len(cases)} rules tried")
+
+
+def main():
+    if "--self-test" in sys.argv[1:]:
+        self_test()
+        return
+    errors = errors_in(Path(__file__).resolve().parent.parent)
+    print("\n".join(errors), file=sys.stderr, end="\n" if errors else "")
+    sys.exit(1 if errors else 0)
+
+
+if __name__ == "__main__":
+    main()

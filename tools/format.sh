@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Formats the C++ sources with one pinned clang-format, so that every machine agrees; --check only looks.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tools/python.sh
+version=14.0.6
+
+python_venv .deps/venv
+compgen -G ".deps/venv/lib/python3*/site-packages/clang_format-$version.dist-info" >/dev/null ||
+  .deps/venv/bin/pip install "clang-format==$version" >&2
+
+mapfile -t folders < <(ls -d include src cmd examples bench tests 2>/dev/null)
+mapfile -t files < <(find "${folders[@]}" -name '*.h' -o -name '*.cpp' | sort)
+if [[ ${1:-} == --check ]]; then
+  .deps/venv/bin/clang-format --dry-run -Werror "${files[@]}" || { echo 'Run ./dev format.' >&2; exit 1; }
+else
+  .deps/venv/bin/clang-format -i "${files[@]}"
+fi

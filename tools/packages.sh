@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Installs the system packages that the build needs, and those named as arguments. Does nothing when all are there.
+set -euo pipefail
+
+packages=(python3 python3-venv g++ cmake ninja-build ccache libgloo-dev libcli11-dev nlohmann-json3-dev libgtest-dev
+  libbenchmark-dev iproute2 ca-certificates "$@")
+
+with_apt() {
+  local missing
+  missing=$(comm -23 <(printf '%s\n' "${packages[@]}" | sort) <(installed | sort))
+  [[ -n $missing ]] || return 0
+  mapfile -t missing <<<"$missing"
+  local root=()
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || { echo "As root, run: apt-get install ${missing[*]}" >&2; return 1; }
+    root=(sudo)
+  fi
+  echo "Installing ${missing[*]}" >&2
+  "${root[@]}" apt-get update -q >&2
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" \
+    >&2 </dev/null
+}
+
+installed() {
+  dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p'
+}
+
+# Another system: we cannot install, but we can say what is missing.
+without_apt() {
+  local name missing=()
+  for name in python3 g++ cmake ninja; do
+    command -v "$name" >/dev/null || missing+=("$name")
+  done
+  for name in gloo/config.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h benchmark/benchmark.h; do
+    echo "#include <$name>" | g++ -x c++ -E - >/dev/null 2>&1 || missing+=("<$name>")
+  done
+  ((${#missing[@]} == 0)) && return 0
+  echo "Not found: ${missing[*]}" >&2
+  echo "Install the equivalents of Debian's ${packages[*]}" >&2
+  return 1
+}
+
+if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then with_apt; else without_apt; fi
