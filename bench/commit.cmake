@@ -2,7 +2,7 @@
 execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --exclude=* OUTPUT_VARIABLE commit
   OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT commit)
-  set(commit "of an unknown commit")
+  set(commit "unknown")
 endif()
 file(CONFIGURE OUTPUT ${HEADER} CONTENT [[
 #pragma once

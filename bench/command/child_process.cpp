@@ -17,18 +17,25 @@ namespace {
 constexpr int cannot_run = 126;
 
 /// Keeps the signals that run_program handles pending until it takes them.
-class BlockedSignals {
+class PendingSignals {
  public:
-  BlockedSignals() {
+  PendingSignals() {
     sigemptyset(&taken_);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&taken_, signal);
-    ::sigprocmask(SIG_BLOCK, &taken_, &before_);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&taken_, signal);
+    ::sigprocmask(SIG_BLOCK, &taken_, &mask_before_);
+    // An ignored SIGCHLD, which some parents leave behind, would throw the exit code away.
+    struct sigaction by_default {};
+    by_default.sa_handler = SIG_DFL;
+    ::sigaction(SIGCHLD, &by_default, &child_before_);
   }
-  ~BlockedSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  ~PendingSignals() {
+    ::sigaction(SIGCHLD, &child_before_, nullptr);
+    ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
+  PendingSignals(const PendingSignals&) = delete;
+  PendingSignals& operator=(const PendingSignals&) = delete;
 
-  const sigset_t& before() const { return before_; }
+  const sigset_t& mask_before() const { return mask_before_; }
 
   int wait() const {
     int signal = 0;
@@ -38,7 +45,8 @@ class BlockedSignals {
 
  private:
   sigset_t taken_{};
-  sigset_t before_{};
+  sigset_t mask_before_{};
+  struct sigaction child_before_ {};
 };
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
@@ -70,6 +78,7 @@ pid_t start(std::vector<std::string> words, std::vector<std::string> variables, 
   ::setpgid(0, 0);  // a Ctrl-C reaches this process alone, which passes it on once
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(cannot_run);
+  for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);  // a shell script cannot trap ignored ones
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::execve(arguments[0], arguments.data(), environment.data());
   ::_exit(cannot_run);
@@ -81,8 +90,8 @@ int run_program(const std::vector<std::string>& command, const std::map<std::str
   if (::access(command.front().c_str(), X_OK) != 0) {
     throw UsageError("cannot run " + command.front() + ": it is not there, or not executable");
   }
-  const BlockedSignals signals;
-  const pid_t child = start(command, environment_with(extra), signals.before());
+  const PendingSignals signals;
+  const pid_t child = start(command, environment_with(extra), signals.mask_before());
   while (true) {
     const int signal = signals.wait();
     if (signal != SIGCHLD) {

@@ -1,13 +1,14 @@
 #include "sync/orchestrate.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
-#include <iostream>
-#include <optional>
+#include <map>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "command/child_process.h"
 #include "report/report.h"
@@ -20,28 +21,20 @@ namespace fs = std::filesystem;
 
 constexpr int two_nodes_impossible = 77;  // two_nodes.sh's
 
-/// A folder that is gone with the object.
-class TemporaryFolder {
+/// A file without a name, which other processes open by its path and which cannot be left behind.
+class NamelessFile {
  public:
-  TemporaryFolder() {
-    auto name = (fs::temp_directory_path() / "tutti-bench.XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw std::system_error(errno, std::generic_category(),
-                              "cannot make a folder in " + fs::temp_directory_path().string());
-    }
-    path_ = name;
+  NamelessFile() : descriptor_(::memfd_create("tutti-bench-results", MFD_CLOEXEC)) {
+    if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "cannot make a file in memory");
   }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~NamelessFile() { ::close(descriptor_); }
+  NamelessFile(const NamelessFile&) = delete;
+  NamelessFile& operator=(const NamelessFile&) = delete;
 
-  const fs::path& path() const { return path_; }
+  std::string path() const { return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor_); }
 
  private:
-  fs::path path_;
+  int descriptor_;
 };
 
 /// Ends the whole benchmark with the exit code of a part of it.
@@ -75,37 +68,28 @@ std::map<std::string, std::string> variables_of(const SyncOptions& options) {
   return variables;
 }
 
-class SyncRun {
- public:
-  explicit SyncRun(const SyncOptions& options) : options_(options) {}
-
-  /// Runs `program` with the work's arguments and returns what its rank 0 leaves.
-  Results take(Words program, int repeats) {
-    const auto file = (folder_.path() / "results.json").string();
-    const auto arguments = work_arguments(options_, repeats);
-    program.insert(program.end(), arguments.begin(), arguments.end());
-    program.insert(program.end(), {"--results", file});
-    if (const int code = run_program(launched(options_, program), variables_of(options_)); code != 0) {
-      throw PartFailed{code};
-    }
-    auto results = read_results(file);
-    fs::remove(file);
-    return results;
+/// Runs `program` with the arguments of the work and returns what its rank 0 leaves.
+Results take(const SyncOptions& options, Words program, int repeats) {
+  const NamelessFile file;
+  const auto arguments = work_arguments(options, repeats);
+  program.insert(program.end(), arguments.begin(), arguments.end());
+  program.insert(program.end(), {"--results", file.path()});
+  if (const int code = run_program(launched(options, program), variables_of(options)); code != 0) {
+    throw PartFailed{code};
   }
+  return read_results(file.path());
+}
 
-  Results take_cpp() { return take({own_program().string(), "sync"}, options_.repeats); }
+Results take_cpp(const SyncOptions& options) {
+  return take(options, {own_program().string(), "sync"}, options.repeats);
+}
 
-  Results take_python(int repeats) {
-    const auto script = own_program().parent_path() / "bench" / "sync_table.py";
-    auto results = take({options_.python, script.string()}, repeats);
-    for (auto& row : results.rows) row.own_processes = true;
-    return results;
-  }
-
- private:
-  const SyncOptions& options_;
-  TemporaryFolder folder_;
-};
+Results take_python(const SyncOptions& options, int repeats) {
+  const auto script = own_program().parent_path() / "bench" / "sync_table.py";
+  auto results = take(options, {options.python, script.string()}, repeats);
+  for (auto& row : results.rows) row.own_processes = true;
+  return results;
+}
 
 void check_python(const std::string& python) {
   if (python.empty()) return;
@@ -119,14 +103,13 @@ void check_python(const std::string& python) {
 }
 
 Results take_all(const SyncOptions& options) {
-  SyncRun run(options);
-  if (options.python.empty()) return run.take_cpp();
+  if (options.python.empty()) return take_cpp(options);
   // Python's runs stand on both sides of the others, so that a machine that changes its pace shows in their spread.
   const int after = options.repeats / 2;
-  const auto python = run.take_python(options.repeats - after);
-  auto results = run.take_cpp();
+  const auto python = take_python(options, options.repeats - after);
+  auto results = take_cpp(options);
   merge(results, python);
-  if (after > 0) merge(results, run.take_python(after));
+  if (after > 0) merge(results, take_python(options, after));
   return results;
 }
 

@@ -166,7 +166,8 @@ int main(int argc, char** argv) {
     std::cerr << "ddp: " << error.what() << '\n';
     return 2;
   } catch (const std::exception& error) {
-    std::cerr << "ddp: " << error.what() << '\n';
+    const std::string message = error.what();
+    std::cerr << "ddp: " << message.substr(0, message.find('\n')) << '\n';  // LibTorch appends a backtrace
     return 1;
   }
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -18,7 +19,7 @@ namespace {
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file) throw InputError("cannot read " + path.string() + ": " + std::strerror(errno));
+  if (!file) throw std::runtime_error("cannot read " + path.string() + ": " + std::strerror(errno));
   return bytes;
 }
 
@@ -36,7 +37,7 @@ std::vector<fs::path> visible_files(const fs::path& folder) {
 std::string concatenated_text(const fs::path& path) {
   std::error_code error;
   const auto status = fs::status(path, error);
-  if (!fs::exists(status)) throw InputError("no such file or folder: " + path.string());
+  if (!fs::exists(status)) throw std::runtime_error("no such file or folder: " + path.string());
   if (!fs::is_directory(status)) return read_file(path);
   std::string text;
   for (const auto& file : visible_files(path)) {
@@ -53,18 +54,18 @@ at::Tensor read_text(const fs::path& path) {
   try {
     text = concatenated_text(path);
   } catch (const fs::filesystem_error& error) {
-    throw InputError("cannot read " + error.path1().string() + ": " + error.code().message());
+    throw std::runtime_error("cannot read " + error.path1().string() + ": " + error.code().message());
   }
-  if (text.empty()) throw InputError("no text in " + path.string());
+  if (text.empty()) throw std::runtime_error("no text in " + path.string());
   return at::from_blob(text.data(), {static_cast<std::int64_t>(text.size())}, at::kByte).clone();
 }
 
 Split hold_out(const at::Tensor& text, std::int64_t context) {
   const auto window = context + 1;
   if (text.numel() < 2 * window) {
-    throw InputError("the text has " + std::to_string(text.numel()) + " bytes; a context of " +
-                     std::to_string(context) + " needs at least " + std::to_string(2 * window) +
-                     ": give more text or a smaller --context");
+    throw std::runtime_error("the text has " + std::to_string(text.numel()) + " bytes; a context of " +
+                             std::to_string(context) + " needs at least " + std::to_string(2 * window) +
+                             ": give more text or a smaller --context");
   }
   const auto held_out = std::max(text.numel() / 10, window);
   return {text.narrow(0, 0, text.numel() - held_out), text.narrow(0, text.numel() - held_out, held_out)};

@@ -6,18 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <stdexcept>
+#include <utility>
 
 namespace gpt {
 
-/// The command line or the data cannot be used. What is wrong is the same for every rank of a node.
-class InputError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 /// The bytes (uint8) of the file `path`, or of all text files in the folder `path` and below it, one after the other in
 /// the order of their paths. Hidden files are left out, and those that hold a zero byte: they are not text.
+/// Throws std::runtime_error where there is none.
 at::Tensor read_text(const std::filesystem::path& path);
 
 struct Split {
@@ -25,7 +20,8 @@ struct Split {
   at::Tensor held_out;  ///< the last tenth: text that the model is never trained on
 };
 
-/// Splits `text`; each side has at least one window of `context` bytes and the byte after it.
+/// Splits `text`; each side has at least one window of `context` bytes and the byte after it. Throws std::runtime_error
+/// for a text that is too short.
 Split hold_out(const at::Tensor& text, std::int64_t context);
 
 /// What one batch of windows is for the model: `targets` are `tokens` one byte later.

@@ -7,14 +7,11 @@
 #include <c10/util/Exception.h>
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
-#include <tutti/core/environment.h>
-#include <tutti/core/error.h>
 #include <tutti/optim/lr_schedule.h>
 #include <tutti/train/accelerator.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <iomanip>
 #include <iostream>
@@ -69,7 +66,8 @@ void print_start(const Options& options, const tutti::Accelerator& accelerator, 
             << " held out\n"
             << "a model of " << parameters << " parameters on " << processes(accelerator) << ", "
             << windows * options.model.context << " bytes a step\n"
-            << "held-out loss " << loss << " nats per byte before training" << std::endl;
+            << "held-out loss " << std::fixed << std::setprecision(4) << loss << " nats per byte before training"
+            << std::endl;
 }
 
 std::string describe(double loss, double tokens_per_second) {
@@ -95,7 +93,7 @@ void print_summary(tutti::Accelerator& accelerator, double seconds) {
 }
 
 void train(const Options& options) {
-  // Before anything is connected, so that a wrong path ends the ranks at once.
+  // First of all, so that a wrong path ends every rank at once.
   const auto text = hold_out(read_text(options.data), options.model.context);
 
   tutti::Accelerator accelerator({.gradient_accumulation_steps = options.accumulation});
@@ -115,7 +113,6 @@ void train(const Options& options) {
   if (speaks) print_start(options, accelerator, *model, text, before);
 
   Progress progress(options.steps, speaks);
-  const auto tokens_per_batch = options.batch_size * options.model.context * accelerator.num_processes();
   std::int64_t tokens = 0;
   std::int64_t step = 0;
   double smooth_loss = before;
@@ -129,7 +126,7 @@ void train(const Options& options) {
       scheduler.step();
       optimizer.zero_grad();
 
-      tokens += tokens_per_batch;
+      tokens += batch.tokens.numel() * accelerator.num_processes();
       smooth_loss += 0.02 * (loss.item<double>() - smooth_loss);
       if (!accelerator.sync_gradients()) continue;
       progress.show(++step, describe(smooth_loss, static_cast<double>(tokens) / progress.seconds()));
@@ -142,17 +139,7 @@ void train(const Options& options) {
   if (speaks) std::cout << "\na sample:\n" << generate(model, options.sample) << "\n\n";
   print_summary(accelerator, seconds);
   if (speaks) {
-    std::cout << std::fixed << std::setprecision(4) << "held-out loss " << before << " -> " << after << " nats per byte"
-              << std::endl;
-  }
-}
-
-/// The ranks of one node share command line and files: what is wrong with them, the first rank says for all.
-bool speaks_for_node() {
-  try {
-    return tutti::read_environment().local_rank == 0;
-  } catch (const tutti::Error&) {
-    return true;
+    std::cout << std::setprecision(4) << "held-out loss " << before << " -> " << after << " nats per byte" << std::endl;
   }
 }
 
@@ -165,9 +152,8 @@ int run(int argc, char** argv) {
   try {
     if (const auto options = parse_options(argc, argv)) train(*options);
     return 0;
-  } catch (const InputError& error) {
-    const int exit_code = dynamic_cast<const OptionError*>(&error) != nullptr ? 2 : 1;
-    return speaks_for_node() ? report(error.what(), exit_code) : exit_code;
+  } catch (const OptionError& error) {
+    return report(error.what(), 2);
   } catch (const c10::Error& error) {
     return report(error.what_without_backtrace(), 1);
   } catch (const std::exception& error) {

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <stdexcept>
 
-#include "corpus.h"
 #include "generate.h"
 #include "model.h"
 
@@ -24,9 +24,9 @@ struct Options {
 };
 
 /// A wrong command line.
-class OptionError : public InputError {
+class OptionError : public std::runtime_error {
  public:
-  using InputError::InputError;
+  using std::runtime_error::runtime_error;
 };
 
 /// nullopt where --help was asked for and printed. Throws OptionError.

@@ -148,6 +148,7 @@ struct Inquiry::Shared {
   bool over = false;
   Standings standings;
   bool answered = false;
+  bool ended = false;  // the thread is about to return
 
   void look(Bulletin& bulletin, int rank, const std::string& text) {
     try {
@@ -174,21 +175,35 @@ struct Inquiry::Shared {
       changed.notify_all();
     }
   }
+
+  void end() {
+    const std::lock_guard lock(mutex);
+    ended = true;
+    changed.notify_all();
+  }
 };
 
 // The bulletin may be held by a process that has stopped without closing its sockets; asking it then blocks for ever.
-// So the asking is left to a thread that nobody waits for.
+// So the asking is left to a thread that is not waited for without limit.
 Inquiry::Inquiry(std::shared_ptr<Bulletin> bulletin, int rank, int size, Standing own)
     : shared_(std::make_shared<Shared>()), rank_(rank), size_(size), holder_(bulletin->holder()), own_(std::move(own)) {
-  std::thread([shared = shared_, bulletin, rank, text = own_.to_text()] {
+  thread_ = std::thread([shared = shared_, bulletin, rank, text = own_.to_text()] {
     shared->look(*bulletin, rank, text);
-  }).detach();
+    shared->end();
+  });
 }
 
 Inquiry::~Inquiry() {
-  const std::lock_guard lock(shared_->mutex);
+  std::unique_lock lock(shared_->mutex);
   shared_->over = true;
   shared_->changed.notify_all();
+  const bool ended = shared_->changed.wait_for(lock, patience, [&] { return shared_->ended; });
+  lock.unlock();
+  if (ended) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
 }
 
 void Inquiry::wait_until_posted() {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/transport.h"
@@ -54,6 +55,7 @@ class Inquiry {
  private:
   struct Shared;
   std::shared_ptr<Shared> shared_;
+  std::thread thread_;
   int rank_;
   int size_;
   int holder_;

@@ -98,6 +98,13 @@ std::shared_ptr<WorkState> Channel::call(const std::string& what, const std::str
   return engine_->size() == 1 ? run_now(task) : worker_.submit(std::move(task));
 }
 
+at::Tensor Channel::allocate(std::int64_t bytes) {
+  std::unique_lock lock(order_mutex_);
+  const auto operation = next_operation("allocate", {});
+  lock.unlock();
+  return guarded(operation, [&] { return engine_->allocate(operation, bytes); });
+}
+
 std::unique_ptr<PendingSum> Channel::start_sum(const at::Tensor& flat) {
   std::unique_lock lock(order_mutex_);
   const auto operation = next_operation("gradient sum", {});

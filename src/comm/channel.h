@@ -36,6 +36,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
                                   Body body, std::uint64_t length = 0);
 
+  at::Tensor allocate(std::int64_t bytes);
   std::unique_ptr<PendingSum> start_sum(const at::Tensor& flat);
   std::unique_ptr<PendingExchange> start_exchange(std::span<const std::byte> mine);
   std::shared_ptr<WorkState> submit(std::function<void()> task);

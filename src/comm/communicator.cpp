@@ -1,12 +1,11 @@
 #include "tutti/comm/communicator.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <tuple>
 #include <utility>
-
-#include <ATen/ops/empty.h>
 
 #include "comm/channel.h"
 #include "comm/describe.h"
@@ -173,30 +172,19 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
   const auto name = channel_->next_child_name("split");
   std::optional<Communicator> group;
   const auto connect_group = [&](const Operation& operation, ByRank) {
-    struct Wish {
-      int color;
-      int key;
-    };
-    const Wish mine{color, key};
-    const auto wishes_of = [&](std::span<const std::byte> bytes) {
-      std::vector<Wish> wishes(static_cast<std::size_t>(size()));
-      std::memcpy(wishes.data(), bytes.data(), bytes.size());
-      return wishes;
-    };
-    auto wish_tensor = at::empty({static_cast<std::int64_t>(sizeof(Wish))}, at::kByte);
-    auto all = at::empty({static_cast<std::int64_t>(sizeof(Wish)) * size()}, at::kByte);
-    std::memcpy(wish_tensor.data_ptr(), &mine, sizeof(Wish));
-    channel_->engine().all_gather(operation, all, wish_tensor);
-    const auto wishes = wishes_of({static_cast<const std::byte*>(all.data_ptr()), all.nbytes()});
+    auto wish = at::empty({2}, at::kInt);
+    auto wishes = at::empty({size(), 2}, at::kInt);
+    wish.data_ptr<int>()[0] = color;
+    wish.data_ptr<int>()[1] = key;
+    channel_->engine().all_gather(operation, wishes, wish);
     if (color < 0) return;
 
+    const int* const all = wishes.data_ptr<int>();  // of each rank color and key
     std::vector<int> members;
     for (int other = 0; other < size(); ++other) {
-      if (wishes[static_cast<std::size_t>(other)].color == color) members.push_back(other);
+      if (all[2 * other] == color) members.push_back(other);
     }
-    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-      return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
-    });
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[2 * a + 1] < all[2 * b + 1]; });
     const auto group_name = name + "-" + std::to_string(color);
     auto engine = members.size() == 1 ? comm::make_single_engine()
                                       : channel_->engine().connect_again(members, group_name, operation.timeout);
@@ -223,11 +211,12 @@ Communicator Communicator::duplicate(const std::string& name) const {
 
 at::Tensor Communicator::allocate(std::int64_t bytes) const {
   if (bytes < 0) throw UsageError("allocate: " + std::to_string(bytes) + " bytes.");
-  return channel_->engine().allocate(bytes);
+  return channel_->allocate(bytes);
 }
 
 std::unique_ptr<comm::PendingSum> Communicator::start_sum(at::Tensor flat) const {
   comm::require_dense("start_sum", flat);
+  comm::require_combinable("start_sum", flat, ReduceOp::sum);
   if (!flat.is_contiguous()) throw UsageError("start_sum: the tensor must be contiguous.");
   return channel_->start_sum(flat.detach());
 }

@@ -8,15 +8,17 @@
 #include "comm/make_communicator.h"
 #include "comm/message_engine.h"
 #include "comm/rendezvous.h"
+#include "comm/shared_memory_engine.h"
 #include "comm/single_engine.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 
 namespace tutti {
 namespace {
 
 void check(const CommunicatorOptions& options) {
-  if (options.engine != "auto" && options.engine != "gloo") {
-    throw UsageError("There is no engine '" + options.engine + "'. Known: auto, gloo.");
+  if (options.engine != "auto" && options.engine != "gloo" && options.engine != "shared_memory") {
+    throw UsageError("There is no engine '" + options.engine + "'. Known: auto, gloo, shared_memory.");
   }
   for (const auto timeout : {options.timeout, options.connect_timeout}) {
     if (timeout <= std::chrono::milliseconds::zero()) {
@@ -52,6 +54,17 @@ std::vector<int> nodes_from(const std::vector<std::string>& introductions, const
   return nodes;
 }
 
+std::shared_ptr<comm::Engine> with_shared_memory(std::shared_ptr<comm::Engine> messages, bool one_node,
+                                                 const CommunicatorOptions& options, int rank) {
+  std::string reason = "the ranks live on several nodes";
+  const auto engine =
+      one_node ? comm::make_shared_memory_engine(messages, options.connect_timeout, reason) : messages;
+  if (engine != messages) return engine;
+  if (options.engine == "shared_memory") throw UsageError("The engine shared_memory cannot be used: " + reason + ".");
+  if (one_node) Logger(rank).info("gradients go over " + messages->name() + ", not through shared memory: " + reason);
+  return messages;
+}
+
 }  // namespace
 
 Communicator Communicator::connect(const Environment& environment, const CommunicatorOptions& options) {
@@ -64,7 +77,10 @@ Communicator Communicator::connect(const Environment& environment, const Communi
       comm::join_job(environment, introduction(environment), options.connect_timeout);
   auto layout = comm::make_layout(nodes_from(introductions, environment), rank);
   auto transport = comm::connect_gloo(rendezvous, place_of(environment), rank, size, options.connect_timeout);
-  auto engine = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
+  const bool one_node = layout.num_nodes == 1;
+  std::shared_ptr<comm::Engine> engine =
+      std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
+  if (options.engine != "gloo") engine = with_shared_memory(std::move(engine), one_node, options, rank);
   return make_communicator(std::move(engine), options, "job");
 }
 

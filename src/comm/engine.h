@@ -40,7 +40,8 @@ class Engine {
   virtual void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) = 0;
   virtual void broadcast(const Operation& operation, const at::Tensor& tensor, int root) = 0;
 
-  virtual at::Tensor allocate(std::int64_t bytes) = 0;
+  /// See Communicator::allocate.
+  virtual at::Tensor allocate(const Operation& operation, std::int64_t bytes) = 0;
   /// See Transport::connect_again.
   virtual std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                                 std::chrono::milliseconds timeout) = 0;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "comm/describe.h"
+#include "comm/without_sigpipe.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -35,6 +36,7 @@ class Group {
 
   // c10d counts calls without a lock.
   c10::intrusive_ptr<c10d::Work> post(bool send, int peer, int tag, at::Tensor bytes) {
+    const WithoutSigpipe guard;
     const std::lock_guard lock(mutex_);
     std::vector<at::Tensor> tensors{std::move(bytes)};
     return send ? process_group_->send(tensors, peer, tag) : process_group_->recv(tensors, peer, tag);
@@ -197,6 +199,7 @@ void try_connections(Transport& transport, std::chrono::milliseconds timeout) {
 
 std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous, const GlooPlace& place, int rank, int size,
                                         std::chrono::milliseconds timeout) {
+  const WithoutSigpipe guard;  // also for the threads that Gloo starts here
   try {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     options->devices.push_back(place.interface.empty()

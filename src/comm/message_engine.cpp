@@ -153,7 +153,7 @@ void MessageEngine::broadcast(const Operation& operation, const at::Tensor& tens
   wait_all(sends, deadline);
 }
 
-at::Tensor MessageEngine::allocate(std::int64_t bytes) {
+at::Tensor MessageEngine::allocate(const Operation&, std::int64_t bytes) {
   return at::empty({bytes}, at::kByte);
 }
 

@@ -24,7 +24,7 @@ class MessageEngine final : public Engine {
   void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override;
 
-  at::Tensor allocate(std::int64_t bytes) override;
+  at::Tensor allocate(const Operation& operation, std::int64_t bytes) override;
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override;
   std::shared_ptr<Bulletin> bulletin() override { return transport_->bulletin(); }

@@ -49,6 +49,9 @@ c10::intrusive_ptr<c10d::Store> connect_store(const Environment& environment, bo
   options.multiTenant = true;  // a process may connect more than once
   if (serve && environment.master_listen_fd && listens_on(*environment.master_listen_fd, environment.master_port)) {
     options.masterListenFd = environment.master_listen_fd;
+    // Its connections inherit this; without it they would keep the port from the next connect of this process.
+    const int reuse = 1;
+    ::setsockopt(*environment.master_listen_fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
   }
   return c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
 }
@@ -57,6 +60,8 @@ bool says_port_in_use(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::tolower(letter); });
   return text.find("eaddrinuse") != std::string::npos || text.find("address already in use") != std::string::npos;
 }
+
+const char* const mark_of_absence = "absent";
 
 std::string key_of_value(int rank) {
   return "here/" + std::to_string(rank);
@@ -96,32 +101,39 @@ Rendezvous open_rendezvous(const Environment& environment, std::chrono::millisec
   }
 }
 
-// Throws StoreLost and Timeout.
-std::vector<std::string> wait_for_values(c10d::Store& store, int size, std::chrono::milliseconds timeout) {
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < size; ++rank) keys.push_back(key_of_value(rank));
+[[noreturn]] void throw_absent(const std::vector<int>& absent, int size, std::chrono::milliseconds timeout) {
+  throw Timeout(describe_ranks(absent) + " did not come within " + describe_duration(timeout) +
+                    "; the other ranks are waiting. Check that all " + std::to_string(size) +
+                    " ranks were started, each with a RANK of its own and the same MASTER_ADDR and MASTER_PORT.",
+                absent);
+}
+
+// Leaves this rank's value and waits for all. A rank that waited too long puts a mark in the place of those that are
+// not there: that ends the waits of all others, who may have begun later. Throws StoreLost and Timeout.
+std::vector<std::string> exchange_values(c10d::Store& store, int rank, int size, const std::string& value,
+                                         std::chrono::milliseconds timeout) {
   try {
-    store.wait(keys, timeout);
-  } catch (const std::exception&) {
-    // Too late, or the store is gone: the questions below tell.
-  }
-  try {
+    const auto leave = [&](int place, const std::string& text) {
+      return store.compareSet(key_of_value(place), std::string(), text);
+    };
+    if (leave(rank, value) == mark_of_absence) {
+      throw Timeout("the other ranks gave up waiting for this rank (" + std::to_string(rank) + ")", {rank});
+    }
+    std::vector<std::string> keys;
+    for (int other = 0; other < size; ++other) keys.push_back(key_of_value(other));
+    try {
+      store.wait(keys, timeout);
+    } catch (const std::exception&) {
+      // Too late, or the store is gone: what follows tells.
+    }
     std::vector<int> absent;
     std::vector<std::string> values;
-    for (int rank = 0; rank < size; ++rank) {
-      const auto& key = keys[static_cast<std::size_t>(rank)];
-      if (!store.check({key})) {
-        absent.push_back(rank);
-      } else if (absent.empty()) {
-        const auto bytes = store.get(key);
-        values.emplace_back(bytes.begin(), bytes.end());
-      }
+    for (int other = 0; other < size; ++other) {
+      values.push_back(leave(other, mark_of_absence));
+      if (values.back() == mark_of_absence) absent.push_back(other);
     }
-    if (absent.empty()) return values;
-    throw Timeout(describe_ranks(absent) + " did not come within " + describe_duration(timeout) +
-                      "; the other ranks are waiting. Check that all " + std::to_string(size) +
-                      " ranks were started, each with a RANK of its own and the same MASTER_ADDR and MASTER_PORT.",
-                  absent);
+    if (!absent.empty()) throw_absent(absent, size, timeout);
+    return values;
   } catch (const Timeout&) {
     throw;
   } catch (const std::exception& error) {
@@ -169,13 +181,13 @@ Joined join_job(const Environment& environment, const std::string& value, std::c
   const auto deadline = Clock::now() + timeout;
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    Rendezvous rendezvous;  // out here: it may have to outlive the exception
     try {
-      auto rendezvous = open_rendezvous(environment, std::max(left, std::chrono::milliseconds(1)));
-      rendezvous.store->set(key_of_value(environment.rank), value);
-      auto values = wait_for_values(*rendezvous.store, environment.world_size, timeout);
+      rendezvous = open_rendezvous(environment, std::max(left, std::chrono::milliseconds(1)));
+      auto values = exchange_values(*rendezvous.store, environment.rank, environment.world_size, value, timeout);
       return {std::move(rendezvous), std::move(values)};
     } catch (const Timeout&) {
-      // The others are about to ask who is absent: the store stays for a moment.
+      // The others read the marks: the store stays for a moment.
       if (serves_store(environment)) std::this_thread::sleep_for(linger);
       throw;
     } catch (const StoreLost& lost) {
@@ -195,8 +207,7 @@ Joined join_job(const Environment& environment, const std::string& value, std::c
 
 void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout) {
   try {
-    rendezvous.store->set(key_of_value(rank), "");
-    wait_for_values(*rendezvous.store, size, timeout);
+    exchange_values(*rendezvous.store, rank, size, "here", timeout);
   } catch (const StoreLost& lost) {
     const std::vector<int> holders(rendezvous.holder < 0 ? 0U : 1U, rendezvous.holder);
     throw PeerFailure(

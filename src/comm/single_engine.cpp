@@ -51,7 +51,7 @@ class SingleEngine final : public Engine {
   void all_to_all(const Operation&, const at::Tensor& output, const at::Tensor& input) override { copy(output, input); }
   void broadcast(const Operation&, const at::Tensor&, int) override {}
 
-  at::Tensor allocate(std::int64_t bytes) override { return at::empty({bytes}, at::kByte); }
+  at::Tensor allocate(const Operation&, std::int64_t bytes) override { return at::empty({bytes}, at::kByte); }
   std::shared_ptr<Engine> connect_again(const std::vector<int>&, const std::string&,
                                         std::chrono::milliseconds) override {
     return std::make_shared<SingleEngine>();

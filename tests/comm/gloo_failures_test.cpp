@@ -47,7 +47,7 @@ void report_failure_of(const std::function<void()>& body) {
 }
 
 void expect_output(const RankResult& result, const std::string& text) {
-  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.exit_code, 0) << "signal " << result.signal << ", output:\n" << result.output;
   EXPECT_NE(result.output.find(text), std::string::npos) << "expected: " << text << "\noutput:\n" << result.output;
 }
 
@@ -56,7 +56,7 @@ void expect_output(const RankResult& result, const std::string& text) {
 }
 
 const RankProgram waits_in_a_gradient_sum("waits_in_a_gradient_sum", [] {
-  const auto communicator = Communicator::connect(read_environment());
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
   auto sum = communicator.start_sum(at::ones({3'000'000}));
   communicator.barrier().wait();
   say("ready");
@@ -68,7 +68,7 @@ const RankProgram waits_in_a_gradient_sum("waits_in_a_gradient_sum", [] {
 });
 
 const RankProgram waits_in_all_reduce("waits_in_all_reduce", [] {
-  const auto communicator = Communicator::connect(read_environment(), {.timeout = seconds(2)});
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo", .timeout = seconds(2)});
   communicator.barrier().wait();
   say("ready");
   if (communicator.rank() == std::stoi(std::getenv("VICTIM"))) wait_for_a_signal();
@@ -76,7 +76,7 @@ const RankProgram waits_in_all_reduce("waits_in_all_reduce", [] {
 });
 
 const RankProgram one_leaves_normally("one_leaves_normally", [] {
-  const auto communicator = Communicator::connect(read_environment());
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
   if (communicator.rank() == 1) return;
   report_failure_of([&] { communicator.all_reduce(at::ones({4})).wait(); });
 });
@@ -86,7 +86,7 @@ const RankProgram connects("connects", [] {
 });
 
 const RankProgram times_out_with_work_under_way("times_out_with_work_under_way", [] {
-  const auto communicator = Communicator::connect(read_environment());
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
   auto sum = communicator.start_sum(at::ones({3'000'000}));
   if (communicator.rank() == 1) {
     say("ready");

@@ -10,7 +10,7 @@ namespace tutti::test {
 namespace {
 
 const RankProgram every_check("every_check", [] {
-  const auto communicator = Communicator::connect(read_environment());
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
   EXPECT_EQ(communicator.engine_name(), "gloo");
   check_all(communicator);
 });

@@ -24,6 +24,13 @@ void backward_of_mean(Mlp& model, std::int64_t first, std::int64_t count,
 
 double one(std::int64_t) { return 1.0; }
 
+void copy_parameters(const torch::nn::Module& from, torch::nn::Module& to) {
+  const at::NoGradGuard no_grad;
+  const auto values = from.parameters();
+  auto targets = to.parameters();
+  for (std::size_t i = 0; i < values.size(); ++i) targets[i].copy_(values[i]);
+}
+
 /// A dataset whose sample i is the micro-batch i.
 struct Micro {
   std::int64_t count;
@@ -62,10 +69,7 @@ void check_accumulate(const Communicator& communicator, bool sync_each_batch) {
     optimizer.zero_grad();
     if (last) {
       window_begin = step;
-      for (const auto& from = model->parameters(); const auto i : {0, 1, 2, 3}) {
-        const at::NoGradGuard no_grad;
-        reference->parameters()[i].copy_(from[i]);
-      }
+      copy_parameters(*model, *reference);
     }
   }
   EXPECT_EQ(step, 5);
@@ -101,7 +105,9 @@ void check_parity(const Communicator& communicator, at::ScalarType dtype, const 
       const auto scope = accelerator.accumulate(model, {.weight = weight(index)});
       const Batch batch = batch_of(index, dtype);
       accelerator.backward(loss_of(model->forward(batch.input), batch.target) * weight(index));
-      if (accelerator.sync_gradients()) EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference), tolerance));
+      if (accelerator.sync_gradients()) {
+        EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference), tolerance));
+      }
       optimizer.step();
       optimizer.zero_grad();
     }
@@ -215,13 +221,15 @@ const RankCase untouched("untouched", [](const Communicator& communicator) {
     }
     const auto scope = accelerator.accumulate(model);
     if (pass == 1 && communicator.rank() == 0) {
-      accelerator.backward(at::ones({}, at::requires_grad()));
+      accelerator.backward(at::ones({}).requires_grad_());
     } else {
       const Batch batch = batch_of(pass * ranks + communicator.rank());
       accelerator.backward(loss_of(model->forward(batch.input), batch.target));
     }
     optimizer.step();
-    if (pass == 1) EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference)));
+    if (pass == 1) {
+      EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference)));
+    }
   }
 });
 TEST(Accumulate, ALossThatTouchesNoParameterStillTakesPart) { untouched.everywhere(); }

@@ -30,7 +30,8 @@ namespace tutti {
 enum class ReduceOp { sum, mean, min, max, product };
 
 struct CommunicatorOptions {
-  /// Which engine carries the bytes: "auto" (today Gloo, or nothing for one rank), "gloo".
+  /// What carries the bytes: "auto" (Gloo, and shared memory for gradients where all ranks are on one node; nothing for
+  /// one rank), "gloo" (no shared memory), "shared_memory" (UsageError where it cannot be had).
   std::string engine = "auto";
   /// The deadline of every operation that does not set its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -64,7 +65,7 @@ class Communicator {
   int rank() const;
   int size() const;
   const NodeLayout& layout() const;
-  /// What carries the bytes: "gloo", "threads", "single".
+  /// What carries the bytes: "gloo", "shared memory + gloo", "threads", "single".
   const std::string& engine_name() const;
 
   // Collectives. Tensors are dense CPU tensors; they must stay untouched until the Work is waited for.

@@ -1,0 +1,47 @@
+#pragma once
+// Memory that the ranks of one node share: a memfd that its owner creates and the others map.
+//
+// Nothing has a name, so nothing is left after a crash: the memory goes with the last process that maps it.
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace tutti::comm {
+
+/// Where a segment can be found by processes of the same user: /proc/PID/fd/N.
+struct SegmentAddress {
+  pid_t process = 0;
+  int descriptor = -1;
+  std::size_t bytes = 0;
+};
+
+/// A mapping. Thread safe.
+class SharedSegment {
+ public:
+  /// All pages are there from the beginning, so that a full tmpfs is an error here and not a signal later. Throws
+  /// std::system_error.
+  static std::shared_ptr<SharedSegment> create(std::size_t bytes);
+  /// Maps what another process created and still holds open. Throws std::system_error.
+  static std::shared_ptr<SharedSegment> open(const SegmentAddress& address);
+
+  ~SharedSegment();
+  SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  SegmentAddress address() const;
+  /// After all others have opened it.
+  void close_descriptor();
+
+ private:
+  SharedSegment(int descriptor, std::size_t bytes);
+
+  int descriptor_ = -1;
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,172 @@
+// One process. The parts under the collectives.
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <latch>
+
+#include "comm/describe.h"
+#include "comm/fingerprint.h"
+#include "comm/message_sum.h"
+#include "comm/scratch.h"
+#include "comm/without_sigpipe.h"
+#include "comm/worker.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+TEST(Slices, CoverEverythingOnceInWholeCacheLines) {
+  for (const std::size_t elements : {0U, 1U, 15U, 16U, 17U, 100U, 1000U, 4097U}) {
+    for (int size = 1; size <= 5; ++size) {
+      std::size_t covered = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const auto slice = slice_of(elements, 4, rank, size);
+        EXPECT_TRUE(slice.length == 0 || slice.offset == covered);
+        EXPECT_EQ(slice.offset * 4 % 64 == 0 || slice.length == 0, true);
+        covered += slice.length;
+      }
+      EXPECT_EQ(covered, elements);
+    }
+  }
+}
+
+TEST(Slices, PiecesCoverASlice) {
+  const auto pieces = pieces_of({100, 3'000'000}, 4);
+  EXPECT_GT(pieces.size(), 1U);
+  std::size_t next = 100;
+  for (const auto& piece : pieces) {
+    EXPECT_EQ(piece.offset, next);
+    next += piece.length;
+  }
+  EXPECT_EQ(next, 3'000'100U);
+  EXPECT_TRUE(pieces_of({100, 0}, 4).empty());
+}
+
+// Three numbers whose sum depends on the order.
+TEST(Combine, KeepsTheOrderWhereverTheResultLies) {
+  constexpr float big = 1e8F;
+  std::array<float, 3> first{};
+  for (std::size_t own = 0; own < 3; ++own) {
+    std::array<float, 3> values = {big, -big, 1.0F};
+    std::array<const std::byte*, 3> versions{};
+    for (std::size_t i = 0; i < 3; ++i) versions[i] = reinterpret_cast<const std::byte*>(&values[i]);
+    combine(versions, reinterpret_cast<std::byte*>(&values[own]), 1, at::kFloat, {});
+    first[own] = values[own];
+  }
+  EXPECT_EQ(first, (std::array<float, 3>{1, 1, 1}));
+}
+
+TEST(Combine, NarrowTypesAreRoundedOnce) {
+  // 256 + 1 + 1 in bf16: each addition alone would be lost.
+  auto values = at::empty({3}, at::kFloat);
+  values.select(0, 0).fill_(256);
+  values.select(0, 1).fill_(1);
+  values.select(0, 2).fill_(1);
+  auto narrow = values.to(at::kBFloat16);
+  auto* memory = static_cast<std::byte*>(narrow.data_ptr());
+  combine(std::array<const std::byte*, 3>{memory, memory + 2, memory + 4}, memory, 1, at::kBFloat16, {});
+  EXPECT_EQ(narrow.select(0, 0).item<float>(), 258);
+}
+
+TEST(Scratch, MemoryComesBackAndIsAligned) {
+  Scratch scratch;
+  auto first = scratch.take(1000);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first.data) % 64, 0U);
+  auto* const memory = first.data;
+  auto part = first.part(10, 20);
+  first = {};
+  auto second = scratch.take(1000);
+  EXPECT_NE(second.data, memory);  // the part still holds it
+  part = {};
+  EXPECT_EQ(scratch.take(500).data, memory);
+}
+
+TEST(Scratch, MayEndBeforeItsMemory) {
+  Block block;
+  {
+    Scratch scratch;
+    block = scratch.take(100);
+  }
+  block.data[99] = std::byte{1};
+}
+
+TEST(Worker, RunsInOrderAndHandsExceptionsOn) {
+  std::vector<int> order;
+  Worker worker;
+  std::shared_ptr<WorkState> last;
+  for (int i = 0; i < 10; ++i) last = worker.submit([&order, i] { order.push_back(i); });
+  last->wait();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_THROW(worker.submit([] { throw UsageError("no"); })->wait(), UsageError);
+}
+
+TEST(Worker, ATaskMaySubmitAndWait) {
+  Worker worker;
+  bool inner = false;
+  worker.submit([&] { worker.submit([&] { inner = true; })->wait(); })->wait();
+  EXPECT_TRUE(inner);
+}
+
+TEST(Worker, DestructionRunsWhatIsLeft) {
+  int count = 0;
+  {
+    Worker worker;
+    for (int i = 0; i < 5; ++i) worker.submit([&] { ++count; });
+  }
+  EXPECT_EQ(count, 5);
+}
+
+TEST(Worker, MayEndOnItsOwnThread) {
+  auto worker = std::make_shared<Worker>();
+  std::latch go(1);
+  auto first = worker->submit([&go, held = worker]() mutable {
+    go.wait();
+    held.reset();
+  });
+  auto second = worker->submit([] {});
+  worker.reset();
+  go.count_down();
+  first->wait();
+  EXPECT_THROW(second->wait(), Error);
+}
+
+TEST(Fingerprints, ShortTextsAndLongOnesDifferByTheirHash) {
+  const std::string start(300, 'x');
+  EXPECT_NE(Fingerprint(start + "a").hash, Fingerprint(start + "b").hash);
+  EXPECT_EQ(Fingerprint("barrier()").call(), "barrier()");
+  const std::vector<Fingerprint> three = {Fingerprint("a()"), Fingerprint("b()"), Fingerprint("a()")};
+  try {
+    require_agreement(three, 7);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Divergence& error) {
+    EXPECT_EQ(std::string(error.what()).substr(0, 61), "ranks 0, 2 call a() where rank 1 calls b() (operation 7). Not");
+  }
+}
+
+TEST(Describe, Durations) {
+  EXPECT_EQ(describe_duration(std::chrono::seconds(30)), "30 s");
+  EXPECT_EQ(describe_duration(std::chrono::milliseconds(1500)), "1500 ms");
+}
+
+TEST(WithoutSigpipe, WritingToAClosedPipeIsAnErrorAndNothingMore) {
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  ::close(pipe[0]);
+  {
+    const WithoutSigpipe guard;
+    EXPECT_EQ(::write(pipe[1], "x", 1), -1);
+    EXPECT_EQ(errno, EPIPE);
+  }
+  ::close(pipe[1]);
+  sigset_t pending;
+  sigpending(&pending);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
+}
+
+}  // namespace
+}  // namespace tutti::comm

@@ -1,0 +1,187 @@
+// Gradient sums through shared memory, on real processes; and the pieces they are made of, on threads.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <iostream>
+#include <cstring>
+#include <span>
+#include <thread>
+
+#include "comm/shared_progress.h"
+#include "comm/shared_segment.h"
+#include "support/rank_case.h"
+#include "support/training.h"
+#include "tutti/comm/pending.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+using test::random_tensor;
+using test::RankProgram;
+using test::run_processes;
+
+Communicator connect(const std::string& engine, std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  return Communicator::connect(read_environment(), {.engine = engine, .timeout = timeout});
+}
+
+/// Gradient memory of `communicator` as a tensor of `elements`.
+at::Tensor gradients(const Communicator& communicator, std::int64_t elements, at::ScalarType dtype) {
+  const auto width = static_cast<std::int64_t>(c10::elementSize(dtype));
+  return communicator.allocate(elements * width).view(dtype);
+}
+
+const RankProgram equals_gloo("shared_equals_gloo", [] {
+  const Communicator shared = connect("shared_memory");
+  EXPECT_EQ(shared.engine_name(), "shared memory + gloo");
+  const Communicator gloo = connect("gloo");
+  EXPECT_EQ(gloo.engine_name(), "gloo");
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    for (const std::int64_t elements : {1, 7, 64, 1000, 300'001}) {
+      const auto seed = static_cast<std::uint64_t>(elements * 10 + shared.rank());
+      at::Tensor by_memory = gradients(shared, elements, dtype);
+      at::Tensor by_messages = at::empty({elements}, dtype);
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        by_memory.copy_(random_tensor({elements}, seed).to(dtype));
+        by_messages.copy_(by_memory);
+        for (const auto& [communicator, tensor] : {std::pair(shared, by_memory), std::pair(gloo, by_messages)}) {
+          const auto sum = communicator.start_sum(tensor);
+          sum->reduce(0.3);
+          sum->finish();
+        }
+        EXPECT_TRUE(at::equal(by_memory, by_messages)) << toString(dtype) << " x " << elements;
+      }
+    }
+  }
+});
+TEST(SharedMemory, SumsHaveTheBitsOfMessages) {
+  for (const int size : {2, 3, 4}) test::expect_success(run_processes(equals_gloo, size));
+}
+
+// As a reducer does it: started here, reduced on the channel's thread, many under way at once.
+const RankProgram many_in_flight("shared_many_in_flight", [] {
+  const Communicator job = connect("auto");
+  const Communicator channel = job.duplicate("gradients");
+  const at::Tensor memory = gradients(channel, 20 * 4096, at::kFloat);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::shared_ptr<PendingSum>> sums;
+    for (int bucket = 0; bucket < 20; ++bucket) {
+      const at::Tensor part = memory.narrow(0, bucket * 4096, 4096);
+      part.fill_(static_cast<float>(bucket + channel.rank()));
+      sums.emplace_back(channel.start_sum(part));
+      channel.submit([sum = sums.back()] { sum->reduce(1.0); });
+    }
+    const int mine = round * 10 + channel.rank();
+    const std::shared_ptr<PendingExchange> exchange = channel.start_exchange(std::as_bytes(std::span(&mine, 1)));
+    channel
+        .submit([&] {
+          for (const auto& sum : sums) sum->finish();
+          const auto bytes = exchange->finish();
+          for (int rank = 0; rank < channel.size(); ++rank) {
+            int theirs = 0;
+            std::memcpy(&theirs, bytes.data() + static_cast<std::size_t>(rank) * sizeof(int), sizeof(int));
+            EXPECT_EQ(theirs, round * 10 + rank);
+          }
+        })
+        .wait();
+    const int size = channel.size();
+    for (int bucket = 0; bucket < 20; ++bucket) {
+      const auto expected = static_cast<float>(bucket * size + size * (size - 1) / 2);
+      EXPECT_TRUE(at::equal(memory.narrow(0, bucket * 4096, 4096), at::full({4096}, expected)));
+    }
+  }
+});
+TEST(SharedMemory, ManySumsUnderWayAtOnce) {
+  for (const int size : {2, 3, 5}) test::expect_success(run_processes(many_in_flight, size));
+}
+
+const RankProgram killed_in_a_sum("shared_killed_in_a_sum", [] {
+  const Communicator channel = connect("shared_memory");
+  at::Tensor memory = gradients(channel, 1 << 20, at::kFloat);
+  try {
+    for (int round = 0;; ++round) {
+      const auto sum = channel.start_sum(memory);
+      if (round == 5 && channel.rank() == 1) raise(SIGKILL);
+      sum->reduce(1.0);
+      sum->finish();
+    }
+  } catch (const PeerFailure& failure) {
+    EXPECT_EQ(failure.ranks(), std::vector<int>{1}) << failure.what();
+    std::cout << "named" << std::endl;
+  }
+});
+TEST(SharedMemory, ARankKilledInTheMiddleIsNamed) {
+  const auto results = run_processes(killed_in_a_sum, 3);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("named"), std::string::npos) << results[rank].output;
+  }
+}
+
+const RankProgram absent_from_a_sum("shared_absent_from_a_sum", [] {
+  const Communicator channel = connect("shared_memory", std::chrono::seconds(1));
+  at::Tensor memory = gradients(channel, 1 << 10, at::kFloat);
+  if (channel.rank() == 2) {
+    raise(SIGSTOP);
+    return;
+  }
+  try {
+    const auto sum = channel.start_sum(memory);
+    sum->reduce(1.0);
+    sum->finish();
+  } catch (const Timeout& timeout) {
+    EXPECT_EQ(timeout.ranks(), std::vector<int>{2}) << timeout.what();
+    EXPECT_TRUE(channel.poisoned());
+    std::cout << "named" << std::endl;
+  }
+});
+TEST(SharedMemory, ARankThatDoesNotComeIsNamedAtTheDeadline) {
+  test::RankProcesses ranks(absent_from_a_sum, 3);
+  for (const int rank : {0, 1}) EXPECT_TRUE(ranks.wait_for_output(rank, "named"));
+  ranks.send_signal(2, SIGKILL);
+  ranks.wait();
+}
+
+TEST(SharedSegment, IsSeenByWhoeverOpensItAndOutlivesItsDescriptor) {
+  const auto own = SharedSegment::create(10'000);
+  const auto other = SharedSegment::open(own->address());
+  own->close_descriptor();
+  EXPECT_NE(own->data(), other->data());
+  own->data()[9'999] = std::byte{42};
+  EXPECT_EQ(other->data()[9'999], std::byte{42});
+  EXPECT_THROW(SharedSegment::open(own->address()), std::system_error);
+}
+
+TEST(SharedProgress, WakesWaitersInTheOrderOfValues) {
+  SharedProgress progress{};
+  std::vector<std::thread> waiters;
+  for (std::uint32_t value = 1; value <= 4; ++value) {
+    waiters.emplace_back([&progress, value] {
+      EXPECT_TRUE(progress.wait_for(value, 0, Clock::now() + std::chrono::seconds(30), [] {}));
+      EXPECT_TRUE(progress.reached(value));
+    });
+  }
+  for (std::uint32_t value = 1; value <= 4; ++value) progress.advance_to(value);
+  for (auto& waiter : waiters) waiter.join();
+}
+
+TEST(SharedProgress, GivesUpAtTheDeadlineAndWhenTheOtherIsGone) {
+  SharedProgress progress{};
+  EXPECT_FALSE(progress.wait_for(1, 10, Clock::now() + std::chrono::milliseconds(30), [] {}));
+  const auto gone = [] { throw std::runtime_error("gone"); };
+  EXPECT_THROW(progress.wait_for(1, 10, Clock::now() + std::chrono::seconds(30), gone), std::runtime_error);
+}
+
+TEST(SharedProgress, ValuesMayWrapAround) {
+  SharedProgress progress{};
+  progress.advance_to(0xffffffffU);
+  EXPECT_FALSE(progress.reached(1));
+  progress.advance_to(1);
+  EXPECT_TRUE(progress.reached(0xffffffffU));
+}
+
+}  // namespace
+}  // namespace tutti::comm

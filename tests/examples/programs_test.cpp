@@ -1,0 +1,126 @@
+// The programs in examples/ on one process and under `tutti launch`.
+#include <gtest/gtest.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <regex>
+#include <stdexcept>
+#include <string>
+
+namespace tutti {
+namespace {
+
+struct Finished {
+  int exit_code = -1;
+  std::string output;
+};
+
+/// Runs a shell command and reads its standard output.
+Finished run(const std::string& command) {
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("popen");
+  Finished finished;
+  std::array<char, 4096> buffer;
+  while (const auto count = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    finished.output.append(buffer.data(), count);
+  const int status = ::pclose(pipe);
+  finished.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  return finished;
+}
+
+const std::string ddp = DDP_PROGRAM;
+const std::string gpt = GPT_PROGRAM;
+const std::string on_two_ranks = std::string(TUTTI_COMMAND) + " launch -n 2 -- ";
+
+/// The end of the last line with `text` in it, from there.
+std::string from_last(const std::string& text, const std::string& output) {
+  const auto begin = output.rfind(text);
+  return begin == std::string::npos ? "" : output.substr(begin, output.find('\n', begin) - begin);
+}
+
+/// The command fails with the exit code, says one line on standard error with `part` in it, and nothing else.
+void expect_refusal(const std::string& command, int exit_code, const std::string& part) {
+  const auto finished = run(command + " 2>&1");
+  EXPECT_EQ(finished.exit_code, exit_code) << command;
+  EXPECT_EQ(std::count(finished.output.begin(), finished.output.end(), '\n'), 1) << finished.output;
+  EXPECT_NE(finished.output.find(part), std::string::npos) << part << " is not in: " << finished.output;
+}
+
+TEST(DdpProgram, RanksEndWhereAccumulationEnds) {
+  const auto alone = run(ddp + " --epochs 2 --batch_size 4 --data_size 8 --verbose --acc_steps 2");
+  const auto ranks = run(on_two_ranks + ddp + " --epochs 2 --distributed --batch_size 4 --data_size 8 --verbose");
+  ASSERT_EQ(alone.exit_code, 0);
+  ASSERT_EQ(ranks.exit_code, 0);
+  const auto digest = from_last("digest ", alone.output);
+  EXPECT_TRUE(std::regex_match(digest, std::regex("digest [0-9a-f]{16}"))) << alone.output;
+  EXPECT_EQ(from_last("digest ", ranks.output), digest);
+  EXPECT_NE(from_last("final parameters:", alone.output), "");
+  EXPECT_EQ(from_last("final parameters:", ranks.output), from_last("final parameters:", alone.output));
+}
+
+TEST(DdpProgram, RanksThatAccumulateToo) {
+  const auto alone = run(ddp + " --epochs 3 --batch_size 2 --data_size 24 --acc_steps 4");
+  const auto ranks = run(on_two_ranks + ddp + " --epochs 3 --distributed --batch_size 2 --data_size 24 --acc_steps 2");
+  const auto first_weight = [](const Finished& finished) {
+    std::smatch weight;
+    const auto line = from_last("final parameters:", finished.output);
+    return std::regex_search(line, weight, std::regex("weight ([-0-9.e]+) ")) ? std::stod(weight[1]) : 0.0;
+  };
+  // Other sums of four than on one process: equal but for rounding.
+  EXPECT_NE(first_weight(alone), 0);
+  EXPECT_NEAR(first_weight(ranks), first_weight(alone), 1e-6);
+}
+
+TEST(DdpProgram, DigestTellsRunsApart) {
+  EXPECT_NE(from_last("digest ", run(ddp + " --seed 1").output), from_last("digest ", run(ddp + " --seed 2").output));
+}
+
+TEST(DdpProgram, RefusesBadInputInOneLine) {
+  expect_refusal(ddp + " --distributed", 1, "--distributed needs a launcher: tutti launch");
+  expect_refusal(ddp + " --batch_size 9 --data_size 8", 1, "--data_size 8 is too small");
+  expect_refusal(ddp + " --epochs 0", 2, "--epochs");
+  expect_refusal(ddp + " --acc_steps many", 2, "--acc_steps");
+  expect_refusal(ddp + " --no-such-option", 2, "--no-such-option");
+  expect_refusal("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 " + ddp, 1,
+                 "started on 2 ranks: add --distributed");
+}
+
+TEST(GptProgram, LearnsOnTwoRanks) {
+  const std::string options =
+      " --steps 12 --accumulation 4 --batch-size 2 --context 32 --width 32 --layers 2 --heads 2 --sample-bytes 20 "
+      "--data ";
+  const auto finished = run(on_two_ranks + gpt + options + __FILE__);
+  ASSERT_EQ(finished.exit_code, 0);
+  const auto last_line = finished.output.substr(finished.output.rfind('\n', finished.output.size() - 2) + 1);
+  std::smatch losses;
+  ASSERT_TRUE(std::regex_search(last_line, losses, std::regex("held-out loss ([0-9.]+) -> ([0-9.]+) nats per byte\n$")))
+      << finished.output;
+  EXPECT_NEAR(std::stod(losses[1]), 5.55, 0.1);
+  EXPECT_LT(std::stod(losses[2]), std::stod(losses[1]) - 0.5);
+  std::smatch rounds;
+  ASSERT_TRUE(
+      std::regex_search(finished.output, rounds,
+                        std::regex("([0-9]+) backward passes on each: 12 synchronizations done, ([0-9]+) avoided")))
+      << finished.output;
+  EXPECT_EQ(std::stoi(rounds[1]), 12 + std::stoi(rounds[2]));
+  EXPECT_GT(std::stoi(rounds[1]), 40);  // 4 a step, but for a window that ends with the text
+  EXPECT_NE(finished.output.find("step 12/12"), std::string::npos) << finished.output;
+  EXPECT_NE(finished.output.find("#include <"), std::string::npos) << finished.output;
+}
+
+TEST(GptProgram, RefusesBadInputInOneLine) {
+  expect_refusal(gpt, 2, "--data is required");
+  expect_refusal(gpt + " --no-such-option", 2, "gpt: ");
+  expect_refusal(gpt + " --data /dev/null --steps 0", 2, "--steps");
+  expect_refusal(gpt + " --data /dev/null --width 10 --heads 3", 2, "--heads 3 does not divide --width 10");
+  expect_refusal(gpt + " --data /dev/null --steps 5 --warmup 6", 2, "--warmup 6 is longer than --steps 5");
+  expect_refusal(gpt + " --data /dev/null --prompt ''", 2, "--prompt is empty");
+  expect_refusal(gpt + " --data /no/such/folder", 1, "no such file or folder: /no/such/folder");
+  expect_refusal(gpt + " --data /dev/null", 1, "no text in /dev/null");
+  expect_refusal(gpt + " --context 1000000 --data " + __FILE__, 1, "smaller --context");
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,92 @@
+// A rank that dies or stops in the middle of training becomes an exception on the others that names it: real processes.
+#include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "support/rank_case.h"
+#include "support/training.h"
+#include "tutti/core/error.h"
+#include "tutti/train/accelerator.h"
+
+namespace tutti::test {
+namespace {
+
+/// Trains for ever; `at_batch` may end that.
+void train(const AcceleratorOptions& options, const std::function<void(const Accelerator&, int batch)>& at_batch) {
+  Accelerator accelerator(options);
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  for (int batch_number = 0;; ++batch_number) {
+    at_batch(accelerator, batch_number);
+    const auto window = accelerator.accumulate(model);
+    const Batch batch = batch_of(accelerator.rank());
+    accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
+/// Prints the failure that ends training, as the tests below look for it.
+void report_failure(const AcceleratorOptions& options,
+                    const std::function<void(const Accelerator&, int batch)>& at_batch) {
+  try {
+    train(options, at_batch);
+  } catch (const Timeout& timeout) {
+    std::cout << "timeout: " << timeout.what() << std::endl;
+  } catch (const PeerFailure& failure) {
+    std::cout << "peer failure: " << failure.what() << std::endl;
+  }
+}
+
+const RankProgram one_is_killed("one_is_killed", [] {
+  report_failure({.gradient_accumulation_steps = 2}, [](const Accelerator& accelerator, int batch) {
+    if (batch == 3 && accelerator.rank() == 1) raise(SIGKILL);
+  });
+});
+
+TEST(Failure, AKilledRankIsNamedByTheOthers) {
+  const auto results = run_processes(one_is_killed, 3);
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("peer failure: "), std::string::npos) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("rank 1"), std::string::npos) << results[rank].output;
+  }
+}
+
+const RankProgram one_stands_still("one_stands_still", [] {
+  report_failure({.communication = {.timeout = std::chrono::seconds(2)}},
+                 [](const Accelerator& accelerator, int batch) {
+                   if (batch == 3 && accelerator.rank() == 1) raise(SIGSTOP);
+                 });
+});
+
+TEST(Failure, ARankThatStandsStillIsNamedAtTheDeadline) {
+  RankProcesses ranks(one_stands_still, 3);
+  EXPECT_TRUE(ranks.wait_for_output(0, "timeout: "));
+  EXPECT_TRUE(ranks.wait_for_output(2, "timeout: "));
+  ranks.send_signal(1, SIGKILL);
+  const auto results = ranks.wait();
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("rank 1"), std::string::npos) << results[rank].output;
+  }
+}
+
+const RankProgram models_differ("models_differ", [] {
+  Accelerator accelerator;
+  torch::nn::Linear net(4, accelerator.rank() == 1 ? 3 : 2);
+  accelerator.prepare(net);
+});
+
+TEST(Failure, DifferentModelsEndAllRanksWithALineThatSaysSo) {
+  for (const RankResult& result : run_processes(models_differ, 2)) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.output.find("different models"), std::string::npos) << result.output;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test
