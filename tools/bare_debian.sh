@@ -22,7 +22,7 @@ inside() {
   local tree=$1 source=commit settings
   shift
   if [[ $1 == --working-tree ]]; then source=working_tree && shift; fi
-  debootstrap --variant=minbase --include=git bookworm "$tree" "${DEBIAN_MIRROR:-http://deb.debian.org/debian}" >&2
+  debootstrap --variant=minbase --include=git bookworm "$tree" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >&2
   cp --dereference /etc/resolv.conf "$tree/etc/resolv.conf"
   mkdir -p "$tree/usr/local/share/ca-certificates" "$tree/tutti"
   find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$tree/usr/local/share/ca-certificates" ';'

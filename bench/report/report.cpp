@@ -97,22 +97,22 @@ void write_json(const Results& results, const SyncOptions& options, const Machin
   for (const auto& row : results.rows) {
     const auto [least, most] = std::ranges::minmax(row.milliseconds);
     nlohmann::ordered_json object{{"system", row.system},
-                          {"mode", row.mode},
-                          {"nodes", options.nodes},
-                          {"ranks", options.ranks},
-                          {"median", median(row.milliseconds)},
-                          {"min", least},
-                          {"max", most},
-                          {"unit", "ms/batch"},
-                          {"bytes", row.system == without_communication ? 0 : results.gradient_bytes},
-                          {"dtype", "float32"},
-                          {"steps", options.steps},
-                          {"batches", options.batches},
-                          {"batch_size", options.batch_size},
-                          {"repeats", row.milliseconds.size()},
-                          {"own_processes", row.own_processes},
-                          {"libtorch", machine.libtorch},
-                          {"commit", machine.commit}};
+                                  {"mode", row.mode},
+                                  {"nodes", options.nodes},
+                                  {"ranks", options.ranks},
+                                  {"median", median(row.milliseconds)},
+                                  {"min", least},
+                                  {"max", most},
+                                  {"unit", "ms/batch"},
+                                  {"bytes", row.system == without_communication ? 0 : results.gradient_bytes},
+                                  {"dtype", "float32"},
+                                  {"steps", options.steps},
+                                  {"batches", options.batches},
+                                  {"batch_size", options.batch_size},
+                                  {"repeats", row.milliseconds.size()},
+                                  {"own_processes", row.own_processes},
+                                  {"libtorch", machine.libtorch},
+                                  {"commit", machine.commit}};
     object["rate"] = options.nodes == 1 ? nlohmann::ordered_json() : nlohmann::ordered_json(options.rate);
     rows.push_back(std::move(object));
   }

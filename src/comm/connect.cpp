@@ -57,8 +57,7 @@ std::vector<int> nodes_from(const std::vector<std::string>& introductions, const
 std::shared_ptr<comm::Engine> with_shared_memory(std::shared_ptr<comm::Engine> messages, bool one_node,
                                                  const CommunicatorOptions& options, int rank) {
   std::string reason = "the ranks live on several nodes";
-  const auto engine =
-      one_node ? comm::make_shared_memory_engine(messages, options.connect_timeout, reason) : messages;
+  const auto engine = one_node ? comm::make_shared_memory_engine(messages, options.connect_timeout, reason) : messages;
   if (engine != messages) return engine;
   if (options.engine == "shared_memory") throw UsageError("The engine shared_memory cannot be used: " + reason + ".");
   if (one_node) Logger(rank).info("gradients go over " + messages->name() + ", not through shared memory: " + reason);
@@ -78,8 +77,7 @@ Communicator Communicator::connect(const Environment& environment, const Communi
   auto layout = comm::make_layout(nodes_from(introductions, environment), rank);
   auto transport = comm::connect_gloo(rendezvous, place_of(environment), rank, size, options.connect_timeout);
   const bool one_node = layout.num_nodes == 1;
-  std::shared_ptr<comm::Engine> engine =
-      std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
+  std::shared_ptr<comm::Engine> engine = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
   if (options.engine != "gloo") engine = with_shared_memory(std::move(engine), one_node, options, rank);
   return make_communicator(std::move(engine), options, "job");
 }

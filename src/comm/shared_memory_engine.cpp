@@ -30,7 +30,8 @@ struct SharedAllocation {
 //   started(n)   this rank's version is complete; it does not touch the memory until the sum is finished.
 //   reduce       waits until all have started n, adds up its slice, writes the result into everyone's memory, and says
 //                reduced(n). Slices do not overlap, so every byte has one writer.
-//   finish       waits until all have reduced n: every slice of this rank's memory holds its result, and nobody reads or
+//   finish       waits until all have reduced n: every slice of this rank's memory holds its result, and nobody reads
+//   or
 //                writes it any more. Only then may the next version be written there.
 // started and reduced rise by one with each sum, in the order in which sums are started, equal on all ranks.
 class SharedSum final : public PendingSum {
@@ -82,14 +83,15 @@ class SharedSum final : public PendingSum {
   std::uint32_t number_;
 };
 
-// Exchange number n of a channel uses mailbox n % mailboxes of every rank. A mailbox is written again only when all ranks
-// have read what was in it `mailboxes` exchanges ago.
+// Exchange number n of a channel uses mailbox n % mailboxes of every rank. A mailbox is written again only when all
+// ranks have read what was in it `mailboxes` exchanges ago.
 class SharedExchange final : public PendingExchange {
  public:
   SharedExchange(std::shared_ptr<SharedNode> node, Operation operation, std::span<const std::byte> mine,
                  std::uint32_t number)
       : node_(std::move(node)), operation_(std::move(operation)), length_(mine.size()), number_(number) {
-    if (number_ > mailboxes) node_->wait_for_all(&SharedRank::exchanges_read, number_ - mailboxes, operation_.deadline());
+    if (number_ > mailboxes)
+      node_->wait_for_all(&SharedRank::exchanges_read, number_ - mailboxes, operation_.deadline());
     std::memcpy(node_->own().mailbox[number_ % mailboxes], mine.data(), mine.size());
     node_->own().exchanges_posted.advance_to(number_);
   }

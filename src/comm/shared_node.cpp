@@ -131,6 +131,8 @@ void SharedNode::wait_for_all(SharedProgress SharedRank::*progress, std::uint32_
   for (int step = 1; step < size(); ++step) wait_for((rank_ + step) % size(), progress, value, deadline);
 }
 
-void SharedNode::close() noexcept { own().closed.store(true); }
+void SharedNode::close() noexcept {
+  own().closed.store(true);
+}
 
 }  // namespace tutti::comm

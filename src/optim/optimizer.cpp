@@ -16,9 +16,13 @@ void Optimizer::step() {
   reducer_->stepped();
 }
 
-void Optimizer::zero_grad(bool set_to_none) { reducer_->clear(set_to_none); }
+void Optimizer::zero_grad(bool set_to_none) {
+  reducer_->clear(set_to_none);
+}
 
-double Optimizer::learning_rate() const { return optimizer_->param_groups().front().options().get_lr(); }
+double Optimizer::learning_rate() const {
+  return optimizer_->param_groups().front().options().get_lr();
+}
 
 void Optimizer::set_learning_rate(double rate) {
   for (torch::optim::OptimizerParamGroup& group : optimizer_->param_groups()) group.options().set_lr(rate);

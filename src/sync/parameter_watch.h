@@ -1,5 +1,6 @@
 #pragma once
-// Notices what LibTorch does not tell: parameters that changed their kind, or were written to, behind the reducer's back.
+// Notices what LibTorch does not tell: parameters that changed their kind, or were written to, behind the reducer's
+// back.
 #include <cstdint>
 #include <optional>
 #include <string>

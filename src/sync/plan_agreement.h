@@ -7,8 +7,9 @@
 
 namespace tutti::sync {
 
-/// Compares names, shapes, dtypes, requires_grad and bucket sizes across ranks. Throws Divergence on every rank, naming the
-/// first parameter that differs, and UsageError for parameters that cannot be synchronized. Every rank must call it.
+/// Compares names, shapes, dtypes, requires_grad and bucket sizes across ranks. Throws Divergence on every rank, naming
+/// the first parameter that differs, and UsageError for parameters that cannot be synchronized. Every rank must call
+/// it.
 void agree_on_plan(const std::vector<NamedParameter>& parameters, const ReducerOptions& options,
                    const Communicator& channel);
 

@@ -41,11 +41,14 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, Communicator channel, c
       [this](int parameter) { after_accumulate(parameter); });
 }
 
-Reducer::~Reducer() { life_->reducer = nullptr; }
+Reducer::~Reducer() {
+  life_->reducer = nullptr;
+}
 
 void Reducer::enter_accumulate(const AccumulateStep& step) {
   const std::lock_guard lock(mutex_);
-  if (scope_) throw UsageError("accumulate() inside accumulate() over the same parameters: close the outer scope first");
+  if (scope_)
+    throw UsageError("accumulate() inside accumulate() over the same parameters: close the outer scope first");
   if (!std::isfinite(step.weight) || step.weight < 0) {
     throw UsageError("accumulate() with weight " + std::to_string(step.weight) + ": a weight is 0 or positive");
   }
@@ -125,8 +128,9 @@ void Reducer::prepare_step() {
   settle();
   throw_if_lost();
   if (was_abandoned && !abandoned_) {
-    throw UsageError("step after a backward pass of this window ended with an exception: its gradients are lost on all "
-                     "ranks. Call zero_grad() and run the window again");
+    throw UsageError(
+        "step after a backward pass of this window ended with an exception: its gradients are lost on all "
+        "ranks. Call zero_grad() and run the window again");
   }
   check_plan();
   if (scope_) {
@@ -195,7 +199,8 @@ void Reducer::forget_window() {
 }
 
 void Reducer::throw_if_lost() const {
-  if (lost_) throw UsageError("the gradients of this window are lost (" + *lost_ + "): call zero_grad() and run it again");
+  if (lost_)
+    throw UsageError("the gradients of this window are lost (" + *lost_ + "): call zero_grad() and run it again");
 }
 
 void Reducer::throw_if_poisoned() const {
@@ -209,7 +214,8 @@ void Reducer::check_plan() const {
   };
   for (int i = 0; i < count(); ++i) {
     if (const auto change = watch_->change_of(i)) fail(parameters_[i].name, *change);
-    if (!hooks_->still_hooked(i, parameters_[i].tensor)) fail(parameters_[i].name, "its place in the graph was replaced");
+    if (!hooks_->still_hooked(i, parameters_[i].tensor))
+      fail(parameters_[i].name, "its place in the graph was replaced");
   }
   for (std::size_t i = 0; i < frozen_.size(); ++i) {
     if (const auto change = frozen_watch_->change_of(static_cast<int>(i))) fail(frozen_[i].name, *change);
@@ -220,9 +226,10 @@ void Reducer::check_gradients_untouched() const {
   for (int i = 0; i < count(); ++i) {
     if (!states_[i].attached) continue;
     if (buffer_->attached(i) && buffer_->slot(i)._version() == states_[i].version) continue;
-    throw UsageError("the gradient of '" + parameters_[i].name +
-                     "' was changed by hand before it was synchronized, so step would use the mean of changed gradients: "
-                     "call synchronize() before touching gradients");
+    throw UsageError(
+        "the gradient of '" + parameters_[i].name +
+        "' was changed by hand before it was synchronized, so step would use the mean of changed gradients: "
+        "call synchronize() before touching gradients");
   }
 }
 
@@ -237,9 +244,10 @@ void Reducer::check_gradients_are_known() const {
 void Reducer::check_parameters_unchanged(const std::vector<std::uint64_t>& now) const {
   if (hashes_.empty()) return;
   if (const auto changed = watch_->first_difference(hashes_, now)) {
-    throw UsageError("parameter '" + parameters_[*changed].name +
-                     "' changed between the backward passes of a step: it was stepped with gradients that have not been "
-                     "synchronized. Step with the optimizer that prepare() returned");
+    throw UsageError(
+        "parameter '" + parameters_[*changed].name +
+        "' changed between the backward passes of a step: it was stepped with gradients that have not been "
+        "synchronized. Step with the optimizer that prepare() returned");
   }
 }
 

@@ -48,8 +48,9 @@ void Reducer::begin_pass() {
   settle();
   if (lost_) forget_window();
   if (at::GradMode::is_enabled()) {
-    throw UsageError("backward with create_graph keeps the gradient's own graph, which a synchronized gradient has not: "
-                     "use torch::autograd::grad for higher derivatives");
+    throw UsageError(
+        "backward with create_graph keeps the gradient's own graph, which a synchronized gradient has not: "
+        "use torch::autograd::grad for higher derivatives");
   }
   if (consumed_) drop_consumed_gradients();
 

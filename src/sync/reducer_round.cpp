@@ -13,13 +13,12 @@ namespace tutti {
 
 void Reducer::open_round() {
   round_ = std::make_unique<sync::Round>(
-      channel_,
-      sync::RoundOpening{.step = window_.steps(),
-                         .passes = window_.passes() + (holds_foreign_gradients() ? 1 : 0),
-                         .weighting = window_.weighting(),
-                         .weight = window_.weight(),
-                         .lengths = window_.lengths(),
-                         .parameters = options_.check_replicas ? sync::combine(watch_->hashes()) : 0});
+      channel_, sync::RoundOpening{.step = window_.steps(),
+                                   .passes = window_.passes() + (holds_foreign_gradients() ? 1 : 0),
+                                   .weighting = window_.weighting(),
+                                   .weight = window_.weight(),
+                                   .lengths = window_.lengths(),
+                                   .parameters = options_.check_replicas ? sync::combine(watch_->hashes()) : 0});
 }
 
 void Reducer::start_ready_buckets() {
@@ -114,7 +113,8 @@ void Reducer::judge_round() {
   for (const sync::RoundOpening& opening : round->openings()) lengths.push_back(opening.lengths);
   automatic_.learn(lengths);
   last_total_weight_ = terms.total_weight;
-  for (std::size_t i = 0; i < round->buckets_started(); ++i) buckets_[i].averaged = !std::exchange(buckets_[i].late, false);
+  for (std::size_t i = 0; i < round->buckets_started(); ++i)
+    buckets_[i].averaged = !std::exchange(buckets_[i].late, false);
   for (int i = 0; i < count(); ++i) {
     if (round->used_by_any()[i] && !parameters_[i].tensor.grad().defined()) buffer_->attach(i);
     states_[i].attached = buffer_->attached(i);

@@ -1,6 +1,6 @@
 #pragma once
-// What ranks tell one another around a round, and what follows from it. Pure: every rank judges the same headers and comes
-// to the same verdict, so a round ends in agreement or in an error on all ranks.
+// What ranks tell one another around a round, and what follows from it. Pure: every rank judges the same headers and
+// comes to the same verdict, so a round ends in agreement or in an error on all ranks.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -26,17 +26,17 @@ struct RoundOpening {
 /// What every rank concludes from the openings.
 struct RoundTerms {
   Weighting weighting = Weighting::plain;
-  double total_weight = 0;  ///< of all ranks; the number of ranks where the window is plain
-  double scale = 1;         ///< what sums are multiplied by
-  bool drifted = false;     ///< parameters differ between ranks
-  bool empty = false;       ///< no rank has run a pass: there is nothing to sum
+  double total_weight = 0;                ///< of all ranks; the number of ranks where the window is plain
+  double scale = 1;                       ///< what sums are multiplied by
+  bool drifted = false;                   ///< parameters differ between ranks
+  bool empty = false;                     ///< no rank has run a pass: there is nothing to sum
   std::optional<std::string> divergence;  ///< why the round's result is no gradient
 };
 
 /// Sent when a rank's pass has ended; the bits of the parameters that it used follow.
 struct RoundClosing {
-  bool abandoned = false;  ///< an exception ended a pass of this rank's window
-  bool again = false;      ///< a gradient came after its bucket had left: one more round is needed
+  bool abandoned = false;          ///< an exception ended a pass of this rank's window
+  bool again = false;              ///< a gradient came after its bucket had left: one more round is needed
   std::array<char, 118> reason{};  ///< zero-terminated
 };
 

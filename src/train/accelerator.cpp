@@ -87,9 +87,8 @@ struct Accelerator::Registry {
 
 Accelerator::Accelerator(const AcceleratorOptions& options)
     : plugin_(plugin_of(options)),
-      reducer_options_{.buckets = options.buckets,
-                       .policy = options.sync_policy,
-                       .check_replicas = options.check_replicas},
+      reducer_options_{
+          .buckets = options.buckets, .policy = options.sync_policy, .check_replicas = options.check_replicas},
       communicator_(join(options)),
       prepare_channel_(communicator_.duplicate("prepare")),
       logger_(communicator_.rank()),
@@ -120,8 +119,7 @@ std::shared_ptr<Reducer> Accelerator::prepare_optimizer(torch::optim::Optimizer&
     }
   }
   registry_->release(parameters);
-  const auto reducer =
-      std::make_shared<Reducer>(parameters, communicator_.duplicate("optimizer"), reducer_options_);
+  const auto reducer = std::make_shared<Reducer>(parameters, communicator_.duplicate("optimizer"), reducer_options_);
   registry_->add(reducer, parameters, true);
   replicate_optimizer(optimizer, prepare_channel_);
   return reducer;
@@ -197,7 +195,8 @@ std::vector<std::shared_ptr<Reducer>> Accelerator::reducers_of(
   for (const torch::nn::Module* module : modules) {
     for (const at::Tensor& parameter : module->parameters()) {
       const auto entry = registry_->reducer_of.find(parameter.unsafeGetTensorImpl());
-      if (entry == registry_->reducer_of.end()) throw UsageError("this model has not been prepared: pass it to prepare()");
+      if (entry == registry_->reducer_of.end())
+        throw UsageError("this model has not been prepared: pass it to prepare()");
       if (std::ranges::find(reducers, entry->second) == reducers.end()) reducers.push_back(entry->second);
     }
   }

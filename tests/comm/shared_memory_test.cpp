@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <iostream>
 #include <cstring>
+#include <iostream>
 #include <span>
 #include <thread>
 

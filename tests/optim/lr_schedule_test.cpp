@@ -19,7 +19,9 @@ TEST(CosineWithWarmup, FollowsTheCurve) {
   EXPECT_NEAR(schedule(1000), 0.0, 1e-12);
 }
 
-TEST(CosineWithWarmup, WithoutWarmupStartsAtFullRate) { EXPECT_DOUBLE_EQ(cosine_with_warmup(0, 10)(0), 1.0); }
+TEST(CosineWithWarmup, WithoutWarmupStartsAtFullRate) {
+  EXPECT_DOUBLE_EQ(cosine_with_warmup(0, 10)(0), 1.0);
+}
 
 TEST(CosineWithWarmup, RefusesImpossibleLengths) {
   EXPECT_THROW(cosine_with_warmup(-1, 10), UsageError);

@@ -23,7 +23,9 @@ MlpImpl::MlpImpl(std::uint64_t seed, at::ScalarType dtype)
   fill(*this, seed);
 }
 
-at::Tensor MlpImpl::forward(const at::Tensor& x) { return second(at::tanh(first(x))); }
+at::Tensor MlpImpl::forward(const at::Tensor& x) {
+  return second(at::tanh(first(x)));
+}
 
 Batch batch_of(std::int64_t index, at::ScalarType dtype, std::int64_t samples) {
   const auto seed = static_cast<std::uint64_t>(1000 + 2 * index);
@@ -48,7 +50,8 @@ bool close(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>&
     if (actual[i].defined() != expected[i].defined()) return false;
     if (!actual[i].defined()) continue;
     const double size = expected[i].detach().to(at::kDouble).norm().item<double>();
-    const double difference = (actual[i].detach().to(at::kDouble) - expected[i].detach().to(at::kDouble)).norm().item<double>();
+    const double difference =
+        (actual[i].detach().to(at::kDouble) - expected[i].detach().to(at::kDouble)).norm().item<double>();
     if (!(difference <= tolerance * std::max(size, 1e-12))) return false;
   }
   return true;

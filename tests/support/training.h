@@ -39,8 +39,8 @@ at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target);
 /// Copies of all gradients; undefined ones stay undefined.
 std::vector<at::Tensor> gradients_of(const torch::nn::Module& module);
 
-/// The norm of each tensor's difference relative to its own norm is at most `tolerance`; a gradient is defined in both or in
-/// neither. Rounding alone moves single elements by more, so norms are compared.
+/// The norm of each tensor's difference relative to its own norm is at most `tolerance`; a gradient is defined in both
+/// or in neither. Rounding alone moves single elements by more, so norms are compared.
 bool close(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected, double tolerance = 1e-6);
 
 }  // namespace tutti::test

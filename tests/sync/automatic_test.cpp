@@ -48,33 +48,44 @@ const RankCase learns_the_window("learns_the_window", [](const Communicator& com
   EXPECT_EQ(stats.rounds_avoided, 2 + 3 + 3 + 3);
   EXPECT_EQ(stats.rounds_in_step, 0);
 });
-TEST(Automatic, ComesToSynchronizeOncePerStep) { learns_the_window.everywhere(); }
+TEST(Automatic, ComesToSynchronizeOncePerStep) {
+  learns_the_window.everywhere();
+}
 
 const RankCase shorter_window("shorter_window", [](const Communicator& communicator) {
   const SyncStats stats = run_windows(communicator, {4, 4, 4, 1, 4}, SyncPolicy::automatic);
   EXPECT_EQ(stats.rounds, 4 + 4 + 2 + 1 + 1);
   EXPECT_EQ(stats.rounds_in_step, 1);
 });
-TEST(Automatic, AShorterWindowIsSynchronizedInsideStep) { shorter_window.everywhere(); }
+TEST(Automatic, AShorterWindowIsSynchronizedInsideStep) {
+  shorter_window.everywhere();
+}
 
 const RankCase longer_window("longer_window", [](const Communicator& communicator) {
   const SyncStats stats = run_windows(communicator, {2, 2, 2, 7, 2}, SyncPolicy::automatic);
   EXPECT_EQ(stats.rounds, 2 + 2 + 2 + 2 + 1);
   EXPECT_EQ(stats.rounds_in_step, 1);
 });
-TEST(Automatic, ALongerWindowCostsOneRoundMore) { longer_window.everywhere(); }
+TEST(Automatic, ALongerWindowCostsOneRoundMore) {
+  longer_window.everywhere();
+}
 
 const RankCase lasting_change("lasting_change", [](const Communicator& communicator) {
   const SyncStats stats = run_windows(communicator, {2, 2, 2, 3, 3, 3, 3}, SyncPolicy::automatic);
-  // The third window of 3 synchronizes after its second pass as before, learns from that round, and then after its last.
+  // The third window of 3 synchronizes after its second pass as before, learns from that round, and then after its
+  // last.
   EXPECT_EQ(stats.rounds_in_step, 2);
 });
-TEST(Automatic, FollowsALastingChange) { lasting_change.on_threads({1, 2, 3}); }
+TEST(Automatic, FollowsALastingChange) {
+  lasting_change.on_threads({1, 2, 3});
+}
 
 const RankCase every_pass("every_pass", [](const Communicator& communicator) {
   EXPECT_EQ(run_windows(communicator, {3, 1, 2}, SyncPolicy::every_pass).rounds, 6);
 });
-TEST(EveryPass, SynchronizesEachPass) { every_pass.on_threads({1, 2, 3}); }
+TEST(EveryPass, SynchronizesEachPass) {
+  every_pass.on_threads({1, 2, 3});
+}
 
 TEST(Automatic, HandClippingAfterTheLastPassWorks) {
   run_thread_ranks(2, [](const Communicator& communicator) {

@@ -35,7 +35,8 @@ TEST(BucketPlan, GradientAboveTheCapHasABucketOfItsOwn) {
 }
 
 TEST(BucketPlan, GroupsNeverShareABucket) {
-  const std::vector<GradientSize> sizes = {{.bytes = 8, .group = 0}, {.bytes = 8, .group = 1}, {.bytes = 8, .group = 0}};
+  const std::vector<GradientSize> sizes = {
+      {.bytes = 8, .group = 0}, {.bytes = 8, .group = 1}, {.bytes = 8, .group = 0}};
   const BucketPlan plan = plan_buckets(sizes);
   ASSERT_EQ(plan.buckets.size(), 2U);
   EXPECT_EQ(plan.buckets[0].parameters, (std::vector<int>{2, 0}));
@@ -48,7 +49,8 @@ TEST(BucketPlan, RefusesCapsBelowOne) {
   EXPECT_THROW(plan_buckets({}, {.bucket_bytes = -1}), UsageError);
 }
 
-// Whatever the sizes: each parameter once, slots aligned and apart, buckets contiguous in reverse order of registration.
+// Whatever the sizes: each parameter once, slots aligned and apart, buckets contiguous in reverse order of
+// registration.
 TEST(BucketPlan, HoldsItsPromisesOnRandomSizes) {
   for (std::uint32_t seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);
@@ -56,8 +58,8 @@ TEST(BucketPlan, HoldsItsPromisesOnRandomSizes) {
     for (GradientSize& size : sizes) {
       size = {.bytes = static_cast<std::int64_t>(random() % 3000), .group = static_cast<int>(random() % 3)};
     }
-    const BucketPlan plan = plan_buckets(
-        sizes, {.first_bucket_bytes = 1 + static_cast<std::int64_t>(random() % 1000), .bucket_bytes = 1 + static_cast<std::int64_t>(random() % 4000)});
+    const BucketPlan plan = plan_buckets(sizes, {.first_bucket_bytes = 1 + static_cast<std::int64_t>(random() % 1000),
+                                                 .bucket_bytes = 1 + static_cast<std::int64_t>(random() % 4000)});
     std::vector<std::int64_t> group_end(plan.group_bytes.size(), 0);
     std::vector<int> seen(sizes.size(), 0);
     for (std::size_t index = 0; index < plan.buckets.size(); ++index) {

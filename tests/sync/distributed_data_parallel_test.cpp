@@ -39,7 +39,9 @@ const RankCase no_sync_keeps_gradients_local("no_sync_keeps_gradients_local", []
     EXPECT_EQ(equal, !local || communicator.size() == 1) << "round " << round;
   }
 });
-TEST(DistributedDataParallel, NoSyncKeepsGradientsLocalUntilAPassOutside) { no_sync_keeps_gradients_local.everywhere(); }
+TEST(DistributedDataParallel, NoSyncKeepsGradientsLocalUntilAPassOutside) {
+  no_sync_keeps_gradients_local.everywhere();
+}
 
 // Forward passes under no_sync, backward passes elsewhere: where backward runs decides.
 const RankCase trigger_synchronizes("trigger_synchronizes", [](const Communicator& communicator) {
@@ -64,7 +66,9 @@ const RankCase trigger_synchronizes("trigger_synchronizes", [](const Communicato
     EXPECT_EQ(equal, last || communicator.size() == 1) << "round " << round;
   }
 });
-TEST(DistributedDataParallel, TriggerSynchronizesInsideNoSync) { trigger_synchronizes.everywhere(); }
+TEST(DistributedDataParallel, TriggerSynchronizesInsideNoSync) {
+  trigger_synchronizes.everywhere();
+}
 
 const RankCase every_pass_averages("every_pass_averages", [](const Communicator& communicator) {
   Mlp reference(7);
@@ -82,7 +86,9 @@ const RankCase every_pass_averages("every_pass_averages", [](const Communicator&
   }
   EXPECT_EQ(ddp.stats().rounds, 3);
 });
-TEST(DistributedDataParallel, EveryPassLeavesTheMeanInGrad) { every_pass_averages.everywhere(); }
+TEST(DistributedDataParallel, EveryPassLeavesTheMeanInGrad) {
+  every_pass_averages.everywhere();
+}
 
 }  // namespace
 }  // namespace tutti::test

@@ -35,7 +35,9 @@ struct AwkwardImpl : torch::nn::Module {
 };
 TORCH_MODULE(Awkward);
 
-at::Tensor input_of(std::int64_t index) { return random_tensor({3, 4}, 50 + static_cast<std::uint64_t>(index)); }
+at::Tensor input_of(std::int64_t index) {
+  return random_tensor({3, 4}, 50 + static_cast<std::uint64_t>(index));
+}
 
 const RankCase unused_tied_frozen("unused_tied_frozen", [](const Communicator& communicator) {
   Awkward reference;
@@ -58,7 +60,9 @@ const RankCase unused_tied_frozen("unused_tied_frozen", [](const Communicator& c
     EXPECT_EQ(model->sometimes->weight.grad().defined(), round < 2);
   }
 });
-TEST(Reducer, UnusedTiedAndFrozenParameters) { unused_tied_frozen.everywhere(); }
+TEST(Reducer, UnusedTiedAndFrozenParameters) {
+  unused_tied_frozen.everywhere();
+}
 
 /// Activation checkpointing: forward again inside backward, and a backward pass inside it.
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
@@ -101,7 +105,9 @@ const RankCase reentrant("reentrant", [](const Communicator& communicator) {
   // In the first pass nobody knew that the layer comes twice: it cost a second round. Later passes wait for both.
   EXPECT_EQ(ddp.stats().rounds, 5);
 });
-TEST(Reducer, ReentrantCheckpointing) { reentrant.everywhere(); }
+TEST(Reducer, ReentrantCheckpointing) {
+  reentrant.everywhere();
+}
 
 const RankCase zero_grad_on_the_module("zero_grad_on_the_module", [](const Communicator& communicator) {
   Mlp reference;
@@ -121,7 +127,9 @@ const RankCase zero_grad_on_the_module("zero_grad_on_the_module", [](const Commu
     EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference), 1e-6)) << "round " << round;
   }
 });
-TEST(Reducer, ZeroGradOnTheModule) { zero_grad_on_the_module.everywhere(); }
+TEST(Reducer, ZeroGradOnTheModule) {
+  zero_grad_on_the_module.everywhere();
+}
 
 /// What a test of misuse needs: a model, its reducer, a prepared optimizer.
 struct Prepared {
@@ -268,8 +276,7 @@ TEST(Reducer, ADifferentNumberOfSynchronizingPassesIsADivergence) {
 TEST(Reducer, DifferentModelsAreADivergenceThatNamesTheDifference) {
   run_thread_ranks(3, [](const Communicator& communicator) {
     torch::nn::Linear model(4, communicator.rank() == 2 ? 3 : 2);
-    const std::string message =
-        message_of<Divergence>([&] { DistributedDataParallel ddp(model, communicator); });
+    const std::string message = message_of<Divergence>([&] { DistributedDataParallel ddp(model, communicator); });
     expect_mentions(message, "'weight'");
     expect_mentions(message, "[3, 4]");
     expect_mentions(message, "rank 2");

@@ -8,8 +8,12 @@ namespace {
 using Openings = std::vector<RoundOpening>;
 using Closings = std::vector<RoundClosing>;
 
-RoundOpening plain_pass() { return {.passes = 1, .weighting = Weighting::plain}; }
-RoundOpening weighted_pass(double weight) { return {.passes = 1, .weighting = Weighting::weighted, .weight = weight}; }
+RoundOpening plain_pass() {
+  return {.passes = 1, .weighting = Weighting::plain};
+}
+RoundOpening weighted_pass(double weight) {
+  return {.passes = 1, .weighting = Weighting::weighted, .weight = weight};
+}
 
 TEST(RoundHeader, PlainWindowsDivideByTheNumberOfRanks) {
   const RoundTerms terms = judge(Openings{plain_pass(), plain_pass(), {}, plain_pass()});

@@ -84,7 +84,9 @@ const RankCase replicates("replicates", [](const Communicator& communicator) {
     EXPECT_TRUE(at::equal(copy, parameter));
   }
 });
-TEST(Accelerator, PrepareMakesModelAndOptimizerThoseOfRank0) { replicates.everywhere(); }
+TEST(Accelerator, PrepareMakesModelAndOptimizerThoseOfRank0) {
+  replicates.everywhere();
+}
 
 const RankCase two_accelerators("two_accelerators", [](const Communicator& communicator) {
   Accelerator first({.gradient_accumulation_steps = 2, .communicator = communicator});
@@ -109,7 +111,9 @@ const RankCase two_accelerators("two_accelerators", [](const Communicator& commu
   EXPECT_EQ(first.stats().rounds, 1);
   EXPECT_EQ(second.stats().rounds, 2);
 });
-TEST(Accelerator, TwoOfThemDoNotKnowEachOther) { two_accelerators.everywhere(); }
+TEST(Accelerator, TwoOfThemDoNotKnowEachOther) {
+  two_accelerators.everywhere();
+}
 
 // test_sync.py, case 6, with the break that its name promises.
 TEST(Accelerator, NestedLoadersAndBreakLeaveTheOuterWindowAlone) {
@@ -134,9 +138,9 @@ TEST(Accelerator, NestedLoadersAndBreakLeaveTheOuterWindowAlone) {
 }
 
 TEST(Accelerator, SyncWithDataloaderOffLetsWindowsCrossEpochs) {
-  Accelerator accelerator({.gradient_accumulation_plugin =
-                               GradientAccumulationPlugin{.num_steps = 2, .sync_with_dataloader = false},
-                           .communicator = Communicator()});
+  Accelerator accelerator(
+      {.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 2, .sync_with_dataloader = false},
+       .communicator = Communicator()});
   Mlp net;
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
   auto loader = accelerator.data_loader(Numbers{3}, {.batch_size = 1});
@@ -174,8 +178,12 @@ void check_schedule(bool adjust, const std::vector<double>& rates) {
   }
   EXPECT_EQ(seen, rates);
 }
-TEST(Accelerator, SchedulesCountOptimizerSteps) { check_schedule(false, {1, 0.5, 0.5, 0.25}); }
-TEST(Accelerator, AdjustSchedulerCountsMicroBatches) { check_schedule(true, {1, 0.25, 0.25, 0.0625}); }
+TEST(Accelerator, SchedulesCountOptimizerSteps) {
+  check_schedule(false, {1, 0.5, 0.5, 0.25});
+}
+TEST(Accelerator, AdjustSchedulerCountsMicroBatches) {
+  check_schedule(true, {1, 0.25, 0.25, 0.0625});
+}
 
 const RankCase clips("clips", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
@@ -195,7 +203,9 @@ const RankCase clips("clips", [](const Communicator& communicator) {
     EXPECT_EQ(same.item<double>(), *norm);  // to the bit on all ranks
   }
 });
-TEST(Accelerator, ClipsOnceAtTheWindowsEnd) { clips.everywhere(); }
+TEST(Accelerator, ClipsOnceAtTheWindowsEnd) {
+  clips.everywhere();
+}
 
 TEST(Accelerator, HelpersSayWhoIAm) {
   run_thread_ranks(
@@ -221,7 +231,9 @@ const RankProgram two_connections("two_connections", [] {
   first.communicator().all_reduce(ones).wait();
   EXPECT_EQ(ones[0].item<float>(), 4.0F);
 });
-TEST(Accelerator, JoinsTheJobByItself) { expect_success(run_processes(two_connections, 2)); }
+TEST(Accelerator, JoinsTheJobByItself) {
+  expect_success(run_processes(two_connections, 2));
+}
 
 }  // namespace
 }  // namespace tutti::test

@@ -22,7 +22,9 @@ void backward_of_mean(Mlp& model, std::int64_t first, std::int64_t count,
   }
 }
 
-double one(std::int64_t) { return 1.0; }
+double one(std::int64_t) {
+  return 1.0;
+}
 
 void copy_parameters(const torch::nn::Module& from, torch::nn::Module& to) {
   const at::NoGradGuard no_grad;
@@ -78,11 +80,15 @@ void check_accumulate(const Communicator& communicator, bool sync_each_batch) {
 
 const RankCase accumulate_synchronizes("accumulate_synchronizes",
                                        [](const Communicator& communicator) { check_accumulate(communicator, false); });
-TEST(Accumulate, SynchronizesAtTheWindowsEndAndAtTheEndOfTheData) { accumulate_synchronizes.everywhere(); }
+TEST(Accumulate, SynchronizesAtTheWindowsEndAndAtTheEndOfTheData) {
+  accumulate_synchronizes.everywhere();
+}
 
 const RankCase accumulate_each_batch("accumulate_each_batch",
                                      [](const Communicator& communicator) { check_accumulate(communicator, true); });
-TEST(Accumulate, SyncEachBatchSynchronizesAlways) { accumulate_each_batch.everywhere(); }
+TEST(Accumulate, SyncEachBatchSynchronizesAlways) {
+  accumulate_each_batch.everywhere();
+}
 
 /// Trains 6 windows and compares with one process. `dtype` and `optimizer_of` choose the arithmetic.
 template <typename MakeOptimizer>
@@ -121,13 +127,17 @@ const RankCase parity_sgd("parity_sgd", [](const Communicator& communicator) {
   check_parity(
       communicator, at::kFloat, [](const auto& parameters) { return torch::optim::SGD(parameters, 0.05); }, 1e-6);
 });
-TEST(Accumulate, EqualsOneProcessUnderSgdInFp32) { parity_sgd.everywhere(); }
+TEST(Accumulate, EqualsOneProcessUnderSgdInFp32) {
+  parity_sgd.everywhere();
+}
 
 const RankCase parity_adamw("parity_adamw", [](const Communicator& communicator) {
   check_parity(
       communicator, at::kDouble, [](const auto& parameters) { return torch::optim::AdamW(parameters, 0.01); }, 1e-6);
 });
-TEST(Accumulate, EqualsOneProcessUnderAdamWInFp64) { parity_adamw.everywhere(); }
+TEST(Accumulate, EqualsOneProcessUnderAdamWInFp64) {
+  parity_adamw.everywhere();
+}
 
 const RankCase two_losses("two_losses", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
@@ -148,14 +158,15 @@ const RankCase two_losses("two_losses", [](const Communicator& communicator) {
   }
   EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference)));
 });
-TEST(Accumulate, TwoLossesInOneScopeWeighOnce) { two_losses.everywhere(); }
+TEST(Accumulate, TwoLossesInOneScopeWeighOnce) {
+  two_losses.everywhere();
+}
 
 const RankCase two_models("two_models", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp reference_a(1), reference_b(2), net_a(1), net_b(2);
-  auto [a, b, optimizer_a, optimizer_b] =
-      accelerator.prepare(net_a, net_b, torch::optim::SGD(net_a->parameters(), 0.1),
-                          torch::optim::SGD(net_b->parameters(), 0.1));
+  auto [a, b, optimizer_a, optimizer_b] = accelerator.prepare(net_a, net_b, torch::optim::SGD(net_a->parameters(), 0.1),
+                                                              torch::optim::SGD(net_b->parameters(), 0.1));
   torch::optim::SGD reference_optimizer_a(reference_a->parameters(), 0.1);
   torch::optim::SGD reference_optimizer_b(reference_b->parameters(), 0.1);
   for (std::int64_t window = 0; window < 2; ++window) {
@@ -182,15 +193,16 @@ const RankCase two_models("two_models", [](const Communicator& communicator) {
     EXPECT_TRUE(close(b->parameters(), reference_b->parameters())) << "window " << window;
   }
 });
-TEST(Accumulate, TwoModelsInOneScope) { two_models.everywhere(); }
+TEST(Accumulate, TwoModelsInOneScope) {
+  two_models.everywhere();
+}
 
 // As a GAN's loop: each model has windows of its own, however the scopes alternate.
 const RankCase alternating_models("alternating_models", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp net_a(1), net_b(2);
-  auto [a, b, optimizer_a, optimizer_b] =
-      accelerator.prepare(net_a, net_b, torch::optim::SGD(net_a->parameters(), 0.1),
-                          torch::optim::SGD(net_b->parameters(), 0.1));
+  auto [a, b, optimizer_a, optimizer_b] = accelerator.prepare(net_a, net_b, torch::optim::SGD(net_a->parameters(), 0.1),
+                                                              torch::optim::SGD(net_b->parameters(), 0.1));
   for (int pass = 0; pass < 4; ++pass) {
     const Batch batch = batch_of(communicator.rank());
     {
@@ -204,7 +216,9 @@ const RankCase alternating_models("alternating_models", [](const Communicator& c
   }
   EXPECT_EQ(accelerator.stats().rounds, 4);
 });
-TEST(Accumulate, ModelsInScopesOfTheirOwnCountTheirOwnWindows) { alternating_models.everywhere(); }
+TEST(Accumulate, ModelsInScopesOfTheirOwnCountTheirOwnWindows) {
+  alternating_models.everywhere();
+}
 
 // One rank's loss touches no parameter in the synchronizing micro-batch: it still takes part.
 const RankCase untouched("untouched", [](const Communicator& communicator) {
@@ -232,7 +246,9 @@ const RankCase untouched("untouched", [](const Communicator& communicator) {
     }
   }
 });
-TEST(Accumulate, ALossThatTouchesNoParameterStillTakesPart) { untouched.everywhere(); }
+TEST(Accumulate, ALossThatTouchesNoParameterStillTakesPart) {
+  untouched.everywhere();
+}
 
 // Rank 1 skips a micro-batch by an exception before backward: the mean is over what was really done.
 const RankCase skipped("skipped", [](const Communicator& communicator) {
@@ -261,7 +277,9 @@ const RankCase skipped("skipped", [](const Communicator& communicator) {
   }
   EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference)));
 });
-TEST(Accumulate, AnExceptionBeforeBackwardLeavesTheMicroBatchOut) { skipped.everywhere(); }
+TEST(Accumulate, AnExceptionBeforeBackwardLeavesTheMicroBatchOut) {
+  skipped.everywhere();
+}
 
 // Rank 1 leaves the scope that ends the step: the others are told, and the next step works.
 TEST(Accumulate, AnExceptionInTheSynchronizingScopeIsToldToTheOthers) {

@@ -60,7 +60,9 @@ const RankCase guide_no_sync("guide_no_sync", [](const Communicator& communicato
   optimizer.zero_grad();
   EXPECT_FALSE(ddp_model->first->weight.grad().defined());
 });
-TEST(Documents, GuideNoSync) { guide_no_sync.everywhere(); }
+TEST(Documents, GuideNoSync) {
+  guide_no_sync.everywhere();
+}
 
 // The same with the classic mistake: no_sync around backward only. Here it is none.
 const RankCase guide_misplaced("guide_misplaced", [](const Communicator& communicator) {
@@ -75,7 +77,9 @@ const RankCase guide_misplaced("guide_misplaced", [](const Communicator& communi
   }
   EXPECT_EQ(accelerator.stats().rounds, 1);
 });
-TEST(Documents, NoSyncAroundBackwardOnlyIsEnough) { guide_misplaced.everywhere(); }
+TEST(Documents, NoSyncAroundBackwardOnlyIsEnough) {
+  guide_misplaced.everywhere();
+}
 
 // Gradient synchronization guide: accumulate, zero_grad at the top of the scope and at its end.
 const RankCase guide_accumulate("guide_accumulate", [](const Communicator& communicator) {
@@ -101,7 +105,9 @@ const RankCase guide_accumulate("guide_accumulate", [](const Communicator& commu
   EXPECT_TRUE(close(model->parameters(), reference->parameters()));
   EXPECT_EQ(accelerator.stats().rounds, 3);
 });
-TEST(Documents, GuideAccumulate) { guide_accumulate.everywhere(); }
+TEST(Documents, GuideAccumulate) {
+  guide_accumulate.everywhere();
+}
 
 // The English guide's snippet has no step: gradients of all micro-batches since the last one, as a mean.
 const RankCase guide_without_step("guide_without_step", [](const Communicator& communicator) {
@@ -123,7 +129,9 @@ const RankCase guide_without_step("guide_without_step", [](const Communicator& c
   }
   EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference)));
 });
-TEST(Documents, GuideWithoutStep) { guide_without_step.everywhere(); }
+TEST(Documents, GuideWithoutStep) {
+  guide_without_step.everywhere();
+}
 
 // The plain loop of the Local SGD guide and of seed 002: the user divides, nobody annotates.
 const RankCase plain_loop("plain_loop", [](const Communicator& communicator) {
@@ -156,7 +164,9 @@ const RankCase plain_loop("plain_loop", [](const Communicator& communicator) {
   EXPECT_EQ(accelerator.stats().rounds, 2 + 2 + 2 + 1);
   EXPECT_EQ(scheduler.position(), 4);
 });
-TEST(Documents, PlainLoop) { plain_loop.everywhere(); }
+TEST(Documents, PlainLoop) {
+  plain_loop.everywhere();
+}
 
 // The annotated train step: no_sync on all but each fourth step, accelerator.backward divides.
 const RankCase annotated_step("annotated_step", [](const Communicator& communicator) {
@@ -184,7 +194,9 @@ const RankCase annotated_step("annotated_step", [](const Communicator& communica
   EXPECT_TRUE(close(model->parameters(), reference->parameters()));
   EXPECT_EQ(accelerator.stats().rounds, 2);
 });
-TEST(Documents, AnnotatedTrainStep) { annotated_step.everywhere(); }
+TEST(Documents, AnnotatedTrainStep) {
+  annotated_step.everywhere();
+}
 
 }  // namespace
 }  // namespace tutti::test

@@ -99,8 +99,8 @@ class Communicator {
   // For gradient rounds: no fingerprint (the plan was compared beforehand), started on one thread and completed on
   // another. All ranks must start the same operations in the same order.
 
-  /// Memory in which gradients are exchanged cheapest: `bytes` of uint8 on the CPU, 64-byte aligned. The mapping belongs
-  /// to the tensor's storage. Every rank must call it, with the same size.
+  /// Memory in which gradients are exchanged cheapest: `bytes` of uint8 on the CPU, 64-byte aligned. The mapping
+  /// belongs to the tensor's storage. Every rank must call it, with the same size.
   at::Tensor allocate(std::int64_t bytes) const;
   /// Starts summing `flat` (contiguous, same size and dtype on all ranks; memory from allocate() for the best speed)
   /// over all ranks. See PendingSum for how it is completed.

@@ -6,8 +6,9 @@
 
 namespace tutti::comm {
 
-/// A sum over ranks in slices: every rank owns a slice of the tensor, adds all ranks' versions of it in rank order, scales
-/// once, and hands the result to everyone. start_sum() sends this rank's versions of the others' slices and never blocks.
+/// A sum over ranks in slices: every rank owns a slice of the tensor, adds all ranks' versions of it in rank order,
+/// scales once, and hands the result to everyone. start_sum() sends this rank's versions of the others' slices and
+/// never blocks.
 class PendingSum {
  public:
   virtual ~PendingSum() = default;

@@ -24,7 +24,7 @@ struct Environment {
   /// A listening socket on master_port inherited from `tutti launch` (rank 0 only): no other process can take the port
   /// between choosing it and using it.
   std::optional<int> master_listen_fd = std::nullopt;
-  int restart_count = 0;         ///< how often the launcher has started this job again
+  int restart_count = 0;          ///< how often the launcher has started this job again
   std::string launcher = "none";  ///< which variables won: "torchrun", "none"
 
   bool operator==(const Environment&) const = default;

@@ -27,8 +27,8 @@ struct LaunchOptions {
 
 /// Runs `command` as options.ranks_per_node processes with torchrun's variables, OMP_NUM_THREADS = cores / ranks unless
 /// it is set, and each line of their output behind "[rank R] ". Returns 0 when all ranks ended with 0, else the exit
-/// code of the rank that failed first (128 + signal when a signal ended it), after printing which one it was and its last
-/// lines. SIGINT and SIGTERM are passed on to the ranks in the same way. Nothing that it started outlives it.
+/// code of the rank that failed first (128 + signal when a signal ended it), after printing which one it was and its
+/// last lines. SIGINT and SIGTERM are passed on to the ranks in the same way. Nothing that it started outlives it.
 /// Throws UsageError for options that cannot be honoured (no ranks, a program that is not there, a port in use).
 int launch(const LaunchOptions& options);
 

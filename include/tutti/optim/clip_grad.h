@@ -10,7 +10,8 @@ namespace tutti {
 
 /// Scales the gradients of `parameters` so that their joint norm is at most `max_norm`, as
 /// torch.nn.utils.clip_grad_norm_. Returns the norm before. Sums in double, so that all sizes are exact enough;
-/// `norm_type` may be infinity. Undefined gradients count as zero. Throws UsageError for max_norm < 0 or norm_type <= 0.
+/// `norm_type` may be infinity. Undefined gradients count as zero. Throws UsageError for max_norm < 0 or norm_type <=
+/// 0.
 double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 #pragma once
-// DistributedDataParallel: one model on many ranks, for those who want no Accelerator. The model stays what it is: nothing
-// wraps it, hooks on its parameters do the work.
+// DistributedDataParallel: one model on many ranks, for those who want no Accelerator. The model stays what it is:
+// nothing wraps it, hooks on its parameters do the work.
 //
 // Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
 #include <torch/nn/module.h>
@@ -20,17 +20,19 @@ std::vector<NamedParameter> named_parameters_of(const torch::nn::Module& module)
 /// Parameters and buffers of `module` become those of rank 0. Every rank must call it.
 void replicate_module(const torch::nn::Module& module, const Communicator& communicator);
 
-/// After each backward pass .grad holds the mean over ranks (of the sum over passes since zero_grad), unless the pass ran
-/// under no_sync(). Works with any optimizer. Gradients are synchronized for as long as this object lives.
+/// After each backward pass .grad holds the mean over ranks (of the sum over passes since zero_grad), unless the pass
+/// ran under no_sync(). Works with any optimizer. Gradients are synchronized for as long as this object lives.
 class DistributedDataParallel {
  public:
-  /// Compares the model's structure across ranks (Divergence), makes parameters and buffers those of rank 0, attaches to the
-  /// parameters. Every rank must call it.
+  /// Compares the model's structure across ranks (Divergence), makes parameters and buffers those of rank 0, attaches
+  /// to the parameters. Every rank must call it.
   DistributedDataParallel(const torch::nn::Module& module, const Communicator& communicator,
                           const ReducerOptions& options = {});
   /// The same for a module holder or a shared_ptr.
   template <typename Holder>
-    requires requires(Holder& holder) { { *holder } -> std::convertible_to<const torch::nn::Module&>; }
+  requires requires(Holder& holder) {
+    { *holder } -> std::convertible_to<const torch::nn::Module&>;
+  }
   DistributedDataParallel(Holder& holder, const Communicator& communicator, const ReducerOptions& options = {})
       : DistributedDataParallel(static_cast<const torch::nn::Module&>(*holder), communicator, options) {}
 

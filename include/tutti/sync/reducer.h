@@ -5,8 +5,8 @@
 // complete starts its reduction while backward goes on, and backward returns when .grad holds the mean. Which pass
 // synchronizes is decided when it begins (sync_policy.h); who divides, by the window (window.h).
 //
-// A round is one synchronization. Every rank takes part in the same rounds in the same order. Rounds start in a backward
-// pass, or in synchronize(), prepare_step() or leave_accumulate() where the pass did not come to it.
+// A round is one synchronization. Every rank takes part in the same rounds in the same order. Rounds start in a
+// backward pass, or in synchronize(), prepare_step() or leave_accumulate() where the pass did not come to it.
 //
 // One backward pass at a time; all other methods on the thread that runs the loop. Errors that concern the group
 // (Divergence, PeerFailure, Timeout) come out of backward() or the methods below, on every rank that still runs; the
@@ -54,8 +54,8 @@ struct AccumulateStep {
 
 class Reducer {
  public:
-  /// Every rank must construct it with the same parameters (names, shapes, dtypes): Divergence otherwise. Parameters that
-  /// do not require gradients are watched only. `channel` is this reducer's own.
+  /// Every rank must construct it with the same parameters (names, shapes, dtypes): Divergence otherwise. Parameters
+  /// that do not require gradients are watched only. `channel` is this reducer's own.
   Reducer(std::vector<NamedParameter> parameters, Communicator channel, const ReducerOptions& options = {});
   ~Reducer();
   Reducer(const Reducer&) = delete;

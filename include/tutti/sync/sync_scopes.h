@@ -22,9 +22,9 @@ class [[nodiscard]] NoSyncScope {
   std::vector<std::shared_ptr<Reducer>> reducers_;
 };
 
-/// One micro-batch of a window. Where it is the window's last, its end completes what is left to synchronize: every rank
-/// must open and close it alike, and its destructor may throw what a synchronization throws. While an exception unwinds
-/// nothing is communicated. Movable.
+/// One micro-batch of a window. Where it is the window's last, its end completes what is left to synchronize: every
+/// rank must open and close it alike, and its destructor may throw what a synchronization throws. While an exception
+/// unwinds nothing is communicated. Movable.
 class [[nodiscard]] AccumulateScope {
  public:
   /// Each reducer has windows of its own, so the micro-batch may be the last one for some of them only.

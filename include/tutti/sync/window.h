@@ -21,7 +21,10 @@ class Window {
   /// The pass ended without having been synchronized.
   void leave_pending() { ++pending_; }
   /// A round has put everything into the buffer.
-  void synchronized() { pending_ = 0; ++rounds_; }
+  void synchronized() {
+    pending_ = 0;
+    ++rounds_;
+  }
   /// zero_grad(), or a step: what follows is a new window. Only a step's window is remembered by its length.
   void restart(bool stepped);
 

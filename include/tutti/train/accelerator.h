@@ -68,17 +68,17 @@ class Accelerator {
   template <typename Dataset>
   DataLoader<Dataset> data_loader(Dataset dataset, const DataLoaderOptions& options = {});
 
-  /// One micro-batch of a window: `auto window = accelerator.accumulate(model);`. Inside, step(), clipping and schedules
-  /// act at the window's end, which is each num_steps scopes and at the end of the data; the gradient is the mean over
-  /// the window's micro-batches of all ranks, by weight. Takes one model or several.
+  /// One micro-batch of a window: `auto window = accelerator.accumulate(model);`. Inside, step(), clipping and
+  /// schedules act at the window's end, which is each num_steps scopes and at the end of the data; the gradient is the
+  /// mean over the window's micro-batches of all ranks, by weight. Takes one model or several.
   template <typename... Models>
-    requires(sizeof...(Models) > 0 && (detail::model_argument<Models> && ...))
-  AccumulateScope accumulate(const Models&... models) {
+  requires(sizeof...(Models) > 0 && (detail::model_argument<Models> && ...)) AccumulateScope
+      accumulate(const Models&... models) {
     return accumulate({}, models...);
   }
   template <typename... Models>
-    requires(sizeof...(Models) > 0 && (detail::model_argument<Models> && ...))
-  AccumulateScope accumulate(const AccumulateOptions& options, const Models&... models) {
+  requires(sizeof...(Models) > 0 && (detail::model_argument<Models> && ...)) AccumulateScope
+      accumulate(const AccumulateOptions& options, const Models&... models) {
     return begin_accumulate({&detail::module_of(models)...}, options);
   }
   AccumulateScope accumulate(const detail::model_argument auto& model, const AccumulateOptions& options) {
@@ -98,8 +98,8 @@ class Accelerator {
     for (const auto& reducer : reducers_of({&detail::module_of(model)})) reducer->synchronize();
   }
 
-  /// loss.backward(). Outside accumulate() the loss is divided by gradient_accumulation_steps first (as Accelerate does,
-  /// seed of the annotated train step); inside, the scope's weight does it.
+  /// loss.backward(). Outside accumulate() the loss is divided by gradient_accumulation_steps first (as Accelerate
+  /// does, seed of the annotated train step); inside, the scope's weight does it.
   void backward(const at::Tensor& loss);
 
   /// Clips the model's gradients together, after synchronizing what is missing; returns their norm before. Inside
@@ -177,9 +177,9 @@ auto Accelerator::prepare_one(T&& object, std::optional<Optimizer>& previous) {
                   "prepare() takes models (module holders or shared_ptr to a module), optimizers and schedules; a "
                   "LibTorch data loader cannot be re-sharded: use data_loader(dataset)");
     if (!previous) throw UsageError("prepare(): a schedule belongs to the optimizer before it, and there is none");
-    return std::tuple<Scheduler>(Scheduler(*previous, std::forward<T>(object),
-                                           plugin_.adjust_scheduler ? ScheduleUnit::micro_batch
-                                                                    : ScheduleUnit::optimizer_step));
+    return std::tuple<Scheduler>(
+        Scheduler(*previous, std::forward<T>(object),
+                  plugin_.adjust_scheduler ? ScheduleUnit::micro_batch : ScheduleUnit::optimizer_step));
   }
 }
 

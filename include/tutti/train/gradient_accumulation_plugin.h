@@ -11,7 +11,8 @@ struct GradientAccumulationPlugin {
   bool adjust_scheduler = false;
   /// End a window with the last batch of the innermost running tutti::DataLoader.
   bool sync_with_dataloader = true;
-  /// Synchronize in every backward pass, for less memory or for looking at gradients; the step stays at the window's end.
+  /// Synchronize in every backward pass, for less memory or for looking at gradients; the step stays at the window's
+  /// end.
   bool sync_each_batch = false;
 };
 

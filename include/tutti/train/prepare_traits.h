@@ -19,16 +19,18 @@ concept model_argument = requires(const std::remove_cvref_t<T>& object) {
 template <typename T>
 struct is_owned_optimizer : std::false_type {};
 template <typename T>
-  requires std::derived_from<T, torch::optim::Optimizer>
-struct is_owned_optimizer<std::unique_ptr<T>> : std::true_type {};
+requires std::derived_from<T, torch::optim::Optimizer>
+struct is_owned_optimizer<std::unique_ptr<T>> : std::true_type {
+};
 template <typename T>
-  requires std::derived_from<T, torch::optim::Optimizer>
-struct is_owned_optimizer<std::shared_ptr<T>> : std::true_type {};
+requires std::derived_from<T, torch::optim::Optimizer>
+struct is_owned_optimizer<std::shared_ptr<T>> : std::true_type {
+};
 
 /// A LibTorch optimizer, or a unique_ptr or shared_ptr to one.
 template <typename T>
 concept optimizer_argument = std::derived_from<std::remove_cvref_t<T>, torch::optim::Optimizer> ||
-                             is_owned_optimizer<std::remove_cvref_t<T>>::value;
+    is_owned_optimizer<std::remove_cvref_t<T>>::value;
 
 template <model_argument T>
 const torch::nn::Module& module_of(const T& model) {
