@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <system_error>
 
 #include "tutti/core/error.h"
@@ -50,19 +50,18 @@ class PendingSignals {
 };
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (auto& word : words) result.push_back(word.data());
-  result.push_back(nullptr);
+  std::vector<char*> result(words.size() + 1, nullptr);
+  std::ranges::transform(words, result.begin(), [](std::string& word) { return word.data(); });
   return result;
 }
 
-std::vector<std::string> environment_with(std::map<std::string, std::string> extra) {
+std::vector<std::string> environment_with(const std::map<std::string, std::string>& extra) {
   std::vector<std::string> block;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     if (!extra.contains(text.substr(0, text.find('=')))) block.push_back(text);
   }
-  for (const auto& [name, value] : extra) block.push_back(name + "=" + value);
+  for (const auto& [name, value] : extra) block.emplace_back(name).append("=").append(value);
   return block;
 }
 

@@ -57,38 +57,44 @@ std::string place(const SyncOptions& options) {
   return options.nodes == 1 ? ranks : ranks + " at " + options.rate;
 }
 
-}  // namespace
-
-std::string markdown(const Results& results, const SyncOptions& options, const Machine& machine) {
+void write_table(std::ostream& out, const Results& results) {
   const auto* none = find_row(results, without_communication, name_of(Mode::baseline));
   const double alone = none == nullptr ? 1 : median(none->milliseconds);
-  std::ostringstream out;
-  out << "Milliseconds per batch, " << place(options) << ": median of " << options.repeats
-      << ", × the time without communication, (min-max).\n\n";
-
   out << "| |";
   for (const auto mode : all_modes) out << ' ' << name_of(mode) << " |";
-  out << "\n|---|---|---|---|---|---|\n";
+  out << "\n|---|";
+  for (std::size_t i = 0; i < all_modes.size(); ++i) out << "---|";
+  out << '\n';
   for (const auto& system : systems_of(results)) {
-    std::string line;
-    for (const auto mode : all_modes) {
-      const auto* row = find_row(results, system, name_of(mode));
-      if (row != nullptr && line.empty()) out << "| " << label(*row) << " |";
-      line += ' ' + cell(row, alone) + " |";
-    }
-    out << line << '\n';
+    const auto any = std::ranges::find(results.rows, system, &Row::system);
+    out << "| " << label(*any) << " |";
+    for (const auto mode : all_modes) out << ' ' << cell(find_row(results, system, name_of(mode)), alone) << " |";
+    out << '\n';
   }
+}
 
-  out << "\n- " << options.batches << " batches of " << options.batch_size
+void write_notes(std::ostream& out, const Results& results, const SyncOptions& options, const Machine& machine) {
+  out << "- " << options.batches << " batches of " << options.batch_size
       << " sequences a rank, an optimizer step every " << options.steps << "; "
       << number(static_cast<double>(results.gradient_bytes) / 1e6, 1) << " MB of fp32 gradients in a synchronization\n";
   out << "- GPT of width " << options.width << ", " << counted(options.layers, "layer") << ", context "
       << options.context << ", vocabulary " << options.vocabulary << "; AdamW; one thread a rank\n";
   if (std::ranges::any_of(results.rows, &Row::own_processes)) {
-    out << "- [own processes]: Python runs of their own before and after the others, not in turn with them\n";
+    out << "- [own processes]: Python, in runs of its own before and after the others, not in turn with them\n";
   }
   out << "- " << counted(machine.cores, "core") << " of " << machine.cpu << ", load " << number(machine.load, 1)
       << " before the run; LibTorch " << machine.libtorch << "; tutti " << machine.commit << '\n';
+}
+
+}  // namespace
+
+std::string markdown(const Results& results, const SyncOptions& options, const Machine& machine) {
+  std::ostringstream out;
+  out << "Milliseconds per batch, " << place(options) << ": median of " << options.repeats
+      << ", × the time without communication, (min-max).\n\n";
+  write_table(out, results);
+  out << '\n';
+  write_notes(out, results, options, machine);
   return out.str();
 }
 

@@ -2,11 +2,12 @@
 // holds: only LibTorch's own functions make Gloo objects here.
 #include "sync/gloo_group.h"
 
-#include <cstdlib>
-#include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstdlib>
+#include <string>
 
 namespace tutti::bench {
 namespace {

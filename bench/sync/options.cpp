@@ -35,7 +35,7 @@ void check_place(const SyncOptions& options, bool rate_given) {
                      std::to_string(options.nodes));
   }
   if (rate_given && options.nodes == 1) throw UsageError("--rate is for a link between nodes: add --nodes 2");
-  if (!std::regex_match(options.rate, std::regex(R"([0-9]+(\.[0-9]+)?[kmg]bit)"))) {
+  if (!std::regex_match(options.rate, std::regex(R"((?=.*[1-9])[0-9]+(\.[0-9]+)?[kmg]bit)"))) {
     throw UsageError("--rate '" + options.rate + "' is not a rate: give one such as 1gbit or 100mbit");
   }
 }
@@ -53,10 +53,7 @@ void check_json_file(const std::string& file) {
 
 std::optional<SyncOptions> parse_sync_options(const std::vector<std::string>& words, bool under_launcher) {
   SyncOptions options;
-  CLI::App app(
-      "Milliseconds per batch of a small GPT under gradient accumulation: tutti, PyTorch's c10d::Reducer, a "
-      "hand-written\n"
-      "loop, and no communication, in the same processes.");
+  CLI::App app("What it costs to synchronize gradients under accumulation, in tutti and in what it is to beat.");
   app.name("tutti bench sync");
   const std::vector<CLI::Option*> place{
       app.add_option("--ranks", options.ranks, "Ranks, on all nodes together")

@@ -1,9 +1,9 @@
 // PyTorch's own engine, driven as torch.nn.parallel.DistributedDataParallel drives it, without Python.
 #include <torch/optim/adamw.h>
-
-#include <limits>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include <limits>
 
 #include "sync/systems/system.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 // One way to train on several ranks.
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "sync/mode.h"
 #include "sync/stopwatch.h"
