@@ -9,7 +9,7 @@ namespace gpt {
 struct GenerateOptions {
   std::string prompt = "#include <";  ///< not empty
   std::int64_t bytes = 500;           ///< how many to write after the prompt
-  double temperature = 0.7;           ///< below 1 keeps to what is likely, 0 always takes the likeliest
+  double temperature = 0.8;           ///< below 1 keeps to what is likely, 0 always takes the likeliest
   std::uint64_t seed = 0;
 };
 
