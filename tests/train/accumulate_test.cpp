@@ -176,10 +176,11 @@ const RankCase two_models("two_models", [](const Communicator& communicator) {
     for (std::int64_t pass = 0; pass < 2; ++pass) {
       const auto scope = accelerator.accumulate(a, b);
       const Batch batch = batch_of(first + pass * communicator.size() + communicator.rank());
-      // Ranks meet the two models in different orders.
-      const at::Tensor loss_a = loss_of(a->forward(batch.input), batch.target);
-      const at::Tensor loss_b = loss_of(b->forward(batch.input), batch.target);
-      accelerator.backward(communicator.rank() % 2 == 0 ? loss_a + loss_b : loss_b + loss_a);
+      // Ranks meet the two models in different orders: the engine takes first what forward did last.
+      const bool a_first = communicator.rank() % 2 == 0;
+      const auto loss = [&batch](Mlp& net) { return loss_of(net->forward(batch.input), batch.target); };
+      const at::Tensor first_loss = loss(a_first ? net_a : net_b);
+      accelerator.backward(first_loss + loss(a_first ? net_b : net_a));
       optimizer_a.step();
       optimizer_b.step();
       optimizer_a.zero_grad();
@@ -221,7 +222,7 @@ TEST(Accumulate, ModelsInScopesOfTheirOwnCountTheirOwnWindows) {
 }
 
 // One rank's loss touches no parameter in the synchronizing micro-batch: it still takes part.
-const RankCase untouched("untouched", [](const Communicator& communicator) {
+void check_untouched(const Communicator& communicator, bool steps) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp reference;
   Mlp net;
@@ -240,14 +241,21 @@ const RankCase untouched("untouched", [](const Communicator& communicator) {
       const Batch batch = batch_of(pass * ranks + communicator.rank());
       accelerator.backward(loss_of(model->forward(batch.input), batch.target));
     }
-    optimizer.step();
-    if (pass == 1) {
-      EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference)));
-    }
+    if (steps) optimizer.step();
   }
-});
+  EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference)));
+}
+
+const RankCase untouched("untouched", [](const Communicator& communicator) { check_untouched(communicator, true); });
 TEST(Accumulate, ALossThatTouchesNoParameterStillTakesPart) {
   untouched.everywhere();
+}
+
+// The same without a step: the scope's end completes the round.
+const RankCase completed_by_scope("completed_by_scope",
+                                  [](const Communicator& communicator) { check_untouched(communicator, false); });
+TEST(Accumulate, TheScopesEndCompletesTheRound) {
+  completed_by_scope.everywhere();
 }
 
 // Rank 1 skips a micro-batch by an exception before backward: the mean is over what was really done.
