@@ -3,7 +3,7 @@
 set -euo pipefail
 
 packages=(python3 python3-venv g++ cmake ninja-build ccache libgloo-dev libcli11-dev nlohmann-json3-dev libgtest-dev
-  libbenchmark-dev iproute2 ca-certificates "$@")
+  iproute2 ca-certificates "$@")
 
 with_apt() {
   local missing
@@ -31,7 +31,7 @@ without_apt() {
   for name in python3 g++ cmake ninja; do
     command -v "$name" >/dev/null || missing+=("$name")
   done
-  for name in gloo/config.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h benchmark/benchmark.h; do
+  for name in gloo/config.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h; do
     echo "#include <$name>" | g++ -x c++ -E - >/dev/null 2>&1 || missing+=("<$name>")
   done
   ((${#missing[@]} == 0)) && return 0

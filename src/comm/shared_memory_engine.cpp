@@ -10,12 +10,17 @@
 #include "comm/combine.h"
 #include "comm/message_sum.h"
 #include "comm/shared_node.h"
+#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
 
 /// Both caches of a core hold this much of two versions and a result.
 constexpr std::size_t bytes_at_once = std::size_t{128} << 10;
+
+void log_fallback(const Engine& messages, const std::string& what, const std::string& reason) {
+  Logger(messages.rank()).info(what + " goes over " + messages.name() + ", not through shared memory: " + reason);
+}
 
 /// The memory of one allocate(): the same offsets on every rank.
 struct SharedAllocation {
@@ -161,7 +166,10 @@ class SharedMemoryEngine final : public Engine {
     std::string reason;
     auto allocation = std::make_shared<SharedAllocation>();
     allocation->segments = share_segments(*messages_, operation, static_cast<std::size_t>(bytes), reason);
-    if (allocation->segments.empty()) return messages_->allocate(operation, bytes);
+    if (allocation->segments.empty()) {
+      log_fallback(*messages_, "a gradient buffer of " + std::to_string(bytes) + " bytes", reason);
+      return messages_->allocate(operation, bytes);
+    }
     allocation->begin = allocation->segments[static_cast<std::size_t>(rank())]->data();
     allocation->bytes = static_cast<std::size_t>(bytes);
     const std::lock_guard lock(mutex_);
@@ -174,7 +182,10 @@ class SharedMemoryEngine final : public Engine {
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override {
     std::string reason;
-    return make_shared_memory_engine(messages_->connect_again(members, name, timeout), timeout, reason);
+    const auto messages = messages_->connect_again(members, name, timeout);
+    auto engine = make_shared_memory_engine(messages, timeout, reason);
+    if (engine == messages && messages->size() > 1) log_fallback(*messages, "channel " + name, reason);
+    return engine;
   }
 
   std::shared_ptr<Bulletin> bulletin() override { return messages_->bulletin(); }

@@ -2,7 +2,6 @@
 
 #include <unordered_set>
 
-#include "sync/plan_agreement.h"
 #include "sync/replicate.h"
 
 namespace tutti {
