@@ -20,6 +20,13 @@ class UsageError : public Error {
   using Error::Error;
 };
 
+/// A checkpoint or a model's file is missing, damaged, foreign, or does not fit what it is loaded into. Nothing of it
+/// was loaded.
+class CheckpointError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Ranks did different things where they must do the same: other shapes in one collective, other models, another
 /// number of backward passes in a step, parameters that drifted apart. Thrown on every rank that takes part.
 class Divergence : public Error {

@@ -1,0 +1,63 @@
+#pragma once
+// One checkpoint: a folder that is there as a whole or not at all.
+//
+//   checkpoint_12/
+//     model.safetensors, optimizer.safetensors, ...   the tensors of each shared part (Python reads them)
+//     state.json                                      everything else that all ranks share, by part
+//     rank_0.safetensors, rank_0.json, ...            what is each rank's own
+//     manifest.json                                   format version, step, number of ranks; size and CRC-32C of
+//                                                     every other file
+//
+// It is written into a folder of another name, synced, and renamed when every rank's files are there: whatever kills
+// the job, a folder with the checkpoint's name is complete. See docs/formats.md.
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/communicator.h"
+#include "tutti/state/state_dict.h"
+
+namespace tutti {
+
+struct CheckpointContent {
+  std::int64_t step = 0;  ///< optimizer steps so far
+  /// By part: "model", "optimizer", "scheduler", ... Equal on all ranks; rank 0's is written. Names of parts are file
+  /// names: letters, digits, '_' and '-', and not "state", "manifest" or "rank_N" (UsageError).
+  std::map<std::string, StateDict> shared{};
+  /// This rank's own: random state, cursors, pending gradients.
+  StateDict own{};
+  /// What it is worth (a validation loss, say); lets CheckpointFolder keep the best.
+  std::optional<double> metric{};
+};
+
+/// Writes the checkpoint `folder`. Every rank of `communicator` must call it, on a file system that all of them share.
+/// Throws UsageError when `folder` exists, CheckpointError naming the rank whose disk failed (on all ranks; nothing is
+/// left of it), and what the Communicator throws.
+void write_checkpoint(const std::filesystem::path& folder, const CheckpointContent& content,
+                      const Communicator& communicator);
+
+/// What the manifest says, without reading the rest.
+struct CheckpointInfo {
+  std::filesystem::path folder{};
+  std::int64_t step = 0;
+  int world_size = 1;
+  std::optional<double> metric{};
+};
+CheckpointInfo read_checkpoint_info(const std::filesystem::path& folder);
+
+struct Checkpoint {
+  CheckpointInfo info{};
+  std::map<std::string, StateDict> shared{};
+  /// By rank; those that were not asked for are empty.
+  std::vector<StateDict> own{};
+};
+
+/// Reads and verifies a checkpoint: shared parts, and the own parts of `ranks` (all when nullopt; those that the
+/// checkpoint has not are left out). Throws CheckpointError naming the file for anything missing, damaged or foreign.
+Checkpoint read_checkpoint(const std::filesystem::path& folder,
+                           const std::optional<std::vector<int>>& ranks = std::nullopt);
+
+}  // namespace tutti

@@ -1,0 +1,44 @@
+#include "checkpoint/agreement.h"
+
+#include <exception>
+
+#include "tutti/core/error.h"
+
+namespace tutti::checkpoint {
+namespace {
+
+// One letter before the text that every rank gets.
+constexpr char success = 's';
+constexpr char usage = 'u';
+constexpr char failure = 'f';
+
+std::string run(const std::function<std::string()>& work) {
+  try {
+    return success + work();
+  } catch (const UsageError& error) {
+    return usage + std::string(error.what());
+  } catch (const std::exception& error) {
+    return failure + std::string(error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> on_all_ranks(const Communicator& communicator, const std::string& name,
+                                      const std::function<std::string()>& work) {
+  std::vector<std::string> results = communicator.all_gather_object(run(work), {.name = name});
+  std::string errors;
+  bool only_usage = true;
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    const char kind = results[rank].empty() ? failure : results[rank].front();
+    if (!results[rank].empty()) results[rank].erase(0, 1);
+    if (kind == success) continue;
+    only_usage = only_usage && kind == usage;
+    errors += (errors.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + results[rank];
+  }
+  if (errors.empty()) return results;
+  if (only_usage) throw UsageError(errors);
+  throw CheckpointError(errors);
+}
+
+}  // namespace tutti::checkpoint

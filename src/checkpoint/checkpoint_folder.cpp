@@ -1,0 +1,105 @@
+#include "tutti/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <system_error>
+#include <tuple>
+
+#include "checkpoint/file.h"
+#include "checkpoint/folder_names.h"
+#include "checkpoint/manifest.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+// Older ones first: by the name's number, which grows with every save, even if a run went back to an earlier step.
+bool is_older(const CheckpointInfo& a, const CheckpointInfo& b) {
+  const auto key = [](const CheckpointInfo& info) {
+    return std::tuple(checkpoint::checkpoint_number(info.folder).value_or(-1), info.step, info.folder);
+  };
+  return key(a) < key(b);
+}
+
+const CheckpointInfo* best_of(const std::vector<CheckpointInfo>& oldest_first, bool lower_is_better) {
+  const CheckpointInfo* best = nullptr;
+  for (const CheckpointInfo& info : oldest_first) {
+    if (!info.metric || std::isnan(*info.metric)) continue;
+    if (best == nullptr || (lower_is_better ? *info.metric < *best->metric : *info.metric > *best->metric))
+      best = &info;
+  }
+  return best;
+}
+
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) return entries;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  if (error) throw CheckpointError("cannot list " + folder.string() + ": " + error.message());
+  return entries;
+}
+
+}  // namespace
+
+std::vector<CheckpointInfo> removable(std::vector<CheckpointInfo> checkpoints, const RetentionOptions& options) {
+  if (!options.keep_last) return {};
+  if (*options.keep_last < 1)
+    throw UsageError("keep_last is " + std::to_string(*options.keep_last) + ": keep at least 1");
+  const auto keep = static_cast<std::size_t>(*options.keep_last);
+  if (checkpoints.size() <= keep) return {};
+  std::sort(checkpoints.begin(), checkpoints.end(), is_older);
+  const CheckpointInfo* best = options.keep_best ? best_of(checkpoints, options.lower_is_better) : nullptr;
+  std::vector<CheckpointInfo> result;
+  for (std::size_t i = 0; i < checkpoints.size() - keep; ++i) {
+    if (&checkpoints[i] != best) result.push_back(checkpoints[i]);
+  }
+  return result;
+}
+
+std::vector<CheckpointInfo> CheckpointFolder::all() const {
+  std::vector<CheckpointInfo> checkpoints;
+  for (const auto& entry : entries_of(path_)) {
+    std::error_code ignored;
+    if (!checkpoint::checkpoint_number(entry)) continue;
+    // tutti gives the name last, so a folder without a manifest is somebody else's. A manifest that cannot be read is
+    // an error instead: going on with an older checkpoint in silence would lose work.
+    if (!std::filesystem::exists(entry / checkpoint::manifest_name, ignored)) continue;
+    checkpoints.push_back(read_checkpoint_info(entry));
+  }
+  std::sort(checkpoints.begin(), checkpoints.end(), is_older);
+  return checkpoints;
+}
+
+std::optional<CheckpointInfo> CheckpointFolder::newest() const {
+  const auto checkpoints = all();
+  if (checkpoints.empty()) return std::nullopt;
+  return checkpoints.back();
+}
+
+std::filesystem::path CheckpointFolder::next() const {
+  std::int64_t number = -1;
+  for (const auto& entry : entries_of(path_)) {
+    number = std::max(number, checkpoint::checkpoint_number(entry).value_or(-1));
+  }
+  return path_ / ("checkpoint_" + std::to_string(number + 1));
+}
+
+void CheckpointFolder::prune(const RetentionOptions& options) const {
+  const auto old = removable(all(), options);
+  for (const auto& entry : entries_of(path_)) {
+    if (checkpoint::is_leftover(entry)) checkpoint::remove_folder(entry);
+  }
+  for (const CheckpointInfo& info : old) {
+    // Renamed first: killed in between, it must not stand there half removed under its name.
+    const auto doomed = checkpoint::removed_of(info.folder);
+    checkpoint::rename_and_sync(info.folder, doomed);
+    checkpoint::remove_folder(doomed);
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,95 @@
+#include "tutti/checkpoint/checkpoint_writer.h"
+
+#include <exception>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/agreement.h"
+#include "checkpoint/file.h"
+#include "checkpoint/tied_tensors.h"
+#include "tutti/core/error.h"
+#include "tutti/core/logging.h"
+
+namespace tutti {
+namespace {
+
+CheckpointContent copy_of(const CheckpointContent& content) {
+  CheckpointContent copy{.step = content.step, .shared = {}, .own = {}, .metric = content.metric};
+  for (const auto& [name, part] : content.shared) copy.shared.emplace(name, checkpoint::copy_keeping_ties(part));
+  copy.own = checkpoint::copy_keeping_ties(content.own);
+  return copy;
+}
+
+void write_and_prune(const std::filesystem::path& folder, const CheckpointContent& content,
+                     const RetentionOptions& retention, const Communicator& channel) {
+  write_checkpoint(folder, content, channel);
+  // Told to all, else a rank 0 that throws alone would leave the others waiting in the next save.
+  checkpoint::on_all_ranks(channel, "checkpoint: retention", [&]() -> std::string {
+    if (channel.rank() != 0) return {};
+    try {
+      CheckpointFolder(checkpoint::named(folder).parent_path()).prune(retention);
+    } catch (const CheckpointError& error) {
+      throw CheckpointError(folder.string() + " is written, but older ones could not be removed: " + error.what());
+    }
+    return {};
+  });
+}
+
+}  // namespace
+
+/// One save on a thread of its own.
+class CheckpointWriter::Job {
+ public:
+  Job(std::filesystem::path folder, CheckpointContent content, const RetentionOptions& retention, Communicator channel)
+      : thread_(
+            [this, folder = std::move(folder), content = std::move(content), retention, channel = std::move(channel)] {
+              try {
+                write_and_prune(folder, content, retention, channel);
+              } catch (...) {
+                error_ = std::current_exception();
+              }
+            }) {}
+
+  /// Ends the thread; what it threw.
+  std::exception_ptr end() {
+    if (thread_.joinable()) thread_.join();
+    return std::exchange(error_, nullptr);
+  }
+  ~Job() { end(); }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+ private:
+  std::exception_ptr error_;  // before the thread, which uses it
+  std::thread thread_;
+};
+
+CheckpointWriter::CheckpointWriter(Communicator channel) : channel_(std::move(channel)) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    try {
+      Logger(channel_.rank()).error(std::string("the last checkpoint was not written: ") + error.what());
+    } catch (const std::exception&) {
+      // A destructor has nobody left to tell.
+    }
+  }
+}
+
+void CheckpointWriter::start(const std::filesystem::path& folder, const CheckpointContent& content,
+                             const RetentionOptions& retention) {
+  wait();
+  removable({}, retention);  // refuses wrong options now
+  job_ = std::make_unique<Job>(folder, copy_of(content), retention, channel_);
+}
+
+void CheckpointWriter::wait() {
+  if (!job_) return;
+  const auto job = std::exchange(job_, nullptr);
+  if (const auto error = job->end()) std::rethrow_exception(error);
+}
+
+}  // namespace tutti

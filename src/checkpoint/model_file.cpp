@@ -1,0 +1,113 @@
+#include "tutti/checkpoint/model_file.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <sstream>
+
+#include "checkpoint/tied_tensors.h"
+#include "tutti/checkpoint/safetensors.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+bool equal_bytes(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  const at::Tensor x = a.detach().to(at::kCPU).contiguous();
+  const at::Tensor y = b.detach().to(at::kCPU).contiguous();
+  return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+std::string list(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+  return text;
+}
+
+std::string shape_of(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.sizes();
+  return text.str();
+}
+
+// The first name of the tensor that `name` is; names of tied tensors share it.
+const std::string& first_name(const std::map<std::string, std::string>& tied, const std::string& name) {
+  const auto entry = tied.find(name);
+  return entry == tied.end() ? name : entry->second;
+}
+
+// Why `from` cannot be copied into the model's `into`; empty when it can.
+std::string misfit(const std::string& name, const at::Tensor& into, const at::Tensor& from) {
+  if (!from.defined()) return "'" + name + "' is undefined. ";
+  if (into.sizes() != from.sizes()) {
+    return "'" + name + "' is " + shape_of(from) + ", but the model's is " + shape_of(into) + ". ";
+  }
+  if (from.is_complex() && !into.is_complex()) return "'" + name + "' is complex, but the model's is real. ";
+  return {};
+}
+
+LoadModelResult load(const torch::nn::Module& model, const Tensors& tensors, const LoadModelOptions& options,
+                     const std::string& source) {
+  const Tensors own = named_tensors_of(model);
+  const auto tied = checkpoint::tied_names(own);
+  LoadModelResult result;
+  std::string errors;
+  std::map<std::string, std::string> chosen;  // the model's first name -> the name to load it from
+  for (const auto& [name, from] : tensors) {
+    const auto into = own.find(name);
+    if (into == own.end()) {
+      result.unexpected.push_back(name);
+      continue;
+    }
+    errors += misfit(name, into->second, from);
+    const auto [other, is_new] = chosen.emplace(first_name(tied, name), name);
+    if (!is_new && from.defined() && tensors.at(other->second).defined() &&
+        !equal_bytes(tensors.at(other->second), from)) {
+      errors += "'" + other->second + "' and '" + name + "' differ, but are one tensor in the model. ";
+    }
+  }
+  for (const auto& [name, into] : own) {
+    if (!chosen.contains(first_name(tied, name))) result.missing.push_back(name);
+  }
+  if (options.strict && !result.missing.empty()) errors += "Not there: " + list(result.missing) + ". ";
+  if (options.strict && !result.unexpected.empty()) errors += "Unknown to the model: " + list(result.unexpected) + ". ";
+  if (!errors.empty()) {
+    throw CheckpointError(source + " does not fit the model; nothing was loaded. " + errors +
+                          "Load it into the model that it was saved from.");
+  }
+  const at::NoGradGuard no_grad;
+  for (const auto& [first, name] : chosen) own.at(first).copy_(tensors.at(name));
+  return result;
+}
+
+}  // namespace
+
+Tensors named_tensors_of(const torch::nn::Module& model) {
+  Tensors tensors;
+  for (const auto& entry : model.named_parameters()) tensors.emplace(entry.key(), entry.value());
+  for (const auto& entry : model.named_buffers()) {
+    if (entry.value().defined()) tensors.emplace(entry.key(), entry.value());
+  }
+  return tensors;
+}
+
+void save_model(const torch::nn::Module& model, const std::filesystem::path& path) {
+  save_safetensors(path, checkpoint::without_ties(named_tensors_of(model)));
+}
+
+LoadModelResult load_model(const torch::nn::Module& model, const std::filesystem::path& path,
+                           const LoadModelOptions& options) {
+  return load(model, load_safetensors(path).tensors, options, path.string());
+}
+
+LoadModelResult load_model(const torch::nn::Module& model, const Tensors& tensors, const LoadModelOptions& options) {
+  return load(model, tensors, options, "what was given");
+}
+
+}  // namespace tutti

@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "checkpoint/file.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/state_json.h"
+#include "tutti/checkpoint/checkpoint.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using checkpoint::FileDigest;
+using nlohmann::json;
+
+// Reads what the manifest names, and nothing that is not as it was written.
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& folder)
+      : folder_(checkpoint::named(folder)), manifest_(checkpoint::read_manifest(folder_)) {}
+
+  const checkpoint::Manifest& manifest() const { return manifest_; }
+  CheckpointInfo info() const { return checkpoint::info_of(folder_, manifest_); }
+
+  json read_json(const std::string& name) const {
+    const FileDigest& expected = expect(name);
+    checkpoint::FileText file = checkpoint::read_text(folder_ / name);
+    compare(name, file.digest, expected);
+    json parsed = json::parse(file.text, nullptr, false);
+    if (parsed.is_discarded() || !parsed.is_object()) fail(name, "is not what tutti writes");
+    return parsed;
+  }
+
+  /// The values of one part, and the tensors that belong to it.
+  StateDict read_part(const std::string& part, const std::string& file, const json& values) const {
+    StateDict state;
+    try {
+      state = checkpoint::state_from_json(values);
+    } catch (const CheckpointError& error) {
+      fail(file, std::string("is not what tutti writes: ") + error.what());
+    }
+    const std::string name = checkpoint::tensors_name(part);
+    if (!manifest_.files.contains(name)) return state;
+    const FileDigest& expected = expect(name);
+    const auto [content, digest] = checkpoint::read_safetensors(folder_ / name);
+    compare(name, digest, expected);
+    for (const auto& [key, tensor] : content.tensors) state.set(key, tensor);
+    for (const auto& [key, first] : content.metadata) {
+      const auto tensor = content.tensors.find(first);
+      if (tensor == content.tensors.end()) fail(name, "names a tensor that it has not");
+      state.set(key, tensor->second);
+    }
+    return state;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& name, const std::string& why) const {
+    throw CheckpointError((folder_ / name).string() + " " + why +
+                          ". The checkpoint cannot be used; choose another one");
+  }
+
+  // Looks before anything is read, so that a file that was cut is called that.
+  const FileDigest& expect(const std::string& name) const {
+    const auto entry = manifest_.files.find(name);
+    if (entry == manifest_.files.end()) fail(name, "is not in the checkpoint's manifest");
+    std::error_code error;
+    const auto size = std::filesystem::file_size(folder_ / name, error);
+    if (error) fail(name, "is missing");
+    if (size != entry->second.size) {
+      fail(name, "has " + std::to_string(size) + " bytes, but was written with " + std::to_string(entry->second.size));
+    }
+    return entry->second;
+  }
+
+  void compare(const std::string& name, const FileDigest& actual, const FileDigest& expected) const {
+    if (actual != expected) fail(name, "is damaged: its checksum is not the one that it was written with");
+  }
+
+  std::filesystem::path folder_;
+  checkpoint::Manifest manifest_;
+};
+
+}  // namespace
+
+CheckpointInfo read_checkpoint_info(const std::filesystem::path& folder) {
+  return Reader(folder).info();
+}
+
+Checkpoint read_checkpoint(const std::filesystem::path& folder, const std::optional<std::vector<int>>& ranks) {
+  const Reader reader(folder);
+  Checkpoint result{.info = reader.info()};
+  const json shared = reader.read_json(checkpoint::state_name);
+  for (const auto& [name, values] : shared.items()) {
+    result.shared.emplace(name, reader.read_part(name, checkpoint::state_name, values));
+  }
+  const int world_size = reader.manifest().world_size;
+  // A number that the manifest's own list bears out: nothing is allocated for ranks that are not there.
+  if (static_cast<std::size_t>(world_size) > reader.manifest().files.size()) {
+    throw CheckpointError(result.info.folder.string() + " lacks the files of some of its " +
+                          std::to_string(world_size) + " ranks; choose another checkpoint");
+  }
+  result.own.resize(static_cast<std::size_t>(world_size));
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (ranks && std::find(ranks->begin(), ranks->end(), rank) == ranks->end()) continue;
+    const std::string file = checkpoint::rank_state_name(rank);
+    result.own[static_cast<std::size_t>(rank)] =
+        reader.read_part(checkpoint::rank_part(rank), file, reader.read_json(file));
+  }
+  return result;
+}
+
+}  // namespace tutti

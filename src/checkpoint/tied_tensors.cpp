@@ -1,0 +1,61 @@
+#include "checkpoint/tied_tensors.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace tutti::checkpoint {
+
+bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined() || !a.has_storage() || !b.has_storage()) return false;
+  // Empty tensors have no memory to share.
+  return a.numel() > 0 && a.const_data_ptr() == b.const_data_ptr() && a.scalar_type() == b.scalar_type() &&
+         a.device() == b.device() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+std::map<std::string, std::string> tied_names(const std::map<std::string, at::Tensor>& tensors) {
+  std::map<std::string, std::string> tied;
+  // First names by address, so that a model of many parameters costs no comparison of all pairs.
+  std::map<const void*, std::vector<std::string>> first_names;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) continue;
+    auto& others = first_names[tensor.const_data_ptr()];
+    bool found = false;
+    for (const std::string& other : others) {
+      if (!same_tensor(tensors.at(other), tensor)) continue;
+      tied.emplace(name, other);
+      found = true;
+      break;
+    }
+    if (!found) others.push_back(name);
+  }
+  return tied;
+}
+
+Safetensors without_ties(const std::map<std::string, at::Tensor>& tensors) {
+  Safetensors content{.tensors = tensors, .metadata = tied_names(tensors)};
+  for (const auto& [name, first] : content.metadata) content.tensors.erase(name);
+  return content;
+}
+
+StateDict copy_keeping_ties(const StateDict& state) {
+  const auto tied = tied_names(tensors_of(state));
+  StateDict once;
+  for (const auto& [name, value] : state.values()) {
+    if (!tied.contains(name)) once.set(name, value);
+  }
+  StateDict copy = copy_to_cpu(once);
+  for (const auto& [name, first] : tied) copy.set(name, copy.get<at::Tensor>(first));
+  return copy;
+}
+
+std::map<std::string, at::Tensor> tensors_of(const StateDict& state) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [name, value] : state.values()) {
+    if (const auto* tensor = std::get_if<at::Tensor>(&value)) tensors.emplace(name, *tensor);
+  }
+  return tensors;
+}
+
+}  // namespace tutti::checkpoint

@@ -1,0 +1,148 @@
+// How a checkpoint comes to be: into a folder of another name, which gets its own by one rename. This is how files are
+// replaced on POSIX systems since long (write, fsync, rename, fsync of the folder), here for a folder of many writers.
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "checkpoint/agreement.h"
+#include "checkpoint/file.h"
+#include "checkpoint/folder_names.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/state_json.h"
+#include "checkpoint/tied_tensors.h"
+#include "tutti/checkpoint/checkpoint.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using checkpoint::FileDigest;
+using nlohmann::json;
+using Files = std::map<std::string, FileDigest>;
+
+// Everything that one rank writes, checked and converted, so that what cannot be saved is known before the disk is
+// touched.
+struct Prepared {
+  std::map<std::string, Safetensors> tensors{};
+  std::map<std::string, std::string> texts{};
+};
+
+void add_tensors(Prepared& prepared, const std::string& part, const StateDict& state) {
+  Safetensors content = checkpoint::without_ties(checkpoint::tensors_of(state));
+  checkpoint::check_savable(content);
+  if (!content.tensors.empty()) prepared.tensors.emplace(checkpoint::tensors_name(part), std::move(content));
+}
+
+Prepared prepare(const CheckpointContent& content, int rank) {
+  for (const auto& [name, part] : content.shared) checkpoint::check_part_name(name);
+  Prepared prepared;
+  prepared.texts.emplace(checkpoint::rank_state_name(rank), checkpoint::to_json(content.own).dump(1));
+  add_tensors(prepared, checkpoint::rank_part(rank), content.own);
+  if (rank != 0) return prepared;
+  json shared = json::object();
+  for (const auto& [name, part] : content.shared) {
+    shared[name] = checkpoint::to_json(part);
+    add_tensors(prepared, name, part);
+  }
+  prepared.texts.emplace(checkpoint::state_name, shared.dump(1));
+  return prepared;
+}
+
+Files write_files(const std::filesystem::path& folder, const Prepared& prepared) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw CheckpointError("there is no " + folder.string() +
+                          ", which rank 0 has just made: all ranks must write to one file system");
+  }
+  Files files;
+  for (const auto& [name, tensors] : prepared.tensors) {
+    files.emplace(name, checkpoint::write_safetensors(folder / name, tensors));
+  }
+  for (const auto& [name, text] : prepared.texts) files.emplace(name, checkpoint::write_text(folder / name, text));
+  checkpoint::sync_folder(folder);
+  return files;
+}
+
+std::string to_text(const Files& files) {
+  json object = json::object();
+  for (const auto& [name, digest] : files) object[name] = {digest.size, digest.crc};
+  return object.dump();
+}
+
+void add_files(Files& files, const std::string& text) {
+  const json object = json::parse(text);
+  for (const auto& [name, digest] : object.items()) {
+    files.emplace(name,
+                  FileDigest{.size = digest.at(0).get<std::uint64_t>(), .crc = digest.at(1).get<std::uint32_t>()});
+  }
+}
+
+// A rank on another file system has written files that nobody would find later.
+void check_presence(const std::filesystem::path& folder, const Files& files) {
+  for (const auto& [name, digest] : files) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(folder / name, error);
+    if (error || size != digest.size) {
+      throw CheckpointError("another rank has written " + (folder / name).string() +
+                            ", which is not there as it was written: all ranks must write to one file system");
+    }
+  }
+}
+
+// Ranks that write different checkpoints would mix them.
+void check_agreement(const std::vector<std::string>& plans) {
+  for (std::size_t rank = 1; rank < plans.size(); ++rank) {
+    if (plans[rank] == plans[0]) continue;
+    throw Divergence("ranks write different checkpoints: rank 0 '" + plans[0] + "', rank " + std::to_string(rank) +
+                     " '" + plans[rank] + "'; folder and step must be equal on all ranks");
+  }
+}
+
+}  // namespace
+
+void write_checkpoint(const std::filesystem::path& folder, const CheckpointContent& content,
+                      const Communicator& communicator) {
+  const int rank = communicator.rank();
+  const auto target = checkpoint::named(folder);
+  const auto partial = checkpoint::partial_of(target);
+  const auto prepare_folder = [&] {
+    std::error_code ignored;
+    if (std::filesystem::exists(std::filesystem::symlink_status(target, ignored))) {
+      throw UsageError(target.string() + " is there already: choose another name, or remove it");
+    }
+    checkpoint::remove_folder(partial);  // of an earlier attempt that was killed
+    checkpoint::make_folders(partial);
+  };
+
+  try {
+    Prepared prepared;
+    const auto plans = checkpoint::on_all_ranks(communicator, "checkpoint: prepare", [&] {
+      prepared = prepare(content, rank);
+      if (rank == 0) prepare_folder();
+      return target.filename().string() + ", step " + std::to_string(content.step);
+    });
+    check_agreement(plans);
+    const auto written = checkpoint::on_all_ranks(communicator, "checkpoint: write",
+                                                  [&] { return to_text(write_files(partial, prepared)); });
+    checkpoint::on_all_ranks(communicator, "checkpoint: commit", [&]() -> std::string {
+      if (rank != 0) return {};
+      checkpoint::Manifest manifest{
+          .step = content.step, .world_size = communicator.size(), .metric = content.metric, .files = {}};
+      for (const std::string& files : written) add_files(manifest.files, files);
+      check_presence(partial, manifest.files);
+      checkpoint::write_text(partial / checkpoint::manifest_name, checkpoint::manifest_text(manifest));
+      checkpoint::sync_folder(partial);
+      checkpoint::rename_and_sync(partial, target);
+      return {};
+    });
+  } catch (const PeerFailure&) {
+    throw;  // others may still be writing there
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (rank == 0) std::filesystem::remove_all(partial, ignored);
+    throw;
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,213 @@
+// Disks that fail, ranks that disagree, files that are not what they were.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/scratch.h"
+#include "checkpoint/states.h"
+#include "support/ranks.h"
+#include "tutti/checkpoint/checkpoint.h"
+#include "tutti/core/crc32c.h"
+
+namespace tutti::test {
+namespace {
+
+// Files of more than `bytes` cannot be written while this lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(CheckpointFailures, ADiskErrorOnOneRankReachesAllAndLeavesNothing) {
+  const TemporaryFolder folder;
+  for (const int broken : {0, 1}) {
+    const FileSizeLimit limit(1 << 16);
+    run_thread_ranks(2, [&](const Communicator& communicator) {
+      auto content = small_content(1, communicator.rank());
+      if (communicator.rank() == broken) content.own.set("large", at::zeros({1 << 20}));
+      expect_error<CheckpointError>(
+          [&] { write_checkpoint(folder.path() / "checkpoint_1", content, communicator); },
+          {"rank " + std::to_string(broken), "rank_" + std::to_string(broken) + ".safetensors", "File too large"});
+      EXPECT_FALSE(communicator.poisoned());
+    });
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  }
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    write_checkpoint(folder.path() / "checkpoint_1", small_content(1, communicator.rank()), communicator);
+  });
+  EXPECT_NO_THROW(read_checkpoint(folder.path() / "checkpoint_1"));
+}
+
+TEST(CheckpointFailures, AValueThatCannotBeSavedOnOneRankReachesAll) {
+  const TemporaryFolder folder;
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    auto content = small_content(1, communicator.rank());
+    if (communicator.rank() == 1) content.own.set("note", std::string("\xff"));
+    expect_error<UsageError>([&] { write_checkpoint(folder.path() / "c", content, communicator); },
+                             {"rank 1", "'note'"});
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(CheckpointFailures, AFolderThatCannotBeMadeReachesAll) {
+  const TemporaryFolder folder;
+  write_content(folder.path() / "file", "");
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    expect_error<CheckpointError>(
+        [&] { write_checkpoint(folder.path() / "file" / "c", small_content(1, communicator.rank()), communicator); },
+        {"rank 0", "file"});
+  });
+}
+
+TEST(CheckpointFailures, RanksWithoutACommonFileSystemAreFound) {
+  const TemporaryFolder folder;
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    const auto mine = folder.path() / std::to_string(communicator.rank());
+    expect_error<CheckpointError>(
+        [&] { write_checkpoint(mine / "checkpoint_1", small_content(1, communicator.rank()), communicator); },
+        {"rank 1", "one file system"});
+  });
+  // Even where an earlier attempt has left a folder to write to.
+  std::filesystem::create_directories(folder.path() / "1" / ".checkpoint_1.partial");
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    const auto mine = folder.path() / std::to_string(communicator.rank());
+    expect_error<CheckpointError>(
+        [&] { write_checkpoint(mine / "checkpoint_1", small_content(1, communicator.rank()), communicator); },
+        {"rank 0", "rank_1.json", "one file system"});
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "0"));
+}
+
+TEST(CheckpointFailures, RanksThatWriteDifferentCheckpointsDiverge) {
+  const TemporaryFolder folder;
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    expect_error<Divergence>(
+        [&] { write_checkpoint(folder.path() / "c", small_content(communicator.rank(), 0), communicator); },
+        {"step 0", "step 1"});
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// A checkpoint to damage.
+class Damaged : public testing::Test {
+ protected:
+  void SetUp() override {
+    run_thread_ranks(2, [&](const Communicator& communicator) {
+      write_checkpoint(path_, small_content(4, communicator.rank()), communicator);
+    });
+  }
+  void expect_refused(std::initializer_list<std::string> parts) const {
+    expect_error<CheckpointError>([&] { read_checkpoint(path_); }, parts);
+  }
+  // Replaces the manifest by one with a right checksum.
+  void write_manifest(const std::string& rest) const {
+    std::array<char, 16> crc{};
+    std::snprintf(crc.data(), crc.size(), "%08x", crc32c(std::as_bytes(std::span(rest))));
+    write_content(path_ / "manifest.json", std::string("{\"crc32c\": \"") + crc.data() + "\"," + rest);
+  }
+  std::string rest_of_manifest() const { return content_of(path_ / "manifest.json").substr(22); }
+  static std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    return text.replace(text.find(from), from.size(), to);
+  }
+
+  TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_.path() / "checkpoint_4";
+};
+
+TEST_F(Damaged, EveryMissingFileIsNamed) {
+  for (const char* name : {"manifest.json", "state.json", "model.safetensors", "rank_1.json", "rank_0.safetensors"}) {
+    std::filesystem::rename(path_ / name, folder_.path() / "aside");
+    expect_refused({name, "choose another"});
+    std::filesystem::rename(folder_.path() / "aside", path_ / name);
+  }
+  EXPECT_NO_THROW(read_checkpoint(path_));
+}
+
+TEST_F(Damaged, FlippedBitsAreFound) {
+  for (const char* name : {"manifest.json", "state.json", "model.safetensors", "rank_1.json", "rank_1.safetensors"}) {
+    const std::string whole = content_of(path_ / name);
+    for (std::size_t i = 0; i < whole.size(); i += 3) {
+      std::string damaged = whole;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+      write_content(path_ / name, damaged);
+      expect_refused({name});
+    }
+    write_content(path_ / name, whole);
+  }
+  EXPECT_NO_THROW(read_checkpoint(path_));
+}
+
+TEST_F(Damaged, EveryCutFileIsNamed) {
+  for (const char* name : {"manifest.json", "state.json", "model.safetensors", "rank_1.json"}) {
+    const std::string whole = content_of(path_ / name);
+    for (const std::size_t size : {std::size_t{0}, whole.size() / 2, whole.size() - 1}) {
+      write_content(path_ / name, whole.substr(0, size));
+      expect_refused({name});
+    }
+    write_content(path_ / name, whole);
+  }
+}
+
+TEST_F(Damaged, AnotherCheckpointsFileIsForeign) {
+  write_checkpoint(folder_.path() / "other", small_content(5, 0), Communicator());
+  std::filesystem::copy_file(folder_.path() / "other" / "model.safetensors", path_ / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  expect_refused({"model.safetensors", "damaged"});
+}
+
+TEST_F(Damaged, AnUnknownVersionIsRefused) {
+  const std::string rest = rest_of_manifest();
+  write_manifest(rest);
+  EXPECT_NO_THROW(read_checkpoint(path_));
+  write_manifest(replaced(rest, "\"version\": 1", "\"version\": 2"));
+  expect_refused({"manifest.json", "version 2"});
+  expect_error<CheckpointError>([&] { read_checkpoint_info(path_); }, {"version 2"});
+  write_manifest(replaced(rest, "tutti checkpoint", "other"));
+  expect_refused({"manifest.json", "another format"});
+}
+
+TEST_F(Damaged, AManifestThatNobodyWroteIsRefused) {
+  const std::string rest = rest_of_manifest();
+  const auto expect = [&](const std::string& from, const std::string& to) {
+    write_manifest(replaced(rest, from, to));
+    expect_refused({path_.string()});
+  };
+  expect("\"world_size\": 2", "\"world_size\": 0");
+  expect("\"world_size\": 2", "\"world_size\": 3");
+  expect("\"world_size\": 2", "\"world_size\": 2147483647");
+  expect("\"world_size\": 2", "\"world_size\": 99999999999");
+  expect("\"step\": 4", "\"step\": 4.0");
+  expect("\"step\": 4", "\"stop\": 4");
+  expect("rank_0.json", "../rank.json");
+  expect("\"files\"", "\"fills\"");
+  write_manifest(std::string(1 << 20, '['));
+  expect_refused({"manifest.json"});
+  write_content(path_ / "manifest.json", "{\"format\": \"someone else's\", \"version\": 1, \"files\": {}}");
+  expect_refused({"manifest.json", "not written by tutti"});
+}
+
+TEST_F(Damaged, AFolderThatIsNotThereIsNamed) {
+  expect_error<CheckpointError>([&] { read_checkpoint(folder_.path() / "none"); },
+                                {"none", "not a complete checkpoint"});
+}
+
+}  // namespace
+}  // namespace tutti::test

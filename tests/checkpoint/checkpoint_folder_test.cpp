@@ -1,0 +1,139 @@
+#include "tutti/checkpoint/checkpoint_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "checkpoint/scratch.h"
+#include "checkpoint/states.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+CheckpointInfo info(int number, std::optional<double> metric = std::nullopt) {
+  return {.folder = "runs/checkpoint_" + std::to_string(number), .step = 100 - number, .metric = metric};
+}
+
+std::string removed(std::vector<CheckpointInfo> checkpoints, const RetentionOptions& options) {
+  std::string names;
+  for (const auto& each : removable(std::move(checkpoints), options)) {
+    names += each.folder.filename().string().substr(std::string("checkpoint_").size()) + " ";
+  }
+  return names;
+}
+
+TEST(Removable, KeepsTheNewestByNumber) {
+  const std::vector<CheckpointInfo> all = {info(10), info(2), info(9), info(1)};
+  EXPECT_EQ(removed(all, {}), "");
+  EXPECT_EQ(removed(all, {.keep_last = 1}), "1 2 9 ");
+  EXPECT_EQ(removed(all, {.keep_last = 3}), "1 ");
+  EXPECT_EQ(removed(all, {.keep_last = 4}), "");
+  EXPECT_EQ(removed(all, {.keep_last = 9}), "");
+  EXPECT_EQ(removed({}, {.keep_last = 1}), "");
+}
+
+TEST(Removable, KeepsTheBestBesides) {
+  const std::vector<CheckpointInfo> all = {info(1, 3), info(2, 1), info(3, 2), info(4), info(5, 4)};
+  EXPECT_EQ(removed(all, {.keep_last = 1, .keep_best = true}), "1 3 4 ");
+  EXPECT_EQ(removed(all, {.keep_last = 2, .keep_best = true, .lower_is_better = false}), "1 2 3 ");
+  EXPECT_EQ(removed(all, {.keep_last = 1, .keep_best = true, .lower_is_better = false}), "1 2 3 4 ");
+}
+
+TEST(Removable, OfEqualMetricsTheOlderOneIsTheBest) {
+  EXPECT_EQ(removed({info(3, 1), info(2, 1), info(1, 2), info(4, 1)}, {.keep_last = 1, .keep_best = true}), "1 3 ");
+}
+
+TEST(Removable, NanIsNeverTheBest) {
+  for (const bool lower : {true, false}) {
+    EXPECT_EQ(removed({info(1, nan), info(2, 5), info(3, nan), info(4)},
+                      {.keep_last = 1, .keep_best = true, .lower_is_better = lower}),
+              "1 3 ");
+  }
+  EXPECT_EQ(removed({info(1, nan), info(2, nan)}, {.keep_last = 1, .keep_best = true}), "1 ");
+}
+
+TEST(Removable, RefusesToKeepNothing) {
+  for (const int count : {0, -1}) EXPECT_THROW(removable({}, {.keep_last = count}), UsageError);
+}
+
+class Folder : public testing::Test {
+ protected:
+  void write(const std::string& name, std::optional<double> metric = std::nullopt) const {
+    auto content = small_content(1, 0);
+    content.metric = metric;
+    write_checkpoint(folder_.path() / name, content, Communicator());
+  }
+  std::string names() const {
+    std::string names;
+    for (const auto& each : checkpoints_.all()) names += each.folder.filename().string() + " ";
+    return names;
+  }
+  bool has(const std::string& name) const { return std::filesystem::exists(folder_.path() / name); }
+
+  TemporaryFolder folder_;
+  CheckpointFolder checkpoints_{folder_.path()};
+};
+
+TEST_F(Folder, CountsFromZeroAndGoesOn) {
+  const CheckpointFolder none(folder_.path() / "none");
+  EXPECT_EQ(none.next().filename(), "checkpoint_0");
+  EXPECT_FALSE(none.newest().has_value());
+  EXPECT_EQ(checkpoints_.next(), folder_.path() / "checkpoint_0");
+  write("checkpoint_9");
+  write("checkpoint_10");
+  EXPECT_EQ(checkpoints_.next().filename(), "checkpoint_11");
+  EXPECT_EQ(names(), "checkpoint_9 checkpoint_10 ");
+  EXPECT_EQ(checkpoints_.newest()->folder, folder_.path() / "checkpoint_10");
+}
+
+TEST_F(Folder, WhatIsNotACompleteCheckpointDoesNotCount) {
+  write("checkpoint_3");
+  write("mine");
+  write("checkpoint_007");
+  std::filesystem::rename(folder_.path() / "mine", folder_.path() / ".checkpoint_8.partial");
+  std::filesystem::create_directory(folder_.path() / "checkpoint_5");
+  write_content(folder_.path() / "checkpoint_6", "");
+  EXPECT_EQ(names(), "checkpoint_3 ");
+  EXPECT_EQ(checkpoints_.next().filename(), "checkpoint_7");  // never a name that is taken
+}
+
+TEST_F(Folder, ADamagedManifestIsAnErrorAndNotSkipped) {
+  write("checkpoint_0");
+  write("checkpoint_1");
+  write_content(folder_.path() / "checkpoint_1" / "manifest.json", "{}");
+  expect_error<CheckpointError>([&] { checkpoints_.newest(); }, {"checkpoint_1", "manifest.json"});
+}
+
+TEST_F(Folder, PruneRemovesOldOnesAndLeftovers) {
+  for (int number = 0; number < 5; ++number) write("checkpoint_" + std::to_string(number), number == 1 ? 0.5 : 1.0);
+  std::filesystem::create_directories(folder_.path() / ".checkpoint_7.partial" / "deep");
+  std::filesystem::create_directory(folder_.path() / ".checkpoint_8.removed");
+  std::filesystem::create_directory(folder_.path() / ".checkpoint_x.partial");
+  std::filesystem::create_directory(folder_.path() / "notes");
+  checkpoints_.prune({.keep_last = 2, .keep_best = true});
+  EXPECT_EQ(names(), "checkpoint_1 checkpoint_3 checkpoint_4 ");
+  EXPECT_FALSE(has(".checkpoint_7.partial") || has(".checkpoint_8.removed") || has("checkpoint_0"));
+  EXPECT_TRUE(has(".checkpoint_x.partial") && has("notes"));
+}
+
+TEST_F(Folder, PruneSucceedsWhereAKilledRemovalHasLeftTheSameName) {
+  write("checkpoint_0");
+  write("checkpoint_1");
+  std::filesystem::create_directories(folder_.path() / ".checkpoint_0.removed" / "rest");
+  checkpoints_.prune({.keep_last = 1});
+  EXPECT_EQ(names(), "checkpoint_1 ");
+  EXPECT_FALSE(has(".checkpoint_0.removed"));
+}
+
+TEST_F(Folder, PruneWithoutALimitRemovesNoCheckpoint) {
+  write("checkpoint_0");
+  write("checkpoint_1");
+  checkpoints_.prune({});
+  EXPECT_EQ(names(), "checkpoint_0 checkpoint_1 ");
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,110 @@
+#include "tutti/checkpoint/checkpoint_writer.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/scratch.h"
+#include "checkpoint/states.h"
+#include "tutti/checkpoint/safetensors.h"
+#include "tutti/comm/thread_ranks.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+TEST(CheckpointWriter, WritesWhatStoodThereAtTheStart) {
+  const TemporaryFolder folder;
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    CheckpointWriter writer(communicator.duplicate("checkpoints"));
+    auto content = small_content(7, communicator.rank());
+    writer.start(folder.path() / "checkpoint_0", content, {});
+    content.shared["model"].get<at::Tensor>("weight").fill_(-1);
+    content.own.get<at::Tensor>("generator").fill_(0);
+    writer.wait();
+    const auto read = read_checkpoint(folder.path() / "checkpoint_0");
+    EXPECT_TRUE(same(read.shared, small_content(7, 0).shared));
+    EXPECT_TRUE(same(read.own.at(1), small_content(7, 1).own));
+  });
+}
+
+TEST(CheckpointWriter, PrunesAfterEachSave) {
+  const TemporaryFolder folder;
+  const CheckpointFolder checkpoints(folder.path());
+  CheckpointWriter writer{Communicator()};
+  for (int save = 0; save < 4; ++save) {
+    writer.start(folder.path() / ("checkpoint_" + std::to_string(save)), small_content(save, 0), {.keep_last = 2});
+  }
+  writer.wait();
+  writer.wait();  // nothing left to wait for
+  ASSERT_EQ(checkpoints.all().size(), 2U);
+  EXPECT_EQ(checkpoints.all()[0].step, 2);
+  EXPECT_EQ(checkpoints.newest()->step, 3);
+}
+
+TEST(CheckpointWriter, ErrorsComeOutOfWaitOrTheNextStartOnce) {
+  const TemporaryFolder folder;
+  write_content(folder.path() / "checkpoint_0", "in the way");
+  CheckpointWriter writer{Communicator()};
+  writer.start(folder.path() / "checkpoint_0", small_content(0, 0), {});
+  expect_error<UsageError>([&] { writer.wait(); }, {"checkpoint_0", "already"});
+  EXPECT_NO_THROW(writer.wait());
+  writer.start(folder.path() / "checkpoint_0", small_content(0, 0), {});
+  expect_error<UsageError>([&] { writer.start(folder.path() / "checkpoint_1", small_content(1, 0), {}); },
+                           {"checkpoint_0"});
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "checkpoint_1"));
+  writer.start(folder.path() / "checkpoint_1", small_content(1, 0), {});
+  writer.wait();
+  EXPECT_EQ(CheckpointFolder(folder.path()).newest()->step, 1);
+}
+
+TEST(CheckpointWriter, AFailureToPruneReachesAllRanks) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() / "checkpoint_0");
+  write_content(folder.path() / "checkpoint_0" / "manifest.json", "{}");
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    CheckpointWriter writer(communicator.duplicate("checkpoints"));
+    writer.start(folder.path() / "checkpoint_1", small_content(1, communicator.rank()), {.keep_last = 1});
+    expect_error<CheckpointError>([&] { writer.wait(); }, {"checkpoint_1 is written", "checkpoint_0"});
+    EXPECT_NO_THROW(read_checkpoint(folder.path() / "checkpoint_1"));
+  });
+}
+
+TEST(CheckpointWriter, RefusesWrongOptionsAtOnce) {
+  CheckpointWriter writer{Communicator()};
+  EXPECT_THROW(writer.start("never", {}, {.keep_last = 0}), UsageError);
+  EXPECT_FALSE(std::filesystem::exists("never"));
+}
+
+TEST(CheckpointWriter, TheDestructorWaitsAndLogsWhatFailed) {
+  const TemporaryFolder folder;
+  {
+    CheckpointWriter writer{Communicator()};
+    writer.start(folder.path() / "checkpoint_0", small_content(0, 0), {});
+  }
+  EXPECT_NO_THROW(read_checkpoint(folder.path() / "checkpoint_0"));
+  testing::internal::CaptureStderr();
+  {
+    CheckpointWriter writer{Communicator()};
+    writer.start(folder.path() / "checkpoint_0", small_content(0, 0), {});
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("checkpoint_0 is there already"), std::string::npos) << log;
+}
+
+TEST(CheckpointWriter, WhatIsOneTensorIsWrittenOnce) {
+  const TemporaryFolder folder;
+  CheckpointContent content;
+  const auto tensor = at::arange(6, at::kFloat);
+  content.shared["model"].set("a", tensor);
+  content.shared["model"].set("b", tensor);
+  CheckpointWriter writer{Communicator()};
+  writer.start(folder.path() / "checkpoint_0", content, {});
+  writer.wait();
+  EXPECT_EQ(load_safetensors(folder.path() / "checkpoint_0" / "model.safetensors").tensors.size(), 1U);
+  EXPECT_TRUE(same(read_checkpoint(folder.path() / "checkpoint_0").shared, content.shared));
+}
+
+}  // namespace
+}  // namespace tutti::test

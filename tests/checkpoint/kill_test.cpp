@@ -1,0 +1,96 @@
+// Saves under SIGKILL: whenever it comes, what has a checkpoint's name is one.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "checkpoint/folder_names.h"
+#include "checkpoint/scratch.h"
+#include "checkpoint/states.h"
+#include "support/ranks.h"
+#include "tutti/checkpoint/checkpoint_folder.h"
+#include "tutti/core/environment.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr const char* folder_variable = "TUTTI_TEST_FOLDER";
+constexpr int saves = 200;
+
+// Saves and prunes until it is killed.
+const RankProgram saver("checkpoint_saver", [] {
+  const CheckpointFolder checkpoints(std::getenv(folder_variable));
+  const Communicator alone;
+  for (int save = 1; save <= saves; ++save) {
+    std::printf("save %d.\n", save);
+    std::fflush(stdout);
+    write_checkpoint(checkpoints.next(), small_content(save, 0), alone);
+    checkpoints.prune({.keep_last = 3});
+  }
+});
+
+// Keeps the processor busy, for a moment that no clock of the saver knows.
+void pass(std::chrono::microseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+// Reads every folder with a checkpoint's name; how many there were.
+int verify(const std::filesystem::path& folder) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (!checkpoint::checkpoint_number(entry.path())) continue;
+    ++count;
+    try {
+      const auto read = read_checkpoint(entry.path());
+      EXPECT_TRUE(same(read.shared, small_content(read.info.step, 0).shared));
+      EXPECT_TRUE(same(read.own.at(0), small_content(read.info.step, 0).own));
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+  return count;
+}
+
+TEST(Kill, NoSaveOfTwoHundredLeavesATornCheckpoint) {
+  const TemporaryFolder folder;
+  const CheckpointFolder checkpoints(folder.path());
+  std::mt19937 random(20240229);
+  int attempted = 0;
+  int kills = 0;
+  int leftovers = 0;
+  bool saved_before = false;
+  while (attempted < saves && !testing::Test::HasFailure()) {
+    RankProcesses process(saver, 1, {.variables = {{folder_variable, folder.path().string()}}});
+    const int last = std::uniform_int_distribution(1, 16)(random);
+    ASSERT_TRUE(process.wait_for_output(0, "save " + std::to_string(last) + "."));
+    pass(std::chrono::microseconds(std::uniform_int_distribution(0, 20'000)(random)));
+    process.send_signal(0, SIGKILL);
+    EXPECT_EQ(process.wait().at(0).signal, SIGKILL);
+    attempted += last;
+    ++kills;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      if (checkpoint::is_leftover(entry.path())) ++leftovers;
+    }
+
+    const int complete = verify(folder.path());
+    EXPECT_EQ(static_cast<std::size_t>(complete), checkpoints.all().size());
+    EXPECT_FALSE(std::filesystem::exists(checkpoints.next()));
+    // Once there is a checkpoint, there always is one.
+    saved_before = saved_before || last > 1;
+    EXPECT_GE(complete, saved_before ? 1 : 0);
+  }
+  RecordProperty("kills", kills);
+  RecordProperty("leftovers", leftovers);
+  std::printf("%d saves, %d kills, %d of them left something half done\n", attempted, kills, leftovers);
+  checkpoints.prune({.keep_last = 1});
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator()),
+            1);
+}
+
+}  // namespace
+}  // namespace tutti::test

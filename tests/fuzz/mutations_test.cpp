@@ -1,0 +1,171 @@
+// Damaged files, the same ones in every run: a parser ends in its result or in CheckpointError, and never in a crash.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors_layout.h"
+#include "checkpoint/scratch.h"
+#include "checkpoint/states.h"
+#include "fuzz/layout_invariants.h"
+#include "tutti/checkpoint/checkpoint.h"
+#include "tutti/checkpoint/safetensors.h"
+#include "tutti/comm/thread_ranks.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+using Random = std::mt19937;
+
+std::size_t below(std::size_t bound, Random& random) {
+  return bound == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
+}
+
+// One small damage.
+void mutate(std::string& file, const std::vector<std::string>& others, Random& random) {
+  static const std::vector<std::string> words = {"{",
+                                                 "}",
+                                                 "[",
+                                                 "]",
+                                                 ",",
+                                                 ":",
+                                                 "\"",
+                                                 "-1",
+                                                 "0",
+                                                 "1e9",
+                                                 "18446744073709551615",
+                                                 "9223372036854775807",
+                                                 "null",
+                                                 "\"dtype\"",
+                                                 "\"F64\"",
+                                                 "\"shape\"",
+                                                 "\"data_offsets\"",
+                                                 "\"__metadata__\"",
+                                                 "\\u0000",
+                                                 std::string(1, '\0')};
+  const std::size_t place = below(file.size() + 1, random);
+  const std::size_t length = below(std::min<std::size_t>(file.size() - place, 32) + 1, random);
+  switch (below(6, random)) {
+    case 0:
+      if (place < file.size()) file[place] = static_cast<char>(file[place] ^ (1 << below(8, random)));
+      break;
+    case 1:
+      file.resize(place);
+      break;
+    case 2:
+      file.erase(place, length);
+      break;
+    case 3:
+      file.insert(place, words[below(words.size(), random)]);
+      break;
+    case 4: {
+      const std::string& other = others[below(others.size(), random)];
+      const std::size_t from = below(other.size() + 1, random);
+      file.replace(place, length, other.substr(from, below(64, random)));
+      break;
+    }
+    default:
+      file.insert(place, file.substr(place, length));
+  }
+}
+
+// The bytes that a file would have, by writing one.
+std::string bytes_of(const Safetensors& content) {
+  const TemporaryFolder folder;
+  save_safetensors(folder.path() / "file", content);
+  return content_of(folder.path() / "file");
+}
+
+std::vector<std::string> seeds() {
+  return {bytes_of({}), bytes_of({.tensors = {{"w", at::ones({2, 3})}}}),
+          bytes_of({.tensors = {{"a", at::arange(3, at::kLong)}, {"b", at::ones({})}, {"c", at::ones({0, 4})}},
+                    .metadata = {{"k", "v"}, {"x", "\"\n"}}})};
+}
+
+// The length in front is made right for most files: else hardly one would come as far as the parser.
+void repair_length(std::string& file, std::size_t data) {
+  if (file.size() < 8 + data) return;
+  const std::uint64_t length = file.size() - 8 - data;
+  for (std::size_t i = 0; i < 8; ++i) file[i] = static_cast<char>((length >> (8 * i)) & 0xFF);
+}
+
+TEST(Mutations, TheParserEndsInALayoutOrAnError) {
+  const auto files = seeds();
+  Random random(1);
+  int accepted = 0;
+  constexpr int iterations = 20'000;
+  for (int i = 0; i < iterations; ++i) {
+    const std::string& seed = files[below(files.size(), random)];
+    std::uint64_t header = 0;
+    std::memcpy(&header, seed.data(), sizeof(header));
+    std::string file = seed;
+    for (std::size_t count = 1 + below(3, random); count > 0; --count) mutate(file, files, random);
+    if (below(4, random) != 0) repair_length(file, seed.size() - 8 - header);
+    try {
+      const auto layout = checkpoint::parse_safetensors(std::as_bytes(std::span(file)));
+      ++accepted;
+      ASSERT_TRUE(layout_holds(layout, file.size())) << "iteration " << i;
+    } catch (const CheckpointError&) {
+      // As it should be; any other exception ends the test.
+    }
+  }
+  // Both ends were reached.
+  EXPECT_GT(accepted, iterations / 100);
+  EXPECT_LT(accepted, iterations / 2);
+}
+
+bool equal(const Checkpoint& a, const Checkpoint& b) {
+  if (a.info.step != b.info.step || a.info.world_size != b.info.world_size || a.info.metric != b.info.metric)
+    return false;
+  return same(a.shared, b.shared) &&
+         std::equal(a.own.begin(), a.own.end(), b.own.begin(), b.own.end(),
+                    [](const auto& x, const auto& y) { return static_cast<bool>(same(x, y)); });
+}
+
+TEST(Mutations, ADamagedCheckpointIsRefusedOrUnchanged) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "checkpoint_0";
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    CheckpointContent content{.step = 3, .metric = 0.5};
+    content.shared["model"].set("w", at::ones({2, 3}));
+    content.shared["optimizer"].set("lr", 0.1);
+    content.shared["optimizer"].set("text", std::string("a"));
+    content.shared["optimizer"].set("list", std::vector<double>{1, 2});
+    content.own.set("cursor", std::int64_t{communicator.rank()});
+    content.own.set("generator", at::arange(4, at::kByte));
+    write_checkpoint(path, content, communicator);
+  });
+  const Checkpoint whole = read_checkpoint(path);
+  std::vector<std::filesystem::path> names;
+  std::vector<std::string> contents;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) names.push_back(entry.path());
+  std::sort(names.begin(), names.end());
+  for (const auto& name : names) contents.push_back(content_of(name));
+  Random random(2);
+  int refused = 0;
+  for (std::size_t file = 0; file < names.size(); ++file) {
+    for (int i = 0; i < 100; ++i) {
+      std::string damaged = contents[file];
+      mutate(damaged, contents, random);
+      write_content(names[file], damaged);
+      try {
+        EXPECT_TRUE(equal(read_checkpoint(path), whole)) << names[file];
+      } catch (const CheckpointError&) {
+        ++refused;
+      }
+    }
+    write_content(names[file], contents[file]);
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_TRUE(equal(read_checkpoint(path), whole));
+}
+
+}  // namespace
+}  // namespace tutti::test
