@@ -60,7 +60,8 @@ int run_launch_command(const std::vector<std::string>& words) {
   app.formatter(std::make_shared<LaunchHelp>());
   app.footer(
       "A PROGRAM without a slash is looked up in PATH, then next to tutti itself.\n"
-      "Exit code: that of the rank that failed first (128 + signal if a signal ended it), or 0.");
+      "Exit code: that of the rank that failed first (128 + signal if a signal ended it), or 0.\n"
+      "With --max-restarts the last attempt decides; TORCHELASTIC_RESTART_COUNT tells ranks which one they are in.");
   app.add_option("-n,--nproc-per-node", options.ranks_per_node, "Ranks on this node")->capture_default_str();
   app.add_option("--nnodes", options.num_nodes, "Nodes in the job")->capture_default_str();
   app.add_option("--node-rank", options.node_rank, "Which node this is, from 0")->capture_default_str();
@@ -68,6 +69,9 @@ int run_launch_command(const std::vector<std::string>& words) {
       app.add_option("--master-addr", options.master_addr, "Address of node 0")->capture_default_str();
   auto* port_option = app.add_option("--master-port", master_port, "Port of the store on node 0 [a free one]")
                           ->check(CLI::Range(1, 65535));
+  app.add_option("--max-restarts", options.max_restarts,
+                 "How often all ranks are started again after one failed (one node only)")
+      ->capture_default_str();
   auto* log_option = app.add_option("--log-dir", log_dir, "Also write what rank R prints to DIR/rank_R.log");
   app.add_option("--grace", grace,
                  "Seconds that ranks get to end by themselves, before SIGTERM and again before SIGKILL")

@@ -1,13 +1,15 @@
 #include "tutti/launch/launch.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <deque>
 #include <limits>
 #include <system_error>
+#include <thread>
+#include <utility>
 
+#include "launch/launch_report.h"
 #include "launch/master_socket.h"
 #include "launch/output.h"
 #include "launch/program.h"
@@ -19,6 +21,10 @@
 
 namespace tutti {
 namespace {
+
+// What shells and tutti-rank return for a program that cannot be run, and for one that is not there.
+constexpr int cannot_run = 126;
+constexpr int not_found = 127;
 
 void check(const LaunchOptions& options) {
   const auto text = [](int number) { return std::to_string(number); };
@@ -43,6 +49,14 @@ void check(const LaunchOptions& options) {
   }
   if (options.master_port == 0) throw UsageError("--master-port 0: choose a port from 1 to 65535, or none");
   if (options.grace.count() < 0) throw UsageError("--grace must not be negative");
+  if (options.max_restarts < 0) {
+    throw UsageError("--max-restarts " + text(options.max_restarts) + ": it must be at least 0");
+  }
+  if (options.max_restarts > 0 && options.num_nodes > 1) {
+    throw UsageError("--max-restarts with --nnodes " + text(options.num_nodes) +
+                     ": a launcher cannot restart the ranks of other nodes; leave it out, and let the scheduler start "
+                     "the whole job again");
+  }
 }
 
 void create_log_dir(const std::filesystem::path& folder) {
@@ -60,57 +74,97 @@ std::string choose_run_id(const LaunchOptions& options, std::uint16_t port) {
   return "tutti-" + std::to_string(::getpid()) + "-" + std::to_string(now);
 }
 
-std::string failed_after(const RankProcess& first, const std::deque<RankProcess>& ranks) {
-  std::string text;
-  for (const auto& rank : ranks) {
-    if (&rank == &first || !rank.exit_status() || !rank.exit_status()->failed()) continue;
-    text += (text.empty() ? "" : ", ") + ("rank " + std::to_string(rank.rank())) + " (" +
-            rank.exit_status()->describe() + ")";
+/// What an attempt leaves for the next one to be judged by.
+struct AttemptEnd {
+  int exit_code = 0;
+  bool restarts = false;
+};
+
+/// The ranks of this node, one attempt after the other. Signals are as before when it is gone.
+class Attempts {
+ public:
+  Attempts(const LaunchOptions& options, RankCommand command, Sink& out, Sink& err)
+      : options_(options), command_(std::move(command)), out_(out), err_(err) {
+    command_.signal_mask = signals_.mask_before();
   }
-  return text.empty() ? text : "tutti: failed after it: " + text + '\n';
-}
 
-std::string report(const Supervisor::Result& result, const std::deque<RankProcess>& ranks,
-                   const LaunchOptions& options) {
-  if (result.interrupted_by) {
-    return std::string("tutti: stopped by ") + (*result.interrupted_by == SIGINT ? "SIGINT" : "SIGTERM") +
-           "; all ranks have ended\n";
+  int run() {
+    AttemptEnd end;
+    do {
+      end = run_one();
+      ++attempt_;
+    } while (end.restarts);
+    return end.exit_code;
   }
-  if (result.first_failed == nullptr) return "";
-  auto& failed = *result.first_failed;
-  const auto rank = std::to_string(failed.rank());
-  std::string text = "\ntutti: rank " + rank + " failed first: " + failed.exit_status()->describe() + '\n';
-  const auto& tail = failed.output().tail();
-  text += tail.empty() ? "tutti: it printed nothing\n" : "tutti: its last lines:\n";
-  for (const auto& line : tail) text += "    " + line + '\n';
-  if (options.log_dir) text += "tutti: all of them: " + (*options.log_dir / ("rank_" + rank + ".log")).string() + '\n';
-  return text + failed_after(failed, ranks);
-}
 
-/// Starts the ranks of this node and waits for them. Signals are as before when it returns.
-int run_ranks(const LaunchOptions& options, RankCommand command, Sink& out, Sink& err) {
-  MasterSocket master;
-  if (options.node_rank == 0) master = listen_for_ranks(options.master_addr, options.master_port);
-  JobVariables job;
-  job.master_port = options.node_rank == 0 ? master.port : *options.master_port;
-  job.run_id = choose_run_id(options, job.master_port);
-  job.threads_per_rank = std::max(1, allowed_cores() / options.ranks_per_node);
-  const Variables inherited = current_variables();
+ private:
+  AttemptEnd run_one();
+  MasterSocket listen();
+  void start_ranks(std::deque<RankProcess>& ranks);
+  bool may_restart(const Supervisor::Result& result);
 
-  SignalEvents signals;
-  command.signal_mask = signals.mask_before();
+  const LaunchOptions& options_;
+  RankCommand command_;
+  Sink& out_;
+  Sink& err_;
+  SignalEvents signals_;
+  std::string run_id_;
+  int attempt_ = 0;
+};
+
+AttemptEnd Attempts::run_one() {
   std::deque<RankProcess> ranks;
-  for (int local_rank = 0; local_rank < options.ranks_per_node; ++local_rank) {
-    const int rank = options.node_rank * options.ranks_per_node + local_rank;
-    command.inherited_fd = rank == 0 ? std::optional(master.fd.get()) : std::nullopt;
-    command.environment = environment_block(rank_variables(options, job, local_rank, command.inherited_fd, inherited));
-    ranks.emplace_back(rank, command, RankOutput(rank, options.log_dir), out, err);
+  start_ranks(ranks);
+  const auto result = Supervisor(ranks, signals_, {&out_, &err_}, options_.grace).run();
+  if (may_restart(result)) {
+    err_.append(describe_restart(*result.first_failed, attempt_ + 1, options_.max_restarts));
+    return {.exit_code = 0, .restarts = true};
   }
-  master.fd.reset();
+  err_.append(describe_end(result, ranks, options_));
+  return {.exit_code = result.first_failed == nullptr ? 0 : result.first_failed->exit_status()->exit_code()};
+}
 
-  const auto result = Supervisor(ranks, signals, {&out, &err}, options.grace).run();
-  err.append(report(result, ranks, options));
-  return result.first_failed == nullptr ? 0 : result.first_failed->exit_status()->exit_code();
+void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
+  MasterSocket master;
+  if (options_.node_rank == 0) master = listen();
+  JobVariables job;
+  job.master_port = options_.node_rank == 0 ? master.port : *options_.master_port;
+  if (run_id_.empty()) run_id_ = choose_run_id(options_, job.master_port);
+  job.run_id = run_id_;
+  job.threads_per_rank = std::max(1, allowed_cores() / options_.ranks_per_node);
+  job.restart_count = attempt_;
+  const Variables inherited = current_variables();
+  const std::string headline = attempt_ == 0 ? ""
+                                             : "tutti: restart " + std::to_string(attempt_) + " of " +
+                                                   std::to_string(options_.max_restarts) + " begins here";
+  for (int local_rank = 0; local_rank < options_.ranks_per_node; ++local_rank) {
+    const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
+    command_.inherited_fd = rank == 0 ? std::optional(master.fd.get()) : std::nullopt;
+    command_.environment =
+        environment_block(rank_variables(options_, job, local_rank, command_.inherited_fd, inherited));
+    ranks.emplace_back(rank, command_, RankOutput(rank, options_.log_dir, headline), out_, err_);
+  }
+}
+
+/// A program that was killed may need a moment to let go of a port that the user has chosen.
+MasterSocket Attempts::listen() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(attempt_ == 0 ? 0 : 10);
+  while (true) {
+    try {
+      return listen_for_ranks(options_.master_addr, options_.master_port);
+    } catch (const UsageError&) {
+      if (std::chrono::steady_clock::now() >= deadline) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+bool Attempts::may_restart(const Supervisor::Result& result) {
+  if (result.first_failed == nullptr || attempt_ >= options_.max_restarts) return false;
+  const auto& status = *result.first_failed->exit_status();
+  const bool could_run = status.signal != 0 || (status.code != cannot_run && status.code != not_found);
+  const bool told_to_stop = result.told_to_stop || !signals_.take().empty();
+  return could_run && !told_to_stop;
 }
 
 }  // namespace
@@ -125,10 +179,18 @@ int launch(const LaunchOptions& options) {
 
   Sink out(STDOUT_FILENO);
   Sink err(STDERR_FILENO);
-  const int exit_code = run_ranks(options, std::move(command), out, err);
-  out.flush();
-  err.flush();
-  return exit_code;
+  const auto flush = [&] {
+    out.flush();
+    err.flush();
+  };
+  try {
+    const int exit_code = Attempts(options, std::move(command), out, err).run();
+    flush();
+    return exit_code;
+  } catch (...) {
+    flush();  // what earlier attempts said
+    throw;
+  }
 }
 
 }  // namespace tutti

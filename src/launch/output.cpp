@@ -17,6 +17,13 @@ std::string error_text(int error) {
   return std::generic_category().message(error);
 }
 
+/// Whether what is written next begins a line.
+bool is_at_line_begin(int fd) {
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  char last = '\n';
+  return size <= 0 || (::pread(fd, &last, 1, size - 1) == 1 && last == '\n');
+}
+
 }  // namespace
 
 std::vector<std::string> LineSplitter::feed(std::string_view bytes) {
@@ -63,14 +70,17 @@ bool Sink::write_up_to(std::size_t count) {
   return false;
 }
 
-RankOutput::RankOutput(int rank, const std::optional<std::filesystem::path>& log_dir)
+RankOutput::RankOutput(int rank, const std::optional<std::filesystem::path>& log_dir, const std::string& headline)
     : prefix_("[rank " + std::to_string(rank) + "] ") {
   if (!log_dir) return;
   log_path_ = *log_dir / ("rank_" + std::to_string(rank) + ".log");
-  log_ = FileDescriptor(::open(log_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const int mode = headline.empty() ? O_TRUNC : O_APPEND;
+  log_ = FileDescriptor(::open(log_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | mode, 0666));
   if (!log_.is_open()) {
     throw UsageError("cannot write " + log_path_.string() + " (" + error_text(errno) + "): choose another --log-dir");
   }
+  if (headline.empty()) return;
+  log((is_at_line_begin(log_.get()) ? "" : "\n") + headline + '\n');
 }
 
 bool RankOutput::is_open() const {
@@ -115,7 +125,8 @@ void RankOutput::log(std::string_view bytes) {
     } else if (errno != EINTR) {
       const int error = errno;
       log_.reset();
-      streams_.back().sink->append("tutti: " + log_path_.string() + " ends here: " + error_text(error) + '\n');
+      if (!streams_.empty())
+        streams_.back().sink->append("tutti: " + log_path_.string() + " ends here: " + error_text(error) + '\n');
     }
   }
 }

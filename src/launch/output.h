@@ -63,8 +63,9 @@ class RankOutput {
     LineSplitter lines;
   };
 
-  /// Opens LOG_DIR/rank_R.log where a folder is given. Throws UsageError when that fails.
-  RankOutput(int rank, const std::optional<std::filesystem::path>& log_dir);
+  /// Opens LOG_DIR/rank_R.log where a folder is given. A `headline` follows what an earlier attempt left there; without
+  /// one the file begins empty. Throws UsageError when it cannot be written.
+  RankOutput(int rank, const std::optional<std::filesystem::path>& log_dir, const std::string& headline = "");
 
   void add_stream(FileDescriptor pipe, Sink& sink) { streams_.push_back({std::move(pipe), &sink, {}}); }
   std::vector<Stream>& streams() { return streams_; }

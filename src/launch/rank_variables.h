@@ -15,6 +15,7 @@ struct JobVariables {
   std::uint16_t master_port = 0;
   std::string run_id;
   int threads_per_rank = 1;
+  int restart_count = 0;
 };
 
 using Variables = std::map<std::string, std::string>;

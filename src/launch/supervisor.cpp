@@ -87,6 +87,7 @@ void Supervisor::pass_output_on() {
 
 void Supervisor::handle_signals() {
   for (const int signal : signals_.take()) {
+    result_.told_to_stop = true;
     if (result_.first_failed == nullptr && !result_.interrupted_by) result_.interrupted_by = signal;
     signal_ranks(policy_.on_interrupt(signal, Clock::now()));
   }

@@ -20,6 +20,8 @@ class Supervisor {
     RankProcess* first_failed = nullptr;
     /// The signal that ended the job before any rank failed.
     std::optional<int> interrupted_by;
+    /// The launcher was told to stop, before or after a rank failed.
+    bool told_to_stop = false;
   };
 
   Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks,

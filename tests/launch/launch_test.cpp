@@ -285,6 +285,8 @@ TEST(Launch, RefusesOptionsThatCannotBeHonoured) {
   EXPECT_THROW(launch({.ranks_per_node = 1 << 20, .num_nodes = 1 << 20, .master_port = 1, .command = command}),
                UsageError);
   EXPECT_THROW(launch({.grace = std::chrono::milliseconds(-1), .command = command}), UsageError);
+  EXPECT_THROW(launch({.max_restarts = -1, .command = command}), UsageError);
+  EXPECT_THROW(launch({.num_nodes = 2, .master_port = 1, .max_restarts = 1, .command = command}), UsageError);
   EXPECT_THROW(launch({.command = {"./there-is-no-such-program"}}), UsageError);
 }
 

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <fstream>
+
+#include "launch/tutti_process.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -105,6 +108,17 @@ TEST(RankOutput, NoticesTheEndOfItsStreams) {
   rank.write_end.reset();
   EXPECT_FALSE(output.read_piece(stream));
   EXPECT_FALSE(output.is_open());
+}
+
+TEST(RankOutput, BeginsALineOfItsOwnInTheLogOfAnEarlierAttempt) {
+  const test::TemporaryFolder folder;
+  const auto log = folder.path() / "rank_3.log";
+  std::ofstream(log) << "torn";
+  { const RankOutput second(3, folder.path(), "second"); }
+  { const RankOutput third(3, folder.path(), "third"); }
+  EXPECT_EQ(test::content_of(log), "torn\nsecond\nthird\n");
+  { const RankOutput fresh(3, folder.path()); }
+  EXPECT_EQ(test::content_of(log), "");
 }
 
 TEST(RankOutput, RefusesALogThatCannotBeWritten) {

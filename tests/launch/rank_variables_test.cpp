@@ -63,6 +63,17 @@ TEST(RankVariables, WinOverInheritedOnes) {
   EXPECT_FALSE(variables.contains("TUTTI_MASTER_LISTEN_FD"));
 }
 
+TEST(RankVariables, CountRestarts) {
+  auto options = two_nodes;
+  options.max_restarts = 3;
+  auto restarted = job;
+  restarted.restart_count = 2;
+  const auto variables = rank_variables(options, restarted, 0, std::nullopt, {});
+  EXPECT_EQ(variables.at("TORCHELASTIC_RESTART_COUNT"), "2");
+  EXPECT_EQ(variables.at("TORCHELASTIC_MAX_RESTARTS"), "3");
+  EXPECT_EQ(environment_of(variables).restart_count, 2);
+}
+
 TEST(RankVariables, NameTheInheritedSocket) {
   EXPECT_EQ(rank_variables(two_nodes, job, 0, 5, {}).at("TUTTI_MASTER_LISTEN_FD"), "5");
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Starts the ranks of one node, watches them, and ends them all when one fails.
+// Starts the ranks of one node, watches them, ends them all when one fails, and starts them all again if asked to.
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -21,6 +21,9 @@ struct LaunchOptions {
   /// Between a first failure and SIGTERM, and again between SIGTERM and SIGKILL: time for the other ranks to throw
   /// their own named errors and to leave.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
+  /// How often all ranks are started again after one failed, as torchrun does it: a program that keeps checkpoints goes
+  /// on from the last one. One node only.
+  int max_restarts = 0;
   /// The program and its arguments.
   std::vector<std::string> command = {};
 };
@@ -29,7 +32,10 @@ struct LaunchOptions {
 /// it is set, and each line of their output behind "[rank R] ". Returns 0 when all ranks ended with 0, else the exit
 /// code of the rank that failed first (128 + signal when a signal ended it), after printing which one it was and its
 /// last lines. SIGINT and SIGTERM are passed on to the ranks in the same way. Nothing that it started outlives it.
-/// Throws UsageError for options that cannot be honoured (no ranks, a program that is not there, a port in use).
+/// With max_restarts, each attempt has a store of its own and TORCHELASTIC_RESTART_COUNT counts them; the last one
+/// decides what is returned. No attempt follows SIGINT, SIGTERM, or exit code 126 or 127 (a program that cannot be
+/// run). Throws UsageError for options that cannot be honoured (no ranks, a program that is not there, a port in use,
+/// restarts with several nodes).
 int launch(const LaunchOptions& options);
 
 }  // namespace tutti

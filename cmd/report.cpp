@@ -1,0 +1,70 @@
+// `tutti report`: a page over runs that a JsonlTracker wrote. A program of its own, so that `tutti` itself stays small.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "tutti/core/error.h"
+#include "tutti/tracking/report.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int usage_exit_code = 2;
+
+struct Options {
+  std::vector<std::string> runs{};
+  std::string output{};
+  std::string title{};
+};
+
+/// Next to the first run: in its folder.
+fs::path default_output(const fs::path& run) {
+  return (fs::is_directory(run) ? run : run.parent_path()) / "report.html";
+}
+
+void write(const fs::path& file, const std::string& page) {
+  std::ofstream stream(file, std::ios::binary);
+  stream << page << std::flush;
+  if (!stream) throw tutti::UsageError("cannot write " + file.string() + ": choose another place with -o");
+}
+
+void run(const Options& options) {
+  const std::vector<fs::path> paths(options.runs.begin(), options.runs.end());
+  const auto page = tutti::render_report(paths, options.title);
+  const fs::path file = options.output.empty() ? default_output(paths.front()) : fs::path(options.output);
+  write(file, page);
+  std::cout << "The report is in " << file.string() << ": open it in a browser.\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Makes one HTML page with the curves of one or more runs. It needs no network to be read.");
+  app.name("tutti report");
+  app.add_option("RUN", options.runs, "A run's .jsonl file, or a folder that holds metrics.jsonl; several are overlaid")
+      ->required();
+  app.add_option("-o,--output", options.output, "The page [report.html next to the first run]");
+  app.add_option("--title", options.title, "The page's heading [the runs' names]");
+  try {
+    app.parse(argc, argv);
+    run(options);
+    return 0;
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "tutti: " << error.what() << ": see 'tutti report --help'\n";
+  } catch (const tutti::UsageError& error) {
+    std::cerr << "tutti: " << error.what() << '\n';
+  } catch (const std::exception& error) {
+    std::cerr << "tutti: " << error.what() << '\n';
+    return 1;
+  }
+  return usage_exit_code;
+}

@@ -1,0 +1,56 @@
+#include "tracking/append_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+AppendFile::AppendFile(std::filesystem::path path, Open how) : path_(std::move(path)) {
+  std::error_code error;
+  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
+  if (error) {
+    throw Error("cannot make the folder " + path_.parent_path().string() + " (" + error.message() +
+                "): choose another place for the run's files");
+  }
+  const int mode = how == Open::must_be_new ? O_EXCL : 0;
+  fd_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | mode, 0666);
+  if (fd_ < 0) fail("open");
+}
+
+AppendFile::~AppendFile() {
+  ::close(fd_);
+}
+
+bool AppendFile::ends_with_line() const {
+  const off_t size = ::lseek(fd_, 0, SEEK_END);
+  char last = 0;
+  if (size < 0 || (size > 0 && ::pread(fd_, &last, 1, size - 1) != 1)) fail("read");
+  return size == 0 || last == '\n';
+}
+
+void AppendFile::append(std::string_view bytes) {
+  while (!bytes.empty()) {  // one turn, unless the disk is full or a signal comes in between
+    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) fail("write");
+    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void AppendFile::sync() {
+  // Pipes and the like have nothing to sync.
+  if (::fdatasync(fd_) != 0 && errno != EINVAL) fail("flush");
+}
+
+void AppendFile::fail(const char* what) const {
+  const int error = errno;
+  throw Error("cannot " + std::string(what) + " " + path_.string() + " (" + std::generic_category().message(error) +
+              "): check the disk's space and the folder's permissions");
+}
+
+}  // namespace tutti

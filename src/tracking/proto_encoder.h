@@ -1,0 +1,29 @@
+#pragma once
+// Protocol Buffers' wire format, as much of it as event files need: protobuf.dev/programming-guides/encoding.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+/// One message, built field by field. Fields are written in the order of the calls; each call writes the field also
+/// where its value is the default.
+class ProtoMessage {
+ public:
+  ProtoMessage& integer(int field, std::int64_t value);
+  ProtoMessage& real32(int field, float value);
+  ProtoMessage& real64(int field, double value);
+  ProtoMessage& bytes(int field, std::string_view value);
+  ProtoMessage& message(int field, const ProtoMessage& value) { return bytes(field, value.encoded()); }
+
+  const std::string& encoded() const { return encoded_; }
+
+ private:
+  void key(int field, int wire_type);
+  void varint(std::uint64_t value);
+  void little_endian(std::uint64_t value, int count);
+
+  std::string encoded_;
+};
+
+}  // namespace tutti
