@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "data/positions.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -50,31 +52,111 @@ class SampleOrder {
   const std::int64_t* samples_ = nullptr;
 };
 
-}  // namespace
-
-std::int64_t shard_size(const ShardOptions& options) {
-  validate(options);
+/// Samples that each rank reads of `count`.
+std::int64_t share_of(const ShardOptions& options, std::int64_t count) {
   const auto unit = options.sharding == Sharding::interleaved ? 1 : options.batch_size;
   const auto round = options.world_size * unit;
-  return (options.drop_last ? options.dataset_size / round : divide_up(options.dataset_size, round)) * unit;
+  return (options.drop_last ? count / round : divide_up(count, round)) * unit;
 }
 
-std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_t epoch) {
-  const auto size = shard_size(options);
+std::int64_t batches_of(const ShardOptions& options, std::int64_t share) {
+  return options.drop_last ? share / options.batch_size : divide_up(share, options.batch_size);
+}
+
+/// The places of `count` samples that no rank has read after `batches` micro-batches of each.
+std::vector<Interval> unread_places(const ShardOptions& options, std::int64_t count, std::int64_t batches) {
+  const auto share = share_of(options, count);
+  require(batches >= 0 && batches <= batches_of(options, share),
+          std::to_string(batches) + " micro-batches of an epoch cannot have been read on each of " +
+              std::to_string(options.world_size) + " ranks: there were " + std::to_string(batches_of(options, share)));
+  const auto read = std::min(batches * options.batch_size, share);
+  if (options.sharding == Sharding::interleaved) return {{.begin = read * options.world_size, .end = count}};
+
+  // Whole windows have gone; of the one under way each rank has read the head of its block.
+  const auto block = options.accumulation_steps * options.batch_size;
+  const auto whole = read / block * block;
+  const auto here = std::min(block, share - whole);
+  std::vector<Interval> unread;
+  auto begin = whole * options.world_size;
+  for (int rank = 0; rank < options.world_size; ++rank, begin += here) {
+    unread.push_back({.begin = begin + read - whole, .end = begin + here});
+  }
+  unread.push_back({.begin = begin, .end = count});
+  for (Interval& interval : unread) interval.end = std::min(interval.end, count);
+  return unread;
+}
+
+/// What is left of an epoch, and how many micro-batches of its dealing have been read already.
+struct Rest {
+  Positions positions;
+  std::int64_t batches_read = 0;
+};
+
+Rest rest_after(const ShardOptions& options, std::span<const EpochSegment> read) {
+  validate(options);
+  Rest rest{.positions = Positions(options.dataset_size), .batches_read = 0};
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    ShardOptions dealt = options;
+    dealt.rank = 0;
+    dealt.world_size = read[i].world_size;
+    dealt.batch_size = read[i].batch_size;
+    dealt.accumulation_steps = read[i].accumulation_steps;
+    validate(dealt);
+    const auto unread = unread_places(dealt, rest.positions.size(), read[i].batches);
+    if (i + 1 == read.size() && same_dealing(read[i], options)) {
+      rest.batches_read = read[i].batches;
+    } else {
+      rest.positions.keep(unread);
+    }
+  }
+  return rest;
+}
+
+/// Samples of its share that a rank has read.
+std::int64_t samples_read(const ShardOptions& options, const Rest& rest) {
+  return std::min(rest.batches_read * options.batch_size, share_of(options, rest.positions.size()));
+}
+
+}  // namespace
+
+bool same_dealing(const EpochSegment& segment, const ShardOptions& options) {
+  return segment.world_size == options.world_size && segment.batch_size == options.batch_size &&
+         segment.accumulation_steps == options.accumulation_steps;
+}
+
+std::int64_t shard_size(const ShardOptions& options, std::span<const EpochSegment> read) {
+  const Rest rest = rest_after(options, read);
+  return share_of(options, rest.positions.size()) - samples_read(options, rest);
+}
+
+std::int64_t shard_batches(const ShardOptions& options, std::span<const EpochSegment> read) {
+  return batches_of(options, shard_size(options, read));
+}
+
+std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_t epoch,
+                                        std::span<const EpochSegment> read) {
+  const Rest rest = rest_after(options, read);
   require(epoch >= 0, "epoch is " + std::to_string(epoch) + ": it must not be negative");
   const SampleOrder order(options, epoch);
+  PlaceFinder position_at(rest.positions);
+  const auto left = rest.positions.size();
+  const auto sample_at = [&](std::int64_t place) {
+    return order[place < left ? position_at(place) : place - left];  // beyond the end: the epoch's first ones again
+  };
+  const auto share = share_of(options, left);
+  const auto first = samples_read(options, rest);
   std::vector<std::int64_t> indices;
-  indices.reserve(static_cast<std::size_t>(size));
+  indices.reserve(static_cast<std::size_t>(share - first));
   if (options.sharding == Sharding::interleaved) {
-    for (std::int64_t i = 0; i < size; ++i) indices.push_back(order[options.rank + i * options.world_size]);
+    for (std::int64_t i = first; i < share; ++i) indices.push_back(sample_at(options.rank + i * options.world_size));
     return indices;
   }
   const auto block = options.accumulation_steps * options.batch_size;
-  for (std::int64_t done = 0; done < size; done += block) {
+  for (auto i = first; i < share; ++i) {
     // All ranks are equally far, so the window starts where `done` samples of each of them end.
-    const auto here = std::min(block, size - done);
-    const auto first = done * options.world_size + options.rank * here;
-    for (std::int64_t i = 0; i < here; ++i) indices.push_back(order[first + i]);
+    const auto done = i / block * block;
+    const auto here = std::min(block, share - done);
+    indices.push_back(sample_at(done * options.world_size + options.rank * here + i - done));
   }
   return indices;
 }

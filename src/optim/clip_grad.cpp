@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -11,28 +10,54 @@
 
 namespace tutti {
 
-double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (!(max_norm >= 0)) throw UsageError("clip_grad_norm_: max_norm is " + std::to_string(max_norm) + ", must be >= 0");
-  if (!(norm_type > 0))
-    throw UsageError("clip_grad_norm_: norm_type is " + std::to_string(norm_type) + ", must be > 0");
-  const at::NoGradGuard no_grad;
+namespace {
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> grads;
   for (const at::Tensor& parameter : parameters) {
     if (parameter.grad().defined()) grads.push_back(parameter.grad());
   }
+  return grads;
+}
+
+}  // namespace
+
+double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type,
+                      bool error_if_nonfinite) {
+  if (!(max_norm >= 0)) throw UsageError("clip_grad_norm_: max_norm is " + std::to_string(max_norm) + ", must be >= 0");
+  if (!(norm_type > 0))
+    throw UsageError("clip_grad_norm_: norm_type is " + std::to_string(norm_type) + ", must be > 0");
+  const at::NoGradGuard no_grad;
+  auto grads = gradients_of(parameters);
   double total = 0;
   for (const at::Tensor& grad : grads) {
     const double norm =
         at::linalg_vector_norm(grad, norm_type, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
-    total = std::isinf(norm_type) ? std::max(total, norm) : total + std::pow(norm, norm_type);
+    if (!std::isinf(norm_type)) {
+      total += std::pow(norm, norm_type);
+    } else if (std::isnan(norm) || norm > total) {  // std::max would lose a NaN
+      total = norm;
+    }
   }
   if (!std::isinf(norm_type)) total = std::pow(total, 1.0 / norm_type);
+  if (error_if_nonfinite && !std::isfinite(total)) {
+    throw UsageError("clip_grad_norm_: the norm of the gradients is " + std::to_string(total) +
+                     ", and nothing was changed: look for what overflows, or leave error_if_nonfinite off");
+  }
 
   const double factor = max_norm / (total + 1e-6);
   if (factor < 1.0) {
     for (at::Tensor& grad : grads) grad.mul_(factor);
   }
   return total;
+}
+
+void clip_grad_value(const std::vector<at::Tensor>& parameters, double clip_value) {
+  if (!(clip_value >= 0)) {
+    throw UsageError("clip_grad_value_: clip_value is " + std::to_string(clip_value) + ", must be >= 0");
+  }
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& grad : gradients_of(parameters)) grad.clamp_(-clip_value, clip_value);
 }
 
 }  // namespace tutti

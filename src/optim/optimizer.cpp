@@ -2,17 +2,28 @@
 
 #include <utility>
 
-#include "tutti/core/error.h"
+#include "tutti/optim/optimizer_state.h"
 
 namespace tutti {
 
-Optimizer::Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Reducer> reducer)
-    : optimizer_(std::move(optimizer)), reducer_(std::move(reducer)) {}
+Optimizer::Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Reducer> reducer,
+                     std::vector<std::string> names, std::shared_ptr<GradScaler> scaler)
+    : optimizer_(std::move(optimizer)),
+      reducer_(std::move(reducer)),
+      names_(std::move(names)),
+      scaler_(std::move(scaler)) {
+  if (!names_.empty()) return;
+  for (const auto& group : optimizer_->param_groups()) {
+    for (std::size_t i = 0; i < group.params().size(); ++i) names_.push_back(std::to_string(names_.size()));
+  }
+}
 
 void Optimizer::step() {
   if (!reducer_->at_window_end()) return;
   reducer_->prepare_step();
-  optimizer_->step();
+  state_->skipped = scaler_ && reducer_->overflowed();
+  if (!state_->skipped) optimizer_->step();
+  if (scaler_) scaler_->update(state_->skipped);
   reducer_->stepped();
 }
 
@@ -26,6 +37,14 @@ double Optimizer::learning_rate() const {
 
 void Optimizer::set_learning_rate(double rate) {
   for (torch::optim::OptimizerParamGroup& group : optimizer_->param_groups()) group.options().set_lr(rate);
+}
+
+StateDict Optimizer::state_dict() const {
+  return optimizer_state(*optimizer_, names_);
+}
+
+void Optimizer::load_state_dict(const StateDict& state) {
+  load_optimizer_state(*optimizer_, names_, state);
 }
 
 }  // namespace tutti

@@ -149,6 +149,18 @@ void Reducer::prepare_step() {
   }
 }
 
+void Reducer::set_loss_scale(double scale) {
+  const std::lock_guard lock(mutex_);
+  if (scale == loss_scale_) return;
+  settle();
+  // Gradients are linear: what waits from earlier passes of this window follows the new scale. Scales are powers of 2
+  // as a rule, so that nothing is rounded.
+  for (std::size_t i = 0; i < buckets_.size() && window_.pending() > 0; ++i) {
+    if (!buckets_[i].averaged) buffer_->bucket(static_cast<int>(i)).mul_(scale / loss_scale_);
+  }
+  loss_scale_ = scale;
+}
+
 void Reducer::stepped() {
   const std::lock_guard lock(mutex_);
   window_.restart(true);

@@ -45,6 +45,7 @@ void Reducer::after_accumulate(int parameter) {
 }
 
 void Reducer::begin_pass() {
+  if (options_.before_pass) options_.before_pass();
   settle();
   if (lost_) forget_window();
   if (at::GradMode::is_enabled()) {

@@ -13,12 +13,15 @@ namespace tutti {
 
 void Reducer::open_round() {
   round_ = std::make_unique<sync::Round>(
-      channel_, sync::RoundOpening{.step = window_.steps(),
-                                   .passes = window_.passes() + (holds_foreign_gradients() ? 1 : 0),
-                                   .weighting = window_.weighting(),
-                                   .weight = window_.weight(),
-                                   .lengths = window_.lengths(),
-                                   .parameters = options_.check_replicas ? sync::combine(watch_->hashes()) : 0});
+      channel_,
+      sync::RoundOpening{.step = window_.steps(),
+                         .passes = window_.passes() + (holds_foreign_gradients() ? 1 : 0),
+                         .weighting = window_.weighting(),
+                         .weight = window_.weight(),
+                         .loss_scale = loss_scale_,
+                         .lengths = window_.lengths(),
+                         .parameters = options_.check_replicas ? sync::combine(watch_->hashes()) : 0},
+      options_.detect_overflow);
 }
 
 void Reducer::start_ready_buckets() {
@@ -113,6 +116,7 @@ void Reducer::judge_round() {
   for (const sync::RoundOpening& opening : round->openings()) lengths.push_back(opening.lengths);
   automatic_.learn(lengths);
   last_total_weight_ = terms.total_weight;
+  overflowed_ = round->overflowed();
   for (std::size_t i = 0; i < round->buckets_started(); ++i)
     buckets_[i].averaged = !std::exchange(buckets_[i].late, false);
   for (int i = 0; i < count(); ++i) {
@@ -125,7 +129,7 @@ void Reducer::judge_round() {
 
 void Reducer::make_share(int bucket, double total_weight) {
   // The mean is equal on all ranks: this rank's share of the weighted sum that it came from is 1 / size of it.
-  const double factor = total_weight / channel_.size();
+  const double factor = total_weight * loss_scale_ / channel_.size();
   if (factor != 1) buffer_->bucket(bucket).mul_(factor);
 }
 

@@ -1,6 +1,11 @@
 #include "sync/round.h"
 
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -18,9 +23,15 @@ std::vector<std::byte> pack(const RoundClosing& closing, const std::vector<bool>
   return packed;
 }
 
+bool all_finite(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return std::isfinite(at::linalg_vector_norm(tensor, std::numeric_limits<double>::infinity()).item<double>());
+}
+
 }  // namespace
 
-Round::Round(const Communicator& channel, const RoundOpening& opening) : channel_(channel) {
+Round::Round(const Communicator& channel, const RoundOpening& opening, bool detect_overflow)
+    : channel_(channel), detect_overflow_(detect_overflow) {
   auto exchange = std::shared_ptr(channel_.start_exchange(std::as_bytes(std::span(&opening, 1))));
   submit([state = state_, exchange] {
     const std::span<const std::byte> all = exchange->finish();
@@ -32,6 +43,7 @@ Round::Round(const Communicator& channel, const RoundOpening& opening) : channel
 
 void Round::start_bucket(at::Tensor bucket) {
   auto sum = std::make_shared<Sum>();
+  sum->bucket = bucket;
   sum->pending = channel_.start_sum(std::move(bucket));
   sums_.push_back(sum);
   submit([state = state_, sum] { sum->pending->reduce(state->terms.scale); });
@@ -50,9 +62,12 @@ void Round::close(const RoundClosing& closing, const std::vector<bool>& used) {
   closed_ = true;
   const std::vector<std::byte> packed = pack(closing, used);
   auto exchange = std::shared_ptr(channel_.start_exchange(packed));
-  submit([state = state_, sums = sums_, exchange, parameters = used.size(), block = packed.size()] {
+  submit([state = state_, sums = sums_, exchange, parameters = used.size(), block = packed.size(),
+          detect_overflow = detect_overflow_] {
     for (const auto& sum : sums) {
       if (!std::exchange(sum->finished, true)) sum->pending->finish();
+      // All ranks hold the same bits, so that they agree without asking.
+      if (detect_overflow && !state->overflowed) state->overflowed = !all_finite(sum->bucket);
     }
     const std::span<const std::byte> all = exchange->finish();
     state->used.assign(parameters, false);

@@ -16,7 +16,7 @@ namespace tutti::sync {
 class Round {
  public:
   /// Sends the opening. Every rank starts the same rounds in the same order.
-  Round(const Communicator& channel, const RoundOpening& opening);
+  Round(const Communicator& channel, const RoundOpening& opening, bool detect_overflow = false);
 
   /// Blocks until all ranks' openings are here: terms() and openings() are valid from then on.
   void wait_for_opening() { works_.front().wait(); }
@@ -36,6 +36,8 @@ class Round {
   const RoundTerms& terms() const { return state_->terms; }
   const std::vector<RoundOpening>& openings() const { return state_->openings; }
   const std::vector<RoundClosing>& closings() const { return state_->closings; }
+  /// Whether a sum holds infinity or NaN; false unless the round was made to look.
+  bool overflowed() const { return state_->overflowed; }
   /// For each parameter whether any rank used it.
   const std::vector<bool>& used_by_any() const { return state_->used; }
 
@@ -46,8 +48,10 @@ class Round {
     RoundTerms terms;
     std::vector<RoundClosing> closings;
     std::vector<bool> used;
+    bool overflowed = false;
   };
   struct Sum {
+    at::Tensor bucket;
     std::shared_ptr<comm::PendingSum> pending;
     bool finished = false;
   };
@@ -55,6 +59,7 @@ class Round {
   void submit(std::function<void()> task) { works_.push_back(channel_.submit(std::move(task))); }
 
   Communicator channel_;
+  bool detect_overflow_;
   std::shared_ptr<State> state_ = std::make_shared<State>();
   std::vector<std::shared_ptr<Sum>> sums_;
   std::vector<Work> works_;

@@ -45,6 +45,11 @@ RoundTerms judge(std::span<const RoundOpening> openings) {
   }
   terms.empty = std::ranges::all_of(openings, [](const RoundOpening& opening) { return opening.passes == 0; });
   if ((terms.divergence = weighting_conflict(openings))) return terms;
+  if (const auto rank = first_difference(openings, [](const RoundOpening& o) { return o.loss_scale; })) {
+    terms.divergence = "rank 0 scales its loss by " + std::to_string(openings[0].loss_scale) + ", " + rank_name(*rank) +
+                       " by " + std::to_string(openings[*rank].loss_scale) + ": ranks took different steps";
+    return terms;
+  }
 
   const bool weighted = std::ranges::any_of(
       openings, [](const RoundOpening& opening) { return opening.weighting == Weighting::weighted; });
@@ -59,7 +64,7 @@ RoundTerms judge(std::span<const RoundOpening> openings) {
       return terms;
     }
   }
-  terms.scale = 1.0 / terms.total_weight;
+  terms.scale = 1.0 / (terms.total_weight * openings[0].loss_scale);
   return terms;
 }
 

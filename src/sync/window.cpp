@@ -39,4 +39,38 @@ void Window::restart(bool stepped) {
   weight_ = 0;
 }
 
+StateDict Window::state_dict() const {
+  StateDict state;
+  state.set("weighting", static_cast<std::int64_t>(weighting_));
+  state.set("passes", passes_);
+  state.set("pending", pending_);
+  state.set("rounds", rounds_);
+  state.set("weight", weight_);
+  state.set("steps", steps_);
+  state.set("last_length", lengths_.last);
+  state.set("length_before", lengths_.before);
+  return state;
+}
+
+void Window::load_state_dict(const StateDict& state) {
+  const auto count = [&state](const std::string& name) {
+    const auto value = state.get<std::int64_t>(name);
+    if (value < 0) throw CheckpointError("the saved window is damaged: '" + name + "' is " + std::to_string(value));
+    return value;
+  };
+  const std::int64_t weighting = count("weighting");
+  if (weighting > static_cast<std::int64_t>(Weighting::weighted)) {
+    throw CheckpointError("the saved window is damaged: its weighting is " + std::to_string(weighting));
+  }
+  Window loaded;
+  loaded.weighting_ = static_cast<Weighting>(weighting);
+  loaded.passes_ = count("passes");
+  loaded.pending_ = count("pending");
+  loaded.rounds_ = count("rounds");
+  loaded.weight_ = state.get<double>("weight");
+  loaded.steps_ = count("steps");
+  loaded.lengths_ = {.last = count("last_length"), .before = count("length_before")};
+  *this = loaded;
+}
+
 }  // namespace tutti

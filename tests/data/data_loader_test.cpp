@@ -11,27 +11,14 @@
 #include <stdexcept>
 #include <vector>
 
+#include "data/numbers.h"
+
 namespace tutti {
 namespace {
 
-/// The samples are their own indices: the least that a dataset of a user has.
-class Numbers {
- public:
-  explicit Numbers(int size) : size_(size) {}
-  int size() const { return size_; }
-  std::vector<int> get_batch(std::vector<std::size_t> indices) const { return {indices.begin(), indices.end()}; }
-
- private:
-  int size_;
-};
-
-using Batches = std::vector<std::vector<int>>;
-
-Batches read(DataLoader<Numbers>& loader) {
-  Batches batches;
-  for (const auto& batch : loader) batches.push_back(batch);
-  return batches;
-}
+using test::Batches;
+using test::Numbers;
+using test::read;
 
 static_assert(std::input_iterator<DataLoader<Numbers>::Iterator>);
 static_assert(std::sentinel_for<std::default_sentinel_t, DataLoader<Numbers>::Iterator>);

@@ -24,6 +24,16 @@ Table table(ShardOptions options, std::int64_t epoch = 0) {
   return ranks;
 }
 
+/// What each rank reads after `read`.
+Table rest_table(ShardOptions options, const std::vector<EpochSegment>& read) {
+  Table ranks;
+  for (options.rank = 0; options.rank < options.world_size; ++options.rank) {
+    ranks.push_back(shard_indices(options, 0, read));
+    EXPECT_EQ(static_cast<std::int64_t>(ranks.back().size()), shard_size(options, read));
+  }
+  return ranks;
+}
+
 /// What one optimizer step after the other sees: micro-batches by window, in rank order.
 std::vector<Indices> windows(const ShardOptions& options, std::int64_t epoch = 0) {
   const auto ranks = table(options, epoch);
@@ -147,6 +157,47 @@ TEST(BlocksByWindow, CoversEverySample) {
     }
     EXPECT_EQ(std::count(seen.begin(), seen.end(), false), 0) << size << " samples";
   }
+}
+
+TEST(Rest, OfInterleavedIsTheTailWhateverTheRanks) {
+  const ShardOptions two{.dataset_size = 10, .world_size = 2, .batch_size = 2};
+  const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 2, .accumulation_steps = 1, .batches = 1}};
+  EXPECT_EQ(rest_table(two, read), (Table{{4, 6, 8}, {5, 7, 9}}));
+  EXPECT_EQ(rest_table({.dataset_size = 10, .world_size = 4, .batch_size = 2}, read),
+            (Table{{4, 8}, {5, 9}, {6, 0}, {7, 1}}));  // filled with the epoch's first samples
+  EXPECT_EQ(rest_table({.dataset_size = 10, .world_size = 4, .drop_last = true, .batch_size = 2}, read),
+            (Table{{4}, {5}, {6}, {7}}));
+}
+
+TEST(Rest, OfAWindowUnderWayHasHoles) {
+  // Windows of 2 x 2 micro-batches of 1: {0 1 | 2 3} {4 5 | 6 7} {8 9 | 10 11}; three of each rank have been read.
+  const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 1, .accumulation_steps = 2, .batches = 3}};
+  ShardOptions options{
+      .dataset_size = 12, .world_size = 2, .sharding = Sharding::blocks_by_window, .accumulation_steps = 2};
+  EXPECT_EQ(rest_table(options, read), (Table{{5, 8, 9}, {7, 10, 11}}));
+  options.accumulation_steps = 1;
+  EXPECT_EQ(rest_table(options, read), (Table{{5, 8, 10}, {7, 9, 11}}));
+  options.world_size = 1;
+  EXPECT_EQ(rest_table(options, read), (Table{{5, 7, 8, 9, 10, 11}}));
+}
+
+TEST(Rest, OfAShortLastWindowLeavesEachRanksTail) {
+  // 7 samples on 2 ranks, windows of 2 x 3: {0 1 2 | 3 4 5} {6 | 0}.
+  ShardOptions options{
+      .dataset_size = 7, .world_size = 2, .sharding = Sharding::blocks_by_window, .accumulation_steps = 3};
+  const EpochSegment one{.world_size = 2, .batch_size = 1, .accumulation_steps = 3, .batches = 1};
+  EXPECT_EQ(rest_table(options, {{one}}), (Table{{1, 2, 6}, {4, 5, 0}}));
+  EpochSegment all = one;
+  all.batches = 4;
+  EXPECT_EQ(rest_table(options, {{all}}), (Table{{}, {}}));
+  options.world_size = 1;
+  EXPECT_EQ(rest_table(options, {{all}}), (Table{{}}));
+  EXPECT_EQ(shard_batches(options, {{all}}), 0);
+}
+
+TEST(Rest, RefusesMoreThanThereWas) {
+  const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 2, .accumulation_steps = 1, .batches = 4}};
+  EXPECT_THROW(shard_size({.dataset_size = 10}, read), UsageError);
 }
 
 TEST(Sampler, RefusesWhatCannotBe) {

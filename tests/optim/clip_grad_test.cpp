@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "tutti/core/error.h"
 
@@ -51,6 +52,43 @@ TEST(ClipGradNorm, SumsInDouble) {
 TEST(ClipGradNorm, RefusesWhatIsNoNorm) {
   EXPECT_THROW(clip_grad_norm({}, -1.0), UsageError);
   EXPECT_THROW(clip_grad_norm({}, 1.0, 0.0), UsageError);
+}
+
+TEST(ClipGradNorm, ANormThatIsNotFiniteIsAnErrorOnRequest) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const auto with_nan = parameters_with_gradients({at::full({2}, 3.0F), at::full({1}, nan), at::full({1}, 4.0F)});
+  for (const double norm_type : {2.0, infinity}) {
+    try {
+      clip_grad_norm(with_nan, 1.0, norm_type, true);
+      ADD_FAILURE() << "a norm of nan, type " << norm_type;
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("nan"), std::string::npos) << error.what();
+    }
+  }
+  const auto with_infinity = parameters_with_gradients({at::full({1}, static_cast<float>(infinity))});
+  EXPECT_THROW(clip_grad_norm(with_infinity, 1.0, 2.0, true), UsageError);
+  EXPECT_TRUE(at::equal(with_nan[0].grad(), at::full({2}, 3.0F)));
+  EXPECT_TRUE(std::isnan(clip_grad_norm(with_nan, 1.0)));
+  EXPECT_TRUE(std::isnan(clip_grad_norm(with_nan, 1.0, infinity)));
+}
+
+TEST(ClipGradValue, LimitsEveryElement) {
+  auto parameters = parameters_with_gradients({at::tensor({-3.0F, -0.5F, 0.0F, 0.5F, 3.0F}), at::full({1}, 2.0F)});
+  parameters.push_back(at::zeros({4}).requires_grad_());  // without a gradient
+  clip_grad_value(parameters, 1.0);
+  EXPECT_TRUE(at::equal(parameters[0].grad(), at::tensor({-1.0F, -0.5F, 0.0F, 0.5F, 1.0F})));
+  EXPECT_TRUE(at::equal(parameters[1].grad(), at::full({1}, 1.0F)));
+  EXPECT_FALSE(parameters[2].grad().defined());
+}
+
+TEST(ClipGradValue, KeepsNaNAndRefusesANegativeLimit) {
+  const auto parameters = parameters_with_gradients({at::tensor({std::numeric_limits<float>::quiet_NaN(), 3.0F})});
+  clip_grad_value(parameters, 0.0);
+  EXPECT_TRUE(std::isnan(parameters[0].grad()[0].item<float>()));
+  EXPECT_EQ(parameters[0].grad()[1].item<float>(), 0.0F);
+  EXPECT_THROW(clip_grad_value(parameters, -1.0), UsageError);
+  EXPECT_THROW(clip_grad_value(parameters, std::nan("")), UsageError);
 }
 
 }  // namespace

@@ -1,18 +1,18 @@
 #pragma once
-// A loader over a map-style dataset that reads this rank's shard and knows one batch ahead where it ends.
-#include <algorithm>
+// A loader over a map-style dataset that reads this rank's shard, knows one batch ahead where it ends, and can go on
+// later where it stood.
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "tutti/core/error.h"
+#include "tutti/data/epoch_cursor.h"
 #include "tutti/data/loader_position.h"
 #include "tutti/data/sampler.h"
 
@@ -35,8 +35,9 @@ concept IndexedDataset = requires(Dataset& dataset, const std::vector<std::size_
   dataset.size();
 };
 
-/// Iterates over one epoch per begin(), and the next begin() over the next epoch. Iterators are single-pass and must
-/// not outlive the loader; leaving the loop early ends the epoch. Loops may nest. Not thread safe.
+/// Iterates over one epoch per begin(), or over what is left of it after load_state_dict(), and the next begin() over
+/// the next epoch. Iterators are single-pass and must not outlive the loader; leaving the loop early ends the epoch.
+/// Loops may nest. Copies share their place in the data. Not thread safe.
 template <typename Dataset>
 class DataLoader {
   static_assert(
@@ -56,12 +57,26 @@ class DataLoader {
   Iterator begin();
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
-  /// Batches of one epoch on this rank (the same on all ranks).
-  std::int64_t size() const { return size_; }
+  /// Batches of a whole epoch on this rank (the same on all ranks).
+  std::int64_t size() const { return cursor_->batches_per_epoch(); }
   /// The epoch that the next loop reads.
-  std::int64_t epoch() const { return epoch_; }
-  /// Must be called on all ranks alike.
-  void set_epoch(std::int64_t epoch) { epoch_ = epoch; }
+  std::int64_t epoch() const { return cursor_->next_epoch(); }
+  /// Must be called on all ranks alike. An epoch that load_state_dict() has set already is gone on with.
+  void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
+  /// The next loop leaves out its first `batches` batches, the loops after it none; on all ranks alike, after
+  /// set_epoch(). Throws UsageError when there are fewer left.
+  void skip_first_batches(std::int64_t batches) { cursor_->skip(batches); }
+
+  /// Where reading stands; batches that a loop has received count as read, the one in its body included. For whoever
+  /// saves it.
+  const std::shared_ptr<EpochCursor>& cursor() const { return cursor_; }
+  StateDict state_dict() const { return cursor_->state_dict(); }
+  /// The next loop goes on after the batches that were read when the state was saved. With as many ranks and the same
+  /// batch size it reads exactly what would have followed; with others, the samples that no rank has read are dealt
+  /// anew. A loop with nothing left is empty, and the one after it reads the next epoch. Throws CheckpointError for the
+  /// state of another loader.
+  void load_state_dict(const StateDict& state) { cursor_->load_state_dict(state); }
+
   Dataset& dataset() { return dataset_; }
 
  private:
@@ -70,33 +85,23 @@ class DataLoader {
   static std::int64_t size_of(const Dataset& dataset);
 
   Dataset dataset_;
-  ShardOptions shard_;
+  std::shared_ptr<EpochCursor> cursor_;
   std::shared_ptr<LoaderStack> stack_;
-  std::int64_t size_;
-  std::int64_t epoch_ = 0;
 };
 
 /// One loop over an epoch, while it runs.
 template <typename Dataset>
 struct DataLoader<Dataset>::Loop {
-  Loop(DataLoader& of, std::int64_t epoch)
-      : loader(of), indices(shard_indices(of.shard_, epoch)), batches_left(of.size_), running(of.stack_) {
-    read_batch();
-  }
+  explicit Loop(DataLoader& loader) : dataset(loader.dataset_), reading(loader.cursor_), running(loader.stack_) {}
 
   void read_batch() {
-    const auto first = indices.begin() + next;
-    const auto count = std::min(loader.shard_.batch_size, static_cast<std::int64_t>(indices.end() - first));
-    batch.emplace(loader.dataset_.get_batch(std::vector<std::size_t>(first, first + count)));
-    next += count;
-    --batches_left;
-    running.set_last_batch(batches_left == 0);
+    batch.emplace(dataset.get_batch(reading.next_batch()));
+    reading.received();
+    running.set_last_batch(reading.batches_left() == 0);
   }
 
-  DataLoader& loader;
-  std::vector<std::int64_t> indices;
-  std::int64_t next = 0;  ///< position in `indices`
-  std::int64_t batches_left;
+  Dataset& dataset;
+  EpochReading reading;
   std::optional<Batch> batch;
   RunningLoop running;
 };
@@ -113,7 +118,7 @@ class DataLoader<Dataset>::Iterator {
   Batch& operator*() const { return *loop_->batch; }
   Batch* operator->() const { return &*loop_->batch; }
   Iterator& operator++() {
-    if (loop_->batches_left > 0) {
+    if (loop_->reading.batches_left() > 0) {
       loop_->read_batch();
     } else {
       loop_.reset();  // the loop ends here, not only when the iterator dies
@@ -131,29 +136,25 @@ template <typename Dataset>
 DataLoader<Dataset>::DataLoader(Dataset dataset, const DataLoaderOptions& options, int rank, int world_size,
                                 std::int64_t accumulation_steps, std::shared_ptr<LoaderStack> stack)
     : dataset_(std::move(dataset)),
-      shard_{.dataset_size = size_of(dataset_),
-             .rank = rank,
-             .world_size = world_size,
-             .shuffle = options.shuffle,
-             .seed = options.seed,
-             .sharding = options.sharding,
-             .drop_last = options.drop_last,
-             .batch_size = options.batch_size,
-             .accumulation_steps = accumulation_steps},
-      stack_(std::move(stack)) {
-  const auto samples = shard_size(shard_);
-  size_ = (samples + (options.drop_last ? 0 : options.batch_size - 1)) / options.batch_size;
-  if (size_ == 0) {
-    throw UsageError("drop_last leaves no batch: " + std::to_string(shard_.dataset_size) + " samples on " +
-                     std::to_string(world_size) + " ranks do not fill a batch of " +
-                     std::to_string(options.batch_size) + " on each");
-  }
-}
+      cursor_(std::make_shared<EpochCursor>(ShardOptions{.dataset_size = size_of(dataset_),
+                                                         .rank = rank,
+                                                         .world_size = world_size,
+                                                         .shuffle = options.shuffle,
+                                                         .seed = options.seed,
+                                                         .sharding = options.sharding,
+                                                         .drop_last = options.drop_last,
+                                                         .batch_size = options.batch_size,
+                                                         .accumulation_steps = accumulation_steps})),
+      stack_(std::move(stack)) {}
 
 template <typename Dataset>
 typename DataLoader<Dataset>::Iterator DataLoader<Dataset>::begin() {
-  auto loop = std::make_unique<Loop>(*this, epoch_);
-  ++epoch_;
+  auto loop = std::make_unique<Loop>(*this);
+  if (loop->reading.batches_left() == 0) {
+    loop->reading.end_empty_epoch();
+    return Iterator(nullptr);
+  }
+  loop->read_batch();
   return Iterator(std::move(loop));
 }
 

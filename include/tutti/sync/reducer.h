@@ -12,6 +12,7 @@
 // (Divergence, PeerFailure, Timeout) come out of backward() or the methods below, on every rank that still runs; the
 // window's gradients are then lost, and step refuses until the next pass or clear().
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,7 @@
 
 #include "tutti/comm/communicator.h"
 #include "tutti/core/logging.h"
+#include "tutti/state/stateful.h"
 #include "tutti/sync/bucket_plan.h"
 #include "tutti/sync/named_parameter.h"
 #include "tutti/sync/sync_policy.h"
@@ -43,6 +45,10 @@ struct ReducerOptions {
   /// Compare a sampled hash of the parameters in every round. Turn it off where replicas may differ in their last bits
   /// (machines of different kinds).
   bool check_replicas = true;
+  /// Look for infinity and NaN in synchronized gradients: overflowed() tells.
+  bool detect_overflow = false;
+  /// Called when a backward pass begins, on the thread that it runs on; what it throws ends the pass.
+  std::function<void()> before_pass{};
 };
 
 /// One accumulate() scope as a reducer sees it.
@@ -52,12 +58,12 @@ struct AccumulateStep {
   bool sync_each_batch = false;  ///< synchronize although it is not
 };
 
-class Reducer {
+class Reducer final : public Stateful {
  public:
   /// Every rank must construct it with the same parameters (names, shapes, dtypes): Divergence otherwise. Parameters
   /// that do not require gradients are watched only. `channel` is this reducer's own.
   Reducer(std::vector<NamedParameter> parameters, Communicator channel, const ReducerOptions& options = {});
-  ~Reducer();
+  ~Reducer() override;
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
@@ -83,11 +89,24 @@ class Reducer {
   /// To be called before gradients are read at the window's end: runs the round that is still missing. Throws
   /// UsageError naming the parameter when gradients cannot be vouched for.
   void prepare_step();
+  /// What the loss of the next backward pass is multiplied by: gradients are divided by it when they are synchronized.
+  /// The same on all ranks. It may change within a window.
+  void set_loss_scale(double scale);
+  /// Whether the window's gradients, as they were synchronized last, are not all finite: the same answer on all ranks.
+  /// False unless ReducerOptions::detect_overflow is set.
+  bool overflowed() const { return overflowed_; }
   /// The optimizer has stepped: the window is consumed.
   void stepped();
   /// zero_grad(): clears gradients and abandons pending passes. Inside accumulate() only a window that a step has
   /// consumed is cleared.
   void clear(bool set_to_none);
+
+  // State: this rank's part of the window, pending gradients included. No rank communicates.
+  /// Throws UsageError where there is no such state: inside a backward pass, between accumulate() and its backward
+  /// pass, while a window's round has not been run, and after gradients were lost.
+  StateDict state_dict() const override;
+  /// What is in the window now is forgotten. Another number of ranks: see redistribute() in window_state.h.
+  void load_state_dict(const StateDict& state) override;
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   SyncStats stats() const;
@@ -137,6 +156,7 @@ class Reducer {
   void settle();
   void lose(const std::string& why);
 
+  void load_bucket(int bucket, const StateDict& state);
   void abandon(const std::string& reason);
   void forget_window();
   void throw_if_lost() const;
@@ -172,7 +192,9 @@ class Reducer {
   std::vector<BucketState> buckets_;
   std::vector<std::uint64_t> hashes_;  // of the parameters when the window began
   std::unique_ptr<sync::Round> round_;
-  double last_total_weight_ = 1;  // what averaged buckets were divided by
+  double last_total_weight_ = 1;  // what averaged buckets were divided by, besides the loss scale
+  double loss_scale_ = 1;         // of what is in the buckets that are not averaged
+  bool overflowed_ = false;
   std::optional<std::string> abandoned_;
   std::optional<std::string> lost_;
   bool owes_round_ = false;  // others wait in a round that this rank left by an exception

@@ -34,6 +34,8 @@ class AutomaticPolicy {
 
   /// The length that is expected; 0 while learning.
   std::int64_t expected() const { return expected_; }
+  /// Goes on from what another one had learned.
+  void expect(std::int64_t length) { expected_ = length; }
 
  private:
   std::int64_t expected_ = 0;

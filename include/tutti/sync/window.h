@@ -2,6 +2,7 @@
 // The window: the backward passes between two steps of one optimizer, and what they weigh. Pure.
 #include <cstdint>
 
+#include "tutti/state/state_dict.h"
 #include "tutti/sync/sync_policy.h"
 
 namespace tutti {
@@ -27,6 +28,10 @@ class Window {
   }
   /// zero_grad(), or a step: what follows is a new window. Only a step's window is remembered by its length.
   void restart(bool stepped);
+
+  StateDict state_dict() const;
+  /// Throws CheckpointError, and changes nothing, for a state that no window can be in.
+  void load_state_dict(const StateDict& state);
 
   Weighting weighting() const { return weighting_; }
   std::int64_t passes() const { return passes_; }    ///< so far in this window

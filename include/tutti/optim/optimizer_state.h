@@ -1,0 +1,23 @@
+#pragma once
+// An optimizer's state as named values, for any LibTorch optimizer.
+#include <torch/optim/optimizer.h>
+
+#include <span>
+#include <string>
+
+#include "tutti/state/state_dict.h"
+
+namespace tutti {
+
+/// Options of every group ("group.0.lr"), and the state of every parameter under its name ("state.fc1.weight.exp_avg"):
+/// names and meaning as in PyTorch. Adam, AdamW, SGD, RMSprop and Adagrad are written out; any other optimizer's state
+/// is one uint8 tensor "archive", as torch::save writes it. `names` stand in the order of the groups' parameters. The
+/// tensors are the optimizer's own.
+StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<const std::string> names);
+
+/// Restores it, on the device of the parameters. Throws CheckpointError naming what does not fit (another optimizer's
+/// state, other parameters or shapes), before anything is changed.
+void load_optimizer_state(torch::optim::Optimizer& optimizer, std::span<const std::string> names,
+                          const StateDict& state);
+
+}  // namespace tutti

@@ -1,0 +1,66 @@
+#include "tutti/amp/grad_scaler.h"
+
+#include <cmath>
+#include <string>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+namespace {
+
+/// What is wrong with `options`, or empty.
+std::string problem_of(const GradScalerOptions& options) {
+  if (!(options.init_scale > 0) || !std::isfinite(options.init_scale)) return "the scale must be positive and finite";
+  if (!(options.growth_factor > 1) || !std::isfinite(options.growth_factor)) return "growth_factor must be above 1";
+  if (!(options.backoff_factor > 0 && options.backoff_factor < 1)) return "backoff_factor must be between 0 and 1";
+  if (options.growth_interval < 1) return "growth_interval must be at least 1";
+  return {};
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), scale_(options.init_scale) {
+  if (const std::string problem = problem_of(options); !problem.empty()) throw UsageError("GradScaler: " + problem);
+}
+
+void GradScaler::update(bool overflowed) {
+  if (overflowed) {
+    scale_ *= options_.backoff_factor;
+    growth_tracker_ = 0;
+  } else if (++growth_tracker_ == options_.growth_interval) {
+    // A scale beyond float's range would make every gradient infinite for good.
+    const double grown = scale_ * options_.growth_factor;
+    if (std::isfinite(static_cast<float>(grown))) scale_ = grown;
+    growth_tracker_ = 0;
+  }
+}
+
+StateDict GradScaler::state_dict() const {
+  StateDict state;
+  state.set("scale", scale_);
+  state.set("growth_factor", options_.growth_factor);
+  state.set("backoff_factor", options_.backoff_factor);
+  state.set("growth_interval", options_.growth_interval);
+  state.set("_growth_tracker", growth_tracker_);
+  return state;
+}
+
+void GradScaler::load_state_dict(const StateDict& state) {
+  const GradScalerOptions options{.init_scale = state.get<double>("scale"),
+                                  .growth_factor = state.get<double>("growth_factor"),
+                                  .backoff_factor = state.get<double>("backoff_factor"),
+                                  .growth_interval = state.get<std::int64_t>("growth_interval")};
+  const auto tracker = state.get<std::int64_t>("_growth_tracker");
+  if (const std::string problem = problem_of(options); !problem.empty()) {
+    throw CheckpointError("the saved GradScaler is damaged: " + problem);
+  }
+  if (tracker < 0 || tracker >= options.growth_interval) {
+    throw CheckpointError("the saved GradScaler is damaged: its growth tracker is " + std::to_string(tracker));
+  }
+  options_ = options;
+  scale_ = options.init_scale;
+  growth_tracker_ = tracker;
+}
+
+}  // namespace tutti

@@ -1,0 +1,57 @@
+#include "optim/momentum.h"
+
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <tuple>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+namespace {
+
+template <typename Options>
+bool set_beta1(torch::optim::OptimizerOptions& options, double momentum) {
+  auto* known = dynamic_cast<Options*>(&options);
+  if (known == nullptr) return false;
+  known->betas({momentum, std::get<1>(known->betas())});
+  return true;
+}
+
+template <typename Options>
+bool set_plain(torch::optim::OptimizerOptions& options, double momentum) {
+  auto* known = dynamic_cast<Options*>(&options);
+  if (known == nullptr) return false;
+  known->momentum(momentum);
+  return true;
+}
+
+}  // namespace
+
+bool has_momentum(const torch::optim::Optimizer& optimizer) {
+  const torch::optim::OptimizerOptions& options = optimizer.param_groups().front().options();
+  return dynamic_cast<const torch::optim::AdamWOptions*>(&options) != nullptr ||
+         dynamic_cast<const torch::optim::AdamOptions*>(&options) != nullptr ||
+         dynamic_cast<const torch::optim::SGDOptions*>(&options) != nullptr ||
+         dynamic_cast<const torch::optim::RMSpropOptions*>(&options) != nullptr;
+}
+
+void set_momentum(torch::optim::Optimizer& optimizer, double momentum) {
+  for (torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    torch::optim::OptimizerOptions& options = group.options();
+    const bool known = set_beta1<torch::optim::AdamWOptions>(options, momentum) ||
+                       set_beta1<torch::optim::AdamOptions>(options, momentum) ||
+                       set_plain<torch::optim::SGDOptions>(options, momentum) ||
+                       set_plain<torch::optim::RMSpropOptions>(options, momentum);
+    if (!known) {
+      throw UsageError(
+          "the schedule moves a momentum, and this optimizer has none that tutti knows (SGD, RMSprop, Adam and AdamW "
+          "have): switch the schedule's momentum off");
+    }
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,307 @@
+#include "tutti/optim/optimizer_state.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Type.h>
+#include <torch/serialize/input-archive.h>
+#include <torch/serialize/output-archive.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <tuple>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "optim/optimizer_fields.h"
+
+namespace tutti {
+namespace {
+
+using torch::optim::Optimizer;
+using torch::optim::OptimizerParamGroup;
+using torch::optim::OptimizerParamState;
+using Betas = std::tuple<double, double>;
+using States = std::remove_reference_t<decltype(std::declval<Optimizer&>().state())>;
+
+constexpr const char* type_key = "type";
+constexpr const char* archive_key = "archive";
+
+std::string group_key(std::size_t group, const std::string& field) {
+  return "group." + std::to_string(group) + "." + field;
+}
+std::string state_key(const std::string& parameter, const std::string& field) {
+  return "state." + parameter + "." + field;
+}
+
+void check_names(const Optimizer& optimizer, std::span<const std::string> names) {
+  std::size_t count = 0;
+  for (const OptimizerParamGroup& group : optimizer.param_groups()) count += group.params().size();
+  if (count != names.size()) {
+    throw UsageError("the optimizer has " + std::to_string(count) + " parameters, but " + std::to_string(names.size()) +
+                     " names were given; give one for each, in the order of its groups");
+  }
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    if (!seen.insert(name).second) throw UsageError("two parameters of the optimizer are called '" + name + "'");
+  }
+}
+
+[[noreturn]] void misfit(const std::string& what) {
+  throw CheckpointError("the saved state does not fit this optimizer, and nothing was loaded: " + what);
+}
+
+// A state's values, which must all be used.
+class Saved {
+ public:
+  explicit Saved(const StateDict& state) : state_(state) {}
+
+  bool contains(const std::string& key) const { return state_.contains(key); }
+  template <typename T>
+  const T& get(const std::string& key) {
+    used_.insert(key);
+    return state_.get<T>(key);
+  }
+  void check_all_used() const {
+    for (const auto& [key, value] : state_.values()) {
+      if (!used_.contains(key)) misfit("it has '" + key + "', which this optimizer has not");
+    }
+  }
+
+ private:
+  const StateDict& state_;
+  std::set<std::string> used_;
+};
+
+// One of the optimizers whose fields are known.
+template <typename Type, typename Options, typename State>
+class Known {
+ public:
+  // Not for classes derived from it, which may keep more.
+  static bool is(const Optimizer& optimizer) { return typeid(optimizer) == typeid(Type); }
+
+  static StateDict save(const Optimizer& optimizer, std::span<const std::string> names, const char* type) {
+    StateDict result;
+    result.set(type_key, std::string(type));
+    std::size_t index = 0;
+    for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+      const OptimizerParamGroup& group = optimizer.param_groups()[i];
+      visit_options(options_of(group),
+                    [&](const char* field, const auto& value) { result.set(group_key(i, field), to_value(value)); });
+      std::vector<std::int64_t> indices;
+      for (const at::Tensor& parameter : group.params()) {
+        save_parameter(optimizer, parameter, names[index], result);
+        indices.push_back(static_cast<std::int64_t>(index++));
+      }
+      result.set(group_key(i, "params"), std::move(indices));
+    }
+    return result;
+  }
+
+  static void load(Optimizer& optimizer, std::span<const std::string> names, const StateDict& state, const char* type) {
+    Saved saved(state);
+    if (const auto& other = saved.get<std::string>(type_key); other != type) {
+      misfit("it is that of " + other + ", but this is " + type);
+    }
+    std::vector<Options> options;
+    States states;
+    std::size_t index = 0;
+    for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+      const OptimizerParamGroup& group = optimizer.param_groups()[i];
+      options.push_back(options_of(group));
+      visit_options(options.back(),
+                    [&](const char* field, auto& value) { from_value(saved, group_key(i, field), value); });
+      std::vector<std::int64_t> indices;
+      for (const at::Tensor& parameter : group.params()) {
+        if (auto loaded = load_parameter(saved, parameter, names[index])) {
+          states[parameter.unsafeGetTensorImpl()] = std::move(loaded);
+        }
+        indices.push_back(static_cast<std::int64_t>(index++));
+      }
+      if (const auto& other = saved.get<std::vector<std::int64_t>>(group_key(i, "params")); other != indices) {
+        misfit("its group " + std::to_string(i) + " has " + std::to_string(other.size()) +
+               " parameters, this one has " + std::to_string(indices.size()) +
+               (other.size() == indices.size() ? " others" : ""));
+      }
+    }
+    saved.check_all_used();
+    // From here on nothing fails.
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      static_cast<Options&>(optimizer.param_groups()[i].options()) = options[i];
+    }
+    optimizer.state() = std::move(states);
+  }
+
+ private:
+  static const Options& options_of(const OptimizerParamGroup& group) {
+    return dynamic_cast<const Options&>(group.options());
+  }
+
+  static void save_parameter(const Optimizer& optimizer, const at::Tensor& parameter, const std::string& name,
+                             StateDict& result) {
+    const auto entry = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (entry == optimizer.state().end()) return;
+    visit_state(dynamic_cast<const State&>(*entry->second), [&](const char* field, const auto& value, bool) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, at::Tensor>) {
+        if (!value.defined()) return;
+      }
+      result.set(state_key(name, field), value);
+    });
+  }
+
+  // Null where nothing was saved: the parameter had not been stepped.
+  static std::unique_ptr<OptimizerParamState> load_parameter(Saved& saved, const at::Tensor& parameter,
+                                                             const std::string& name) {
+    auto result = std::make_unique<State>();
+    bool any = std::is_same_v<Type, torch::optim::Adagrad>;  // which has its state from the beginning
+    visit_state(*result,
+                [&](const char* field, const auto&, bool) { any = any || saved.contains(state_key(name, field)); });
+    if (!any) return nullptr;
+    visit_state(*result, [&](const char* field, auto& value, bool always) {
+      const std::string key = state_key(name, field);
+      if (!always && !saved.contains(key)) return;
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, at::Tensor>) {
+        value = like(parameter, saved.get<at::Tensor>(key), key);
+      } else {
+        value = saved.get<std::decay_t<decltype(value)>>(key);
+      }
+    });
+    return result;
+  }
+
+  // On the parameter's device, in its memory format and, as PyTorch does it, of its dtype.
+  static at::Tensor like(const at::Tensor& parameter, const at::Tensor& saved, const std::string& key) {
+    if (!saved.defined() || saved.sizes() != parameter.sizes()) {
+      std::ostringstream text;
+      text << "'" << key << "' is ";
+      if (saved.defined()) {
+        text << saved.sizes();
+      } else {
+        text << "undefined";
+      }
+      text << ", but the parameter is " << parameter.sizes();
+      misfit(text.str());
+    }
+    const at::Tensor detached = parameter.detach();
+    const auto type =
+        parameter.is_floating_point() || parameter.is_complex() ? parameter.scalar_type() : saved.scalar_type();
+    return at::empty_like(detached, detached.options().dtype(type)).copy_(saved.detach());
+  }
+
+  static StateValue to_value(double value) { return value; }
+  static StateValue to_value(bool value) { return value; }
+  static StateValue to_value(const Betas& value) { return std::vector<double>{std::get<0>(value), std::get<1>(value)}; }
+
+  static void from_value(Saved& saved, const std::string& key, double& value) { value = saved.get<double>(key); }
+  static void from_value(Saved& saved, const std::string& key, bool& value) { value = saved.get<bool>(key); }
+  static void from_value(Saved& saved, const std::string& key, Betas& value) {
+    const auto& betas = saved.get<std::vector<double>>(key);
+    if (betas.size() != 2) misfit("'" + key + "' has " + std::to_string(betas.size()) + " values, not 2");
+    value = {betas[0], betas[1]};
+  }
+};
+
+// Any other optimizer: what its own save() writes.
+
+std::string type_of(const Optimizer& optimizer) {
+  return c10::demangle(typeid(optimizer).name());
+}
+
+std::string archive_of(const Optimizer& optimizer) {
+  try {
+    torch::serialize::OutputArchive archive;
+    optimizer.save(archive);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    return std::move(stream).str();
+  } catch (const c10::Error& error) {
+    // LibTorch's LBFGS, for one, cannot before it has as many steps behind it as its history is long.
+    throw UsageError(type_of(optimizer) + " cannot be saved in this state: " + error.what_without_backtrace());
+  }
+}
+
+void load_archive(Optimizer& optimizer, const std::string& bytes) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(bytes.data(), bytes.size());
+  optimizer.load(archive);
+}
+
+StateDict save_archive(const Optimizer& optimizer) {
+  const std::string bytes = archive_of(optimizer);
+  torch::serialize::InputArchive written;
+  written.load_from(bytes.data(), bytes.size());
+  if (written.keys().empty()) {
+    throw UsageError(type_of(optimizer) +
+                     " writes nothing in save(), so its state would be lost: override save() and "
+                     "load() of torch::optim::Optimizer");
+  }
+  const at::Tensor tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::TensorOptions(at::kByte));
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  StateDict result;
+  result.set(type_key, type_of(optimizer));
+  result.set(archive_key, tensor);
+  return result;
+}
+
+void restore_archive(Optimizer& optimizer, const StateDict& state) {
+  Saved saved(state);
+  if (const auto& other = saved.get<std::string>(type_key); other != type_of(optimizer)) {
+    misfit("it is that of " + other + ", but this is " + type_of(optimizer));
+  }
+  const at::Tensor tensor = saved.get<at::Tensor>(archive_key).detach().to(at::kCPU).contiguous();
+  saved.check_all_used();
+  if (tensor.scalar_type() != at::kByte || tensor.dim() != 1) misfit("its archive is not a tensor of bytes");
+  const std::string bytes(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+  // load() may fail halfway.
+  const std::string before = archive_of(optimizer);
+  try {
+    load_archive(optimizer, bytes);
+  } catch (const c10::Error& error) {
+    load_archive(optimizer, before);
+    misfit(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    load_archive(optimizer, before);
+    misfit(error.what());
+  }
+}
+
+// Calls `action` with the Known that `optimizer` is, and its name; false when it is none of them.
+template <typename Action>
+bool with_known(const Optimizer& optimizer, Action action) {
+  namespace optim = torch::optim;
+  const auto attempt = [&](auto known, const char* type) {
+    if (!known.is(optimizer)) return false;
+    action(known, type);
+    return true;
+  };
+  return attempt(Known<optim::Adam, optim::AdamOptions, optim::AdamParamState>(), "Adam") ||
+         attempt(Known<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState>(), "AdamW") ||
+         attempt(Known<optim::SGD, optim::SGDOptions, optim::SGDParamState>(), "SGD") ||
+         attempt(Known<optim::RMSprop, optim::RMSpropOptions, optim::RMSpropParamState>(), "RMSprop") ||
+         attempt(Known<optim::Adagrad, optim::AdagradOptions, optim::AdagradParamState>(), "Adagrad");
+}
+
+}  // namespace
+
+StateDict optimizer_state(const Optimizer& optimizer, std::span<const std::string> names) {
+  check_names(optimizer, names);
+  StateDict result;
+  const bool known =
+      with_known(optimizer, [&](auto type, const char* type_name) { result = type.save(optimizer, names, type_name); });
+  return known ? result : save_archive(optimizer);
+}
+
+void load_optimizer_state(Optimizer& optimizer, std::span<const std::string> names, const StateDict& state) {
+  check_names(optimizer, names);
+  const bool known =
+      with_known(optimizer, [&](auto type, const char* type_name) { type.load(optimizer, names, state, type_name); });
+  if (!known) restore_archive(optimizer, state);
+}
+
+}  // namespace tutti

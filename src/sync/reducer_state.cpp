@@ -1,0 +1,101 @@
+// The reducer's part that saves and restores a window.
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "sync/gradient_buffer.h"
+#include "sync/parameter_watch.h"
+#include "sync/round.h"
+#include "tutti/core/error.h"
+#include "tutti/sync/reducer.h"
+
+namespace tutti {
+
+StateDict Reducer::state_dict() const {
+  const std::lock_guard lock(mutex_);
+  throw_if_lost();
+  if (pass_.open && !pass_.tasks.empty()) throw UsageError("save_state() inside a backward pass: call it after it");
+  if (abandoned_)
+    throw UsageError("save_state() after a backward pass ended with an exception: call zero_grad() first");
+  if (scope_ && (!scope_weighed_ || round_due_)) {
+    throw UsageError(
+        "save_state() between accumulate() and its backward pass: call it before the scope or after backward");
+  }
+  StateDict state;
+  state.set("window", window_.state_dict());
+  state.set("expected_passes", automatic_.expected());
+  state.set("annotated", annotated_);
+  state.set("consumed", consumed_);
+  state.set("overflowed", overflowed_);
+  state.set("total_weight", last_total_weight_);
+  state.set("loss_scale", loss_scale_);
+  for (int i = 0; i < count(); ++i) {
+    const at::Tensor& grad = parameters_[i].tensor.grad();
+    if (!grad.defined()) continue;
+    state.set("gradient." + parameters_[i].name, grad.detach());
+    state.set("averaged." + parameters_[i].name, buckets_[buffer_->plan().slots[i].bucket].averaged);
+  }
+  return state;
+}
+
+void Reducer::load_state_dict(const StateDict& state) {
+  const std::lock_guard lock(mutex_);
+  throw_if_poisoned();
+  if (scope_ || pass_.open) throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
+  // Everything is read before anything is changed.
+  Window window;
+  window.load_state_dict(state.part("window"));
+  const auto expected = state.get<std::int64_t>("expected_passes");
+  const auto annotated = state.get<bool>("annotated");
+  const auto consumed = state.get<bool>("consumed");
+  const auto overflowed = state.get<bool>("overflowed");
+  const auto total_weight = state.get<double>("total_weight");
+  const auto loss_scale = state.get<double>("loss_scale");
+  const StateDict gradients = state.part("gradient");
+  for (const auto& [name, value] : gradients.values()) {
+    const auto parameter = std::ranges::find(parameters_, name, &NamedParameter::name);
+    if (parameter == parameters_.end()) {
+      throw CheckpointError("the saved window holds a gradient of '" + name + "', which this optimizer does not train");
+    }
+    if (gradients.get<at::Tensor>(name).sizes() != parameter->tensor.sizes()) {
+      throw CheckpointError("the saved gradient of '" + name + "' is of another shape than the parameter");
+    }
+    (void)state.get<bool>("averaged." + name);
+  }
+
+  forget_window();
+  window_ = window;
+  automatic_.expect(expected);
+  annotated_ = annotated;
+  consumed_ = consumed;
+  overflowed_ = overflowed;
+  last_total_weight_ = total_weight;
+  loss_scale_ = loss_scale;
+  hashes_.clear();
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    load_bucket(static_cast<int>(bucket), state);
+  }
+}
+
+void Reducer::load_bucket(int bucket, const StateDict& state) {
+  const auto& members = buffer_->plan().buckets[bucket].parameters;
+  const auto is_averaged = [&](int i) {
+    const std::string name = "averaged." + parameters_[i].name;
+    return !state.contains(name) || state.get<bool>(name);
+  };
+  const bool averaged = std::ranges::all_of(members, is_averaged);
+  for (const int i : members) {
+    const std::string name = "gradient." + parameters_[i].name;
+    if (!state.contains(name)) continue;
+    at::Tensor slot = buffer_->slot(i);
+    slot.copy_(state.get<at::Tensor>(name));
+    // Buckets may have been cut otherwise when this was saved: one bucket is all mean or all share.
+    if (!averaged && is_averaged(i)) slot.mul_(last_total_weight_ * loss_scale_ / channel_.size());
+    buffer_->attach(i);
+    states_[i].attached = true;
+    states_[i].version = slot._version();
+    buckets_[bucket].averaged = averaged;
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,352 @@
+#include "tutti/optim/optimizer_state.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize/input-archive.h>
+#include <torch/serialize/output-archive.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/states.h"
+
+namespace tutti {
+namespace {
+
+namespace optim = torch::optim;
+
+const std::vector<std::string> names = {"weight", "bias", "other.weight"};
+
+std::vector<at::Tensor> parameters() {
+  return {at::linspace(-1, 1, 12).view({3, 4}).requires_grad_(), at::linspace(0, 1, 3).requires_grad_(),
+          at::linspace(2, 3, 8).view({2, 2, 2}).requires_grad_()};
+}
+
+// Two groups, so that the second's options count.
+using Groups = std::vector<optim::OptimizerParamGroup>;
+using Make = std::function<std::unique_ptr<optim::Optimizer>(const Groups&)>;
+
+struct Kind {
+  std::string name;
+  Make make;
+};
+
+template <typename Type, typename Options>
+Kind kind(const std::string& name, const Options& options) {
+  return {name, [options](const Groups& groups) { return std::make_unique<Type>(groups, options); }};
+}
+
+std::vector<Kind> kinds() {
+  return {
+      kind<optim::Adam>("Adam", optim::AdamOptions(0.1).betas({0.8, 0.9}).eps(1e-5).weight_decay(0.1)),
+      kind<optim::Adam>("Adam with amsgrad", optim::AdamOptions(0.1).amsgrad(true)),
+      kind<optim::AdamW>("AdamW", optim::AdamWOptions(0.1).weight_decay(0.3)),
+      kind<optim::SGD>("SGD", optim::SGDOptions(0.1)),
+      kind<optim::SGD>("SGD with momentum", optim::SGDOptions(0.1).momentum(0.9).dampening(0.1)),
+      kind<optim::SGD>("SGD of Nesterov", optim::SGDOptions(0.1).momentum(0.9).nesterov(true)),
+      kind<optim::RMSprop>("RMSprop", optim::RMSpropOptions(0.1).alpha(0.8)),
+      kind<optim::RMSprop>("RMSprop with all", optim::RMSpropOptions(0.1).momentum(0.9).centered(true)),
+      kind<optim::Adagrad>("Adagrad", optim::AdagradOptions(0.1).lr_decay(0.1).initial_accumulator_value(0.5)),
+  };
+}
+
+struct Trained {
+  explicit Trained(const Make& make) : values(parameters()) {
+    Groups groups;
+    groups.emplace_back(std::vector<at::Tensor>{values[0], values[1]});
+    groups.emplace_back(std::vector<at::Tensor>{values[2]});
+    optimizer = make(groups);
+  }
+  void step(int count) {
+    for (int i = 0; i < count; ++i, ++steps) {
+      for (std::size_t p = 0; p < values.size(); ++p) {
+        const bool used = p != 1 || steps > 0;  // one is used later than the others: no state after one step
+        values[p].mutable_grad() = used ? values[p].detach() * (0.1 * (steps + 1)) + 0.3 : at::Tensor();
+      }
+      optimizer->step();
+    }
+  }
+  void copy_values(const Trained& other) {
+    const at::NoGradGuard no_grad;
+    for (std::size_t p = 0; p < values.size(); ++p) values[p].copy_(other.values[p]);
+    steps = other.steps;
+  }
+  StateDict state() const { return optimizer_state(*optimizer, names); }
+
+  std::vector<at::Tensor> values;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  int steps = 0;
+};
+
+bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!a[i].equal(b[i])) return false;
+  }
+  return true;
+}
+
+bool equal(const StateDict& a, const StateDict& b) {
+  return static_cast<bool>(test::same(a, b));
+}
+
+template <typename E = CheckpointError>
+void expect_refused(const std::function<void()>& action, const std::string& part) {
+  try {
+    action();
+    ADD_FAILURE() << "nothing was thrown; expected '" << part << "'";
+  } catch (const E& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(OptimizerState, ARestoredOptimizerGoesOnToTheBit) {
+  for (const Kind& each : kinds()) {
+    for (const int before : {0, 1, 3}) {
+      SCOPED_TRACE(each.name + " after " + std::to_string(before) + " steps");
+      Trained first(each.make);
+      first.step(before);
+      first.optimizer->param_groups()[1].options().set_lr(0.03);
+      const StateDict state = copy_to_cpu(first.state());
+      Trained second(each.make);
+      second.step(2);  // something to overwrite
+      second.copy_values(first);
+      load_optimizer_state(*second.optimizer, names, state);
+      EXPECT_TRUE(equal(second.state(), state));
+      first.step(3);
+      second.step(3);
+      EXPECT_TRUE(equal(first.values, second.values));
+      EXPECT_TRUE(equal(first.state(), second.state()));
+      // The state given is not the optimizer's own. (Plain SGD has none.)
+      EXPECT_EQ(equal(second.state(), state), each.name == "SGD");
+    }
+  }
+}
+
+std::string keys_of(const StateDict& state) {
+  std::string keys;
+  for (const auto& [name, value] : state.values()) keys += name + " ";
+  return keys;
+}
+
+TEST(OptimizerState, NamesAreThoseOfPyTorch) {
+  Trained adam(kinds()[1].make);
+  adam.step(1);
+  const StateDict state = adam.state();
+  EXPECT_EQ(keys_of(state),
+            "group.0.amsgrad group.0.betas group.0.eps group.0.lr group.0.params group.0.weight_decay "
+            "group.1.amsgrad group.1.betas group.1.eps group.1.lr group.1.params group.1.weight_decay "
+            "state.other.weight.exp_avg state.other.weight.exp_avg_sq state.other.weight.max_exp_avg_sq "
+            "state.other.weight.step state.weight.exp_avg state.weight.exp_avg_sq state.weight.max_exp_avg_sq "
+            "state.weight.step type ");
+  EXPECT_EQ(state.get<std::int64_t>("state.weight.step"), 1);
+  EXPECT_EQ(state.get<std::vector<std::int64_t>>("group.1.params"), std::vector<std::int64_t>{2});
+  EXPECT_EQ(state.get<std::vector<double>>("group.0.betas"), (std::vector<double>{0.9, 0.999}));
+  Trained sgd(kinds()[4].make);
+  sgd.step(1);
+  EXPECT_EQ(keys_of(sgd.state().part("group.0")), "dampening lr momentum nesterov params weight_decay ");
+  EXPECT_EQ(keys_of(sgd.state().part("state")), "other.weight.momentum_buffer weight.momentum_buffer ");
+  Trained rmsprop(kinds()[7].make);
+  rmsprop.step(1);
+  EXPECT_EQ(keys_of(rmsprop.state().part("group.0")), "alpha centered eps lr momentum params weight_decay ");
+  EXPECT_EQ(keys_of(rmsprop.state().part("state.weight")), "grad_avg momentum_buffer square_avg step ");
+  Trained adagrad(kinds()[8].make);
+  EXPECT_EQ(keys_of(adagrad.state().part("group.0")), "eps initial_accumulator_value lr lr_decay params weight_decay ");
+  EXPECT_EQ(keys_of(adagrad.state().part("state.bias")), "step sum ");
+}
+
+TEST(OptimizerState, RefusesWhatDoesNotFitAndChangesNothing) {
+  Trained saved(kinds()[0].make);
+  saved.step(2);
+  const StateDict good = copy_to_cpu(saved.state());
+  Trained adam(kinds()[0].make);
+  adam.step(3);
+  const StateDict before = copy_to_cpu(adam.state());
+  const auto refuses = [&](const StateDict& state, const std::string& part) {
+    expect_refused([&] { load_optimizer_state(*adam.optimizer, names, state); }, part);
+    EXPECT_TRUE(equal(adam.state(), before));
+  };
+  const auto with = [&](const std::string& name, const StateValue& value) {
+    StateDict state = good;
+    state.set(name, value);
+    return state;
+  };
+  const auto without = [&](const std::string& name) {
+    StateDict state;
+    for (const auto& [key, value] : good.values()) {
+      if (key != name) state.set(key, value);
+    }
+    return state;
+  };
+  Trained sgd(kinds()[4].make);
+  refuses(sgd.state(), "SGD");
+  refuses(StateDict(), "'type'");
+  refuses(with("state.other.weight.exp_avg_sq", at::ones({2, 4})), "'state.other.weight.exp_avg_sq' is [2, 4]");
+  refuses(with("state.other.weight.exp_avg_sq", at::Tensor()), "undefined");
+  refuses(with("state.other.weight.step", 2.0), "'state.other.weight.step'");
+  refuses(with("state.third.exp_avg", at::ones({2})), "'state.third.exp_avg'");
+  refuses(with("group.2.lr", 0.5), "'group.2.lr'");
+  refuses(with("group.1.params", std::vector<std::int64_t>{2, 3}), "2 parameters");
+  refuses(with("group.1.betas", std::vector<double>{0.5}), "'group.1.betas'");
+  refuses(without("group.1.lr"), "'group.1.lr'");
+  refuses(without("state.other.weight.exp_avg"), "'state.other.weight.exp_avg'");
+  const std::vector<std::string> renamed = {"weight", "bias", "new.weight"};
+  expect_refused([&] { load_optimizer_state(*adam.optimizer, renamed, good); }, "'state.other.weight.exp_avg'");
+  load_optimizer_state(*adam.optimizer, names, good);
+  EXPECT_TRUE(equal(adam.state(), good));
+}
+
+TEST(OptimizerState, AdagradWithoutItsStateIsRefused) {
+  Trained adagrad(kinds()[8].make);
+  StateDict state;
+  const StateDict whole = adagrad.state();
+  for (const auto& [name, value] : whole.values()) {
+    if (!name.starts_with("state.bias")) state.set(name, value);
+  }
+  expect_refused([&] { load_optimizer_state(*adagrad.optimizer, names, state); }, "'state.bias.step'");
+}
+
+TEST(OptimizerState, NamesMustFitTheParameters) {
+  const Trained adam(kinds()[0].make);
+  const std::vector<std::string> few = {"weight", "bias"};
+  const std::vector<std::string> twice = {"weight", "bias", "bias"};
+  expect_refused<UsageError>([&] { optimizer_state(*adam.optimizer, few); }, "3 parameters");
+  expect_refused<UsageError>([&] { optimizer_state(*adam.optimizer, twice); }, "'bias'");
+  expect_refused<UsageError>([&] { load_optimizer_state(*adam.optimizer, few, adam.state()); }, "3 parameters");
+}
+
+TEST(OptimizerState, StateFollowsTheParametersDtypeAndMemoryFormat) {
+  const auto make = [](at::ScalarType type) {
+    return at::ones({2, 3, 4, 5}, type).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  };
+  const std::vector<std::string> one = {"w"};
+  const auto saved = make(at::kDouble);
+  optim::Adam first({saved}, optim::AdamOptions(0.1));
+  saved.mutable_grad() = at::full({2, 3, 4, 5}, 0.25, at::kDouble);
+  first.step();
+  const auto value = make(at::kFloat);
+  optim::Adam second({value}, optim::AdamOptions(0.1));
+  load_optimizer_state(second, one, copy_to_cpu(optimizer_state(first, one)));
+  const StateDict state = optimizer_state(second, one);
+  const auto& average = state.get<at::Tensor>("state.w.exp_avg");
+  EXPECT_EQ(average.scalar_type(), at::kFloat);
+  EXPECT_EQ(average.strides(), value.strides());
+  EXPECT_TRUE(average.equal(optimizer_state(first, one).get<at::Tensor>("state.w.exp_avg").to(at::kFloat)));
+}
+
+// Optimizers that are not written out.
+
+struct Problem {
+  Problem()
+      : value(at::linspace(-2, 2, 5).requires_grad_()),
+        optimizer({value}, optim::LBFGSOptions(0.1).max_iter(4).history_size(2)) {}
+  void step() {
+    optimizer.step([this] {
+      const at::AutoGradMode grad(true);
+      optimizer.zero_grad();
+      auto loss = (value - 0.5).pow(4).sum();
+      loss.backward();
+      return loss;
+    });
+  }
+  at::Tensor value;
+  optim::LBFGS optimizer;
+};
+
+const std::vector<std::string> one_name = {"value"};
+
+TEST(OptimizerState, AnyOtherOptimizerComesBackThroughItsArchive) {
+  Problem first;
+  first.step();
+  const StateDict state = copy_to_cpu(optimizer_state(first.optimizer, one_name));
+  EXPECT_EQ(state.get<at::Tensor>("archive").scalar_type(), at::kByte);
+  Problem second;
+  {
+    const at::NoGradGuard no_grad;
+    second.value.copy_(first.value);
+  }
+  load_optimizer_state(second.optimizer, one_name, state);
+  first.step();
+  second.step();
+  EXPECT_TRUE(first.value.equal(second.value));
+}
+
+TEST(OptimizerState, ABrokenArchiveIsRefusedAndChangesNothing) {
+  Problem problem;
+  problem.step();
+  const StateDict state = copy_to_cpu(optimizer_state(problem.optimizer, one_name));
+  StateDict broken = state;
+  broken.set("archive", state.get<at::Tensor>("archive").narrow(0, 0, 100));
+  expect_refused([&] { load_optimizer_state(problem.optimizer, one_name, broken); }, "nothing was loaded");
+  broken.set("archive", at::ones({4}));
+  expect_refused([&] { load_optimizer_state(problem.optimizer, one_name, broken); }, "bytes");
+  Trained adam(kinds()[0].make);
+  expect_refused([&] { load_optimizer_state(*adam.optimizer, names, state); }, "LBFGS");
+  Problem untouched;
+  {
+    const at::NoGradGuard no_grad;
+    untouched.value.copy_(problem.value);
+  }
+  load_optimizer_state(untouched.optimizer, one_name, state);
+  problem.step();
+  untouched.step();
+  EXPECT_TRUE(problem.value.equal(untouched.value));
+}
+
+// Keeps more than Adam, and writes it.
+class Counting : public optim::Adam {
+ public:
+  using Adam::Adam;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    ++steps;
+    return Adam::step(std::move(closure));
+  }
+  void save(torch::serialize::OutputArchive& archive) const override {
+    Adam::save(archive);
+    archive.write("steps", c10::IValue(steps));
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    Adam::load(archive);
+    c10::IValue value;
+    archive.read("steps", value);
+    steps = value.toInt();
+  }
+  std::int64_t steps = 0;
+};
+
+TEST(OptimizerState, ADerivedOptimizerIsSavedByItself) {
+  const auto value = at::ones({2}).requires_grad_();
+  Counting first({value}, optim::AdamOptions(0.1));
+  value.mutable_grad() = at::ones({2});
+  first.step();
+  Counting second({value}, optim::AdamOptions(0.2));
+  load_optimizer_state(second, one_name, optimizer_state(first, one_name));
+  EXPECT_EQ(second.steps, 1);
+  EXPECT_EQ(second.param_groups()[0].options().get_lr(), 0.1);
+}
+
+class Forgetful : public optim::Optimizer {
+ public:
+  explicit Forgetful(const std::vector<at::Tensor>& values)
+      : Optimizer(values, std::make_unique<optim::SGDOptions>(0.1)) {}
+  at::Tensor step(LossClosure) override { return {}; }
+};
+
+TEST(OptimizerState, AnOptimizerThatSavesNothingIsRefused) {
+  const Forgetful optimizer({at::ones({2}).requires_grad_()});
+  expect_refused<UsageError>([&] { optimizer_state(optimizer, one_name); }, "Forgetful");
+}
+
+}  // namespace
+}  // namespace tutti
