@@ -7,7 +7,7 @@
 #include <c10/util/Exception.h>
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
-#include <tutti/optim/lr_schedule.h>
+#include <tutti/optim/schedules.h>
 #include <tutti/train/accelerator.h>
 
 #include <algorithm>

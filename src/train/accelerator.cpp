@@ -1,11 +1,13 @@
 #include "tutti/train/accelerator.h"
 
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <iostream>
 #include <sstream>
-#include <unordered_map>
-#include <unordered_set>
 
+#include "train/registry.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
@@ -15,8 +17,6 @@
 namespace tutti {
 
 namespace {
-
-using ParameterKey = const at::TensorImpl*;
 
 GradientAccumulationPlugin plugin_of(const AcceleratorOptions& options) {
   if (options.gradient_accumulation_plugin && options.gradient_accumulation_steps != 1) {
@@ -37,62 +37,22 @@ Communicator join(const AcceleratorOptions& options) {
 
 }  // namespace
 
-/// What has been prepared. Every reducer owns the gradients of some parameters, no two the same.
-struct Accelerator::Registry {
-  struct Model {
-    std::shared_ptr<torch::nn::Module> module;
-    std::vector<NamedParameter> parameters;
-    bool replicated = false;
-  };
-  struct Synchronized {
-    std::shared_ptr<Reducer> reducer;
-    bool has_optimizer = false;
-  };
-
-  std::vector<Model> models;
-  std::vector<Synchronized> reducers;
-  std::unordered_map<ParameterKey, std::shared_ptr<Reducer>> reducer_of;
-  std::unordered_map<const Reducer*, std::int64_t> scopes;  // since the last window's end
-
-  const std::string* name_of(ParameterKey key) const {
-    for (const Model& model : models) {
-      for (const NamedParameter& parameter : model.parameters) {
-        if (parameter.tensor.unsafeGetTensorImpl() == key) return &parameter.name;
-      }
-    }
-    return nullptr;
-  }
-
-  void add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters, bool has_optimizer) {
-    reducers.push_back({.reducer = reducer, .has_optimizer = has_optimizer});
-    for (const NamedParameter& parameter : parameters) reducer_of[parameter.tensor.unsafeGetTensorImpl()] = reducer;
-  }
-
-  /// Forgets the reducers that hold any of `parameters` for a model without an optimizer.
-  void release(const std::vector<NamedParameter>& parameters) {
-    for (const NamedParameter& parameter : parameters) {
-      const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
-      if (held == reducer_of.end()) continue;
-      const auto owner = std::ranges::find(reducers, held->second, &Synchronized::reducer);
-      if (owner->has_optimizer) {
-        throw UsageError("prepare(): parameter '" + parameter.name + "' belongs to another prepared optimizer already");
-      }
-      const std::shared_ptr<Reducer> released = held->second;
-      std::erase_if(reducer_of, [&released](const auto& entry) { return entry.second == released; });
-      scopes.erase(released.get());
-      reducers.erase(owner);
-    }
-  }
-};
-
 Accelerator::Accelerator(const AcceleratorOptions& options)
     : plugin_(plugin_of(options)),
-      reducer_options_{
-          .buckets = options.buckets, .policy = options.sync_policy, .check_replicas = options.check_replicas},
+      mixed_precision_(options.mixed_precision),
+      project_(options.project),
       communicator_(join(options)),
       prepare_channel_(communicator_.duplicate("prepare")),
       logger_(communicator_.rank()),
-      registry_(std::make_unique<Registry>()) {}
+      registry_(std::make_unique<Registry>()) {
+  registry_->precision = std::make_shared<PrecisionGuard>(mixed_precision_);
+  if (mixed_precision_ == Precision::fp16) registry_->scaler = std::make_shared<GradScaler>(options.grad_scaler);
+  reducer_options_ = {.buckets = options.buckets,
+                      .policy = options.sync_policy,
+                      .check_replicas = options.check_replicas,
+                      .detect_overflow = mixed_precision_ == Precision::fp16,
+                      .before_pass = [guard = registry_->precision] { guard->check(); }};
+}
 
 Accelerator::~Accelerator() = default;
 
@@ -104,9 +64,9 @@ void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   registry_->models.push_back({.module = std::move(module), .parameters = std::move(parameters), .replicated = false});
 }
 
-std::shared_ptr<Reducer> Accelerator::prepare_optimizer(torch::optim::Optimizer& optimizer) {
+Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
   std::vector<NamedParameter> parameters;
-  for (const auto& group : optimizer.param_groups()) {
+  for (const auto& group : optimizer->param_groups()) {
     for (const at::Tensor& tensor : group.params()) {
       const std::string* name = registry_->name_of(tensor.unsafeGetTensorImpl());
       if (name == nullptr) {
@@ -121,8 +81,11 @@ std::shared_ptr<Reducer> Accelerator::prepare_optimizer(torch::optim::Optimizer&
   registry_->release(parameters);
   const auto reducer = std::make_shared<Reducer>(parameters, communicator_.duplicate("optimizer"), reducer_options_);
   registry_->add(reducer, parameters, true);
-  replicate_optimizer(optimizer, prepare_channel_);
-  return reducer;
+  replicate_optimizer(*optimizer, prepare_channel_);
+  std::vector<std::string> names;
+  for (const NamedParameter& parameter : parameters) names.push_back(parameter.name);
+  registry_->optimizers.emplace_back(std::move(optimizer), reducer, std::move(names), registry_->scaler);
+  return registry_->optimizers.back();
 }
 
 void Accelerator::complete_models() {
@@ -168,11 +131,27 @@ NoSyncScope Accelerator::begin_no_sync(const torch::nn::Module& module, bool whe
   return NoSyncScope(reducers_of({&module}));
 }
 
+AutocastScope Accelerator::autocast() {
+  if (at::GradMode::is_enabled()) registry_->precision->autocast_opened();
+  if (mixed_precision_ == Precision::no) return {};
+  const bool known = !registry_->models.empty() && !registry_->models.front().parameters.empty();
+  const auto device =
+      known ? registry_->models.front().parameters.front().tensor.device().type() : c10::DeviceType::CPU;
+  return {mixed_precision_, device};
+}
+
 void Accelerator::backward(const at::Tensor& loss) {
   const auto in_scope = [](const auto& synchronized) { return synchronized.reducer->in_accumulate(); };
   const bool accumulating = std::ranges::any_of(registry_->reducers, in_scope);
+  double factor = accumulating ? 1.0 : 1.0 / plugin_.num_steps;
+  if (registry_->scaler) {
+    const double scale = registry_->scaler->scale();
+    factor *= scale;
+    for (const auto& synchronized : registry_->reducers) synchronized.reducer->set_loss_scale(scale);
+  }
+  const PrecisionGuard::ScaledBackward scaled(*registry_->precision);
   try {
-    (accumulating || plugin_.num_steps == 1 ? loss : loss / plugin_.num_steps).backward();
+    (factor == 1.0 ? loss : loss * factor).backward();
   } catch (...) {
     for (const auto& synchronized : registry_->reducers) synchronized.reducer->backward_failed();
     throw;
@@ -180,25 +159,53 @@ void Accelerator::backward(const at::Tensor& loss) {
   for (const auto& synchronized : registry_->reducers) synchronized.reducer->count_backward();
 }
 
-std::optional<double> Accelerator::clip(const torch::nn::Module& module, double max_norm, double norm_type) {
-  const auto reducers = reducers_of({&module});
+bool Accelerator::gradients_are_ready(const std::vector<at::Tensor>& parameters) {
+  const auto reducers = reducers_of(parameters);
   for (const auto& reducer : reducers) {
-    if (!reducer->at_window_end()) return std::nullopt;
+    if (!reducer->at_window_end()) return false;
   }
   for (const auto& reducer : reducers) reducer->prepare_step();
-  return clip_grad_norm(module.parameters(), max_norm, norm_type);
+  return true;
+}
+
+std::optional<double> Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                                   double norm_type, bool error_if_nonfinite) {
+  if (!gradients_are_ready(parameters)) return std::nullopt;
+  return clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite);
+}
+
+bool Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  if (!gradients_are_ready(parameters)) return false;
+  clip_grad_value(parameters, clip_value);
+  return true;
+}
+
+double Accelerator::loss_scale() const {
+  return registry_->scaler ? registry_->scaler->scale() : 1.0;
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+  return std::ranges::any_of(registry_->optimizers, &Optimizer::step_was_skipped);
 }
 
 std::vector<std::shared_ptr<Reducer>> Accelerator::reducers_of(
     const std::vector<const torch::nn::Module*>& modules) const {
-  std::vector<std::shared_ptr<Reducer>> reducers;
+  std::vector<at::Tensor> parameters;
   for (const torch::nn::Module* module : modules) {
-    for (const at::Tensor& parameter : module->parameters()) {
-      const auto entry = registry_->reducer_of.find(parameter.unsafeGetTensorImpl());
-      if (entry == registry_->reducer_of.end())
-        throw UsageError("this model has not been prepared: pass it to prepare()");
-      if (std::ranges::find(reducers, entry->second) == reducers.end()) reducers.push_back(entry->second);
+    const auto own = module->parameters();
+    parameters.insert(parameters.end(), own.begin(), own.end());
+  }
+  return reducers_of(parameters);
+}
+
+std::vector<std::shared_ptr<Reducer>> Accelerator::reducers_of(const std::vector<at::Tensor>& parameters) const {
+  std::vector<std::shared_ptr<Reducer>> reducers;
+  for (const at::Tensor& parameter : parameters) {
+    const auto entry = registry_->reducer_of.find(parameter.unsafeGetTensorImpl());
+    if (entry == registry_->reducer_of.end()) {
+      throw UsageError("a parameter that has not been prepared: pass its model to prepare()");
     }
+    if (std::ranges::find(reducers, entry->second) == reducers.end()) reducers.push_back(entry->second);
   }
   return reducers;
 }
@@ -209,6 +216,12 @@ void Accelerator::wait_for_everyone() const {
 
 void Accelerator::print(const std::string& line) const {
   if (is_main_process()) std::cout << line << std::endl;
+}
+
+double Accelerator::mean_over_ranks(double value) const {
+  const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
+  prepare_channel_.all_reduce(sum, ReduceOp::sum, {.name = "metric"}).wait();
+  return sum.item<double>() / num_processes();
 }
 
 SyncStats Accelerator::stats() const {

@@ -8,6 +8,7 @@
 #include "support/rank_case.h"
 #include "support/training.h"
 #include "tutti/core/error.h"
+#include "tutti/optim/schedules.h"
 
 namespace tutti::test {
 namespace {
@@ -159,9 +160,9 @@ TEST(Accelerator, SyncWithDataloaderOffLetsWindowsCrossEpochs) {
 }
 
 // test_sync.py, case 5: the schedule steps with the optimizer, or with micro-batches where adjust_scheduler says so.
-void check_schedule(bool adjust, const std::vector<double>& rates) {
+void check_schedule(ScheduleRule rule, const std::vector<double>& rates) {
   Accelerator accelerator(
-      {.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 2, .adjust_scheduler = adjust},
+      {.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 2, .schedule_rule = rule},
        .communicator = Communicator()});
   Mlp net;
   const LrSchedule halves = [](std::int64_t position) { return std::pow(0.5, static_cast<double>(position)); };
@@ -179,10 +180,10 @@ void check_schedule(bool adjust, const std::vector<double>& rates) {
   EXPECT_EQ(seen, rates);
 }
 TEST(Accelerator, SchedulesCountOptimizerSteps) {
-  check_schedule(false, {1, 0.5, 0.5, 0.25});
+  check_schedule(ScheduleRule::optimizer_step, {1, 0.5, 0.5, 0.25});
 }
 TEST(Accelerator, AdjustSchedulerCountsMicroBatches) {
-  check_schedule(true, {1, 0.25, 0.25, 0.0625});
+  check_schedule(ScheduleRule::accelerate_micro_batch, {1, 0.25, 0.25, 0.0625});
 }
 
 const RankCase clips("clips", [](const Communicator& communicator) {

@@ -4,8 +4,10 @@
 // wait_for_everyone() are called by every rank, in the same order. One thread.
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
 
 #include <concepts>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,15 +16,21 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/amp/autocast.h"
+#include "tutti/amp/grad_scaler.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/logging.h"
 #include "tutti/data/data_loader.h"
 #include "tutti/optim/lr_schedule.h"
 #include "tutti/optim/optimizer.h"
+#include "tutti/optim/plateau.h"
+#include "tutti/optim/scheduler.h"
 #include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_scopes.h"
+#include "tutti/tracking/tracker.h"
 #include "tutti/train/gradient_accumulation_plugin.h"
 #include "tutti/train/prepare_traits.h"
+#include "tutti/train/project_configuration.h"
 
 namespace tutti {
 
@@ -30,6 +38,10 @@ struct AcceleratorOptions {
   /// Micro-batches of one rank in an optimizer step. Excludes `gradient_accumulation_plugin`.
   int gradient_accumulation_steps = 1;
   std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin{};
+  /// What autocast() computes in. fp16 brings a loss scaler.
+  Precision mixed_precision = Precision::no;
+  GradScalerOptions grad_scaler{};
+  ProjectConfiguration project{};
   /// How backward passes outside accumulate() decide whether they synchronize.
   SyncPolicy sync_policy = SyncPolicy::automatic;
   BucketOptions buckets{};
@@ -45,6 +57,15 @@ struct AccumulateOptions {
   double weight = 1.0;
 };
 
+struct SaveStateOptions {
+  /// The checkpoint's folder; it must not exist. Empty: the next automatic name in the project.
+  std::filesystem::path folder{};
+  /// Return as soon as everything is copied, and write while training goes on.
+  bool asynchronous = false;
+  /// What it is worth, for RetentionOptions::keep_best.
+  std::optional<double> metric{};
+};
+
 class Accelerator {
  public:
   /// Reads the launcher's variables and joins the job (see Communicator::connect). Throws UsageError for options that
@@ -56,7 +77,8 @@ class Accelerator {
 
   /// Prepares models (module holders or shared_ptrs to modules), optimizers and learning rate schedules, in any number
   /// and order; a schedule belongs to the optimizer before it. Returns a tuple with, for each argument: the same model
-  /// (by reference for an lvalue: nothing wraps it), a tutti::Optimizer, a tutti::Scheduler. Rvalue optimizers are
+  /// (by reference for an lvalue: nothing wraps it), a tutti::Optimizer, a tutti::Scheduler (for PlateauOptions a
+  /// tutti::ReduceLROnPlateau, whose metric is the mean over ranks). Rvalue optimizers are
   /// owned, lvalues referenced and must outlive this. Models, and the state of optimizers, become those of rank 0.
   /// Throws Divergence when ranks prepare different models, UsageError for an optimizer with parameters outside the
   /// prepared models.
@@ -98,16 +120,68 @@ class Accelerator {
     for (const auto& reducer : reducers_of({&detail::module_of(model)})) reducer->synchronize();
   }
 
+  /// The scope in which forward passes and losses are computed in mixed_precision, on the device of the first prepared
+  /// model. Without mixed precision it changes nothing.
+  AutocastScope autocast();
+  /// `auto loss = accelerator.autocast([&] { return loss_of(model->forward(x), y); });`
+  template <typename Forward>
+  requires std::invocable<Forward&>
+  auto autocast(Forward&& forward) -> std::invoke_result_t<Forward&> {
+    const AutocastScope scope = autocast();
+    return forward();
+  }
+
   /// loss.backward(). Outside accumulate() the loss is divided by gradient_accumulation_steps first (as Accelerate
-  /// does, seed of the annotated train step); inside, the scope's weight does it.
+  /// does, seed of the annotated train step); inside, the scope's weight does it. With fp16 the loss is scaled, and
+  /// synchronization takes the scale out of the gradients again. Throws UsageError for a forward pass outside
+  /// autocast() when mixed precision is set.
   void backward(const at::Tensor& loss);
 
-  /// Clips the model's gradients together, after synchronizing what is missing; returns their norm before. Inside
-  /// accumulate() it acts at the window's end and returns nullopt before that.
+  /// Clips the gradients together, after synchronizing what is missing (so their scale is right under fp16 too);
+  /// returns their norm before. Inside accumulate() it acts at the window's end and returns nullopt before that. Throws
+  /// UsageError for a norm that is not finite if asked to.
+  std::optional<double> clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                        double norm_type = 2.0, bool error_if_nonfinite = false);
   std::optional<double> clip_grad_norm_(const detail::model_argument auto& model, double max_norm,
-                                        double norm_type = 2.0) {
-    return clip(detail::module_of(model), max_norm, norm_type);
+                                        double norm_type = 2.0, bool error_if_nonfinite = false) {
+    return clip_grad_norm_(detail::module_of(model).parameters(), max_norm, norm_type, error_if_nonfinite);
   }
+  /// Limits every element of the gradients to [-clip_value, clip_value], when clip_grad_norm_() would act; whether it
+  /// did.
+  bool clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+  bool clip_grad_value_(const detail::model_argument auto& model, double clip_value) {
+    return clip_grad_value_(detail::module_of(model).parameters(), clip_value);
+  }
+
+  /// What losses are multiplied by now: 1 but for fp16.
+  double loss_scale() const;
+  /// Whether a prepared optimizer's last step was skipped because its gradients had overflowed.
+  bool optimizer_step_was_skipped() const;
+
+  /// Saves `object` with the rest, under `name`. It is referenced and must outlive this, or shared.
+  void register_for_checkpointing(const std::string& name, Stateful& object);
+  void register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object);
+
+  /// Writes a checkpoint: prepared models, optimizers and schedules, the loss scaler, positions of loaders, pending
+  /// gradients, each rank's random state, registered objects. Returns its folder. Every rank must call it, between
+  /// backward passes. Waits for the one before it and throws what that one threw; also throws as write_checkpoint().
+  std::filesystem::path save_state(const SaveStateOptions& options = {});
+  /// Blocks until an asynchronous save is on disk; throws what it threw.
+  void wait_for_checkpoint();
+  /// Goes on where save_state() was called: the same bits on the same number of ranks; on another number, every sample
+  /// of the epoch once and the same step. What is prepared must be what was saved. All or nothing on all ranks: throws
+  /// CheckpointError naming what does not fit, and leaves everything as it was. Every rank must call it.
+  CheckpointInfo load_state(const std::filesystem::path& folder);
+  /// The newest checkpoint with an automatic name; nullopt, and nothing is changed, where there is none.
+  std::optional<CheckpointInfo> load_latest_state();
+
+  // Tracking, on the main process; nothing happens on the others.
+  void add_tracker(std::unique_ptr<Tracker> tracker);
+  /// Starts the trackers; with a project folder a JsonlTracker on DIR/metrics.jsonl is always among them. `step`: where
+  /// a resumed run goes on.
+  void init_trackers(const std::string& run, const Hyperparameters& hyperparameters = {}, std::int64_t step = 0);
+  void log(const Scalars& scalars, std::int64_t step);
+  void log_text(const std::string& name, const std::string& text, std::int64_t step);
 
   /// Whether gradients are synchronized in the present accumulate() scope (the last one, outside): true on its window's
   /// last micro-batch.
@@ -126,6 +200,7 @@ class Accelerator {
   /// Writes a line to standard output, on the main process only.
   void print(const std::string& line) const;
 
+  const ProjectConfiguration& project() const { return project_; }
   /// The user's own channel.
   const Communicator& communicator() const { return communicator_; }
   const Logger& logger() const { return logger_; }
@@ -136,7 +211,10 @@ class Accelerator {
   struct Registry;
 
   void prepare_model(std::shared_ptr<torch::nn::Module> module);
-  std::shared_ptr<Reducer> prepare_optimizer(torch::optim::Optimizer& optimizer);
+  double mean_over_ranks(double value) const;
+  void register_scheduler(std::shared_ptr<Stateful> scheduler);
+  void register_loader(std::shared_ptr<Stateful> cursor);
+  Optimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   void complete_models();
 
   template <typename T>
@@ -145,11 +223,16 @@ class Accelerator {
   AccumulateScope begin_accumulate(const std::vector<const torch::nn::Module*>& modules,
                                    const AccumulateOptions& options);
   NoSyncScope begin_no_sync(const torch::nn::Module& module, bool when);
-  std::optional<double> clip(const torch::nn::Module& module, double max_norm, double norm_type);
+  bool gradients_are_ready(const std::vector<at::Tensor>& parameters);
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<const torch::nn::Module*>& modules) const;
+  std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
+  struct SavedParts;
+  SavedParts saved_parts() const;
 
   GradientAccumulationPlugin plugin_;
   ReducerOptions reducer_options_;
+  Precision mixed_precision_;
+  ProjectConfiguration project_;
   Communicator communicator_;
   Communicator prepare_channel_;
   Logger logger_;
@@ -169,17 +252,25 @@ auto Accelerator::prepare_one(T&& object, std::optional<Optimizer>& previous) {
       return std::tuple<Object>(std::forward<T>(object));
     }
   } else if constexpr (detail::optimizer_argument<Object>) {
-    auto optimizer = detail::share_optimizer(std::forward<T>(object));
-    previous.emplace(optimizer, prepare_optimizer(*optimizer));
+    previous.emplace(prepare_optimizer(detail::share_optimizer(std::forward<T>(object))));
     return std::tuple<Optimizer>(*previous);
+  } else if constexpr (std::same_as<Object, PlateauOptions>) {
+    if (!previous) throw UsageError("prepare(): a schedule belongs to the optimizer before it, and there is none");
+    ReduceLROnPlateau scheduler(*previous, object, [this](double metric) { return mean_over_ranks(metric); });
+    register_scheduler(std::make_shared<ReduceLROnPlateau>(scheduler));
+    return std::tuple<ReduceLROnPlateau>(scheduler);
   } else {
+    static_assert(!std::derived_from<Object, torch::optim::LRScheduler>,
+                  "prepare(): a LibTorch scheduler keeps its position to itself and cannot be saved: use tutti's "
+                  "schedule of the same name (step, reduce_lr_on_plateau, ...)");
     static_assert(std::convertible_to<Object, LrSchedule>,
                   "prepare() takes models (module holders or shared_ptr to a module), optimizers and schedules; a "
                   "LibTorch data loader cannot be re-sharded: use data_loader(dataset)");
     if (!previous) throw UsageError("prepare(): a schedule belongs to the optimizer before it, and there is none");
-    return std::tuple<Scheduler>(
-        Scheduler(*previous, std::forward<T>(object),
-                  plugin_.adjust_scheduler ? ScheduleUnit::micro_batch : ScheduleUnit::optimizer_step));
+    Scheduler scheduler(*previous, std::forward<T>(object),
+                        {.rule = plugin_.schedule_rule, .num_processes = num_processes()});
+    register_scheduler(std::make_shared<Scheduler>(scheduler));
+    return std::tuple<Scheduler>(scheduler);
   }
 }
 
@@ -200,7 +291,9 @@ auto Accelerator::prepare(Ts&&... objects) {
 
 template <typename Dataset>
 DataLoader<Dataset> Accelerator::data_loader(Dataset dataset, const DataLoaderOptions& options) {
-  return DataLoader<Dataset>(std::move(dataset), options, rank(), num_processes(), plugin_.num_steps, loaders_);
+  DataLoader<Dataset> loader(std::move(dataset), options, rank(), num_processes(), plugin_.num_steps, loaders_);
+  register_loader(loader.cursor());
+  return loader;
 }
 
 }  // namespace tutti

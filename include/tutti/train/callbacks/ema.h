@@ -1,0 +1,48 @@
+#pragma once
+// A moving average of the parameters over the run: it generalizes better than the last parameters, as a rule.
+//
+// Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 1992; the
+// warm-up of the decay is TensorFlow's ExponentialMovingAverage(num_updates).
+#include <torch/nn/module.h>
+
+#include <map>
+#include <string>
+
+#include "tutti/train/callback.h"
+
+namespace tutti {
+
+struct EmaOptions {
+  /// average = decay * average + (1 - decay) * parameter, after every optimizer step; in (0, 1).
+  double decay = 0.999;
+  /// Take the smaller of decay and (1 + steps) / (10 + steps), so that the first steps count for little.
+  bool warmup = true;
+  /// Evaluate with the average instead of the parameters.
+  bool evaluate_average = true;
+};
+
+/// Every rank keeps the same average; nothing is communicated. Buffers (BatchNorm's statistics) are not averaged.
+class Ema final : public Callback {
+ public:
+  explicit Ema(EmaOptions options = {});
+
+  std::string name() const override { return "ema"; }
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+  void on_fit_start(TrainerContext& trainer) override;
+  void on_optimizer_step_end(TrainerContext& trainer) override;
+  void on_evaluate_start(TrainerContext& trainer) override;
+  void on_evaluate_end(TrainerContext& trainer, const Scalars& results) override;
+
+  /// Averages by parameter name; empty before fit().
+  const std::map<std::string, at::Tensor>& average() const { return average_; }
+  /// Exchanges the model's parameters and the average; a second call exchanges them back.
+  void swap(torch::nn::Module& model);
+
+ private:
+  EmaOptions options_;
+  std::int64_t steps_ = 0;
+  std::map<std::string, at::Tensor> average_;
+};
+
+}  // namespace tutti

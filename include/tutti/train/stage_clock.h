@@ -1,0 +1,61 @@
+#pragma once
+// Measures where a rank's time goes.
+#include <chrono>
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+#include "tutti/train/step_metrics.h"
+
+namespace tutti {
+
+/// Every moment belongs to exactly one stage: what is not inside measure() is Stage::other. One thread.
+class StageClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `waited` tells for how many seconds this rank has waited for others so far: it is taken out of the stage in which
+  /// it happened and counted as Stage::waiting.
+  explicit StageClock(std::function<double()> waited, std::function<Clock::time_point()> now = Clock::now)
+      : waited_(std::move(waited)), now_(std::move(now)), lap_(now_()), waited_before_(waited_()) {}
+
+  template <typename Work>
+  auto measure(Stage stage, Work&& work) -> std::invoke_result_t<Work&> {
+    lap(current_);
+    const Stage outer = std::exchange(current_, stage);
+    struct Leave {
+      StageClock& clock;
+      Stage outer;
+      ~Leave() {
+        clock.lap(clock.current_);
+        clock.current_ = outer;
+      }
+    } const leave{*this, outer};
+    return work();
+  }
+
+  /// The seconds since the last call, by stage.
+  StageSeconds take() {
+    lap(current_);
+    return std::exchange(seconds_, {});
+  }
+
+ private:
+  void lap(Stage stage) {
+    const auto now = now_();
+    const double waited = waited_();
+    const double waiting = waited - std::exchange(waited_before_, waited);
+    seconds_[static_cast<std::size_t>(Stage::waiting)] += waiting;
+    seconds_[static_cast<std::size_t>(stage)] +=
+        std::chrono::duration<double>(now - std::exchange(lap_, now)).count() - waiting;
+  }
+
+  std::function<double()> waited_;
+  std::function<Clock::time_point()> now_;
+  Clock::time_point lap_;
+  double waited_before_;
+  Stage current_ = Stage::other;
+  StageSeconds seconds_{};
+};
+
+}  // namespace tutti

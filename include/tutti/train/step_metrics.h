@@ -1,0 +1,33 @@
+#pragma once
+// What one optimizer step was like. Equal on all ranks unless it says otherwise.
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tutti {
+
+struct StepMetrics {
+  std::int64_t global_step = 0;  ///< optimizer steps so far, this one included
+  double epoch = 0;              ///< with the part of the present one that has been read
+  double loss = 0;               ///< sum of the window's losses over all ranks, divided by their weights
+  /// Of the synchronized, unscaled gradients.
+  double grad_norm_pre_clip = 0;
+  double grad_norm_post_clip = 0;
+  /// Of all parameters that are trained; only where the step is logged.
+  std::optional<double> weight_norm{};
+  double learning_rate = 0;  ///< of the step just taken, first parameter group
+  bool step_was_skipped = false;
+  double samples_per_second = 0;  ///< all ranks together, since the step before
+  double tokens_per_second = 0;   ///< 0 unless the trainer was told how to count tokens
+  double seconds_waiting = 0;     ///< this rank's, for other ranks' gradients
+};
+
+/// Where a rank's time goes.
+enum class Stage { data, forward, backward, waiting, optimizer, other };
+inline constexpr std::array<std::string_view, 6> stage_names{"data",    "forward",   "backward",
+                                                             "waiting", "optimizer", "other"};
+/// Seconds by stage.
+using StageSeconds = std::array<double, stage_names.size()>;
+
+}  // namespace tutti

@@ -1,0 +1,42 @@
+#pragma once
+// How long a Trainer runs, and what it does how often.
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tutti/tracking/tracker.h"
+
+namespace tutti {
+
+struct TrainerOptions {
+  /// The run ends with the first of the two; at least one is given. Steps are optimizer steps.
+  std::optional<std::int64_t> max_epochs{};
+  std::optional<std::int64_t> max_steps{};
+  /// Clip the norm of all gradients; unset: only measure it.
+  std::optional<double> max_grad_norm{};
+
+  // Every how many optimizer steps; 0: never. Where the run ends it logs, evaluates and saves once more.
+  std::int64_t log_every = 10;
+  std::int64_t evaluate_every = 0;
+  std::int64_t save_every = 0;
+
+  /// Go on from the newest checkpoint of the project, if there is one.
+  bool resume = false;
+  /// Write checkpoints while training goes on.
+  bool asynchronous_checkpoints = true;
+  /// Which evaluation result a checkpoint is worth, for RetentionOptions::keep_best: "eval/loss".
+  std::string checkpoint_metric = "eval/loss";
+  /// SIGINT and SIGTERM end the run after the present step, with a checkpoint; a second one ends it at once.
+  bool stop_on_signal = true;
+
+  bool progress_bar = true;
+  /// Also write TensorBoard's event files, to DIR/tensorboard of the project.
+  bool tensorboard = false;
+  std::string run_name = "run";
+  Hyperparameters hyperparameters{};
+};
+
+/// Why a run ended.
+enum class StopReason { finished, callback, signal };
+
+}  // namespace tutti

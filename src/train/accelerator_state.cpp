@@ -1,0 +1,256 @@
+// The Accelerator's part that saves and loads checkpoints.
+#include <functional>
+#include <utility>
+
+#include "train/random_state.h"
+#include "train/registry.h"
+#include "tutti/checkpoint/model_file.h"
+#include "tutti/core/error.h"
+#include "tutti/sync/window_state.h"
+
+namespace tutti {
+
+namespace {
+
+std::string numbered(const std::string& name, std::size_t index) {
+  return index == 0 ? name : name + "_" + std::to_string(index);
+}
+
+StateDict model_state(const torch::nn::Module& model) {
+  StateDict state;
+  for (const auto& [name, tensor] : named_tensors_of(model)) state.set(name, tensor);
+  return state;
+}
+
+void load_model_state(const torch::nn::Module& model, const StateDict& state) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [name, value] : state.values()) tensors.emplace(name, state.get<at::Tensor>(name));
+  load_model(model, tensors);
+}
+
+/// Runs `work` and learns how it went on every rank. Throws on all ranks when it failed on one, after `undo`.
+void agree(
+    const Communicator& channel, const std::string& name, const std::function<void()>& work,
+    const std::function<void()>& undo = [] {}) {
+  std::string problem;
+  try {
+    work();
+  } catch (const std::exception& error) {
+    problem = error.what();
+    if (problem.empty()) problem = "unknown error";
+  }
+  const auto problems = channel.all_gather_object(problem, {.name = name});
+  std::string message;
+  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+    if (problems[rank].empty()) continue;
+    message += (message.empty() ? name + ": rank " : "; rank ") + std::to_string(rank) + ": " + problems[rank];
+  }
+  if (message.empty()) return;
+  undo();
+  throw CheckpointError(message);
+}
+
+}  // namespace
+
+/// Everything that a checkpoint holds, in the order in which it is loaded.
+struct Accelerator::SavedParts {
+  struct Part {
+    std::string name;
+    std::function<StateDict()> save;
+    std::function<void(const StateDict&)> load;
+  };
+  std::vector<Part> shared;  // equal on all ranks
+
+  void add(std::string name, std::shared_ptr<Stateful> object) {
+    shared.push_back({.name = std::move(name),
+                      .save = [object] { return object->state_dict(); },
+                      .load = [object](const StateDict& state) { object->load_state_dict(state); }});
+  }
+  const Part* find(const std::string& name) const {
+    const auto part = std::ranges::find(shared, name, &Part::name);
+    return part == shared.end() ? nullptr : &*part;
+  }
+};
+
+Accelerator::SavedParts Accelerator::saved_parts() const {
+  SavedParts parts;
+  const auto add_all = [&parts](const std::string& name, const std::vector<std::shared_ptr<Stateful>>& objects) {
+    for (std::size_t i = 0; i < objects.size(); ++i) parts.add(numbered(name, i), objects[i]);
+  };
+  add_all("scheduler", registry_->schedulers);
+  add_all("loader", registry_->loaders);
+  if (registry_->scaler) parts.add("scaler", registry_->scaler);
+  for (const auto& [name, object] : registry_->registered) parts.add("object_" + name, object);
+  parts.shared.push_back({.name = "accumulation",
+                          .save =
+                              [this] {
+                                // Of all ranks together: the window goes on where it was with another number of them.
+                                std::vector<std::int64_t> micro_batches;
+                                for (const auto& one : registry_->reducers) {
+                                  micro_batches.push_back(registry_->scopes[one.reducer.get()] * num_processes());
+                                }
+                                StateDict state;
+                                state.set("micro_batches", std::move(micro_batches));
+                                return state;
+                              },
+                          .load =
+                              [this](const StateDict& state) {
+                                const auto& micro_batches = state.get<std::vector<std::int64_t>>("micro_batches");
+                                if (micro_batches.size() != registry_->reducers.size()) {
+                                  throw CheckpointError("the checkpoint is of " + std::to_string(micro_batches.size()) +
+                                                        " prepared optimizers and models without one, here are " +
+                                                        std::to_string(registry_->reducers.size()));
+                                }
+                                for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+                                  registry_->scopes[registry_->reducers[i].reducer.get()] =
+                                      std::min<std::int64_t>(micro_batches[i] / num_processes(), plugin_.num_steps - 1);
+                                }
+                              }});
+  for (std::size_t i = 0; i < registry_->optimizers.size(); ++i) {
+    parts.add(numbered("optimizer", i), std::make_shared<Optimizer>(registry_->optimizers[i]));
+  }
+  for (std::size_t i = 0; i < registry_->models.size(); ++i) {
+    const auto module = registry_->models[i].module;
+    parts.shared.push_back({.name = numbered("model", i),
+                            .save = [module] { return model_state(*module); },
+                            .load = [module](const StateDict& state) { load_model_state(*module, state); }});
+  }
+  return parts;
+}
+
+void Accelerator::register_scheduler(std::shared_ptr<Stateful> scheduler) {
+  registry_->schedulers.push_back(std::move(scheduler));
+}
+
+void Accelerator::register_loader(std::shared_ptr<Stateful> cursor) {
+  registry_->loaders.push_back(std::move(cursor));
+}
+
+void Accelerator::register_for_checkpointing(const std::string& name, Stateful& object) {
+  register_for_checkpointing(name, std::shared_ptr<Stateful>(std::shared_ptr<void>(), &object));
+}
+
+void Accelerator::register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object) {
+  const bool plain = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-';
+  });
+  if (!plain) throw UsageError("register_for_checkpointing: '" + name + "' is no name of letters, digits, '_' and '-'");
+  if (std::ranges::find(registry_->registered, name, &Registry::Named::name) != registry_->registered.end()) {
+    throw UsageError("register_for_checkpointing: '" + name + "' is registered already");
+  }
+  registry_->registered.push_back({.name = name, .object = std::move(object)});
+}
+
+std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
+  wait_for_checkpoint();
+  const bool automatic = options.folder.empty();
+  if (automatic && project_.project_dir.empty()) {
+    throw UsageError("save_state() without a folder: set AcceleratorOptions::project.project_dir, or name one");
+  }
+  CheckpointContent content{.metric = options.metric};
+  agree(prepare_channel_, "save_state", [&] {
+    for (const SavedParts::Part& part : saved_parts().shared) content.shared.emplace(part.name, part.save());
+    content.own.set("random", random_state());
+    for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
+      const StateDict window = registry_->reducers[i].reducer->state_dict();
+      content.step = std::max(content.step, window.get<std::int64_t>("window.steps"));
+      content.own.set("window_" + std::to_string(i), window);
+    }
+  });
+  const CheckpointFolder named(project_.project_dir / "checkpoints");
+  std::filesystem::path folder = options.folder;
+  if (automatic) {
+    folder =
+        prepare_channel_.broadcast_object(is_main_process() ? named.next().string() : "", 0, {.name = "save_state"});
+  }
+  const RetentionOptions retention = automatic ? project_.retention : RetentionOptions{};
+  if (!registry_->writer) registry_->writer = std::make_unique<CheckpointWriter>(communicator_.duplicate("checkpoint"));
+  registry_->writer->start(folder, content, retention);
+  if (!options.asynchronous) registry_->writer->wait();
+  return folder;
+}
+
+void Accelerator::wait_for_checkpoint() {
+  if (registry_->writer) registry_->writer->wait();
+}
+
+CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
+  wait_for_checkpoint();
+  Checkpoint checkpoint;
+  const SavedParts parts = saved_parts();
+  agree(prepare_channel_, "load_state", [&] {
+    const int saved_by = read_checkpoint_info(folder).world_size;
+    checkpoint =
+        saved_by == num_processes() ? read_checkpoint(folder, std::vector<int>{rank()}) : read_checkpoint(folder);
+    for (const SavedParts::Part& part : parts.shared) {
+      if (!checkpoint.shared.contains(part.name)) {
+        throw CheckpointError(folder.string() + " has no '" + part.name +
+                              "': prepare and register what was there when it was saved");
+      }
+    }
+    for (const auto& [name, state] : checkpoint.shared) {
+      if (parts.find(name) == nullptr) {
+        throw CheckpointError(folder.string() + " holds '" + name +
+                              "', which is not here: prepare and register what was there when it was saved");
+      }
+    }
+  });
+
+  std::vector<std::function<void()>> undo;
+  const auto load = [&undo](const auto& save, const auto& load_from, const StateDict& state) {
+    const StateDict before = copy_to_cpu(save());
+    load_from(state);  // what it refuses has left it as it was
+    undo.push_back([load_from, before] { load_from(before); });
+  };
+  agree(
+      prepare_channel_, "load_state",
+      [&] {
+        for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
+          const std::string name = "window_" + std::to_string(i);
+          std::vector<StateDict> windows;
+          for (const StateDict& own : checkpoint.own) windows.push_back(own.part(name));
+          const bool same_size = checkpoint.info.world_size == num_processes();
+          const StateDict window = same_size ? windows.at(rank()) : redistribute(windows, rank(), num_processes());
+          const auto reducer = registry_->reducers[i].reducer;
+          // Loading is how a program goes on after gradients were lost: then there is nothing to come back to.
+          const auto before = [reducer] {
+            try {
+              return reducer->state_dict();
+            } catch (const UsageError&) {
+              return StateDict();
+            }
+          };
+          const auto restore = [reducer](const StateDict& state) {
+            if (!state.empty()) reducer->load_state_dict(state);
+          };
+          load(before, restore, window);
+        }
+        if (static_cast<std::size_t>(rank()) < checkpoint.own.size()) {
+          load(random_state, load_random_state, checkpoint.own[rank()].part("random"));
+        }
+        for (const SavedParts::Part& part : parts.shared) load(part.save, part.load, checkpoint.shared.at(part.name));
+      },
+      [&undo] {
+        for (auto step = undo.rbegin(); step != undo.rend(); ++step) (*step)();
+      });
+  sync_gradients_ = true;
+  return checkpoint.info;
+}
+
+std::optional<CheckpointInfo> Accelerator::load_latest_state() {
+  if (project_.project_dir.empty()) {
+    throw UsageError("load_latest_state(): set AcceleratorOptions::project.project_dir");
+  }
+  std::string folder;
+  agree(prepare_channel_, "load_latest_state", [&] {
+    if (!is_main_process()) return;
+    if (const auto newest = CheckpointFolder(project_.project_dir / "checkpoints").newest()) {
+      folder = newest->folder.string();
+    }
+  });
+  folder = prepare_channel_.broadcast_object(folder, 0, {.name = "load_latest_state"});
+  if (folder.empty()) return std::nullopt;
+  return load_state(folder);
+}
+
+}  // namespace tutti

@@ -1,0 +1,40 @@
+#include "tutti/train/callbacks/early_stopping.h"
+
+#include <utility>
+
+#include "train/callbacks/metric.h"
+#include "tutti/core/error.h"
+#include "tutti/train/trainer_context.h"
+
+namespace tutti {
+
+EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
+    : options_(std::move(options)), best_(worst_metric(options_.lower_is_better)) {
+  if (options_.patience < 1) throw UsageError("EarlyStopping: patience is at least 1");
+  if (!(options_.min_delta >= 0)) throw UsageError("EarlyStopping: min_delta is 0 or more");
+}
+
+StateDict EarlyStopping::state_dict() const {
+  StateDict state;
+  state.set("best", best_);
+  state.set("bad_evaluations", bad_);
+  return state;
+}
+
+void EarlyStopping::load_state_dict(const StateDict& state) {
+  const auto best = state.get<double>("best");
+  bad_ = state.get<std::int64_t>("bad_evaluations");
+  best_ = best;
+}
+
+void EarlyStopping::on_evaluate_end(TrainerContext& trainer, const Scalars& results) {
+  const double value = metric_in(results, options_.metric, "EarlyStopping");
+  if (is_better(value, best_, options_.lower_is_better, options_.min_delta)) {
+    best_ = value;
+    bad_ = 0;
+  } else if (++bad_ >= options_.patience) {
+    trainer.stop();
+  }
+}
+
+}  // namespace tutti

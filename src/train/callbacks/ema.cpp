@@ -1,0 +1,93 @@
+#include "tutti/train/callbacks/ema.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "tutti/core/error.h"
+#include "tutti/train/trainer_context.h"
+
+namespace tutti {
+
+namespace {
+
+std::map<std::string, at::Tensor> copy_parameters(const torch::nn::Module& model) {
+  std::map<std::string, at::Tensor> copies;
+  for (const auto& parameter : model.named_parameters())
+    copies.emplace(parameter.key(), parameter.value().detach().clone());
+  return copies;
+}
+
+}  // namespace
+
+Ema::Ema(EmaOptions options) : options_(options) {
+  if (!(options_.decay > 0 && options_.decay < 1)) throw UsageError("Ema: decay is between 0 and 1");
+}
+
+StateDict Ema::state_dict() const {
+  StateDict state;
+  state.set("steps", steps_);
+  for (const auto& [name, tensor] : average_) state.set("average." + name, tensor);
+  return state;
+}
+
+void Ema::load_state_dict(const StateDict& state) {
+  const auto steps = state.get<std::int64_t>("steps");
+  std::map<std::string, at::Tensor> average;
+  const StateDict saved = state.part("average");
+  for (const auto& [name, value] : saved.values()) average.emplace(name, saved.get<at::Tensor>(name).clone());
+  steps_ = steps;
+  average_ = std::move(average);
+}
+
+void Ema::on_fit_start(TrainerContext& trainer) {
+  const at::NoGradGuard no_grad;
+  auto fresh = copy_parameters(trainer.model());
+  for (auto& [name, tensor] : fresh) {
+    const auto saved = average_.find(name);
+    if (saved == average_.end()) continue;
+    if (saved->second.sizes() != tensor.sizes()) {
+      throw CheckpointError("Ema: the saved average of '" + name + "' is of another shape than the parameter");
+    }
+    tensor.copy_(saved->second);
+  }
+  average_ = std::move(fresh);
+}
+
+void Ema::on_optimizer_step_end(TrainerContext& trainer) {
+  if (trainer.metrics().step_was_skipped) return;
+  const at::NoGradGuard no_grad;
+  ++steps_;
+  const double warm = options_.warmup ? static_cast<double>(1 + steps_) / static_cast<double>(10 + steps_) : 1.0;
+  const double weight = 1 - std::min(options_.decay, warm);
+  for (const auto& parameter : trainer.model().named_parameters()) {
+    at::Tensor& average = average_.at(parameter.key());
+    if (average.is_floating_point()) {
+      average.lerp_(parameter.value(), weight);
+    } else {
+      average.copy_(parameter.value());
+    }
+  }
+}
+
+void Ema::on_evaluate_start(TrainerContext& trainer) {
+  if (options_.evaluate_average) swap(trainer.model());
+}
+
+void Ema::on_evaluate_end(TrainerContext& trainer, const Scalars& /*results*/) {
+  if (options_.evaluate_average) swap(trainer.model());
+}
+
+void Ema::swap(torch::nn::Module& model) {
+  const at::NoGradGuard no_grad;
+  for (auto& parameter : model.named_parameters()) {
+    const auto average = average_.find(parameter.key());
+    if (average == average_.end()) continue;
+    const at::Tensor before = parameter.value().clone();
+    parameter.value().copy_(average->second);
+    average->second.copy_(before);
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,33 @@
+#include "tutti/train/callbacks/nan_guard.h"
+
+#include <cmath>
+#include <string>
+
+#include "tutti/train/trainer_context.h"
+
+namespace tutti {
+
+void NanGuard::on_optimizer_step_start(TrainerContext& trainer) {
+  const StepMetrics& metrics = trainer.metrics();
+  const bool scaled = trainer.accelerator().loss_scale() != 1;
+  if (std::isfinite(metrics.loss) && (scaled || std::isfinite(metrics.grad_norm_pre_clip))) return;
+  // All ranks are here, as both numbers are the same everywhere.
+  const bool mine = !std::isfinite(trainer.local_loss());
+  const auto all = trainer.accelerator().communicator().all_gather_object(mine ? "1" : "", {.name = "NanGuard"});
+  std::string ranks;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  std::string message = "step " + std::to_string(metrics.global_step) + ": ";
+  if (ranks.empty()) {
+    message +=
+        "the loss is finite on every rank, but the gradients' norm is " + std::to_string(metrics.grad_norm_pre_clip);
+  } else {
+    message += "the loss is not finite on rank " + ranks;
+  }
+  throw NotFinite(message +
+                  ". The parameters have not been changed by it: look at this step's data, lower the learning "
+                  "rate, or clip gradients");
+}
+
+}  // namespace tutti

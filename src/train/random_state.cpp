@@ -1,0 +1,57 @@
+#include "train/random_state.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <c10/util/Exception.h>
+
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tutti {
+
+namespace {
+
+std::vector<std::pair<std::string, at::Generator>> generators() {
+  std::vector<std::pair<std::string, at::Generator>> all;
+  all.emplace_back("cpu", at::globalContext().defaultGenerator(at::kCPU));
+  const auto devices = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  for (int i = 0; i < devices; ++i) {
+    const auto index = static_cast<c10::DeviceIndex>(i);
+    all.emplace_back("cuda_" + std::to_string(i), at::globalContext().defaultGenerator(at::Device(at::kCUDA, index)));
+  }
+  return all;
+}
+
+}  // namespace
+
+StateDict random_state() {
+  StateDict state;
+  for (auto& [name, generator] : generators()) {
+    const std::lock_guard lock(generator.mutex());
+    state.set(name, generator.get_state());
+  }
+  return state;
+}
+
+void load_random_state(const StateDict& state) {
+  // Tried on generators of its own first.
+  std::vector<std::pair<at::Generator, at::Tensor>> restored;
+  for (auto& [name, generator] : generators()) {
+    if (!state.contains(name)) continue;
+    const auto& saved = state.get<at::Tensor>(name);
+    try {
+      generator.clone().set_state(saved);
+    } catch (const c10::Error&) {
+      throw CheckpointError("the saved random state of '" + name + "' is damaged, or another LibTorch wrote it");
+    }
+    restored.emplace_back(generator, saved);
+  }
+  for (auto& [generator, saved] : restored) {
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(saved);
+  }
+}
+
+}  // namespace tutti

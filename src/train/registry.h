@@ -1,0 +1,52 @@
+#pragma once
+// What an Accelerator has prepared.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "train/precision_guard.h"
+#include "tutti/checkpoint/checkpoint_writer.h"
+#include "tutti/train/accelerator.h"
+
+namespace tutti {
+
+/// Every reducer owns the gradients of some parameters, no two the same.
+struct Accelerator::Registry {
+  using ParameterKey = const at::TensorImpl*;
+
+  struct Model {
+    std::shared_ptr<torch::nn::Module> module;
+    std::vector<NamedParameter> parameters;
+    bool replicated = false;
+  };
+  struct Synchronized {
+    std::shared_ptr<Reducer> reducer;
+    bool has_optimizer = false;
+  };
+  struct Named {
+    std::string name;
+    std::shared_ptr<Stateful> object;
+  };
+
+  std::vector<Model> models;
+  std::vector<Synchronized> reducers;
+  std::unordered_map<ParameterKey, std::shared_ptr<Reducer>> reducer_of;
+  std::unordered_map<const Reducer*, std::int64_t> scopes;  // since the last window's end
+  std::vector<Optimizer> optimizers;
+  std::vector<std::shared_ptr<Stateful>> schedulers;
+  std::vector<std::shared_ptr<Stateful>> loaders;
+  std::vector<Named> registered;
+  std::shared_ptr<GradScaler> scaler;
+  std::shared_ptr<PrecisionGuard> precision;
+  std::unique_ptr<CheckpointWriter> writer;
+  std::vector<std::unique_ptr<Tracker>> trackers;  // on the main process
+
+  const std::string* name_of(ParameterKey key) const;
+  void add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters, bool has_optimizer);
+  /// Forgets the reducers that hold any of `parameters` for a model without an optimizer.
+  void release(const std::vector<NamedParameter>& parameters);
+};
+
+}  // namespace tutti

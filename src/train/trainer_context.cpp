@@ -1,0 +1,257 @@
+#include "tutti/train/trainer_context.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "train/stop_signal.h"
+#include "tutti/core/error.h"
+#include "tutti/tracking/tensorboard_tracker.h"
+
+namespace tutti {
+
+namespace {
+
+void check(const TrainerOptions& options, const Accelerator& accelerator) {
+  const auto refuse = [](const std::string& why) { throw UsageError("Trainer: " + why); };
+  if (!options.max_epochs && !options.max_steps) refuse("set max_epochs or max_steps: it would never end");
+  if (options.max_epochs.value_or(0) < 0 || options.max_steps.value_or(0) < 0) refuse("a length is negative");
+  if (options.log_every < 0 || options.evaluate_every < 0 || options.save_every < 0) {
+    refuse("log_every, evaluate_every and save_every are numbers of steps, or 0 for never");
+  }
+  if (options.max_grad_norm && !(*options.max_grad_norm >= 0)) refuse("max_grad_norm must be 0 or more");
+  const bool wants_folder = options.save_every > 0 || options.resume || options.tensorboard;
+  if (wants_folder && accelerator.project().project_dir.empty()) {
+    refuse("save_every, resume and tensorboard need AcceleratorOptions::project.project_dir");
+  }
+}
+
+bool due(std::int64_t step, std::int64_t every) {
+  return every > 0 && step % every == 0;
+}
+
+}  // namespace
+
+StateDict TrainerContext::Progress::state_dict() const {
+  StateDict state;
+  state.set("global_step", global_step);
+  state.set("epoch", epoch);
+  return state;
+}
+
+void TrainerContext::Progress::load_state_dict(const StateDict& state) {
+  const auto step = state.get<std::int64_t>("global_step");
+  epoch = state.get<std::int64_t>("epoch");
+  global_step = step;
+}
+
+TrainerContext::TrainerContext(Accelerator& accelerator, std::shared_ptr<torch::nn::Module> module, Optimizer optimizer,
+                               std::optional<Scheduler> scheduler, TrainerOptions options)
+    : accelerator_(accelerator),
+      optimizer_(std::move(optimizer)),
+      scheduler_(std::move(scheduler)),
+      clock_([&accelerator] { return accelerator.stats().seconds_waiting; }),
+      module_(std::move(module)),
+      options_(std::move(options)) {
+  check(options_, accelerator_);
+  accelerator_.register_for_checkpointing("trainer", progress_);
+}
+
+TrainerContext::~TrainerContext() = default;
+
+void TrainerContext::add_callback(std::shared_ptr<Callback> callback) {
+  if (const std::string name = callback->name(); !name.empty()) {
+    accelerator_.register_for_checkpointing("callback_" + name, callback);
+  }
+  callbacks_.push_back(std::move(callback));
+}
+
+bool TrainerContext::done() const {
+  return stop_requested_ || signalled_ || (options_.max_steps && global_step() >= *options_.max_steps) ||
+         (options_.max_epochs && epoch() >= *options_.max_epochs);
+}
+
+void TrainerContext::begin_fit(std::int64_t batches_per_epoch) {
+  batches_per_epoch_ = std::max<std::int64_t>(1, batches_per_epoch);
+  stop_requested_ = signalled_ = false;
+  if (options_.resume) accelerator_.load_latest_state();
+  logged_step_ = evaluated_step_ = saved_step_ = global_step();
+  if (options_.tensorboard && accelerator_.is_main_process()) {
+    accelerator_.add_tracker(std::make_unique<TensorBoardTracker>(accelerator_.project().project_dir / "tensorboard"));
+  }
+  accelerator_.init_trackers(options_.run_name, options_.hyperparameters, global_step());
+  if (options_.progress_bar && accelerator_.is_main_process()) {
+    bar_ = std::make_unique<ProgressBar>(
+        ProgressBarOptions{.total = options_.max_steps.value_or(0), .start = global_step()});
+  }
+  if (options_.stop_on_signal) signal_ = std::make_unique<StopSignal>();
+  step_began_ = std::chrono::steady_clock::now();
+  waited_before_ = accelerator_.stats().seconds_waiting;
+  clock_.take();
+}
+
+StopReason TrainerContext::end_fit() {
+  finish();
+  accelerator_.wait_for_checkpoint();
+  bar_.reset();
+  signal_.reset();
+  if (signalled_) return StopReason::signal;
+  return stop_requested_ ? StopReason::callback : StopReason::finished;
+}
+
+void TrainerContext::count(const at::Tensor& loss, double weight, std::int64_t samples, std::int64_t tokens) {
+  sums_.loss += loss.item<double>();
+  sums_.weight += weight;
+  sums_.samples += samples;
+  sums_.tokens += tokens;
+}
+
+void TrainerContext::optimizer_step(std::int64_t batches_read) {
+  constexpr double no_limit = std::numeric_limits<double>::infinity();
+  const double limit = options_.max_grad_norm.value_or(no_limit);
+  clock_.measure(Stage::optimizer, [&] {
+    const double norm = *accelerator_.clip_grad_norm_(module_, limit);
+    metrics_ = {.global_step = global_step() + 1,
+                .grad_norm_pre_clip = norm,
+                .grad_norm_post_clip = norm <= limit ? norm : norm * (limit / (norm + 1e-6)),
+                .learning_rate = optimizer_.learning_rate()};
+  });
+  take_stock(batches_read);
+  trigger(&Callback::on_optimizer_step_start);
+  clock_.measure(Stage::optimizer, [&] {
+    optimizer_.step();
+    if (scheduler_) scheduler_->step();
+    optimizer_.zero_grad();
+  });
+  metrics_.step_was_skipped = optimizer_.step_was_skipped();
+  sums_ = {};
+  ++progress_->global_step;
+  trigger(&Callback::on_optimizer_step_end);
+}
+
+void TrainerContext::take_stock(std::int64_t batches_read) {
+  // One small sum a step: what all ranks must know alike, the wish to stop among it.
+  const bool signal = signal_ && signal_->received();
+  const at::Tensor totals =
+      at::tensor({sums_.loss, sums_.weight, static_cast<double>(sums_.samples), static_cast<double>(sums_.tokens),
+                  signal ? 1.0 : 0.0, stop_requested_ ? 1.0 : 0.0},
+                 at::kDouble);
+  clock_.measure(Stage::waiting, [&] {
+    accelerator_.communicator().all_reduce(totals, ReduceOp::sum, {.name = "step metrics"}).wait();
+  });
+  const auto* total = totals.const_data_ptr<double>();
+  signalled_ = total[4] > 0;
+  stop_requested_ = total[5] > 0;
+
+  const auto now = std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(now - std::exchange(step_began_, now)).count();
+  const double waited = accelerator_.stats().seconds_waiting;
+  metrics_.loss = total[0] / total[1];
+  metrics_.samples_per_second = total[2] / seconds;
+  metrics_.tokens_per_second = total[3] / seconds;
+  metrics_.seconds_waiting = waited - std::exchange(waited_before_, waited);
+  metrics_.epoch =
+      static_cast<double>(epoch()) + static_cast<double>(batches_read) / static_cast<double>(batches_per_epoch_);
+}
+
+void TrainerContext::after_optimizer_step() {
+  if (bar_) {
+    std::array<char, 32> loss{};
+    std::snprintf(loss.data(), loss.size(), "loss %.4f", metrics_.loss);
+    bar_->update(global_step(), loss.data());
+  }
+  if (due(global_step(), options_.log_every)) log_metrics();
+  if (due(global_step(), options_.evaluate_every)) evaluate();
+  if (due(global_step(), options_.save_every)) save_checkpoint();
+}
+
+void TrainerContext::finish() {
+  if (options_.log_every > 0 && logged_step_ < global_step()) log_metrics();
+  if (options_.evaluate_every > 0 && evaluated_step_ < global_step()) evaluate();
+  if (!accelerator_.project().project_dir.empty() && saved_step_ < global_step()) save_checkpoint();
+}
+
+Scalars TrainerContext::evaluate() {
+  if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation()");
+  trigger(&Callback::on_evaluate_start);
+  const bool training = module_->is_training();
+  Scalars results;
+  {
+    const at::NoGradGuard no_grad;
+    module_->eval();
+    results = evaluation_();
+    module_->train(training);
+  }
+  for (auto& [name, value] : results) name.insert(0, "eval/");
+  last_evaluation_ = results;
+  evaluated_step_ = global_step();
+  log(results);
+  trigger(&Callback::on_evaluate_end, results);
+  return results;
+}
+
+std::filesystem::path TrainerContext::save_checkpoint() {
+  trigger(&Callback::on_checkpoint_start);
+  SaveStateOptions save{.asynchronous = options_.asynchronous_checkpoints};
+  for (const auto& [name, value] : last_evaluation_) {
+    if (name == options_.checkpoint_metric) save.metric = value;
+  }
+  const std::filesystem::path folder = accelerator_.save_state(save);
+  saved_step_ = global_step();
+  trigger(&Callback::on_checkpoint_end, folder);
+  return folder;
+}
+
+void TrainerContext::log_metrics() {
+  logged_step_ = global_step();
+  metrics_.weight_norm = weight_norm();
+  const int ranks = accelerator_.num_processes();
+  const at::Tensor seconds = at::zeros({ranks, static_cast<std::int64_t>(stage_names.size())}, at::kDouble);
+  const StageSeconds mine = clock_.take();
+  for (std::size_t stage = 0; stage < mine.size(); ++stage) {
+    seconds[accelerator_.rank()][static_cast<std::int64_t>(stage)] = mine[stage];
+  }
+  accelerator_.communicator().all_reduce(seconds, ReduceOp::sum, {.name = "stage times"}).wait();
+
+  Scalars scalars{{"loss", metrics_.loss},
+                  {"lr", metrics_.learning_rate},
+                  {"grad_norm", metrics_.grad_norm_pre_clip},
+                  {"grad_norm_post_clip", metrics_.grad_norm_post_clip},
+                  {"weight_norm", *metrics_.weight_norm},
+                  {"epoch", metrics_.epoch}};
+  if (metrics_.samples_per_second > 0) scalars.emplace_back("samples_per_second", metrics_.samples_per_second);
+  if (metrics_.tokens_per_second > 0) scalars.emplace_back("tokens_per_second", metrics_.tokens_per_second);
+  if (accelerator_.loss_scale() != 1) scalars.emplace_back("loss_scale", accelerator_.loss_scale());
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (std::size_t stage = 0; stage < stage_names.size(); ++stage) {
+      std::string name = "time/rank_" + std::to_string(rank) + "/";
+      name += stage_names[stage];
+      scalars.emplace_back(name, seconds[rank][static_cast<std::int64_t>(stage)].item<double>());
+    }
+  }
+  log(std::move(scalars));
+}
+
+void TrainerContext::log(Scalars scalars) {
+  trigger(&Callback::on_log_start, scalars);
+  accelerator_.log(scalars, global_step());
+  trigger(&Callback::on_log_end, scalars);
+}
+
+double TrainerContext::weight_norm() const {
+  const at::NoGradGuard no_grad;
+  double squares = 0;
+  for (const at::Tensor& parameter : module_->parameters()) {
+    if (!parameter.requires_grad()) continue;
+    const double norm =
+        at::linalg_vector_norm(parameter, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
+    squares += norm * norm;
+  }
+  return std::sqrt(squares);
+}
+
+}  // namespace tutti

@@ -1,0 +1,318 @@
+// save_state() and load_state(): as processes, because each rank has random numbers of its own.
+#include <ATen/Context.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
+#include <torch/utils.h>
+
+#include <fstream>
+
+#include "support/rank_case.h"
+#include "train/training_run.h"
+#include "tutti/core/error.h"
+#include "tutti/optim/schedules.h"
+
+namespace tutti::test {
+namespace {
+
+/// A counter that can refuse to be loaded.
+struct Counter final : Stateful {
+  std::int64_t value = 0;
+  bool refuses = false;
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("value", value);
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override {
+    if (refuses) throw CheckpointError("the counter refuses");
+    value = state.get<std::int64_t>("value");
+  }
+};
+
+struct RunOptions {
+  AcceleratorOptions accelerator{};
+  DataLoaderOptions data{.batch_size = 2, .shuffle = true, .seed = 7};
+  std::int64_t samples = 23;
+  bool accumulate = true;
+  double dropout = 0.5;
+};
+
+constexpr double base_rate = 0.05;
+
+struct TrainingRun {
+  explicit TrainingRun(const RunOptions& of)
+      : options(of),
+        accelerator(of.accelerator),
+        loader(accelerator.data_loader(Samples{of.samples}, of.data)),
+        net(of.dropout),
+        prepared(
+            accelerator.prepare(net, torch::optim::AdamW(net->parameters(), base_rate), linear_with_warmup(3, 40))) {
+    torch::manual_seed(100 + static_cast<std::uint64_t>(accelerator.rank()));
+    accelerator.register_for_checkpointing("counter", counter);
+  }
+
+  /// Reads `micro_batches`, whatever epochs they are in; `after` is called in the body of each, with its number.
+  void train(
+      std::int64_t micro_batches, const std::function<void(std::int64_t)>& after = [](std::int64_t) {}) {
+    std::int64_t number = 0;
+    while (number < micro_batches) {
+      for (auto& batch : loader) {
+        std::optional<AccumulateScope> window;
+        if (options.accumulate) window.emplace(accelerator.accumulate(net));
+        accelerator.backward(accelerator.autocast([&] { return loss_of(net->forward(batch.input), batch.target); }));
+        auto& [model, optimizer, scheduler] = prepared;
+        const bool step = options.accumulate || (counter.value + 1) % 3 == 0;
+        if (step) {
+          accelerator.clip_grad_norm_(model, 0.5);
+          optimizer.step();
+          scheduler.step();
+          optimizer.zero_grad();
+        }
+        ++counter.value;
+        after(++number);
+        if (number == micro_batches) return;
+      }
+    }
+  }
+
+  RunOptions options;
+  Accelerator accelerator;
+  DataLoader<Samples> loader;
+  Noisy net;
+  std::tuple<Noisy&, Optimizer, Scheduler> prepared;
+  Counter counter;
+};
+
+/// The same folder on every rank; the first rank's lives until the end.
+std::filesystem::path shared_folder(const ScratchFolder& mine, const Communicator& communicator) {
+  return communicator.broadcast_object(mine.path().string());
+}
+
+// Saved after every micro-batch, so in the middle of windows and epochs, and each checkpoint trained to the end.
+void check_resume(const Communicator& communicator, RunOptions options) {
+  constexpr std::int64_t total = 17;
+  const ScratchFolder scratch;
+  options.accelerator.communicator = communicator;
+  options.accelerator.project.project_dir = shared_folder(scratch, communicator);
+  TrainingRun whole(options);
+  std::vector<std::filesystem::path> folders;
+  whole.train(total, [&](std::int64_t number) {
+    folders.push_back(whole.accelerator.save_state({.asynchronous = number % 2 == 0}));
+  });
+  whole.accelerator.wait_for_checkpoint();
+  const std::string expected = bytes_of(*whole.net);
+  for (std::int64_t done = 1; done < total; done += 2) {
+    TrainingRun resumed(options);
+    torch::manual_seed(1);
+    resumed.accelerator.load_state(folders[static_cast<std::size_t>(done - 1)]);
+    EXPECT_EQ(resumed.counter.value, done);
+    resumed.train(total - done);
+    EXPECT_TRUE(bytes_of(*resumed.net) == expected) << "resumed after micro-batch " << done;
+  }
+  whole.accelerator.wait_for_everyone();
+}
+
+const RankCase resumes("resumes", [](const Communicator& communicator) {
+  check_resume(communicator, {.accelerator = {.gradient_accumulation_steps = 3}});
+});
+TEST(AcceleratorState, ResumesAnywhereToTheSameBits) {
+  resumes.on_processes({1, 2, 3});
+}
+
+const RankCase resumes_automatic("resumes_automatic", [](const Communicator& communicator) {
+  check_resume(communicator, {.accumulate = false});
+});
+TEST(AcceleratorState, ResumesAnUnannotatedLoopToTheSameBits) {
+  resumes_automatic.on_processes({1, 2});
+}
+
+const RankCase resumes_fp16("resumes_fp16", [](const Communicator& communicator) {
+  check_resume(communicator, {.accelerator = {.gradient_accumulation_steps = 2,
+                                              .mixed_precision = Precision::fp16,
+                                              .grad_scaler = {.init_scale = 1024, .growth_interval = 2}}});
+});
+TEST(AcceleratorState, ResumesFp16WithItsScale) {
+  resumes_fp16.on_processes({1, 2});
+}
+
+const RankCase resumes_blocks("resumes_blocks", [](const Communicator& communicator) {
+  check_resume(communicator, {.accelerator = {.gradient_accumulation_steps = 3},
+                              .data = {.batch_size = 2, .shuffle = true, .sharding = Sharding::blocks_by_window}});
+});
+TEST(AcceleratorState, ResumesBlocksByWindow) {
+  resumes_blocks.on_processes({2});
+}
+
+// Another number of ranks: no dropout, so that the result can be told. The folder comes in a variable.
+RunOptions elastic_options(const Communicator& communicator) {
+  return {.accelerator = {.gradient_accumulation_steps = 12 / communicator.size(),
+                          .project = {.project_dir = std::getenv("TUTTI_TEST_FOLDER")},
+                          .communicator = communicator},
+          .data = {.batch_size = 1, .shuffle = true, .seed = 3},
+          .samples = 24,
+          .dropout = 0};
+}
+const RankCase elastic_first("elastic_first", [](const Communicator& communicator) {
+  TrainingRun run(elastic_options(communicator));
+  // In the middle of the first window: six of its twelve samples are read.
+  run.train(6 / communicator.size(), [&](std::int64_t number) {
+    if (number * communicator.size() == 6) run.accelerator.save_state();
+  });
+});
+const RankCase elastic_second("elastic_second", [](const Communicator& communicator) {
+  TrainingRun run(elastic_options(communicator));
+  ASSERT_TRUE(run.accelerator.load_latest_state());
+  // What is left of the window and one more; then the epoch is over.
+  std::vector<std::size_t> read;
+  run.train(18 / communicator.size());
+  if (communicator.rank() == 0) {
+    std::ofstream(std::filesystem::path(std::getenv("TUTTI_TEST_FOLDER")) / "parameters", std::ios::binary)
+        << bytes_of(*run.net);
+  }
+});
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+TEST(AcceleratorState, GoesOnWithAnotherNumberOfRanks) {
+  std::vector<std::vector<float>> results;
+  for (const auto& [before, after] : {std::pair{1, 1}, {2, 3}, {3, 2}, {3, 1}, {1, 2}}) {
+    const ScratchFolder scratch;
+    const ProcessOptions options{.variables = {{"TUTTI_TEST_FOLDER", scratch.path().string()}}};
+    expect_success(run_processes(elastic_first.program(), before, options));
+    expect_success(run_processes(elastic_second.program(), after, options));
+    const std::string bytes = read_file(scratch.path() / "parameters");
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    ASSERT_FALSE(values.empty());
+    results.push_back(values);
+    // Equal up to rounding: each sample once, in the same windows, whoever read it.
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(values[i], results[0][i], 2e-4) << before << " ranks, then " << after;
+    }
+  }
+}
+
+TEST(AcceleratorState, WhatCannotBeLoadedLeavesEverythingAsItWas) {
+  const ScratchFolder scratch;
+  const RunOptions options{.accelerator = {.gradient_accumulation_steps = 3,
+                                           .project = {.project_dir = scratch.path()},
+                                           .communicator = Communicator()}};
+  TrainingRun saved(options);
+  std::filesystem::path folder;
+  saved.train(4, [&](std::int64_t number) {
+    if (number == 4) folder = saved.accelerator.save_state();
+  });
+
+  TrainingRun other(options);
+  other.train(2);
+  other.counter.refuses = true;
+  const std::string before = bytes_of(*other.net);
+  const auto rates = std::get<2>(other.prepared).last_rates();
+  const at::Tensor random = at::globalContext().defaultGenerator(at::kCPU).get_state();
+  const at::Tensor gradient = other.net->first->weight.grad().clone();
+  const auto unchanged = [&] {
+    return bytes_of(*other.net) == before && std::get<2>(other.prepared).last_rates() == rates &&
+           at::globalContext().defaultGenerator(at::kCPU).get_state().equal(random) &&
+           other.net->first->weight.grad().equal(gradient) && other.counter.value == 2;
+  };
+  EXPECT_THROW(other.accelerator.load_state(folder), CheckpointError);  // the counter refuses
+  EXPECT_TRUE(unchanged());
+  other.counter.refuses = false;
+  EXPECT_THROW(other.accelerator.load_state(scratch.path() / "nothing"), CheckpointError);
+  EXPECT_TRUE(unchanged());
+  // A byte of the model is another one.
+  {
+    std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('x');
+  }
+  EXPECT_THROW(other.accelerator.load_state(folder), CheckpointError);
+  EXPECT_TRUE(unchanged());
+}
+
+TEST(AcceleratorState, NamesWhatIsMissingOrTooMuch) {
+  const ScratchFolder scratch;
+  const AcceleratorOptions options{.project = {.project_dir = scratch.path()}, .communicator = Communicator()};
+  Accelerator saving(options);
+  Noisy net;
+  saving.prepare(net, torch::optim::AdamW(net->parameters(), base_rate));
+  const auto folder = saving.save_state();
+  const auto message = [&](Accelerator& accelerator) -> std::string {
+    try {
+      accelerator.load_state(folder);
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  Accelerator without_optimizer(options);
+  without_optimizer.prepare(net);
+  EXPECT_NE(message(without_optimizer).find("holds 'optimizer'"), std::string::npos);
+  Accelerator with_schedule(options);
+  Noisy second;
+  with_schedule.prepare(second, torch::optim::AdamW(second->parameters(), base_rate), cosine_with_warmup(1, 2));
+  EXPECT_NE(message(with_schedule).find("has no 'scheduler'"), std::string::npos);
+}
+
+TEST(AcceleratorState, NamesGoOnAfterAResumeAndOldOnesGo) {
+  const ScratchFolder scratch;
+  const RunOptions options{.accelerator = {.project = {.project_dir = scratch.path(), .retention = {.keep_last = 2}},
+                                           .communicator = Communicator()}};
+  {
+    TrainingRun run(options);
+    EXPECT_FALSE(run.accelerator.load_latest_state());
+    run.train(3, [&](std::int64_t) { run.accelerator.save_state(); });
+  }
+  TrainingRun run(options);
+  const auto info = run.accelerator.load_latest_state();
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->folder.filename(), "checkpoint_2");
+  EXPECT_EQ(info->step, 3);
+  EXPECT_EQ(run.accelerator.save_state().filename(), "checkpoint_3");
+  std::vector<std::string> names;
+  for (const auto& left : CheckpointFolder(scratch.path() / "checkpoints").all())
+    names.push_back(left.folder.filename());
+  EXPECT_EQ(names, (std::vector<std::string>{"checkpoint_2", "checkpoint_3"}));
+}
+
+TEST(AcceleratorState, RefusesNamesAndPlacesThatCannotBe) {
+  Accelerator accelerator({.communicator = Communicator()});
+  Counter counter;
+  EXPECT_THROW(accelerator.register_for_checkpointing("with/slash", counter), UsageError);
+  accelerator.register_for_checkpointing("counter", counter);
+  EXPECT_THROW(accelerator.register_for_checkpointing("counter", counter), UsageError);
+  EXPECT_THROW(accelerator.save_state(), UsageError);
+  EXPECT_THROW(accelerator.load_latest_state(), UsageError);
+}
+
+// One rank's state cannot be saved: all are told, nobody waits.
+const RankCase one_rank_cannot_save("one_rank_cannot_save", [](const Communicator& communicator) {
+  const ScratchFolder scratch;
+  Accelerator accelerator(
+      {.project = {.project_dir = shared_folder(scratch, communicator)}, .communicator = communicator});
+  struct Broken final : Stateful {
+    StateDict state_dict() const override { throw UsageError("no state today"); }
+    void load_state_dict(const StateDict&) override {}
+  } broken;
+  Counter counter;
+  if (communicator.rank() == 1) {
+    accelerator.register_for_checkpointing("object", broken);
+  } else {
+    accelerator.register_for_checkpointing("object", counter);
+  }
+  try {
+    accelerator.save_state();
+    FAIL() << "saved";
+  } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 1: no state today"), std::string::npos) << error.what();
+  }
+  accelerator.wait_for_everyone();
+});
+TEST(AcceleratorState, ARankThatCannotSaveIsNamedOnAll) {
+  one_rank_cannot_save.on_threads({2});
+  one_rank_cannot_save.on_processes({3});
+}
+
+}  // namespace
+}  // namespace tutti::test
