@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -85,9 +86,11 @@ void TuttiProcess::read_some() {
 
 std::string TuttiProcess::wait_for_line(const std::string& text) {
   while (true) {
-    const auto found = finished_.out.find(text);
-    const auto end = found == std::string::npos ? found : finished_.out.find('\n', found);
-    if (end != std::string::npos) return finished_.out.substr(found + text.size(), end - found - text.size());
+    for (const std::string* output : {&finished_.out, &finished_.err}) {
+      const auto found = output->find(text);
+      const auto end = found == std::string::npos ? found : output->find('\n', found);
+      if (end != std::string::npos) return output->substr(found + text.size(), end - found - text.size());
+    }
     if (out_fd_ < 0) throw std::runtime_error("tutti ended without printing " + text + ": " + finished_.err);
     read_some();
   }
@@ -95,6 +98,17 @@ std::string TuttiProcess::wait_for_line(const std::string& text) {
 
 void TuttiProcess::send(int signal) const {
   ::kill(pid_, signal);
+}
+
+bool TuttiProcess::ends_within(std::chrono::milliseconds time) {
+  const auto deadline = Clock::now() + time;
+  while (out_fd_ >= 0) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    pollfd ready{out_fd_, POLLIN, 0};
+    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) return false;
+    read_some();
+  }
+  return true;
 }
 
 Finished TuttiProcess::wait() {
@@ -116,6 +130,17 @@ std::vector<std::string> launch_script(int ranks, const std::string& script, std
   for (const auto* word : {"--", "/bin/sh", "-c"}) arguments.emplace_back(word);
   arguments.push_back(script);
   return arguments;
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  const std::string number = std::to_string(pid);
+  std::string path = "/proc/";
+  path += number;
+  path += "/task/";
+  path += number;
+  path += "/children";
+  std::istringstream words(content_of(path));
+  return {std::istream_iterator<pid_t>(words), {}};
 }
 
 bool is_gone_soon(pid_t pid) {

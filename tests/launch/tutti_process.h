@@ -2,6 +2,7 @@
 // The command `tutti` as a child of a test: its output, its end, and what it leaves behind. Each wait has a deadline.
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -28,9 +29,12 @@ class TuttiProcess {
   TuttiProcess(const TuttiProcess&) = delete;
   TuttiProcess& operator=(const TuttiProcess&) = delete;
 
-  /// Reads stdout until the text is there, and returns what stands behind it in its line.
+  /// Reads output until the text is there, and returns what stands behind it in its line.
   std::string wait_for_line(const std::string& text);
   void send(int signal) const;
+  pid_t pid() const { return pid_; }
+  /// Reads output for at most so long; true when it has ended. For tests that strike at random moments.
+  bool ends_within(std::chrono::milliseconds time);
   /// Reads all output and waits for the end.
   Finished wait();
 
@@ -48,6 +52,9 @@ Finished run_tutti(const std::vector<std::string>& arguments);
 
 /// The arguments that run a shell script as n ranks.
 std::vector<std::string> launch_script(int ranks, const std::string& script, std::vector<std::string> options = {});
+
+/// The processes that `pid` has started and that still run.
+std::vector<pid_t> children_of(pid_t pid);
 
 /// True when the process is gone, or goes before the deadline.
 bool is_gone_soon(pid_t pid);

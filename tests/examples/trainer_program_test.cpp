@@ -1,0 +1,163 @@
+// examples/trainer as a user runs it, and as fate does: 1 and 2 ranks as processes.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <regex>
+
+#include "launch/tutti_process.h"
+#include "tutti/checkpoint/checkpoint_folder.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr int kills = 20;
+
+/// A text that any machine can make.
+std::filesystem::path write_text(const std::filesystem::path& folder) {
+  const auto file = folder / "text";
+  std::ofstream text(file);
+  for (int i = 0; i < 4000; ++i) text << "line " << i << ": " << i * i % 97 << " and " << i * 7 % 31 << "\n";
+  return file;
+}
+
+struct Job {
+  std::filesystem::path text;
+  std::filesystem::path project;
+  int steps = 200;
+  std::vector<std::string> more{};
+  std::vector<std::string> launch_options{};
+
+  std::vector<std::string> words(int ranks) const {
+    std::vector<std::string> all{"launch", "-n", std::to_string(ranks)};
+    all.insert(all.end(), launch_options.begin(), launch_options.end());
+    all.insert(all.end(),
+               {"--", TRAINER_PROGRAM, "--data", text, "--project", project, "--steps", std::to_string(steps)});
+    all.insert(all.end(), {"--width", "32", "--layers", "1", "--heads", "2", "--context", "32", "--accumulation", "3"});
+    all.insert(all.end(), {"--save-every", "7", "--evaluate-every", "50", "--ema", "0.9", "--warmup", "20"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+std::string digest_in(const std::string& output) {
+  std::smatch match;
+  return std::regex_search(output, match, std::regex("digest ([0-9a-f]{8})")) ? match[1].str() : "";
+}
+
+/// The ranks themselves: children of the guards that the launcher has started.
+std::vector<pid_t> ranks_of(pid_t launcher) {
+  std::vector<pid_t> ranks;
+  for (const pid_t guard : children_of(launcher)) {
+    for (const pid_t rank : children_of(guard)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+class TrainerProgram : public testing::Test {
+ protected:
+  std::string digest_of_a_whole_run(int ranks, Job job) {
+    job.project = folder_.path() / "whole";
+    const Finished finished = run_tutti(job.words(ranks));
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return digest_in(finished.out);
+  }
+  Job job() { return {.text = text_, .project = folder_.path() / "project"}; }
+
+  TemporaryFolder folder_;
+  std::filesystem::path text_ = write_text(folder_.path());
+};
+
+// SIGKILL to the launcher or to a rank, at moments between the start of the processes and the end of the run.
+TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
+  Job killed = job();
+  killed.steps = 1500;
+  const std::string expected = digest_of_a_whole_run(2, killed);
+  ASSERT_NE(expected, "");
+  killed.more = {"--resume"};
+  killed.launch_options = {"--grace", "1"};
+  std::mt19937 random(std::random_device{}());
+  std::uniform_int_distribution<int> moment(0, 900);
+  int struck = 0;
+  int resumed = 0;
+  for (; struck < kills; ++struck) {
+    TuttiProcess process(killed.words(2));
+    // Half of the time anything may be struck, also a process that is not yet training.
+    if (struck % 2 == 0) process.wait_for_line("rank 0");
+    // Earlier as the run goes on, so that it does not end before it has been struck often enough.
+    const int left = moment(random) * (killed.steps - resumed) / killed.steps;
+    if (process.ends_within(std::chrono::milliseconds(left))) break;
+    const std::vector<pid_t> ranks = ranks_of(process.pid());
+    if (struck % 4 < 2 || ranks.empty()) {
+      process.send(SIGKILL);
+    } else {
+      ::kill(ranks[static_cast<std::size_t>(struck) % ranks.size()], SIGKILL);
+    }
+    process.wait();
+    for (const pid_t rank : ranks) ASSERT_TRUE(is_gone_soon(rank));
+    // What stands there is whole, always.
+    for (const CheckpointInfo& info : CheckpointFolder(killed.project / "checkpoints").all()) {
+      ASSERT_NO_THROW(read_checkpoint(info.folder));
+      resumed = std::max<int>(resumed, static_cast<int>(info.step));
+    }
+  }
+  std::cout << "struck " << struck << " times, the last checkpoint then at step " << resumed << " of " << killed.steps
+            << std::endl;
+  EXPECT_EQ(struck, kills) << "the run was over before it had been killed often enough: give it more steps";
+  const Finished finished = run_tutti(killed.words(2));
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(digest_in(finished.out), expected);
+}
+
+TEST_F(TrainerProgram, TheLauncherStartsItAgainByItself) {
+  Job restarted = job();
+  const std::string expected = digest_of_a_whole_run(2, restarted);
+  restarted.more = {"--resume"};
+  restarted.launch_options = {"--max-restarts", "2", "--grace", "1"};
+  restarted.steps = 200;
+  TuttiProcess process(restarted.words(2));
+  // The first line comes when training goes; then one rank is struck.
+  process.wait_for_line("rank 0");
+  const auto ranks = ranks_of(process.pid());
+  ASSERT_EQ(ranks.size(), 2U);
+  ::kill(ranks[1], SIGKILL);
+  const Finished finished = process.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(digest_in(finished.out), expected);
+  EXPECT_TRUE(contains(finished.err, "signal 9")) << finished.err;
+}
+
+TEST_F(TrainerProgram, CtrlCSavesAndResumeGoesOn) {
+  Job interrupted = job();
+  interrupted.steps = 600;
+  const std::string expected = digest_of_a_whole_run(2, interrupted);
+  {
+    TuttiProcess process(interrupted.words(2));
+    process.wait_for_line("rank 0");
+    process.send(SIGINT);
+    const Finished finished = process.wait();
+    EXPECT_TRUE(contains(finished.out, "stopped by a signal")) << finished.out << finished.err;
+  }
+  interrupted.more = {"--resume"};
+  const Finished finished = run_tutti(interrupted.words(2));
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(digest_in(finished.out), expected);
+}
+
+TEST_F(TrainerProgram, TrainsInEveryPrecisionAndReportsIt) {
+  for (const std::string precision : {"bf16", "fp16"}) {
+    Job mixed = job();
+    mixed.project = folder_.path() / precision;
+    mixed.steps = 30;
+    mixed.more = {"--precision", precision};
+    const Finished finished = run_tutti(mixed.words(1));
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_NE(digest_in(finished.out), "");
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test
