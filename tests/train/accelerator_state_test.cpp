@@ -107,6 +107,8 @@ void check_resume(const Communicator& communicator, RunOptions options) {
     resumed.accelerator.load_state(folders[static_cast<std::size_t>(done - 1)]);
     EXPECT_EQ(resumed.counter.value, done);
     resumed.train(total - done);
+    // Powers of 2 leave no trace in the parameters' bits.
+    EXPECT_EQ(resumed.accelerator.loss_scale(), whole.accelerator.loss_scale());
     EXPECT_TRUE(bytes_of(*resumed.net) == expected) << "resumed after micro-batch " << done;
   }
   whole.accelerator.wait_for_everyone();

@@ -290,13 +290,13 @@ TEST(NanGuard, LeavesAnOverflowToTheLossScaler) {
 
 TEST(Ema, IsTheMovingAverageAndStepsAsideAfterEvaluation) {
   TrainerRun run({.communicator = Communicator()}, {.max_steps = 3, .evaluate_every = 3});
-  const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.5, .warmup = false});
+  const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.8, .warmup = false});
   struct Watch final : Callback {
     at::Tensor expected;
     at::Tensor last;
     void on_fit_start(TrainerContext& trainer) override { expected = weight(trainer).clone(); }
     void on_optimizer_step_end(TrainerContext& trainer) override {
-      expected = 0.5 * expected + 0.5 * weight(trainer);
+      expected = 0.8 * expected + 0.2 * weight(trainer);
       last = weight(trainer).clone();
     }
     static at::Tensor weight(TrainerContext& trainer) { return trainer.model().parameters()[0].detach(); }
