@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "local_sgd/local_sgd_benchmark.h"
 #include "sync/sync_benchmark.h"
 #include "tutti/core/error.h"
 
@@ -15,7 +16,8 @@ constexpr const char* help =
     "Usage: tutti bench NAME ...\n"
     "\n"
     "Benchmarks:\n"
-    "  sync    ways to synchronize gradients: tutti, PyTorch's c10d::Reducer, a hand-written loop\n"
+    "  sync         ways to synchronize gradients: tutti, PyTorch's c10d::Reducer, a hand-written loop\n"
+    "  local-sgd    Local SGD, SlowMo and DiLoCo beside synchronous training: time, bytes and loss\n"
     "\n"
     "`tutti bench NAME --help` tells more.\n";
 
@@ -27,6 +29,7 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   if (name == "sync") return tutti::bench::run_sync_benchmark({words.begin() + 1, words.end()});
+  if (name == "local-sgd") return tutti::bench::run_local_sgd_benchmark({words.begin() + 1, words.end()});
   throw tutti::UsageError("there is no benchmark '" + name + "': see 'tutti bench --help'");
 }
 

@@ -5,12 +5,12 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "command/child_process.h"
+#include "command/launched.h"
 #include "report/report.h"
 #include "tutti/core/error.h"
 
@@ -18,8 +18,6 @@ namespace tutti::bench {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int two_nodes_impossible = 77;  // two_nodes.sh's
 
 /// A file without a name, which other processes open by its path and which cannot be left behind.
 class NamelessFile {
@@ -42,30 +40,10 @@ struct PartFailed {
   int code;
 };
 
-fs::path own_program() {
-  return fs::read_symlink("/proc/self/exe");
-}
-
 using Words = std::vector<std::string>;
 
-/// `program` as all ranks of the benchmark.
-Words launched(const SyncOptions& options, const Words& program) {
-  const auto folder = own_program().parent_path();
-  const auto tutti = (folder / "tutti").string();
-  const auto ranks_per_node = std::to_string(options.ranks / options.nodes);
-  Words command = options.nodes == 1
-                      ? Words{tutti, "launch", "-n", ranks_per_node, "--"}
-                      : Words{(folder / "bench" / "two_nodes.sh").string(), options.rate, ranks_per_node, tutti};
-  command.insert(command.end(), program.begin(), program.end());
-  return command;
-}
-
-std::map<std::string, std::string> variables_of(const SyncOptions& options) {
-  // LibTorch would warn of every connection that the machine has no name for its other end.
-  std::map<std::string, std::string> variables{{"OMP_NUM_THREADS", "1"}, {"TORCH_CPP_LOG_LEVEL", "ERROR"}};
-  // Otherwise Gloo looks for the machine's name, which need not lead anywhere.
-  if (options.nodes == 1) variables["GLOO_SOCKET_IFNAME"] = "lo";
-  return variables;
+Place place_of(const SyncOptions& options) {
+  return {.ranks = options.ranks, .nodes = options.nodes, .rate = options.rate};
 }
 
 /// Runs `program` with the arguments of the work and returns what its rank 0 leaves.
@@ -74,18 +52,18 @@ Results take(const SyncOptions& options, Words program, int repeats) {
   const auto arguments = work_arguments(options, repeats);
   program.insert(program.end(), arguments.begin(), arguments.end());
   program.insert(program.end(), {"--results", file.path()});
-  if (const int code = run_program(launched(options, program), variables_of(options)); code != 0) {
+  if (const int code = run_program(launched(place_of(options), program), variables_of(place_of(options))); code != 0) {
     throw PartFailed{code};
   }
   return read_results(file.path());
 }
 
 Results take_cpp(const SyncOptions& options) {
-  return take(options, {own_program().string(), "sync"}, options.repeats);
+  return take(options, {own_program(), "sync"}, options.repeats);
 }
 
 Results take_python(const SyncOptions& options, int repeats) {
-  const auto script = own_program().parent_path() / "bench" / "sync_table.py";
+  const auto script = fs::path(own_program()).parent_path() / "bench" / "sync_table.py";
   auto results = take(options, {options.python, script.string()}, repeats);
   for (auto& row : results.rows) row.own_processes = true;
   return results;

@@ -19,6 +19,7 @@
 #include "tutti/data/epoch_cursor.h"
 #include "tutti/data/sampler.h"
 #include "tutti/launch/launch.h"
+#include "tutti/local_sgd/local_update_engine.h"
 #include "tutti/optim/clip_grad.h"
 #include "tutti/optim/lr_schedule.h"
 #include "tutti/optim/optimizer.h"
@@ -43,4 +44,5 @@
 #include "tutti/train/callbacks/ema.h"
 #include "tutti/train/callbacks/nan_guard.h"
 #include "tutti/train/gradient_accumulation_plugin.h"
+#include "tutti/train/local_sgd.h"
 #include "tutti/train/trainer.h"

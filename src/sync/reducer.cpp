@@ -92,6 +92,22 @@ void Reducer::leave_no_sync() {
   --no_sync_depth_;
 }
 
+void Reducer::set_local(bool local) {
+  const std::lock_guard lock(mutex_);
+  if (local == local_) return;
+  settle();
+  if (round_due_ || (!consumed_ && window_.passes() > 0)) {
+    throw UsageError("local steps begin and end between optimizer steps: this window has backward passes already");
+  }
+  forget_window();
+  // Ranks may take different numbers of local steps, and learn different things from them.
+  window_ = Window();
+  automatic_ = AutomaticPolicy();
+  hashes_.clear();
+  std::swap(channel_, other_channel_);
+  local_ = local;
+}
+
 void Reducer::trigger_sync_in_backward() {
   const std::lock_guard lock(mutex_);
   triggered_ = true;

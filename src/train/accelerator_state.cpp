@@ -58,17 +58,22 @@ struct Accelerator::SavedParts {
     std::string name;
     std::function<StateDict()> save;
     std::function<void(const StateDict&)> load;
+    /// Each rank's own. Rank 0's is written as a shared part too, for other readers.
+    bool own = false;
+    /// Loaded before the windows: it decides whether they are local.
+    bool early = false;
   };
-  std::vector<Part> shared;  // equal on all ranks
+  std::vector<Part> all;
 
-  void add(std::string name, std::shared_ptr<Stateful> object) {
-    shared.push_back({.name = std::move(name),
-                      .save = [object] { return object->state_dict(); },
-                      .load = [object](const StateDict& state) { object->load_state_dict(state); }});
+  void add(std::string name, std::shared_ptr<Stateful> object, bool own = false) {
+    all.push_back({.name = std::move(name),
+                   .save = [object] { return object->state_dict(); },
+                   .load = [object](const StateDict& state) { object->load_state_dict(state); },
+                   .own = own});
   }
   const Part* find(const std::string& name) const {
-    const auto part = std::ranges::find(shared, name, &Part::name);
-    return part == shared.end() ? nullptr : &*part;
+    const auto part = std::ranges::find(all, name, &Part::name);
+    return part == all.end() ? nullptr : &*part;
   }
 };
 
@@ -79,41 +84,47 @@ Accelerator::SavedParts Accelerator::saved_parts() const {
   };
   add_all("scheduler", registry_->schedulers);
   add_all("loader", registry_->loaders);
-  if (registry_->scaler) parts.add("scaler", registry_->scaler);
+  const bool local = registry_->local();
+  if (registry_->scaler) parts.add("scaler", registry_->scaler, local);
   for (const auto& [name, object] : registry_->registered) parts.add("object_" + name, object);
-  parts.shared.push_back({.name = "accumulation",
-                          .save =
-                              [this] {
-                                // Of all ranks together: the window goes on where it was with another number of them.
-                                std::vector<std::int64_t> micro_batches;
-                                for (const auto& one : registry_->reducers) {
-                                  micro_batches.push_back(registry_->scopes[one.reducer.get()] * num_processes());
-                                }
-                                StateDict state;
-                                state.set("micro_batches", std::move(micro_batches));
-                                return state;
-                              },
-                          .load =
-                              [this](const StateDict& state) {
-                                const auto& micro_batches = state.get<std::vector<std::int64_t>>("micro_batches");
-                                if (micro_batches.size() != registry_->reducers.size()) {
-                                  throw CheckpointError("the checkpoint is of " + std::to_string(micro_batches.size()) +
-                                                        " prepared optimizers and models without one, here are " +
-                                                        std::to_string(registry_->reducers.size()));
-                                }
-                                for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-                                  registry_->scopes[registry_->reducers[i].reducer.get()] =
-                                      std::min<std::int64_t>(micro_batches[i] / num_processes(), plugin_.num_steps - 1);
-                                }
-                              }});
+  for (const auto& [name, object] : registry_->own) {
+    parts.add(name, object, true);
+    parts.all.back().early = true;
+  }
+  parts.all.push_back({.name = "accumulation",
+                       .save =
+                           [this] {
+                             // Of all ranks together: the window goes on where it was with another number of them.
+                             std::vector<std::int64_t> micro_batches;
+                             for (const auto& one : registry_->reducers) {
+                               micro_batches.push_back(registry_->scopes[one.reducer.get()] * num_processes());
+                             }
+                             StateDict state;
+                             state.set("micro_batches", std::move(micro_batches));
+                             return state;
+                           },
+                       .load =
+                           [this](const StateDict& state) {
+                             const auto& micro_batches = state.get<std::vector<std::int64_t>>("micro_batches");
+                             if (micro_batches.size() != registry_->reducers.size()) {
+                               throw CheckpointError("the checkpoint is of " + std::to_string(micro_batches.size()) +
+                                                     " prepared optimizers and models without one, here are " +
+                                                     std::to_string(registry_->reducers.size()));
+                             }
+                             for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+                               registry_->scopes[registry_->reducers[i].reducer.get()] =
+                                   std::min<std::int64_t>(micro_batches[i] / num_processes(), plugin_.num_steps - 1);
+                             }
+                           }});
   for (std::size_t i = 0; i < registry_->optimizers.size(); ++i) {
-    parts.add(numbered("optimizer", i), std::make_shared<Optimizer>(registry_->optimizers[i]));
+    parts.add(numbered("optimizer", i), std::make_shared<Optimizer>(registry_->optimizers[i]), local);
   }
   for (std::size_t i = 0; i < registry_->models.size(); ++i) {
     const auto module = registry_->models[i].module;
-    parts.shared.push_back({.name = numbered("model", i),
-                            .save = [module] { return model_state(*module); },
-                            .load = [module](const StateDict& state) { load_model_state(*module, state); }});
+    parts.all.push_back({.name = numbered("model", i),
+                         .save = [module] { return model_state(*module); },
+                         .load = [module](const StateDict& state) { load_model_state(*module, state); },
+                         .own = local});
   }
   return parts;
 }
@@ -149,7 +160,12 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
   }
   CheckpointContent content{.metric = options.metric};
   agree(prepare_channel_, "save_state", [&] {
-    for (const SavedParts::Part& part : saved_parts().shared) content.shared.emplace(part.name, part.save());
+    for (const SavedParts::Part& part : saved_parts().all) {
+      StateDict state = part.save();
+      if (part.own) content.own.set(part.name, state);
+      content.shared.emplace(part.name, std::move(state));
+    }
+    content.own.set("local", registry_->local());
     content.own.set("random", random_state());
     for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
       const StateDict window = registry_->reducers[i].reducer->state_dict();
@@ -177,12 +193,18 @@ void Accelerator::wait_for_checkpoint() {
 CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
   wait_for_checkpoint();
   Checkpoint checkpoint;
+  bool saved_local = false;
   const SavedParts parts = saved_parts();
   agree(prepare_channel_, "load_state", [&] {
     const int saved_by = read_checkpoint_info(folder).world_size;
     checkpoint =
         saved_by == num_processes() ? read_checkpoint(folder, std::vector<int>{rank()}) : read_checkpoint(folder);
-    for (const SavedParts::Part& part : parts.shared) {
+    saved_local = checkpoint.own.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
+    if (saved_local && saved_by != num_processes()) {
+      throw CheckpointError(folder.string() + " was saved between local steps of " + std::to_string(saved_by) +
+                            " ranks, each with a model of its own: start as many, or save after finish()");
+    }
+    for (const SavedParts::Part& part : parts.all) {
       if (!checkpoint.shared.contains(part.name)) {
         throw CheckpointError(folder.string() + " has no '" + part.name +
                               "': prepare and register what was there when it was saved");
@@ -205,6 +227,12 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
   agree(
       prepare_channel_, "load_state",
       [&] {
+        const auto load_part = [&](const SavedParts::Part& part, bool own) {
+          load(part.save, part.load, own ? checkpoint.own.at(rank()).part(part.name) : checkpoint.shared.at(part.name));
+        };
+        for (const SavedParts::Part& part : parts.all) {
+          if (part.early) load_part(part, true);
+        }
         for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
           const std::string name = "window_" + std::to_string(i);
           std::vector<StateDict> windows;
@@ -228,7 +256,9 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
         if (static_cast<std::size_t>(rank()) < checkpoint.own.size()) {
           load(random_state, load_random_state, checkpoint.own[rank()].part("random"));
         }
-        for (const SavedParts::Part& part : parts.shared) load(part.save, part.load, checkpoint.shared.at(part.name));
+        for (const SavedParts::Part& part : saved_parts().all) {
+          if (!part.early) load_part(part, saved_local && part.own);
+        }
       },
       [&undo] {
         for (auto step = undo.rbegin(); step != undo.rend(); ++step) (*step)();

@@ -38,11 +38,16 @@ struct Accelerator::Registry {
   std::vector<std::shared_ptr<Stateful>> schedulers;
   std::vector<std::shared_ptr<Stateful>> loaders;
   std::vector<Named> registered;
+  std::vector<Named> own;  // each rank's: what combines local steps
   std::shared_ptr<GradScaler> scaler;
   std::shared_ptr<PrecisionGuard> precision;
   std::unique_ptr<CheckpointWriter> writer;
   std::vector<std::unique_ptr<Tracker>> trackers;  // on the main process
 
+  /// Whether ranks take local steps, so that models and optimizers are each rank's own.
+  bool local() const {
+    return std::ranges::any_of(reducers, [](const Synchronized& one) { return one.reducer->local(); });
+  }
   const std::string* name_of(ParameterKey key) const;
   void add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters, bool has_optimizer);
   /// Forgets the reducers that hold any of `parameters` for a model without an optimizer.

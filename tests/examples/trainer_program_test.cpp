@@ -159,5 +159,20 @@ TEST_F(TrainerProgram, TrainsInEveryPrecisionAndReportsIt) {
   }
 }
 
+TEST_F(TrainerProgram, ItsNeighbourTrainsWithTheGuidesLocalSGD) {
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"launch", "-n", "2", "--", LOCAL_SGD_PROGRAM, "--data", text_, "--steps", "17"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_tutti(words);
+  };
+  const Finished local = run({});
+  EXPECT_EQ(local.exit_code, 0) << local.err;
+  // Two within the run and one at its end.
+  EXPECT_TRUE(contains(local.out, "3 rounds of local updates")) << local.out;
+  const Finished synchronous = run({"--disabled"});
+  EXPECT_EQ(synchronous.exit_code, 0) << synchronous.err;
+  EXPECT_TRUE(contains(synchronous.out, "0 rounds of local updates")) << synchronous.out;
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -81,6 +81,15 @@ class Reducer final : public Stateful {
   /// A backward pass ended with an exception: tells the other ranks at once if they wait in this pass's round.
   void backward_failed() noexcept;
 
+  // Local steps (Local SGD): while local, windows end without communication, and the mean is that of this rank's own
+  // micro-batches.
+  /// Every rank must call it between the same steps, with no pass pending (UsageError). Gradients are cleared. Before
+  /// coming back the ranks' parameters must have become equal again.
+  void set_local(bool local);
+  bool local() const { return local_; }
+  /// Windows that a step has consumed so far, since the last set_local().
+  std::int64_t steps() const { return window_.steps(); }
+
   // Steps.
   /// Whether gradients may be used now: false inside an accumulate() scope that is not its window's last.
   bool at_window_end() const { return !scope_ || scope_->syncs; }
@@ -168,7 +177,9 @@ class Reducer final : public Stateful {
   bool holds_foreign_gradients() const;
   int count() const { return static_cast<int>(parameters_.size()); }
 
-  Communicator channel_;
+  Communicator channel_;  // of this rank alone while local
+  Communicator other_channel_;
+  bool local_ = false;
   ReducerOptions options_;
   Logger logger_;
   std::vector<NamedParameter> parameters_;  // those that have gradients

@@ -208,6 +208,7 @@ class Accelerator {
   SyncStats stats() const;
 
  private:
+  friend class LocalSGD;
   struct Registry;
 
   void prepare_model(std::shared_ptr<torch::nn::Module> module);

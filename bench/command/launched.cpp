@@ -1,0 +1,29 @@
+#include "command/launched.h"
+
+#include <filesystem>
+
+namespace tutti::bench {
+
+std::string own_program() {
+  return std::filesystem::read_symlink("/proc/self/exe");
+}
+
+std::vector<std::string> launched(const Place& place, const std::vector<std::string>& program) {
+  const auto folder = std::filesystem::path(own_program()).parent_path();
+  const std::string tutti = folder / "tutti";
+  const auto ranks_per_node = std::to_string(place.ranks / place.nodes);
+  std::vector<std::string> command{folder / "bench" / "two_nodes.sh", place.rate, ranks_per_node, tutti};
+  if (place.nodes == 1) command = {tutti, "launch", "-n", ranks_per_node, "--"};
+  command.insert(command.end(), program.begin(), program.end());
+  return command;
+}
+
+std::map<std::string, std::string> variables_of(const Place& place) {
+  // LibTorch would warn of every connection that the machine has no name for its other end.
+  std::map<std::string, std::string> variables{{"OMP_NUM_THREADS", "1"}, {"TORCH_CPP_LOG_LEVEL", "ERROR"}};
+  // Otherwise Gloo looks for the machine's name, which need not lead anywhere.
+  if (place.nodes == 1) variables["GLOO_SOCKET_IFNAME"] = "lo";
+  return variables;
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,26 @@
+#pragma once
+// A benchmark that starts itself again as ranks.
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tutti::bench {
+
+struct Place {
+  int ranks = 2;  ///< on all nodes together
+  int nodes = 1;
+  std::string rate = "1gbit";  ///< of the link between two nodes
+};
+
+/// two_nodes.sh's exit code where this machine cannot make two nodes; it has said why.
+inline constexpr int two_nodes_impossible = 77;
+
+std::string own_program();
+
+/// The command that runs `program` as all ranks.
+std::vector<std::string> launched(const Place& place, const std::vector<std::string>& program);
+
+/// What it needs in its environment.
+std::map<std::string, std::string> variables_of(const Place& place);
+
+}  // namespace tutti::bench

@@ -1,0 +1,70 @@
+#include "local_sgd/options.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "local_sgd/methods.h"
+#include "tutti/core/error.h"
+
+namespace tutti::bench {
+
+std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<std::string>& words,
+                                                            bool under_launcher) {
+  LocalSGDBenchOptions options;
+  const CLI::Range count(1, 1'000'000'000, "POSITIVE");
+  CLI::App app("What Local SGD and its family save on a slow link, and what they cost in loss: a small GPT on text.");
+  app.name("tutti bench local-sgd");
+  app.option_defaults()->always_capture_default();
+  const std::vector<CLI::Option*> place{
+      app.add_option("--ranks", options.ranks, "Ranks, on all nodes together")->check(CLI::Range(1, 1024)),
+      app.add_option("--nodes", options.nodes, "1, or 2: two network namespaces of this machine (needs root)")
+          ->check(CLI::Range(1, 2)),
+      app.add_option("--rate", options.rate, "What the link between two nodes carries")};
+  app.add_option("--data", options.data, "File or folder of text")->required();
+  app.add_option("--steps", options.steps, "Optimizer steps")->check(count);
+  app.add_option("--local-steps", options.local_steps, "Of these between two exchanges")->check(count);
+  app.add_option("--batch-size", options.batch_size, "Windows of text in a rank's step")->check(count);
+  app.add_option("--width", options.width, "Width of the GPT, a multiple of 4")->check(count);
+  app.add_option("--layers", options.layers, "Blocks of the GPT")->check(count);
+  app.add_option("--context", options.context, "Bytes that the model sees")->check(count);
+  app.add_option("--lr", options.learning_rate, "Highest learning rate")->check(CLI::Range(0.0, 10.0, "NUMBER"));
+  app.add_option("--seeds", options.seeds, "Runs of each method")->check(CLI::Range(1, 100));
+  app.add_option("--methods", options.methods, "Of " + known_methods() + " [all]")->delimiter(',');
+  app.add_option("--json", options.json, "Also write the rows to this file");
+  std::vector<const char*> arguments{"tutti bench local-sgd"};
+  for (const auto& word : words) arguments.push_back(word.c_str());
+  try {
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + ": see 'tutti bench local-sgd --help'");
+  }
+  for (const std::string& method : options.methods) (void)method_named(method, options);
+  if (options.width % 4 != 0) throw UsageError("--width is not a multiple of the 4 attention heads");
+  if (options.ranks % options.nodes != 0) throw UsageError("--ranks do not divide evenly among --nodes");
+  for (const auto* option : place) {
+    if (under_launcher && option->count() > 0) {
+      throw UsageError(option->get_name() + " is not for a rank that a launcher has started: leave it out");
+    }
+  }
+  return options;
+}
+
+std::vector<std::string> work_arguments(const LocalSGDBenchOptions& options) {
+  std::vector<std::string> words{"--data",        options.data,
+                                 "--steps",       std::to_string(options.steps),
+                                 "--local-steps", std::to_string(options.local_steps),
+                                 "--batch-size",  std::to_string(options.batch_size),
+                                 "--width",       std::to_string(options.width),
+                                 "--layers",      std::to_string(options.layers),
+                                 "--context",     std::to_string(options.context),
+                                 "--lr",          std::to_string(options.learning_rate),
+                                 "--seeds",       std::to_string(options.seeds)};
+  for (const std::string& method : options.methods) words.insert(words.end(), {"--methods", method});
+  if (!options.json.empty()) words.insert(words.end(), {"--json", options.json});
+  return words;
+}
+
+}  // namespace tutti::bench

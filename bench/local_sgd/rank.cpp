@@ -1,0 +1,112 @@
+#include "local_sgd/rank.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
+#include <torch/optim/adamw.h>
+#include <torch/utils.h>
+
+#include <chrono>
+#include <iostream>
+
+#include "gpt/corpus.h"
+#include "gpt/model.h"
+#include "local_sgd/methods.h"
+#include "local_sgd/table.h"
+#include "tutti/optim/schedules.h"
+
+namespace tutti::bench {
+namespace {
+
+/// Mean loss over windows spread over the held-out text; every rank computes the same.
+double held_out_loss(gpt::Gpt& model, const at::Tensor& text, std::int64_t context) {
+  constexpr std::size_t windows_read = 256;
+  constexpr std::size_t at_once = 32;
+  const at::NoGradGuard no_grad;
+  const gpt::TextWindows windows(text, context);
+  const std::size_t count = std::min(windows.size(), windows_read);
+  double sum = 0;
+  for (std::size_t first = 0; first < count; first += at_once) {
+    std::vector<std::size_t> indices;
+    for (std::size_t i = first; i < std::min(first + at_once, count); ++i)
+      indices.push_back(i * windows.size() / count);
+    const auto batch = windows.get_batch(indices);
+    sum += gpt::gpt_loss(model, batch.tokens, batch.targets).item<double>() * static_cast<double>(indices.size());
+  }
+  return sum / static_cast<double>(count);
+}
+
+MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::uint64_t seed, const gpt::Split& text,
+                const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  auto loader = accelerator.data_loader(gpt::TextWindows(text.training, options.context),
+                                        {.batch_size = options.batch_size, .shuffle = true, .seed = seed});
+  torch::manual_seed(seed);
+  gpt::Gpt net(gpt::GptOptions{.width = options.width,
+                               .layers = options.layers,
+                               .heads = 4,
+                               .context = options.context,
+                               .feed_forward = 4 * options.width});
+  auto [model, optimizer, scheduler] = accelerator.prepare(
+      net,
+      torch::optim::AdamW(net->parameters(),
+                          torch::optim::AdamWOptions(options.learning_rate).betas({0.9, 0.99}).weight_decay(0.1)),
+      cosine_with_warmup(options.steps / 20, options.steps + 1));  // never 0: SlowMo divides by it
+
+  accelerator.wait_for_everyone();
+  const auto began = std::chrono::steady_clock::now();
+  LocalSGD local_sgd(accelerator, model, method.options);
+  std::int64_t step = 0;
+  while (step < options.steps) {
+    for (auto& batch : loader) {
+      const auto window = accelerator.accumulate(model);
+      accelerator.backward(gpt::gpt_loss(model, batch.tokens, batch.targets));
+      accelerator.clip_grad_norm_(model, 1.0);
+      optimizer.step();
+      scheduler.step();
+      optimizer.zero_grad();
+      local_sgd.step();
+      if (++step == options.steps) break;
+    }
+  }
+  local_sgd.finish();
+  accelerator.wait_for_everyone();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const LocalUpdateStats stats = local_sgd.stats();
+  return {.seconds = seconds,
+          .bytes = static_cast<double>(method.options.enabled ? stats.bytes_sent : accelerator.stats().bytes_sent),
+          .stalled = method.options.enabled ? stats.seconds_stalled : accelerator.stats().seconds_waiting,
+          .loss = held_out_loss(model, text.held_out, options.context)};
+}
+
+}  // namespace
+
+int run_local_sgd_rank(const LocalSGDBenchOptions& options, const Environment& environment) {
+  c10::initLogging();
+  at::set_num_threads(1);
+  const gpt::Split text = gpt::hold_out(gpt::read_text(options.data), options.context);
+  const auto communicator = Communicator::connect(environment);
+  std::vector<Method> methods;
+  for (const std::string& name : options.methods) methods.push_back(method_named(name, options));
+  if (methods.empty()) methods = all_methods(options);
+
+  MethodTable table;
+  // Seeds outside, methods inside: a machine that changes its pace changes it for all of them.
+  for (int seed = 1; seed <= options.seeds; ++seed) {
+    for (const Method& method : methods) {
+      const MethodRun run = train(options, method, static_cast<std::uint64_t>(seed), text, communicator);
+      table.add(method.name, run);
+      if (communicator.rank() == 0) std::cerr << describe(method.name, seed, run) << std::endl;
+    }
+  }
+  if (communicator.rank() == 0) {
+    LocalSGDBenchOptions place = options;
+    place.ranks = environment.world_size;
+    place.nodes = environment.num_nodes;
+    std::cout << table.markdown(place) << std::flush;
+    if (!options.json.empty()) table.write_json(place);
+  }
+  communicator.barrier().wait();
+  return 0;
+}
+
+}  // namespace tutti::bench

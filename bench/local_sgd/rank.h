@@ -1,0 +1,11 @@
+#pragma once
+// One rank of the comparison.
+#include "local_sgd/options.h"
+#include "tutti/core/environment.h"
+
+namespace tutti::bench {
+
+/// Trains with each method in turn, all seeds; rank 0 prints the table.
+int run_local_sgd_rank(const LocalSGDBenchOptions& options, const Environment& environment);
+
+}  // namespace tutti::bench

@@ -1,0 +1,108 @@
+#include "local_sgd/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "report/machine.h"
+
+namespace tutti::bench {
+namespace {
+
+struct Statistic {
+  double mean = 0;
+  double least = 0;
+  double most = 0;
+};
+
+Statistic of(const std::vector<MethodRun>& runs, double MethodRun::*field) {
+  Statistic result{.mean = 0, .least = runs.front().*field, .most = runs.front().*field};
+  for (const MethodRun& run : runs) {
+    result.mean += run.*field / static_cast<double>(runs.size());
+    result.least = std::min(result.least, run.*field);
+    result.most = std::max(result.most, run.*field);
+  }
+  return result;
+}
+
+std::string number(double value, int digits) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(digits) << value;
+  return text.str();
+}
+
+}  // namespace
+
+std::string describe(const std::string& method, int seed, const MethodRun& run) {
+  return method + ", seed " + std::to_string(seed) + ": " + number(run.seconds, 2) + " s, " +
+         number(run.bytes / 1e6, 2) + " MB, stalled " + number(run.stalled, 2) + " s, held-out loss " +
+         number(run.loss, 4);
+}
+
+void MethodTable::add(const std::string& method, const MethodRun& run) {
+  for (auto& [name, runs] : rows_) {
+    if (name == method) return runs.push_back(run);
+  }
+  rows_.emplace_back(method, std::vector<MethodRun>{run});
+}
+
+std::string MethodTable::markdown(const LocalSGDBenchOptions& options) const {
+  std::ostringstream out;
+  const Machine machine = describe_machine();
+  const auto& baseline = rows_.front().second;
+  const double base_seconds = of(baseline, &MethodRun::seconds).mean;
+  const double base_bytes = of(baseline, &MethodRun::bytes).mean;
+  const double base_loss = of(baseline, &MethodRun::loss).mean;
+  out << "| method | seconds | faster than " << rows_.front().first << " | MB sent by a rank | fewer bytes | stalled s "
+      << "| held-out loss | to " << rows_.front().first << " |\n|---|---|---|---|---|---|---|---|\n";
+  for (const auto& [name, runs] : rows_) {
+    const Statistic seconds = of(runs, &MethodRun::seconds);
+    const Statistic loss = of(runs, &MethodRun::loss);
+    const double bytes = of(runs, &MethodRun::bytes).mean;
+    out << "| " << name << " | " << number(seconds.mean, 1) << " (" << number(seconds.least, 1) << "-"
+        << number(seconds.most, 1) << ") | " << number(base_seconds / seconds.mean, 1) << "x | "
+        << number(bytes / 1e6, 2) << " | " << (bytes > 0 ? number(base_bytes / bytes, 0) + "x" : "-") << " | "
+        << number(of(runs, &MethodRun::stalled).mean, 2) << " | " << number(loss.mean, 4) << " ("
+        << number(loss.least, 4) << "-" << number(loss.most, 4) << ") | " << (loss.mean >= base_loss ? "+" : "")
+        << number(100 * (loss.mean / base_loss - 1), 1) << "% |\n";
+  }
+  out << "\n" << options.ranks << " ranks on " << options.nodes << (options.nodes == 1 ? " node" : " nodes");
+  if (options.nodes > 1) out << " at " << options.rate;
+  out << ", one thread each; " << options.steps << " optimizer steps of " << options.batch_size << " windows of "
+      << options.context << " bytes a rank, " << options.local_steps << " between exchanges; mean over "
+      << options.seeds << " seeds (least-most).\n"
+      << machine.cores << " cores, " << machine.cpu << "; LibTorch " << machine.libtorch << "; commit "
+      << machine.commit << ".\n";
+  return out.str();
+}
+
+void MethodTable::write_json(const LocalSGDBenchOptions& options) const {
+  const Machine machine = describe_machine();
+  auto rows = nlohmann::json::array();
+  for (const auto& [name, runs] : rows_) {
+    for (std::size_t seed = 0; seed < runs.size(); ++seed) {
+      rows.push_back({{"method", name},
+                      {"seed", seed + 1},
+                      {"seconds", runs[seed].seconds},
+                      {"bytes_sent", runs[seed].bytes},
+                      {"seconds_stalled", runs[seed].stalled},
+                      {"held_out_loss", runs[seed].loss},
+                      {"ranks", options.ranks},
+                      {"nodes", options.nodes},
+                      {"rate", options.nodes > 1 ? options.rate : ""},
+                      {"steps", options.steps},
+                      {"local_steps", options.local_steps},
+                      {"commit", machine.commit}});
+    }
+  }
+  std::ofstream out(options.json);
+  out << rows.dump(1) << '\n';
+  out.close();
+  if (!out) throw std::runtime_error("cannot write " + options.json);
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,33 @@
+#pragma once
+// Figures of the methods, and their table.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "local_sgd/options.h"
+
+namespace tutti::bench {
+
+/// One training run, seen by rank 0.
+struct MethodRun {
+  double seconds = 0;
+  double bytes = 0;    ///< sent by one rank
+  double stalled = 0;  ///< seconds of waiting for others
+  double loss = 0;     ///< held-out, at the end
+};
+
+std::string describe(const std::string& method, int seed, const MethodRun& run);
+
+class MethodTable {
+ public:
+  void add(const std::string& method, const MethodRun& run);
+  /// Means over the seeds with their spread, and ratios to the first method.
+  std::string markdown(const LocalSGDBenchOptions& options) const;
+  /// An array with one object for each run. Throws std::runtime_error.
+  void write_json(const LocalSGDBenchOptions& options) const;
+
+ private:
+  std::vector<std::pair<std::string, std::vector<MethodRun>>> rows_;
+};
+
+}  // namespace tutti::bench

@@ -1,0 +1,75 @@
+#pragma once
+// Local SGD: every rank steps its own copy of the model, and the copies are averaged every few optimizer steps instead
+// of gradients in each. Names and use are Accelerate's:
+//
+//   tutti::LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 8});
+//   for (auto& batch : loader) {
+//     auto window = accelerator.accumulate(model);
+//     ...backward, step, zero_grad...
+//     local_sgd.step();
+//   }
+//   local_sgd.finish();
+//
+// Zhang et al., "Parallel SGD: When does averaging help?", 2016; Stich, "Local SGD Converges Fast and Communicates
+// Little", ICLR 2019. The methods that came after it are options: see local_update_options.h.
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "tutti/local_sgd/local_update_engine.h"
+#include "tutti/train/accelerator.h"
+
+namespace tutti {
+
+struct LocalSGDOptions {
+  /// Optimizer steps between two averages. It is the engine's local_steps.
+  std::int64_t local_sgd_steps = 8;
+  /// Off: nothing changes, gradients are synchronized as ever.
+  bool enabled = true;
+  /// Method, wire format and the rest.
+  LocalUpdateOptions engine{};
+};
+
+/// Every rank makes one, on the same prepared model, between optimizer steps. While it lives, gradients of the model
+/// stay each rank's own: accumulation, clipping, schedules and mixed precision act on this rank's windows (under fp16
+/// each rank skips its own steps). Optimizer state stays local unless the engine's contract says otherwise. It is saved
+/// and loaded with the Accelerator, on the same number of ranks: make it before load_state(). One thread.
+class LocalSGD {
+ public:
+  /// Throws UsageError for options that cannot be honoured and a model that is not prepared.
+  LocalSGD(Accelerator& accelerator, const detail::model_argument auto& model, const LocalSGDOptions& options = {})
+      : LocalSGD(accelerator, detail::module_of(model), options) {}
+  LocalSGD(Accelerator& accelerator, const torch::nn::Module& model, const LocalSGDOptions& options);
+  /// finish(), unless an exception unwinds: then nothing is communicated.
+  ~LocalSGD() noexcept(false);
+  LocalSGD(const LocalSGD&) = delete;
+  LocalSGD& operator=(const LocalSGD&) = delete;
+
+  /// After optimizer.step(), also in loops where only some micro-batches step: what counts is optimizer steps.
+  /// `weight`: what the step was worth on this rank (tokens, samples). Throws what the engine throws.
+  void step(double weight = 1);
+  /// Averages what has not been averaged, and gradients are synchronized again. Called twice it does nothing.
+  void finish();
+
+  /// Rounds, bytes and stalls; zeros where it is not enabled.
+  LocalUpdateStats stats() const { return engine_ ? engine_->stats() : last_stats_; }
+
+ private:
+  class SavedPart;
+
+  std::int64_t optimizer_steps() const;
+  void set_local(bool local);
+  void agree_on_scale_and_schedules();
+
+  Accelerator& accelerator_;
+  std::vector<std::shared_ptr<Reducer>> reducers_;
+  std::shared_ptr<LocalUpdateEngine> engine_;  // null: not enabled, or finished
+  std::shared_ptr<SavedPart> saved_;           // what a checkpoint holds of this
+  LocalUpdateStats last_stats_{};
+  // The reducers' steps when the engine had seen none: they begin anew where gradients cease to be synchronized.
+  std::int64_t steps_before_ = 0;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace tutti

@@ -1,0 +1,73 @@
+#include "local_sgd/exchange_header.h"
+
+#include <algorithm>
+#include <string>
+
+#include "tutti/core/error.h"
+
+namespace tutti::local_sgd {
+namespace {
+
+std::string describe(const ExchangeHeader& header) {
+  const std::string at = " after step " + std::to_string(header.step);
+  switch (header.kind) {
+    case ExchangeKind::round:
+      return "combines models (fragment " + std::to_string(header.fragment) + ")" + at;
+    case ExchangeKind::inside_node:
+      return "averages inside its node" + at;
+    case ExchangeKind::finish:
+      return "is in finish()" + at;
+    case ExchangeKind::state:
+      return "combines buffers and momentum" + at;
+  }
+  return "?";
+}
+
+bool same_place(const ExchangeHeader& a, const ExchangeHeader& b) {
+  return a.kind == b.kind && a.fragment == b.fragment && a.step == b.step;
+}
+
+void require_agreement(std::span<const ExchangeHeader> headers) {
+  const ExchangeHeader& first = headers.front();
+  for (std::size_t rank = 1; rank < headers.size(); ++rank) {
+    const ExchangeHeader& other = headers[rank];
+    const std::string who = "rank " + std::to_string(rank) + " of this group ";
+    if (!same_place(first, other)) {
+      throw Divergence("ranks are at different places of their local training: rank 0 of this group " +
+                       describe(first) + ", but " + who + describe(other) +
+                       ". Call step() equally often on all ranks, and finish() after the same step");
+    }
+    if (first.elements != other.elements || first.check != other.check) {
+      const bool state = first.kind == ExchangeKind::state;
+      throw Divergence(who + (state ? "keeps other optimizer state than rank 0: each parameter must be used on all "
+                                      "ranks before momentum is averaged"
+                                    : "has other learning rates than rank 0: SlowMo needs equal ones"));
+    }
+  }
+}
+
+}  // namespace
+
+WeightShares judge(std::span<const ExchangeHeader> headers, bool zero_is_equal) {
+  require_agreement(headers);
+  WeightShares shares;
+  double largest = 0;
+  for (const ExchangeHeader& header : headers) {
+    largest = std::max(largest, header.weight);
+    shares.round_weight += header.round_weight;
+  }
+  if (largest == 0 && !zero_is_equal) {
+    throw UsageError("no rank's steps weigh anything since the models were combined last (step " +
+                     std::to_string(headers.front().step) + "): give step() a positive weight on one rank at least");
+  }
+  double total = 0;
+  for (const ExchangeHeader& header : headers) {
+    const double factor = largest == 0 ? 1 : header.weight / largest;
+    shares.factors.push_back(static_cast<float>(factor));
+    total += static_cast<double>(shares.factors.back());
+  }
+  shares.scale = 1 / total;
+  return shares;
+}
+
+}  // namespace tutti::local_sgd

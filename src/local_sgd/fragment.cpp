@@ -1,0 +1,76 @@
+#include "local_sgd/fragment.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <utility>
+
+#include "local_sgd/check_options.h"
+#include "local_sgd/outer_step.h"
+
+namespace tutti::local_sgd {
+
+Fragment::Fragment(FragmentPlan plan, const TrainedParameters& parameters, const LocalUpdateOptions& options,
+                   at::Tensor flat)
+    : plan_(std::move(plan)), parameters_(parameters), options_(options), flat_(std::move(flat)) {
+  if (!needs_anchor(parameters, options)) return;
+  anchor_ = at::empty({plan_.elements}, parameters.any_double() ? at::kDouble : at::kFloat);
+  if (keeps_momentum(options)) momentum_ = at::zeros_like(anchor_);
+  set_anchor();
+}
+
+// Doubles travel as fp32 differences, which keeps what a double has.
+bool Fragment::needs_anchor(const TrainedParameters& parameters, const LocalUpdateOptions& options) {
+  return options.method != OuterMethod::average || options.wire != WireFormat::fp32 || streams(options) ||
+         parameters.any_double();
+}
+
+at::Tensor Fragment::part(const at::Tensor& flat, const Piece& piece) const {
+  return flat.slice(0, piece.begin, piece.begin + piece.length);
+}
+
+void Fragment::set_anchor() {
+  if (!anchor_.defined()) return;
+  for (const Piece& piece : plan_.pieces) part(anchor_, piece).copy_(parameters_.at(piece));
+}
+
+void Fragment::collect() {
+  for (const Piece& piece : plan_.pieces) {
+    at::Tensor to = part(flat_, piece);
+    if (anchor_.defined()) {
+      at::sub_out(to, parameters_.at(piece), part(anchor_, piece));
+    } else {
+      to.copy_(parameters_.at(piece));
+    }
+  }
+}
+
+void Fragment::apply_inside_node() {
+  for (const Piece& piece : plan_.pieces) {
+    const at::Tensor parameter = parameters_.at(piece);
+    if (anchor_.defined()) {
+      parameter.copy_(part(anchor_, piece).add(part(flat_, piece)));
+    } else {
+      parameter.copy_(part(flat_, piece));
+    }
+  }
+}
+
+void Fragment::apply(double mix, const std::vector<double>& inner_rates) {
+  if (!anchor_.defined()) return apply_inside_node();
+  for (const Piece& piece : plan_.pieces) {
+    const at::Tensor anchor = part(anchor_, piece);
+    const double rate = inner_rates.empty() ? 1 : inner_rates[static_cast<std::size_t>(piece.parameter)];
+    outer_step(options_, anchor, momentum_.defined() ? part(momentum_, piece) : momentum_, part(flat_, piece), rate);
+    const at::Tensor parameter = parameters_.at(piece);
+    if (mix == 0) {
+      parameter.copy_(anchor);
+    } else {
+      parameter.mul_(mix).add_(anchor, 1 - mix);
+    }
+  }
+}
+
+}  // namespace tutti::local_sgd

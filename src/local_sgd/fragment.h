@@ -1,0 +1,50 @@
+#pragma once
+// One fragment of the model: the flat vector that travels, the anchor, the outer momentum. Of the training thread, but
+// for the vector while an exchange is under way.
+#include <ATen/core/TensorBody.h>
+
+#include <vector>
+
+#include "local_sgd/fragment_plan.h"
+#include "local_sgd/trained_parameters.h"
+#include "tutti/local_sgd/local_update_options.h"
+
+namespace tutti::local_sgd {
+
+class Fragment {
+ public:
+  /// `flat` is fp32 memory of the plan's length. The anchor is the parameters' values now. `parameters` and `options`
+  /// must outlive it.
+  Fragment(FragmentPlan plan, const TrainedParameters& parameters, const LocalUpdateOptions& options, at::Tensor flat);
+
+  /// Whether vectors are differences from an anchor: where precision or the method demand it.
+  static bool needs_anchor(const TrainedParameters& parameters, const LocalUpdateOptions& options);
+
+  std::int64_t elements() const { return plan_.elements; }
+  const at::Tensor& flat() const { return flat_; }
+  /// Undefined without one.
+  const at::Tensor& anchor() const { return anchor_; }
+  const at::Tensor& momentum() const { return momentum_; }
+
+  /// The anchor becomes the parameters' values.
+  void set_anchor();
+  /// The vector becomes this rank's parameters, or their differences.
+  void collect();
+  /// The vector is the mean of a node alone: parameters become it, the anchor stays.
+  void apply_inside_node();
+  /// The vector is the mean of all ranks: the outer step, then parameters become `mix` of themselves and the rest of
+  /// the anchor. `inner_rates` by parameter, for SlowMo.
+  void apply(double mix, const std::vector<double>& inner_rates);
+
+ private:
+  at::Tensor part(const at::Tensor& flat, const Piece& piece) const;
+
+  FragmentPlan plan_;
+  const TrainedParameters& parameters_;
+  const LocalUpdateOptions& options_;
+  at::Tensor flat_;
+  at::Tensor anchor_;
+  at::Tensor momentum_;
+};
+
+}  // namespace tutti::local_sgd

@@ -1,0 +1,41 @@
+#pragma once
+// The mean of all ranks in two levels: inside each node, then between nodes, where one vector for a node travels,
+// spread over its ranks.
+//
+// Lin et al. (1808.07217), hierarchical local SGD; the split of a vector over the ranks of a node is that of
+// hierarchical all-reduces (Mikami et al., "Massively Distributed SGD", 1811.05233).
+#include <ATen/core/TensorBody.h>
+
+#include <optional>
+
+#include "local_sgd/mean_exchange.h"
+#include "tutti/comm/communicator.h"
+
+namespace tutti::local_sgd {
+
+class NodeGroups {
+ public:
+  /// Every rank must call it.
+  explicit NodeGroups(const Communicator& all);
+
+  const Communicator& node() const { return node_; }
+  /// The ranks with this one's place on all nodes; nullopt where a node is too small to have one.
+  const std::optional<Communicator>& across() const { return across_; }
+  /// What this rank exchanges with other nodes of a vector of `elements`; empty without across().
+  ElementRange own_part(std::int64_t elements) const;
+
+  /// Inside the node ranks count by header.weight, nodes by the round_weight of their ranks. `between` is the exchange
+  /// of own_part() over across(), null without. Blocks.
+  void mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal, MeanExchange* between,
+            std::int64_t message_bytes, ExchangeCost& cost) const;
+
+ private:
+  void mean_between(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal, MeanExchange* between,
+                    ExchangeCost& cost) const;
+
+  int parts_;  ///< ranks on the smallest node
+  Communicator node_;
+  std::optional<Communicator> across_;
+};
+
+}  // namespace tutti::local_sgd

@@ -1,0 +1,86 @@
+#include "local_sgd/trained_parameters.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <set>
+#include <span>
+
+#include "tutti/core/crc32c.h"
+#include "tutti/core/error.h"
+
+namespace tutti::local_sgd {
+namespace {
+
+/// All elements in the order of memory, which is the same on all ranks where strides are.
+at::Tensor flat_memory(const at::Tensor& tensor) {
+  return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+}
+
+void require_usable(const NamedParameter& parameter) {
+  const at::Tensor& tensor = parameter.tensor;
+  const std::string who = "local updates: parameter '" + parameter.name + "' ";
+  if (!tensor.device().is_cpu()) throw UsageError(who + "is on " + tensor.device().str() + ", not in CPU memory");
+  if (tensor.scalar_type() != at::kFloat && tensor.scalar_type() != at::kDouble) {
+    throw UsageError(who + "is " + toString(tensor.scalar_type()) + "; float and double can be combined");
+  }
+  if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
+    throw UsageError(who + "is not dense: make it contiguous()");
+  }
+}
+
+}  // namespace
+
+TrainedParameters::TrainedParameters(const std::vector<NamedParameter>& parameters) {
+  std::set<const c10::TensorImpl*> seen;
+  for (const NamedParameter& parameter : parameters) {
+    if (!parameter.tensor.defined()) {
+      throw UsageError("local updates: parameter '" + parameter.name + "' is undefined");
+    }
+    if (!parameter.tensor.requires_grad()) continue;
+    if (!seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
+    require_usable(parameter);
+    parameters_.push_back({.named = parameter,
+                           .dtype = parameter.tensor.scalar_type(),
+                           .sizes = parameter.tensor.sizes().vec(),
+                           .strides = parameter.tensor.strides().vec()});
+  }
+}
+
+std::vector<std::int64_t> TrainedParameters::sizes() const {
+  std::vector<std::int64_t> result;
+  for (const Parameter& parameter : parameters_) result.push_back(parameter.named.tensor.numel());
+  return result;
+}
+
+bool TrainedParameters::any_double() const {
+  for (const Parameter& parameter : parameters_) {
+    if (parameter.dtype == at::kDouble) return true;
+  }
+  return false;
+}
+
+void TrainedParameters::check() const {
+  for (const Parameter& parameter : parameters_) {
+    const at::Tensor& tensor = parameter.named.tensor;
+    if (tensor.scalar_type() != parameter.dtype || tensor.sizes() != parameter.sizes ||
+        tensor.strides() != parameter.strides || !tensor.device().is_cpu()) {
+      throw UsageError("local updates: parameter '" + parameter.named.name +
+                       "' has another shape, dtype or device than when the engine was made: convert the model first");
+    }
+  }
+}
+
+at::Tensor TrainedParameters::at(const Piece& piece) const {
+  return flat_memory((*this)[piece.parameter].tensor).slice(0, piece.offset, piece.offset + piece.length);
+}
+
+std::uint32_t TrainedParameters::checksum() const {
+  std::uint32_t sum = 0;
+  for (const Parameter& parameter : parameters_) {
+    const auto* data = static_cast<const std::byte*>(parameter.named.tensor.const_data_ptr());
+    sum = crc32c(std::span(data, parameter.named.tensor.nbytes()), sum);
+  }
+  return sum;
+}
+
+}  // namespace tutti::local_sgd

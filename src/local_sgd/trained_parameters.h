@@ -1,0 +1,40 @@
+#pragma once
+// The parameters that take part, as flat memory.
+#include <ATen/core/TensorBody.h>
+
+#include <string>
+#include <vector>
+
+#include "local_sgd/fragment_plan.h"
+#include "tutti/sync/named_parameter.h"
+
+namespace tutti::local_sgd {
+
+class TrainedParameters {
+ public:
+  /// Keeps those that are not frozen, each tensor once. Throws UsageError for one that cannot take part.
+  explicit TrainedParameters(const std::vector<NamedParameter>& parameters);
+
+  std::vector<std::int64_t> sizes() const;
+  bool any_double() const;
+  std::size_t count() const { return parameters_.size(); }
+  const NamedParameter& operator[](int index) const { return parameters_[static_cast<std::size_t>(index)].named; }
+  /// Throws UsageError naming a parameter that is no longer what it was (another dtype, another shape).
+  void check() const;
+  /// The elements of `piece`, in the order in which they lie in memory: writing changes the parameter.
+  at::Tensor at(const Piece& piece) const;
+  /// A checksum of all values.
+  std::uint32_t checksum() const;
+
+ private:
+  struct Parameter {
+    NamedParameter named;
+    at::ScalarType dtype;
+    std::vector<std::int64_t> sizes;
+    std::vector<std::int64_t> strides;
+  };
+
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace tutti::local_sgd

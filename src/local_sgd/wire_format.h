@@ -1,0 +1,29 @@
+#pragma once
+// fp32 numbers as bytes of a wire format. Pure. A NaN or an infinity never becomes a finite number: under int8 its
+// whole block decodes to NaN.
+//
+// Error feedback: Seide et al., "1-Bit Stochastic Gradient Descent" (Interspeech 2014); Karimireddy et al., "Error
+// Feedback Fixes SignSGD" (ICML 2019, 1901.09847).
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tutti/local_sgd/local_update_options.h"
+
+namespace tutti::local_sgd {
+
+/// Elements that share a scale under int8.
+inline constexpr std::int64_t block_elements = 256;
+
+/// Size of `elements` numbers.
+std::int64_t encoded_bytes(WireFormat format, std::int64_t elements);
+
+/// `bytes` holds encoded_bytes() of them.
+void encode(WireFormat format, std::span<const float> values, std::span<std::byte> bytes);
+void decode(WireFormat format, std::span<const std::byte> bytes, std::span<float> values);
+
+/// Encodes `values` plus `lost`, and leaves in `lost` what the encoding lost of that.
+void encode_with_feedback(WireFormat format, std::span<const float> values, std::span<float> lost,
+                          std::span<std::byte> bytes);
+
+}  // namespace tutti::local_sgd

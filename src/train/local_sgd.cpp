@@ -1,0 +1,138 @@
+#include "tutti/train/local_sgd.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "train/registry.h"
+#include "tutti/core/error.h"
+#include "tutti/sync/distributed_data_parallel.h"
+
+namespace tutti {
+
+namespace {
+
+LocalUpdateOptions engine_options(const LocalSGDOptions& options) {
+  LocalUpdateOptions engine = options.engine;
+  if (engine.local_steps != LocalUpdateOptions{}.local_steps && engine.local_steps != options.local_sgd_steps) {
+    throw UsageError("LocalSGD: local_sgd_steps is " + std::to_string(options.local_sgd_steps) +
+                     " and engine.local_steps is " + std::to_string(engine.local_steps) + ": set the first only");
+  }
+  engine.local_steps = options.local_sgd_steps;
+  return engine;
+}
+
+std::vector<NamedParameter> named_buffers_of(const torch::nn::Module& module) {
+  std::vector<NamedParameter> buffers;
+  for (const auto& buffer : module.named_buffers()) buffers.push_back({.name = buffer.key(), .tensor = buffer.value()});
+  return buffers;
+}
+
+}  // namespace
+
+/// The engine's state, and whether ranks take local steps now.
+class LocalSGD::SavedPart final : public Stateful {
+ public:
+  explicit SavedPart(LocalSGD& of) : local_sgd_(of) {}
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("engine", local_sgd_.engine_->state_dict());
+    state.set("steps_before", local_sgd_.steps_before_);
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override {
+    const auto steps_before = state.get<std::int64_t>("steps_before");
+    local_sgd_.engine_->load_state_dict(state.part("engine"));
+    local_sgd_.set_local(!local_sgd_.engine_->synchronous());
+    local_sgd_.steps_before_ = steps_before;
+  }
+
+ private:
+  LocalSGD& local_sgd_;
+};
+
+LocalSGD::LocalSGD(Accelerator& accelerator, const torch::nn::Module& model, const LocalSGDOptions& options)
+    : accelerator_(accelerator), reducers_(accelerator.reducers_of({&model})) {
+  if (!options.enabled) return;
+  // The inner optimizer, where there is one for the whole model.
+  std::shared_ptr<torch::optim::Optimizer> inner;
+  if (reducers_.size() == 1) {
+    for (const Optimizer& optimizer : accelerator.registry_->optimizers) {
+      if (optimizer.reducer() != reducers_.front()) continue;
+      const auto owner = std::make_shared<Optimizer>(optimizer);
+      inner = {owner, &owner->inner()};
+    }
+  }
+  engine_ =
+      std::make_shared<LocalUpdateEngine>(named_parameters_of(model), named_buffers_of(model), inner,
+                                          accelerator.communicator_.duplicate("local_sgd"), engine_options(options));
+  steps_before_ = optimizer_steps();
+  set_local(!engine_->synchronous());
+  auto& own = accelerator.registry_->own;
+  saved_ = std::make_shared<SavedPart>(*this);
+  own.push_back({.name = own.empty() ? "local_sgd" : "local_sgd_" + std::to_string(own.size()), .object = saved_});
+}
+
+LocalSGD::~LocalSGD() noexcept(false) {
+  if (!engine_) return;
+  std::erase_if(accelerator_.registry_->own, [this](const auto& entry) { return entry.object == saved_; });
+  if (std::uncaught_exceptions() > exceptions_) return;
+  finish();
+}
+
+std::int64_t LocalSGD::optimizer_steps() const {
+  std::int64_t steps = 0;
+  for (const auto& reducer : reducers_) steps = std::max(steps, reducer->steps());
+  return steps;
+}
+
+void LocalSGD::step(double weight) {
+  if (!engine_) return;
+  if (optimizer_steps() - steps_before_ == engine_->stats().steps) return;  // a micro-batch that did not step
+  engine_->step(weight);
+  if (!engine_->synchronous()) set_local(true);
+}
+
+void LocalSGD::finish() {
+  if (!engine_) return;
+  engine_->finish();
+  set_local(false);
+  agree_on_scale_and_schedules();
+  last_stats_ = engine_->stats();
+  std::erase_if(accelerator_.registry_->own, [this](const auto& entry) { return entry.object == saved_; });
+  engine_.reset();
+}
+
+void LocalSGD::set_local(bool local) {
+  for (const auto& reducer : reducers_) {
+    if (reducer->local() == local) continue;
+    reducer->set_local(local);
+    steps_before_ = -engine_->stats().steps;
+  }
+}
+
+void LocalSGD::agree_on_scale_and_schedules() {
+  // Ranks have skipped steps of their own: from here on they step together, with what rank 0 has.
+  const auto& registry = *accelerator_.registry_;
+  if (!registry.scaler) return;
+  const auto agree = [this](Stateful& object, const std::vector<std::string>& names) {
+    StateDict state = object.state_dict();
+    for (const std::string& name : names) {
+      if (!state.contains(name)) continue;
+      const bool whole = std::holds_alternative<std::int64_t>(state.values().at(name));
+      const double mine = whole ? static_cast<double>(state.get<std::int64_t>(name)) : state.get<double>(name);
+      const at::Tensor value = at::scalar_tensor(mine, at::kDouble);
+      accelerator_.prepare_channel_.broadcast(value, 0, {.name = "local_sgd"}).wait();
+      if (whole) {
+        state.set(name, static_cast<std::int64_t>(value.item<double>()));
+      } else {
+        state.set(name, value.item<double>());
+      }
+    }
+    object.load_state_dict(state);
+  };
+  agree(*registry.scaler, {"scale", "_growth_tracker"});
+  for (const auto& scheduler : registry.schedulers) agree(*scheduler, {"position", "applied_position"});
+}
+
+}  // namespace tutti

@@ -1,0 +1,54 @@
+// The verdict over headers: where ranks are, and how their vectors are weighed.
+#include "local_sgd/exchange_header.h"
+
+#include <gtest/gtest.h>
+
+#include "tutti/core/error.h"
+
+namespace tutti::local_sgd {
+namespace {
+
+ExchangeHeader at_step(std::int64_t step, double weight) {
+  return {.kind = ExchangeKind::round, .step = step, .elements = 7, .weight = weight, .round_weight = 10 * weight};
+}
+
+TEST(ExchangeHeader, EqualWeightsCountAlike) {
+  const ExchangeHeader headers[] = {at_step(4, 3), at_step(4, 3), at_step(4, 3)};
+  const WeightShares shares = judge(headers, false);
+  EXPECT_EQ(shares.factors, (std::vector<float>{1, 1, 1}));
+  EXPECT_DOUBLE_EQ(shares.scale, 1.0 / 3);
+  EXPECT_DOUBLE_EQ(shares.round_weight, 90);
+}
+
+TEST(ExchangeHeader, SharesAddUpToOne) {
+  const ExchangeHeader headers[] = {at_step(4, 1e300), at_step(4, 0), at_step(4, 0.5e300)};
+  const WeightShares shares = judge(headers, false);
+  EXPECT_EQ(shares.factors, (std::vector<float>{1, 0, 0.5}));
+  EXPECT_DOUBLE_EQ(shares.scale * 1.5, 1);
+}
+
+TEST(ExchangeHeader, RefusesRanksThatAllWeighNothing) {
+  const ExchangeHeader headers[] = {at_step(4, 0), at_step(4, 0)};
+  EXPECT_THROW(judge(headers, false), UsageError);
+  EXPECT_EQ(judge(headers, true).factors, (std::vector<float>{1, 1}));
+}
+
+TEST(ExchangeHeader, FindsRanksAtDifferentPlaces) {
+  const ExchangeHeader other_step[] = {at_step(4, 1), at_step(5, 1)};
+  EXPECT_THROW(judge(other_step, false), Divergence);
+  ExchangeHeader finish = at_step(4, 1);
+  finish.kind = ExchangeKind::finish;
+  const ExchangeHeader other_kind[] = {at_step(4, 1), finish};
+  EXPECT_THROW(judge(other_kind, false), Divergence);
+  ExchangeHeader second = at_step(4, 1);
+  second.fragment = 1;
+  const ExchangeHeader other_fragment[] = {at_step(4, 1), second};
+  EXPECT_THROW(judge(other_fragment, false), Divergence);
+  ExchangeHeader checked = at_step(4, 1);
+  checked.check = 1;
+  const ExchangeHeader other_check[] = {at_step(4, 1), checked};
+  EXPECT_THROW(judge(other_check, false), Divergence);
+}
+
+}  // namespace
+}  // namespace tutti::local_sgd

@@ -1,0 +1,159 @@
+// A rank that leaves, or is elsewhere: the others get an error that names it, and nothing hangs.
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <future>
+#include <stdexcept>
+
+#include "local_sgd/local_run.h"
+#include "support/ranks.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+const LocalUpdateOptions overlapped{.local_steps = 4, .streaming = {.overlap_steps = 3}};
+
+/// Runs `action`, which must end in a PeerFailure that names `rank`.
+template <typename Action>
+void expect_failure_of(int rank, const Action& action) {
+  try {
+    action();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Timeout& error) {
+    ADD_FAILURE() << "waited until the deadline: " << error.what();
+  } catch (const PeerFailure& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{rank}) << error.what();
+  }
+}
+
+TEST(Failure, AnExceptionBetweenStepsReachesTheOthersAsAnError) {
+  for (const auto& updates : {LocalUpdateOptions{.local_steps = 4}, overlapped,
+                              LocalUpdateOptions{.local_steps = 4, .wire = WireFormat::int8}}) {
+    const auto body = [&](const Communicator& communicator) {
+      LocalRun run(communicator, {.updates = updates});
+      run.steps(2);
+      if (communicator.rank() == 1) throw std::runtime_error("no more data");
+      expect_failure_of(1, [&] { run.steps(5); });
+      expect_failure_of(1, [&] { run.step(); });  // and from then on
+      expect_failure_of(1, [&] { run.finish(); });
+      EXPECT_THROW(run.engine->state_dict(), PeerFailure);
+    };
+    EXPECT_THROW(run_thread_ranks(3, body, {.timeout = std::chrono::seconds(60)}), std::runtime_error);
+  }
+}
+
+TEST(Failure, ARankThatLeavesWithAnExchangeUnderWayDoesNotWaitForIt) {
+  std::promise<void> left;
+  std::shared_future<void> has_left = left.get_future();
+  const auto body = [&](const Communicator& communicator) {
+    if (communicator.rank() == 1) {
+      try {
+        LocalRun run(communicator, {.updates = overlapped});
+        run.steps(4);
+        throw std::runtime_error("in the overlap");
+      } catch (const std::runtime_error&) {
+        left.set_value();  // the engine is gone, although rank 0 has not begun its exchange
+      }
+      return;
+    }
+    LocalRun run(communicator, {.updates = overlapped});
+    run.steps(3);
+    has_left.wait();
+    expect_failure_of(1, [&] { run.steps(4); });
+  };
+  run_thread_ranks(2, body, {.timeout = std::chrono::seconds(60)});
+}
+
+// The result is due after step 7. Nothing but the next call tells of a failure before.
+TEST(Failure, ABackgroundFailureSurfacesInTheNextCall) {
+  std::promise<void> left;
+  std::shared_future<void> has_left = left.get_future();
+  const auto body = [&](const Communicator& communicator) {
+    if (communicator.rank() == 1) {
+      try {
+        LocalRun run(communicator, {.updates = overlapped});
+        run.steps(3);
+        throw std::runtime_error("before the exchange");
+      } catch (const std::runtime_error&) {
+        left.set_value();
+      }
+      return;
+    }
+    LocalRun run(communicator, {.updates = overlapped});
+    run.steps(3);
+    has_left.wait();
+    run.step();                                           // sends
+    EXPECT_THROW(run.engine->state_dict(), PeerFailure);  // waits until the exchange has failed
+    expect_failure_of(1, [&] { run.step(); });
+    EXPECT_FALSE(communicator.poisoned());  // only the engine's own channel is
+  };
+  run_thread_ranks(2, body, {.timeout = std::chrono::seconds(60)});
+}
+
+const RankProgram dies("local_sgd_dies", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(40)});
+  LocalRun run(communicator, {.updates = {.local_steps = 4}});
+  run.steps(6);
+  if (communicator.rank() == 1) _exit(0);
+  expect_failure_of(1, [&] { run.steps(2); });
+});
+TEST(Failure, ADeadProcessIsNamed) {
+  expect_success(run_processes(dies, 2));
+}
+
+TEST(Failure, RanksAtDifferentPlacesAreADivergence) {
+  run_thread_ranks(3, [](const Communicator& communicator) {
+    LocalRun run(communicator, {.updates = {.local_steps = 4}});
+    run.steps(3);
+    if (communicator.rank() == 1) {
+      EXPECT_THROW(run.finish(), Divergence);
+    } else {
+      EXPECT_THROW(run.step(), Divergence);
+    }
+    EXPECT_THROW(run.step(), Divergence);
+  });
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    LocalRun run(communicator, {.updates = {.local_steps = 4}});
+    run.steps(4 + communicator.rank());
+    EXPECT_THROW(run.finish(), Divergence);
+  });
+}
+
+TEST(Failure, DifferentModelsOrOptionsAreADivergence) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    const at::Tensor parameter = at::zeros({3 + communicator.rank()}).set_requires_grad(true);
+    EXPECT_THROW(LocalUpdateEngine({{"p", parameter}}, {}, nullptr, communicator.duplicate("models"), {}), Divergence);
+    EXPECT_THROW(LocalRun(communicator, {.updates = {.local_steps = 4 + communicator.rank()}}), Divergence);
+  });
+}
+
+TEST(Failure, AConvertedParameterIsNamed) {
+  const at::Tensor parameter = at::zeros({3}).set_requires_grad(true);
+  LocalUpdateEngine engine({{"weight", parameter}}, {}, nullptr, Communicator(), {.local_steps = 1});
+  parameter.set_data(at::zeros({3}, at::kDouble));
+  try {
+    engine.step();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("'weight'"), std::string::npos);
+  }
+}
+
+TEST(Failure, GoingWithoutFinishDoesNotCommunicate) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    if (communicator.rank() == 0) {
+      LocalRun run(communicator, {.updates = {.local_steps = 4}});
+      run.steps(3);
+    } else {
+      LocalRun run(communicator, {.updates = {.local_steps = 4}});
+    }
+    LocalRun next(communicator, {.updates = {.local_steps = 1}});
+    next.steps(1);
+    EXPECT_TRUE(same_on_all_ranks(communicator, next.values()));
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,193 @@
+// Two levels: averages inside pretended nodes, and between them.
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "local_sgd/local_run.h"
+#include "local_sgd/node_groups.h"
+#include "support/ranks.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+void on_nodes(int size, int nodes, const std::function<void(const Communicator&)>& body) {
+  SCOPED_TRACE(std::to_string(size) + " ranks on " + std::to_string(nodes) + " nodes");
+  run_thread_ranks(size, body, {.timeout = std::chrono::seconds(30)}, nodes);
+}
+
+const std::vector<std::pair<int, int>>& layouts() {
+  static const std::vector<std::pair<int, int>> all{{2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 2}, {4, 4}};
+  return all;
+}
+
+/// What a rank's step weighs.
+double weight_of(int rank, int step) {
+  return 1 + (7 * rank + 3 * step) % 5;
+}
+
+/// All ranks' models after `steps` steps, where nodes average every 2 and all every 4.
+std::vector<Tensors> by_hand(const std::vector<int>& node_of_rank, int steps) {
+  const std::size_t size = node_of_rank.size();
+  const auto nodes = static_cast<std::size_t>(node_of_rank.back()) + 1;
+  std::vector<Tensors> models(size);
+  for (Tensors& model : models) model = initial_model();
+  std::vector<double> since_node(size, 0), since_all(size, 0);
+  for (int step = 0; step < steps; ++step) {
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      sgd_step(models[rank], static_cast<int>(rank), step, 0.1);
+      since_node[rank] += weight_of(static_cast<int>(rank), step);
+      since_all[rank] += weight_of(static_cast<int>(rank), step);
+    }
+    if ((step + 1) % 2 != 0) continue;
+    std::vector<Tensors> means;
+    std::vector<double> weights;
+    for (std::size_t node = 0; node < nodes; ++node) {
+      std::vector<double> inside(size, 0);
+      double weight = 0;
+      for (std::size_t rank = 0; rank < size; ++rank) {
+        if (static_cast<std::size_t>(node_of_rank[rank]) != node) continue;
+        inside[rank] = since_node[rank];
+        weight += since_all[rank];
+      }
+      means.push_back(mean_of(models, inside));
+      weights.push_back(weight);
+    }
+    const bool all = (step + 1) % 4 == 0;
+    const Tensors mean = mean_of(means, weights);
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      models[rank] = copy_of(all ? mean : means[static_cast<std::size_t>(node_of_rank[rank])]);
+      since_node[rank] = 0;
+      if (all) since_all[rank] = 0;
+    }
+  }
+  return models;
+}
+
+void compare_with_by_hand(const Communicator& communicator) {
+  LocalRun run(communicator, {.updates = {.local_steps = 4, .steps_inside_node = 2}});
+  for (int step = 0; step < 12; ++step) {
+    run.step(weight_of(run.rank, step));
+    const auto expected = by_hand(communicator.layout().node_of_rank, step + 1);
+    EXPECT_LE(largest_difference(run.values(), expected[static_cast<std::size_t>(run.rank)]), 1e-6) << step;
+  }
+  EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
+  EXPECT_EQ(run.engine->stats().rounds, 3);
+  EXPECT_EQ(run.engine->stats().rounds_inside_node, 3);
+  run.steps(1);
+  run.finish();
+  EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
+}
+
+TEST(Hierarchical, AveragesInsideNodesAndBetweenThem) {
+  for (const auto& [size, nodes] : layouts()) on_nodes(size, nodes, compare_with_by_hand);
+}
+
+/// Three ranks, two of them on the first node: what travels between nodes is rank 0's and rank 2's affair.
+void on_unequal_nodes(const std::function<void(const Communicator&)>& body) {
+  on_nodes(4, 2, [&](const Communicator& communicator) {
+    const auto some = communicator.split(communicator.rank() < 3 ? 0 : -1);
+    if (some) body(*some);
+  });
+}
+
+TEST(Hierarchical, TakesNodesOfDifferentSizes) {
+  on_unequal_nodes(compare_with_by_hand);
+}
+
+TEST(Hierarchical, AnErrorBetweenNodesReachesARankThatTookNoPartInIt) {
+  on_unequal_nodes([](const Communicator& communicator) {
+    LocalRun run(communicator, {.updates = {.local_steps = 2, .steps_inside_node = 1}});
+    run.step(0);
+    std::string kind = "none";
+    try {
+      run.step(0);
+    } catch (const UsageError&) {
+      kind = "UsageError";
+    } catch (const Timeout&) {
+      kind = "Timeout";
+    } catch (const PeerFailure&) {
+      kind = "PeerFailure";
+    }
+    EXPECT_EQ(kind, communicator.rank() == 1 ? "PeerFailure" : "UsageError");
+    communicator.barrier().wait();  // nobody learned it from an engine that went
+  });
+}
+
+TEST(Hierarchical, WorksWithEveryMethodAndWireFormat) {
+  for (const auto method : {OuterMethod::average, OuterMethod::slowmo, OuterMethod::diloco}) {
+    for (const auto wire : {WireFormat::fp32, WireFormat::bf16, WireFormat::int8}) {
+      on_nodes(4, 2, [&](const Communicator& communicator) {
+        const LocalUpdateOptions options{.local_steps = 4, .method = method, .steps_inside_node = 2, .wire = wire};
+        LocalRun run(communicator, {.updates = options});
+        LocalRun flat(communicator, {.updates = {.local_steps = 4, .method = method}});
+        for (int round = 0; round < 3; ++round) {
+          run.steps(4);
+          flat.steps(4);
+          EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
+          // Averages in between change nothing for a gradient that is linear in the model.
+          EXPECT_LE(largest_difference(run.values(), flat.values()), wire == WireFormat::fp32 ? 1e-5 : 0.05);
+        }
+      });
+    }
+  }
+}
+
+// One vector for a node: 2 n (M - 1) for M nodes, however many ranks they have.
+TEST(Hierarchical, SendsOneVectorBetweenNodes) {
+  for (const auto& [size, nodes] : {std::pair(4, 2), std::pair(4, 4), std::pair(6, 2), std::pair(6, 3)}) {
+    std::mutex mutex;
+    std::int64_t between = 0, flat_between = 0;
+    on_nodes(size, nodes, [&](const Communicator& communicator) {
+      const at::Tensor parameter = at::zeros({12'000}).set_requires_grad(true);
+      LocalUpdateOptions options{.local_steps = 2, .steps_inside_node = 1, .contract = {.buffers = BufferRule::local}};
+      LocalUpdateEngine engine({{"p", parameter}}, {}, nullptr, communicator.duplicate("two levels"), options);
+      options.steps_inside_node = 0;
+      LocalUpdateEngine flat({{"p", parameter}}, {}, nullptr, communicator.duplicate("one level"), options);
+      for (int step = 0; step < 2; ++step) {
+        engine.step();
+        flat.step();
+      }
+      const std::lock_guard lock(mutex);
+      between += engine.stats().bytes_between_nodes;
+      flat_between += flat.stats().bytes_between_nodes;
+    });
+    const double vector = 4.0 * 12'000;
+    EXPECT_NEAR(static_cast<double>(between), 2 * vector * (nodes - 1), 1000);
+    EXPECT_NEAR(static_cast<double>(flat_between), 2 * vector * (size - size / nodes), 1000);
+  }
+}
+
+TEST(Hierarchical, ANodeThatWeighsNothingContributesNothing) {
+  on_nodes(4, 2, [](const Communicator& communicator) {
+    const std::vector<double> weights{0, 0, 1, 3};
+    LocalRun run(communicator, {.updates = {.local_steps = 2, .steps_inside_node = 1}});
+    run.step(weights[static_cast<std::size_t>(run.rank)]);
+    const Tensors after_one = run.values();
+    run.step(0);  // nothing weighs anything since nodes met, but the round does
+    std::vector<Tensors> models;
+    Tensors second_node = after_one;
+    for (at::Tensor& tensor : second_node) {
+      tensor = tensor.contiguous();
+      communicator.broadcast(tensor, 2).wait();
+    }
+    for (int rank = 2; rank < 4; ++rank) {
+      models.push_back(copy_of(second_node));
+      sgd_step(models.back(), rank, 1, 0.1);
+    }
+    EXPECT_LE(largest_difference(run.values(), mean_of(models)), 1e-6);
+    EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
+  });
+}
+
+TEST(Hierarchical, ARoundThatWeighsNothingEndsOnAllRanks) {
+  on_nodes(4, 2, [](const Communicator& communicator) {
+    LocalRun run(communicator, {.updates = {.local_steps = 2, .steps_inside_node = 1}});
+    run.step(0);
+    EXPECT_THROW(run.step(0), UsageError);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test

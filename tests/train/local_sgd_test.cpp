@@ -1,0 +1,299 @@
+// LocalSGD in the documents' loop, on 1 to 4 ranks.
+#include "tutti/train/local_sgd.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include "support/rank_case.h"
+#include "train/training_run.h"
+#include "tutti/core/error.h"
+#include "tutti/optim/schedules.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr double rate = 0.1;
+
+/// Local SGD by hand: all ranks' models in one process. `pass` counts micro-batches of a rank.
+struct ByHand {
+  explicit ByHand(int ranks) : models(static_cast<std::size_t>(ranks)) {}
+
+  /// One optimizer step of each rank over `accumulation` micro-batches.
+  void step(std::int64_t number, int accumulation) {
+    const auto ranks = static_cast<std::int64_t>(models.size());
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      Mlp& model = models[static_cast<std::size_t>(rank)];
+      model->zero_grad();
+      for (int i = 0; i < accumulation; ++i) {
+        const Batch batch = batch_of((number * accumulation + i) * ranks + rank);
+        (loss_of(model->forward(batch.input), batch.target) / accumulation).backward();
+      }
+      const at::NoGradGuard no_grad;
+      for (at::Tensor& parameter : model->parameters()) parameter.sub_(parameter.grad(), rate);
+    }
+  }
+  void average() {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < models[0]->parameters().size(); ++i) {
+      at::Tensor sum = at::zeros_like(models[0]->parameters()[i], at::kDouble);
+      for (const Mlp& model : models) sum += model->parameters()[i];
+      for (const Mlp& model : models) model->parameters()[i].copy_(sum / static_cast<double>(models.size()));
+    }
+  }
+  std::vector<Mlp> models;
+};
+
+std::vector<at::Tensor> values_of(const torch::nn::Module& module) {
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& parameter : module.parameters()) values.push_back(parameter.detach().clone());
+  return values;
+}
+
+// The guide's loop: accumulation over two batches, an average every three optimizer steps, seven steps.
+const RankCase guide_local_sgd("guide_local_sgd", [](const Communicator& communicator) {
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
+  Mlp net;
+  auto [model, optimizer, scheduler] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate),
+                                                           LrSchedule([](std::int64_t) { return 1.0; }));
+  ByHand by_hand(communicator.size());
+  {
+    LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 3, .enabled = true});
+    for (std::int64_t pass = 0; pass < 14; ++pass) {
+      const auto window = accelerator.accumulate(model);
+      const Batch batch = batch_of(pass * communicator.size() + communicator.rank());
+      auto loss = loss_of(model->forward(batch.input), batch.target);
+      accelerator.backward(loss);
+      accelerator.clip_grad_norm_(model, 1e9);
+      optimizer.step();
+      scheduler.step();
+      optimizer.zero_grad();
+      local_sgd.step();
+      if (pass % 2 == 0) continue;
+      by_hand.step(pass / 2, 2);
+      if ((pass / 2 + 1) % 3 == 0) by_hand.average();
+      EXPECT_TRUE(
+          close(values_of(*net), values_of(*by_hand.models[static_cast<std::size_t>(communicator.rank())]), 1e-5))
+          << "after optimizer step " << pass / 2 + 1;
+    }
+    EXPECT_EQ(local_sgd.stats().rounds, communicator.size() > 1 ? 2 : local_sgd.stats().rounds);
+  }
+  by_hand.average();
+  EXPECT_TRUE(close(values_of(*net), values_of(*by_hand.models[0]), 1e-5));
+  // No gradient has crossed the network, and all ranks hold the same bits.
+  EXPECT_EQ(accelerator.stats().bytes_sent, 0);
+  for (const std::string& bytes : communicator.all_gather_object(bytes_of(*net))) EXPECT_TRUE(bytes == bytes_of(*net));
+});
+TEST(LocalSGD, IsTheGuidesLoop) {
+  guide_local_sgd.on_threads({1, 2, 3, 4});
+  guide_local_sgd.on_processes({2, 3});
+}
+
+/// Five steps in the plain loop, with or without LocalSGD.
+std::vector<at::Tensor> train_plainly(const Communicator& communicator, const LocalSGDOptions& options) {
+  Accelerator accelerator({.sync_policy = SyncPolicy::every_pass, .communicator = communicator});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  LocalSGD local_sgd(accelerator, model, options);
+  for (std::int64_t pass = 0; pass < 5; ++pass) {
+    const Batch batch = batch_of(pass * communicator.size() + communicator.rank());
+    loss_of(model->forward(batch.input), batch.target).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    local_sgd.step();
+  }
+  local_sgd.finish();
+  local_sgd.finish();
+  local_sgd.step();  // nothing, after the end
+  return values_of(*net);
+}
+
+const RankCase same_as_synchronous("same_as_synchronous", [](const Communicator& communicator) {
+  const auto synchronous = train_plainly(communicator, {.enabled = false});
+  EXPECT_TRUE(close(train_plainly(communicator, {.local_sgd_steps = 1}), synchronous, 1e-5));
+  EXPECT_TRUE(
+      close(train_plainly(communicator, {.local_sgd_steps = 2, .engine = {.warmup_steps = 5}}), synchronous, 0));
+  if (communicator.size() > 1) {
+    EXPECT_FALSE(close(train_plainly(communicator, {.local_sgd_steps = 5}), synchronous, 1e-5));
+  }
+});
+TEST(LocalSGD, EveryStepIsSynchronousTraining) {
+  same_as_synchronous.on_threads({1, 2, 3, 4});
+}
+
+// Post-local SGD: the warm-up synchronizes gradients, what follows does not.
+const RankCase post_local("post_local", [](const Communicator& communicator) {
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 4, .engine = {.warmup_steps = 2}});
+  std::vector<std::int64_t> bytes;
+  for (std::int64_t pass = 0; pass < 8; ++pass) {
+    const auto window = accelerator.accumulate(model);
+    const Batch batch = batch_of(pass * communicator.size() + communicator.rank());
+    accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+    optimizer.step();
+    optimizer.zero_grad();
+    local_sgd.step();
+    if (accelerator.sync_gradients()) bytes.push_back(accelerator.stats().bytes_sent);
+  }
+  ASSERT_EQ(bytes.size(), 4U);
+  EXPECT_GT(bytes[0], 0);
+  EXPECT_GT(bytes[1], bytes[0]);
+  EXPECT_EQ(bytes[2], bytes[1]);
+  EXPECT_EQ(bytes[3], bytes[1]);
+});
+TEST(LocalSGD, AWarmUpSynchronizesGradients) {
+  post_local.on_threads({2, 3});
+}
+
+// One rank's gradients overflow: it alone skips; afterwards all train together again.
+const RankCase local_fp16("local_fp16", [](const Communicator& communicator) {
+  Accelerator accelerator(
+      {.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 1024}, .communicator = communicator});
+  Mlp net;
+  auto [model, optimizer, scheduler] =
+      accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate), linear_with_warmup(0, 100));
+  const auto step = [&](double factor) {
+    const Batch batch = batch_of(communicator.rank());
+    accelerator.backward(
+        accelerator.autocast([&] { return loss_of(net->forward(batch.input), batch.target) * factor; }));
+    optimizer.step();
+    scheduler.step();
+    optimizer.zero_grad();
+  };
+  const bool mine = communicator.rank() == 1;
+  {
+    LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 2});
+    for (int i = 0; i < 2; ++i) {
+      step(mine && i == 0 ? 1e30 : 1.0);
+      EXPECT_EQ(optimizer.step_was_skipped(), mine && i == 0);
+      local_sgd.step();
+    }
+    EXPECT_EQ(accelerator.loss_scale(), mine ? 512 : 1024);
+  }
+  EXPECT_EQ(accelerator.loss_scale(), 1024);
+  EXPECT_EQ(scheduler.position(), 2);
+  step(1.0);
+  for (const std::string& bytes : communicator.all_gather_object(bytes_of(*net))) EXPECT_TRUE(bytes == bytes_of(*net));
+});
+TEST(LocalSGD, ASkippedStepIsARanksOwnAndForgottenAtTheEnd) {
+  local_fp16.on_threads({2, 3});
+}
+
+struct WithBatchNormImpl : torch::nn::Module {
+  WithBatchNormImpl()
+      : first(register_module("first", torch::nn::Linear(6, 4))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(4))),
+        second(register_module("second", torch::nn::Linear(4, 3))) {
+    fill(*this, 3);
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(norm(first(x))); }
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear second;
+};
+TORCH_MODULE(WithBatchNorm);
+
+const RankCase batch_norm("batch_norm", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  WithBatchNorm net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 4});
+  for (int pass = 0; pass < 2; ++pass) {
+    const Batch batch = batch_of(pass * communicator.size() + communicator.rank());
+    accelerator.backward(loss_of(net->forward(batch.input), batch.target));
+    optimizer.step();
+    optimizer.zero_grad();
+    local_sgd.step();
+  }
+  const at::Tensor mean = net->norm->running_mean.clone();
+  communicator.all_reduce(mean).wait();
+  local_sgd.finish();
+  EXPECT_TRUE(at::allclose(net->norm->running_mean, mean / communicator.size(), 1e-5, 1e-7));
+});
+TEST(LocalSGD, AveragesBatchNormsStatistics) {
+  batch_norm.on_threads({2, 3});
+}
+
+TEST(LocalSGD, NothingIsCommunicatedWhileAnExceptionUnwinds) {
+  // The other rank is told when this one leaves, instead of waiting for an average.
+  const auto run = [](const Communicator& communicator) {
+    Accelerator accelerator({.communicator = communicator});
+    Mlp net;
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+    LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 2});
+    for (std::int64_t pass = 0; pass < 4; ++pass) {
+      if (pass == 1 && communicator.rank() == 1) throw std::runtime_error("out of luck");
+      const Batch batch = batch_of(pass);
+      accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+      optimizer.step();
+      optimizer.zero_grad();
+      local_sgd.step();
+    }
+  };
+  EXPECT_THROW(run_thread_ranks(2, run, {.timeout = std::chrono::seconds(30)}), std::runtime_error);
+}
+
+TEST(LocalSGD, RefusesWhatCannotBe) {
+  Accelerator accelerator({.communicator = Communicator()});
+  Mlp net, other;
+  accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  EXPECT_THROW(LocalSGD(accelerator, other), UsageError);
+  EXPECT_THROW(LocalSGD(accelerator, net, {.local_sgd_steps = 0}), UsageError);
+  EXPECT_THROW(LocalSGD(accelerator, net, {.local_sgd_steps = 4, .engine = {.local_steps = 5}}), UsageError);
+  // Not in the middle of a window.
+  const auto window = accelerator.accumulate(net);
+  accelerator.backward(loss_of(net->forward(batch_of(0).input), batch_of(0).target));
+  EXPECT_THROW(LocalSGD(accelerator, net), UsageError);
+}
+
+// Every rank has a model of its own when it is saved.
+const RankCase local_resume("local_resume", [](const Communicator& communicator) {
+  const ScratchFolder scratch;
+  const AcceleratorOptions options{.gradient_accumulation_steps = 2,
+                                   .project = {.project_dir = communicator.broadcast_object(scratch.path().string())},
+                                   .communicator = communicator};
+  const LocalSGDOptions diloco{.local_sgd_steps = 3,
+                               .engine = {.method = OuterMethod::diloco, .wire = WireFormat::int8}};
+  constexpr std::int64_t passes = 12;
+  const auto train = [&](const std::optional<std::filesystem::path>& resume, std::int64_t first,
+                         std::vector<std::filesystem::path>* saves) {
+    Accelerator accelerator(options);
+    Noisy net(0.0);
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
+    LocalSGD local_sgd(accelerator, model, diloco);
+    if (resume) accelerator.load_state(*resume);
+    for (std::int64_t pass = first; pass < passes; ++pass) {
+      const auto window = accelerator.accumulate(model);
+      const Batch batch = batch_of(pass * communicator.size() + communicator.rank());
+      accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+      optimizer.step();
+      optimizer.zero_grad();
+      local_sgd.step();
+      if (saves != nullptr) saves->push_back(accelerator.save_state());
+    }
+    local_sgd.finish();
+    return bytes_of(*net);
+  };
+  std::vector<std::filesystem::path> saves;
+  const std::string expected = train(std::nullopt, 0, &saves);
+  for (std::int64_t done = 1; done < passes; ++done) {
+    EXPECT_TRUE(train(saves[static_cast<std::size_t>(done - 1)], done, nullptr) == expected)
+        << "resumed after " << done;
+  }
+  // Without the LocalSGD it does not fit.
+  Accelerator accelerator(options);
+  Noisy net(0.0);
+  accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
+  EXPECT_THROW(accelerator.load_state(saves[0]), CheckpointError);
+  accelerator.wait_for_everyone();
+});
+TEST(LocalSGD, ResumesWithinARoundToTheSameBits) {
+  local_resume.on_processes({1, 2, 3});
+}
+
+}  // namespace
+}  // namespace tutti::test
