@@ -7,26 +7,32 @@
 namespace tutti::bench {
 
 std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
-  const auto with = [&options](const std::string& name, const LocalUpdateOptions& engine) {
-    return Method{.name = name, .options = {.local_sgd_steps = options.local_steps, .engine = engine}};
+  const auto every = [](std::int64_t steps, const std::string& name, const LocalUpdateOptions& engine) {
+    return Method{.name = name, .options = {.local_sgd_steps = steps, .engine = engine}};
   };
-  const std::int64_t fragments = 4;
-  const std::int64_t overlap = std::max<std::int64_t>(1, options.local_steps / fragments - 1);
+  const std::int64_t steps = options.local_steps;
+  // Half the bytes a round, twice as many rounds.
+  const std::int64_t twice_as_often = steps / 2 + 1;
   const DiLoCoOptions outer{.lr = 0.7, .momentum = 0.6};
-  return {{.name = "synchronous", .options = {.enabled = false}},
-          with("local_sgd", {}),
-          with("slowmo", {.method = OuterMethod::slowmo, .slowmo = {.alpha = 1, .beta = 0.2}}),
-          with("diloco", {.method = OuterMethod::diloco, .diloco = outer}),
-          with("diloco_int8", {.method = OuterMethod::diloco, .diloco = outer, .wire = WireFormat::int8}),
-          with("streaming",
-               {.method = OuterMethod::diloco,
-                .diloco = outer,
-                .streaming = {.fragments = static_cast<int>(fragments), .overlap_steps = overlap, .mix = 0.5}}),
-          with("streaming_int8",
-               {.method = OuterMethod::diloco,
-                .diloco = outer,
-                .streaming = {.fragments = static_cast<int>(fragments), .overlap_steps = overlap, .mix = 0.5},
-                .wire = WireFormat::int8})};
+  const auto stream = [](int fragments, std::int64_t of) {
+    return StreamingOptions{
+        .fragments = fragments, .overlap_steps = std::max<std::int64_t>(0, of / fragments - 1), .mix = 0.5};
+  };
+  return {
+      {.name = "synchronous", .options = {.enabled = false}},
+      every(steps, "local_sgd", {}),
+      every(steps, "slowmo", {.method = OuterMethod::slowmo, .slowmo = {.alpha = 1, .beta = 0.2}}),
+      every(steps, "diloco", {.method = OuterMethod::diloco, .diloco = outer}),
+      every(twice_as_often, "diloco_bf16", {.method = OuterMethod::diloco, .diloco = outer, .wire = WireFormat::bf16}),
+      every(steps, "diloco_int8", {.method = OuterMethod::diloco, .diloco = outer, .wire = WireFormat::int8}),
+      every(steps, "streaming", {.method = OuterMethod::diloco, .diloco = outer, .streaming = stream(4, steps)}),
+      every(twice_as_often, "streaming_bf16",
+            {.method = OuterMethod::diloco,
+             .diloco = outer,
+             .streaming = stream(2, twice_as_often),
+             .wire = WireFormat::bf16}),
+      every(steps, "streaming_int8",
+            {.method = OuterMethod::diloco, .diloco = outer, .streaming = stream(4, steps), .wire = WireFormat::int8})};
 }
 
 Method method_named(const std::string& name, const LocalSGDBenchOptions& options) {

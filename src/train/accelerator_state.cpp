@@ -200,9 +200,10 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
     checkpoint =
         saved_by == num_processes() ? read_checkpoint(folder, std::vector<int>{rank()}) : read_checkpoint(folder);
     saved_local = checkpoint.own.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
-    if (saved_local && saved_by != num_processes()) {
-      throw CheckpointError(folder.string() + " was saved between local steps of " + std::to_string(saved_by) +
-                            " ranks, each with a model of its own: start as many, or save after finish()");
+    if ((saved_local || !registry_->own.empty()) && saved_by != num_processes()) {
+      throw CheckpointError(folder.string() + " was saved by " + std::to_string(saved_by) +
+                            " ranks that took local steps, each in a state of its own: start as many, or save after "
+                            "finish()");
     }
     for (const SavedParts::Part& part : parts.all) {
       if (!checkpoint.shared.contains(part.name)) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 namespace tutti::test {
 
 struct Finished {
@@ -59,20 +61,6 @@ std::vector<pid_t> children_of(pid_t pid);
 /// True when the process is gone, or goes before the deadline.
 bool is_gone_soon(pid_t pid);
 
-/// A folder that is removed with its content.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-std::string content_of(const std::filesystem::path& file);
 bool contains(const std::string& text, const std::string& part);
 int lines_with(const std::string& text, const std::string& part);
 

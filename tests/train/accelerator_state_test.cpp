@@ -84,14 +84,14 @@ struct TrainingRun {
 };
 
 /// The same folder on every rank; the first rank's lives until the end.
-std::filesystem::path shared_folder(const ScratchFolder& mine, const Communicator& communicator) {
+std::filesystem::path shared_folder(const TemporaryFolder& mine, const Communicator& communicator) {
   return communicator.broadcast_object(mine.path().string());
 }
 
 // Saved after every micro-batch, so in the middle of windows and epochs, and each checkpoint trained to the end.
 void check_resume(const Communicator& communicator, RunOptions options) {
   constexpr std::int64_t total = 17;
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   options.accelerator.communicator = communicator;
   options.accelerator.project.project_dir = shared_folder(scratch, communicator);
   TrainingRun whole(options);
@@ -172,18 +172,14 @@ const RankCase elastic_second("elastic_second", [](const Communicator& communica
         << bytes_of(*run.net);
   }
 });
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 TEST(AcceleratorState, GoesOnWithAnotherNumberOfRanks) {
   std::vector<std::vector<float>> results;
   for (const auto& [before, after] : {std::pair{1, 1}, {2, 3}, {3, 2}, {3, 1}, {1, 2}}) {
-    const ScratchFolder scratch;
+    const TemporaryFolder scratch;
     const ProcessOptions options{.variables = {{"TUTTI_TEST_FOLDER", scratch.path().string()}}};
     expect_success(run_processes(elastic_first.program(), before, options));
     expect_success(run_processes(elastic_second.program(), after, options));
-    const std::string bytes = read_file(scratch.path() / "parameters");
+    const std::string bytes = content_of(scratch.path() / "parameters");
     std::vector<float> values(bytes.size() / sizeof(float));
     std::memcpy(values.data(), bytes.data(), bytes.size());
     ASSERT_FALSE(values.empty());
@@ -196,7 +192,7 @@ TEST(AcceleratorState, GoesOnWithAnotherNumberOfRanks) {
 }
 
 TEST(AcceleratorState, WhatCannotBeLoadedLeavesEverythingAsItWas) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   const RunOptions options{.accelerator = {.gradient_accumulation_steps = 3,
                                            .project = {.project_dir = scratch.path()},
                                            .communicator = Communicator()}};
@@ -234,7 +230,7 @@ TEST(AcceleratorState, WhatCannotBeLoadedLeavesEverythingAsItWas) {
 }
 
 TEST(AcceleratorState, NamesWhatIsMissingOrTooMuch) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   const AcceleratorOptions options{.project = {.project_dir = scratch.path()}, .communicator = Communicator()};
   Accelerator saving(options);
   Noisy net;
@@ -258,7 +254,7 @@ TEST(AcceleratorState, NamesWhatIsMissingOrTooMuch) {
 }
 
 TEST(AcceleratorState, NamesGoOnAfterAResumeAndOldOnesGo) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   const RunOptions options{.accelerator = {.project = {.project_dir = scratch.path(), .retention = {.keep_last = 2}},
                                            .communicator = Communicator()}};
   {
@@ -290,7 +286,7 @@ TEST(AcceleratorState, RefusesNamesAndPlacesThatCannotBe) {
 
 // One rank's state cannot be saved: all are told, nobody waits.
 const RankCase one_rank_cannot_save("one_rank_cannot_save", [](const Communicator& communicator) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   Accelerator accelerator(
       {.project = {.project_dir = shared_folder(scratch, communicator)}, .communicator = communicator});
   struct Broken final : Stateful {

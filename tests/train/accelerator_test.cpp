@@ -186,6 +186,22 @@ TEST(Accelerator, AdjustSchedulerCountsMicroBatches) {
   check_schedule(ScheduleRule::accelerate_micro_batch, {1, 0.25, 0.25, 0.0625});
 }
 
+// Every rank has a metric of its own; the rates stay equal.
+const RankCase plateau("plateau", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  Mlp net;
+  auto [model, optimizer, scheduler] =
+      accelerator.prepare(net, torch::optim::SGD(net->parameters(), 1.0), PlateauOptions{.factor = 0.5, .patience = 0});
+  // Better on rank 0, worse in the mean.
+  const bool first = communicator.rank() == 0;
+  scheduler.step(1.0);
+  scheduler.step(first ? 0.9 : 10.0);
+  EXPECT_EQ(optimizer.learning_rate(), communicator.size() == 1 ? 1.0 : 0.5);
+});
+TEST(Accelerator, PreparesAPlateauScheduleOnTheMeanOverRanks) {
+  plateau.on_threads({1, 2, 3});
+}
+
 const RankCase clips("clips", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp net;

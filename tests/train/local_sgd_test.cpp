@@ -252,7 +252,7 @@ TEST(LocalSGD, RefusesWhatCannotBe) {
 
 // Every rank has a model of its own when it is saved.
 const RankCase local_resume("local_resume", [](const Communicator& communicator) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   const AcceleratorOptions options{.gradient_accumulation_steps = 2,
                                    .project = {.project_dir = communicator.broadcast_object(scratch.path().string())},
                                    .communicator = communicator};

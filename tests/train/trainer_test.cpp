@@ -72,7 +72,7 @@ struct Recorder final : Callback {
 };
 
 TEST(Trainer, EventsComeInOrder) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   TrainerRun run(
       {.gradient_accumulation_steps = 2, .project = {.project_dir = scratch.path()}, .communicator = Communicator()},
       {.max_steps = 1, .log_every = 1, .evaluate_every = 1, .save_every = 1});
@@ -165,8 +165,8 @@ TEST(Trainer, TheLossIsTheWindowsMeanByWeight) {
 
 // The whole of fit() interrupted and resumed, with callbacks that have a state.
 const RankCase trainer_resumes("trainer_resumes", [](const Communicator& communicator) {
-  const ScratchFolder whole_folder, torn_folder;
-  const auto folder_of = [&](const ScratchFolder& scratch) {
+  const TemporaryFolder whole_folder, torn_folder;
+  const auto folder_of = [&](const TemporaryFolder& scratch) {
     return communicator.broadcast_object(scratch.path().string());
   };
   const auto run = [&](const std::string& folder, std::int64_t steps) {
@@ -194,7 +194,7 @@ TEST(Trainer, ARunInPiecesEndsLikeAWholeOne) {
 }
 
 const RankCase stops_on_signal("stops_on_signal", [](const Communicator& communicator) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   const std::string folder = communicator.broadcast_object(scratch.path().string());
   TrainerRun run({.project = {.project_dir = folder}, .communicator = communicator}, {.max_epochs = 1'000'000});
   struct Raise final : Callback {
@@ -224,6 +224,49 @@ TEST(Trainer, RefusesOptionsThatCannotBe) {
   EXPECT_THROW(TrainerRun(options, {.max_steps = 1, .resume = true}), UsageError);
   TrainerRun run(options, {.max_steps = 1});
   EXPECT_THROW(run.trainer.evaluate(), UsageError);
+}
+
+/// A user's own tracker.
+struct Listener final : Tracker {
+  explicit Listener(std::vector<std::string>& lines) : heard(lines) {}
+  void start(const std::string& run, const Hyperparameters& hyperparameters, std::int64_t step) override {
+    heard.push_back("start " + run + " " + std::get<std::string>(hyperparameters.at("what")) + " " +
+                    std::to_string(step));
+  }
+  void log(std::int64_t step, const Scalars& scalars) override {
+    heard.push_back("log " + std::to_string(step) + " " + scalars.front().first);
+  }
+  std::vector<std::string>& heard;
+};
+
+const RankCase tracks("tracks", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());
+  std::vector<std::string> heard;
+  const auto run_until = [&](std::int64_t steps) {
+    TrainerRun run({.project = {.project_dir = folder}, .communicator = communicator},
+                   {.max_steps = steps,
+                    .log_every = 2,
+                    .resume = true,
+                    .tensorboard = true,
+                    .run_name = "first",
+                    .hyperparameters = {{"what", std::string("all of it")}}});
+    run.accelerator.add_tracker(std::make_unique<Listener>(heard));
+    run.trainer.fit();
+  };
+  run_until(3);
+  run_until(4);
+  std::vector<std::string> expected;
+  if (communicator.rank() == 0) {
+    expected = {"start first all of it 0", "log 2 loss", "log 3 loss", "start first all of it 3", "log 4 loss"};
+    EXPECT_TRUE(std::filesystem::exists(folder / "metrics.jsonl"));
+    EXPECT_FALSE(std::filesystem::is_empty(folder / "tensorboard"));
+  }
+  EXPECT_EQ(heard, expected);
+  communicator.barrier().wait();
+});
+TEST(Trainer, TracksOnTheMainProcessAlsoWithAUsersTracker) {
+  tracks.on_processes({1, 2});
 }
 
 TEST(EarlyStopping, StopsAfterEvaluationsWithoutProgress) {
@@ -317,7 +360,7 @@ TEST(Ema, IsTheMovingAverageAndStepsAsideAfterEvaluation) {
 }
 
 TEST(BestModel, KeepsTheModelOfTheBestEvaluation) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
                  {.max_steps = 3, .evaluate_every = 1});
   const std::vector<double> losses{2, 1, 3};

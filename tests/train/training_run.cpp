@@ -1,9 +1,6 @@
 #include "train/training_run.h"
 
 #include <ATen/Functions.h>
-#include <stdlib.h>
-
-#include <stdexcept>
 
 namespace tutti::test {
 
@@ -26,17 +23,6 @@ NoisyImpl::NoisyImpl(double dropout_probability)
 
 at::Tensor NoisyImpl::forward(const at::Tensor& x) {
   return second(dropout(at::tanh(first(x))));
-}
-
-ScratchFolder::ScratchFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "tutti-test-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-  path_ = name;
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 std::string bytes_of(const torch::nn::Module& model) {

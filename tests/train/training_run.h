@@ -5,10 +5,10 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "support/temporary_folder.h"
 #include "support/training.h"
 #include "tutti/train/accelerator.h"
 
@@ -29,19 +29,6 @@ struct NoisyImpl : torch::nn::Module {
   torch::nn::Dropout dropout{nullptr};
 };
 TORCH_MODULE(Noisy);
-
-/// A folder of its own, removed at the end.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// All bytes of the model's parameters and buffers.
 std::string bytes_of(const torch::nn::Module& model);
