@@ -2,6 +2,7 @@
 #include <functional>
 #include <utility>
 
+#include "checkpoint/agreement.h"
 #include "train/random_state.h"
 #include "train/registry.h"
 #include "tutti/checkpoint/model_file.h"
@@ -26,28 +27,6 @@ void load_model_state(const torch::nn::Module& model, const StateDict& state) {
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [name, value] : state.values()) tensors.emplace(name, state.get<at::Tensor>(name));
   load_model(model, tensors);
-}
-
-/// Runs `work` and learns how it went on every rank. Throws on all ranks when it failed on one, after `undo`.
-void agree(
-    const Communicator& channel, const std::string& name, const std::function<void()>& work,
-    const std::function<void()>& undo = [] {}) {
-  std::string problem;
-  try {
-    work();
-  } catch (const std::exception& error) {
-    problem = error.what();
-    if (problem.empty()) problem = "unknown error";
-  }
-  const auto problems = channel.all_gather_object(problem, {.name = name});
-  std::string message;
-  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
-    if (problems[rank].empty()) continue;
-    message += (message.empty() ? name + ": rank " : "; rank ") + std::to_string(rank) + ": " + problems[rank];
-  }
-  if (message.empty()) return;
-  undo();
-  throw CheckpointError(message);
 }
 
 }  // namespace
@@ -159,7 +138,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
     throw UsageError("save_state() without a folder: set AcceleratorOptions::project.project_dir, or name one");
   }
   CheckpointContent content{.metric = options.metric};
-  agree(prepare_channel_, "save_state", [&] {
+  const auto names = checkpoint::on_all_ranks(prepare_channel_, "save_state", [&] {
     for (const SavedParts::Part& part : saved_parts().all) {
       StateDict state = part.save();
       if (part.own) content.own.set(part.name, state);
@@ -172,13 +151,10 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
       content.step = std::max(content.step, window.get<std::int64_t>("window.steps"));
       content.own.set("window_" + std::to_string(i), window);
     }
+    const bool chooses = automatic && is_main_process();
+    return chooses ? CheckpointFolder(project_.project_dir / "checkpoints").next().string() : std::string();
   });
-  const CheckpointFolder named(project_.project_dir / "checkpoints");
-  std::filesystem::path folder = options.folder;
-  if (automatic) {
-    folder =
-        prepare_channel_.broadcast_object(is_main_process() ? named.next().string() : "", 0, {.name = "save_state"});
-  }
+  const std::filesystem::path folder = automatic ? names[0] : options.folder;
   const RetentionOptions retention = automatic ? project_.retention : RetentionOptions{};
   if (!registry_->writer) registry_->writer = std::make_unique<CheckpointWriter>(communicator_.duplicate("checkpoint"));
   registry_->writer->start(folder, content, retention);
@@ -192,31 +168,31 @@ void Accelerator::wait_for_checkpoint() {
 
 CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
   wait_for_checkpoint();
-  Checkpoint checkpoint;
+  Checkpoint saved;
   bool saved_local = false;
   const SavedParts parts = saved_parts();
-  agree(prepare_channel_, "load_state", [&] {
+  checkpoint::on_all_ranks(prepare_channel_, "load_state", [&] {
     const int saved_by = read_checkpoint_info(folder).world_size;
-    checkpoint =
-        saved_by == num_processes() ? read_checkpoint(folder, std::vector<int>{rank()}) : read_checkpoint(folder);
-    saved_local = checkpoint.own.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
+    saved = saved_by == num_processes() ? read_checkpoint(folder, std::vector<int>{rank()}) : read_checkpoint(folder);
+    saved_local = saved.own.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
     if ((saved_local || !registry_->own.empty()) && saved_by != num_processes()) {
       throw CheckpointError(folder.string() + " was saved by " + std::to_string(saved_by) +
                             " ranks that took local steps, each in a state of its own: start as many, or save after "
                             "finish()");
     }
     for (const SavedParts::Part& part : parts.all) {
-      if (!checkpoint.shared.contains(part.name)) {
+      if (!saved.shared.contains(part.name)) {
         throw CheckpointError(folder.string() + " has no '" + part.name +
                               "': prepare and register what was there when it was saved");
       }
     }
-    for (const auto& [name, state] : checkpoint.shared) {
+    for (const auto& [name, state] : saved.shared) {
       if (parts.find(name) == nullptr) {
         throw CheckpointError(folder.string() + " holds '" + name +
                               "', which is not here: prepare and register what was there when it was saved");
       }
     }
+    return std::string();
   });
 
   std::vector<std::function<void()>> undo;
@@ -225,61 +201,60 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
     load_from(state);  // what it refuses has left it as it was
     undo.push_back([load_from, before] { load_from(before); });
   };
-  agree(
-      prepare_channel_, "load_state",
-      [&] {
-        const auto load_part = [&](const SavedParts::Part& part, bool own) {
-          load(part.save, part.load, own ? checkpoint.own.at(rank()).part(part.name) : checkpoint.shared.at(part.name));
+  try {
+    checkpoint::on_all_ranks(prepare_channel_, "load_state", [&] {
+      const auto load_part = [&](const SavedParts::Part& part, bool own) {
+        load(part.save, part.load, own ? saved.own.at(rank()).part(part.name) : saved.shared.at(part.name));
+      };
+      for (const SavedParts::Part& part : parts.all) {
+        if (part.early) load_part(part, true);
+      }
+      for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
+        const std::string name = "window_" + std::to_string(i);
+        std::vector<StateDict> windows;
+        for (const StateDict& own : saved.own) windows.push_back(own.part(name));
+        const bool same_size = saved.info.world_size == num_processes();
+        const StateDict window = same_size ? windows.at(rank()) : redistribute(windows, rank(), num_processes());
+        const auto reducer = registry_->reducers[i].reducer;
+        // Loading is how a program goes on after gradients were lost: then there is nothing to come back to.
+        const auto before = [reducer] {
+          try {
+            return reducer->state_dict();
+          } catch (const UsageError&) {
+            return StateDict();
+          }
         };
-        for (const SavedParts::Part& part : parts.all) {
-          if (part.early) load_part(part, true);
-        }
-        for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
-          const std::string name = "window_" + std::to_string(i);
-          std::vector<StateDict> windows;
-          for (const StateDict& own : checkpoint.own) windows.push_back(own.part(name));
-          const bool same_size = checkpoint.info.world_size == num_processes();
-          const StateDict window = same_size ? windows.at(rank()) : redistribute(windows, rank(), num_processes());
-          const auto reducer = registry_->reducers[i].reducer;
-          // Loading is how a program goes on after gradients were lost: then there is nothing to come back to.
-          const auto before = [reducer] {
-            try {
-              return reducer->state_dict();
-            } catch (const UsageError&) {
-              return StateDict();
-            }
-          };
-          const auto restore = [reducer](const StateDict& state) {
-            if (!state.empty()) reducer->load_state_dict(state);
-          };
-          load(before, restore, window);
-        }
-        if (static_cast<std::size_t>(rank()) < checkpoint.own.size()) {
-          load(random_state, load_random_state, checkpoint.own[rank()].part("random"));
-        }
-        for (const SavedParts::Part& part : saved_parts().all) {
-          if (!part.early) load_part(part, saved_local && part.own);
-        }
-      },
-      [&undo] {
-        for (auto step = undo.rbegin(); step != undo.rend(); ++step) (*step)();
-      });
+        const auto restore = [reducer](const StateDict& state) {
+          if (!state.empty()) reducer->load_state_dict(state);
+        };
+        load(before, restore, window);
+      }
+      if (static_cast<std::size_t>(rank()) < saved.own.size()) {
+        load(random_state, load_random_state, saved.own[rank()].part("random"));
+      }
+      for (const SavedParts::Part& part : saved_parts().all) {
+        if (!part.early) load_part(part, saved_local && part.own);
+      }
+      return std::string();
+    });
+  } catch (...) {
+    for (auto step = undo.rbegin(); step != undo.rend(); ++step) (*step)();
+    throw;
+  }
   sync_gradients_ = true;
-  return checkpoint.info;
+  return saved.info;
 }
 
 std::optional<CheckpointInfo> Accelerator::load_latest_state() {
   if (project_.project_dir.empty()) {
     throw UsageError("load_latest_state(): set AcceleratorOptions::project.project_dir");
   }
-  std::string folder;
-  agree(prepare_channel_, "load_latest_state", [&] {
-    if (!is_main_process()) return;
-    if (const auto newest = CheckpointFolder(project_.project_dir / "checkpoints").newest()) {
-      folder = newest->folder.string();
-    }
+  const auto newest = checkpoint::on_all_ranks(prepare_channel_, "load_latest_state", [&] {
+    const auto info =
+        is_main_process() ? CheckpointFolder(project_.project_dir / "checkpoints").newest() : std::nullopt;
+    return info ? info->folder.string() : std::string();
   });
-  folder = prepare_channel_.broadcast_object(folder, 0, {.name = "load_latest_state"});
+  const std::string& folder = newest[0];
   if (folder.empty()) return std::nullopt;
   return load_state(folder);
 }

@@ -165,7 +165,6 @@ const RankCase elastic_second("elastic_second", [](const Communicator& communica
   TrainingRun run(elastic_options(communicator));
   ASSERT_TRUE(run.accelerator.load_latest_state());
   // What is left of the window and one more; then the epoch is over.
-  std::vector<std::size_t> read;
   run.train(18 / communicator.size());
   if (communicator.rank() == 0) {
     std::ofstream(std::filesystem::path(std::getenv("TUTTI_TEST_FOLDER")) / "parameters", std::ios::binary)
@@ -290,7 +289,7 @@ const RankCase one_rank_cannot_save("one_rank_cannot_save", [](const Communicato
   Accelerator accelerator(
       {.project = {.project_dir = shared_folder(scratch, communicator)}, .communicator = communicator});
   struct Broken final : Stateful {
-    StateDict state_dict() const override { throw UsageError("no state today"); }
+    StateDict state_dict() const override { throw std::runtime_error("no state today"); }
     void load_state_dict(const StateDict&) override {}
   } broken;
   Counter counter;

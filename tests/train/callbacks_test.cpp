@@ -1,0 +1,150 @@
+// The ready callbacks, in a Trainer's run.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "support/rank_case.h"
+#include "train/trainer_run.h"
+#include "tutti/checkpoint/model_file.h"
+#include "tutti/core/error.h"
+#include "tutti/train/callbacks/best_model.h"
+#include "tutti/train/callbacks/early_stopping.h"
+#include "tutti/train/callbacks/ema.h"
+#include "tutti/train/callbacks/nan_guard.h"
+
+namespace tutti::test {
+namespace {
+
+TEST(EarlyStopping, StopsAfterEvaluationsWithoutProgress) {
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 100, .evaluate_every = 1});
+  const std::vector<double> losses{5, 4, 4.5, std::numeric_limits<double>::quiet_NaN(), 3, 3, 2.95, 9};
+  std::size_t next = 0;
+  run.trainer.set_evaluation([&] { return Scalars{{"loss", losses.at(next++)}}; });
+  run.trainer.add_callback(std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = 3, .min_delta = 0.1}));
+  EXPECT_EQ(run.trainer.fit(), StopReason::callback);
+  EXPECT_EQ(run.trainer.global_step(), 8);
+}
+
+TEST(EarlyStopping, GoesOnFromItsStateAndRefusesAnUnknownMetric) {
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 100});
+  EarlyStopping before({.metric = "eval/accuracy", .lower_is_better = false, .patience = 2}),
+      after({.metric = "eval/accuracy", .lower_is_better = false, .patience = 2});
+  before.on_evaluate_end(run.trainer, {{"eval/accuracy", 0.9}});
+  before.on_evaluate_end(run.trainer, {{"eval/accuracy", 0.8}});
+  after.load_state_dict(before.state_dict());
+  EXPECT_EQ(after.bad_evaluations(), 1);
+  EXPECT_THROW(after.on_evaluate_end(run.trainer, {{"eval/loss", 0.8}}), UsageError);
+  EXPECT_THROW(EarlyStopping({.patience = 0}), UsageError);
+}
+
+const RankCase nan_guard("nan_guard", [](const Communicator& communicator) {
+  TrainerRun run({.communicator = communicator}, {.max_steps = 10});
+  run.trainer.add_callback(std::make_shared<NanGuard>());
+  struct Spoil final : Callback {
+    explicit Spoil(TrainerRun& of) : run(of) {}
+    void on_step_start(TrainerContext& trainer) override {
+      const bool mine = trainer.accelerator().is_last_process() && trainer.global_step() == 2;
+      run.factor = mine ? std::numeric_limits<double>::quiet_NaN() : 1.0;
+      if (trainer.global_step() == 2) before = bytes_of(trainer.model());
+    }
+    TrainerRun& run;
+    std::string before;
+  };
+  const auto spoil = std::make_shared<Spoil>(run);
+  run.trainer.add_callback(spoil);
+  const std::string who = "not finite on rank " + std::to_string(communicator.size() - 1);
+  try {
+    run.trainer.fit();
+    FAIL() << "trained on";
+  } catch (const NotFinite& error) {
+    EXPECT_NE(std::string(error.what()).find("step 3"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(who), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(bytes_of(*run.net) == spoil->before);
+});
+TEST(NanGuard, NamesTheRankBeforeParametersAreSpoiled) {
+  nan_guard.everywhere();
+}
+
+TEST(NanGuard, LeavesAnOverflowToTheLossScaler) {
+  TrainerRun run(
+      {.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 3e38}, .communicator = Communicator()},
+      {.max_steps = 2});
+  const auto recorder = std::make_shared<Recorder>();
+  run.trainer.add_callback(recorder);
+  run.trainer.add_callback(std::make_shared<NanGuard>());
+  EXPECT_EQ(run.trainer.fit(), StopReason::finished);
+  EXPECT_TRUE(recorder->metrics[0].step_was_skipped);
+}
+
+TEST(Ema, IsTheMovingAverageAndStepsAsideAfterEvaluation) {
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 3, .evaluate_every = 3});
+  const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.8, .warmup = false});
+  struct Watch final : Callback {
+    at::Tensor expected;
+    at::Tensor last;
+    void on_fit_start(TrainerContext& trainer) override { expected = weight(trainer).clone(); }
+    void on_optimizer_step_end(TrainerContext& trainer) override {
+      expected = 0.8 * expected + 0.2 * weight(trainer);
+      last = weight(trainer).clone();
+    }
+    static at::Tensor weight(TrainerContext& trainer) { return trainer.model().parameters()[0].detach(); }
+  };
+  const auto watch = std::make_shared<Watch>();
+  run.trainer.add_callback(watch);
+  run.trainer.add_callback(ema);
+  at::Tensor evaluated;
+  run.trainer.set_evaluation([&] {
+    evaluated = run.net->first->weight.detach().clone();
+    return Scalars{{"loss", 1.0}};
+  });
+  run.trainer.fit();
+  EXPECT_TRUE(at::allclose(ema->average().at("first.weight"), watch->expected, 1e-5, 1e-7));
+  EXPECT_TRUE(at::allclose(evaluated, watch->expected, 1e-5, 1e-7));
+  EXPECT_TRUE(run.net->first->weight.equal(watch->last));
+  EXPECT_THROW(Ema({.decay = 1}), UsageError);
+}
+
+TEST(BestModel, KeepsTheModelOfTheBestEvaluation) {
+  const TemporaryFolder scratch;
+  TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
+                 {.max_steps = 3, .evaluate_every = 1});
+  const std::vector<double> losses{2, 1, 3};
+  std::size_t next = 0;
+  std::string best;
+  run.trainer.set_evaluation([&] {
+    if (next == 1) best = bytes_of(*run.net);
+    return Scalars{{"loss", losses.at(next++)}};
+  });
+  const auto callback = std::make_shared<BestModel>();
+  run.trainer.add_callback(callback);
+  run.trainer.fit();
+  EXPECT_EQ(callback->best(), 1);
+  Noisy loaded;
+  load_model(*loaded, scratch.path() / "best_model.safetensors");
+  EXPECT_TRUE(bytes_of(*loaded) == best);
+}
+
+TEST(StageClock, GivesEveryMomentToOneStage) {
+  double waited = 0;
+  auto now = StageClock::Clock::time_point{};
+  const auto pass = [&now](int seconds) { now += std::chrono::seconds(seconds); };
+  StageClock clock([&] { return waited; }, [&] { return now; });
+  pass(1);
+  clock.measure(Stage::backward, [&] {
+    pass(5);
+    waited += 2;
+  });
+  clock.measure(Stage::optimizer, [&] {
+    pass(1);
+    clock.measure(Stage::data, [&] { pass(3); });
+    pass(1);
+  });
+  pass(4);
+  const StageSeconds seconds = clock.take();
+  EXPECT_EQ(seconds, (StageSeconds{3, 0, 3, 2, 2, 5}));
+  EXPECT_EQ(clock.take(), StageSeconds{});
+}
+
+}  // namespace
+}  // namespace tutti::test
