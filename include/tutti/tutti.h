@@ -11,6 +11,7 @@
 #include "tutti/comm/communicator.h"
 #include "tutti/comm/pending.h"
 #include "tutti/comm/thread_ranks.h"
+#include "tutti/comm/wire_codec.h"
 #include "tutti/core/crc32c.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"

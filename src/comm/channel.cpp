@@ -7,6 +7,7 @@
 
 #include "comm/blame.h"
 #include "comm/describe.h"
+#include "comm/shared_progress.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -46,6 +47,7 @@ class GuardedSum final : public Guarded<PendingSum> {
     run([&] { pending_->finish(); });
     finished_ = true;
   }
+  std::int64_t bytes_sent() const override { return pending_->bytes_sent(); }
 };
 
 class GuardedExchange final : public Guarded<PendingExchange> {
@@ -76,26 +78,68 @@ Operation Channel::next_operation(const std::string& what, const CallOptions& op
   return {.number = next_number_++, .what = what, .name = options.name, .timeout = timeout};
 }
 
+/// A collective under way.
+struct Channel::Call {
+  Operation operation;
+  Body body;
+  std::vector<std::byte> message;  // the fingerprint and, behind it, the payload
+  std::unique_ptr<PendingExchange> exchange;
+};
+
+std::size_t Channel::payload_bytes() const {
+  const std::size_t cheap = engine_->cheap_exchange_bytes();
+  return cheap > sizeof(Fingerprint) ? cheap - sizeof(Fingerprint) : 0;
+}
+
 std::shared_ptr<WorkState> Channel::call(const std::string& what, const std::string& arguments,
-                                         const CallOptions& options, Body body, std::uint64_t length) {
+                                         const CallOptions& options, Body body, const CallData& data) {
   throw_if_poisoned();
   std::string text = what + "(" + arguments;
   if (!options.name.empty()) text += std::string(arguments.empty() ? "" : ", ") + "'" + options.name + "'";
-  const Fingerprint mine(text + ")", length);
+  const Fingerprint mine(text + ")", data.length);
+  const auto call = std::make_shared<Call>();
+  call->body = std::move(body);
+  const auto fingerprint = mine.bytes();
+  call->message.assign(fingerprint.begin(), fingerprint.end());
+  if (data.payload) call->message.insert(call->message.end(), data.payload->begin(), data.payload->end());
 
   const std::lock_guard lock(order_mutex_);
-  const auto operation = next_operation(what, options);
-  auto task = [this, operation, mine, body = std::move(body)] {
-    guarded(operation, [&] {
-      const auto exchange = engine_->start_exchange(operation, mine.bytes());
-      const auto bytes = exchange->finish();
-      std::vector<Fingerprint> by_rank(static_cast<std::size_t>(engine_->size()));
-      std::memcpy(by_rank.data(), bytes.data(), bytes.size());
-      require_agreement(by_rank, operation.number);
-      body(operation, by_rank);
-    });
+  call->operation = next_operation(what, options);
+  const auto run = [this, call] {
+    start(*call);
+    complete(*call);
   };
-  return engine_->size() == 1 ? run_now(task) : worker_.submit(std::move(task));
+  if (engine_->size() == 1) return run_now(run);
+  const int looks = engine_->looks_before_sleep();
+  if (!data.payload || looks == 0 || !worker_.idle()) return worker_.submit(run);
+
+  // Where the others come at about the same time, waking a thread would take many times as long as the call.
+  const auto started = run_now([&] { start(*call); });
+  if (!call->exchange) return started;
+  for (int look = 0; look < looks; ++look) {
+    if (call->exchange->ready()) return run_now([&] { complete(*call); });
+    pause_briefly();
+  }
+  return worker_.submit([this, call] { complete(*call); });
+}
+
+void Channel::start(Call& call) {
+  guarded(call.operation, [&] { call.exchange = engine_->start_exchange(call.operation, call.message); });
+}
+
+void Channel::complete(Call& call) {
+  guarded(call.operation, [&] {
+    const auto blocks = call.exchange->finish();
+    const std::size_t block = call.message.size();
+    Answers answers;
+    answers.by_rank.resize(static_cast<std::size_t>(engine_->size()));
+    for (std::size_t rank = 0; rank < answers.by_rank.size(); ++rank) {
+      std::memcpy(&answers.by_rank[rank], blocks.data() + rank * block, sizeof(Fingerprint));
+      answers.payloads.push_back(blocks.data() + rank * block + sizeof(Fingerprint));
+    }
+    require_agreement(answers.by_rank, call.operation.number);
+    call.body(call.operation, answers);
+  });
 }
 
 at::Tensor Channel::allocate(std::int64_t bytes) {
@@ -105,11 +149,11 @@ at::Tensor Channel::allocate(std::int64_t bytes) {
   return guarded(operation, [&] { return engine_->allocate(operation, bytes); });
 }
 
-std::unique_ptr<PendingSum> Channel::start_sum(const at::Tensor& flat) {
+std::unique_ptr<PendingSum> Channel::start_sum(const at::Tensor& flat, const std::shared_ptr<const WireCodec>& codec) {
   std::unique_lock lock(order_mutex_);
   const auto operation = next_operation("gradient sum", {});
   lock.unlock();
-  auto pending = guarded(operation, [&] { return engine_->start_sum(operation, flat); });
+  auto pending = guarded(operation, [&] { return engine_->start_sum(operation, flat, codec); });
   return std::make_unique<GuardedSum>(shared_from_this(), operation, std::move(pending));
 }
 

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,14 @@
 #include "tutti/comm/communicator.h"
 
 namespace tutti::comm {
+
+/// What a rank sends along with the call.
+struct CallData {
+  std::uint64_t length = 0;  // may differ between ranks
+  /// At most payload_bytes(), the same length on all ranks. `body` then has all that it needs, must not block, and
+  /// may run on the calling thread.
+  std::optional<std::span<const std::byte>> payload{};
+};
 
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
@@ -29,15 +39,22 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::chrono::milliseconds timeout() const { return timeout_; }
   const std::string& name() const { return name_; }
 
-  /// What a user-facing collective does once all ranks agree on the call. Gets all ranks' fingerprints.
-  using Body = std::function<void(const Operation& operation, std::span<const Fingerprint> by_rank)>;
+  /// What all ranks sent when they agreed on a call.
+  struct Answers {
+    std::vector<Fingerprint> by_rank;
+    std::vector<const std::byte*> payloads;  // by rank: what was sent along
+  };
+  /// What a user-facing collective does once all ranks agree on the call.
+  using Body = std::function<void(const Operation& operation, const Answers& answers)>;
   /// Runs a collective on the channel's thread: compares fingerprints, then runs `body`. `arguments` is what stands in
   /// the parentheses of the call in messages.
   std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
-                                  Body body, std::uint64_t length = 0);
+                                  Body body, const CallData& data = {});
+  /// How much data can travel with a call.
+  std::size_t payload_bytes() const;
 
   at::Tensor allocate(std::int64_t bytes);
-  std::unique_ptr<PendingSum> start_sum(const at::Tensor& flat);
+  std::unique_ptr<PendingSum> start_sum(const at::Tensor& flat, const std::shared_ptr<const WireCodec>& codec);
   std::unique_ptr<PendingExchange> start_exchange(std::span<const std::byte> mine);
   std::shared_ptr<WorkState> submit(std::function<void()> task);
 
@@ -58,6 +75,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void abandon(const Operation& operation) noexcept;
 
  private:
+  struct Call;
+  void start(Call& call);
+  void complete(Call& call);
+
   Operation next_operation(const std::string& what, const CallOptions& options);
   void throw_if_poisoned() const;
   [[noreturn]] void fail(const Operation& operation, const TransferError& error);

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 
+#include "comm/float_sum.h"
+
 namespace tutti::comm {
 namespace {
 
@@ -40,6 +42,17 @@ void rescale_in_place(at::Tensor& values, const Rescale& rescale) {
   if (rescale.factor != 1) values.mul_(rescale.factor);
 }
 
+/// The combination of `views`, in the dtype that sums are kept in. Never writes to a view.
+at::Tensor combine_tree(std::span<const at::Tensor> views, at::ScalarType sum_dtype, ReduceOp op) {
+  if (views.size() == 1) return views[0].to(sum_dtype);
+  const std::size_t left = left_of_tree(views.size());
+  const at::Tensor a = combine_tree(views.first(left), sum_dtype, op);
+  const at::Tensor b = combine_tree(views.subspan(left), sum_dtype, op);
+  at::Tensor out = at::empty(a.sizes(), a.options());
+  combine_two(out, a, b, op);
+  return out;
+}
+
 }  // namespace
 
 Combination combination_of(ReduceOp op, int size) {
@@ -51,37 +64,23 @@ Combination combination_of(ReduceOp op, int size) {
 
 void combine(std::span<const std::byte* const> versions, std::byte* result, std::size_t elements, at::ScalarType dtype,
              const Combination& combination) {
+  if (dtype == at::kFloat && (combination.op == ReduceOp::sum || combination.op == ReduceOp::mean)) {
+    sum_floats(versions, result, elements, combination.rescale.divisor, combination.rescale.factor);
+    return;
+  }
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   const std::size_t width = c10::elementSize(dtype);
-  const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;
-  const auto sum_dtype = narrow ? at::kFloat : dtype;
-  const auto length_of_sum = static_cast<std::int64_t>(std::min(elements, elements_at_once));
-  at::Tensor sum;  // only where the result's memory cannot hold it: its own version is still to come
-  if (narrow || versions.size() > 2) sum = at::empty({length_of_sum}, sum_dtype);
-
+  const auto sum_dtype = dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+  std::vector<at::Tensor> views(versions.size());
   for (std::size_t begin = 0; begin < elements; begin += elements_at_once) {
     const auto length = static_cast<std::int64_t>(std::min(elements_at_once, elements - begin));
     const auto view = [&](const std::byte* memory) {
       return at::from_blob(const_cast<std::byte*>(memory) + begin * width, {length}, dtype);
     };
-    auto out = view(result);
-    auto partial = sum.defined() ? sum.narrow(0, 0, length) : at::Tensor();
-    if (narrow) {
-      partial.copy_(view(versions[0]));
-      for (std::size_t i = 1; i < versions.size(); ++i)
-        combine_two(partial, partial, view(versions[i]), combination.op);
-      rescale_in_place(partial, combination.rescale);
-      out.copy_(partial);
-      continue;
-    }
-    auto so_far = view(versions[0]);
-    for (std::size_t i = 1; i < versions.size(); ++i) {
-      auto& target = i + 1 == versions.size() ? out : partial;
-      combine_two(target, so_far, view(versions[i]), combination.op);
-      so_far = target;
-    }
-    if (versions.size() == 1 && versions[0] != result) out.copy_(so_far);
-    rescale_in_place(out, combination.rescale);
+    std::ranges::transform(versions, views.begin(), view);
+    at::Tensor combined = combine_tree(views, sum_dtype, combination.op);
+    rescale_in_place(combined, combination.rescale);
+    if (combined.const_data_ptr() != result + begin * width) view(result).copy_(combined);
   }
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// Adding up versions of the same elements, always in the order in which they are given.
+// Combining versions of the same elements in an order that depends on their number alone.
 #include <ATen/core/TensorBody.h>
 
+#include <bit>
 #include <cstddef>
 #include <span>
 
@@ -18,12 +19,19 @@ struct Rescale {
 /// What `op` means as a combination and a rescaling, for `size` ranks.
 struct Combination {
   ReduceOp op = ReduceOp::sum;
-  Rescale rescale;
+  Rescale rescale{};
 };
 Combination combination_of(ReduceOp op, int size);
 
-/// Combines `versions` element by element, the first with the second, that with the third, ... and puts the result into
-/// `result`, which may be one of the versions. fp16 and bf16 are combined and rescaled in fp32 and rounded once.
+/// Where the tree that combines `versions` (2 or more) divides: the largest power of two below their number. So the
+/// versions of a node with a power of two of neighbouring ranks form a subtree, and a sum that is made node by node has
+/// the bits of one that is made at once.
+constexpr std::size_t left_of_tree(std::size_t versions) {
+  return std::bit_floor(versions - 1);
+}
+
+/// Combines `versions` element by element along the tree of left_of_tree() and puts the result into `result`, which may
+/// be one of the versions. fp16 and bf16 are combined and rescaled in fp32 and rounded once.
 void combine(std::span<const std::byte* const> versions, std::byte* result, std::size_t elements, at::ScalarType dtype,
              const Combination& combination);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/channel.h"
+#include "comm/combine.h"
 #include "comm/describe.h"
 #include "comm/make_communicator.h"
 #include "comm/single_engine.h"
@@ -17,10 +18,13 @@
 namespace tutti {
 namespace {
 
-using comm::Fingerprint;
 using comm::FlatTensor;
 using comm::Operation;
-using ByRank = std::span<const Fingerprint>;
+using Answers = comm::Channel::Answers;
+
+std::span<const std::byte> bytes_of(const at::Tensor& memory) {
+  return {static_cast<const std::byte*>(memory.const_data_ptr()), memory.nbytes()};
+}
 
 std::string describe_op(ReduceOp op) {
   switch (op) {
@@ -76,8 +80,17 @@ Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions&
   auto flat = FlatTensor::to_write("all_reduce", tensor);
   comm::require_combinable("all_reduce", tensor, op);
   const auto arguments = comm::describe_tensor(tensor) + ", " + describe_op(op);
+  if (tensor.nbytes() <= channel_->payload_bytes()) {
+    const auto combine = [flat, op](const Operation&, const Answers& answers) {
+      comm::combine(answers.payloads, static_cast<std::byte*>(flat.memory().data_ptr()),
+                    static_cast<std::size_t>(flat.memory().numel()), flat.memory().scalar_type(),
+                    comm::combination_of(op, static_cast<int>(answers.payloads.size())));
+      flat.write_back();
+    };
+    return Work(channel_->call("all_reduce", arguments, call, combine, {.payload = bytes_of(flat.memory())}));
+  }
   return Work(channel_->call("all_reduce", arguments, call,
-                             [channel = channel_.get(), flat, op](const Operation& operation, ByRank) {
+                             [channel = channel_.get(), flat, op](const Operation& operation, const Answers&) {
                                channel->engine().all_reduce(operation, flat.memory(), op);
                                flat.write_back();
                              }));
@@ -87,8 +100,17 @@ Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOpt
   auto to = FlatTensor::to_write("all_gather", output);
   auto from = FlatTensor::to_read("all_gather", input);
   comm::require_parts("all_gather", "output", output, "input", input, size());
+  if (input.nbytes() <= channel_->payload_bytes()) {
+    const auto copy = [to, bytes = input.nbytes()](const Operation&, const Answers& answers) {
+      auto* part = static_cast<std::byte*>(to.memory().data_ptr());
+      for (const std::byte* payload : answers.payloads) part = std::copy_n(payload, bytes, part);
+      to.write_back();
+    };
+    return Work(
+        channel_->call("all_gather", comm::describe_tensor(input), call, copy, {.payload = bytes_of(from.memory())}));
+  }
   return Work(channel_->call("all_gather", comm::describe_tensor(input), call,
-                             [channel = channel_.get(), to, from](const Operation& operation, ByRank) {
+                             [channel = channel_.get(), to, from](const Operation& operation, const Answers&) {
                                channel->engine().all_gather(operation, to.memory(), from.memory());
                                to.write_back();
                              }));
@@ -101,7 +123,7 @@ Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp 
   comm::require_parts("reduce_scatter", "input", input, "output", output, size());
   const auto arguments = comm::describe_tensor(input) + ", " + describe_op(op);
   return Work(channel_->call("reduce_scatter", arguments, call,
-                             [channel = channel_.get(), to, from, op](const Operation& operation, ByRank) {
+                             [channel = channel_.get(), to, from, op](const Operation& operation, const Answers&) {
                                channel->engine().reduce_scatter(operation, to.memory(), from.memory(), op);
                                to.write_back();
                              }));
@@ -112,7 +134,7 @@ Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOpt
   auto from = FlatTensor::to_read("all_to_all", input);
   comm::require_equal_sizes("all_to_all", output, input, size());
   return Work(channel_->call("all_to_all", comm::describe_tensor(input), call,
-                             [channel = channel_.get(), to, from](const Operation& operation, ByRank) {
+                             [channel = channel_.get(), to, from](const Operation& operation, const Answers&) {
                                channel->engine().all_to_all(operation, to.memory(), from.memory());
                                to.write_back();
                              }));
@@ -122,8 +144,17 @@ Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& cal
   require_rank(root, size(), "broadcast");
   auto flat = FlatTensor::to_write("broadcast", tensor);
   const auto arguments = comm::describe_tensor(tensor) + ", root " + std::to_string(root);
+  if (tensor.nbytes() <= channel_->payload_bytes()) {
+    const auto copy = [flat, root, here = rank()](const Operation&, const Answers& answers) {
+      if (here == root) return;
+      std::copy_n(answers.payloads[static_cast<std::size_t>(root)], flat.memory().nbytes(),
+                  static_cast<std::byte*>(flat.memory().data_ptr()));
+      flat.write_back();
+    };
+    return Work(channel_->call("broadcast", arguments, call, copy, {.payload = bytes_of(flat.memory())}));
+  }
   return Work(channel_->call("broadcast", arguments, call,
-                             [channel = channel_.get(), flat, root](const Operation& operation, ByRank) {
+                             [channel = channel_.get(), flat, root](const Operation& operation, const Answers&) {
                                channel->engine().broadcast(operation, flat.memory(), root);
                                if (channel->engine().rank() != root) flat.write_back();
                              }));
@@ -131,39 +162,40 @@ Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& cal
 
 Work Communicator::barrier(const CallOptions& call) const {
   // Comparing the fingerprints already takes a message from every rank to every rank.
-  return Work(channel_->call("barrier", "", call, [](const Operation&, ByRank) {}));
+  return Work(channel_->call("barrier", "", call, [](const Operation&, const Answers&) {},
+                             {.payload = std::span<const std::byte>()}));
 }
 
 std::vector<std::string> Communicator::all_gather_object(const std::string& object, const CallOptions& call) const {
   std::vector<std::string> objects;
-  const auto gather = [&](const Operation& operation, ByRank by_rank) {
+  const auto gather = [&](const Operation& operation, const Answers& answers) {
     std::uint64_t longest = 0;
-    for (const auto& one : by_rank) longest = std::max(longest, one.length);
+    for (const auto& one : answers.by_rank) longest = std::max(longest, one.length);
     const auto width = static_cast<std::int64_t>(longest);
     auto mine = at::empty({width}, at::kByte);
     auto all = at::empty({width * size()}, at::kByte);
     std::memcpy(mine.data_ptr(), object.data(), object.size());
     channel_->engine().all_gather(operation, all, mine);
-    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-      objects.emplace_back(static_cast<const char*>(all.data_ptr()) + rank * longest, by_rank[rank].length);
+    for (std::size_t rank = 0; rank < answers.by_rank.size(); ++rank) {
+      objects.emplace_back(static_cast<const char*>(all.data_ptr()) + rank * longest, answers.by_rank[rank].length);
     }
   };
-  channel_->call("all_gather_object", "", call, gather, object.size())->wait();
+  channel_->call("all_gather_object", "", call, gather, {.length = object.size()})->wait();
   return objects;
 }
 
 std::string Communicator::broadcast_object(const std::string& object, int root, const CallOptions& call) const {
   require_rank(root, size(), "broadcast_object");
   std::string result = object;
-  const auto broadcast_bytes = [&](const Operation& operation, ByRank by_rank) {
-    const auto length = by_rank[static_cast<std::size_t>(root)].length;
+  const auto broadcast_bytes = [&](const Operation& operation, const Answers& answers) {
+    const auto length = answers.by_rank[static_cast<std::size_t>(root)].length;
     auto bytes = at::empty({static_cast<std::int64_t>(length)}, at::kByte);
     if (rank() == root) std::memcpy(bytes.data_ptr(), object.data(), length);
     channel_->engine().broadcast(operation, bytes, root);
     result.assign(static_cast<const char*>(bytes.data_ptr()), length);
   };
   const auto arguments = "root " + std::to_string(root);
-  channel_->call("broadcast_object", arguments, call, broadcast_bytes, object.size())->wait();
+  channel_->call("broadcast_object", arguments, call, broadcast_bytes, {.length = object.size()})->wait();
   return result;
 }
 
@@ -171,7 +203,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
   // All ranks count, also those that get no group: names must stay equal.
   const auto name = channel_->next_child_name("split");
   std::optional<Communicator> group;
-  const auto connect_group = [&](const Operation& operation, ByRank) {
+  const auto connect_group = [&](const Operation& operation, const Answers&) {
     auto wish = at::empty({2}, at::kInt);
     auto wishes = at::empty({size(), 2}, at::kInt);
     wish.data_ptr<int>()[0] = color;
@@ -199,7 +231,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
 Communicator Communicator::duplicate(const std::string& name) const {
   const auto full_name = channel_->next_child_name(name);
   std::optional<Communicator> copy;
-  const auto connect_copy = [&](const Operation& operation, ByRank) {
+  const auto connect_copy = [&](const Operation& operation, const Answers&) {
     std::vector<int> everyone(static_cast<std::size_t>(size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     auto engine = channel_->engine().connect_again(everyone, full_name, operation.timeout);
@@ -214,11 +246,12 @@ at::Tensor Communicator::allocate(std::int64_t bytes) const {
   return channel_->allocate(bytes);
 }
 
-std::unique_ptr<comm::PendingSum> Communicator::start_sum(at::Tensor flat) const {
+std::unique_ptr<comm::PendingSum> Communicator::start_sum(at::Tensor flat,
+                                                          const std::shared_ptr<const WireCodec>& codec) const {
   comm::require_dense("start_sum", flat);
   comm::require_combinable("start_sum", flat, ReduceOp::sum);
   if (!flat.is_contiguous()) throw UsageError("start_sum: the tensor must be contiguous.");
-  return channel_->start_sum(flat.detach());
+  return channel_->start_sum(flat.detach(), flat.scalar_type() == at::kFloat ? codec : nullptr);
 }
 
 std::unique_ptr<comm::PendingExchange> Communicator::start_exchange(std::span<const std::byte> mine) const {

@@ -1,24 +1,26 @@
 // Communicator::connect: from what the launcher says to connected ranks.
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <string>
 
+#include "comm/choose_engine.h"
 #include "comm/describe.h"
 #include "comm/gloo_transport.h"
 #include "comm/local_address.h"
 #include "comm/make_communicator.h"
 #include "comm/message_engine.h"
 #include "comm/rendezvous.h"
-#include "comm/shared_memory_engine.h"
 #include "comm/single_engine.h"
 #include "tutti/core/error.h"
-#include "tutti/core/logging.h"
 
 namespace tutti {
 namespace {
 
 void check(const CommunicatorOptions& options) {
-  if (options.engine != "auto" && options.engine != "gloo" && options.engine != "shared_memory") {
-    throw UsageError("There is no engine '" + options.engine + "'. Known: auto, gloo, shared_memory.");
+  constexpr std::array known{"auto", "gloo", "shared_memory", "hierarchical"};
+  if (std::ranges::find(known, options.engine) == known.end()) {
+    throw UsageError("There is no engine '" + options.engine + "'. Known: auto, gloo, shared_memory, hierarchical.");
   }
   for (const auto timeout : {options.timeout, options.connect_timeout}) {
     if (timeout <= std::chrono::milliseconds::zero()) {
@@ -54,16 +56,6 @@ std::vector<int> nodes_from(const std::vector<std::string>& introductions, const
   return nodes;
 }
 
-std::shared_ptr<comm::Engine> with_shared_memory(std::shared_ptr<comm::Engine> messages, bool one_node,
-                                                 const CommunicatorOptions& options, int rank) {
-  std::string reason = "the ranks live on several nodes";
-  const auto engine = one_node ? comm::make_shared_memory_engine(messages, options.connect_timeout, reason) : messages;
-  if (engine != messages) return engine;
-  if (options.engine == "shared_memory") throw UsageError("The engine shared_memory cannot be used: " + reason + ".");
-  if (one_node) Logger(rank).info("gradients go over " + messages->name() + ", not through shared memory: " + reason);
-  return messages;
-}
-
 }  // namespace
 
 Communicator Communicator::connect(const Environment& environment, const CommunicatorOptions& options) {
@@ -76,9 +68,8 @@ Communicator Communicator::connect(const Environment& environment, const Communi
       comm::join_job(environment, introduction(environment), options.connect_timeout);
   auto layout = comm::make_layout(nodes_from(introductions, environment), rank);
   auto transport = comm::connect_gloo(rendezvous, place_of(environment), rank, size, options.connect_timeout);
-  const bool one_node = layout.num_nodes == 1;
-  std::shared_ptr<comm::Engine> engine = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
-  if (options.engine != "gloo") engine = with_shared_memory(std::move(engine), one_node, options, rank);
+  auto messages = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
+  auto engine = comm::choose_engine(std::move(messages), options.engine, "job", options.connect_timeout);
   return make_communicator(std::move(engine), options, "job");
 }
 

@@ -16,6 +16,7 @@
 #include "tutti/comm/communicator.h"
 #include "tutti/comm/node_layout.h"
 #include "tutti/comm/pending.h"
+#include "tutti/comm/wire_codec.h"
 
 namespace tutti::comm {
 
@@ -28,7 +29,9 @@ class Engine {
   virtual const NodeLayout& layout() const = 0;
 
   // Never block, and may be called while other operations are under way.
-  virtual std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat) = 0;
+  /// `codec` is null, or `flat` holds fp32.
+  virtual std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat,
+                                                const std::shared_ptr<const WireCodec>& codec) = 0;
   virtual std::unique_ptr<PendingExchange> start_exchange(const Operation& operation,
                                                           std::span<const std::byte> mine) = 0;
 
@@ -39,6 +42,11 @@ class Engine {
                               ReduceOp op) = 0;
   virtual void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) = 0;
   virtual void broadcast(const Operation& operation, const at::Tensor& tensor, int root) = 0;
+
+  /// How long an exchange may be to cost no more than a short one; equal on all ranks.
+  virtual std::size_t cheap_exchange_bytes() const { return 0; }
+  /// How often it is worth looking whether an exchange is ready before a thread goes to sleep over it.
+  virtual int looks_before_sleep() const { return 0; }
 
   /// See Communicator::allocate.
   virtual at::Tensor allocate(const Operation& operation, std::int64_t bytes) = 0;

@@ -17,6 +17,8 @@ Fingerprint::Fingerprint(const std::string& call, std::uint64_t bytes_behind)
 }
 
 void require_agreement(std::span<const Fingerprint> by_rank, std::uint64_t operation) {
+  const auto agrees = [&](const Fingerprint& one) { return one.hash == by_rank.front().hash; };
+  if (std::ranges::all_of(by_rank, agrees)) return;
   std::vector<std::uint64_t> hashes;  // in the order of the first rank that has them
   std::map<std::uint64_t, std::vector<int>> ranks_by_hash;
   std::map<std::uint64_t, std::string> call_by_hash;
@@ -26,7 +28,6 @@ void require_agreement(std::span<const Fingerprint> by_rank, std::uint64_t opera
     ranks_by_hash[one.hash].push_back(static_cast<int>(rank));
     call_by_hash.emplace(one.hash, one.call());
   }
-  if (hashes.size() < 2) return;
 
   std::string message;
   for (const auto hash : hashes) {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "comm/coded_sum.h"
 #include "comm/combine.h"
 #include "comm/message_sum.h"
 
@@ -49,7 +50,9 @@ class MessageExchange final : public PendingExchange {
 MessageEngine::MessageEngine(std::shared_ptr<Transport> transport, NodeLayout layout)
     : transport_(std::move(transport)), layout_(std::move(layout)) {}
 
-std::unique_ptr<PendingSum> MessageEngine::start_sum(const Operation& operation, const at::Tensor& flat) {
+std::unique_ptr<PendingSum> MessageEngine::start_sum(const Operation& operation, const at::Tensor& flat,
+                                                     const std::shared_ptr<const WireCodec>& codec) {
+  if (codec) return std::make_unique<CodedSum>(transport_, scratch_, operation, flat, codec);
   return std::make_unique<MessageSum>(transport_, scratch_, operation, flat);
 }
 

@@ -14,7 +14,8 @@ class MessageEngine final : public Engine {
   int size() const override { return transport_->size(); }
   const NodeLayout& layout() const override { return layout_; }
 
-  std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat) override;
+  std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat,
+                                        const std::shared_ptr<const WireCodec>& codec) override;
   std::unique_ptr<PendingExchange> start_exchange(const Operation& operation, std::span<const std::byte> mine) override;
 
   void all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) override;

@@ -83,9 +83,14 @@ MessageSum::MessageSum(std::shared_ptr<Transport> transport, Scratch& scratch, O
   for (int step = 1; step < size; ++step) {
     const int peer = (rank + step) % size;
     for (const auto& block : pieces_of_rank(peer)) {
-      outgoing_.push_back(transport_->post_send(peer, {operation_.number, Phase::versions}, block));
+      send(peer, Phase::versions, block);
     }
   }
+}
+
+void MessageSum::send(int peer, Phase phase, const Block& block) {
+  outgoing_.push_back(transport_->post_send(peer, {operation_.number, phase}, block));
+  bytes_sent_ += static_cast<std::int64_t>(block.size);
 }
 
 void MessageSum::reduce(double scale) {
@@ -95,7 +100,7 @@ void MessageSum::reduce(double scale) {
     piece.versions.combine_into(piece.block, dtype_, combination_, deadline);
     for (int step = 1; step < transport_->size(); ++step) {
       const int peer = (transport_->rank() + step) % transport_->size();
-      outgoing_.push_back(transport_->post_send(peer, {operation_.number, Phase::results}, piece.block));
+      send(peer, Phase::results, piece.block);
     }
   }
   mine_.clear();

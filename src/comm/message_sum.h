@@ -1,6 +1,6 @@
 #pragma once
 // Combining over messages, in slices: each rank owns one slice, receives the others' versions of it, combines them in
-// rank order, and sends the result to everyone.
+// a fixed order, and sends the result to everyone.
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>
@@ -51,12 +51,15 @@ class MessageSum final : public PendingSum {
 
   void reduce(double scale) override;
   void finish() override;
+  std::int64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
   struct Piece {
     Block block;
     VersionCollector versions;
   };
+
+  void send(int peer, Phase phase, const Block& block);
 
   std::shared_ptr<Transport> transport_;
   Operation operation_;
@@ -65,6 +68,7 @@ class MessageSum final : public PendingSum {
   std::vector<Piece> mine_;
   Transfers incoming_;
   Transfers outgoing_;
+  std::int64_t bytes_sent_ = 0;
 };
 
 }  // namespace tutti::comm

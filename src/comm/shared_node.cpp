@@ -90,9 +90,12 @@ std::shared_ptr<SharedNode> SharedNode::connect(Engine& engine, const Operation&
 
 SharedNode::SharedNode(SegmentsByRank segments, int rank, const std::vector<SegmentAddress>& addresses)
     : segments_(std::move(segments)), rank_(rank) {
-  // Spinning helps only where the rank that is waited for runs meanwhile.
-  const bool cores_to_spare = static_cast<unsigned>(size()) < std::thread::hardware_concurrency();
-  spins_ = cores_to_spare ? 2000 : 50;
+  // Spinning helps only where the rank that is waited for runs meanwhile. A channel's thread needs a core beside the
+  // thread that computes; a thread that waits for a result has one to itself.
+  const auto ranks = static_cast<unsigned>(size());
+  const unsigned cores = std::thread::hardware_concurrency();
+  spins_ = ranks < cores ? 2000 : 50;
+  looks_ = ranks <= cores ? 2000 : 0;
   for (const SegmentAddress& address : addresses) {
     processes_.push_back(static_cast<int>(::syscall(SYS_pidfd_open, address.process, 0)));
   }

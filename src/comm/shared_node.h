@@ -20,7 +20,7 @@ using SegmentsByRank = std::vector<std::shared_ptr<SharedSegment>>;
 SegmentsByRank share_segments(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason);
 
 /// The mailbox for exchanges; larger ones go by messages.
-inline constexpr std::size_t mailbox_bytes = 1024;
+inline constexpr std::size_t mailbox_bytes = 8192;
 inline constexpr std::uint32_t mailboxes = 16;
 
 /// One rank's part, in its segment. Zeros are a valid one. Each number has a cache line of its own.
@@ -29,7 +29,10 @@ struct SharedRank {
   alignas(64) SharedProgress sums_reduced;      // the results of its slice are in everyone's memory
   alignas(64) SharedProgress exchanges_posted;  // its bytes are in its mailbox
   alignas(64) SharedProgress exchanges_read;    // it has read everyone's
-  alignas(64) std::atomic<bool> closed;         // it gave the channel up
+  alignas(64) SharedProgress chunks_posted;     // shared_stage.h says what these three mean
+  alignas(64) SharedProgress chunks_reduced;
+  alignas(64) SharedProgress chunks_read;
+  alignas(64) std::atomic<bool> closed;  // it gave the channel up
   alignas(64) std::byte mailbox[mailboxes][mailbox_bytes];
 };
 
@@ -52,6 +55,9 @@ class SharedNode {
   void wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value, Deadline deadline) const;
   void wait_for(int rank, SharedProgress SharedRank::*progress, std::uint32_t value, Deadline deadline) const;
 
+  /// See Engine.
+  int looks_before_sleep() const { return looks_; }
+
   void close() noexcept;
 
  private:
@@ -60,7 +66,8 @@ class SharedNode {
 
   SegmentsByRank segments_;
   int rank_;
-  int spins_;
+  int spins_;                   // on a channel's thread
+  int looks_;                   // on the thread that wants the result
   std::vector<int> processes_;  // by rank a pidfd: readable when the process has ended
 };
 

@@ -14,14 +14,6 @@ namespace {
 
 constexpr auto patience = std::chrono::milliseconds(20);
 
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 /// Sleeps while `word` holds `seen`, at most `at_most`. FUTEX_WAIT without the private flag works across processes.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds at_most) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
@@ -35,6 +27,14 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) {
 }
 
 }  // namespace
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 void SharedProgress::advance_to(std::uint32_t value) {
   value_.store(value, std::memory_order_seq_cst);

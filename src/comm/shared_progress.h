@@ -29,6 +29,9 @@ class SharedProgress {
   std::atomic<std::uint32_t> waiters_;
 };
 
+/// Tells the core that this is a loop that waits.
+void pause_briefly();
+
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "a lock would not work across processes");
 
 }  // namespace tutti::comm

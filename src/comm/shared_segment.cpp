@@ -46,6 +46,7 @@ std::shared_ptr<SharedSegment> SharedSegment::create(std::size_t bytes) {
 }
 
 std::shared_ptr<SharedSegment> SharedSegment::open(const SegmentAddress& address) {
+  if (address.process == ::getpid()) return address.segment->shared_from_this();
   const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
   const Descriptor descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC), "opening another rank's shared memory");
   return std::shared_ptr<SharedSegment>(new SharedSegment(descriptor.get(), address.bytes));
@@ -65,8 +66,8 @@ SharedSegment::~SharedSegment() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
-SegmentAddress SharedSegment::address() const {
-  return {.process = ::getpid(), .descriptor = descriptor_, .bytes = size_};
+SegmentAddress SharedSegment::address() {
+  return {.process = ::getpid(), .descriptor = descriptor_, .bytes = size_, .segment = this};
 }
 
 void SharedSegment::close_descriptor() {

@@ -11,19 +11,22 @@
 namespace tutti::comm {
 
 /// Where a segment can be found by processes of the same user: /proc/PID/fd/N.
+class SharedSegment;
 struct SegmentAddress {
   pid_t process = 0;
   int descriptor = -1;
   std::size_t bytes = 0;
+  SharedSegment* segment = nullptr;  ///< for ranks that are threads of the same process
 };
 
 /// A mapping. Thread safe.
-class SharedSegment {
+class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
  public:
   /// All pages are there from the beginning, so that a full tmpfs is an error here and not a signal later. Throws
   /// std::system_error.
   static std::shared_ptr<SharedSegment> create(std::size_t bytes);
-  /// Maps what another process created and still holds open. Throws std::system_error.
+  /// Maps what another process created and still holds open; inside a process it is the same mapping. Throws
+  /// std::system_error.
   static std::shared_ptr<SharedSegment> open(const SegmentAddress& address);
 
   ~SharedSegment();
@@ -32,7 +35,7 @@ class SharedSegment {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  SegmentAddress address() const;
+  SegmentAddress address();
   /// After all others have opened it.
   void close_descriptor();
 

@@ -12,6 +12,7 @@ class SingleSum final : public PendingSum {
     if (scale != 1) flat_.mul_(scale);
   }
   void finish() override {}
+  std::int64_t bytes_sent() const override { return 0; }
 
  private:
   at::Tensor flat_;
@@ -36,7 +37,8 @@ class SingleEngine final : public Engine {
   int size() const override { return 1; }
   const NodeLayout& layout() const override { return layout_; }
 
-  std::unique_ptr<PendingSum> start_sum(const Operation&, const at::Tensor& flat) override {
+  std::unique_ptr<PendingSum> start_sum(const Operation&, const at::Tensor& flat,
+                                        const std::shared_ptr<const WireCodec>&) override {
     return std::make_unique<SingleSum>(flat);
   }
   std::unique_ptr<PendingExchange> start_exchange(const Operation&, std::span<const std::byte> mine) override {

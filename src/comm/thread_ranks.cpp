@@ -2,16 +2,39 @@
 
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include "comm/choose_engine.h"
 #include "comm/make_communicator.h"
 #include "comm/message_engine.h"
-#include "comm/single_engine.h"
 #include "comm/thread_transport.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
+namespace {
+
+/// Runs `work` for every rank at once: connecting takes all of them. Rethrows what the first failure threw.
+void on_threads(int size, const std::function<void(int)>& work) {
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        work(rank);
+      } catch (...) {
+        failures[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+}  // namespace
 
 std::vector<Communicator> make_thread_communicators(int size, const CommunicatorOptions& options, int num_nodes) {
   if (size < 1 || num_nodes < 1 || size % num_nodes != 0) {
@@ -21,13 +44,21 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
   std::vector<int> node_of_rank;
   for (int rank = 0; rank < size; ++rank) node_of_rank.push_back(rank / (size / num_nodes));
 
-  std::vector<Communicator> communicators;
   auto transports = comm::make_thread_transports(size);
-  for (int rank = 0; rank < size; ++rank) {
-    auto engine = std::make_shared<comm::MessageEngine>(std::move(transports[static_cast<std::size_t>(rank)]),
-                                                        comm::make_layout(node_of_rank, rank));
-    communicators.push_back(make_communicator(std::move(engine), options, "threads"));
-  }
+  std::vector<std::optional<Communicator>> made(static_cast<std::size_t>(size));
+  const auto make = [&](int rank) {
+    auto& place = made[static_cast<std::size_t>(rank)];
+    std::shared_ptr<comm::Engine> engine = std::make_shared<comm::MessageEngine>(
+        std::move(transports[static_cast<std::size_t>(rank)]), comm::make_layout(node_of_rank, rank));
+    // Messages between threads are copies in memory already: more is done only when asked for.
+    if (options.engine != "auto") {
+      engine = comm::choose_engine(std::move(engine), options.engine, "threads", options.connect_timeout);
+    }
+    place = make_communicator(std::move(engine), options, "threads");
+  };
+  on_threads(size, make);
+  std::vector<Communicator> communicators;
+  for (auto& one : made) communicators.push_back(std::move(*one));
   return communicators;
 }
 

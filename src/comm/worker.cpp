@@ -60,6 +60,7 @@ struct Worker::Queue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Entry> entries;
+  bool running = false;
   bool ending = false;
 
   void run() {
@@ -69,9 +70,11 @@ struct Worker::Queue {
       if (entries.empty()) return;
       auto entry = std::move(entries.front());
       entries.pop_front();
+      running = true;
       lock.unlock();
       run_entry(std::move(entry));
       lock.lock();
+      running = false;
     }
   }
 
@@ -122,6 +125,11 @@ std::shared_ptr<WorkState> Worker::submit(std::function<void()> task) {
   }
   queue_->changed.notify_one();
   return state;
+}
+
+bool Worker::idle() const {
+  const std::lock_guard lock(queue_->mutex);
+  return queue_->entries.empty() && !queue_->running;
 }
 
 }  // namespace comm

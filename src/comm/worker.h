@@ -36,6 +36,8 @@ class Worker {
 
   /// On the worker's own thread a task runs at once: waiting for it could never end.
   std::shared_ptr<WorkState> submit(std::function<void()> task);
+  /// Whether everything that was submitted has ended.
+  bool idle() const;
 
  private:
   struct Queue;

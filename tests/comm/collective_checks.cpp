@@ -24,18 +24,27 @@ at::Tensor tensor_of_rank(int rank, std::int64_t elements, at::ScalarType dtype)
   return values.to(dtype);
 }
 
-// The sum as the Communicator defines it: rank 0 + rank 1 + ..., narrow dtypes added in fp32 and rounded once.
+at::Tensor combined(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
+  if (op == ReduceOp::min) return at::minimum(a, b);
+  if (op == ReduceOp::max) return at::maximum(a, b);
+  if (op == ReduceOp::product) return at::mul(a, b);
+  return at::add(a, b);
+}
+
+// Ranks [first, first + count), divided at the largest power of two below their number.
+at::Tensor combined_ranks(int first, int count, std::int64_t elements, at::ScalarType dtype, at::ScalarType wide,
+                          ReduceOp op) {
+  if (count == 1) return tensor_of_rank(first, elements, dtype).to(wide);
+  int left = 1;
+  while (2 * left < count) left *= 2;
+  return combined(combined_ranks(first, left, elements, dtype, wide, op),
+                  combined_ranks(first + left, count - left, elements, dtype, wide, op), op);
+}
+
+// The sum as the Communicator defines it: ((0 + 1) + (2 + 3)) + 4, narrow dtypes added in fp32 and rounded once.
 at::Tensor expected(int size, std::int64_t elements, at::ScalarType dtype, ReduceOp op) {
   const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;
-  const auto wide = narrow ? at::kFloat : dtype;
-  auto sum = tensor_of_rank(0, elements, dtype).to(wide);
-  for (int rank = 1; rank < size; ++rank) {
-    const auto next = tensor_of_rank(rank, elements, dtype).to(wide);
-    if (op == ReduceOp::sum || op == ReduceOp::mean) sum = at::add(sum, next);
-    if (op == ReduceOp::min) sum = at::minimum(sum, next);
-    if (op == ReduceOp::max) sum = at::maximum(sum, next);
-    if (op == ReduceOp::product) sum = at::mul(sum, next);
-  }
+  auto sum = combined_ranks(0, size, elements, dtype, narrow ? at::kFloat : dtype, op);
   if (op == ReduceOp::mean) sum = at::div(sum, size);
   return sum.to(dtype);
 }

@@ -1,5 +1,10 @@
-// Ranks: 1, 2, 3, 4 as threads; 1, 2, 3 as processes over Gloo.
+// Ranks: 1 to 5 as threads that send messages or share memory; 2 x 2, 3 x 2 and 2 x 3 on several nodes.
 #include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "comm/collective_checks.h"
 #include "support/ranks.h"
@@ -10,24 +15,49 @@ namespace {
 
 using Check = void (*)(const Communicator&);
 
-class OnThreads : public testing::TestWithParam<std::pair<const char*, Check>> {};
+struct Place {
+  const char* name;
+  const char* engine;
+  std::vector<std::pair<int, int>> sizes;  // ranks, nodes
+};
+
+const std::vector<Place> places = {
+    {"messages", "auto", {{1, 1}, {2, 1}, {3, 1}, {4, 1}}},
+    {"shared_memory", "shared_memory", {{2, 1}, {3, 1}, {5, 1}}},
+    {"hierarchical", "hierarchical", {{4, 2}, {6, 3}, {8, 2}}},
+};
+
+const std::vector<std::pair<const char*, Check>> checks = {
+    {"all_reduce", &check_all_reduce},
+    {"all_gather", &check_all_gather},
+    {"reduce_scatter", &check_reduce_scatter},
+    {"all_to_all", &check_all_to_all},
+    {"broadcast", &check_broadcast},
+    {"objects", &check_objects},
+    {"pending", &check_pending},
+    {"layout_of_tensors", &check_layout_of_tensors},
+    {"groups", &check_groups},
+    {"mismatches", &check_mismatches},
+    {"unwaited", &check_unwaited},
+};
+
+class OnThreads : public testing::TestWithParam<std::tuple<Place, std::pair<const char*, Check>>> {};
 
 TEST_P(OnThreads, Holds) {
-  for (int size = 1; size <= 4; ++size) {
+  const auto& [place, check] = GetParam();
+  for (const auto& [size, nodes] : place.sizes) {
     SCOPED_TRACE(size);
-    run_thread_ranks(size, GetParam().second);
+    run_thread_ranks(size, check.second, {.engine = place.engine}, nodes);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Collectives, OnThreads,
-    testing::Values(std::pair("all_reduce", &check_all_reduce), std::pair("all_gather", &check_all_gather),
-                    std::pair("reduce_scatter", &check_reduce_scatter), std::pair("all_to_all", &check_all_to_all),
-                    std::pair("broadcast", &check_broadcast), std::pair("objects", &check_objects),
-                    std::pair("pending", &check_pending), std::pair("layout_of_tensors", &check_layout_of_tensors),
-                    std::pair("groups", &check_groups), std::pair("mismatches", &check_mismatches),
-                    std::pair("unwaited", &check_unwaited)),
-    [](const auto& instance) { return std::string(instance.param.first); });
+std::string name_of(const testing::TestParamInfo<OnThreads::ParamType>& instance) {
+  const auto& [place, check] = instance.param;
+  return std::string(place.name) + "_" + check.first;
+}
+
+INSTANTIATE_TEST_SUITE_P(Collectives, OnThreads, testing::Combine(testing::ValuesIn(places), testing::ValuesIn(checks)),
+                         name_of);
 
 TEST(Single, EveryCheckHoldsWithoutLaunch) {
   check_all(Communicator());

@@ -61,6 +61,40 @@ TEST(Combine, KeepsTheOrderWhereverTheResultLies) {
   EXPECT_EQ(first, (std::array<float, 3>{1, 1, 1}));
 }
 
+// The left four of five first: ((a + b) + (c + d)) + e.
+TEST(Combine, AddsAlongATreeThatDependsOnTheNumberAlone) {
+  constexpr float big = 1e8F;
+  const auto sum = [](std::vector<float> values) {
+    std::vector<const std::byte*> versions;
+    for (const float& value : values) versions.push_back(reinterpret_cast<const std::byte*>(&value));
+    float result = 0;
+    combine(versions, reinterpret_cast<std::byte*>(&result), 1, at::kFloat, {});
+    return result;
+  };
+  EXPECT_EQ(sum({1, big, -big, 0}), 0);  // (1 + big) + (-big + 0)
+  EXPECT_EQ(sum({big, -big, 1, 1}), 2);  // 0 + 2
+  EXPECT_EQ(sum({big, 1, 1, -big}), 0);  // big + (1 - big)
+  EXPECT_EQ(sum({big, 0, -big, 0, 1}), 1);
+  EXPECT_EQ(sum({0, 0, 0, big, -big, 1}), 0);  // big + (-big + 1)
+  for (std::size_t count = 2; count < 70; ++count) EXPECT_EQ(sum(std::vector<float>(count, 1)), count);
+}
+
+TEST(Combine, FloatsHaveTheBitsOfDoublesRoundedWhereSumsAreExact) {
+  // Lengths around the sizes that the loops work in, at odd addresses.
+  for (const std::size_t elements : {1U, 7U, 1023U, 1024U, 1025U, 5000U}) {
+    std::vector<float> memory(3 * elements + 1);
+    for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i % 977) - 400;
+    std::vector<const std::byte*> versions;
+    for (std::size_t i = 0; i < 3; ++i) versions.push_back(reinterpret_cast<std::byte*>(&memory[1 + i * elements]));
+    std::vector<float> result(elements);
+    combine(versions, reinterpret_cast<std::byte*>(result.data()), elements, at::kFloat,
+            {.op = ReduceOp::mean, .rescale = {.factor = 0.5, .divisor = 4}});
+    for (std::size_t i = 0; i < elements; ++i) {
+      EXPECT_EQ(result[i], (memory[1 + i] + memory[1 + elements + i] + memory[1 + 2 * elements + i]) / 4 * 0.5F);
+    }
+  }
+}
+
 TEST(Combine, NarrowTypesAreRoundedOnce) {
   // 256 + 1 + 1 in bf16: each addition alone would be lost.
   auto values = at::empty({3}, at::kFloat);

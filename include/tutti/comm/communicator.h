@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "tutti/comm/node_layout.h"
+#include "tutti/comm/wire_codec.h"
 #include "tutti/comm/work.h"
 #include "tutti/core/environment.h"
 
@@ -30,8 +31,10 @@ namespace tutti {
 enum class ReduceOp { sum, mean, min, max, product };
 
 struct CommunicatorOptions {
-  /// What carries the bytes: "auto" (Gloo, and shared memory for gradients where all ranks are on one node; nothing for
-  /// one rank), "gloo" (no shared memory), "shared_memory" (UsageError where it cannot be had).
+  /// What carries the bytes: "auto" (shared memory inside a node, Gloo between nodes, both together where nodes hold
+  /// equal powers of two of neighbouring ranks; nothing for one rank), "gloo" (no shared memory), "shared_memory" (all
+  /// ranks on one node), "hierarchical" (nodes of equal numbers of neighbouring ranks). UsageError where what was asked
+  /// for cannot be had.
   std::string engine = "auto";
   /// The deadline of every operation that does not set its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -65,13 +68,14 @@ class Communicator {
   int rank() const;
   int size() const;
   const NodeLayout& layout() const;
-  /// What carries the bytes: "gloo", "shared memory + gloo", "threads", "single".
+  /// What carries the bytes: "gloo", "shared memory", "shared memory + gloo", "threads", "single".
   const std::string& engine_name() const;
 
   // Collectives. Tensors are dense CPU tensors; they must stay untouched until the Work is waited for.
 
-  /// Combines `tensor` over all ranks, in place. The order of the sum is that of the ranks, whatever carries the bytes:
-  /// all ranks get the same bits. mean divides the sum by size() and needs a floating dtype.
+  /// Combines `tensor` over all ranks, in place. The order of the sum is fixed by the number of ranks, whatever carries
+  /// the bytes (neighbours first: ((0 + 1) + (2 + 3)) + 4): all ranks get the same bits. mean divides the sum by size()
+  /// and needs a floating dtype.
   Work all_reduce(at::Tensor tensor, ReduceOp op = ReduceOp::sum, const CallOptions& call = {}) const;
   /// `output` (size * n elements, flat order by rank) receives every rank's `input` (n elements).
   Work all_gather(at::Tensor output, at::Tensor input, const CallOptions& call = {}) const;
@@ -103,8 +107,10 @@ class Communicator {
   /// belongs to the tensor's storage. Every rank must call it, with the same size.
   at::Tensor allocate(std::int64_t bytes) const;
   /// Starts summing `flat` (contiguous, same size and dtype on all ranks; memory from allocate() for the best speed)
-  /// over all ranks. See PendingSum for how it is completed.
-  std::unique_ptr<comm::PendingSum> start_sum(at::Tensor flat) const;
+  /// over all ranks. With a `codec` (equal on all ranks) fp32 travels encoded between nodes; other dtypes travel as
+  /// they are. See PendingSum for how it is completed.
+  std::unique_ptr<comm::PendingSum> start_sum(at::Tensor flat,
+                                              const std::shared_ptr<const WireCodec>& codec = nullptr) const;
   /// Starts exchanging a few bytes (same length on all ranks). See PendingExchange.
   std::unique_ptr<comm::PendingExchange> start_exchange(std::span<const std::byte> mine) const;
   /// Runs `task` on this channel's own thread, after what was submitted before it.

@@ -2,11 +2,12 @@
 // Operations in steps, for gradient rounds: started where a gradient is ready (an autograd hook, which must not block),
 // completed on a channel's own thread.
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace tutti::comm {
 
-/// A sum over ranks in slices: every rank owns a slice of the tensor, adds all ranks' versions of it in rank order,
+/// A sum over ranks in slices: every rank owns a slice of the tensor, adds all ranks' versions of it in a fixed order,
 /// scales once, and hands the result to everyone. start_sum() sends this rank's versions of the others' slices and
 /// never blocks.
 class PendingSum {
@@ -17,6 +18,8 @@ class PendingSum {
   virtual void reduce(double scale) = 0;
   /// Blocks until the whole result is in the tensor. Call once, after reduce().
   virtual void finish() = 0;
+  /// What this rank has given to others so far, as messages or in shared memory.
+  virtual std::int64_t bytes_sent() const = 0;
 };
 
 /// Every rank's few bytes to every rank.
@@ -25,6 +28,8 @@ class PendingExchange {
   virtual ~PendingExchange() = default;
   /// Blocks until all ranks' bytes are here: size() blocks of equal length, by rank. Valid while this object lives.
   virtual std::span<const std::byte> finish() = 0;
+  /// Whether finish() is known not to block.
+  virtual bool ready() const { return false; }
 };
 
 }  // namespace tutti::comm

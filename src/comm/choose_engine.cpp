@@ -1,0 +1,44 @@
+#include "comm/choose_engine.h"
+
+#include "comm/hierarchical_engine.h"
+#include "comm/shared_memory_engine.h"
+#include "tutti/core/error.h"
+#include "tutti/core/logging.h"
+
+namespace tutti::comm {
+namespace {
+
+std::string why_no_hierarchy(const NodeLayout& layout) {
+  if (layout.num_nodes == 1) return "all ranks live on one node";
+  return "it needs nodes that hold equal numbers of neighbouring ranks, 2 or more";
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> choose_engine(std::shared_ptr<Engine> messages, const std::string& wanted,
+                                      const std::string& name, std::chrono::milliseconds timeout) {
+  if (messages->size() == 1 || (wanted != "auto" && wanted != "shared_memory" && wanted != "hierarchical")) {
+    return messages;
+  }
+  const NodeLayout& layout = messages->layout();
+  std::string reason;
+  if (wanted == "hierarchical" || (wanted == "auto" && hierarchy_keeps_bits(layout))) {
+    reason = why_no_hierarchy(layout);
+    if (fits_hierarchy(layout)) {
+      reason.clear();
+      auto engine = make_hierarchical_engine(messages, name, timeout, reason);
+      if (engine != messages) return engine;
+    }
+  } else if (layout.num_nodes == 1) {
+    if (auto engine = make_shared_memory_engine(messages, timeout, reason)) return engine;
+  } else {
+    reason = "the ranks live on several nodes";
+    // One rank a node: there is nobody to share memory with.
+    if (wanted == "auto" && layout.num_nodes == messages->size()) return messages;
+  }
+  if (wanted != "auto") throw UsageError("The engine " + wanted + " cannot be used: " + reason + ".");
+  Logger(messages->rank()).info("gradients go over " + messages->name() + ", not through shared memory: " + reason);
+  return messages;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,153 @@
+// Ranks: 2 x 2, 3 x 2, 2 x 3 and 2 x 4, as threads and as processes. Shared memory inside nodes, messages between.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "comm/hierarchical_engine.h"
+#include "support/ranks.h"
+#include "support/training.h"
+#include "tutti/comm/pending.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+using test::random_tensor;
+using test::RankProgram;
+using test::run_processes;
+
+at::Tensor sum_of(const Communicator& communicator, const at::Tensor& values) {
+  const auto memory = communicator.allocate(static_cast<std::int64_t>(values.nbytes())).view(values.scalar_type());
+  memory.copy_(values);
+  const auto sum = communicator.start_sum(memory);
+  sum->reduce(0.3);
+  sum->finish();
+  return memory.clone();
+}
+
+TEST(Hierarchy, FitsNodesOfEqualNumbersOfNeighbours) {
+  const auto fits = [](std::vector<int> nodes) { return fits_hierarchy(make_layout(std::move(nodes), 0)); };
+  const auto keeps = [](std::vector<int> nodes) { return hierarchy_keeps_bits(make_layout(std::move(nodes), 0)); };
+  EXPECT_TRUE(fits({0, 0, 1, 1}));
+  EXPECT_TRUE(fits({0, 0, 0, 1, 1, 1}));
+  EXPECT_FALSE(fits({0, 0, 0, 0}));
+  EXPECT_FALSE(fits({0, 1, 2, 3}));
+  EXPECT_FALSE(fits({0, 1, 0, 1}));
+  EXPECT_FALSE(fits({0, 0, 0, 1}));
+  EXPECT_FALSE(fits({0, 0, 1, 1, 2}));
+  EXPECT_TRUE(keeps({0, 0, 1, 1, 2, 2}));
+  EXPECT_FALSE(keeps({0, 0, 0, 1, 1, 1}));
+}
+
+// The same sums whatever carries them, many under way at once.
+void check_bits(const Communicator& hierarchical, const Communicator& flat) {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    for (const std::int64_t elements : {10, 50'000, 300'001}) {
+      const auto seed = static_cast<std::uint64_t>(elements * 10 + flat.rank());
+      const at::Tensor values = random_tensor({elements}, seed).to(dtype);
+      EXPECT_TRUE(at::equal(sum_of(hierarchical, values), sum_of(flat, values))) << toString(dtype) << elements;
+    }
+  }
+  constexpr std::int64_t part = 20'000;
+  const at::Tensor memory = hierarchical.allocate(10 * part * 4).view(at::kFloat);
+  const at::Tensor copy = memory.clone();
+  for (int round = 0; round < 3; ++round) {
+    memory.copy_(random_tensor({10 * part}, static_cast<std::uint64_t>(100 + round * 10 + flat.rank())));
+    copy.copy_(memory);
+    std::vector<std::shared_ptr<PendingSum>> sums;
+    for (int bucket = 0; bucket < 10; ++bucket) {
+      sums.emplace_back(hierarchical.start_sum(memory.narrow(0, bucket * part, part)));
+      hierarchical.submit([sum = sums.back()] { sum->reduce(0.5); });
+      // Waiting for one in the middle must not disturb the order of the others.
+      if (bucket == 4) hierarchical.submit([sum = sums[3]] { sum->finish(); }).wait();
+    }
+    hierarchical
+        .submit([&] {
+          for (std::size_t i = 0; i < sums.size(); ++i) {
+            if (i != 3) sums[i]->finish();
+          }
+        })
+        .wait();
+    const auto sum = flat.start_sum(copy);
+    sum->reduce(0.5);
+    sum->finish();
+    EXPECT_TRUE(at::equal(memory, copy));
+  }
+}
+
+TEST(Hierarchical, SumsHaveTheBitsOfMessages) {
+  for (const auto& [size, nodes] : {std::pair(4, 2), std::pair(6, 3), std::pair(8, 2)}) {
+    const auto flat = make_thread_communicators(size, {}, nodes);
+    run_thread_ranks(
+        size, [&](const Communicator& own) { check_bits(own, flat[own.rank()]); }, {.engine = "hierarchical"}, nodes);
+  }
+}
+
+const RankProgram over_gloo("hierarchical_over_gloo", [] {
+  const Communicator job = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
+  EXPECT_EQ(job.engine_name(), "shared memory + gloo");
+  EXPECT_GT(job.layout().num_nodes, 1);
+  const Communicator flat = Communicator::connect(read_environment(), {.engine = "gloo"});
+  check_bits(job.duplicate("gradients"), flat);
+  // A group of one node, and one across them.
+  const auto node = job.split(job.layout().node_rank);
+  EXPECT_EQ(node->engine_name(), "shared memory + gloo");
+  const auto across = job.split(job.layout().local_rank);
+  EXPECT_EQ(across->engine_name(), "gloo");
+  at::Tensor one = at::ones({1});
+  node->all_reduce(one).wait();
+  across->all_reduce(one).wait();
+  EXPECT_EQ(one.item<float>(), static_cast<float>(job.size()));
+});
+TEST(Hierarchical, IsWhatSeveralNodesOfSeveralRanksGet) {
+  test::expect_success(run_processes(over_gloo, 4, {.num_nodes = 2}));
+  test::expect_success(run_processes(over_gloo, 6, {.num_nodes = 3}));
+}
+
+const RankProgram refused("hierarchical_refused", [] {
+  EXPECT_THROW(Communicator::connect(read_environment(), {.engine = "hierarchical"}), UsageError);
+});
+TEST(Hierarchical, IsRefusedOnOneNode) {
+  test::expect_success(run_processes(refused, 3));
+}
+
+// Sums node by node have other bits then.
+const RankProgram nodes_of_three("hierarchical_nodes_of_three", [] {
+  const auto found = Communicator::connect(read_environment());
+  EXPECT_EQ(found.engine_name(), "gloo");
+  const auto asked = Communicator::connect(read_environment(), {.engine = "hierarchical"});
+  EXPECT_EQ(asked.engine_name(), "shared memory + gloo");
+  const auto sum = sum_of(asked, at::full({100'000}, 1.0));
+  EXPECT_NEAR(sum.max().item<double>(), 6 * 0.3, 1e-6);
+});
+TEST(Hierarchical, OnNodesOfThreeOnlyWhenAskedFor) {
+  test::expect_success(run_processes(nodes_of_three, 6, {.num_nodes = 2}));
+}
+
+const RankProgram killed("hierarchical_killed", [] {
+  const auto channel = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
+  at::Tensor memory = channel.allocate(4 << 20).view(at::kFloat);
+  try {
+    for (int round = 0;; ++round) {
+      const auto sum = channel.start_sum(memory);
+      if (round == 5 && channel.rank() == 2) raise(SIGKILL);
+      sum->reduce(1.0);
+      sum->finish();
+    }
+  } catch (const PeerFailure& failure) {
+    EXPECT_EQ(failure.ranks(), std::vector<int>{2}) << failure.what();
+    std::cout << "named" << std::endl;
+  }
+});
+TEST(Hierarchical, ARankKilledInTheMiddleIsNamedOnAllNodes) {
+  const auto results = run_processes(killed, 4, {.num_nodes = 2});
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("named"), std::string::npos) << results[rank].output;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::comm

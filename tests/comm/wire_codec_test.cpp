@@ -1,0 +1,123 @@
+// Ranks: 2, 3 and 5 as threads on nodes of their own; 2 x 2 and 3 x 2 on several nodes. Sums that travel encoded.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tutti/comm/pending.h"
+#include "tutti/comm/thread_ranks.h"
+#include "tutti/comm/wire_codec.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::int64_t elements = 700'001;  // more than one piece a slice
+
+at::Tensor sum_of(const Communicator& communicator, const at::Tensor& values,
+                  const std::shared_ptr<const WireCodec>& codec, double scale, std::int64_t* bytes = nullptr) {
+  const auto memory = communicator.allocate(static_cast<std::int64_t>(values.nbytes())).view(values.scalar_type());
+  memory.copy_(values);
+  const auto sum = communicator.start_sum(memory, codec);
+  sum->reduce(scale);
+  sum->finish();
+  if (bytes != nullptr) *bytes = sum->bytes_sent();
+  return memory.clone();
+}
+
+at::Tensor values_of(int rank) {
+  const auto index = at::arange(elements, at::kDouble);
+  return (at::remainder(index * 7919 + rank * 104729, 1009).sub(500) / 37.0).to(at::kFloat);
+}
+
+TEST(WireCodec, KeepsWhatFitsAndWhatIsNotFinite) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const auto& codec : {fp16_codec(), bf16_codec()}) {
+    const std::vector<float> values = {0, 1, -2.5, 0.0078125, infinity, -infinity, std::nanf("")};
+    std::vector<std::byte> bytes(codec->encoded_bytes(values.size()));
+    EXPECT_EQ(bytes.size(), 2 * values.size());
+    std::vector<float> decoded(values.size());
+    codec->encode(values, bytes);
+    codec->decode(bytes, decoded);
+    for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(decoded[i], values[i]) << codec->name();
+    EXPECT_TRUE(std::isnan(decoded[6]));
+  }
+}
+
+TEST(EncodedSum, IsASumOfFp32ThatIsRoundedOnTheWire) {
+  for (const int size : {2, 3, 5}) {
+    run_thread_ranks(
+        size,
+        [](const Communicator& communicator) {
+          at::Tensor sum = at::zeros({elements}, at::kDouble);
+          for (int rank = 0; rank < communicator.size(); ++rank) sum += values_of(rank).to(at::kDouble);
+          for (const auto& [codec, digits] : {std::pair(fp16_codec(), 11), std::pair(bf16_codec(), 8)}) {
+            std::int64_t bytes = 0;
+            const at::Tensor result = sum_of(communicator, values_of(communicator.rank()), codec, 0.25, &bytes);
+            // Each version is rounded once, and so is the result.
+            const double bound = (communicator.size() + 1) * 14 * 0.25 * std::pow(2.0, -digits);
+            EXPECT_LT((result.to(at::kDouble) - sum * 0.25).abs().max().item<double>(), bound) << codec->name();
+            const std::int64_t slices = 2 * elements * (communicator.size() - 1) / communicator.size();
+            EXPECT_NEAR(static_cast<double>(bytes), 2.0 * slices, 0.01 * slices);
+            const at::Tensor first = result.clone();
+            communicator.broadcast(first).wait();
+            EXPECT_TRUE(at::equal(first, result)) << "replicas drift";
+          }
+        },
+        {}, size);
+  }
+}
+
+TEST(EncodedSum, DoesNotOverflowWhereTheMeanWouldNot) {
+  const auto body = [](const Communicator& communicator) {
+    const double mean = 1.0 / communicator.size();
+    const auto result = sum_of(communicator, at::full({elements}, 60000.0, at::kFloat), fp16_codec(), mean);
+    EXPECT_EQ(result.max().item<float>(), 60000) << communicator.size();
+    EXPECT_EQ(result.min().item<float>(), 60000);
+  };
+  for (const int size : {2, 4, 8}) run_thread_ranks(size, body, {}, size);
+  run_thread_ranks(4, body, {.engine = "hierarchical"}, 2);
+}
+
+TEST(EncodedSum, OtherDtypesTravelAsTheyAre) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    const auto values = values_of(communicator.rank()).to(at::kDouble);
+    EXPECT_TRUE(at::equal(sum_of(communicator, values, bf16_codec(), 1), sum_of(communicator, values, nullptr, 1)));
+  });
+}
+
+TEST(EncodedSum, NothingIsEncodedWhereNothingTravels) {
+  run_thread_ranks(
+      3,
+      [](const Communicator& communicator) {
+        const auto values = values_of(communicator.rank());
+        EXPECT_TRUE(at::equal(sum_of(communicator, values, bf16_codec(), 1), sum_of(communicator, values, nullptr, 1)));
+      },
+      {.engine = "shared_memory"});
+}
+
+TEST(EncodedSum, OnlySumsOfNodesAreEncodedBetweenThem) {
+  for (const int nodes : {2, 3}) {
+    run_thread_ranks(
+        2 * nodes,
+        [nodes](const Communicator& communicator) {
+          at::Tensor sum = at::zeros({elements}, at::kDouble);
+          for (int rank = 0; rank < communicator.size(); ++rank) sum += values_of(rank).to(at::kDouble);
+          std::int64_t encoded = 0;
+          std::int64_t plain = 0;
+          const auto result = sum_of(communicator, values_of(communicator.rank()), bf16_codec(), 1, &encoded);
+          sum_of(communicator, values_of(communicator.rank()), nullptr, 1, &plain);
+          EXPECT_LT((result.to(at::kDouble) - sum).abs().max().item<double>(), 0.1 * 2 * nodes * (nodes + 1));
+          const at::Tensor first = result.clone();
+          communicator.broadcast(first).wait();
+          EXPECT_TRUE(at::equal(first, result));
+          // Between nodes half a vector's worth of slices, once as fp32 and once as bf16.
+          const double between = 2.0 * elements / 2 * (nodes - 1) / nodes;
+          EXPECT_NEAR(static_cast<double>(plain - encoded), 2 * between, 0.01 * between);
+        },
+        {.engine = "hierarchical"}, nodes);
+  }
+}
+
+}  // namespace
+}  // namespace tutti
