@@ -13,7 +13,7 @@ std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
   const std::int64_t steps = options.local_steps;
   // Half the bytes a round, twice as many rounds.
   const std::int64_t twice_as_often = steps / 2 + 1;
-  const DiLoCoOptions outer{.lr = 0.7, .momentum = 0.6};
+  const DiLoCoOptions outer{.lr = options.outer_learning_rate, .momentum = options.outer_momentum};
   const auto stream = [](int fragments, std::int64_t of) {
     return StreamingOptions{
         .fragments = fragments, .overlap_steps = std::max<std::int64_t>(0, of / fragments - 1), .mix = 0.5};

@@ -27,6 +27,9 @@ std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<st
   app.add_option("--width", options.width, "Width of the GPT, a multiple of 4")->check(count);
   app.add_option("--layers", options.layers, "Blocks of the GPT")->check(count);
   app.add_option("--context", options.context, "Bytes that the model sees")->check(count);
+  app.add_option("--outer-lr", options.outer_learning_rate, "Learning rate of DiLoCo's outer steps")
+      ->check(CLI::Range(0.0, 10.0, "NUMBER"));
+  app.add_option("--outer-momentum", options.outer_momentum, "Their Nesterov momentum")->check(CLI::Range(0.0, 0.999));
   app.add_option("--lr", options.learning_rate, "Highest learning rate")->check(CLI::Range(0.0, 10.0, "NUMBER"));
   app.add_option("--seeds", options.seeds, "Runs of each method")->check(CLI::Range(1, 100));
   app.add_option("--methods", options.methods, "Of " + known_methods() + " [all]")->delimiter(',');
@@ -53,15 +56,28 @@ std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<st
 }
 
 std::vector<std::string> work_arguments(const LocalSGDBenchOptions& options) {
-  std::vector<std::string> words{"--data",        options.data,
-                                 "--steps",       std::to_string(options.steps),
-                                 "--local-steps", std::to_string(options.local_steps),
-                                 "--batch-size",  std::to_string(options.batch_size),
-                                 "--width",       std::to_string(options.width),
-                                 "--layers",      std::to_string(options.layers),
-                                 "--context",     std::to_string(options.context),
-                                 "--lr",          std::to_string(options.learning_rate),
-                                 "--seeds",       std::to_string(options.seeds)};
+  std::vector<std::string> words{"--data",
+                                 options.data,
+                                 "--steps",
+                                 std::to_string(options.steps),
+                                 "--local-steps",
+                                 std::to_string(options.local_steps),
+                                 "--batch-size",
+                                 std::to_string(options.batch_size),
+                                 "--width",
+                                 std::to_string(options.width),
+                                 "--layers",
+                                 std::to_string(options.layers),
+                                 "--context",
+                                 std::to_string(options.context),
+                                 "--outer-lr",
+                                 std::to_string(options.outer_learning_rate),
+                                 "--outer-momentum",
+                                 std::to_string(options.outer_momentum),
+                                 "--lr",
+                                 std::to_string(options.learning_rate),
+                                 "--seeds",
+                                 std::to_string(options.seeds)};
   for (const std::string& method : options.methods) words.insert(words.end(), {"--methods", method});
   if (!options.json.empty()) words.insert(words.end(), {"--json", options.json});
   return words;

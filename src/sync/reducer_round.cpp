@@ -41,9 +41,7 @@ void Reducer::start_bucket(int bucket) {
       ++stats_.gradients_moved;
     }
   }
-  round_->start_bucket(buffer_->bucket(bucket));
-  const std::int64_t bytes = static_cast<std::int64_t>(buffer_->bucket(bucket).nbytes());
-  stats_.bytes_sent += 2 * bytes * (channel_.size() - 1) / channel_.size();
+  round_->start_bucket(buffer_->bucket(bucket), options_.comm_hook);
 }
 
 void Reducer::start_all_buckets_and_close() {
@@ -88,6 +86,7 @@ void Reducer::finish_round() {
   }
   stats_.seconds_waiting += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++stats_.rounds;
+  stats_.bytes_sent += round_->bytes_sent();
   judge_round();
 }
 

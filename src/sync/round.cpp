@@ -41,10 +41,10 @@ Round::Round(const Communicator& channel, const RoundOpening& opening, bool dete
   });
 }
 
-void Round::start_bucket(at::Tensor bucket) {
+void Round::start_bucket(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec) {
   auto sum = std::make_shared<Sum>();
   sum->bucket = bucket;
-  sum->pending = channel_.start_sum(std::move(bucket));
+  sum->pending = channel_.start_sum(std::move(bucket), codec);
   sums_.push_back(sum);
   submit([state = state_, sum] { sum->pending->reduce(state->terms.scale); });
 }
@@ -79,6 +79,12 @@ void Round::close(const RoundClosing& closing, const std::vector<bool>& used) {
       }
     }
   });
+}
+
+std::int64_t Round::bytes_sent() const {
+  std::int64_t bytes = 0;
+  for (const auto& sum : sums_) bytes += sum->pending->bytes_sent();
+  return bytes;
 }
 
 void Round::wait() {

@@ -4,6 +4,7 @@
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -21,7 +22,7 @@ class Round {
   /// Blocks until all ranks' openings are here: terms() and openings() are valid from then on.
   void wait_for_opening() { works_.front().wait(); }
   /// Starts the sum of the next bucket.
-  void start_bucket(at::Tensor bucket);
+  void start_bucket(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec = nullptr);
   /// Blocks until the sum of bucket `index` is in its tensor: before something writes there again.
   void wait_for_bucket(std::size_t index);
   /// Sends the closing: `used` says for each parameter whether this rank used it. No bucket may be started after it.
@@ -36,6 +37,8 @@ class Round {
   const RoundTerms& terms() const { return state_->terms; }
   const std::vector<RoundOpening>& openings() const { return state_->openings; }
   const std::vector<RoundClosing>& closings() const { return state_->closings; }
+  /// Gradient bytes that this rank has given to others.
+  std::int64_t bytes_sent() const;
   /// Whether a sum holds infinity or NaN; false unless the round was made to look.
   bool overflowed() const { return state_->overflowed; }
   /// For each parameter whether any rank used it.

@@ -50,6 +50,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
   reducer_options_ = {.buckets = options.buckets,
                       .policy = options.sync_policy,
                       .check_replicas = options.check_replicas,
+                      .comm_hook = options.comm_hook,
                       .detect_overflow = mixed_precision_ == Precision::fp16,
                       .before_pass = [guard = registry_->precision] { guard->check(); }};
 }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
+#include "tutti/comm/wire_codec.h"
 #include "tutti/core/logging.h"
 #include "tutti/state/stateful.h"
 #include "tutti/sync/bucket_plan.h"
@@ -45,6 +46,8 @@ struct ReducerOptions {
   /// Compare a sampled hash of the parameters in every round. Turn it off where replicas may differ in their last bits
   /// (machines of different kinds).
   bool check_replicas = true;
+  /// How fp32 gradients travel between nodes, for example bf16_codec(); null: as they are.
+  std::shared_ptr<const WireCodec> comm_hook{};
   /// Look for infinity and NaN in synchronized gradients: overflowed() tells.
   bool detect_overflow = false;
   /// Called when a backward pass begins, on the thread that it runs on; what it throws ends the pass.

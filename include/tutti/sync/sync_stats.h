@@ -10,7 +10,8 @@ struct SyncStats {
   std::int64_t rounds_avoided = 0;   ///< passes that did not synchronize
   std::int64_t rounds_in_step = 0;   ///< of the rounds, those that only step() could run: not overlapped
   std::int64_t gradients_moved = 0;  ///< gradients that had left their slot (net->zero_grad(), user code)
-  /// Gradient bytes given to others, as messages or in shared memory: 2 n (N - 1) / N a round, for n bytes and N ranks.
+  /// Gradient bytes given to others, as messages or in shared memory: 2 n (N - 1) / N a round, for n bytes and N ranks,
+  /// less with a comm hook.
   std::int64_t bytes_sent = 0;
   double seconds_waiting = 0;  ///< time that the loop stood still for rounds
 

@@ -47,6 +47,7 @@ struct AcceleratorOptions {
   BucketOptions buckets{};
   /// See ReducerOptions.
   bool check_replicas = true;
+  std::shared_ptr<const WireCodec> comm_hook{};
   CommunicatorOptions communication{};
   /// A group that exists already, instead of one made from the launcher's variables.
   std::optional<Communicator> communicator{};
