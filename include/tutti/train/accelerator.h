@@ -47,6 +47,8 @@ struct AcceleratorOptions {
   BucketOptions buckets{};
   /// See ReducerOptions.
   bool check_replicas = true;
+  /// Step AdamW, Adam, SGD and Adagrad with fused kernels: see OptimizerOptions.
+  bool fused_optimizers = true;
   CommunicatorOptions communication{};
   /// A group that exists already, instead of one made from the launcher's variables.
   std::optional<Communicator> communicator{};
@@ -233,6 +235,7 @@ class Accelerator {
   GradientAccumulationPlugin plugin_;
   ReducerOptions reducer_options_;
   Precision mixed_precision_;
+  bool fused_optimizers_;
   ProjectConfiguration project_;
   Communicator communicator_;
   Communicator prepare_channel_;
