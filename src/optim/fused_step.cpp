@@ -31,10 +31,10 @@ bool lies_alike(const at::Tensor& parameter, const at::Tensor& other) {
 /// Why a parameter is nothing for the kernels, whatever its gradient and state are; null if it is.
 const char* misfit_of(const at::Tensor& parameter) {
   if (parameter.layout() != at::kStrided || !parameter.device().is_cpu()) return "it is not a dense CPU tensor";
-  // For narrower types the kernels round their coefficients to the type: 0.999 becomes 1.
-  if (parameter.scalar_type() != at::kFloat && parameter.scalar_type() != at::kDouble) {
-    return "it is neither float nor double";
-  }
+  // Squares of small gradients vanish in float16. LibTorch's Adam then gives NaN, which is noticed; the fused one takes
+  // enormous steps, which are not.
+  const at::ScalarType type = parameter.scalar_type();
+  if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) return "it is not float, double or bfloat16";
   if (!parameter.is_non_overlapping_and_dense()) return "it has gaps or overlaps in memory";
   return nullptr;
 }

@@ -19,8 +19,8 @@ struct OptimizerOptions {
   std::vector<std::string> names{};
   /// With one, steps on gradients that overflowed are skipped.
   std::shared_ptr<GradScaler> scaler{};
-  /// Step LibTorch's AdamW, Adam, SGD and Adagrad with ATen's fused kernels where these can: dense float and double
-  /// parameters on the CPU. The result parts from that of LibTorch's own step by rounding; the state stays the
+  /// Step LibTorch's AdamW, Adam, SGD and Adagrad with ATen's fused kernels where these can: dense float, double and
+  /// bfloat16 parameters on the CPU. The result parts from that of LibTorch's own step by rounding; the state stays the
   /// optimizer's own. Classes derived from these, and all other optimizers, run as they are. Must be the same on all
   /// ranks.
   bool fused = true;
