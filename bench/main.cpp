@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "all_reduce/all_reduce_benchmark.h"
 #include "local_sgd/local_sgd_benchmark.h"
+#include "step/step_benchmark.h"
 #include "sync/sync_benchmark.h"
 #include "tutti/core/error.h"
 
@@ -17,6 +19,8 @@ constexpr const char* help =
     "\n"
     "Benchmarks:\n"
     "  sync         ways to synchronize gradients: tutti, PyTorch's c10d::Reducer, a hand-written loop\n"
+    "  all-reduce   a sum over the ranks of one node: tutti, Gloo, MPI and the memory's limit\n"
+    "  step         one process: tutti's loop and its parts beside the plain LibTorch loop\n"
     "  local-sgd    Local SGD, SlowMo and DiLoCo beside synchronous training: time, bytes and loss\n"
     "\n"
     "`tutti bench NAME --help` tells more.\n";
@@ -29,6 +33,8 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   if (name == "sync") return tutti::bench::run_sync_benchmark({words.begin() + 1, words.end()});
+  if (name == "all-reduce") return tutti::bench::run_all_reduce_benchmark({words.begin() + 1, words.end()});
+  if (name == "step") return tutti::bench::run_step_benchmark({words.begin() + 1, words.end()});
   if (name == "local-sgd") return tutti::bench::run_local_sgd_benchmark({words.begin() + 1, words.end()});
   throw tutti::UsageError("there is no benchmark '" + name + "': see 'tutti bench --help'");
 }

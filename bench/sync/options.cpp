@@ -1,12 +1,10 @@
 #include "sync/options.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
 #include <regex>
 
+#include "report/spread.h"
 #include "tutti/core/error.h"
 
 namespace tutti::bench {
@@ -37,15 +35,6 @@ void check_place(const SyncOptions& options, bool rate_given) {
   if (rate_given && options.nodes == 1) throw UsageError("--rate is for a link between nodes: add --nodes 2");
   if (!std::regex_match(options.rate, std::regex(R"((?=.*[1-9])[0-9]+(\.[0-9]+)?[kmg]bit)"))) {
     throw UsageError("--rate '" + options.rate + "' is not a rate: give one such as 1gbit or 100mbit");
-  }
-}
-
-void check_json_file(const std::string& file) {
-  if (file.empty()) return;
-  const auto parent = std::filesystem::absolute(file).parent_path();
-  if (std::filesystem::is_directory(file) || ::access(parent.c_str(), W_OK) != 0) {
-    throw UsageError("cannot write --json " + file +
-                     ": it needs a file's name in a folder that exists and is writable");
   }
 }
 

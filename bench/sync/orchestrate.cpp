@@ -1,16 +1,14 @@
 #include "sync/orchestrate.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <filesystem>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "command/child_process.h"
 #include "command/launched.h"
+#include "command/nameless_file.h"
 #include "report/report.h"
 #include "tutti/core/error.h"
 
@@ -18,22 +16,6 @@ namespace tutti::bench {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A file without a name, which other processes open by its path and which cannot be left behind.
-class NamelessFile {
- public:
-  NamelessFile() : descriptor_(::memfd_create("tutti-bench-results", MFD_CLOEXEC)) {
-    if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "cannot make a file in memory");
-  }
-  ~NamelessFile() { ::close(descriptor_); }
-  NamelessFile(const NamelessFile&) = delete;
-  NamelessFile& operator=(const NamelessFile&) = delete;
-
-  std::string path() const { return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor_); }
-
- private:
-  int descriptor_;
-};
 
 /// Ends the whole benchmark with the exit code of a part of it.
 struct PartFailed {

@@ -40,6 +40,7 @@ Communicator join(const AcceleratorOptions& options) {
 Accelerator::Accelerator(const AcceleratorOptions& options)
     : plugin_(plugin_of(options)),
       mixed_precision_(options.mixed_precision),
+      fused_optimizers_(options.fused_optimizers),
       project_(options.project),
       communicator_(join(options)),
       prepare_channel_(communicator_.duplicate("prepare")),
@@ -85,7 +86,10 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   replicate_optimizer(*optimizer, prepare_channel_);
   std::vector<std::string> names;
   for (const NamedParameter& parameter : parameters) names.push_back(parameter.name);
-  registry_->optimizers.emplace_back(std::move(optimizer), reducer, std::move(names), registry_->scaler);
+  registry_->optimizers.emplace_back(
+      std::move(optimizer), reducer,
+      OptimizerOptions{
+          .names = std::move(names), .scaler = registry_->scaler, .fused = fused_optimizers_, .logger = logger_});
   return registry_->optimizers.back();
 }
 

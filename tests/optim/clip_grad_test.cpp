@@ -1,6 +1,7 @@
 #include "tutti/optim/clip_grad.h"
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,6 +48,32 @@ TEST(ClipGradNorm, SumsInDouble) {
   const auto parameters = parameters_with_gradients({at::full({count}, 0.1F)});
   const double element = static_cast<double>(0.1F);
   EXPECT_NEAR(clip_grad_norm(parameters, 1e9) / (element * std::sqrt(static_cast<double>(count))), 1.0, 1e-10);
+}
+
+TEST(ClipGradNorm, HasTheSameBitsOnAnyNumberOfThreads) {
+  at::manual_seed(1);
+  const auto parameters = parameters_with_gradients({at::randn({300'001}), at::randn({7}), at::randn({64, 1024})});
+  at::set_num_threads(1);
+  const double one = clip_grad_norm(parameters, 1e9);
+  at::set_num_threads(3);
+  EXPECT_EQ(clip_grad_norm(parameters, 1e9), one);
+  at::set_num_threads(1);
+}
+
+TEST(ClipGradNorm, TakesAnyTypeAndLayout) {
+  at::manual_seed(1);
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    const at::Tensor values = at::randn({37, 53}).to(dtype);
+    const at::Tensor exact = values.to(at::kDouble);
+    const auto norm_of = [](const at::Tensor& gradient) {
+      return clip_grad_norm(parameters_with_gradients({gradient}), 1e9);
+    };
+    EXPECT_NEAR(norm_of(values) / exact.norm().item<double>(), 1.0, 1e-14) << dtype;
+    EXPECT_NEAR(norm_of(values.t()) / exact.norm().item<double>(), 1.0, 1e-14) << dtype;
+    const at::Tensor part = exact.slice(1, 1, 53, 2);
+    EXPECT_NEAR(norm_of(values.slice(1, 1, 53, 2)) / part.norm().item<double>(), 1.0, 1e-14) << dtype;
+    EXPECT_EQ(norm_of(at::zeros({0}, dtype)), 0);
+  }
 }
 
 TEST(ClipGradNorm, RefusesWhatIsNoNorm) {

@@ -22,7 +22,7 @@ struct OneRank {
 
   /// One optimizer with the parameter, by default SGD with these rates (a second group is empty).
   Optimizer with(std::shared_ptr<torch::optim::Optimizer> inner, std::shared_ptr<GradScaler> scaler = nullptr) const {
-    return {std::move(inner), reducer, {"weight"}, std::move(scaler)};
+    return {std::move(inner), reducer, {.names = {"weight"}, .scaler = std::move(scaler)}};
   }
   Optimizer sgd(const std::vector<double>& rates = {1.0}, std::shared_ptr<GradScaler> scaler = nullptr) const {
     std::vector<torch::optim::OptimizerParamGroup> groups;

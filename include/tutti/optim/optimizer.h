@@ -7,18 +7,31 @@
 #include <vector>
 
 #include "tutti/amp/grad_scaler.h"
+#include "tutti/core/logging.h"
 #include "tutti/state/stateful.h"
 #include "tutti/sync/reducer.h"
 
 namespace tutti {
 
+struct OptimizerOptions {
+  /// Of the parameters in the order of the optimizer's groups: under these their state is saved; without them by
+  /// number.
+  std::vector<std::string> names{};
+  /// With one, steps on gradients that overflowed are skipped.
+  std::shared_ptr<GradScaler> scaler{};
+  /// Step LibTorch's AdamW, Adam, SGD and Adagrad with ATen's fused kernels where these can: dense float, double and
+  /// bfloat16 parameters on the CPU. The result parts from that of LibTorch's own step by rounding; the state stays the
+  /// optimizer's own. Classes derived from these, and all other optimizers, run as they are. Must be the same on all
+  /// ranks.
+  bool fused = true;
+  Logger logger{};
+};
+
 /// A small value; copies share the optimizer. Every rank must step it alike. One thread.
 class Optimizer final : public Stateful {
  public:
-  /// `names` of the parameters in the order of the optimizer's groups: under these their state is saved; without them
-  /// by number. With a `scaler` steps on gradients that overflowed are skipped.
   Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Reducer> reducer,
-            std::vector<std::string> names = {}, std::shared_ptr<GradScaler> scaler = nullptr);
+            OptimizerOptions options = {});
 
   /// Inside accumulate(): steps where the scope ends its window, else does nothing. Outside: steps, after synchronizing
   /// what is still this rank's own. Throws instead of stepping on gradients that cannot be vouched for.
@@ -26,6 +39,8 @@ class Optimizer final : public Stateful {
   /// Whether the last step() at a window's end left the parameters alone because gradients had overflowed: the same
   /// answer on all ranks.
   bool step_was_skipped() const { return state_->skipped; }
+  /// Why the last step that was not skipped was LibTorch's own; empty when it was fused.
+  const std::string& not_fused_because() const { return state_->not_fused_because; }
   /// Clears gradients. Inside accumulate() only those that a step has used, so it may stand anywhere in the scope.
   void zero_grad(bool set_to_none = true);
 
@@ -45,12 +60,13 @@ class Optimizer final : public Stateful {
  private:
   struct State {
     bool skipped = false;
+    std::string not_fused_because;
   };
+  void step_parameters();
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<Reducer> reducer_;
-  std::vector<std::string> names_;
-  std::shared_ptr<GradScaler> scaler_;
+  OptimizerOptions options_;
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

@@ -48,6 +48,8 @@ struct AcceleratorOptions {
   /// See ReducerOptions.
   bool check_replicas = true;
   std::shared_ptr<const WireCodec> comm_hook{};
+  /// Step AdamW, Adam, SGD and Adagrad with fused kernels: see OptimizerOptions.
+  bool fused_optimizers = true;
   CommunicatorOptions communication{};
   /// A group that exists already, instead of one made from the launcher's variables.
   std::optional<Communicator> communicator{};
@@ -234,6 +236,7 @@ class Accelerator {
   GradientAccumulationPlugin plugin_;
   ReducerOptions reducer_options_;
   Precision mixed_precision_;
+  bool fused_optimizers_;
   ProjectConfiguration project_;
   Communicator communicator_;
   Communicator prepare_channel_;

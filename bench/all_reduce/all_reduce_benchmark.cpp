@@ -1,0 +1,57 @@
+#include "all_reduce/all_reduce_benchmark.h"
+
+#include "all_reduce/mpi.h"
+#include "all_reduce/options.h"
+#include "all_reduce/rank.h"
+#include "all_reduce/table.h"
+#include "command/child_process.h"
+#include "command/launched.h"
+#include "command/nameless_file.h"
+#include "tutti/core/environment.h"
+
+namespace tutti::bench {
+namespace {
+
+/// Ends the whole benchmark with the exit code of a part of it.
+struct PartFailed {
+  int code;
+};
+
+AllReduceResults take_ranks(const AllReduceOptions& options, int ranks) {
+  const NamelessFile file;
+  const Place place{.ranks = ranks};
+  std::vector<std::string> program{own_program(), "all-reduce", "--results", file.path()};
+  const auto arguments = work_arguments(options);
+  program.insert(program.end(), arguments.begin(), arguments.end());
+  if (const int code = run_program(launched(place, program), variables_of(place)); code != 0) throw PartFailed{code};
+  return read_all_reduce_results(file.path());
+}
+
+AllReduceResults take_all(const AllReduceOptions& options) {
+  AllReduceResults results;
+  for (const int ranks : options.ranks) {
+    // MPI's runs stand on both sides of the others, so that a machine that changes its pace shows in their spread.
+    const int after = options.repeats / 2;
+    if (options.mpi) merge(results, take_mpi(options, ranks, options.repeats - after));
+    merge(results, take_ranks(options, ranks));
+    if (options.mpi && after > 0) merge(results, take_mpi(options, ranks, after));
+  }
+  return results;
+}
+
+}  // namespace
+
+int run_all_reduce_benchmark(const std::vector<std::string>& words) {
+  const auto environment = read_environment();
+  const bool under_launcher = environment.launcher != "none";
+  const auto options = parse_all_reduce_options(words, under_launcher);
+  if (!options) return 0;
+  if (under_launcher) return run_all_reduce_rank(*options, environment);
+  try {
+    return report(take_all(*options), *options);
+  } catch (const PartFailed& part) {
+    return part.code;
+  }
+}
+
+}  // namespace tutti::bench

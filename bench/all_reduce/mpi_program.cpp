@@ -1,0 +1,124 @@
+// tutti-bench-mpi FILE REPEATS MILLISECONDS SIZES DTYPES: the figures of MPI_Allreduce, under mpirun. Rank 0 writes to
+// FILE the library's name on one line, then lines "BYTES DTYPE MICROSECONDS". Types that MPI does not have are left
+// out.
+#include <mpi.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr double fewest_calls = 3;
+constexpr double most_calls = 20'000;
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+std::string library_name() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string name(text, static_cast<std::size_t>(length));
+  return name.substr(0, name.find_first_of(",\n"));
+}
+
+template <typename Element>
+class Sum {
+ public:
+  Sum(std::int64_t bytes, MPI_Datatype type) : values_(static_cast<std::size_t>(bytes) / sizeof(Element)), type_(type) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+
+  /// Throws when what comes out is wrong. Leaves zeros, which any number of sums leaves zeros.
+  void check() {
+    std::ranges::fill(values_, static_cast<Element>(rank_ + 1));
+    run();
+    const auto expected = static_cast<Element>(size_ * (size_ + 1) / 2);
+    if (std::ranges::any_of(values_, [expected](Element value) { return value != expected; })) {
+      throw std::runtime_error("MPI_Allreduce gave a wrong sum");
+    }
+    std::ranges::fill(values_, Element{0});
+  }
+
+  /// Of one call, the slowest rank's.
+  double microseconds(int calls) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    run();  // the ranks leave a barrier at different times
+    const double start = MPI_Wtime();
+    for (int call = 0; call < calls; ++call) run();
+    double elapsed = (MPI_Wtime() - start) * 1e6 / calls;
+    MPI_Allreduce(MPI_IN_PLACE, &elapsed, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return elapsed;
+  }
+
+ private:
+  void run() {
+    MPI_Allreduce(MPI_IN_PLACE, values_.data(), static_cast<int>(values_.size()), type_, MPI_SUM, MPI_COMM_WORLD);
+  }
+
+  std::vector<Element> values_;
+  MPI_Datatype type_;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+template <typename Element>
+void take(std::ostream& out, std::int64_t bytes, const std::string& dtype, MPI_Datatype type, int repeats,
+          double milliseconds) {
+  Sum<Element> sum(bytes, type);
+  sum.check();
+  // The slowest rank's time is the same everywhere, and so is the number of calls.
+  const double once = std::max(sum.microseconds(1), 1e-3);
+  const int calls = static_cast<int>(std::clamp(std::ceil(1000 * milliseconds / once), fewest_calls, most_calls));
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    out << bytes << ' ' << dtype << ' ' << sum.microseconds(calls) << '\n';
+  }
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.size() != 5) throw std::runtime_error("wants FILE REPEATS MILLISECONDS SIZES DTYPES");
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::ostringstream out;
+  out << library_name() << '\n';
+  const int repeats = std::stoi(words[1]);
+  const double milliseconds = std::stod(words[2]);
+  for (const auto& dtype : split(words[4])) {
+    for (const auto& size : split(words[3])) {
+      if (dtype == "float32") take<float>(out, std::stoll(size), dtype, MPI_FLOAT, repeats, milliseconds);
+      if (dtype == "float64") take<double>(out, std::stoll(size), dtype, MPI_DOUBLE, repeats, milliseconds);
+    }
+  }
+  if (rank != 0) return 0;
+  std::ofstream file(words[0]);
+  file << out.str();
+  file.close();
+  if (!file) throw std::runtime_error("cannot write " + words[0]);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  try {
+    const int code = run({argv + 1, argv + argc});
+    MPI_Finalize();
+    return code;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tutti-bench-mpi: %s\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+}

@@ -1,0 +1,74 @@
+#include "all_reduce/options.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "report/spread.h"
+#include "tutti/core/error.h"
+
+namespace tutti::bench {
+namespace {
+
+/// Of every dtype's width.
+constexpr std::int64_t size_unit = 8;
+
+}  // namespace
+
+std::optional<AllReduceOptions> parse_all_reduce_options(const std::vector<std::string>& words, bool under_launcher) {
+  AllReduceOptions options;
+  CLI::App app("What a sum over the ranks of one node costs: tutti, Gloo, MPI and the memory's own limit.");
+  app.name("tutti bench all-reduce");
+  app.option_defaults()->always_capture_default();
+  const auto count = CLI::Range(1, 1 << 20, "NUMBER");
+  const auto* ranks =
+      app.add_option("--ranks", options.ranks, "Numbers of ranks")->delimiter(',')->check(CLI::Range(1, 1024));
+  app.add_option("--sizes", options.sizes, "Sizes of the tensor, such as 4KiB,25MiB")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
+  app.add_option("--dtypes", options.dtypes, "Types of its elements")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
+  app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count);
+  app.add_option("--milliseconds", options.milliseconds, "What a repeat takes at least")->check(count);
+  app.add_flag("!--no-mpi", options.mpi, "Leave MPI out");
+  app.add_option("--json", options.json, "Also write the rows to this file");
+  app.add_option("--results", options.results)->group("");
+  std::vector<const char*> arguments{"tutti bench all-reduce"};
+  for (const auto& word : words) arguments.push_back(word.c_str());
+  try {
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + ": see 'tutti bench all-reduce --help'");
+  }
+  if (under_launcher && ranks->count() > 0) {
+    throw UsageError("--ranks is not for a rank that a launcher has started: leave it out");
+  }
+  for (const auto size : options.sizes) {
+    if (size % size_unit != 0) throw UsageError("--sizes " + std::to_string(size) + " is not a multiple of 8 bytes");
+  }
+  check_json_file(options.json);
+  return options;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text.append(text.empty() ? "" : ",").append(word);
+  return text;
+}
+
+std::string joined(const std::vector<std::int64_t>& numbers) {
+  std::vector<std::string> words;
+  for (const auto number : numbers) words.push_back(std::to_string(number));
+  return joined(words);
+}
+
+std::vector<std::string> work_arguments(const AllReduceOptions& options) {
+  return {"--sizes",   joined(options.sizes),           "--dtypes",       joined(options.dtypes),
+          "--repeats", std::to_string(options.repeats), "--milliseconds", std::to_string(options.milliseconds)};
+}
+
+}  // namespace tutti::bench

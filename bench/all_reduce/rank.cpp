@@ -1,0 +1,147 @@
+#include "all_reduce/rank.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/Logging.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <utility>
+
+#include "all_reduce/bare_sum.h"
+#include "all_reduce/reducers.h"
+#include "all_reduce/results.h"
+#include "all_reduce/table.h"
+#include "report/spread.h"
+#include "sync/gloo_group.h"
+
+namespace tutti::bench {
+namespace {
+
+constexpr int fewest_calls = 3;
+constexpr int most_calls = 20'000;
+
+at::ScalarType dtype_named(const std::string& name) {
+  static const std::vector<std::pair<std::string, at::ScalarType>> dtypes{
+      {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
+  return std::ranges::find(dtypes, name, &std::pair<std::string, at::ScalarType>::first)->second;
+}
+
+/// One column in one row of a table: what it sums, and how often in a repeat.
+struct Entry {
+  AllReducer* reducer = nullptr;
+  at::Tensor tensor;
+  int calls = 1;
+};
+
+class Measurement {
+ public:
+  /// `control` holds the ranks together between what is timed.
+  Measurement(const AllReduceOptions& options, Communicator control)
+      : options_(options), control_(std::move(control)) {}
+
+  AllReduceResults take(const std::vector<std::unique_ptr<AllReducer>>& reducers) {
+    for (const auto& dtype : options_.dtypes) {
+      for (const auto bytes : options_.sizes) take_row(reducers, dtype, bytes);
+    }
+    return std::move(results_);
+  }
+
+ private:
+  void take_row(const std::vector<std::unique_ptr<AllReducer>>& reducers, const std::string& dtype,
+                std::int64_t bytes) {
+    const auto type = dtype_named(dtype);
+    const auto elements = bytes / static_cast<std::int64_t>(c10::elementSize(type));
+    std::vector<Entry> entries;
+    for (const auto& reducer : reducers) {
+      entries.push_back({.reducer = reducer.get(), .tensor = reducer->allocate(elements, type)});
+      check(entries.back(), dtype + ", " + std::to_string(bytes) + " bytes");
+      entries.back().calls = calls_for(time_of(entries.back()));
+    }
+    const int limit_calls = calls_for(on_rank_0([&] { return time_of_bare_sum(bytes, control_.size(), 1); }));
+
+    for (int repeat = 0; repeat < options_.repeats; ++repeat) {
+      for (const Entry& entry : entries) add(entry.reducer->name(), dtype, bytes, time_of(entry));
+      add(memory_limit, dtype, bytes, on_rank_0([&] { return time_of_bare_sum(bytes, control_.size(), limit_calls); }));
+      std::ranges::reverse(entries);
+    }
+    if (control_.rank() == 0) std::cerr << dtype << ", " << bytes << " bytes: done\n";
+  }
+
+  /// In microseconds, of one call; the slowest rank's.
+  double time_of(const Entry& entry) const {
+    using Clock = std::chrono::steady_clock;
+    control_.barrier().wait();
+    entry.reducer->sum(entry.tensor);  // the ranks leave a barrier at different times
+    const auto start = Clock::now();
+    for (int call = 0; call < entry.calls; ++call) entry.reducer->sum(entry.tensor);
+    const std::chrono::duration<double, std::micro> elapsed = Clock::now() - start;
+    double slowest = 0;
+    for (const auto& text : control_.all_gather_object(std::to_string(elapsed.count()))) {
+      slowest = std::max(slowest, std::stod(text));
+    }
+    return slowest / entry.calls;
+  }
+
+  /// What `measure` says on rank 0, while the others are quiet.
+  template <typename Measure>
+  double on_rank_0(const Measure& measure) const {
+    control_.barrier().wait();
+    const std::string text = control_.rank() == 0 ? std::to_string(measure()) : "";
+    return std::stod(control_.broadcast_object(text));
+  }
+
+  int calls_for(double microseconds) const {
+    const double calls = 1000.0 * options_.milliseconds / std::max(microseconds, 1e-3);
+    return static_cast<int>(std::clamp(std::ceil(calls), double{fewest_calls}, double{most_calls}));
+  }
+
+  /// Sums once what each rank has of its own; what it leaves behind are zeros, which any number of sums leaves zeros.
+  void check(Entry& entry, const std::string& what) {
+    const int size = control_.size();
+    entry.tensor.fill_(control_.rank() + 1);
+    entry.reducer->sum(entry.tensor);
+    const double expected = entry.reducer->scale() * size * (size + 1) / 2;
+    const bool right = (entry.tensor == expected).all().item<bool>();
+    if (!right) results_.faults.push_back(entry.reducer->name() + ", " + what + ": the sum is wrong");
+    control_.barrier().wait();  // nobody's memory is read any more
+    entry.tensor.zero_();
+  }
+
+  void add(const std::string& system, const std::string& dtype, std::int64_t bytes, double microseconds) {
+    row_of(results_, {.system = system, .ranks = control_.size(), .bytes = bytes, .dtype = dtype})
+        .microseconds.push_back(microseconds);
+  }
+
+  const AllReduceOptions& options_;
+  Communicator control_;
+  AllReduceResults results_;
+};
+
+}  // namespace
+
+int run_all_reduce_rank(const AllReduceOptions& options, const Environment& environment) {
+  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
+  at::set_num_threads(1);
+  const auto fast = Communicator::connect(environment);
+  const auto slow = Communicator::connect(environment, {.engine = "gloo"});
+  const auto group = make_gloo_group(fast, environment);
+  const auto reducers = make_all_reducers(fast, slow, group);
+  auto results = Measurement(options, slow.duplicate("control")).take(reducers);
+  results.notes.push_back("tutti: " + fast.engine_name() + " on " + counted(fast.size(), "rank"));
+
+  int code = 0;
+  if (fast.rank() == 0) {
+    if (options.results.empty()) {
+      code = report(results, options);
+    } else {
+      write_file(options.results, to_text(results));
+    }
+  }
+  fast.barrier().wait();  // rank 0 serves the store of the group: nobody leaves before the others have finished
+  return code;
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,72 @@
+#include "all_reduce/reducers.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "tutti/comm/pending.h"
+
+namespace tutti::bench {
+namespace {
+
+class TuttiAllReduce final : public AllReducer {
+ public:
+  TuttiAllReduce(std::string name, Communicator communicator)
+      : name_(std::move(name)), communicator_(std::move(communicator)) {}
+  std::string name() const override { return name_; }
+  void sum(const at::Tensor& tensor) override { communicator_.all_reduce(tensor).wait(); }
+
+ private:
+  std::string name_;
+  Communicator communicator_;
+};
+
+/// As a reducer does it, with the mean that it needs.
+class TuttiGradients final : public AllReducer {
+ public:
+  explicit TuttiGradients(Communicator communicator) : communicator_(std::move(communicator)) {}
+  std::string name() const override { return tutti_gradients; }
+  at::Tensor allocate(std::int64_t elements, at::ScalarType dtype) const override {
+    return communicator_.allocate(elements * static_cast<std::int64_t>(c10::elementSize(dtype))).view(dtype);
+  }
+  void sum(const at::Tensor& tensor) override {
+    const auto pending = communicator_.start_sum(tensor);
+    pending->reduce(scale());
+    pending->finish();
+  }
+  double scale() const override { return 1.0 / communicator_.size(); }
+
+ private:
+  Communicator communicator_;
+};
+
+class C10dGloo final : public AllReducer {
+ public:
+  explicit C10dGloo(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_(std::move(group)) {}
+  std::string name() const override { return c10d_gloo; }
+  void sum(const at::Tensor& tensor) override {
+    std::vector<at::Tensor> tensors{tensor};
+    group_->allreduce(tensors)->wait();
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+
+}  // namespace
+
+at::Tensor AllReducer::allocate(std::int64_t elements, at::ScalarType dtype) const {
+  return at::empty({elements}, dtype);
+}
+
+std::vector<std::unique_ptr<AllReducer>> make_all_reducers(const Communicator& fast, const Communicator& slow,
+                                                           c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  std::vector<std::unique_ptr<AllReducer>> reducers;
+  reducers.push_back(std::make_unique<TuttiGradients>(fast));
+  reducers.push_back(std::make_unique<TuttiAllReduce>(tutti_all_reduce, fast));
+  reducers.push_back(std::make_unique<TuttiAllReduce>(tutti_over_gloo, slow));
+  reducers.push_back(std::make_unique<C10dGloo>(std::move(group)));
+  return reducers;
+}
+
+}  // namespace tutti::bench

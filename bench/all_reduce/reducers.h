@@ -1,0 +1,37 @@
+#pragma once
+// The ways to sum a tensor over ranks that are compared.
+#include <ATen/core/TensorBody.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/communicator.h"
+
+namespace tutti::bench {
+
+/// Names of the columns.
+inline constexpr const char* tutti_all_reduce = "tutti all_reduce";
+inline constexpr const char* tutti_gradients = "tutti gradients";
+inline constexpr const char* tutti_over_gloo = "tutti over Gloo";
+inline constexpr const char* c10d_gloo = "c10d Gloo";
+inline constexpr const char* mpi = "MPI";
+inline constexpr const char* memory_limit = "memory limit";
+
+class AllReducer {
+ public:
+  virtual ~AllReducer() = default;
+  virtual std::string name() const = 0;
+  /// A tensor of its own that it can sum. Every rank must call it.
+  virtual at::Tensor allocate(std::int64_t elements, at::ScalarType dtype) const;
+  /// Sums `tensor` over all ranks, in place, times scale(). Every rank must call it.
+  virtual void sum(const at::Tensor& tensor) = 0;
+  virtual double scale() const { return 1; }
+};
+
+/// `fast` is what a user gets without asking, `slow` the same without shared memory.
+std::vector<std::unique_ptr<AllReducer>> make_all_reducers(const Communicator& fast, const Communicator& slow,
+                                                           c10::intrusive_ptr<c10d::ProcessGroup> group);
+
+}  // namespace tutti::bench

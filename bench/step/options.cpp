@@ -1,0 +1,53 @@
+#include "step/options.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "report/spread.h"
+#include "tutti/core/error.h"
+
+namespace tutti::bench {
+
+std::optional<StepOptions> parse_step_options(const std::vector<std::string>& words) {
+  StepOptions options;
+  CLI::App app("One process: tutti's training loop beside the plain LibTorch loop, whole and in parts.");
+  app.name("tutti bench step");
+  app.option_defaults()->always_capture_default();
+  const auto count = CLI::Range(1, 1 << 20, "NUMBER");
+  app.add_option("--batches", options.batches, "Batches in one repeat of a training loop")->check(count);
+  app.add_option("--steps", options.steps, "Batches in an optimizer step (gradient accumulation)")->check(count);
+  app.add_option("--batch-size", options.batch_size, "Sequences in a batch")->check(count);
+  app.add_option("--width", options.width, "Width of the GPT, a multiple of 4")->check(count);
+  app.add_option("--layers", options.layers, "Blocks of the GPT")->check(count);
+  app.add_option("--context", options.context, "Tokens in a sequence")->check(count);
+  app.add_option("--vocabulary", options.vocabulary, "Different tokens")->check(count);
+  app.add_option("--calls", options.calls, "Calls of what is timed alone, in one repeat")->check(count);
+  app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count);
+  app.add_option("--json", options.json, "Also write the rows to this file");
+  std::vector<const char*> arguments{"tutti bench step"};
+  for (const auto& word : words) arguments.push_back(word.c_str());
+  try {
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + ": see 'tutti bench step --help'");
+  }
+  if (options.width % 4 != 0) throw UsageError("--width is not a multiple of the 4 attention heads");
+  check_json_file(options.json);
+  return options;
+}
+
+SyncOptions workload_of(const StepOptions& options) {
+  return {.ranks = 1,
+          .batches = options.batches,
+          .steps = options.steps,
+          .batch_size = options.batch_size,
+          .width = options.width,
+          .layers = options.layers,
+          .context = options.context,
+          .vocabulary = options.vocabulary};
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,64 @@
+#include "step/step_benchmark.h"
+
+#include <ATen/Parallel.h>
+
+#include <iostream>
+
+#include "report/spread.h"
+#include "step/contest.h"
+#include "step/table.h"
+#include "tutti/core/environment.h"
+#include "tutti/core/error.h"
+
+namespace tutti::bench {
+namespace {
+
+/// Takes a contest's figure, each side first in turn, so that a machine that gets slower or faster does so for both.
+Figure take(const Contest& contest, int repeats) {
+  Figure figure{.name = contest.name, .unit = contest.unit};
+  const auto take_libtorch = [&] {
+    if (contest.libtorch) figure.libtorch.push_back(contest.libtorch());
+  };
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    if (repeat % 2 == 0) take_libtorch();
+    figure.tutti.push_back(contest.tutti());
+    if (repeat % 2 == 1) take_libtorch();
+    std::cerr << repeat + 1 << '/' << repeats << ' ' << contest.name << '\n';
+  }
+  return figure;
+}
+
+/// Takes all of them and returns what is wrong.
+std::vector<std::string> take_all(const std::vector<ContestMaker>& makers, int repeats, std::vector<Figure>& figures) {
+  std::vector<std::string> faults;
+  for (const auto& make : makers) {
+    const Contest contest = make();
+    figures.push_back(take(contest, repeats));
+    const auto fault = contest.judge ? contest.judge() : std::string();
+    if (!fault.empty()) faults.push_back(contest.name + ": " + fault);
+  }
+  return faults;
+}
+
+}  // namespace
+
+int run_step_benchmark(const std::vector<std::string>& words) {
+  const auto options = parse_step_options(words);
+  if (!options) return 0;
+  if (read_environment().launcher != "none") throw UsageError("bench step is for one process: start it without ranks");
+  at::set_num_threads(1);
+  const auto machine = describe_machine();
+  const Workload workload(workload_of(*options), 0, 1);
+
+  std::vector<Figure> figures;
+  auto faults = take_all(loop_contests(workload), options->repeats, figures);
+  const auto more = take_all(part_contests(workload, options->calls), options->repeats, figures);
+  faults.insert(faults.end(), more.begin(), more.end());
+
+  std::cout << step_markdown(figures, *options, machine) << std::flush;
+  if (!options->json.empty()) write_file(options->json, step_json(figures, *options, machine));
+  for (const auto& fault : faults) std::cerr << "tutti bench: wrong result: " << fault << '\n';
+  return faults.empty() ? 0 : 1;
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launch/tutti_process.h"
+#include "support/temporary_folder.h"
+
+namespace tutti::test {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+const Words tiny_model{"--width",      "16", "--layers",     "1", "--context", "8",
+                       "--vocabulary", "32", "--batch-size", "2", "--repeats", "2"};
+
+/// Runs `tutti bench` with `words`, which must succeed, and returns its table; `rows` is what --json leaves.
+std::string bench(Words words, json& rows) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "rows.json";
+  words.insert(words.begin(), "bench");
+  words.insert(words.end(), {"--json", file.string()});
+  const auto finished = run_tutti(words);
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  std::ifstream in(file);
+  rows = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  EXPECT_TRUE(rows.is_array()) << finished.out;
+  for (const auto& row : rows) {
+    EXPECT_GT(row.at("median"), 0) << row;
+    EXPECT_LE(row.at("min"), row.at("median")) << row;
+    EXPECT_GE(row.at("max"), row.at("median")) << row;
+  }
+  return finished.out;
+}
+
+std::set<std::string> values_of(const json& rows, const std::string& key) {
+  std::set<std::string> values;
+  for (const auto& row : rows) values.insert(row.at(key));
+  return values;
+}
+
+TEST(BenchStep, ComparesTheLoopAndItsParts) {
+  auto words = tiny_model;
+  words.insert(words.begin(), {"step", "--batches", "4", "--steps", "2", "--calls", "2"});
+  json rows;
+  const auto table = bench(words, rows);
+  const std::set<std::string> figures{"batch",           "batch with clipping",    "AdamW step",
+                                      "Adam step",       "SGD with momentum step", "Adagrad step",
+                                      "clip_grad_norm_", "accumulate() scope"};
+  EXPECT_EQ(values_of(rows, "figure"), figures);
+  for (const auto& figure : figures) EXPECT_TRUE(contains(table, "| " + figure + ", ")) << figure << "\n" << table;
+  EXPECT_EQ(values_of(rows, "system"), (std::set<std::string>{"LibTorch", "tutti", "tutti / LibTorch"}));
+}
+
+TEST(BenchAllReduce, TakesEverySizeTypeAndNumberOfRanks) {
+  json rows;
+  const auto table = bench({"all-reduce", "--ranks", "2,3", "--sizes", "8,4KiB", "--dtypes", "float32,bfloat16",
+                            "--repeats", "2", "--milliseconds", "1"},
+                           rows);
+  for (const std::string system :
+       {"tutti gradients", "tutti all_reduce", "tutti over Gloo", "c10d Gloo", "memory limit"}) {
+    EXPECT_EQ(std::ranges::count(rows, json(system), [](const json& row) { return row.at("system"); }), 8) << system;
+    EXPECT_EQ(lines_with(table, system + " |"), 4) << table;
+  }
+  EXPECT_TRUE(contains(table, "| 4 KiB |")) << table;
+  // Beside MPI, or why not.
+  EXPECT_TRUE(contains(table, "- MPI: ") || contains(table, "- no MPI column")) << table;
+}
+
+TEST(BenchAllReduce, CanBeOneOfTheRanks) {
+  const auto program = std::filesystem::path(TUTTI_COMMAND).parent_path() / "tutti-bench";
+  const auto finished = run_tutti(
+      {"launch", "-n", "2", "--", program, "all-reduce", "--sizes", "8", "--repeats", "1", "--milliseconds", "1"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_TRUE(contains(finished.out, "| 8 B |")) << finished.out;
+}
+
+TEST(BenchSync, ComparesAllSystems) {
+  auto words = tiny_model;
+  words.insert(words.begin(), {"sync", "--batches", "5", "--steps", "2"});
+  json rows;
+  bench(words, rows);
+  EXPECT_EQ(values_of(rows, "system"), (std::set<std::string>{"tutti", "c10d::Reducer", "hand-written", "none"}));
+}
+
+TEST(Bench, RefusesWhatItCannotDo) {
+  const std::vector<std::pair<Words, std::string>> cases{
+      {{"step", "--width", "6"}, "--width"},
+      {{"step", "--json", "/no/such/folder/rows.json"}, "--json"},
+      {{"all-reduce", "--sizes", "12"}, "multiple of 8"},
+      {{"all-reduce", "--sizes", "many"}, "--sizes"},
+      {{"all-reduce", "--dtypes", "int3"}, "--dtypes"},
+      {{"all-reduce", "--ranks", "0"}, "--ranks"},
+      {{"none-of-these"}, "there is no benchmark"},
+  };
+  for (auto [words, part] : cases) {
+    words.insert(words.begin(), "bench");
+    const auto finished = run_tutti(words);
+    EXPECT_EQ(finished.exit_code, 2) << part;
+    EXPECT_TRUE(contains(finished.err, part)) << finished.err;
+    EXPECT_EQ(finished.out, "") << part;
+  }
+}
+
+TEST(BenchStep, IsNotForRanks) {
+  const auto program = std::filesystem::path(TUTTI_COMMAND).parent_path() / "tutti-bench";
+  const auto finished = run_tutti({"launch", "-n", "1", "--", program, "step"});
+  EXPECT_EQ(finished.exit_code, 2);
+  EXPECT_TRUE(contains(finished.err, "one process")) << finished.err;
+}
+
+}  // namespace
+}  // namespace tutti::test
