@@ -1,6 +1,5 @@
 #include "comm/coded_sum.h"
 
-#include <bit>
 #include <utility>
 
 namespace tutti::comm {
@@ -14,11 +13,6 @@ std::span<std::byte> bytes(const Block& block) {
   return {block.data, block.size};
 }
 
-void multiply(std::span<float> values, float factor) {
-  if (factor == 1) return;
-  for (float& value : values) value *= factor;
-}
-
 }  // namespace
 
 CodedSum::CodedSum(std::shared_ptr<Transport> transport, Scratch& scratch, Operation operation, const at::Tensor& flat,
@@ -27,8 +21,7 @@ CodedSum::CodedSum(std::shared_ptr<Transport> transport, Scratch& scratch, Opera
       scratch_(scratch),
       operation_(std::move(operation)),
       codec_(std::move(codec)),
-      flat_(flat),
-      share_(1.0F / static_cast<float>(std::bit_ceil(static_cast<unsigned>(transport_->size())))) {
+      flat_(flat) {
   const Block whole = block_of(flat);
   const auto elements = static_cast<std::size_t>(flat.numel());
   const int rank = transport_->rank();
@@ -43,16 +36,12 @@ CodedSum::CodedSum(std::shared_ptr<Transport> transport, Scratch& scratch, Opera
       piece.incoming.push_back(transport_->post_receive(peer, {operation_.number, Phase::versions}, version));
     }
   }
-  // Own versions leave as they are encoded; the result comes into other memory, so that it cannot overtake them.
-  Block scaled;
+  // The result comes into other memory than the version leaves from, so that it cannot overtake it.
   for (int step = 1; step < size; ++step) {
     const int peer = (rank + step) % size;
     for (Piece& piece : pieces_of_rank(whole, elements, peer)) {
       const Block version = scratch_.take(piece.encoded.size);
-      scaled = scratch_.take(piece.values.size_bytes());
-      std::copy(piece.values.begin(), piece.values.end(), floats(scaled).begin());
-      multiply(floats(scaled), share_);
-      codec_->encode(floats(scaled), bytes(version));
+      codec_->encode(piece.values, bytes(version));
       send(peer, Phase::versions, version);
       piece.incoming.push_back(transport_->post_receive(peer, {operation_.number, Phase::results}, piece.encoded));
       others_.push_back(std::move(piece));
@@ -86,7 +75,6 @@ void CodedSum::reduce(double scale) {
     for (std::size_t peer = 0; peer < versions.size(); ++peer) {
       if (static_cast<int>(peer) == rank) {
         // Its own version is not rounded: it does not travel.
-        multiply(piece.values, share_);
         versions[peer] = reinterpret_cast<const std::byte*>(piece.values.data());
         continue;
       }
@@ -94,7 +82,7 @@ void CodedSum::reduce(double scale) {
       codec_->decode(bytes(piece.versions[peer]), floats(decoded[peer]));
       versions[peer] = decoded[peer].data;
     }
-    const Combination sum{.op = ReduceOp::sum, .rescale = {.factor = scale / static_cast<double>(share_)}};
+    const Combination sum{.op = ReduceOp::sum, .rescale = {.factor = scale}};
     combine(versions, reinterpret_cast<std::byte*>(piece.values.data()), piece.values.size(), at::kFloat, sum);
     codec_->encode(piece.values, bytes(piece.encoded));
     for (int step = 1; step < transport_->size(); ++step) {

@@ -36,7 +36,6 @@ class CodedSum final : public PendingSum {
   Operation operation_;
   std::shared_ptr<const WireCodec> codec_;
   at::Tensor flat_;
-  float share_;  // what versions are multiplied by before they travel: a power of two
   std::vector<Piece> mine_;
   std::vector<Piece> others_;
   Transfers outgoing_;

@@ -25,8 +25,8 @@ class WireCodec {
   virtual void decode(std::span<const std::byte> bytes, std::span<float> values) const = 0;
 };
 
-/// IEEE half precision: 11 significant bits, up to 65504. Versions are divided by the number of ranks, rounded up to a
-/// power of two, before they travel, so that sums do not overflow where means would not.
+/// IEEE half precision: 11 significant bits, up to 65504. What travels is one rank's version, or the sum of a node's
+/// ranks divided by a power of two, at least their number: so nothing overflows where the mean would not.
 std::shared_ptr<const WireCodec> fp16_codec();
 /// bfloat16: 8 significant bits, the range of fp32.
 std::shared_ptr<const WireCodec> bf16_codec();
