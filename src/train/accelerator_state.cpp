@@ -154,7 +154,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
     const bool chooses = automatic && is_main_process();
     return chooses ? CheckpointFolder(project_.project_dir / "checkpoints").next().string() : std::string();
   });
-  const std::filesystem::path folder = automatic ? names[0] : options.folder;
+  const std::filesystem::path folder = automatic ? std::filesystem::path(names[0]) : options.folder;
   const RetentionOptions retention = automatic ? project_.retention : RetentionOptions{};
   if (!registry_->writer) registry_->writer = std::make_unique<CheckpointWriter>(communicator_.duplicate("checkpoint"));
   registry_->writer->start(folder, content, retention);
