@@ -152,8 +152,9 @@ void Reducer::prepare_step() {
   if (scope_) {
     if (std::exchange(round_due_, false)) run_round();
   } else if (window_.pending() > 0 || abandoned_) {
-    if (options_.check_replicas) check_parameters_unchanged(watch_->hashes());
-    check_gradients_untouched();
+    // An abandoned window's gradients are not used: the others only wait to be told.
+    if (!abandoned_ && options_.check_replicas) check_parameters_unchanged(watch_->hashes());
+    if (!abandoned_) check_gradients_untouched();
     if (options_.policy == SyncPolicy::automatic && !std::exchange(early_step_logged_, true)) {
       logger_.info("a step came after " + std::to_string(window_.passes()) + " backward passes where " +
                    std::to_string(automatic_.expected()) + " were expected: synchronizing inside step()");
@@ -189,16 +190,16 @@ void Reducer::clear(bool set_to_none) {
   settle();
   for (int i = 0; i < count(); ++i) {
     at::Tensor& grad = parameters_[i].tensor.mutable_grad();
-    if (!grad.defined()) continue;
     if (set_to_none) {
       grad.reset();
-    } else {
+    } else if (grad.defined()) {
       grad.zero_();
     }
     states_[i].attached = grad.defined() && buffer_->attached(i);
   }
   for (BucketState& bucket : buckets_) bucket.averaged = false;
-  if (!consumed_) window_.restart(false);
+  // A scope may have weighed without reaching a parameter: outside of it nothing is left, inside it goes on.
+  if (!consumed_ || !scope_) window_.restart(false);
   // Cleared in place, gradients are defined still, but nothing of the last step is left in them.
   consumed_ = set_to_none;
   abandoned_.reset();

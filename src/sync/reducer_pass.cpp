@@ -38,7 +38,7 @@ void Reducer::before_accumulate(int parameter) {
 void Reducer::after_accumulate(int parameter) {
   const std::lock_guard lock(mutex_);
   ParameterState& state = states_[parameter];
-  if (buffer_->adopt(parameter) && state.attached) ++stats_.gradients_moved;
+  adopt(parameter);
   state.attached = buffer_->attached(parameter);
   if (++state.fires != state.expected_fires || !pass_.synchronizes) return;
   if (--buckets_[buffer_->plan().slots[parameter].bucket].waiting == 0) start_ready_buckets();
@@ -94,7 +94,8 @@ void Reducer::drop_consumed_gradients() {
   last_total_weight_ = channel_.size();
   bool cleared = true;
   for (int i = 0; i < count(); ++i) {
-    if (!buffer_->attached(i)) continue;
+    // Also where the user put a tensor of his own in its place.
+    if (!states_[i].attached || !parameters_[i].tensor.grad().defined()) continue;
     cleared = false;
     if (scope_) {
       throw UsageError("the gradient of '" + parameters_[i].name +
@@ -155,6 +156,8 @@ void Reducer::complete_pass() {
   } else {
     window_.leave_pending();
     ++stats_.rounds_avoided;
+    // Under no_sync() after a pass of this scope that did synchronize.
+    if (scope_ && scope_->syncs) round_due_ = true;
   }
   for (int i = 0; i < count(); ++i) {
     ParameterState& state = states_[i];

@@ -37,8 +37,8 @@ void Reducer::start_bucket(int bucket) {
   for (const int parameter : buffer_->plan().buckets[bucket].parameters) {
     if (!parameters_[parameter].tensor.grad().defined()) {
       buffer_->slot(parameter).zero_();
-    } else if (buffer_->adopt(parameter) && states_[parameter].attached) {
-      ++stats_.gradients_moved;
+    } else {
+      adopt(parameter);
     }
   }
   round_->start_bucket(buffer_->bucket(bucket), options_.comm_hook);
@@ -123,13 +123,22 @@ void Reducer::judge_round() {
     states_[i].attached = buffer_->attached(i);
   }
   window_.synchronized();
+  // Also on a rank that took no part in it, the gradients are this window's now.
+  if (!terms.empty) consumed_ = false;
   if (needs_another(round->closings())) run_round();
 }
 
 void Reducer::make_share(int bucket, double total_weight) {
   // The mean is equal on all ranks: this rank's share of the weighted sum that it came from is 1 / size of it.
   const double factor = total_weight * loss_scale_ / channel_.size();
-  if (factor != 1) buffer_->bucket(bucket).mul_(factor);
+  if (factor == 1) return;
+  // A mean that the user replaced by a tensor of his own is one still.
+  for (const int parameter : buffer_->plan().buckets[bucket].parameters) adopt(parameter);
+  buffer_->bucket(bucket).mul_(factor);
+}
+
+void Reducer::adopt(int parameter) {
+  if (buffer_->adopt(parameter) && states_[parameter].attached) ++stats_.gradients_moved;
 }
 
 void Reducer::settle() {

@@ -165,6 +165,7 @@ class Reducer final : public Stateful {
   void finish_round();
   void judge_round();
   void make_share(int bucket, double total_weight);
+  void adopt(int parameter);
   void settle();
   void lose(const std::string& why);
 

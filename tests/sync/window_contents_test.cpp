@@ -1,0 +1,121 @@
+// What belongs to a window: gradients that are cleared, kept or replaced between passes, weights, quiet passes.
+#include <gtest/gtest.h>
+
+#include "support/rank_case.h"
+#include "sync/toy_model.h"
+
+namespace tutti::test {
+namespace {
+
+const RankCase weights_are_forgotten("weights_are_forgotten", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  {
+    const auto window = toy.accumulate(1, false);
+    toy.pass({});  // reaches no parameter
+  }
+  toy.optimizer.zero_grad();
+  {
+    const auto window = toy.accumulate(1, true);
+    toy.pass({.a = 4});
+    toy.optimizer.zero_grad();  // of a window that no step has used: does nothing
+  }
+  toy.expect_gradient(toy.a, 4);
+});
+TEST(ZeroGrad, ForgetsWeightsOfScopesThatReachedNothing) {
+  weights_are_forgotten.on_threads({1, 2, 3});
+}
+
+const RankCase weights_stay_in_scope("weights_stay_in_scope", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  {
+    const auto window = toy.accumulate(3, false);
+    toy.pass({});
+    toy.optimizer.zero_grad();  // as in the documents' loop, whose step() has done nothing yet
+  }
+  {
+    const auto window = toy.accumulate(1, true);
+    toy.optimizer.zero_grad();
+    toy.pass({.a = 4});
+  }
+  toy.expect_gradient(toy.a, 1);
+});
+TEST(ZeroGrad, InAScopeLeavesWeightsAlone) {
+  weights_stay_in_scope.on_threads({1, 2, 4});
+}
+
+const RankCase others_gradients("others_gradients", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  const bool takes_part = communicator.rank() == 0;
+  {
+    const auto window = toy.accumulate(takes_part ? 2 : 0, false);
+    toy.pass({.a = takes_part ? std::optional(8.0) : std::nullopt});
+  }
+  toy.reducer->synchronize();
+  {
+    const auto window = toy.accumulate(takes_part ? 2 : 0, true);
+    toy.optimizer.zero_grad();  // must not take a part away from what was synchronized
+    toy.pass({.a = takes_part ? 4 : 0});
+  }
+  toy.expect_gradient(toy.a, 3);
+});
+TEST(ZeroGrad, InAScopeLeavesAloneWhatOtherRanksBrought) {
+  others_gradients.on_threads({1, 2, 4});
+}
+
+// What was cleared twice, first by LibTorch alone, is nothing that a user touched.
+const RankCase cleared_twice("cleared_twice", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  toy.pass({.a = 1, .b = 1});
+  toy.optimizer.step();
+  toy.inner->zero_grad();
+  toy.optimizer.zero_grad(/*set_to_none=*/false);
+  {
+    const auto quiet = NoSyncScope({toy.reducer});
+    toy.pass({.b = 2});
+  }
+  toy.optimizer.step();
+  toy.expect_gradient(toy.b, 2);
+});
+TEST(ZeroGrad, AfterLibTorchsOwnIsNoChangeByHand) {
+  cleared_twice.on_threads({1, 2});
+}
+
+const RankCase quiet_last_pass("quiet_last_pass", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  const double mine = communicator.rank() == 0 ? communicator.size() : 0;
+  const auto window = toy.accumulate(1, true);
+  toy.pass({.a = mine});
+  const auto quiet = NoSyncScope({toy.reducer});
+  toy.pass({.a = 2 * mine});
+  toy.optimizer.step();
+  toy.expect_gradient(toy.a, 3);
+});
+TEST(Accumulate, StepSynchronizesWhatNoSyncLeftInTheLastScope) {
+  quiet_last_pass.on_threads({1, 2, 4});
+}
+
+const RankCase replaced_in_window("replaced_in_window", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  toy.pass({.a = communicator.rank() == 0 ? 2.0 * communicator.size() : 0, .loss_scale = 8});
+  toy.a.mutable_grad() = toy.a.grad() * 0.5;
+  toy.pass({.a = 3, .loss_scale = 8});
+  toy.expect_gradient(toy.a, 4);
+});
+TEST(ReplacedGradient, FollowsTheLossScaleWithinItsWindow) {
+  replaced_in_window.on_threads({1, 2, 4});
+}
+
+const RankCase replaced_before_step("replaced_before_step", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  toy.pass({.a = 2});
+  toy.a.mutable_grad() = toy.a.grad() * 0.5;
+  toy.optimizer.step();
+  toy.pass({.a = 3, .loss_scale = 8});
+  toy.expect_gradient(toy.a, 4);
+});
+TEST(ReplacedGradient, FollowsTheLossScaleIntoTheNextWindow) {
+  replaced_before_step.on_threads({1, 2, 4});
+}
+
+}  // namespace
+}  // namespace tutti::test
