@@ -8,10 +8,10 @@ namespace tutti::bench {
 
 /// One cell of the tables.
 struct AllReduceRow {
-  std::string system;
+  std::string system{};
   int ranks = 0;
   std::int64_t bytes = 0;
-  std::string dtype;
+  std::string dtype{};
   std::vector<double> microseconds{};  ///< for one call, one for each repeat
 };
 

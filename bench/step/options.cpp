@@ -40,14 +40,16 @@ std::optional<StepOptions> parse_step_options(const std::vector<std::string>& wo
 }
 
 SyncOptions workload_of(const StepOptions& options) {
-  return {.ranks = 1,
-          .batches = options.batches,
-          .steps = options.steps,
-          .batch_size = options.batch_size,
-          .width = options.width,
-          .layers = options.layers,
-          .context = options.context,
-          .vocabulary = options.vocabulary};
+  SyncOptions workload;
+  workload.ranks = 1;
+  workload.batches = options.batches;
+  workload.steps = options.steps;
+  workload.batch_size = options.batch_size;
+  workload.width = options.width;
+  workload.layers = options.layers;
+  workload.context = options.context;
+  workload.vocabulary = options.vocabulary;
+  return workload;
 }
 
 }  // namespace tutti::bench

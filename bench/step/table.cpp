@@ -41,7 +41,7 @@ std::string step_markdown(const std::vector<Figure>& figures, const StepOptions&
 
 std::string step_json(const std::vector<Figure>& figures, const StepOptions& options, const Machine& machine) {
   auto rows = nlohmann::ordered_json::array();
-  const auto add = [&](const Figure& figure, const std::string& system, const std::vector<double>& values) {
+  const auto add = [&](const Figure& figure, const char* system, const std::vector<double>& values, const auto& unit) {
     if (values.empty()) return;
     const auto [median, least, most] = spread_of(values);
     rows.push_back({{"figure", figure.name},
@@ -49,7 +49,7 @@ std::string step_json(const std::vector<Figure>& figures, const StepOptions& opt
                     {"median", median},
                     {"min", least},
                     {"max", most},
-                    {"unit", figure.unit},
+                    {"unit", unit},
                     {"repeats", values.size()},
                     {"steps", options.steps},
                     {"batches", options.batches},
@@ -58,11 +58,9 @@ std::string step_json(const std::vector<Figure>& figures, const StepOptions& opt
                     {"commit", machine.commit}});
   };
   for (const auto& figure : figures) {
-    add(figure, "LibTorch", figure.libtorch);
-    add(figure, "tutti", figure.tutti);
-    Figure ratio = figure;
-    ratio.unit = "1";
-    add(ratio, "tutti / LibTorch", ratios(figure));
+    add(figure, "LibTorch", figure.libtorch, figure.unit);
+    add(figure, "tutti", figure.tutti, figure.unit);
+    add(figure, "tutti / LibTorch", ratios(figure), "1");
   }
   return rows.dump(2) + "\n";
 }
