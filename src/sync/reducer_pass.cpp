@@ -56,6 +56,10 @@ void Reducer::begin_pass() {
   if (consumed_) drop_consumed_gradients();
 
   const bool window_is_pending = window_.pending() > 0;
+  // What the user put in place of a synchronized gradient is one; with pending passes it would be a change by hand.
+  for (int i = 0; i < count() && !window_is_pending; ++i) {
+    if (states_[i].attached && !buffer_->attached(i)) adopt(i);
+  }
   if (scope_) {
     window_.begin_weighted_pass();
     if (!std::exchange(scope_weighed_, true)) window_.weigh(scope_->weight);

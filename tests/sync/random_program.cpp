@@ -147,6 +147,8 @@ class Generator {
       pass.loss_scale = chance(80) ? scale : loss_scale();
       pass.two_losses = chance(20) && !fails;
       pass.no_sync = uses_no_sync_ && chance(40);
+      // The rank that fails gives its window up at once: the others must wait for it in this pass.
+      if (fails && window.sync_each_batch) pass.no_sync = false;
       pass.trigger = uses_no_sync_ && chance(10) && !fails;
       leaves_some_out = leaves_some_out && !pass.trigger;
     }

@@ -117,5 +117,22 @@ TEST(ReplacedGradient, FollowsTheLossScaleIntoTheNextWindow) {
   replaced_before_step.on_threads({1, 2, 4});
 }
 
+const RankCase replaced_and_unused("replaced_and_unused", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  toy.pass({.a = 2, .b = 2});
+  toy.a.mutable_grad() = toy.a.grad() * 0.5;
+  toy.optimizer.step();
+  {
+    const auto quiet = NoSyncScope({toy.reducer});
+    toy.pass({.b = 3});
+  }
+  toy.optimizer.step();
+  toy.expect_gradient(toy.a, 1);
+  toy.expect_gradient(toy.b, 5);
+});
+TEST(ReplacedGradient, IsNoChangeOfAPassThatDoesNotUseIt) {
+  replaced_and_unused.on_threads({1, 2});
+}
+
 }  // namespace
 }  // namespace tutti::test
