@@ -59,6 +59,12 @@ std::int64_t share_of(const ShardOptions& options, std::int64_t count) {
   return (options.drop_last ? count / round : divide_up(count, round)) * unit;
 }
 
+/// Samples of a rank in a window.
+std::int64_t block_of(const ShardOptions& options) {
+  return options.sharding == Sharding::blocks_by_window ? options.accumulation_steps * options.batch_size
+                                                        : options.batch_size;
+}
+
 std::int64_t batches_of(const ShardOptions& options, std::int64_t share) {
   return options.drop_last ? share / options.batch_size : divide_up(share, options.batch_size);
 }
@@ -73,7 +79,7 @@ std::vector<Interval> unread_places(const ShardOptions& options, std::int64_t co
   if (options.sharding == Sharding::interleaved) return {{.begin = read * options.world_size, .end = count}};
 
   // Whole windows have gone; of the one under way each rank has read the head of its block.
-  const auto block = options.accumulation_steps * options.batch_size;
+  const auto block = block_of(options);
   const auto whole = read / block * block;
   const auto here = std::min(block, share - whole);
   std::vector<Interval> unread;
@@ -117,6 +123,19 @@ std::int64_t samples_read(const ShardOptions& options, const Rest& rest) {
   return std::min(rest.batches_read * options.batch_size, share_of(options, rest.positions.size()));
 }
 
+/// Samples of its share of `count` that are not repeats: what a rank lacks, it lacks at its share's end.
+std::int64_t own_part(const ShardOptions& options, std::int64_t count) {
+  const auto share = share_of(options, count);
+  if (options.sharding == Sharding::interleaved) {
+    return std::clamp<std::int64_t>(divide_up(count - options.rank, options.world_size), 0, share);
+  }
+  if (share == 0) return 0;
+  const auto block = block_of(options);
+  const auto done = (share - 1) / block * block;  // what stands before the last window
+  const auto here = share - done;
+  return done + std::clamp<std::int64_t>(count - done * options.world_size - options.rank * here, 0, here);
+}
+
 }  // namespace
 
 bool same_dealing(const EpochSegment& segment, const ShardOptions& options) {
@@ -131,6 +150,11 @@ std::int64_t shard_size(const ShardOptions& options, std::span<const EpochSegmen
 
 std::int64_t shard_batches(const ShardOptions& options, std::span<const EpochSegment> read) {
   return batches_of(options, shard_size(options, read));
+}
+
+std::int64_t own_shard_size(const ShardOptions& options, std::span<const EpochSegment> read) {
+  const Rest rest = rest_after(options, read);
+  return std::max<std::int64_t>(0, own_part(options, rest.positions.size()) - samples_read(options, rest));
 }
 
 std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_t epoch,
@@ -151,7 +175,7 @@ std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_
     for (std::int64_t i = first; i < share; ++i) indices.push_back(sample_at(options.rank + i * options.world_size));
     return indices;
   }
-  const auto block = options.accumulation_steps * options.batch_size;
+  const auto block = block_of(options);
   for (auto i = first; i < share; ++i) {
     // All ranks are equally far, so the window starts where `done` samples of each of them end.
     const auto done = i / block * block;

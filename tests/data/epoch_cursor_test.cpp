@@ -14,7 +14,7 @@ using test::Batches;
 using test::Numbers;
 using test::read;
 
-constexpr DataLoaderOptions shuffled{.batch_size = 2, .shuffle = true, .seed = 3};
+const DataLoaderOptions shuffled{.batch_size = 2, .shuffle = true, .seed = 3};
 
 TEST(EpochCursor, CountsWhatTheLoopHasReceived) {
   DataLoader<Numbers> loader(Numbers(6), shuffled);

@@ -1,6 +1,7 @@
 #pragma once
 // The least that a dataset of a user has.
 #include <cstddef>
+#include <numeric>
 #include <vector>
 
 #include "tutti/data/data_loader.h"
@@ -21,10 +22,18 @@ class Numbers {
 using Batches = std::vector<std::vector<int>>;
 
 /// A whole loop.
-inline Batches read(DataLoader<Numbers>& loader) {
+template <typename Loader>
+Batches read(Loader& loader) {
   Batches batches;
   for (const auto& batch : loader) batches.push_back(batch);
   return batches;
+}
+
+/// 0 .. count - 1.
+inline std::vector<int> count_to(int count) {
+  std::vector<int> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
 }
 
 }  // namespace tutti::test

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "checkpoint/scratch.h"
 #include "checkpoint/states.h"
 #include "fuzz/layout_invariants.h"
+#include "fuzz/mutate.h"
 #include "tutti/checkpoint/checkpoint.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/comm/thread_ranks.h"
@@ -22,59 +22,26 @@
 namespace tutti::test {
 namespace {
 
-using Random = std::mt19937;
-
-std::size_t below(std::size_t bound, Random& random) {
-  return bound == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
-}
-
-// One small damage.
-void mutate(std::string& file, const std::vector<std::string>& others, Random& random) {
-  static const std::vector<std::string> words = {"{",
-                                                 "}",
-                                                 "[",
-                                                 "]",
-                                                 ",",
-                                                 ":",
-                                                 "\"",
-                                                 "-1",
-                                                 "0",
-                                                 "1e9",
-                                                 "18446744073709551615",
-                                                 "9223372036854775807",
-                                                 "null",
-                                                 "\"dtype\"",
-                                                 "\"F64\"",
-                                                 "\"shape\"",
-                                                 "\"data_offsets\"",
-                                                 "\"__metadata__\"",
-                                                 "\\u0000",
-                                                 std::string(1, '\0')};
-  const std::size_t place = below(file.size() + 1, random);
-  const std::size_t length = below(std::min<std::size_t>(file.size() - place, 32) + 1, random);
-  switch (below(6, random)) {
-    case 0:
-      if (place < file.size()) file[place] = static_cast<char>(file[place] ^ (1 << below(8, random)));
-      break;
-    case 1:
-      file.resize(place);
-      break;
-    case 2:
-      file.erase(place, length);
-      break;
-    case 3:
-      file.insert(place, words[below(words.size(), random)]);
-      break;
-    case 4: {
-      const std::string& other = others[below(others.size(), random)];
-      const std::size_t from = below(other.size() + 1, random);
-      file.replace(place, length, other.substr(from, below(64, random)));
-      break;
-    }
-    default:
-      file.insert(place, file.substr(place, length));
-  }
-}
+const std::vector<std::string> words = {"{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        ",",
+                                        ":",
+                                        "\"",
+                                        "-1",
+                                        "0",
+                                        "1e9",
+                                        "18446744073709551615",
+                                        "9223372036854775807",
+                                        "null",
+                                        "\"dtype\"",
+                                        "\"F64\"",
+                                        "\"shape\"",
+                                        "\"data_offsets\"",
+                                        "\"__metadata__\"",
+                                        "\\u0000",
+                                        std::string(1, '\0')};
 
 // The bytes that a file would have, by writing one.
 std::string bytes_of(const Safetensors& content) {
@@ -106,7 +73,7 @@ TEST(Mutations, TheParserEndsInALayoutOrAnError) {
     std::uint64_t header = 0;
     std::memcpy(&header, seed.data(), sizeof(header));
     std::string file = seed;
-    for (std::size_t count = 1 + below(3, random); count > 0; --count) mutate(file, files, random);
+    for (std::size_t count = 1 + below(3, random); count > 0; --count) mutate(file, files, words, random);
     if (below(4, random) != 0) repair_length(file, seed.size() - 8 - header);
     try {
       const auto layout = checkpoint::parse_safetensors(std::as_bytes(std::span(file)));
@@ -153,7 +120,7 @@ TEST(Mutations, ADamagedCheckpointIsRefusedOrUnchanged) {
   for (std::size_t file = 0; file < names.size(); ++file) {
     for (int i = 0; i < 100; ++i) {
       std::string damaged = contents[file];
-      mutate(damaged, contents, random);
+      mutate(damaged, contents, words, random);
       write_content(names[file], damaged);
       try {
         EXPECT_TRUE(equal(read_checkpoint(path), whole)) << names[file];

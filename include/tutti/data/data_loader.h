@@ -1,31 +1,25 @@
 #pragma once
 // A loader over a map-style dataset that reads this rank's shard, knows one batch ahead where it ends, and can go on
-// later where it stood.
+// later where it stood. What is dealt to whom is in docs/data.md.
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "tutti/core/error.h"
+#include "tutti/data/data_loader_options.h"
 #include "tutti/data/epoch_cursor.h"
-#include "tutti/data/loader_position.h"
-#include "tutti/data/sampler.h"
+#include "tutti/data/loader_group.h"
+#include "tutti/data/loader_iterator.h"
+#include "tutti/data/prefetcher.h"
+#include "tutti/data/to_device.h"
 
 namespace tutti {
-
-struct DataLoaderOptions {
-  std::int64_t batch_size = 1;  ///< samples in this rank's micro-batch
-  bool shuffle = false;
-  std::uint64_t seed = 0;  ///< of the shuffle; the same on all ranks
-  Sharding sharding = Sharding::interleaved;
-  /// Drop a last batch that is not full, and samples that do not fill all ranks. An error where nothing would be left.
-  bool drop_last = false;
-};
 
 /// What can be dealt to ranks: get_batch() of a list of indices, and size(), as torch::data::datasets have them (maps
 /// and shared datasets too). A ready torch::data loader cannot be dealt, as its sampler is private.
@@ -37,7 +31,8 @@ concept IndexedDataset = requires(Dataset& dataset, const std::vector<std::size_
 
 /// Iterates over one epoch per begin(), or over what is left of it after load_state_dict(), and the next begin() over
 /// the next epoch. Iterators are single-pass and must not outlive the loader; leaving the loop early ends the epoch.
-/// Loops may nest. Copies share their place in the data. Not thread safe.
+/// Loops may nest. What get_batch() throws comes out of the loop where its batch would have come, from workers too.
+/// Copies share their place in the data. Not thread safe.
 template <typename Dataset>
 class DataLoader {
   static_assert(
@@ -48,17 +43,29 @@ class DataLoader {
  public:
   using Batch = decltype(std::declval<Dataset&>().get_batch(std::declval<const std::vector<std::size_t>&>()));
 
-  /// Loops are entered in `stack` while they run. `accumulation_steps` matters for Sharding::blocks_by_window only.
-  /// Throws UsageError for an empty dataset, options out of range, and where drop_last leaves no batch.
+  /// Throws UsageError for an empty dataset, options out of range or against one another, and where drop_last leaves no
+  /// batch.
+  DataLoader(Dataset dataset, const DataLoaderOptions& options, LoaderGroup group);
   DataLoader(Dataset dataset, const DataLoaderOptions& options, int rank = 0, int world_size = 1,
-             std::int64_t accumulation_steps = 1, std::shared_ptr<LoaderStack> stack = std::make_shared<LoaderStack>());
+             std::int64_t accumulation_steps = 1, std::shared_ptr<LoaderStack> stack = std::make_shared<LoaderStack>())
+      : DataLoader(std::move(dataset), options,
+                   LoaderGroup{.rank = rank,
+                               .world_size = world_size,
+                               .accumulation_steps = accumulation_steps,
+                               .stack = std::move(stack)}) {}
 
-  class Iterator;
+  class Loop;
+  using Iterator = LoaderIterator<Loop>;
+  /// With a sampler and an agreement every rank must call it.
   Iterator begin();
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
-  /// Batches of a whole epoch on this rank (the same on all ranks).
-  std::int64_t size() const { return cursor_->batches_per_epoch(); }
+  /// Batches of the whole next epoch on this rank: the same number on all ranks, but for loaders without even_batches
+  /// outside a JoinScope.
+  std::int64_t size() const {
+    const bool own = group_.stack->tail(options_.even_batches) == EpochTail::shorten;
+    return own ? cursor_->own_batches_per_epoch() : cursor_->batches_per_epoch();
+  }
   /// The epoch that the next loop reads.
   std::int64_t epoch() const { return cursor_->next_epoch(); }
   /// Must be called on all ranks alike. An epoch that load_state_dict() has set already is gone on with.
@@ -67,8 +74,8 @@ class DataLoader {
   /// set_epoch(). Throws UsageError when there are fewer left.
   void skip_first_batches(std::int64_t batches) { cursor_->skip(batches); }
 
-  /// Where reading stands; batches that a loop has received count as read, the one in its body included. For whoever
-  /// saves it.
+  /// Where reading stands; batches that a loop has received count as read, the one in its body included, what workers
+  /// have read ahead does not. For whoever saves it.
   const std::shared_ptr<EpochCursor>& cursor() const { return cursor_; }
   StateDict state_dict() const { return cursor_->state_dict(); }
   /// The next loop goes on after the batches that were read when the state was saved. With as many ranks and the same
@@ -77,85 +84,93 @@ class DataLoader {
   /// state of another loader.
   void load_state_dict(const StateDict& state) { cursor_->load_state_dict(state); }
 
+  /// What loops read, and what workers copy.
   Dataset& dataset() { return dataset_; }
+  const DataLoaderOptions& options() const { return options_; }
+  /// Where the running loops stand.
+  const std::shared_ptr<LoaderStack>& stack() const { return group_.stack; }
+  /// What is read, in words: the same on ranks whose loaders belong together.
+  std::string description() const { return describe(options_, cursor_->options().dataset_size); }
 
  private:
-  struct Loop;
-
   static std::int64_t size_of(const Dataset& dataset);
 
   Dataset dataset_;
+  DataLoaderOptions options_;
+  LoaderGroup group_;
+  Placement placement_;
   std::shared_ptr<EpochCursor> cursor_;
-  std::shared_ptr<LoaderStack> stack_;
 };
 
 /// One loop over an epoch, while it runs.
 template <typename Dataset>
-struct DataLoader<Dataset>::Loop {
-  explicit Loop(DataLoader& loader) : dataset(loader.dataset_), reading(loader.cursor_), running(loader.stack_) {}
-
-  void read_batch() {
-    batch.emplace(dataset.get_batch(reading.next_batch()));
-    reading.received();
-    running.set_last_batch(reading.batches_left() == 0);
-  }
-
-  Dataset& dataset;
-  EpochReading reading;
-  std::optional<Batch> batch;
-  RunningLoop running;
-};
-
-template <typename Dataset>
-class DataLoader<Dataset>::Iterator {
+class DataLoader<Dataset>::Loop {
  public:
-  using iterator_concept = std::input_iterator_tag;
-  using value_type = Batch;
-  using difference_type = std::ptrdiff_t;
+  using Batch = DataLoader::Batch;
 
-  explicit Iterator(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
-
-  Batch& operator*() const { return *loop_->batch; }
-  Batch* operator->() const { return &*loop_->batch; }
-  Iterator& operator++() {
-    if (loop_->reading.batches_left() > 0) {
-      loop_->read_batch();
-    } else {
-      loop_.reset();  // the loop ends here, not only when the iterator dies
-    }
-    return *this;
+  explicit Loop(DataLoader& loader)
+      : loader_(loader),
+        reading_(loader.cursor_, loader.group_.stack->tail(loader.options_.even_batches), loader.group_.agreement),
+        running_(loader.group_.stack) {
+    if (reading_.size() > 0 && loader.options_.num_workers > 0) start_workers();
   }
-  void operator++(int) { ++*this; }
-  friend bool operator==(const Iterator& iterator, std::default_sentinel_t) { return iterator.loop_ == nullptr; }
+
+  bool advance() {
+    if (reading_.batches_left() == 0) {
+      if (reading_.size() == 0) reading_.end_empty_epoch();
+      return false;
+    }
+    const EpochBatch next = reading_.batch(reading_.size() - reading_.batches_left());
+    batch_.emplace(
+        detail::placed(workers_ ? *workers_->next() : loader_.dataset_.get_batch(next.samples), loader_.placement_));
+    reading_.received();
+    running_.set({.last_batch = reading_.batches_left() == 0,
+                  .uneven = reading_.uneven(),
+                  .repeated = next.repeated,
+                  .stand_in = next.stand_in});
+    return true;
+  }
+  Batch& batch() { return *batch_; }
 
  private:
-  std::unique_ptr<Loop> loop_;
+  void start_workers() {
+    if constexpr (std::copy_constructible<Dataset>) {
+      std::vector<typename Prefetcher<Batch>::Reader> readers;
+      for (int worker = 0; worker < loader_.options_.num_workers; ++worker) {
+        auto dataset = std::make_shared<Dataset>(loader_.dataset_);
+        readers.push_back([this, dataset, place = loader_.placement_.ahead()](std::int64_t number) {
+          if (number >= reading_.size()) return std::optional<Batch>();
+          return std::optional<Batch>(detail::placed(dataset->get_batch(reading_.batch(number).samples), place));
+        });
+      }
+      workers_.emplace(std::move(readers), static_cast<std::size_t>(loader_.options_.prefetch_factor));
+    }
+  }
+
+  DataLoader& loader_;
+  EpochReading reading_;
+  std::optional<Batch> batch_;
+  RunningLoop running_;
+  std::optional<Prefetcher<Batch>> workers_;  // last, so that nothing is read when the others go
 };
 
 template <typename Dataset>
-DataLoader<Dataset>::DataLoader(Dataset dataset, const DataLoaderOptions& options, int rank, int world_size,
-                                std::int64_t accumulation_steps, std::shared_ptr<LoaderStack> stack)
+DataLoader<Dataset>::DataLoader(Dataset dataset, const DataLoaderOptions& options, LoaderGroup group)
     : dataset_(std::move(dataset)),
-      cursor_(std::make_shared<EpochCursor>(ShardOptions{.dataset_size = size_of(dataset_),
-                                                         .rank = rank,
-                                                         .world_size = world_size,
-                                                         .shuffle = options.shuffle,
-                                                         .seed = options.seed,
-                                                         .sharding = options.sharding,
-                                                         .drop_last = options.drop_last,
-                                                         .batch_size = options.batch_size,
-                                                         .accumulation_steps = accumulation_steps})),
-      stack_(std::move(stack)) {}
+      options_(options),
+      group_(std::move(group)),
+      placement_(detail::placement_of<Batch>(options.device, options.non_blocking)),
+      cursor_(std::make_shared<EpochCursor>(
+          shard_options(options, size_of(dataset_), group_.rank, group_.world_size, group_.accumulation_steps),
+          options.sampler, options.batch_sampler)) {
+  if (options_.num_workers > 0 && !std::copy_constructible<Dataset>) {
+    throw UsageError("num_workers: each worker reads a copy of the dataset, and this one cannot be copied");
+  }
+}
 
 template <typename Dataset>
 typename DataLoader<Dataset>::Iterator DataLoader<Dataset>::begin() {
-  auto loop = std::make_unique<Loop>(*this);
-  if (loop->reading.batches_left() == 0) {
-    loop->reading.end_empty_epoch();
-    return Iterator(nullptr);
-  }
-  loop->read_batch();
-  return Iterator(std::move(loop));
+  return Iterator(std::make_unique<Loop>(*this));
 }
 
 template <typename Dataset>

@@ -12,6 +12,9 @@ enum class Sharding {
   /// Rank r takes samples r, r + world_size, ... as PyTorch's DistributedSampler. Where they do not fill all ranks, the
   /// first ones are repeated at the end (or, with drop_last, the last ones are left out).
   interleaved,
+  /// The samples, in order, form batches of batch_size; rank r takes batches r, r + world_size, ... as Accelerate's
+  /// BatchSamplerShard. The last round is filled with the first samples to full batches (with drop_last: left out).
+  batches,
   /// The samples, in order, form micro-batches of batch_size, and these form windows of accumulation_steps *
   /// world_size, one for each optimizer step. Rank r takes the r-th block of accumulation_steps micro-batches of each
   /// window. So a step sees the same micro-batches in the same order whatever the number of ranks, as long as the
@@ -29,9 +32,9 @@ struct ShardOptions {
   Sharding sharding = Sharding::interleaved;
   /// Leave samples out rather than repeat some: see Sharding.
   bool drop_last = false;
-  // Only for blocks_by_window:
-  std::int64_t batch_size = 1;          ///< samples in a micro-batch
-  std::int64_t accumulation_steps = 1;  ///< micro-batches of one rank in a window
+  std::int64_t batch_size = 1;  ///< samples in a micro-batch
+  /// Micro-batches of one rank in a window: only blocks_by_window heeds it.
+  std::int64_t accumulation_steps = 1;
 };
 
 /// Micro-batches of an epoch that all ranks have read, and how they were dealt.
@@ -52,6 +55,10 @@ std::int64_t shard_size(const ShardOptions& options, std::span<const EpochSegmen
 
 /// The micro-batches of shard_size(): the last one need not be full, unless drop_last.
 std::int64_t shard_batches(const ShardOptions& options, std::span<const EpochSegment> read = {});
+
+/// How many of shard_size() samples are this rank's own; the others, at the end, repeat the epoch's first ones. No rank
+/// has more than rank 0, none less than the last one.
+std::int64_t own_shard_size(const ShardOptions& options, std::span<const EpochSegment> read = {});
 
 /// The indices that this rank reads in `epoch`, in order. With shuffle the samples are first put in the order of
 /// torch.randperm(dataset_size) under seed + epoch, as DistributedSampler does.

@@ -1,0 +1,216 @@
+#pragma once
+// A loader over a stream: a dataset that gives the next samples and does not know how many there are. Ranks agree on
+// every batch before it is delivered, so all of them stop at the same one. What is dealt to whom is in docs/data.md.
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/core/error.h"
+#include "tutti/data/loader_group.h"
+#include "tutti/data/loader_iterator.h"
+#include "tutti/data/prefetcher.h"
+#include "tutti/data/stream_agreement.h"
+#include "tutti/data/stream_cursor.h"
+#include "tutti/data/stream_loader_options.h"
+#include "tutti/data/stream_reading.h"
+#include "tutti/data/to_device.h"
+
+namespace tutti {
+
+/// Iterates over one epoch per begin(), or over what is left of it after load_state_dict(). Iterators are single-pass
+/// and must not outlive the loader, and there is one at a time. Every rank calls begin() and ++ alike, and leaves the
+/// loop at the same batch: Divergence otherwise. What get_batch() throws comes out of the loop where its batch would
+/// have come, and out of the other ranks' loops as PeerFailure. Not thread safe.
+template <StreamDataset Dataset>
+class StreamLoader {
+ public:
+  using Batch = typename StreamReading<Dataset>::Batch;
+
+  /// Throws UsageError for options out of range or against one another, and where ranks with streams of their own have
+  /// no agreement.
+  StreamLoader(Dataset dataset, const StreamLoaderOptions& options, LoaderGroup group = {});
+  StreamLoader(StreamLoader&&) = default;
+  StreamLoader& operator=(StreamLoader&&) = default;
+
+  class Loop;
+  using Iterator = LoaderIterator<Loop>;
+  Iterator begin() { return Iterator(std::make_unique<Loop>(*this)); }
+  std::default_sentinel_t end() const { return std::default_sentinel; }
+
+  /// The epoch that the next loop reads.
+  std::int64_t epoch() const { return cursor_->next_epoch(); }
+  void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
+  /// The next loop leaves out its first `batches` batches: it reads the samples and drops them.
+  void skip_first_batches(std::int64_t batches) { cursor_->skip(batches); }
+
+  /// Where reading stands; batches that a loop has received count as read, what was read ahead does not.
+  const std::shared_ptr<StreamCursor>& cursor() const { return cursor_; }
+  StateDict state_dict() const { return cursor_->state_dict(); }
+  /// The next loop reads the stream from its start and leaves out what ranks had received, also on another number of
+  /// ranks where all read the same stream. Throws CheckpointError for the state of another loader.
+  void load_state_dict(const StateDict& state) { cursor_->load_state_dict(state); }
+
+  Dataset& dataset() { return dataset_; }
+  const StreamLoaderOptions& options() const { return options_; }
+  /// Where the running loops stand.
+  const std::shared_ptr<LoaderStack>& stack() const { return group_.stack; }
+  /// What is read, in words: the same on ranks whose loaders belong together.
+  std::string description() const { return describe(options_); }
+
+ private:
+  Dataset dataset_;
+  StreamLoaderOptions options_;
+  LoaderGroup group_;
+  std::int64_t batch_size_;
+  Placement placement_;
+  std::shared_ptr<StreamCursor> cursor_;
+  std::shared_ptr<StreamTurns> turns_ = std::make_shared<StreamTurns>();
+};
+
+/// One loop over an epoch, while it runs. Of three rounds in a row the first is in the body, the second is known to
+/// exist everywhere, and the third has been read here and is being agreed on.
+template <StreamDataset Dataset>
+class StreamLoader<Dataset>::Loop {
+ public:
+  using Batch = StreamLoader::Batch;
+  using Part = StreamPart<Batch>;
+
+  explicit Loop(StreamLoader& loader)
+      : loader_(loader),
+        turn_(loader.turns_),
+        tail_(loader.group_.stack->tail(loader.options_.even_batches)),
+        agreement_(loader.group_.agreement, {.sharding = loader.options_.sharding,
+                                             .tail = tail_,
+                                             .rank = loader.group_.rank,
+                                             .world_size = loader.group_.world_size,
+                                             .loop = turn_.number()}),
+        reading_(loader.dataset_,
+                 {.sharding = loader.options_.sharding,
+                  .rank = loader.group_.rank,
+                  .world_size = loader.group_.world_size,
+                  .batch_size = loader.batch_size_,
+                  .drop_last = loader.options_.drop_last,
+                  .tail = tail_},
+                 loader.cursor_->next_epoch(), loader.cursor_->read_before()),
+        running_(loader.group_.stack) {
+    if (loader.options_.num_workers > 0) start_worker();
+    third_ = look_ahead();
+    second_ = settle();
+  }
+  ~Loop() {
+    if (number_ != 0) loader_.cursor_->end(number_);
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  bool advance() {
+    if (!second_ || is_gap(*second_)) {
+      if (number_ == 0) loader_.cursor_->end(loader_.cursor_->begin());
+      return false;
+    }
+    if (second_->error) std::rethrow_exception(second_->error);
+    Part part = std::move(*second_->part);
+    Batch batch = detail::placed(std::move(*part.batch), loader_.placement_);
+    second_ = settle();
+    batch_.emplace(std::move(batch));
+    if (number_ == 0) number_ = loader_.cursor_->begin();
+    loader_.cursor_->received(number_);
+    running_.set({.last_batch = !second_ || is_gap(*second_),
+                  .uneven = agreement_.each_for_itself() || (second_ && second_->part && second_->part->uneven),
+                  .repeated = part.repeated,
+                  .stand_in = part.stand_in});
+    return true;
+  }
+  Batch& batch() { return *batch_; }
+
+ private:
+  /// A round that this rank has read, or could not read.
+  struct Round {
+    std::optional<Part> part{};
+    std::exception_ptr error{};
+    std::function<StreamVerdict()> verdict{};
+  };
+
+  /// Other ranks have a batch, this one has not.
+  static bool is_gap(const Round& round) { return !round.error && !round.part->batch; }
+
+  void start_worker() {
+    typename Prefetcher<Part>::Reader reader = [this, place = loader_.placement_.ahead()](std::int64_t) {
+      std::optional<Part> part = reading_.next();
+      if (part && part->batch) part->batch.emplace(detail::placed(std::move(*part->batch), place));
+      return part;
+    };
+    std::vector<typename Prefetcher<Part>::Reader> readers;
+    readers.push_back(std::move(reader));
+    worker_.emplace(std::move(readers), static_cast<std::size_t>(loader_.options_.prefetch_factor));
+  }
+
+  /// Reads the next round, and starts to agree on it.
+  Round look_ahead() {
+    Round round;
+    try {
+      round.part = worker_ ? worker_->next() : reading_.next();
+      if (!round.part && goes_on_alone() && !reading_.stand_in()) {
+        throw UsageError("this rank's stream has no batch at all, so nothing can stand in while others read theirs");
+      }
+      round.verdict = agreement_.start(state_of(round));
+    } catch (...) {
+      round.error = std::current_exception();
+      agreement_.fail();
+    }
+    return round;
+  }
+
+  /// What the third round turns out to be: it becomes the second one, and the next is read. nullopt: there is none.
+  std::optional<Round> settle() {
+    if (!third_) return std::nullopt;
+    std::optional<Round> round = std::exchange(third_, std::nullopt);
+    if (round->error) return round;
+    try {
+      if (round->verdict() == StreamVerdict::over) return std::nullopt;
+      if (!round->part) round->part = reading_.stand_in();  // the worker has ended with the stream
+    } catch (...) {
+      round->error = std::current_exception();
+      return round;
+    }
+    if (!round->part->last || loader_.options_.sharding == StreamSharding::own) third_ = look_ahead();
+    return round;
+  }
+
+  /// Whether this rank gets batches that stand in when its own stream has ended.
+  bool goes_on_alone() const { return tail_ == EpochTail::join && loader_.options_.sharding == StreamSharding::own; }
+
+  static StreamRoundState state_of(const Round& round) {
+    if (!round.part) return StreamRoundState::ended;
+    return round.part->last ? StreamRoundState::there_and_last : StreamRoundState::there;
+  }
+
+  StreamLoader& loader_;
+  StreamTurn turn_;
+  EpochTail tail_;
+  StreamAgreement agreement_;
+  StreamReading<Dataset> reading_;
+  RunningLoop running_;
+  std::optional<Batch> batch_;
+  std::optional<Round> second_;
+  std::optional<Round> third_;
+  std::int64_t number_ = 0;                 // of the loop as the cursor counts; 0: nothing received yet
+  std::optional<Prefetcher<Part>> worker_;  // last, so that nothing is read when the others go
+};
+
+template <StreamDataset Dataset>
+StreamLoader<Dataset>::StreamLoader(Dataset dataset, const StreamLoaderOptions& options, LoaderGroup group)
+    : dataset_(std::move(dataset)),
+      options_(options),
+      group_(std::move(group)),
+      batch_size_(checked_batch_size(options, group_)),
+      placement_(detail::placement_of<Batch>(options.device, options.non_blocking)),
+      cursor_(std::make_shared<StreamCursor>(options.sharding, group_.world_size, batch_size_)) {}
+
+}  // namespace tutti

@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "data/sampled_epoch.h"
+#include "tutti/core/error.h"
+#include "tutti/data/epoch_cursor.h"
+
+namespace tutti {
+
+namespace {
+
+std::int64_t batches_of(std::int64_t samples, std::int64_t batch_size) {
+  return (samples + batch_size - 1) / batch_size;
+}
+
+}  // namespace
+
+EpochReading::EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail, const LoaderAgreement& agreement)
+    : cursor_(std::move(cursor)),
+      epoch_(cursor_->next_epoch()),
+      tail_(tail),
+      batch_size_(cursor_->options().batch_size) {
+  if (agreement && cursor_->sampled_by_user()) compare_samples(agreement);
+  sampled_ = cursor_->sampled(epoch_);
+  cursor_->batches_per_epoch();  // refuses an epoch that drop_last leaves empty
+  const ShardOptions dealt = cursor_->dealing(epoch_);
+  const auto read = cursor_->read_before();
+  items_ = shard_indices(dealt, epoch_, read);
+  own_ = own_shard_size(dealt, read);
+  size_ = shard_batches(dealt, read);
+  if (tail_ != EpochTail::shorten) return;
+  ShardOptions last_rank = dealt;
+  last_rank.rank = dealt.world_size - 1;
+  uneven_ = batches_of(own_shard_size(last_rank, read), batch_size_) != size_;
+  size_ = batches_of(own_, batch_size_);
+}
+
+EpochReading::~EpochReading() {
+  if (loop_ != 0) cursor_->end(loop_);
+}
+
+EpochBatch EpochReading::batch(std::int64_t number) const {
+  const auto begin = number * batch_size_;
+  EpochBatch batch{.stand_in = tail_ == EpochTail::join && begin >= own_};
+  const auto count = static_cast<std::int64_t>(items_.size());
+  const auto end = std::min(begin + batch_size_, tail_ == EpochTail::repeat || batch.stand_in ? count : own_);
+  const auto own_end = std::clamp(own_, begin, end);
+  const auto append = [&](std::int64_t from, std::int64_t to) {
+    for (auto i = from; i < to; ++i) {
+      const auto item = items_[static_cast<std::size_t>(i)];
+      if (sampled_) {
+        sampled_->append(item, batch.samples);
+      } else {
+        batch.samples.push_back(static_cast<std::size_t>(item));
+      }
+    }
+    return static_cast<std::int64_t>(batch.samples.size());
+  };
+  const auto own = append(begin, own_end);
+  batch.repeated = append(own_end, end) - own;
+  return batch;
+}
+
+void EpochReading::received() {
+  if (loop_ == 0) loop_ = cursor_->begin();
+  cursor_->received(loop_);
+  ++received_;
+}
+
+void EpochReading::end_empty_epoch() {
+  cursor_->end(cursor_->begin());
+}
+
+void EpochReading::compare_samples(const LoaderAgreement& agreement) const {
+  constexpr std::int64_t failed = -1;
+  std::shared_ptr<const SampledEpoch> mine;
+  try {
+    mine = cursor_->sampled(epoch_);
+  } catch (...) {
+    agreement({epoch_, failed, 0})();  // so that nobody waits for this rank
+    throw;
+  }
+  const auto all = agreement({epoch_, mine->size(), static_cast<std::int64_t>(mine->checksum())})();
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank][1] == failed) {
+      const std::string why = "the sampler of rank " + std::to_string(rank) + " failed";
+      throw PeerFailure(why, {static_cast<int>(rank)});
+    }
+  }
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw Divergence("the sampler gives " + std::to_string(all[0][1]) + " samples or batches for epoch " +
+                     std::to_string(all[0][0]) + " on rank 0, and not the same ones on rank " + std::to_string(rank) +
+                     " (" + std::to_string(all[rank][1]) + " for epoch " + std::to_string(all[rank][0]) +
+                     "): it must depend on nothing but the epoch");
+  }
+}
+
+}  // namespace tutti

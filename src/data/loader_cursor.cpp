@@ -1,0 +1,116 @@
+#include "tutti/data/loader_cursor.h"
+
+#include <string>
+#include <utility>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+namespace {
+
+bool same_dealing(const EpochSegment& a, const EpochSegment& b) {
+  return a.world_size == b.world_size && a.batch_size == b.batch_size && a.accumulation_steps == b.accumulation_steps;
+}
+
+}  // namespace
+
+std::int64_t LoaderCursor::batch_index() const {
+  std::int64_t batches = 0;
+  for (const EpochSegment& segment : segments_) batches += segment.batches;
+  return batches;
+}
+
+void LoaderCursor::set_epoch(std::int64_t epoch) {
+  if (epoch < 0) throw UsageError("set_epoch: the epoch is " + std::to_string(epoch) + ": it must not be negative");
+  if (reading()) {
+    next_epoch_ = epoch;
+    return;
+  }
+  if (epoch == epoch_) return;
+  epoch_ = epoch;
+  next_epoch_ = epoch + 1;
+  segments_.clear();
+}
+
+void LoaderCursor::skip(std::int64_t batches) {
+  if (reading()) throw UsageError("skip_first_batches: a loop is under way; call it before the loop that it is for");
+  const auto left = batches_left();
+  if (batches < 0 || (left >= 0 && batches > left)) {
+    throw UsageError("skip_first_batches: cannot skip " + std::to_string(batches) +
+                     (left < 0 ? "" : " of the " + std::to_string(left) + " batches that are left"));
+  }
+  if (batches > 0) count(batches);
+}
+
+std::int64_t LoaderCursor::begin() {
+  if (reading()) end(reading_);
+  reading_ = ++loops_;
+  return reading_;
+}
+
+void LoaderCursor::received(std::int64_t loop) {
+  if (loop == reading_) count(1);
+}
+
+void LoaderCursor::end(std::int64_t loop) {
+  if (loop != reading_) return;
+  reading_ = 0;
+  epoch_ = next_epoch_;
+  next_epoch_ = epoch_ + 1;
+  segments_.clear();
+}
+
+void LoaderCursor::count(std::int64_t batches) {
+  if (segments_.empty() || !same_dealing(segments_.back(), dealing_)) {
+    segments_.push_back(dealing_);
+    segments_.back().batches = 0;
+  }
+  segments_.back().batches += batches;
+}
+
+LoaderCursor::Place LoaderCursor::place_from(const StateDict& state) {
+  const auto& worlds = state.get<std::vector<std::int64_t>>("segments.world_size");
+  const auto& sizes = state.get<std::vector<std::int64_t>>("segments.batch_size");
+  const auto& steps = state.get<std::vector<std::int64_t>>("segments.accumulation_steps");
+  const auto& batches = state.get<std::vector<std::int64_t>>("segments.batches");
+  if (sizes.size() != worlds.size() || steps.size() != worlds.size() || batches.size() != worlds.size()) {
+    throw CheckpointError("the saved place in the data is damaged: its segments differ in number");
+  }
+  Place place{.epoch = state.get<std::int64_t>("epoch"), .next_epoch = state.get<std::int64_t>("next_epoch")};
+  if (place.epoch < 0 || place.next_epoch < 0) {
+    throw CheckpointError("the saved place in the data is damaged: a negative epoch");
+  }
+  for (std::size_t i = 0; i < worlds.size(); ++i) {
+    place.segments.push_back({.world_size = static_cast<int>(worlds[i]),
+                              .batch_size = sizes[i],
+                              .accumulation_steps = steps[i],
+                              .batches = batches[i]});
+  }
+  return place;
+}
+
+void LoaderCursor::save_place(StateDict& state) const {
+  std::vector<std::int64_t> worlds, sizes, steps, batches;
+  for (const EpochSegment& segment : segments_) {
+    worlds.push_back(segment.world_size);
+    sizes.push_back(segment.batch_size);
+    steps.push_back(segment.accumulation_steps);
+    batches.push_back(segment.batches);
+  }
+  state.set("epoch", epoch_);
+  state.set("next_epoch", next_epoch_);
+  state.set("segments.world_size", std::move(worlds));
+  state.set("segments.batch_size", std::move(sizes));
+  state.set("segments.accumulation_steps", std::move(steps));
+  state.set("segments.batches", std::move(batches));
+}
+
+void LoaderCursor::set_place(Place place) {
+  epoch_ = place.epoch;
+  next_epoch_ = place.next_epoch;
+  segments_ = std::move(place.segments);
+  reading_ = 0;
+}
+
+}  // namespace tutti

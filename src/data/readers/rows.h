@@ -1,0 +1,35 @@
+#pragma once
+// Rows of a tensor by number.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "tutti/core/error.h"
+
+namespace tutti::readers {
+
+/// A copy of these rows, in their order. `from` is contiguous and of any dtype (index_select knows fewer). Throws
+/// UsageError for a row that is not there.
+inline at::Tensor rows_of(const at::Tensor& from, c10::ArrayRef<std::size_t> rows) {
+  auto sizes = from.sizes().vec();
+  sizes[0] = static_cast<std::int64_t>(rows.size());
+  at::Tensor to = at::empty(sizes, from.options());
+  const auto count = static_cast<std::size_t>(from.size(0));
+  const std::size_t bytes = count == 0 ? 0 : from.nbytes() / count;
+  const auto* source = static_cast<const std::byte*>(from.const_data_ptr());
+  auto* target = static_cast<std::byte*>(to.mutable_data_ptr());
+  for (const std::size_t row : rows) {
+    if (row >= count) {
+      throw UsageError("sample " + std::to_string(row) + " of a dataset of " + std::to_string(count));
+    }
+    if (bytes > 0) std::memcpy(target, source + row * bytes, bytes);
+    target += bytes;
+  }
+  return to;
+}
+
+}  // namespace tutti::readers

@@ -1,0 +1,232 @@
+// Loaders over streams whose ranks agree on every batch: threads and processes over a Communicator.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "data/agreement.h"
+#include "data/numbers.h"
+#include "data/streams.h"
+#include "support/rank_case.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+const RankCase agreed("streams_agree", [](const Communicator& communicator) {
+  for (const int workers : {0, 1}) {
+    StreamLoader<Counting> loader(Counting(31), {.batch_size = 2, .num_workers = workers}, group_of(communicator));
+    const auto alone = table(31, {.batch_size = 2}, communicator.size());
+    for (int epoch = 0; epoch < 2; ++epoch)
+      EXPECT_EQ(read(loader), alone[static_cast<std::size_t>(communicator.rank())]);
+    // Leaving loops early, all at the same batch, leaves nothing behind.
+    for (int loop = 0; loop < 3; ++loop) {
+      for ([[maybe_unused]] const auto& batch : loader) {
+        if (loader.cursor()->batch_index() == loop + 1) break;
+      }
+    }
+    EXPECT_EQ(read(loader), alone[static_cast<std::size_t>(communicator.rank())]);
+  }
+});
+TEST(StreamSlices, RanksAgreeOnEveryBatch) {
+  agreed.everywhere();
+}
+
+const RankCase differ("streams_differ", [](const Communicator& communicator) {
+  if (communicator.size() == 1) return;
+  // Rank 1's stream is shorter, though all should read the same one.
+  for (const int shorter : {9, 12, 18, 23}) {
+    StreamLoader<Counting> loader(Counting(communicator.rank() == 1 ? shorter : 24), {.batch_size = 2},
+                                  group_of(communicator));
+    try {
+      read(loader);
+      FAIL() << "nobody noticed " << shorter;
+    } catch (const Divergence& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1's"), std::string::npos) << error.what();
+    }
+  }
+});
+TEST(StreamSlices, OtherStreamsAreADivergence) {
+  differ.everywhere();
+}
+
+/// As many samples on rank r: 3 + 4 r, from 100 r on.
+Counting own_stream(const Communicator& communicator) {
+  return Counting(3 + 4 * communicator.rank(), 100 * communicator.rank());
+}
+
+const RankCase shortest("own_streams_stop_together", [](const Communicator& communicator) {
+  StreamLoader<Counting> loader(own_stream(communicator), {.batch_size = 2, .sharding = StreamSharding::own},
+                                group_of(communicator));
+  const int first = 100 * communicator.rank();
+  Batches expected{{first, first + 1}, {first + 2}};
+  if (communicator.rank() > 0) expected.back().push_back(first + 3);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    Batches received;
+    for (const auto& batch : loader) {
+      received.push_back(batch);
+      EXPECT_EQ(loader.stack()->at_last_batch(), received.size() == 2);
+    }
+    EXPECT_EQ(received, expected);
+  }
+  StreamLoader<Counting> full(own_stream(communicator),
+                              {.batch_size = 2, .sharding = StreamSharding::own, .drop_last = true},
+                              group_of(communicator));
+  EXPECT_EQ(read(full).size(), 1U);
+});
+TEST(OwnStreams, AllRanksStopWhereTheFirstOneEnds) {
+  shortest.everywhere();
+}
+
+const RankCase uneven("own_streams_uneven", [](const Communicator& communicator) {
+  StreamLoader<Counting> loader(own_stream(communicator),
+                                {.batch_size = 2, .sharding = StreamSharding::own, .even_batches = false},
+                                group_of(communicator));
+  std::size_t received = 0;
+  for ([[maybe_unused]] const auto& batch : loader) {
+    ++received;
+    EXPECT_EQ(loader.stack()->innermost().uneven, communicator.size() > 1);
+  }
+  EXPECT_EQ(received, static_cast<std::size_t>(2 + 2 * communicator.rank()));
+});
+TEST(OwnStreams, UnevenOnesAreReadToTheirEnds) {
+  uneven.everywhere();
+}
+
+const RankCase joined("own_streams_joined", [](const Communicator& communicator) {
+  for (const int workers : {0, 1}) {
+    StreamLoader<Counting> loader(
+        own_stream(communicator),
+        {.batch_size = 2, .sharding = StreamSharding::own, .even_batches = false, .num_workers = workers},
+        group_of(communicator));
+    const JoinScope join(loader.stack());
+    const auto rounds = static_cast<std::size_t>(2 * communicator.size());
+    const int first = 100 * communicator.rank();
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      std::size_t received = 0;
+      std::vector<int> own;
+      for (const auto& batch : loader) {
+        EXPECT_EQ(loader.stack()->at_last_batch(), ++received == rounds);
+        if (loader.stack()->innermost().stand_in) {
+          EXPECT_EQ(batch, (std::vector<int>{first, first + 1}));
+        } else {
+          own.insert(own.end(), batch.begin(), batch.end());
+        }
+      }
+      EXPECT_EQ(received, rounds);
+      EXPECT_EQ(own.size(), static_cast<std::size_t>(3 + 4 * communicator.rank()));
+    }
+  }
+  // The same stream on all ranks: the last round lacks a batch on all but one.
+  StreamLoader<Counting> slices(Counting(2 * communicator.size() + 1), {.batch_size = 2, .even_batches = false},
+                                group_of(communicator));
+  const JoinScope join(slices.stack());
+  std::vector<bool> stand_ins;
+  for ([[maybe_unused]] const auto& batch : slices) stand_ins.push_back(slices.stack()->innermost().stand_in);
+  EXPECT_EQ(stand_ins, (std::vector<bool>{false, communicator.rank() > 0}));
+});
+TEST(OwnStreams, JoinedOnesRunAsOftenOnEveryRank) {
+  joined.everywhere();
+}
+
+const RankCase nothing("own_stream_with_nothing", [](const Communicator& communicator) {
+  if (communicator.size() == 1) return;
+  const bool mine = communicator.rank() == 1;
+  const StreamLoaderOptions options{.sharding = StreamSharding::own, .even_batches = false};
+  StreamLoader<Counting> loader(Counting(mine ? 0 : 3), options, group_of(communicator));
+  {
+    const JoinScope join(loader.stack());
+    if (mine) {
+      EXPECT_THROW(read(loader), UsageError);
+    } else {
+      EXPECT_THROW(read(loader), PeerFailure);
+    }
+  }
+  const JoinScope even(loader.stack(), true);
+  EXPECT_TRUE(read(loader).empty());
+});
+TEST(OwnStreams, ARankWithNothingAtAllIsNamed) {
+  nothing.everywhere();
+}
+
+const RankCase failing("stream_fails", [](const Communicator& communicator) {
+  for (const int workers : {0, 1}) {
+    Counting stream(24);
+    const int last = communicator.size() - 1;
+    if (communicator.rank() == last) stream.fail_at(4 * communicator.size());
+    StreamLoader<Counting> loader(stream, {.batch_size = 2, .num_workers = workers}, group_of(communicator));
+    std::int64_t received = 0;
+    try {
+      for ([[maybe_unused]] const auto& batch : loader) ++received;
+      FAIL() << "nobody failed";
+    } catch (const PeerFailure& failure) {
+      EXPECT_NE(communicator.rank(), last);
+      EXPECT_EQ(failure.ranks(), std::vector<int>{last});
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(communicator.rank(), last);
+    }
+    EXPECT_EQ(received, 2);
+    loader.dataset().fail_at(-1);
+    EXPECT_FALSE(read(loader).empty());  // the agreement goes on
+  }
+});
+TEST(StreamLoader, AFailureOfOneRankReachesTheOthersAtTheSameBatch) {
+  failing.everywhere();
+}
+
+const RankCase left_apart("streams_left_apart", [](const Communicator& communicator) {
+  if (communicator.size() == 1) return;
+  StreamLoader<Counting> loader(Counting(60), {.batch_size = 1}, group_of(communicator));
+  const auto two_loops = [&] {
+    for ([[maybe_unused]] const auto& batch : loader) {
+      if (loader.cursor()->batch_index() == (communicator.rank() == 0 ? 2 : 5)) break;
+    }
+    read(loader);
+  };
+  EXPECT_THROW(two_loops(), Divergence);
+});
+TEST(StreamLoader, LeavingLoopsAtDifferentBatchesIsADivergence) {
+  left_apart.everywhere();
+}
+
+const RankCase nested("streams_nested", [](const Communicator& communicator) {
+  StreamLoader<Counting> outer(Counting(5 * communicator.size()), {}, group_of(communicator));
+  StreamLoader<Counting> inner(Counting(4 * communicator.size()), {.num_workers = 1}, group_of(communicator));
+  int outer_batches = 0;
+  int inner_batches = 0;
+  for ([[maybe_unused]] const auto& batch : outer) {
+    ++outer_batches;
+    for ([[maybe_unused]] const auto& nested_batch : inner) {
+      ++inner_batches;
+      if (outer_batches % 2 == 0 && inner.cursor()->batch_index() == 2) break;
+    }
+  }
+  EXPECT_EQ(outer_batches, 5);
+  EXPECT_EQ(inner_batches, 3 * 4 + 2 * 2);
+});
+TEST(StreamLoader, NestedLoopsAgreeInTheirOrder) {
+  nested.everywhere();
+}
+
+TEST(StreamVerdicts, FollowFromWhatRanksSay) {
+  using Ranks = std::vector<std::vector<std::int64_t>>;
+  const auto verdict = [](StreamSharding sharding, EpochTail tail, const Ranks& ranks) {
+    return judge_stream_round({.sharding = sharding, .tail = tail, .world_size = 2}, ranks);
+  };
+  const auto own = StreamSharding::own;
+  const auto slices = StreamSharding::slices;
+  EXPECT_EQ(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 1}}), StreamVerdict::goes_on);
+  EXPECT_EQ(verdict(slices, EpochTail::repeat, {{1, 0, 0}, {1, 0, 0}}), StreamVerdict::over);
+  EXPECT_THROW(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 0}}), Divergence);
+  EXPECT_THROW(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 2}}), Divergence);
+  EXPECT_EQ(verdict(own, EpochTail::repeat, {{1, 0, 1}, {1, 0, 0}}), StreamVerdict::over);
+  EXPECT_EQ(verdict(own, EpochTail::join, {{1, 0, 2}, {1, 0, 0}}), StreamVerdict::goes_on);
+  EXPECT_EQ(verdict(own, EpochTail::join, {{1, 0, 0}, {1, 0, 0}}), StreamVerdict::over);
+  EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {1, 0, -1}}), PeerFailure);
+  EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {1, 1, 1}}), Divergence);
+  EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {2, 0, 1}}), Divergence);
+}
+
+}  // namespace
+}  // namespace tutti::test

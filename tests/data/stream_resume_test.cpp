@@ -1,0 +1,83 @@
+// Loaders over streams that go on where others stood. Ranks are loaders side by side: nothing here communicates.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "data/numbers.h"
+#include "data/streams.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+TEST(StreamResume, GoesOnAfterEveryBatch) {
+  for (const int workers : {0, 1}) {
+    for (const bool even : {true, false}) {
+      const StreamLoaderOptions options{.batch_size = 2, .even_batches = even, .num_workers = workers};
+      for (int rank = 0; rank < 3; ++rank) {
+        auto uninterrupted = loader_of(Counting(23), options, rank, 3);
+        const Batches whole = read(uninterrupted);
+        auto interrupted = loader_of(Counting(23), options, rank, 3);
+        std::ptrdiff_t received = 0;
+        for ([[maybe_unused]] const auto& batch : interrupted) {
+          auto resumed = loader_of(Counting(23), options, rank, 3);
+          resumed.load_state_dict(interrupted.state_dict());
+          ++received;
+          EXPECT_EQ(resumed.cursor()->batch_index(), received);
+          EXPECT_EQ(read(resumed), Batches(whole.begin() + received, whole.end()));
+          EXPECT_EQ(resumed.epoch(), 1);
+          EXPECT_EQ(read(resumed), whole);
+        }
+      }
+    }
+  }
+}
+
+TEST(StreamResume, OnOtherNumbersOfRanksEverySampleIsReadOnce) {
+  std::vector<int> all;
+  StateDict state;
+  for (int rank = 0; rank < 2; ++rank) {
+    auto interrupted = loader_of(Counting(37), {.batch_size = 3}, rank, 2);
+    for (const auto& batch : interrupted) {
+      all.insert(all.end(), batch.begin(), batch.end());
+      state = interrupted.state_dict();
+      if (interrupted.cursor()->batch_index() == 2) break;
+    }
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    auto resumed = loader_of(Counting(37), {.batch_size = 2, .even_batches = false}, rank, 3);
+    resumed.load_state_dict(state);
+    for (const auto& batch : resumed) all.insert(all.end(), batch.begin(), batch.end());
+  }
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, count_to(37));
+}
+
+TEST(StreamResume, SkipFirstBatchesHoldsForTheNextLoopOnly) {
+  auto loader = loader_of(Counting(8), {.batch_size = 2}, 0, 1);
+  loader.skip_first_batches(3);
+  EXPECT_EQ(read(loader), (Batches{{6, 7}}));
+  EXPECT_EQ(read(loader).size(), 4U);
+  loader.skip_first_batches(100);
+  EXPECT_TRUE(read(loader).empty());
+  EXPECT_THROW(loader.skip_first_batches(-1), UsageError);
+}
+
+TEST(StreamResume, OtherStatesAreRefused) {
+  auto slices = loader_of(Counting(8), {}, 0, 2);
+  DataLoader<Numbers> numbers(Numbers(8), {});
+  EXPECT_THROW(slices.load_state_dict(numbers.state_dict()), CheckpointError);
+  EXPECT_THROW(numbers.load_state_dict(slices.state_dict()), CheckpointError);
+  StreamCursor own_on_two(StreamSharding::own, 2, 1);
+  own_on_two.skip(1);
+  EXPECT_THROW(slices.load_state_dict(own_on_two.state_dict()), CheckpointError);
+  StreamCursor own_on_three(StreamSharding::own, 3, 1);
+  EXPECT_THROW(own_on_three.load_state_dict(own_on_two.state_dict()), CheckpointError);
+  StateDict damaged = own_on_two.state_dict();
+  damaged.set("segments.batches", std::vector<std::int64_t>{-1});
+  EXPECT_THROW(StreamCursor(StreamSharding::own, 2, 1).load_state_dict(damaged), CheckpointError);
+}
+
+}  // namespace
+}  // namespace tutti::test
