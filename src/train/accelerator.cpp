@@ -30,6 +30,14 @@ GradientAccumulationPlugin plugin_of(const AcceleratorOptions& options) {
   return plugin;
 }
 
+/// All ranks know it, so all of them throw, and none waits.
+void refuse_uneven(const LoaderPosition& position) {
+  if (!position.uneven) return;
+  throw UsageError(
+      "ranks receive different numbers of batches in this loop, so the last steps would wait for ranks without data: "
+      "open join_uneven_inputs() around the loop, or leave even_batches on");
+}
+
 Communicator join(const AcceleratorOptions& options) {
   if (options.communicator) return options.communicator->duplicate("accelerator");
   return Communicator::connect(read_environment(), options.communication);
@@ -41,6 +49,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
     : plugin_(plugin_of(options)),
       mixed_precision_(options.mixed_precision),
       fused_optimizers_(options.fused_optimizers),
+      device_(options.device),
       project_(options.project),
       communicator_(join(options)),
       prepare_channel_(communicator_.duplicate("prepare")),
@@ -53,7 +62,11 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
                       .check_replicas = options.check_replicas,
                       .comm_hook = options.comm_hook,
                       .detect_overflow = mixed_precision_ == Precision::fp16,
-                      .before_pass = [guard = registry_->precision] { guard->check(); }};
+                      .before_pass = [guard = registry_->precision, loaders = loaders_] {
+                        const LoaderPosition position = loaders->innermost();
+                        refuse_uneven(position);
+                        guard->check(position.stand_in);
+                      }};
 }
 
 Accelerator::~Accelerator() = default;
@@ -112,12 +125,14 @@ void Accelerator::complete_models() {
 
 AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn::Module*>& modules,
                                               const AccumulateOptions& options) {
-  const bool end_of_data = plugin_.sync_with_dataloader && loaders_->at_last_batch();
+  const LoaderPosition position = loaders_->innermost();
+  refuse_uneven(position);
+  const bool end_of_data = plugin_.sync_with_dataloader && position.last_batch;
   std::vector<AccumulateScope::Member> members;
   for (const auto& reducer : reducers_of(modules)) {
     const std::int64_t scopes = registry_->scopes[reducer.get()] + 1;
     members.push_back({.reducer = reducer,
-                       .step = {.weight = options.weight,
+                       .step = {.weight = position.stand_in ? 0 : options.weight,
                                 .syncs = end_of_data || scopes % plugin_.num_steps == 0,
                                 .sync_each_batch = plugin_.sync_each_batch}});
   }
@@ -149,6 +164,7 @@ void Accelerator::backward(const at::Tensor& loss) {
   const auto in_scope = [](const auto& synchronized) { return synchronized.reducer->in_accumulate(); };
   const bool accumulating = std::ranges::any_of(registry_->reducers, in_scope);
   double factor = accumulating ? 1.0 : 1.0 / plugin_.num_steps;
+  if (joined()) factor = 0;
   if (registry_->scaler) {
     const double scale = registry_->scaler->scale();
     factor *= scale;

@@ -24,7 +24,12 @@ bool graph_holds_a_cast() {
 
 }  // namespace
 
-void PrecisionGuard::check() {
+void PrecisionGuard::check(bool weighs_nothing) {
+  if (weighs_nothing && !in_scaled_backward_) {
+    throw UsageError(
+        "loss.backward() on a batch that stands in for data that this rank no longer has: its gradient must not count. "
+        "Use accelerator.backward(loss)");
+  }
   if (precision_ == Precision::no) return;
   // Several reducers meet one pass.
   const int task = torch::autograd::get_current_graph_task_id();

@@ -24,8 +24,9 @@ class PrecisionGuard {
   };
 
   /// Called on a thread that runs a backward pass. Throws UsageError for an unscaled loss under fp16, and for a graph
-  /// that no autocast has made: nothing in it was cast, and no scope was opened since the pass before.
-  void check();
+  /// that no autocast has made: nothing in it was cast, and no scope was opened since the pass before. Throws it also
+  /// for an unscaled loss whose batch weighs nothing (see join_uneven_inputs()).
+  void check(bool weighs_nothing = false);
 
  private:
   Precision precision_;

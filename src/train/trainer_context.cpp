@@ -75,8 +75,8 @@ bool TrainerContext::done() const {
          (options_.max_epochs && epoch() >= *options_.max_epochs);
 }
 
-void TrainerContext::begin_fit(std::int64_t batches_per_epoch) {
-  batches_per_epoch_ = std::max<std::int64_t>(1, batches_per_epoch);
+void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
+  batches_per_epoch_ = batches_per_epoch;
   stop_requested_ = signalled_ = false;
   if (options_.resume) accelerator_.load_latest_state();
   logged_step_ = evaluated_step_ = saved_step_ = global_step();
@@ -154,8 +154,10 @@ void TrainerContext::take_stock(std::int64_t batches_read) {
   metrics_.samples_per_second = total[2] / seconds;
   metrics_.tokens_per_second = total[3] / seconds;
   metrics_.seconds_waiting = waited - std::exchange(waited_before_, waited);
-  metrics_.epoch =
-      static_cast<double>(epoch()) + static_cast<double>(batches_read) / static_cast<double>(batches_per_epoch_);
+  metrics_.epoch = static_cast<double>(epoch());
+  if (batches_per_epoch_.value_or(0) > 0) {
+    metrics_.epoch += static_cast<double>(batches_read) / static_cast<double>(*batches_per_epoch_);
+  }
 }
 
 void TrainerContext::after_optimizer_step() {

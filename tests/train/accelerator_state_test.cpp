@@ -121,6 +121,14 @@ TEST(AcceleratorState, ResumesAnywhereToTheSameBits) {
   resumes.on_processes({1, 2, 3});
 }
 
+const RankCase resumes_with_workers("resumes_with_workers", [](const Communicator& communicator) {
+  check_resume(communicator, {.accelerator = {.gradient_accumulation_steps = 2},
+                              .data = {.batch_size = 2, .shuffle = true, .seed = 7, .num_workers = 3}});
+});
+TEST(AcceleratorState, ResumesWithWorkersToTheSameBits) {
+  resumes_with_workers.on_processes({2});
+}
+
 const RankCase resumes_automatic("resumes_automatic", [](const Communicator& communicator) {
   check_resume(communicator, {.accumulate = false});
 });

@@ -8,6 +8,7 @@
 
 #include <concepts>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "tutti/comm/communicator.h"
 #include "tutti/core/logging.h"
 #include "tutti/data/data_loader.h"
+#include "tutti/data/stream_loader.h"
 #include "tutti/optim/lr_schedule.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/optim/plateau.h"
@@ -40,6 +42,8 @@ struct AcceleratorOptions {
   std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin{};
   /// What autocast() computes in. fp16 brings a loss scaler.
   Precision mixed_precision = Precision::no;
+  /// Where data_loader() puts batches, unless its options say. Models are moved by the program.
+  std::optional<at::Device> device{};
   GradScalerOptions grad_scaler{};
   ProjectConfiguration project{};
   /// How backward passes outside accumulate() decide whether they synchronize.
@@ -89,9 +93,35 @@ class Accelerator {
   auto prepare(Ts&&... objects);
 
   /// A loader over this rank's shard of `dataset` (torch::data::datasets, or what has get_batch() and size()). A ready
-  /// LibTorch loader cannot be taken over: its sampler is private.
+  /// LibTorch loader cannot be taken over: its sampler is private. Every rank must call it, with a dataset of the same
+  /// size and the same options: Divergence otherwise.
   template <typename Dataset>
-  DataLoader<Dataset> data_loader(Dataset dataset, const DataLoaderOptions& options = {});
+  requires(!StreamDataset<Dataset>) DataLoader<Dataset> data_loader(Dataset dataset,
+                                                                    const DataLoaderOptions& options = {}) {
+    const LoaderGroup group = loader_group();
+    auto loader = make_loader(options, [&](const DataLoaderOptions& placed) {
+      return std::make_unique<DataLoader<Dataset>>(std::move(dataset), placed, group);
+    });
+    return std::move(*loader);
+  }
+  /// The same over a stream: what gives its next samples and does not know how many there are.
+  template <StreamDataset Dataset>
+  StreamLoader<Dataset> data_loader(Dataset dataset, const StreamLoaderOptions& options = {}) {
+    const LoaderGroup group = loader_group();
+    auto loader = make_loader(options, [&](const StreamLoaderOptions& placed) {
+      return std::make_unique<StreamLoader<Dataset>>(std::move(dataset), placed, group);
+    });
+    return std::move(*loader);
+  }
+
+  /// For data that do not fill all ranks, read without repeats (even_batches = false): while the scope is open, loops
+  /// that begin run as often on every rank. A rank whose samples have ended goes on with batches of the first ones;
+  /// accumulate() counts them with weight 0 and backward() multiplies their loss by 0, so a step is the mean over what
+  /// there really is. `even_batches`: instead of what the loaders' own options say. Every rank must open
+  /// it. Throws UsageError while ranks take local steps.
+  JoinScope join_uneven_inputs(std::optional<bool> even_batches = std::nullopt);
+  /// Whether the present batch is such a one.
+  bool joined() const { return loaders_->innermost().stand_in; }
 
   /// One micro-batch of a window: `auto window = accelerator.accumulate(model);`. Inside, step(), clipping and
   /// schedules act at the window's end, which is each num_steps scopes and at the end of the data; the gradient is the
@@ -218,6 +248,10 @@ class Accelerator {
   double mean_over_ranks(double value) const;
   void register_scheduler(std::shared_ptr<Stateful> scheduler);
   void register_loader(std::shared_ptr<Stateful> cursor);
+  LoaderGroup loader_group();
+  void agree_on_loader(const std::function<std::string()>& make);
+  template <typename Options, typename Make>
+  auto make_loader(Options options, Make make);
   Optimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   void complete_models();
 
@@ -237,11 +271,13 @@ class Accelerator {
   ReducerOptions reducer_options_;
   Precision mixed_precision_;
   bool fused_optimizers_;
+  std::optional<at::Device> device_;
   ProjectConfiguration project_;
   Communicator communicator_;
   Communicator prepare_channel_;
   Logger logger_;
   std::shared_ptr<LoaderStack> loaders_ = std::make_shared<LoaderStack>();
+  LoaderAgreement loader_agreement_;
   std::unique_ptr<Registry> registry_;
   bool sync_gradients_ = true;
 };
@@ -294,10 +330,15 @@ auto Accelerator::prepare(Ts&&... objects) {
   return std::apply([](auto&&... part) { return std::tuple_cat(std::move(part)...); }, std::move(parts));
 }
 
-template <typename Dataset>
-DataLoader<Dataset> Accelerator::data_loader(Dataset dataset, const DataLoaderOptions& options) {
-  DataLoader<Dataset> loader(std::move(dataset), options, rank(), num_processes(), plugin_.num_steps, loaders_);
-  register_loader(loader.cursor());
+template <typename Options, typename Make>
+auto Accelerator::make_loader(Options options, Make make) {
+  if (!options.device) options.device = device_;
+  decltype(make(options)) loader;
+  agree_on_loader([&] {
+    loader = make(options);
+    return loader->description();
+  });
+  register_loader(loader->cursor());
   return loader;
 }
 

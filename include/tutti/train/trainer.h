@@ -45,7 +45,7 @@ class Trainer final : public TrainerContext {
 
   /// Trains to the end, or until a callback or a signal stops it. If the project has a folder the state is saved then.
   StopReason fit() {
-    begin_fit(loader_.size());
+    begin_fit(batches_per_epoch());
     trigger(&Callback::on_fit_start);
     while (!done()) {
       trigger(&Callback::on_epoch_start);
@@ -63,14 +63,15 @@ class Trainer final : public TrainerContext {
   void train_a_step(Batch& batch) {
     trigger(&Callback::on_step_start);
     model_->train();
-    const double weight = functions_.weight ? functions_.weight(batch) : 1.0;
+    const bool counts = !accelerator_.joined();  // else the batch stands in for data that this rank no longer has
+    const double weight = !counts ? 0.0 : functions_.weight ? functions_.weight(batch) : 1.0;
     {
       const auto window = accelerator_.accumulate(model_, {.weight = weight});
       const at::Tensor loss = clock_.measure(
           Stage::forward, [&] { return accelerator_.autocast([&] { return functions_.loss(model_, batch); }); });
       clock_.measure(Stage::backward, [&] { accelerator_.backward(loss); });
-      count(loss, weight, functions_.samples ? functions_.samples(batch) : 0,
-            functions_.tokens ? functions_.tokens(batch) : 0);
+      count(loss, weight, counts && functions_.samples ? functions_.samples(batch) : 0,
+            counts && functions_.tokens ? functions_.tokens(batch) : 0);
       if (accelerator_.sync_gradients()) optimizer_step(loader_.cursor()->batch_index());
     }
     if (accelerator_.sync_gradients()) after_optimizer_step();
@@ -78,6 +79,15 @@ class Trainer final : public TrainerContext {
   }
 
  private:
+  /// Streams do not know it.
+  std::optional<std::int64_t> batches_per_epoch() const {
+    if constexpr (requires { loader_.size(); }) {
+      return loader_.size();
+    } else {
+      return std::nullopt;
+    }
+  }
+
   void train_an_epoch() {
     auto batch = clock_.measure(Stage::data, [&] { return loader_.begin(); });
     while (batch != loader_.end()) {

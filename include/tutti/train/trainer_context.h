@@ -69,7 +69,8 @@ class TrainerContext {
     for (const auto& callback : callbacks_) ((*callback).*event)(*this, arguments...);
   }
 
-  void begin_fit(std::int64_t batches_per_epoch);
+  /// nullopt: nobody knows, and the epoch that is logged grows in whole steps.
+  void begin_fit(std::optional<std::int64_t> batches_per_epoch);
   StopReason end_fit();
   /// Adds a micro-batch to the window's sums.
   void count(const at::Tensor& loss, double weight, std::int64_t samples, std::int64_t tokens);
@@ -108,7 +109,7 @@ class TrainerContext {
   Scalars last_evaluation_;
   StepMetrics metrics_;
   Sums sums_;
-  std::int64_t batches_per_epoch_ = 1;
+  std::optional<std::int64_t> batches_per_epoch_;
   bool stop_requested_ = false;
   bool signalled_ = false;
   std::int64_t logged_step_ = 0;

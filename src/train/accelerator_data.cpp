@@ -1,0 +1,82 @@
+// The Accelerator's part that has to do with data.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include "train/registry.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+namespace {
+
+LoaderAgreement agreement_over(const Communicator& channel) {
+  return [channel](const std::vector<std::int64_t>& mine) {
+    const auto count = static_cast<std::int64_t>(mine.size());
+    const at::Tensor all = at::empty({channel.size(), count}, at::kLong);
+    const Work work = channel.all_gather(all, at::tensor(mine), {.name = "data loader"});
+    return [all, work, count] {
+      work.wait();
+      std::vector<std::vector<std::int64_t>> ranks;
+      for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
+        const auto* first = all.const_data_ptr<std::int64_t>() + rank * count;
+        ranks.emplace_back(first, first + count);
+      }
+      return ranks;
+    };
+  };
+}
+
+// One letter before the text that every rank gets.
+constexpr char made = 'm';
+constexpr char failed = 'f';
+
+}  // namespace
+
+LoaderGroup Accelerator::loader_group() {
+  if (num_processes() > 1 && !loader_agreement_) {
+    loader_agreement_ = agreement_over(communicator_.duplicate("data loaders"));
+  }
+  return {.rank = rank(),
+          .world_size = num_processes(),
+          .accumulation_steps = plugin_.num_steps,
+          .stack = loaders_,
+          .agreement = loader_agreement_};
+}
+
+void Accelerator::agree_on_loader(const std::function<std::string()>& make) {
+  std::exception_ptr mine;
+  std::string said;
+  try {
+    said = made + make();
+  } catch (const std::exception& error) {
+    mine = std::current_exception();
+    said = failed + std::string(error.what());
+  }
+  const auto all = prepare_channel_.all_gather_object(said, {.name = "data_loader"});
+  if (mine) std::rethrow_exception(mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].starts_with(made)) continue;
+    std::string why = "rank " + std::to_string(rank) + " could not make its data loader: ";
+    why += all[rank].substr(1);
+    throw PeerFailure(why, {static_cast<int>(rank)});
+  }
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    std::string why = "data_loader(): rank 0 reads " + all[0].substr(1) + "; rank " + std::to_string(rank);
+    why += " reads " + all[rank].substr(1);
+    why += ": give all ranks the same dataset and options";
+    throw Divergence(why);
+  }
+}
+
+JoinScope Accelerator::join_uneven_inputs(std::optional<bool> even_batches) {
+  if (registry_->local()) {
+    throw UsageError(
+        "join_uneven_inputs() while ranks take local steps: their steps are means of their own batches, so nothing can "
+        "stand in. Leave even_batches on");
+  }
+  return JoinScope(loaders_, even_batches);
+}
+
+}  // namespace tutti
