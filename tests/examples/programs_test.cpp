@@ -91,7 +91,7 @@ TEST(GptProgram, LearnsOnTwoRanks) {
   const std::string options =
       " --steps 12 --accumulation 4 --batch-size 2 --context 32 --width 32 --layers 2 --heads 2 --sample-bytes 20 "
       "--data ";
-  const auto finished = run(on_two_ranks + gpt + options + __FILE__);
+  const auto finished = run(on_two_ranks + gpt + options + SOME_TEXT);
   ASSERT_EQ(finished.exit_code, 0);
   const auto last_line = finished.output.substr(finished.output.rfind('\n', finished.output.size() - 2) + 1);
   std::smatch losses;
@@ -119,7 +119,7 @@ TEST(GptProgram, RefusesBadInputInOneLine) {
   expect_refusal(gpt + " --data /dev/null --prompt ''", 2, "--prompt is empty");
   expect_refusal(gpt + " --data /no/such/folder", 1, "no such file or folder: /no/such/folder");
   expect_refusal(gpt + " --data /dev/null", 1, "no text in /dev/null");
-  expect_refusal(gpt + " --context 1000000 --data " + __FILE__, 1, "smaller --context");
+  expect_refusal(gpt + " --context 1000000 --data " + SOME_TEXT, 1, "smaller --context");
 }
 
 }  // namespace
