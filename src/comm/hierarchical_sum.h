@@ -25,12 +25,11 @@ struct Levels {
   std::deque<HierarchicalSum*> between;
 };
 
-// Sum number n of a channel, in five steps:
+// Sum number n of a channel, in three steps:
 //   started(n)   this rank's version is complete.
 //   reduce       when all ranks of the node have started: adds up the node's versions of its slice, and starts summing
-//                the slice with the ranks that own it on other nodes.
-//                Then completes the sum before, whose slices came meanwhile: one sum's messages are under way while
-//                another's are added.
+//                the slice with the ranks that own it on other nodes. Then adds up the sum before, whose messages came
+//                meanwhile: one sum's are under way while another's are added.
 //   finish       completes what is left, copies the slice's result into the memory of the node's other ranks, and says
 //                reduced(n); waits until all ranks of the node have said it.
 // Between nodes each rank sends the messages of its slice alone: for n bytes, L ranks on each of M nodes,
