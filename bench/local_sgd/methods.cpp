@@ -16,7 +16,7 @@ std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
   const DiLoCoOptions outer{.lr = options.outer_learning_rate, .momentum = options.outer_momentum};
   const auto stream = [](int fragments, std::int64_t of) {
     return StreamingOptions{
-        .fragments = fragments, .overlap_steps = std::max<std::int64_t>(0, of / fragments - 1), .mix = 0.5};
+        .fragments = fragments, .overlap_steps = std::max<std::int64_t>(0, of / fragments - 1), .keep_progress = true};
   };
   return {
       {.name = "synchronous", .options = {.enabled = false}},

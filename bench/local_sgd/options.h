@@ -21,8 +21,8 @@ struct LocalSGDBenchOptions {
   std::int64_t layers = 3;
   std::int64_t context = 64;
   double learning_rate = 3e-3;
-  double outer_learning_rate = 0.7;
-  double outer_momentum = 0.6;
+  double outer_learning_rate = 0.4;
+  double outer_momentum = 0.8;
   int seeds = 3;
   std::vector<std::string> methods{};  ///< all when empty
   std::string json;

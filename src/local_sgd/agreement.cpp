@@ -29,10 +29,10 @@ std::string describe(const LocalUpdateOptions& options) {
        << ", method " << static_cast<int>(options.method) << ", slowmo " << options.slowmo.alpha << ' '
        << options.slowmo.beta << ", diloco " << options.diloco.lr << ' ' << options.diloco.momentum << ' '
        << options.diloco.nesterov << ", steps_inside_node " << options.steps_inside_node << ", streaming "
-       << options.streaming.fragments << ' ' << options.streaming.overlap_steps << ' ' << options.streaming.mix
-       << ", wire " << static_cast<int>(options.wire) << ", buffers " << static_cast<int>(options.contract.buffers)
-       << ", momentum " << static_cast<int>(options.contract.momentum) << ", message_bytes " << options.message_bytes
-       << ", check_replicas " << options.check_replicas;
+       << options.streaming.fragments << ' ' << options.streaming.overlap_steps << ' ' << options.streaming.mix << ' '
+       << options.streaming.keep_progress << ", wire " << static_cast<int>(options.wire) << ", buffers "
+       << static_cast<int>(options.contract.buffers) << ", momentum " << static_cast<int>(options.contract.momentum)
+       << ", message_bytes " << options.message_bytes << ", check_replicas " << options.check_replicas;
   return text.str();
 }
 

@@ -48,6 +48,8 @@ void check_streaming(const LocalUpdateOptions& options) {
               std::to_string(options.local_steps / streaming.fragments) +
               "): a result is applied before the next fragment leaves");
   require(streaming.mix >= 0 && streaming.mix < 1, "streaming.mix must be in [0, 1)");
+  require(streaming.mix == 0 || !streaming.keep_progress,
+          "streaming.mix and streaming.keep_progress exclude each other");
   if (!streams(options)) return;
   require(options.method != OuterMethod::slowmo, "SlowMo cannot stream: use average or diloco");
   require(options.steps_inside_node == 0, "streaming and steps_inside_node exclude each other");

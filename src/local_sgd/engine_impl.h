@@ -74,7 +74,7 @@ class LocalUpdateEngine::Impl {
   // local_update_exchange.cpp: how it is done
   local_sgd::ExchangeHeader header(local_sgd::ExchangeKind kind) const;
   void send(int index);
-  void apply(int index, double mix, const std::vector<double>& rates);
+  void apply(int index, bool late, const std::vector<double>& rates);
   void combine_side_state();
   void agree_to_finish();
   void run(const std::function<void(local_sgd::ExchangeCost&)>& task);

@@ -18,6 +18,7 @@ Fragment::Fragment(FragmentPlan plan, const TrainedParameters& parameters, const
   if (!needs_anchor(parameters, options)) return;
   anchor_ = at::empty({plan_.elements}, parameters.any_double() ? at::kDouble : at::kFloat);
   if (keeps_momentum(options)) momentum_ = at::zeros_like(anchor_);
+  if (options.streaming.keep_progress) sent_ = at::zeros_like(anchor_);
   set_anchor();
 }
 
@@ -39,6 +40,7 @@ void Fragment::set_anchor() {
 void Fragment::collect() {
   for (const Piece& piece : plan_.pieces) {
     at::Tensor to = part(flat_, piece);
+    if (sent_.defined()) part(sent_, piece).copy_(parameters_.at(piece));
     if (anchor_.defined()) {
       at::sub_out(to, parameters_.at(piece), part(anchor_, piece));
     } else {
@@ -58,17 +60,20 @@ void Fragment::apply_inside_node() {
   }
 }
 
-void Fragment::apply(double mix, const std::vector<double>& inner_rates) {
+void Fragment::apply(bool late, const std::vector<double>& inner_rates) {
   if (!anchor_.defined()) return apply_inside_node();
   for (const Piece& piece : plan_.pieces) {
     const at::Tensor anchor = part(anchor_, piece);
     const double rate = inner_rates.empty() ? 1 : inner_rates[static_cast<std::size_t>(piece.parameter)];
     outer_step(options_, anchor, momentum_.defined() ? part(momentum_, piece) : momentum_, part(flat_, piece), rate);
     const at::Tensor parameter = parameters_.at(piece);
-    if (mix == 0) {
-      parameter.copy_(anchor);
-    } else {
+    const double mix = options_.streaming.mix;
+    if (late && sent_.defined()) {
+      parameter.add_(at::sub(anchor, part(sent_, piece)));
+    } else if (late && mix != 0) {
       parameter.mul_(mix).add_(anchor, 1 - mix);
+    } else {
+      parameter.copy_(anchor);
     }
   }
 }

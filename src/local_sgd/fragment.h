@@ -25,6 +25,8 @@ class Fragment {
   /// Undefined without one.
   const at::Tensor& anchor() const { return anchor_; }
   const at::Tensor& momentum() const { return momentum_; }
+  /// The parameters when collect() was called last; undefined unless options ask for what was learned since.
+  const at::Tensor& sent() const { return sent_; }
 
   /// The anchor becomes the parameters' values.
   void set_anchor();
@@ -32,9 +34,9 @@ class Fragment {
   void collect();
   /// The vector is the mean of a node alone: parameters become it, the anchor stays.
   void apply_inside_node();
-  /// The vector is the mean of all ranks: the outer step, then parameters become `mix` of themselves and the rest of
-  /// the anchor. `inner_rates` by parameter, for SlowMo.
-  void apply(double mix, const std::vector<double>& inner_rates);
+  /// The vector is the mean of all ranks: the outer step, then parameters become the anchor, or what
+  /// StreamingOptions make of both where the result is `late`. `inner_rates` by parameter, for SlowMo.
+  void apply(bool late, const std::vector<double>& inner_rates);
 
  private:
   at::Tensor part(const at::Tensor& flat, const Piece& piece) const;
@@ -45,6 +47,7 @@ class Fragment {
   at::Tensor flat_;
   at::Tensor anchor_;
   at::Tensor momentum_;
+  at::Tensor sent_;
 };
 
 }  // namespace tutti::local_sgd

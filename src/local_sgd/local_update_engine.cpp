@@ -161,7 +161,7 @@ void LocalUpdateEngine::Impl::step(double weight) {
     if (turn.sends) send(*turn.sends);
     // After a finish() nothing may be under way at a place that would else apply it.
     if (turn.applies && members_[static_cast<std::size_t>(*turn.applies)]->under_way) {
-      apply(*turn.applies, options_.streaming.mix, rates);
+      apply(*turn.applies, true, rates);
       if (!local_sgd::streams(options_)) combine_side_state();
     }
   });
@@ -196,12 +196,12 @@ void LocalUpdateEngine::Impl::finish() {
       notice_failures();
       agree_to_finish();
       for (std::size_t i = 0; i < members_.size(); ++i) {
-        if (members_[i]->under_way) apply(static_cast<int>(i), options_.streaming.mix, rates);
+        if (members_[i]->under_way) apply(static_cast<int>(i), true, rates);
       }
       for (std::size_t i = 0; i < members_.size(); ++i) {
         if (!members_[i]->dirty) continue;
         send(static_cast<int>(i));
-        apply(static_cast<int>(i), 0, rates);
+        apply(static_cast<int>(i), false, rates);
       }
       if (since_state_.steps > 0) combine_side_state();
     }

@@ -51,7 +51,7 @@ void LocalUpdateEngine::Impl::send(int index) {
     for (const auto& group : optimizer_->param_groups()) sum = 2 * sum + group.options().get_lr();
     mine.check = std::bit_cast<std::uint64_t>(sum);
   }
-  // What remains of a mixture may be combined without a step in between.
+  // What remains of a late result may be combined without a step in between.
   const bool zero_is_equal = member.since_sent.steps == 0;
   member.fragment.collect();
   member.since_sent = {};
@@ -71,14 +71,14 @@ void LocalUpdateEngine::Impl::send(int index) {
   });
 }
 
-void LocalUpdateEngine::Impl::apply(int index, double mix, const std::vector<double>& rates) {
+void LocalUpdateEngine::Impl::apply(int index, bool late, const std::vector<double>& rates) {
   Member& member = *members_[static_cast<std::size_t>(index)];
   wait(member.work);
   member.work = Work();
   member.under_way = false;
   add(member.cost);
-  member.fragment.apply(mix, rates);
-  member.dirty = mix != 0;
+  member.fragment.apply(late, rates);
+  member.dirty = late && (options_.streaming.mix != 0 || options_.streaming.keep_progress);
 }
 
 void LocalUpdateEngine::Impl::combine_side_state() {

@@ -74,6 +74,7 @@ StateDict LocalUpdateEngine::Impl::state_dict() const {
     set_progress(key_of(i, "since_sent"), member.since_sent);
     state.set(key_of(i, "dirty"), member.dirty);
     if (member.under_way) state.set(key_of(i, "mean"), member.fragment.flat());
+    if (member.under_way && member.fragment.sent().defined()) state.set(key_of(i, "sent"), member.fragment.sent());
     if (member.fragment.anchor().defined()) state.set(key_of(i, "anchor"), member.fragment.anchor());
     if (member.fragment.momentum().defined()) state.set(key_of(i, "momentum"), member.fragment.momentum());
     if (!member.exchange) continue;
@@ -124,6 +125,7 @@ LocalUpdateEngine::Impl::Loaded LocalUpdateEngine::Impl::read(const Impl& into, 
     ++used;
     of.under_way = state.contains(key_of(i, "mean"));
     if (of.under_way) tensor(key_of(i, "mean"), member.fragment.flat());
+    if (of.under_way && member.fragment.sent().defined()) tensor(key_of(i, "sent"), member.fragment.sent());
     if (member.fragment.anchor().defined()) tensor(key_of(i, "anchor"), member.fragment.anchor());
     if (member.fragment.momentum().defined()) tensor(key_of(i, "momentum"), member.fragment.momentum());
     if (!member.exchange) continue;

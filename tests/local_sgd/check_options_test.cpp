@@ -40,6 +40,7 @@ TEST(LocalUpdateOptions, RefusesNumbersOutOfRange) {
   expect_refused({.streaming = {.fragments = 0}}, "fragments");
   expect_refused({.streaming = {.overlap_steps = -1}}, "overlap_steps");
   expect_refused({.streaming = {.mix = 1}}, "mix");
+  expect_refused({.streaming = {.mix = 0.5, .keep_progress = true}}, "keep_progress");
 }
 
 TEST(LocalUpdateOptions, RefusesTheOptionsOfAnotherMethod) {

@@ -37,6 +37,12 @@ const std::vector<Case>& cases() {
                     .method = diloco,
                     .streaming = {.fragments = 3, .overlap_steps = 1, .mix = 0.25},
                     .wire = WireFormat::int8}}},
+      {"streaming, progress kept, bf16",
+       {.updates = {.local_steps = 6,
+                    .method = diloco,
+                    .streaming = {.fragments = 2, .overlap_steps = 2, .keep_progress = true},
+                    .wire = WireFormat::bf16},
+        .adam = true}},
       {"overlapped local SGD", {.updates = {.local_steps = 4, .streaming = {.overlap_steps = 3}}}},
   };
   return all;

@@ -1,4 +1,4 @@
-// Streaming: fragments on their own, results that come later, mixing.
+// Streaming: fragments on their own, results that come later, mixing, progress kept.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
@@ -29,6 +29,7 @@ struct Paper {
     anchor = flat(models.front());
     momentum = anchor * 0;
     mean = anchor * 0;
+    for (std::size_t rank = 0; rank < models.size(); ++rank) sent_from.push_back(anchor * 0);
   }
 
   void step() {
@@ -41,6 +42,9 @@ struct Paper {
         at::Tensor sum = anchor * 0;
         for (const Tensors& model : models) sum += flat(model) - anchor;
         part(mean, fragment).copy_(part(sum, fragment) / size);
+        for (std::size_t rank = 0; rank < models.size(); ++rank) {
+          part(sent_from[rank], fragment).copy_(part(flat(models[rank]), fragment));
+        }
       }
       const int sent = done - static_cast<int>(options.overlap_steps);
       if (sent > 0 && sent % length == phase) apply(fragment);
@@ -51,9 +55,11 @@ struct Paper {
     const at::Tensor gradient = -part(mean, fragment), m = part(momentum, fragment), x = part(anchor, fragment);
     m.copy_(diloco.momentum * m + gradient);
     x.sub_(diloco.lr * (diloco.nesterov ? gradient + diloco.momentum * m : m));
-    for (Tensors& model : models) {
-      const at::Tensor all = flat(model);
-      part(all, fragment).copy_(options.mix * part(all, fragment) + (1 - options.mix) * x);
+    for (std::size_t rank = 0; rank < models.size(); ++rank) {
+      Tensors& model = models[rank];
+      const at::Tensor all = flat(model), own = part(all, fragment);
+      own.copy_(options.keep_progress ? x + (own - part(sent_from[rank], fragment))
+                                      : options.mix * own + (1 - options.mix) * x);
       std::int64_t begin = 0;
       for (const at::Tensor& tensor : model) {
         const at::Tensor memory = tensor.is_contiguous() ? tensor : tensor.t();
@@ -73,17 +79,24 @@ struct Paper {
   DiLoCoOptions diloco;
   std::vector<Tensors> models;
   at::Tensor anchor, momentum, mean;
+  std::vector<at::Tensor> sent_from;
   int done = 0;
 };
 
 const RankCase paper("streaming_paper", [](const Communicator& communicator) {
-  const std::vector<StreamingOptions> all{
-      {.fragments = 1, .overlap_steps = 2, .mix = 0},   {.fragments = 1, .overlap_steps = 0, .mix = 0.25},
-      {.fragments = 2, .overlap_steps = 0, .mix = 0},   {.fragments = 3, .overlap_steps = 1, .mix = 0},
-      {.fragments = 3, .overlap_steps = 1, .mix = 0.5}, {.fragments = 6, .overlap_steps = 0, .mix = 0}};
+  const std::vector<StreamingOptions> all{{.fragments = 1, .overlap_steps = 2, .mix = 0},
+                                          {.fragments = 1, .overlap_steps = 0, .mix = 0.25},
+                                          {.fragments = 2, .overlap_steps = 0, .mix = 0},
+                                          {.fragments = 3, .overlap_steps = 1, .mix = 0},
+                                          {.fragments = 3, .overlap_steps = 1, .mix = 0.5},
+                                          {.fragments = 6, .overlap_steps = 0, .mix = 0},
+                                          {.fragments = 1, .overlap_steps = 5, .keep_progress = true},
+                                          {.fragments = 2, .overlap_steps = 2, .keep_progress = true},
+                                          {.fragments = 3, .overlap_steps = 0, .keep_progress = true}};
   for (const StreamingOptions& streaming : all) {
     SCOPED_TRACE("fragments " + std::to_string(streaming.fragments) + ", overlap " +
-                 std::to_string(streaming.overlap_steps) + ", mix " + std::to_string(streaming.mix));
+                 std::to_string(streaming.overlap_steps) + ", mix " + std::to_string(streaming.mix) +
+                 (streaming.keep_progress ? ", progress kept" : ""));
     const LocalUpdateOptions options{.local_steps = 6, .method = OuterMethod::diloco, .streaming = streaming};
     LocalRun run(communicator, {.updates = options});
     Paper expected(communicator.size(), streaming, 6, {});

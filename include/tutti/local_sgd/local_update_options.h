@@ -43,6 +43,9 @@ struct StreamingOptions {
   /// The share of this rank's own parameters that stays when a result is applied, in [0, 1). 0 forgets what was learned
   /// during the overlap.
   double mix = 0;
+  /// What this rank learned during the overlap is added to the result whole: x = result + (x - x when it was sent).
+  /// Zhou et al., "DaSGD: delayed averaging" (2006.00441). Excludes `mix`.
+  bool keep_progress = false;
 
   bool operator==(const StreamingOptions&) const = default;
 };
