@@ -12,7 +12,8 @@ std::vector<std::string> launched(const Place& place, const std::vector<std::str
   const auto folder = std::filesystem::path(own_program()).parent_path();
   const std::string tutti = folder / "tutti";
   const auto ranks_per_node = std::to_string(place.ranks / place.nodes);
-  std::vector<std::string> command{folder / "bench" / "two_nodes.sh", place.rate, ranks_per_node, tutti};
+  std::vector<std::string> command{folder / "bench" / "nodes.sh", std::to_string(place.nodes), place.rate,
+                                   ranks_per_node, tutti};
   if (place.nodes == 1) command = {tutti, "launch", "-n", ranks_per_node, "--"};
   command.insert(command.end(), program.begin(), program.end());
   return command;

@@ -12,8 +12,8 @@ struct Place {
   std::string rate = "1gbit";  ///< of the link between two nodes
 };
 
-/// two_nodes.sh's exit code where this machine cannot make two nodes; it has said why.
-inline constexpr int two_nodes_impossible = 77;
+/// nodes.sh's exit code where this machine cannot make two nodes; it has said why.
+inline constexpr int nodes_impossible = 77;
 
 std::string own_program();
 

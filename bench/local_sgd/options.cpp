@@ -20,7 +20,7 @@ std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<st
       app.add_option("--nodes", options.nodes, "1, or 2: two network namespaces of this machine (needs root)")
           ->check(CLI::Range(1, 2)),
       app.add_option("--rate", options.rate, "What the link between two nodes carries")};
-  app.add_option("--data", options.data, "File or folder of text")->required();
+  app.add_option("--data", options.data, "File or folder of text");
   app.add_option("--steps", options.steps, "Optimizer steps")->check(count);
   app.add_option("--local-steps", options.local_steps, "Of these between two exchanges")->check(count);
   app.add_option("--batch-size", options.batch_size, "Windows of text in a rank's step")->check(count);
@@ -34,6 +34,10 @@ std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<st
   app.add_option("--seeds", options.seeds, "Runs of each method")->check(CLI::Range(1, 100));
   app.add_option("--methods", options.methods, "Of " + known_methods() + " [all]")->delimiter(',');
   app.add_option("--json", options.json, "Also write the rows to this file");
+  auto* picture = app.add_option("--picture", options.picture, "Also draw them, as SVG");
+  auto* from =
+      app.add_option("--from", options.from, "Draw rows that --json wrote before; nothing is run")->needs(picture);
+  from->check(CLI::ExistingFile);
   std::vector<const char*> arguments{"tutti bench local-sgd"};
   for (const auto& word : words) arguments.push_back(word.c_str());
   try {
@@ -44,6 +48,7 @@ std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<st
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + ": see 'tutti bench local-sgd --help'");
   }
+  if (options.data.empty() && options.from.empty()) throw UsageError("--data is required: file or folder of text");
   for (const std::string& method : options.methods) (void)method_named(method, options);
   if (options.width % 4 != 0) throw UsageError("--width is not a multiple of the 4 attention heads");
   if (options.ranks % options.nodes != 0) throw UsageError("--ranks do not divide evenly among --nodes");
@@ -80,6 +85,7 @@ std::vector<std::string> work_arguments(const LocalSGDBenchOptions& options) {
                                  std::to_string(options.seeds)};
   for (const std::string& method : options.methods) words.insert(words.end(), {"--methods", method});
   if (!options.json.empty()) words.insert(words.end(), {"--json", options.json});
+  if (!options.picture.empty()) words.insert(words.end(), {"--picture", options.picture});
   return words;
 }
 

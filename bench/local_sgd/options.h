@@ -26,6 +26,8 @@ struct LocalSGDBenchOptions {
   int seeds = 3;
   std::vector<std::string> methods{};  ///< all when empty
   std::string json;
+  std::string picture;
+  std::string from;  ///< rows to draw, instead of running
 };
 
 /// nullopt when help was asked for (and printed). Throws UsageError.

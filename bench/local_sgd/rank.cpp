@@ -11,6 +11,7 @@
 #include "gpt/corpus.h"
 #include "gpt/model.h"
 #include "local_sgd/methods.h"
+#include "local_sgd/picture.h"
 #include "local_sgd/table.h"
 #include "tutti/optim/schedules.h"
 
@@ -104,6 +105,7 @@ int run_local_sgd_rank(const LocalSGDBenchOptions& options, const Environment& e
     place.nodes = environment.num_nodes;
     std::cout << table.markdown(place) << std::flush;
     if (!options.json.empty()) table.write_json(place);
+    if (!options.picture.empty()) write_picture(table, options.picture);
   }
   communicator.barrier().wait();
   return 0;

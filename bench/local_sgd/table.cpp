@@ -9,25 +9,10 @@
 #include <stdexcept>
 
 #include "report/machine.h"
+#include "tutti/core/error.h"
 
 namespace tutti::bench {
 namespace {
-
-struct Statistic {
-  double mean = 0;
-  double least = 0;
-  double most = 0;
-};
-
-Statistic of(const std::vector<MethodRun>& runs, double MethodRun::*field) {
-  Statistic result{.mean = 0, .least = runs.front().*field, .most = runs.front().*field};
-  for (const MethodRun& run : runs) {
-    result.mean += run.*field / static_cast<double>(runs.size());
-    result.least = std::min(result.least, run.*field);
-    result.most = std::max(result.most, run.*field);
-  }
-  return result;
-}
 
 std::string number(double value, int digits) {
   std::ostringstream text;
@@ -36,6 +21,16 @@ std::string number(double value, int digits) {
 }
 
 }  // namespace
+
+Statistic statistic(const std::vector<MethodRun>& runs, double MethodRun::*field) {
+  Statistic result{.mean = 0, .least = runs.front().*field, .most = runs.front().*field};
+  for (const MethodRun& run : runs) {
+    result.mean += run.*field / static_cast<double>(runs.size());
+    result.least = std::min(result.least, run.*field);
+    result.most = std::max(result.most, run.*field);
+  }
+  return result;
+}
 
 std::string describe(const std::string& method, int seed, const MethodRun& run) {
   return method + ", seed " + std::to_string(seed) + ": " + number(run.seconds, 2) + " s, " +
@@ -54,19 +49,19 @@ std::string MethodTable::markdown(const LocalSGDBenchOptions& options) const {
   std::ostringstream out;
   const Machine machine = describe_machine();
   const auto& baseline = rows_.front().second;
-  const double base_seconds = of(baseline, &MethodRun::seconds).mean;
-  const double base_bytes = of(baseline, &MethodRun::bytes).mean;
-  const double base_loss = of(baseline, &MethodRun::loss).mean;
+  const double base_seconds = statistic(baseline, &MethodRun::seconds).mean;
+  const double base_bytes = statistic(baseline, &MethodRun::bytes).mean;
+  const double base_loss = statistic(baseline, &MethodRun::loss).mean;
   out << "| method | seconds | faster than " << rows_.front().first << " | MB sent by a rank | fewer bytes | stalled s "
       << "| held-out loss | to " << rows_.front().first << " |\n|---|---|---|---|---|---|---|---|\n";
   for (const auto& [name, runs] : rows_) {
-    const Statistic seconds = of(runs, &MethodRun::seconds);
-    const Statistic loss = of(runs, &MethodRun::loss);
-    const double bytes = of(runs, &MethodRun::bytes).mean;
+    const Statistic seconds = statistic(runs, &MethodRun::seconds);
+    const Statistic loss = statistic(runs, &MethodRun::loss);
+    const double bytes = statistic(runs, &MethodRun::bytes).mean;
     out << "| " << name << " | " << number(seconds.mean, 1) << " (" << number(seconds.least, 1) << "-"
         << number(seconds.most, 1) << ") | " << number(base_seconds / seconds.mean, 1) << "x | "
         << number(bytes / 1e6, 2) << " | " << (bytes > 0 ? number(base_bytes / bytes, 0) + "x" : "-") << " | "
-        << number(of(runs, &MethodRun::stalled).mean, 2) << " | " << number(loss.mean, 4) << " ("
+        << number(statistic(runs, &MethodRun::stalled).mean, 2) << " | " << number(loss.mean, 4) << " ("
         << number(loss.least, 4) << "-" << number(loss.most, 4) << ") | " << (loss.mean >= base_loss ? "+" : "")
         << number(100 * (loss.mean / base_loss - 1), 1) << "% |\n";
   }
@@ -103,6 +98,23 @@ void MethodTable::write_json(const LocalSGDBenchOptions& options) const {
   out << rows.dump(1) << '\n';
   out.close();
   if (!out) throw std::runtime_error("cannot write " + options.json);
+}
+
+MethodTable MethodTable::read_json(const std::string& file) {
+  std::ifstream in(file);
+  MethodTable table;
+  try {
+    for (const auto& row : nlohmann::json::parse(in)) {
+      table.add(row.at("method"), {.seconds = row.at("seconds"),
+                                   .bytes = row.at("bytes_sent"),
+                                   .stalled = row.at("seconds_stalled"),
+                                   .loss = row.at("held_out_loss")});
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw UsageError("cannot read rows of tutti bench local-sgd from " + file + ": " + error.what());
+  }
+  if (table.rows_.empty()) throw UsageError("there are no rows in " + file);
+  return table;
 }
 
 }  // namespace tutti::bench

@@ -16,6 +16,15 @@ struct MethodRun {
   double loss = 0;     ///< held-out, at the end
 };
 
+/// Over the seeds.
+struct Statistic {
+  double mean = 0;
+  double least = 0;
+  double most = 0;
+};
+
+Statistic statistic(const std::vector<MethodRun>& runs, double MethodRun::*field);
+
 std::string describe(const std::string& method, int seed, const MethodRun& run);
 
 class MethodTable {
@@ -25,6 +34,10 @@ class MethodTable {
   std::string markdown(const LocalSGDBenchOptions& options) const;
   /// An array with one object for each run. Throws std::runtime_error.
   void write_json(const LocalSGDBenchOptions& options) const;
+  /// What write_json() wrote. Throws UsageError.
+  static MethodTable read_json(const std::string& file);
+
+  const std::vector<std::pair<std::string, std::vector<MethodRun>>>& rows() const { return rows_; }
 
  private:
   std::vector<std::pair<std::string, std::vector<MethodRun>>> rows_;

@@ -81,8 +81,8 @@ int orchestrate(const SyncOptions& options) {
   try {
     return report(take_all(options), options, machine);
   } catch (const PartFailed& part) {
-    if (part.code != two_nodes_impossible || options.nodes == 1) return part.code;
-    // two_nodes.sh has said why. A script that reads the file finds no rows rather than no file.
+    if (part.code != nodes_impossible || options.nodes == 1) return part.code;
+    // nodes.sh has said why. A script that reads the file finds no rows rather than no file.
     if (!options.json.empty()) write_json({}, options, machine);
     return 0;
   }

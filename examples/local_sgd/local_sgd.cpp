@@ -5,12 +5,15 @@
 #include <c10/util/Exception.h>
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
+#include <tutti/core/crc32c.h>
 #include <tutti/optim/schedules.h>
 #include <tutti/train/accelerator.h>
 #include <tutti/train/local_sgd.h>
 
 #include <CLI/CLI.hpp>
+#include <iomanip>
 #include <iostream>
+#include <sstream>
 #include <string>
 
 #include "gpt/corpus.h"
@@ -23,12 +26,40 @@ struct Options {
   std::int64_t steps = 400;  ///< optimizer steps
   std::int64_t local_sgd_steps = 8;
   bool disabled = false;
+  bool diloco = false;
+  std::string project;          ///< folder of checkpoints; empty for none
+  std::int64_t save_every = 0;  ///< optimizer steps
+  bool resume = false;
 };
+
+/// CRC-32C of all parameters: equal runs end with equal digests.
+std::string digest(const torch::nn::Module& model) {
+  std::uint32_t crc = 0;
+  for (const at::Tensor& parameter : model.parameters()) {
+    crc = tutti::crc32c({static_cast<const std::byte*>(parameter.const_data_ptr()), parameter.nbytes()}, crc);
+  }
+  std::ostringstream text;
+  text << std::hex << std::setfill('0') << std::setw(8) << crc;
+  return text.str();
+}
+
+tutti::LocalSGDOptions local_sgd_options(const Options& options) {
+  tutti::LocalSGDOptions result{.local_sgd_steps = options.local_sgd_steps, .enabled = !options.disabled};
+  if (options.diloco) {
+    result.engine = {.method = tutti::OuterMethod::diloco,
+                     .diloco = {.lr = 0.4, .momentum = 0.8},
+                     .streaming = {.fragments = 2,
+                                   .overlap_steps = std::max<std::int64_t>(0, options.local_sgd_steps / 2 - 1),
+                                   .keep_progress = true},
+                     .wire = tutti::WireFormat::bf16};
+  }
+  return result;
+}
 
 void train(const Options& options) {
   constexpr std::int64_t context = 64;
   constexpr std::int64_t width = 64;
-  tutti::Accelerator accelerator({.gradient_accumulation_steps = 2});
+  tutti::Accelerator accelerator({.gradient_accumulation_steps = 2, .project = {.project_dir = options.project}});
   const gpt::Split text = gpt::hold_out(gpt::read_text(options.data), context);
   auto training_dataloader =
       accelerator.data_loader(gpt::TextWindows(text.training, context), {.batch_size = 4, .shuffle = true});
@@ -38,8 +69,10 @@ void train(const Options& options) {
       net, torch::optim::AdamW(net->parameters(), 3e-3), tutti::cosine_with_warmup(options.steps / 20, options.steps));
   double loss_sum = 0;
   std::int64_t steps = 0;
-  tutti::LocalSGD local_sgd(accelerator, model,
-                            {.local_sgd_steps = options.local_sgd_steps, .enabled = !options.disabled});
+  tutti::LocalSGD local_sgd(accelerator, model, local_sgd_options(options));
+  if (options.resume) {
+    if (const auto resumed = accelerator.load_latest_state()) steps = resumed->step;
+  }
   while (steps < options.steps) {
     for (auto& batch : training_dataloader) {
       auto window = accelerator.accumulate(model);
@@ -56,11 +89,13 @@ void train(const Options& options) {
         accelerator.print("step " + std::to_string(steps) + "  loss " + std::to_string(loss_sum / 100));
         loss_sum = 0;
       }
+      if (options.save_every > 0 && steps % options.save_every == 0) accelerator.save_state();
       if (steps == options.steps) break;
     }
   }
   local_sgd.finish();
   const double megabytes = 1e-6 * static_cast<double>(local_sgd.stats().bytes_sent + accelerator.stats().bytes_sent);
+  accelerator.print("digest " + digest(*model));
   accelerator.print(std::to_string(local_sgd.stats().rounds) + " rounds of local updates; " +
                     std::to_string(megabytes) + " MB sent by this rank");
 }
@@ -82,6 +117,12 @@ int main(int argc, char** argv) {
       ->check(count)
       ->capture_default_str();
   app.add_flag("--disabled", options.disabled, "Synchronize gradients in every step instead");
+  app.add_flag("--diloco", options.diloco, "DiLoCo, streamed in the background in bf16, instead of averages");
+  auto* project = app.add_option("--project", options.project, "Folder for checkpoints");
+  app.add_option("--save-every", options.save_every, "Optimizer steps between checkpoints")
+      ->check(count)
+      ->needs(project);
+  app.add_flag("--resume", options.resume, "Go on from the project's newest checkpoint")->needs(project);
   try {
     app.parse(argc, argv);
     train(options);

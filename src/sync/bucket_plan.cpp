@@ -14,7 +14,8 @@ std::int64_t aligned(std::int64_t bytes) {
 
 }  // namespace
 
-BucketPlan plan_buckets(std::span<const GradientSize> gradients, const BucketOptions& options) {
+BucketPlan plan_buckets(std::span<const GradientSize> gradients, const BucketOptions& options,
+                        std::span<const int> order) {
   if (options.first_bucket_bytes < 1 || options.bucket_bytes < 1) {
     throw UsageError("bucket sizes must be at least 1 byte: set BucketOptions to positive numbers");
   }
@@ -25,7 +26,8 @@ BucketPlan plan_buckets(std::span<const GradientSize> gradients, const BucketOpt
   plan.group_bytes.resize(groups, 0);
   std::vector<int> open_bucket(groups, -1);
 
-  for (int parameter = static_cast<int>(gradients.size()) - 1; parameter >= 0; --parameter) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const int parameter = order.empty() ? static_cast<int>(gradients.size() - 1 - i) : order[i];
     const GradientSize& gradient = gradients[parameter];
     std::int64_t& group_end = plan.group_bytes[gradient.group];
     int& open = open_bucket[gradient.group];

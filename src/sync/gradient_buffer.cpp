@@ -53,19 +53,48 @@ at::Tensor slot_over(const at::Tensor& memory, const at::Tensor& parameter, std:
 GradientBuffer::GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options,
                                const Communicator& channel)
     : parameters_(std::move(parameters)) {
-  const DtypeGroups groups = group_by_dtype(parameters_);
-  plan_ = plan_buckets(groups.sizes, options);
-  std::vector<at::Tensor> memory;
-  for (const std::int64_t bytes : plan_.group_bytes) memory.push_back(channel.allocate(bytes));
+  DtypeGroups groups = group_by_dtype(parameters_);
+  sizes_ = std::move(groups.sizes);
+  dtypes_ = std::move(groups.dtypes);
+  plan_ = plan_buckets(sizes_, options);
+  for (const std::int64_t bytes : plan_.group_bytes) memory_.push_back(channel.allocate(bytes));
+  cut_buckets();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    slots_.push_back(slot_over(memory_[sizes_[i].group], parameters_[i], plan_.slots[i].offset));
+  }
+}
+
+void GradientBuffer::cut_buckets() {
+  buckets_.clear();
   for (const Bucket& bucket : plan_.buckets) {
-    const at::ScalarType dtype = groups.dtypes[bucket.group];
+    const at::ScalarType dtype = dtypes_[bucket.group];
     const std::int64_t count = (bucket.end - bucket.begin) / static_cast<std::int64_t>(c10::elementSize(dtype));
-    buckets_.push_back(tensor_over(memory[bucket.group], dtype, bucket.begin, {count}, {1}));
+    buckets_.push_back(tensor_over(memory_[bucket.group], dtype, bucket.begin, {count}, {1}));
     // Padding between slots is summed with the rest and must stay harmless.
     buckets_.back().zero_();
   }
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    slots_.push_back(slot_over(memory[groups.sizes[i].group], parameters_[i], plan_.slots[i].offset));
+}
+
+bool GradientBuffer::shared() const {
+  std::vector<std::size_t> own(memory_.size(), 1);
+  for (const Bucket& bucket : plan_.buckets) ++own[bucket.group];
+  for (const GradientSize& size : sizes_) ++own[size.group];
+  for (std::size_t group = 0; group < memory_.size(); ++group) {
+    if (memory_[group].storage().use_count() != own[group]) return true;
+  }
+  return false;
+}
+
+void GradientBuffer::replan(BucketPlan plan) {
+  std::vector<at::Tensor> old;
+  for (const at::Tensor& slot : slots_) old.push_back(slot.clone());
+  plan_ = std::move(plan);
+  cut_buckets();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const at::Tensor place = slot_over(memory_[sizes_[i].group], parameters_[i], plan_.slots[i].offset);
+    // The tensor stays what it is, so that a .grad that is the slot remains it.
+    slots_[i].set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
+    slots_[i].copy_(old[i]);
   }
 }
 

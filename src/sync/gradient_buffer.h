@@ -33,9 +33,22 @@ class GradientBuffer {
   /// Makes the slot the parameter's .grad, whatever it holds.
   void attach(int parameter);
 
+  /// What plan_buckets() planned for.
+  const std::vector<GradientSize>& sizes() const { return sizes_; }
+  /// Whether somebody holds a tensor of his own over this memory, which replan() would move things under.
+  bool shared() const;
+  /// Another plan for the same gradients in the same memory: what slots hold goes with them, and gradients stay
+  /// attached. No bucket may be under way.
+  void replan(BucketPlan plan);
+
  private:
+  void cut_buckets();
+
   std::vector<at::Tensor> parameters_;
+  std::vector<GradientSize> sizes_;
+  std::vector<at::ScalarType> dtypes_;  ///< of each group
   BucketPlan plan_;
+  std::vector<at::Tensor> memory_;  ///< of each group
   std::vector<at::Tensor> buckets_;
   std::vector<at::Tensor> slots_;
 };

@@ -29,9 +29,10 @@ std::vector<std::string> lines_of(const std::string& text) {
 void agree_on_plan(const std::vector<NamedParameter>& parameters, const ReducerOptions& options,
                    const Communicator& channel) {
   std::ostringstream plan;
-  plan << "buckets of " << options.buckets.first_bucket_bytes << " and " << options.buckets.bucket_bytes << " bytes, "
-       << "policy " << static_cast<int>(options.policy) << ", replica check " << options.check_replicas
-       << ", comm hook " << (options.comm_hook ? options.comm_hook->name() : "none") << '\n';
+  plan << "buckets of " << options.buckets.first_bucket_bytes << " and " << options.buckets.bucket_bytes << " bytes"
+       << (options.buckets.measured ? ", measured, " : ", ") << "policy " << static_cast<int>(options.policy)
+       << ", replica check " << options.check_replicas << ", comm hook "
+       << (options.comm_hook ? options.comm_hook->name() : "none") << '\n';
   for (const NamedParameter& parameter : parameters) plan << describe(parameter) << '\n';
 
   const std::vector<std::string> plans = channel.all_gather_object(plan.str(), {.name = "prepare"});

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sync/autograd_hooks.h"
+#include "sync/bucket_tuner.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
 #include "sync/plan_agreement.h"
@@ -33,6 +34,7 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, Communicator channel, c
   frozen_watch_ = std::make_unique<sync::ParameterWatch>(frozen_);
   const std::vector<at::Tensor> tensors = tensors_of(parameters_);
   buffer_ = std::make_unique<sync::GradientBuffer>(tensors, options_.buckets, channel_);
+  tuner_ = std::make_unique<sync::BucketTuner>(buffer_->sizes(), options_.buckets);
   states_.resize(parameters_.size());
   buckets_.resize(buffer_->plan().buckets.size());
   life_ = std::make_shared<Life>(Life{this});

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "sync/autograd_hooks.h"
+#include "sync/bucket_tuner.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
 #include "sync/reducer_life.h"
@@ -41,6 +42,7 @@ void Reducer::after_accumulate(int parameter) {
   adopt(parameter);
   state.attached = buffer_->attached(parameter);
   if (++state.fires != state.expected_fires || !pass_.synchronizes) return;
+  if (!tuner_->done()) pass_.order.push_back(parameter);
   if (--buckets_[buffer_->plan().slots[parameter].bucket].waiting == 0) start_ready_buckets();
 }
 
@@ -83,7 +85,9 @@ void Reducer::begin_pass() {
                                          .sync_each_batch = scope_ && scope_->sync_each_batch},
                                         automatic_),
            .tasks = {},
-           .thread = std::this_thread::get_id()};
+           .thread = std::this_thread::get_id(),
+           .begin = std::chrono::steady_clock::now(),
+           .order = {}};
   ++stats_.passes;
   for (ParameterState& state : states_) state.fires = 0;
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
@@ -156,6 +160,7 @@ void Reducer::complete_pass() {
   pass_.open = false;
   if (pass_.synchronizes) {
     finish_round();
+    pass_.order.clear();
     round_due_ = false;
   } else {
     window_.leave_pending();

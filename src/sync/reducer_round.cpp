@@ -1,8 +1,10 @@
 // The reducer's part that exchanges gradients.
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include <chrono>
 
+#include "sync/bucket_tuner.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
 #include "sync/round.h"
@@ -12,6 +14,8 @@
 namespace tutti {
 
 void Reducer::open_round() {
+  // Before the round itself holds buckets.
+  if (!tuner_->done() && buffer_->shared()) last_seconds_.reset();
   round_ = std::make_unique<sync::Round>(
       channel_,
       sync::RoundOpening{.step = window_.steps(),
@@ -20,7 +24,8 @@ void Reducer::open_round() {
                          .weight = window_.weight(),
                          .loss_scale = loss_scale_,
                          .lengths = window_.lengths(),
-                         .parameters = options_.check_replicas ? sync::combine(watch_->hashes()) : 0},
+                         .parameters = options_.check_replicas ? sync::combine(watch_->hashes()) : 0,
+                         .waited = waited_},
       options_.detect_overflow);
 }
 
@@ -53,7 +58,13 @@ void Reducer::start_all_buckets_and_close() {
   for (int i = 0; i < count(); ++i) used[i] = parameters_[i].tensor.grad().defined();
   sync::RoundClosing closing = abandoned_ ? sync::abandoned_closing(*abandoned_) : sync::RoundClosing{};
   for (const BucketState& bucket : buckets_) closing.again = closing.again || bucket.late;
-  round_->close(closing, used);
+  if (tuner_->done()) return round_->close(closing, used);
+  // Ranks meet their reducers in different orders, so that what they measured travels with the round: an exchange of
+  // its own after it could wait for a rank that waits for this one in another reducer.
+  closing.last_seconds = last_seconds_.value_or(-1);
+  std::vector<int> order = pass_.order;
+  order.resize(parameters_.size(), -1);
+  round_->close(closing, used, order);
 }
 
 void Reducer::run_round() {
@@ -84,7 +95,12 @@ void Reducer::finish_round() {
     lose(error.what());
     throw;
   }
-  stats_.seconds_waiting += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  waited_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  stats_.seconds_waiting += waited_;
+  last_seconds_.reset();
+  if (!pass_.order.empty()) {
+    last_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - pass_.begin).count();
+  }
   ++stats_.rounds;
   stats_.bytes_sent += round_->bytes_sent();
   judge_round();
@@ -125,7 +141,20 @@ void Reducer::judge_round() {
   window_.synchronized();
   // Also on a rank that took no part in it, the gradients are this window's now.
   if (!terms.empty) consumed_ = false;
-  if (needs_another(round->closings())) run_round();
+  stats_ += SyncStats{.seconds_late = sync::lateness(round->openings())};
+  if (needs_another(round->closings())) return run_round();
+  if (!terms.empty && !tuner_->done()) tune_buckets(*round);
+}
+
+// Every rank comes here after the same rounds with the same closings.
+void Reducer::tune_buckets(const sync::Round& round) {
+  auto plan = tuner_->learn(sync::last_seconds(round.closings()), round.numbers_of_first());
+  if (!plan) return;
+  const at::NoGradGuard no_grad;
+  buffer_->replan(std::move(*plan));
+  // All of them have just been averaged.
+  buckets_.assign(buffer_->plan().buckets.size(), {.averaged = true});
+  for (int i = 0; i < count(); ++i) states_[i].version = buffer_->slot(i)._version();
 }
 
 void Reducer::make_share(int bucket, double total_weight) {

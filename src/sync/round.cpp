@@ -13,12 +13,14 @@ namespace tutti::sync {
 
 namespace {
 
-/// The closing and, behind it, a bit for each parameter.
-std::vector<std::byte> pack(const RoundClosing& closing, const std::vector<bool>& used) {
-  std::vector<std::byte> packed(sizeof(closing) + (used.size() + 7) / 8);
+/// The closing, the numbers behind it, and a bit for each parameter.
+std::vector<std::byte> pack(const RoundClosing& closing, const std::vector<bool>& used, std::span<const int> numbers) {
+  const std::size_t bits = sizeof(closing) + numbers.size_bytes();
+  std::vector<std::byte> packed(bits + (used.size() + 7) / 8);
   std::memcpy(packed.data(), &closing, sizeof(closing));
+  if (!numbers.empty()) std::memcpy(packed.data() + sizeof(closing), numbers.data(), numbers.size_bytes());
   for (std::size_t i = 0; i < used.size(); ++i) {
-    if (used[i]) packed[sizeof(closing) + i / 8] |= std::byte{1} << (i % 8);
+    if (used[i]) packed[bits + i / 8] |= std::byte{1} << (i % 8);
   }
   return packed;
 }
@@ -58,12 +60,12 @@ void Round::wait_for_bucket(std::size_t index) {
   works_.back().wait();
 }
 
-void Round::close(const RoundClosing& closing, const std::vector<bool>& used) {
+void Round::close(const RoundClosing& closing, const std::vector<bool>& used, std::span<const int> numbers) {
   closed_ = true;
-  const std::vector<std::byte> packed = pack(closing, used);
+  const std::vector<std::byte> packed = pack(closing, used, numbers);
   auto exchange = std::shared_ptr(channel_.start_exchange(packed));
-  submit([state = state_, sums = sums_, exchange, parameters = used.size(), block = packed.size(),
-          detect_overflow = detect_overflow_] {
+  submit([state = state_, sums = sums_, exchange, parameters = used.size(), count = numbers.size(),
+          block = packed.size(), detect_overflow = detect_overflow_] {
     for (const auto& sum : sums) {
       if (!std::exchange(sum->finished, true)) sum->pending->finish();
       // All ranks hold the same bits, so that they agree without asking.
@@ -71,9 +73,11 @@ void Round::close(const RoundClosing& closing, const std::vector<bool>& used) {
     }
     const std::span<const std::byte> all = exchange->finish();
     state->used.assign(parameters, false);
+    state->numbers.resize(count);
+    if (count > 0) std::memcpy(state->numbers.data(), all.data() + sizeof(RoundClosing), count * sizeof(int));
     for (std::size_t begin = 0; begin < all.size(); begin += block) {
       std::memcpy(&state->closings.emplace_back(), all.data() + begin, sizeof(RoundClosing));
-      const auto bits = all.subspan(begin + sizeof(RoundClosing));
+      const auto bits = all.subspan(begin + sizeof(RoundClosing) + count * sizeof(int));
       for (std::size_t i = 0; i < parameters; ++i) {
         if ((bits[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0}) state->used[i] = true;
       }

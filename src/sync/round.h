@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "sync/round_header.h"
@@ -25,8 +26,9 @@ class Round {
   void start_bucket(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec = nullptr);
   /// Blocks until the sum of bucket `index` is in its tensor: before something writes there again.
   void wait_for_bucket(std::size_t index);
-  /// Sends the closing: `used` says for each parameter whether this rank used it. No bucket may be started after it.
-  void close(const RoundClosing& closing, const std::vector<bool>& used);
+  /// Sends the closing: `used` says for each parameter whether this rank used it; `numbers` are a few more, as many on
+  /// every rank. No bucket may be started after it.
+  void close(const RoundClosing& closing, const std::vector<bool>& used, std::span<const int> numbers = {});
   bool closed() const { return closed_; }
   std::size_t buckets_started() const { return sums_.size(); }
 
@@ -41,6 +43,8 @@ class Round {
   std::int64_t bytes_sent() const;
   /// Whether a sum holds infinity or NaN; false unless the round was made to look.
   bool overflowed() const { return state_->overflowed; }
+  /// What rank 0 gave to close().
+  const std::vector<int>& numbers_of_first() const { return state_->numbers; }
   /// For each parameter whether any rank used it.
   const std::vector<bool>& used_by_any() const { return state_->used; }
 
@@ -51,6 +55,7 @@ class Round {
     RoundTerms terms;
     std::vector<RoundClosing> closings;
     std::vector<bool> used;
+    std::vector<int> numbers;
     bool overflowed = false;
   };
   struct Sum {

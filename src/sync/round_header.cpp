@@ -83,8 +83,20 @@ bool needs_another(std::span<const RoundClosing> closings) {
   return std::ranges::any_of(closings, [](const RoundClosing& closing) { return closing.again; });
 }
 
+std::vector<double> lateness(std::span<const RoundOpening> openings) {
+  const double longest = std::ranges::max(openings, {}, &RoundOpening::waited).waited;
+  std::vector<double> late;
+  for (const RoundOpening& opening : openings) late.push_back(longest - opening.waited);
+  return late;
+}
+
+std::optional<double> last_seconds(std::span<const RoundClosing> closings) {
+  const auto [fastest, slowest] = std::ranges::minmax(closings, {}, &RoundClosing::last_seconds);
+  return fastest.last_seconds < 0 ? std::nullopt : std::optional(slowest.last_seconds);
+}
+
 RoundClosing abandoned_closing(std::string_view reason) {
-  RoundClosing closing{.abandoned = true, .again = false, .reason = {}};
+  RoundClosing closing{.abandoned = true};
   reason.copy(closing.reason.data(), closing.reason.size() - 1);
   return closing;
 }

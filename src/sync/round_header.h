@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tutti/sync/sync_policy.h"
 #include "tutti/sync/window.h"
@@ -22,6 +23,7 @@ struct RoundOpening {
   double loss_scale = 1;         ///< what this rank's losses were multiplied by
   WindowLengths lengths{};       ///< for the automatic policy
   std::uint64_t parameters = 0;  ///< a sampled hash of this rank's parameters
+  double waited = 0;             ///< seconds, in this rank's last round
 };
 
 /// What every rank concludes from the openings.
@@ -36,8 +38,11 @@ struct RoundTerms {
 
 /// Sent when a rank's pass has ended; the bits of the parameters that it used follow.
 struct RoundClosing {
-  bool abandoned = false;          ///< an exception ended a pass of this rank's window
-  bool again = false;              ///< a gradient came after its bucket had left: one more round is needed
+  bool abandoned = false;  ///< an exception ended a pass of this rank's window
+  bool again = false;      ///< a gradient came after its bucket had left: one more round is needed
+  /// How long this rank's last round took from the begin of its backward pass; negative: there is nothing to tell, or
+  /// its gradients cannot change places.
+  double last_seconds = -1;
   std::array<char, 118> reason{};  ///< zero-terminated
 };
 
@@ -48,6 +53,12 @@ std::optional<std::string> judge(std::span<const RoundClosing> closings);
 
 /// Whether some rank needs one more round.
 bool needs_another(std::span<const RoundClosing> closings);
+
+/// By rank, seconds that it waited less than the rank that waited longest, in the round before.
+std::vector<double> lateness(std::span<const RoundOpening> openings);
+
+/// How long the last round took on the slowest rank; nullopt where some rank does not tell.
+std::optional<double> last_seconds(std::span<const RoundClosing> closings);
 
 RoundClosing abandoned_closing(std::string_view reason);
 

@@ -121,6 +121,11 @@ void Accelerator::complete_models() {
     // After the reducers have compared structures, so that no broadcast meets tensors that do not match.
     if (!std::exchange(model.replicated, true)) replicate_module(*model.module, prepare_channel_);
   }
+  // An optimizer that came later may have taken over parameters of any model.
+  registry_->reducers_of_model.clear();
+  for (const Registry::Model& model : registry_->models) {
+    registry_->reducers_of_model[model.module.get()] = reducers_of(model.module->parameters());
+  }
 }
 
 AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn::Module*>& modules,
@@ -130,6 +135,8 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn:
   const bool end_of_data = plugin_.sync_with_dataloader && position.last_batch;
   std::vector<AccumulateScope::Member> members;
   for (const auto& reducer : reducers_of(modules)) {
+    // Also on a rank whose scope will hold no backward pass: all ranks name the same scale in the window's round.
+    if (registry_->scaler) reducer->set_loss_scale(registry_->scaler->scale());
     const std::int64_t scopes = registry_->scopes[reducer.get()] + 1;
     members.push_back({.reducer = reducer,
                        .step = {.weight = position.stand_in ? 0 : options.weight,
@@ -211,6 +218,10 @@ bool Accelerator::optimizer_step_was_skipped() const {
 
 std::vector<std::shared_ptr<Reducer>> Accelerator::reducers_of(
     const std::vector<const torch::nn::Module*>& modules) const {
+  if (modules.size() == 1) {
+    const auto prepared = registry_->reducers_of_model.find(modules.front());
+    if (prepared != registry_->reducers_of_model.end()) return prepared->second;
+  }
   std::vector<at::Tensor> parameters;
   for (const torch::nn::Module* module : modules) {
     const auto own = module->parameters();

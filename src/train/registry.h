@@ -33,6 +33,8 @@ struct Accelerator::Registry {
   std::vector<Model> models;
   std::vector<Synchronized> reducers;
   std::unordered_map<ParameterKey, std::shared_ptr<Reducer>> reducer_of;
+  /// Of prepared models: walking through all parameters is too slow for every micro-batch.
+  std::unordered_map<const torch::nn::Module*, std::vector<std::shared_ptr<Reducer>>> reducers_of_model;
   std::unordered_map<const Reducer*, std::int64_t> scopes;  // since the last window's end
   std::vector<Optimizer> optimizers;
   std::vector<std::shared_ptr<Stateful>> schedulers;

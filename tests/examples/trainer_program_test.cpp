@@ -174,5 +174,32 @@ TEST_F(TrainerProgram, ItsNeighbourTrainsWithTheGuidesLocalSGD) {
   EXPECT_TRUE(contains(synchronous.out, "0 rounds of local updates")) << synchronous.out;
 }
 
+// SIGKILL to a rank wherever it is in a round: local models, outer momentum and an exchange under way go on.
+TEST_F(TrainerProgram, KilledLocalSGDResumesToTheSameDigest) {
+  for (const std::vector<std::string>& method : {std::vector<std::string>{}, {"--diloco"}}) {
+    const auto project = folder_.path() / ("local" + std::to_string(method.size()));
+    const auto words = [&](const std::filesystem::path& folder, const std::string& steps) {
+      std::vector<std::string> all{"launch", "-n", "2", "--grace", "1", "--", LOCAL_SGD_PROGRAM};
+      all.insert(all.end(), {"--data", text_, "--steps", steps, "--project", folder, "--save-every", "3", "--resume"});
+      all.insert(all.end(), method.begin(), method.end());
+      return all;
+    };
+    const Finished whole = run_tutti(words(folder_.path() / ("whole" + project.filename().string()), "150"));
+    ASSERT_EQ(whole.exit_code, 0) << whole.err;
+    {
+      TuttiProcess process(words(project, "150"));
+      process.wait_for_line("step 50");
+      const auto ranks = ranks_of(process.pid());
+      ASSERT_EQ(ranks.size(), 2U);
+      ::kill(ranks[1], SIGKILL);
+      EXPECT_NE(process.wait().exit_code, 0);
+    }
+    const Finished resumed = run_tutti(words(project, "150"));
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_NE(digest_in(whole.out), "");
+    EXPECT_EQ(digest_in(resumed.out), digest_in(whole.out));
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test

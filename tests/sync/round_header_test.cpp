@@ -79,5 +79,14 @@ TEST(RoundHeader, OneRankThatNeedsAnotherRoundIsEnough) {
   EXPECT_TRUE(needs_another(closings));
 }
 
+TEST(RoundOpening, WhoeverWaitedLeastWasLate) {
+  const std::vector<RoundOpening> openings{{.waited = 0.5}, {.waited = 0.1}, {.waited = 0.4}};
+  const std::vector<double> late = lateness(openings);
+  ASSERT_EQ(late.size(), 3U);
+  EXPECT_DOUBLE_EQ(late[0], 0);
+  EXPECT_DOUBLE_EQ(late[1], 0.4);
+  EXPECT_DOUBLE_EQ(late[2], 0.5 - 0.4);
+}
+
 }  // namespace
 }  // namespace tutti::sync

@@ -13,6 +13,9 @@ namespace tutti {
 struct BucketOptions {
   std::int64_t first_bucket_bytes = 1 << 20;  ///< cap of the bucket that is reduced first
   std::int64_t bucket_bytes = 4 << 20;        ///< cap of the others
+  /// The first synchronizations show in which order gradients become ready and which of a few caps around bucket_bytes
+  /// costs least; then that is kept, the same on all ranks. It changes no sum. False: as registered, as given.
+  bool measured = true;
 };
 
 /// What the plan needs to know of one parameter.
@@ -46,7 +49,9 @@ struct BucketPlan {
 inline constexpr std::int64_t slot_alignment = 64;
 
 /// Plans buckets for `gradients`, which stand in registration order. A bucket ends before it would exceed its cap; a
-/// gradient larger than the cap has a bucket of its own. Throws UsageError for caps below 1.
-BucketPlan plan_buckets(std::span<const GradientSize> gradients, const BucketOptions& options = {});
+/// gradient larger than the cap has a bucket of its own. `order`: all of their numbers as they become ready; empty for
+/// the reverse of registration. group_bytes do not depend on it. Throws UsageError for caps below 1.
+BucketPlan plan_buckets(std::span<const GradientSize> gradients, const BucketOptions& options = {},
+                        std::span<const int> order = {});
 
 }  // namespace tutti

@@ -11,6 +11,7 @@
 // One backward pass at a time; all other methods on the thread that runs the loop. Errors that concern the group
 // (Divergence, PeerFailure, Timeout) come out of backward() or the methods below, on every rank that still runs; the
 // window's gradients are then lost, and step refuses until the next pass or clear().
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,6 +36,7 @@ namespace tutti {
 
 namespace sync {
 class AutogradHooks;
+class BucketTuner;
 class GradientBuffer;
 class ParameterWatch;
 class Round;
@@ -129,6 +131,8 @@ class Reducer final : public Stateful {
     bool synchronizes = false;
     std::set<int> tasks;  // graph tasks that have not ended: nested backward passes have their own
     std::thread::id thread;
+    std::chrono::steady_clock::time_point begin;
+    std::vector<int> order;  // parameters as their gradients came, while buckets are being tuned
   };
   struct ParameterState {
     int fires = 0;              // of its hook in this pass
@@ -164,6 +168,7 @@ class Reducer final : public Stateful {
   void run_round();
   void finish_round();
   void judge_round();
+  void tune_buckets(const sync::Round& round);
   void make_share(int bucket, double total_weight);
   void adopt(int parameter);
   void settle();
@@ -191,6 +196,7 @@ class Reducer final : public Stateful {
   std::unique_ptr<sync::ParameterWatch> watch_;
   std::unique_ptr<sync::ParameterWatch> frozen_watch_;
   std::unique_ptr<sync::GradientBuffer> buffer_;
+  std::unique_ptr<sync::BucketTuner> tuner_;
 
   mutable std::mutex mutex_;
   Window window_;
@@ -212,7 +218,9 @@ class Reducer final : public Stateful {
   bool overflowed_ = false;
   std::optional<std::string> abandoned_;
   std::optional<std::string> lost_;
-  bool owes_round_ = false;  // others wait in a round that this rank left by an exception
+  bool owes_round_ = false;             // others wait in a round that this rank left by an exception
+  double waited_ = 0;                   // in the last round
+  std::optional<double> last_seconds_;  // of the last round from its pass's begin, while buckets may change places
   SyncStats stats_;
   bool early_step_logged_ = false;
 

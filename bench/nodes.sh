@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# nodes.sh NODES RATE RANKS TUTTI PROGRAM...   PROGRAM as RANKS ranks on each of NODES "nodes" of this machine: network
+# namespaces at one switch, each of which sends at most RATE (1gbit, 100mbit). TUTTI is the launcher. Needs root, ip and
+# tc (iproute2). Exit code 77 with one line that says why when this machine cannot do that.
+#
+# The namespaces have no names: each lives as long as a process in it, so runs never meet and nothing can be left behind.
+# For the same reason every port is free.
+set -eu
+declare -r network=10.77.0 port=29500 grace=5 cannot=77
+
+main() {
+  case $1 in
+    --here) shift; all_nodes "$@" ;;
+    --node) shift; one_node "$@" ;;
+    *) check; exec unshare --net -- "$0" --here "$@" ;;
+  esac
+}
+
+check() {
+  local tool
+  ((EUID == 0)) || skip 'that needs root'
+  for tool in ip tc unshare setpriv; do
+    command -v "$tool" >/dev/null || skip "there is no program $tool (packages iproute2 and util-linux)"
+  done
+  unshare --net -- sh -c 'ip link add wires type bridge && ip link add port1 master wires type veth peer name wire1 &&
+    tc qdisc add dev wire1 root tbf rate 1gbit burst 256kb latency 100ms' >/dev/null 2>&1 ||
+    skip 'this kernel or container refuses network namespaces, bridges, veth or tbf'
+}
+
+skip() {
+  echo "skipped: no nodes on this machine: $1"
+  exit "$cannot"
+}
+
+# Runs in the first node's namespace, which holds the switch. The other nodes start in namespaces of their own and are
+# handed their ends of the wires.
+all_nodes() {
+  local count=$1 node pid nodes=() code=0 tenths
+  shift
+  trap end_nodes EXIT
+  trap 'exit 129' HUP
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  ip link add wires type bridge
+  for ((node = 1; node < count; ++node)); do
+    setpriv --pdeathsig TERM unshare --net -- "$0" --node "$node" "$count" "$@" & pid=$!
+    nodes+=("$pid")
+    until [[ $(readlink "/proc/$pid/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
+    ip link add "port$node" master wires type veth peer name "wire$node" netns "$pid"
+    ip link set "port$node" up
+  done
+  setpriv --pdeathsig TERM "$0" --node 0 "$count" "$@" & nodes+=($!)
+
+  wait -n "${nodes[@]}" || code=$?
+  if ((code == 0)); then
+    for pid in "${nodes[@]}"; do wait "$pid" || code=$?; done
+  fi
+  # The other nodes get the time to notice and to say so themselves.
+  for ((tenths = 0; code != 0 && tenths < 10 * grace; ++tenths)); do
+    [[ -n $(jobs -pr) ]] || break
+    sleep 0.1
+  done
+  exit "$code"
+}
+
+end_nodes() {
+  trap '' HUP INT TERM
+  local nodes
+  mapfile -t nodes < <(jobs -pr)
+  ((${#nodes[@]} == 0)) || kill "${nodes[@]}" 2>/dev/null || true
+  wait
+}
+
+one_node() {
+  local node=$1 count=$2 rate=$3 ranks=$4 tutti=$5 wire=wires
+  shift 5
+  ((node == 0)) || wire=wire$node
+  until ip link show "$wire" >/dev/null 2>&1; do sleep 0.02; done
+  ip link set lo up
+  ip addr add "$network.$((node + 1))/24" dev "$wire"
+  ip link set "$wire" up
+  tc qdisc add dev "$wire" root tbf rate "$rate" burst 256kb latency 100ms
+  export GLOO_SOCKET_IFNAME=$wire
+  exec "$tutti" launch -n "$ranks" --nnodes "$count" --node-rank "$node" --master-addr "$network.1" \
+    --master-port "$port" -- "$@"
+}
+
+main "$@"
