@@ -145,6 +145,8 @@ const RankCase differ("collectives_differ", [](const Communicator& communicator)
   refused([&] { return pad_across_processes(communicator, mine, {.pad_index = last ? 1.0 : 0.0}); });
   refused([&] { return last ? gather(communicator, mine) : reduce(communicator, mine); });
   refused([&] { return gather_object(communicator, std::vector<int>{last ? 1 : 2}, {.name = last ? "a" : "b"}); });
+  refused([&] { return broadcast(communicator, mine, last ? 99 : 0); });
+  refused([&] { return broadcast_object(communicator, 1, last ? 99 : 0); });
   if (last) {
     refused([&] { return broadcast_object(communicator, std::string()); });
   } else {

@@ -41,6 +41,22 @@ Ints gathered(const Accelerator& accelerator, Loader& loader) {
   return all;
 }
 
+TEST(CountedSamples, FollowFromTheLoopsPosition) {
+  const auto count = [](const LoaderPosition& position, std::int64_t rows) {
+    const auto counted = detail::counted_samples(&position, rows);
+    return counted.error.empty() ? counted.count : -1;
+  };
+  EXPECT_EQ(count({.samples = 4}, 4), 4);
+  EXPECT_EQ(count({.last_batch = true, .samples = 4, .repeated = 3}, 4), 1);
+  EXPECT_EQ(count({.samples = 4, .stand_in = true}, 4), 0);
+  EXPECT_EQ(count({.all_repeated = true}, 4), 0);
+  EXPECT_EQ(count({}, 4), 4);  // a batch of unknown length that repeats nothing
+  EXPECT_EQ(count({.samples = 4}, 5), -1);
+  EXPECT_EQ(count({.samples = 4}, -1), -1);
+  EXPECT_EQ(count({.uneven = true, .samples = 4}, 4), -1);
+  EXPECT_FALSE(detail::counted_samples(nullptr, 4).error.empty());
+}
+
 const RankCase exact("metrics_exact", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   for (const int samples : {1, 2, 3, 7, 22, 82, 99}) {
