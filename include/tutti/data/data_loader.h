@@ -126,6 +126,7 @@ class DataLoader<Dataset>::Loop {
     reading_.received();
     running_.set({.last_batch = reading_.batches_left() == 0,
                   .uneven = reading_.uneven(),
+                  .samples = static_cast<std::int64_t>(next.samples.size()),
                   .repeated = next.repeated,
                   .stand_in = next.stand_in});
     return true;

@@ -16,8 +16,12 @@ struct LoaderPosition {
   bool last_batch = false;  ///< the batch that was delivered last is the loop's last
   /// Ranks receive different numbers of batches in this loop.
   bool uneven = false;
+  /// Samples in the batch, where that is known.
+  std::optional<std::int64_t> samples{};
   /// Samples at the end of the batch that repeat earlier ones, so that all ranks have as many.
   std::int64_t repeated = 0;
+  /// All of the batch repeats an earlier one, however many samples it has.
+  bool all_repeated = false;
   /// The batch stands in for one that this rank no longer has, while others have: it weighs nothing (see JoinScope).
   bool stand_in = false;
 };

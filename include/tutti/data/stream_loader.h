@@ -123,7 +123,9 @@ class StreamLoader<Dataset>::Loop {
     loader_.cursor_->received(number_);
     running_.set({.last_batch = !second_ || is_gap(*second_),
                   .uneven = agreement_.each_for_itself() || (second_ && second_->part && second_->part->uneven),
+                  .samples = samples_in(*batch_),
                   .repeated = part.repeated,
+                  .all_repeated = part.all_repeated,
                   .stand_in = part.stand_in});
     return true;
   }

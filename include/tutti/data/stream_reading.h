@@ -73,7 +73,8 @@ template <typename Batch>
 struct StreamPart {
   std::optional<Batch> batch{};  ///< nullopt: other ranks have one
   std::int64_t repeated = 0;     ///< samples at its end that repeat the stream's first ones
-  bool stand_in = false;         ///< EpochTail::join: all of it does
+  bool all_repeated = false;     ///< all of it does, however many that are
+  bool stand_in = false;         ///< EpochTail::join: the same, and it weighs nothing
   bool uneven = false;           ///< some ranks have no batch in this round
   bool last = false;             ///< the stream ends with this round
 };
@@ -191,7 +192,7 @@ class StreamReading {
   }
 
   Part part_of_first(std::size_t index, bool stand_in) const {
-    Part part{.batch = first_[index % first_.size()], .stand_in = stand_in};
+    Part part{.batch = first_[index % first_.size()], .all_repeated = true, .stand_in = stand_in};
     part.repeated = samples_in(*part.batch).value_or(0);
     return part;
   }

@@ -30,6 +30,7 @@
 #include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_scopes.h"
 #include "tutti/tracking/tracker.h"
+#include "tutti/train/accelerator_helpers.h"
 #include "tutti/train/gradient_accumulation_plugin.h"
 #include "tutti/train/prepare_traits.h"
 #include "tutti/train/project_configuration.h"
@@ -73,7 +74,8 @@ struct SaveStateOptions {
   std::optional<double> metric{};
 };
 
-class Accelerator {
+/// Its collectives (gather, gather_for_metrics, reduce, broadcast, ...) and helpers are in accelerator_helpers.h.
+class Accelerator : public AcceleratorHelpers<Accelerator> {
  public:
   /// Reads the launcher's variables and joins the job (see Communicator::connect). Throws UsageError for options that
   /// contradict.
@@ -230,6 +232,10 @@ class Accelerator {
   bool is_last_process() const { return rank() + 1 == num_processes(); }
   /// Blocks until every rank has called it.
   void wait_for_everyone() const;
+  /// Forgets what was prepared and every loader; the loss scaler, registered objects and trackers stay. Memory goes
+  /// when the program lets go of its models and optimizers too. Every rank must call it; a rank that waits for another
+  /// one's gradients then gets PeerFailure.
+  void free_memory();
   /// Writes a line to standard output, on the main process only.
   void print(const std::string& line) const;
 
@@ -242,6 +248,7 @@ class Accelerator {
 
  private:
   friend class LocalSGD;
+  friend class AcceleratorHelpers<Accelerator>;
   struct Registry;
 
   void prepare_model(std::shared_ptr<torch::nn::Module> module);
@@ -249,6 +256,7 @@ class Accelerator {
   void register_scheduler(std::shared_ptr<Stateful> scheduler);
   void register_loader(std::shared_ptr<Stateful> cursor);
   LoaderGroup loader_group();
+  std::optional<LoaderPosition> loop_position() const;  // of the innermost loop that runs
   void agree_on_loader(const std::function<std::string()>& make);
   template <typename Options, typename Make>
   auto make_loader(Options options, Make make);

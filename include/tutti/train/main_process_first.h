@@ -1,0 +1,30 @@
+#pragma once
+// One rank goes first, the others wait: who prepares files that all read.
+#include <chrono>
+#include <string>
+
+#include "tutti/comm/communicator.h"
+
+namespace tutti {
+
+/// While it lives on a rank that goes first, the others wait in its constructor. Every rank must open it, and open no
+/// collective inside. Where the scope of a rank that goes first ends with an exception, the others throw PeerFailure
+/// that names it. Throws Timeout, naming who did not come, at the communicator's deadline or the call's own. Not
+/// movable.
+class [[nodiscard]] GoesFirst {
+ public:
+  GoesFirst(const Communicator& communicator, bool first, const std::string& what, const CallOptions& call = {});
+  /// Waits for the others to come, and throws as communicators do; not while an exception unwinds.
+  ~GoesFirst() noexcept(false);
+  GoesFirst(const GoesFirst&) = delete;
+  GoesFirst& operator=(const GoesFirst&) = delete;
+
+ private:
+  Communicator communicator_;
+  bool first_;
+  std::string what_;
+  CallOptions call_;
+  int exceptions_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,32 @@
+#include "tutti/train/accelerator_helpers.h"
+
+#include <ATen/Context.h>
+
+#include "train/registry.h"
+
+namespace tutti {
+
+void set_seed(std::uint64_t seed, bool deterministic) {
+  at::manual_seed(seed);
+  if (deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
+}
+
+std::optional<LoaderPosition> Accelerator::loop_position() const {
+  if (loaders_->empty()) return std::nullopt;
+  return loaders_->innermost();
+}
+
+void Accelerator::free_memory() {
+  registry_->scopes.clear();
+  registry_->reducer_of.clear();
+  registry_->schedulers.clear();
+  registry_->optimizers.clear();
+  registry_->reducers.clear();
+  registry_->models.clear();
+  registry_->loaders.clear();
+  // The channel that loaders agree over: ranks that wait there for this one learn that it has left.
+  loader_agreement_ = {};
+  sync_gradients_ = true;
+}
+
+}  // namespace tutti

@@ -1,0 +1,235 @@
+#include "tutti/train/collectives.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "train/tensor_headers.h"
+
+namespace tutti::detail {
+
+namespace {
+
+/// Where the communicator can read it.
+at::Tensor on_host(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU).contiguous();
+}
+
+/// A copy of its own there.
+at::Tensor copy_on_host(const at::Tensor& tensor) {
+  return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(false)).copy_(tensor.detach());
+}
+
+at::Tensor with_rows(const at::Tensor& tensor) {
+  return tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+}
+
+std::string spelled(double number) {
+  std::ostringstream text;
+  text.precision(17);
+  text << number;
+  return text.str();
+}
+
+std::string name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::mean:
+      return "mean";
+    case ReduceOp::min:
+      return "min";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::product:
+      return "product";
+  }
+  return "?";
+}
+
+std::string why_not_reducible(const NestedTensors& mine, ReduceOp op, double scale) {
+  for (const NestedTensor& one : mine) {
+    if (!one.tensor.defined()) continue;
+    const auto dtype = one.tensor.scalar_type();
+    const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
+    if (ordered && at::isComplexType(dtype)) return "complex numbers have no order";
+    if (at::isFloatingType(dtype) || (at::isComplexType(dtype) && op != ReduceOp::mean)) continue;
+    if (op == ReduceOp::mean) return "the mean needs a floating dtype: convert the tensor, or use sum";
+    if (scale != 1.0) return "a scale needs a floating dtype: convert the tensor";
+  }
+  return "";
+}
+
+std::string why_no_rank(int rank, int size) {
+  if (rank >= 0 && rank < size) return "";
+  return "from_process is " + std::to_string(rank) + ", and there are " + std::to_string(size) + " ranks";
+}
+
+/// Every rank's `mine`, which all have the same shape, on the host.
+at::Tensor all_ranks(const Communicator& communicator, const at::Tensor& mine, const CallOptions& call) {
+  std::vector<std::int64_t> sizes{communicator.size()};
+  sizes.insert(sizes.end(), mine.sizes().begin(), mine.sizes().end());
+  const at::Tensor all = at::empty(sizes, mine.options());
+  communicator.all_gather(all, mine, call).wait();
+  return all;
+}
+
+/// `tensor` with rows of zeros behind it.
+at::Tensor filled_up(const at::Tensor& tensor, std::int64_t rows) {
+  if (tensor.size(0) == rows) return tensor;
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  sizes[0] = rows;
+  at::Tensor filled = at::zeros(sizes, tensor.options());
+  filled.narrow(0, 0, tensor.size(0)).copy_(tensor);
+  return filled;
+}
+
+}  // namespace
+
+Tensors gather_tensors(const Communicator& communicator, const NestedTensors& mine, const CallOptions& call) {
+  exchange_headers(communicator, "gather", mine, SameShape::all, call);
+  Tensors gathered;
+  for (const NestedTensor& one : mine) {
+    const at::Tensor rows = with_rows(on_host(one.tensor));
+    gathered.push_back(all_ranks(communicator, rows, named("gather", call)).flatten(0, 1).to(one.tensor.device()));
+  }
+  return gathered;
+}
+
+Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& mine, ReduceOp op, double scale,
+                       const CallOptions& call) {
+  std::string what = "reduce(" + name_of(op);
+  if (scale != 1.0) what += ", scale " + spelled(scale);
+  what += ')';
+  exchange_headers(communicator, what, mine, SameShape::all, call, why_not_reducible(mine, op, scale));
+  Tensors reduced;
+  for (const NestedTensor& one : mine) {
+    at::Tensor combined = copy_on_host(one.tensor);
+    communicator.all_reduce(combined, op, named(what, call)).wait();
+    if (scale != 1.0) combined.mul_(scale);
+    reduced.push_back(combined.to(one.tensor.device()));
+  }
+  return reduced;
+}
+
+Tensors broadcast_tensors(const Communicator& communicator, const NestedTensors& mine, int from_process,
+                          const CallOptions& call) {
+  const std::string what = "broadcast(from " + std::to_string(from_process) + ")";
+  exchange_headers(communicator, what, mine, SameShape::all, call, why_no_rank(from_process, communicator.size()));
+  Tensors received;
+  for (const NestedTensor& one : mine) {
+    const at::Tensor copy = copy_on_host(one.tensor);
+    communicator.broadcast(copy, from_process, named(what, call)).wait();
+    received.push_back(copy.to(one.tensor.device()));
+  }
+  return received;
+}
+
+at::Tensor padded(const at::Tensor& tensor, std::int64_t dim, std::int64_t size, double pad_index, bool pad_first) {
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  const auto own = std::exchange(sizes[static_cast<std::size_t>(dim)], size);
+  at::Tensor filled = at::full(sizes, pad_index, tensor.options());
+  filled.narrow(dim, pad_first ? size - own : 0, own).copy_(tensor.detach());
+  return filled;
+}
+
+Tensors pad_tensors(const Communicator& communicator, const NestedTensors& mine, const PadOptions& options,
+                    const CallOptions& call) {
+  std::string what = "pad_across_processes(dim " + std::to_string(options.dim);
+  what += ", pad_index " + spelled(options.pad_index);
+  what += options.pad_first ? ", pad_first)" : ")";
+  const auto ranks = exchange_headers(communicator, what, mine, SameShape::dims, call);
+  Tensors all;
+  for (std::size_t place = 0; place < mine.size(); ++place) {
+    const at::Tensor& tensor = mine[place].tensor;
+    const auto dim = options.dim < 0 ? options.dim + tensor.dim() : options.dim;
+    std::int64_t longest = 0;
+    if (dim >= 0 && dim < tensor.dim()) {
+      for (const TensorHeaders& headers : ranks) {
+        longest = std::max(longest, headers[place].sizes[static_cast<std::size_t>(dim)]);
+      }
+      all.push_back(padded(tensor, dim, longest, options.pad_index, options.pad_first));
+    } else {
+      all.push_back(tensor.detach().clone());
+    }
+  }
+  return all;
+}
+
+CountedSamples counted_samples(const LoaderPosition* position, std::int64_t rows) {
+  if (position == nullptr) {
+    return {.error =
+                "no loop over a loader of this Accelerator is running, so nothing is known of repeated samples: call "
+                "it in the loop's body, or use gather()"};
+  }
+  if (position->uneven) {
+    return {.error =
+                "ranks receive different numbers of batches in this loop, so the last calls would wait for ranks "
+                "without data: open join_uneven_inputs() around the loop, or leave even_batches on"};
+  }
+  if (rows < 0) {
+    return {.error = "a tensor without dimensions does not say which samples it is made of: use gather() or reduce()"};
+  }
+  if (position->samples && *position->samples != rows) {
+    std::string error = "the batch has " + std::to_string(*position->samples);
+    error += " samples, and what is gathered has " + std::to_string(rows);
+    return {.error = error + " rows along dim 0: it must have one for each, or use gather()"};
+  }
+  if (position->stand_in || position->all_repeated) return {};
+  return {.count = rows - position->repeated};
+}
+
+Tensors gather_counted(const Communicator& communicator, const NestedTensors& mine, const LoaderPosition* position,
+                       const CallOptions& call) {
+  const std::string what = "gather_for_metrics";
+  NestedTensors counted = mine;
+  std::string error;
+  for (NestedTensor& one : counted) {
+    const bool has_rows = one.tensor.defined() && one.tensor.dim() > 0;
+    const auto samples = counted_samples(position, has_rows ? one.tensor.size(0) : -1);
+    if (error.empty() && !samples.error.empty()) error = one.path + (one.path.empty() ? "" : " ") + samples.error;
+    if (has_rows && samples.error.empty()) one.tensor = one.tensor.narrow(0, 0, samples.count);
+  }
+  const auto ranks = exchange_headers(communicator, what, counted, SameShape::but_rows, call, error);
+  Tensors gathered;
+  for (std::size_t place = 0; place < counted.size(); ++place) {
+    const at::Tensor& tensor = counted[place].tensor;
+    std::int64_t most = 0;
+    for (const TensorHeaders& headers : ranks) most = std::max(most, headers[place].sizes[0]);
+    const at::Tensor all = all_ranks(communicator, filled_up(on_host(tensor), most), named(what, call));
+    Tensors parts;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      parts.push_back(all[static_cast<std::int64_t>(rank)].narrow(0, 0, ranks[rank][place].sizes[0]));
+    }
+    gathered.push_back(at::cat(parts).to(tensor.device()));
+  }
+  return gathered;
+}
+
+std::vector<std::string> gather_bytes(const Communicator& communicator, const std::string& what, const Packed& mine,
+                                      const CallOptions& call) {
+  const auto all = communicator.all_gather_object(pack(std::pair(mine.error, mine.bytes)), named(what, call));
+  std::vector<std::string> errors, bytes;
+  for (const std::string& rank : all) {
+    auto [error, object] = unpack<std::pair<std::string, std::string>>(rank);
+    errors.push_back(std::move(error));
+    bytes.push_back(std::move(object));
+  }
+  throw_errors(what, errors);
+  return bytes;
+}
+
+std::string broadcast_bytes(const Communicator& communicator, const std::string& what, const Packed& mine,
+                            int from_process, const CallOptions& call) {
+  const auto error = why_no_rank(from_process, communicator.size());
+  // Not this rank's own affair: the others would wait for it.
+  if (!error.empty()) gather_bytes(communicator, what, {.error = error}, call);
+  const auto sent =
+      communicator.broadcast_object(pack(std::pair(mine.error, mine.bytes)), from_process, named(what, call));
+  auto [why, bytes] = unpack<std::pair<std::string, std::string>>(sent);
+  if (!why.empty()) throw UsageError(what + ": rank " + std::to_string(from_process) + ": " + why);
+  return bytes;
+}
+
+}  // namespace tutti::detail
