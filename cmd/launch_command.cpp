@@ -1,6 +1,7 @@
 #include "launch_command.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -8,7 +9,9 @@
 #include <memory>
 
 #include "tutti/core/error.h"
+#include "tutti/core/launchers.h"
 #include "tutti/launch/launch.h"
+#include "tutti/launch/launch_defaults.h"
 
 namespace tutti {
 namespace {
@@ -48,7 +51,11 @@ LaunchWords split_launch_words(const std::vector<std::string>& words) {
 int run_launch_command(const std::vector<std::string>& words) {
   // CLI11 2.1 cannot be given the program's words: it reverses what follows `--`.
   auto [option_words, command] = split_launch_words(words);
-  LaunchOptions options;
+  // Help must not fail because of a variable.
+  const bool asks_for_help = std::find(option_words.begin(), option_words.end(), "--help") != option_words.end() ||
+                             std::find(option_words.begin(), option_words.end(), "-h") != option_words.end();
+  LaunchOptions options = asks_for_help ? LaunchOptions{} : launch_defaults(&process_variable);
+  const bool names_no_master = options.num_nodes == 1 && !process_variable("PET_MASTER_ADDR");
   options.command = std::move(command);
   std::string log_dir;
   std::uint16_t master_port = 0;
@@ -61,6 +68,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   app.footer(
       "A PROGRAM without a slash is looked up in PATH, then next to tutti itself.\n"
       "Exit code: that of the rank that failed first (128 + signal if a signal ended it), or 0.\n"
+      "Kubernetes' PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT are defaults.\n"
       "With --max-restarts the last attempt decides; TORCHELASTIC_RESTART_COUNT tells ranks which one they are in.");
   app.add_option("-n,--nproc-per-node", options.ranks_per_node, "Ranks on this node")->capture_default_str();
   app.add_option("--nnodes", options.num_nodes, "Nodes in the job")->capture_default_str();
@@ -93,7 +101,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   }
 
   // 127.0.0.1 is a default for one node only: launch() asks for what several nodes need.
-  if (options.num_nodes > 1 && address_option->count() == 0) options.master_addr.clear();
+  if (options.num_nodes > 1 && address_option->count() == 0 && names_no_master) options.master_addr.clear();
   if (port_option->count() > 0) options.master_port = master_port;
   if (log_option->count() > 0) options.log_dir = log_dir;
   options.grace = std::chrono::milliseconds(std::llround(grace * 1000));

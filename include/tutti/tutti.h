@@ -30,6 +30,7 @@
 #include "tutti/data/samplers.h"
 #include "tutti/data/stream_loader.h"
 #include "tutti/launch/launch.h"
+#include "tutti/launch/launch_defaults.h"
 #include "tutti/local_sgd/local_update_engine.h"
 #include "tutti/optim/clip_grad.h"
 #include "tutti/optim/lr_schedule.h"

@@ -59,12 +59,12 @@ std::optional<RankAndSize> read_pair(const VariableReader& variables, const std:
   return RankAndSize{*rank, *size};
 }
 
-std::optional<std::uint16_t> read_port(const VariableReader& variables) {
+std::optional<std::uint16_t> read_port(const VariableReader& variables, const std::string& name) {
   constexpr int max_port = 65535;
-  const auto port = variables.number("MASTER_PORT");
+  const auto port = variables.number(name);
   if (!port) return std::nullopt;
   if (*port == 0 || *port > max_port) {
-    throw UsageError(shown("MASTER_PORT", *port) + " is not a port: choose one from 1 to 65535");
+    throw UsageError(shown(name, *port) + " is not a port: choose one from 1 to 65535");
   }
   return static_cast<std::uint16_t>(*port);
 }

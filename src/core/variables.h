@@ -40,7 +40,7 @@ struct RankAndSize {
 std::optional<RankAndSize> read_pair(const VariableReader& variables, const std::string& rank_name,
                                      const std::string& size_name);
 
-/// MASTER_PORT; nullopt where it is not set. Throws UsageError.
-std::optional<std::uint16_t> read_port(const VariableReader& variables);
+/// A port; nullopt where it is not set. Throws UsageError.
+std::optional<std::uint16_t> read_port(const VariableReader& variables, const std::string& name = "MASTER_PORT");
 
 }  // namespace tutti
