@@ -29,6 +29,7 @@
 #include "tutti/data/sampler.h"
 #include "tutti/data/samplers.h"
 #include "tutti/data/stream_loader.h"
+#include "tutti/data_parallel/data_parallel.h"
 #include "tutti/launch/launch.h"
 #include "tutti/launch/launch_defaults.h"
 #include "tutti/local_sgd/local_update_engine.h"
