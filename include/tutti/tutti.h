@@ -32,6 +32,7 @@
 #include "tutti/data_parallel/data_parallel.h"
 #include "tutti/launch/launch.h"
 #include "tutti/launch/launch_defaults.h"
+#include "tutti/launch/launch_hosts.h"
 #include "tutti/local_sgd/local_update_engine.h"
 #include "tutti/optim/clip_grad.h"
 #include "tutti/optim/lr_schedule.h"
