@@ -154,7 +154,7 @@ TEST_F(LaunchHosts, EndsAllHostsWhenInterrupted) {
 
 // A session of its own is out of reach of signals from here, as another machine is.
 TEST_F(LaunchHosts, AHostWhoseConnectionIsCutEndsItsRanks) {
-  write_ssh("exec setsid --wait \"$@\"");
+  write_ssh("exec setsid --fork --wait \"$@\"");
   TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000", {"--grace", "0.05"}));
   std::vector<pid_t> ranks;
   for (const int rank : {0, 1, 2, 3}) {
