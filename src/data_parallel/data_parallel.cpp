@@ -71,7 +71,9 @@ at::Tensor gather(const Pass& pass) {
 
 std::shared_ptr<ReplicaGroup> make_replicas(std::shared_ptr<torch::nn::Module> module, const MakeReplica& make,
                                             const DataParallelOptions& options) {
-  return std::make_shared<ReplicaGroup>(std::move(module), make, options.replicas);
+  auto group = std::make_shared<ReplicaGroup>(std::move(module), make, options.replicas);
+  group->refresh(group->size());  // gives back the memory of the copied parameters
+  return group;
 }
 
 at::Tensor run(const std::shared_ptr<ReplicaGroup>& replicas, const Call& call, const std::vector<at::Tensor>& inputs) {
