@@ -137,13 +137,13 @@ class GatherBackward final : public torch::autograd::Node {
   std::shared_ptr<Pass> pass_;
 };
 
-/// Nodes are held by another kind of pointer since LibTorch 2.15 or shortly before: the one that edges hold.
-template <typename Pointer>
+/// Edges hold nodes by a std::shared_ptr in older releases of LibTorch, and by an intrusive_ptr now.
+template <typename Pointer, typename Backward>
 Pointer make_node(std::shared_ptr<Pass> pass) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) {
-    return std::make_shared<GatherBackward>(std::move(pass));
+    return std::make_shared<Backward>(std::move(pass));
   } else {
-    return c10::make_intrusive<GatherBackward>(std::move(pass));
+    return c10::make_intrusive<Backward>(std::move(pass));
   }
 }
 
@@ -152,7 +152,7 @@ Pointer make_node(std::shared_ptr<Pass> pass) {
 void attach_backward(at::Tensor& gathered, std::shared_ptr<Pass> pass) {
   torch::autograd::edge_list edges;
   for (const auto& source : sources_of(*pass)) edges.push_back(torch::autograd::impl::gradient_edge(source));
-  const auto node = make_node<decltype(torch::autograd::Edge::function)>(std::move(pass));
+  const auto node = make_node<decltype(torch::autograd::Edge::function), GatherBackward>(std::move(pass));
   node->set_next_edges(std::move(edges));
   torch::autograd::set_history(gathered, node);
 }

@@ -9,6 +9,7 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -233,6 +234,10 @@ TEST(DataParallel, ThreadsInheritGradModeAndAutocast) {
           return replica.forward(x);
         },
         inputs_of(4));
+  }
+  {
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(parallel(inputs_of(4)).is_inference());
   }
   for (const auto precision : {Precision::bf16, Precision::fp16, Precision::no}) {
     const AutocastScope autocast(precision, at::kCPU);
