@@ -1,14 +1,22 @@
 #include "launch_command.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <string_view>
 
 #include "tutti/core/error.h"
+#include "tutti/core/launchers.h"
 #include "tutti/launch/launch.h"
+#include "tutti/launch/launch_defaults.h"
+#include "tutti/launch/launch_hosts.h"
 
 namespace tutti {
 namespace {
@@ -24,9 +32,17 @@ class LaunchHelp : public CLI::Formatter {
 
 /// Whether this option's value is the next word.
 bool takes_next_word(const std::string& option) {
-  if (option == "-h" || option == "--help") return false;
+  constexpr std::array<std::string_view, 4> flags{"-h", "--help", "--announce-port", "--end-with-stdin"};
+  if (std::find(flags.begin(), flags.end(), option) != flags.end()) return false;
   const bool is_long = option.starts_with("--");
   return is_long ? option.find('=') == std::string::npos : option.size() == 2;
+}
+
+std::string content_of(const std::string& file) {
+  std::ifstream stream(file);
+  std::string content{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream.is_open() || stream.bad()) throw UsageError("cannot read --hostfile " + file + ": check the path");
+  return content;
 }
 
 }  // namespace
@@ -48,9 +64,15 @@ LaunchWords split_launch_words(const std::vector<std::string>& words) {
 int run_launch_command(const std::vector<std::string>& words) {
   // CLI11 2.1 cannot be given the program's words: it reverses what follows `--`.
   auto [option_words, command] = split_launch_words(words);
-  LaunchOptions options;
+  // Help must not fail because of a variable.
+  const bool asks_for_help = std::find(option_words.begin(), option_words.end(), "--help") != option_words.end() ||
+                             std::find(option_words.begin(), option_words.end(), "-h") != option_words.end();
+  LaunchOptions options = asks_for_help ? LaunchOptions{} : launch_defaults(&process_variable);
+  const bool names_no_master = options.num_nodes == 1 && !process_variable("PET_MASTER_ADDR");
   options.command = std::move(command);
   std::string log_dir;
+  std::string hostfile;
+  HostLaunchOptions on_hosts;
   std::uint16_t master_port = 0;
   double grace = std::chrono::duration<double>(options.grace).count();
 
@@ -61,10 +83,12 @@ int run_launch_command(const std::vector<std::string>& words) {
   app.footer(
       "A PROGRAM without a slash is looked up in PATH, then next to tutti itself.\n"
       "Exit code: that of the rank that failed first (128 + signal if a signal ended it), or 0.\n"
+      "Kubernetes' PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT are defaults.\n"
       "With --max-restarts the last attempt decides; TORCHELASTIC_RESTART_COUNT tells ranks which one they are in.");
   app.add_option("-n,--nproc-per-node", options.ranks_per_node, "Ranks on this node")->capture_default_str();
-  app.add_option("--nnodes", options.num_nodes, "Nodes in the job")->capture_default_str();
-  app.add_option("--node-rank", options.node_rank, "Which node this is, from 0")->capture_default_str();
+  auto* nodes_option = app.add_option("--nnodes", options.num_nodes, "Nodes in the job")->capture_default_str();
+  auto* node_option =
+      app.add_option("--node-rank", options.node_rank, "Which node this is, from 0")->capture_default_str();
   auto* address_option =
       app.add_option("--master-addr", options.master_addr, "Address of node 0")->capture_default_str();
   auto* port_option = app.add_option("--master-port", master_port, "Port of the store on node 0 [a free one]")
@@ -73,6 +97,12 @@ int run_launch_command(const std::vector<std::string>& words) {
                  "How often all ranks are started again after one failed (one node only)")
       ->capture_default_str();
   auto* log_option = app.add_option("--log-dir", log_dir, "Also write what rank R prints to DIR/rank_R.log");
+  auto* hostfile_option =
+      app.add_option("--hostfile", hostfile, "Run on the hosts of this file, a line HOST slots=N each, through ssh");
+  app.add_option("--ssh", on_hosts.ssh, "With --hostfile: what reaches a host")->capture_default_str();
+  // What one launcher asks of another.
+  app.add_flag("--announce-port", options.announce_port)->group("");
+  app.add_flag("--end-with-stdin", options.end_with_stdin)->group("");
   app.add_option("--grace", grace,
                  "Seconds that ranks get to end by themselves, before SIGTERM and again before SIGKILL")
       ->capture_default_str()
@@ -93,10 +123,19 @@ int run_launch_command(const std::vector<std::string>& words) {
   }
 
   // 127.0.0.1 is a default for one node only: launch() asks for what several nodes need.
-  if (options.num_nodes > 1 && address_option->count() == 0) options.master_addr.clear();
+  if (options.num_nodes > 1 && address_option->count() == 0 && names_no_master) options.master_addr.clear();
   if (port_option->count() > 0) options.master_port = master_port;
   if (log_option->count() > 0) options.log_dir = log_dir;
   options.grace = std::chrono::milliseconds(std::llround(grace * 1000));
+  if (hostfile_option->count() > 0) {
+    if (nodes_option->count() + node_option->count() > 0) {
+      throw UsageError("--nnodes and --node-rank follow from --hostfile: leave them out");
+    }
+    on_hosts.hosts = read_hostfile(hostfile, content_of(hostfile), options.ranks_per_node);
+    if (address_option->count() == 0) options.master_addr.clear();
+    on_hosts.job = std::move(options);
+    return launch_on_hosts(on_hosts);
+  }
   return launch(options);
 }
 

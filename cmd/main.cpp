@@ -24,6 +24,7 @@ constexpr const char* help =
     "\n"
     "Commands:\n"
     "  launch    start a program as several ranks: tutti launch -n 4 -- ./train\n"
+    "  env       show what a program finds here: launcher, ranks, LibTorch, engines\n"
     "  report    make an HTML page from runs: tutti report runs/first runs/second\n"
     "  bench     run a benchmark: tutti bench NAME ...\n"
     "  help      show this text; `tutti COMMAND --help` tells more\n"
@@ -51,6 +52,7 @@ int run(const std::vector<std::string>& words) {
   const std::vector<std::string> rest(words.begin() + 1, words.end());
   if (command == "launch") return tutti::run_launch_command(rest);
   if (command == "report") become_sibling("tutti-report", rest);
+  if (command == "env") become_sibling("tutti-env", rest);
   if (command == "bench") become_sibling("tutti-bench", rest);
   if (command == "--version") {
     std::cout << "tutti " TUTTI_VERSION "\n";

@@ -1,7 +1,9 @@
-// Gradient accumulation on one process and DistributedDataParallel on several end in the same parameters:
+// Gradient accumulation on one process, DistributedDataParallel on several and DataParallel on threads of one end in
+// the same parameters:
 //
 //   ddp --epochs 2 --batch_size 4 --data_size 8 --verbose --acc_steps 2
 //   tutti launch -n 2 -- ddp --epochs 2 --distributed --batch_size 4 --data_size 8 --verbose
+//   ddp --epochs 2 --data_parallel --replicas 2 --batch_size 8 --data_size 8 --verbose
 //
 // After "Multiple GPU training in PyTorch and Gradient Accumulation as an alternative to it" by Alexey Kravets.
 #include <ATen/CPUGeneratorImpl.h>
@@ -13,6 +15,7 @@
 #include <tutti/core/environment.h>
 #include <tutti/core/error.h>
 #include <tutti/data/data_loader.h>
+#include <tutti/data_parallel/data_parallel.h>
 #include <tutti/sync/distributed_data_parallel.h>
 
 #include <CLI/CLI.hpp>
@@ -28,12 +31,14 @@ namespace {
 
 struct Options {
   std::int64_t epochs = 1;
-  std::int64_t batch_size = 4;  // of one rank
+  std::int64_t batch_size = 4;  // of one rank; replicas share it
   std::int64_t data_size = 64;
   std::int64_t acc_steps = 1;
   double lr = 0.1;
   std::uint64_t seed = 0;
   bool distributed = false;
+  bool data_parallel = false;
+  int replicas = 2;
   bool verbose = false;
 };
 
@@ -92,6 +97,9 @@ tutti::Communicator connect(const Options& options) {
   if (!options.distributed && environment.world_size > 1) {
     throw tutti::UsageError("started on " + std::to_string(environment.world_size) + " ranks: add --distributed");
   }
+  if (options.distributed && options.data_parallel) {
+    throw tutti::UsageError("--distributed trains on ranks, --data_parallel on threads of one process: choose one");
+  }
   if (options.batch_size * environment.world_size > options.data_size) {
     throw tutti::UsageError("--data_size " + std::to_string(options.data_size) +
                             " is too small: --batch_size times ranks is " +
@@ -108,6 +116,8 @@ void train(const Options& options) {
   torch::nn::Linear model(Points::dimensions, 1);
   std::optional<tutti::DistributedDataParallel> ddp;
   if (options.distributed) ddp.emplace(model, communicator);
+  std::optional<tutti::DataParallel<torch::nn::LinearImpl>> replicas;
+  if (options.data_parallel) replicas.emplace(model, tutti::DataParallelOptions{.replicas = options.replicas});
   torch::optim::SGD optimizer(model->parameters(), options.lr);
 
   // With blocks by window, steps see the same samples in the same order on one rank and on many.
@@ -122,7 +132,8 @@ void train(const Options& options) {
     std::int64_t i = 0;
     for (const auto& batch : loader) {
       const bool steps_now = ++i % options.acc_steps == 0 || i == loader.size();
-      const auto loss = at::mse_loss(model(batch.inputs), batch.targets) / options.acc_steps;
+      const auto outputs = replicas ? replicas->forward(batch.inputs) : model(batch.inputs);
+      const auto loss = at::mse_loss(outputs, batch.targets) / options.acc_steps;
       std::optional<tutti::NoSyncScope> local;
       if (ddp && !steps_now) local.emplace(ddp->no_sync());
       loss.backward();
@@ -156,6 +167,8 @@ int main(int argc, char** argv) {
   app.add_option("--lr", options.lr, "Learning rate")->check(CLI::Range(0.0, 1e3, "NUMBER"));
   app.add_option("--seed", options.seed, "Of the data, its order and the first parameters");
   app.add_flag("--distributed", options.distributed, "Train with the other ranks of the launcher");
+  app.add_flag("--data_parallel", options.data_parallel, "Share each batch among replicas on threads of this process");
+  app.add_option("--replicas", options.replicas, "Of the model, with --data_parallel")->check(CLI::Range(1, 1'000));
   app.add_flag("--verbose", options.verbose, "Print the parameters after every step");
   try {
     app.parse(argc, argv);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 
 #include "comm/choose_engine.h"
@@ -36,23 +37,41 @@ comm::GlooPlace place_of(const Environment& environment) {
   return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
 }
 
-// Each rank tells the others its node, and how many ranks it expects.
+// Each rank tells the others its node, how many ranks it expects, and how many of them on its node.
 std::string introduction(const Environment& environment) {
-  return std::to_string(environment.node_rank) + " " + std::to_string(environment.world_size);
+  std::string text;
+  for (const int number : {environment.node_rank, environment.world_size, environment.local_world_size}) {
+    text += std::to_string(number) + " ";
+  }
+  return text;
+}
+
+// A launcher that says nothing of nodes lets each rank deduce its own: together they may contradict one another.
+void check_nodes(const std::vector<int>& nodes, const std::vector<int>& local_sizes) {
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    const auto together = std::ranges::count(nodes, nodes[rank]);
+    if (together == local_sizes[rank]) continue;
+    std::string text = "rank " + std::to_string(rank) + " was told that its node holds ";
+    text += std::to_string(local_sizes[rank]) + " ranks, but " + std::to_string(together);
+    text += " say that they are on that node: start as many ranks on every node, in order.";
+    throw UsageError(text);
+  }
 }
 
 std::vector<int> nodes_from(const std::vector<std::string>& introductions, const Environment& environment) {
   std::vector<int> nodes;
-  for (const auto& text : introductions) {
-    std::size_t end = 0;
-    nodes.push_back(std::stoi(text, &end));
-    const int world_size = std::stoi(text.substr(end));
+  std::vector<int> local_sizes;
+  for (const auto& introduced : introductions) {
+    std::istringstream text(introduced);
+    int world_size = 0;
+    text >> nodes.emplace_back() >> world_size >> local_sizes.emplace_back();
     if (world_size != environment.world_size) {
       throw UsageError("rank " + std::to_string(nodes.size() - 1) + " was started with WORLD_SIZE " +
                        std::to_string(world_size) + ", rank " + std::to_string(environment.rank) + " with " +
                        std::to_string(environment.world_size) + ".");
     }
   }
+  check_nodes(nodes, local_sizes);
   return nodes;
 }
 

@@ -13,7 +13,9 @@
 #include <utility>
 
 #include "comm/describe.h"
+#include "comm/local_meeting.h"
 #include "tutti/core/error.h"
+#include "tutti/core/launchers.h"
 
 namespace tutti::comm {
 namespace {
@@ -166,18 +168,9 @@ class StoreBulletin final : public Bulletin {
   int size_;
 };
 
-}  // namespace
-
-Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members) {
-  const auto place = std::find(members.begin(), members.end(), rendezvous.holder);
-  return {.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
-          .bulletin_store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.bulletin_store),
-          .holder = place == members.end() ? -1 : static_cast<int>(place - members.begin())};
-}
-
 // A process that connects again may meet the store of its last connect while rank 0 is just giving that up: a store
 // that was lost is looked for again as long as there is time.
-Joined join_job(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {
+Joined join_at_store(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
@@ -203,6 +196,33 @@ Joined join_job(const Environment& environment, const std::string& value, std::c
       std::this_thread::sleep_for(between_attempts);
     }
   }
+}
+
+}  // namespace
+
+Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members) {
+  const auto place = std::find(members.begin(), members.end(), rendezvous.holder);
+  return {.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
+          .bulletin_store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.bulletin_store),
+          .holder = place == members.end() ? -1 : static_cast<int>(place - members.begin())};
+}
+
+Joined join_job(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {
+  if (!environment.master_addr.starts_with(local_meeting)) return join_at_store(environment, value, timeout);
+  const std::string job = environment.master_addr.substr(local_meeting.size());
+  Environment found = environment;
+  found.master_addr = "127.0.0.1";
+  if (environment.rank != 0) {
+    const auto deadline = Clock::now() + timeout;
+    found.master_port = ask_for_port(job, environment.rank, timeout);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    return join_at_store(found, value, std::max(left, std::chrono::milliseconds(1)));
+  }
+  const LoopbackSocket socket = listen_on_loopback();  // the store takes it over
+  found.master_port = socket.port;
+  found.master_listen_fd = socket.descriptor;
+  const PortAnnouncement announcement(job, socket.port, environment.world_size);
+  return join_at_store(found, value, timeout);
 }
 
 void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -15,7 +16,9 @@
 #include "launch/program.h"
 #include "launch/rank_process.h"
 #include "launch/rank_variables.h"
+#include "launch/remote_script.h"
 #include "launch/signal_events.h"
+#include "launch/stdin_watch.h"
 #include "launch/supervisor.h"
 #include "tutti/core/error.h"
 
@@ -41,7 +44,8 @@ void check(const LaunchOptions& options) {
     throw UsageError("--node-rank " + text(options.node_rank) + " is out of range for --nnodes " +
                      text(options.num_nodes) + ": it must be 0 to " + text(options.num_nodes - 1));
   }
-  if (options.num_nodes > 1 && (!options.master_port || options.master_addr.empty())) {
+  const bool has_port = options.master_port || (options.announce_port && options.node_rank == 0);
+  if (options.num_nodes > 1 && (!has_port || options.master_addr.empty())) {
     throw UsageError(
         text(options.num_nodes) +
         " nodes need --master-addr (the address of node 0) and --master-port (a free port there), the same "
@@ -86,6 +90,7 @@ class Attempts {
   Attempts(const LaunchOptions& options, RankCommand command, Sink& out, Sink& err)
       : options_(options), command_(std::move(command)), out_(out), err_(err) {
     command_.signal_mask = signals_.mask_before();
+    if (options_.end_with_stdin) stdin_watch_.emplace();
   }
 
   int run() {
@@ -108,6 +113,7 @@ class Attempts {
   Sink& out_;
   Sink& err_;
   SignalEvents signals_;
+  std::optional<StdinWatch> stdin_watch_;
   std::string run_id_;
   int attempt_ = 0;
 };
@@ -129,6 +135,10 @@ void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
   if (options_.node_rank == 0) master = listen();
   JobVariables job;
   job.master_port = options_.node_rank == 0 ? master.port : *options_.master_port;
+  if (options_.announce_port && attempt_ == 0) {
+    out_.append(port_announcement(job.master_port));
+    out_.flush();
+  }
   if (run_id_.empty()) run_id_ = choose_run_id(options_, job.master_port);
   job.run_id = run_id_;
   job.threads_per_rank = std::max(1, allowed_cores() / options_.ranks_per_node);

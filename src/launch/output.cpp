@@ -112,6 +112,7 @@ void RankOutput::finish() {
 }
 
 void RankOutput::show(Stream& stream, const std::string& line) {
+  if (takes_ && takes_(line)) return;
   stream.sink->append(prefix_ + line + '\n');
   tail_.push_back(line);
   if (tail_.size() > tail_lines) tail_.pop_front();

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launch/file_descriptor.h"
@@ -67,6 +69,10 @@ class RankOutput {
   /// one the file begins empty. Throws UsageError when it cannot be written.
   RankOutput(int rank, const std::optional<std::filesystem::path>& log_dir, const std::string& headline = "");
 
+  /// Output that is not a rank's. Lines for which `takes` returns true are not shown.
+  RankOutput(std::string prefix, std::function<bool(const std::string&)> takes)
+      : prefix_(std::move(prefix)), takes_(std::move(takes)) {}
+
   void add_stream(FileDescriptor pipe, Sink& sink) { streams_.push_back({std::move(pipe), &sink, {}}); }
   std::vector<Stream>& streams() { return streams_; }
   bool is_open() const;
@@ -83,6 +89,7 @@ class RankOutput {
   void log(std::string_view bytes);
 
   std::string prefix_;
+  std::function<bool(const std::string&)> takes_;
   std::filesystem::path log_path_;
   FileDescriptor log_;
   std::vector<Stream> streams_;

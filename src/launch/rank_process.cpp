@@ -95,7 +95,11 @@ RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output
   Pipe out_pipe = open_pipe();
   Pipe err_pipe = open_pipe();
   FileActions actions;
-  actions.open(STDIN_FILENO, "/dev/null", O_RDONLY);
+  if (command.stdin_fd) {
+    actions.duplicate(*command.stdin_fd, STDIN_FILENO);
+  } else {
+    actions.open(STDIN_FILENO, "/dev/null", O_RDONLY);
+  }
   actions.duplicate(out_pipe.write_end.get(), STDOUT_FILENO);
   actions.duplicate(err_pipe.write_end.get(), STDERR_FILENO);
   if (command.inherited_fd) actions.duplicate(*command.inherited_fd, *command.inherited_fd);

@@ -30,6 +30,7 @@ struct RankCommand {
   std::vector<std::string> arguments;
   std::vector<std::string> environment;  ///< NAME=value
   std::optional<int> inherited_fd;
+  std::optional<int> stdin_fd;  ///< /dev/null where it is unset
   sigset_t signal_mask{};
 };
 

@@ -48,7 +48,7 @@ void expect_refusal(const std::string& command, int exit_code, const std::string
   EXPECT_NE(finished.output.find(part), std::string::npos) << part << " is not in: " << finished.output;
 }
 
-TEST(DdpProgram, RanksEndWhereAccumulationEnds) {
+TEST(DdpProgram, RanksAndReplicasEndWhereAccumulationEnds) {
   const auto alone = run(ddp + " --epochs 2 --batch_size 4 --data_size 8 --verbose --acc_steps 2");
   const auto ranks = run(on_two_ranks + ddp + " --epochs 2 --distributed --batch_size 4 --data_size 8 --verbose");
   ASSERT_EQ(alone.exit_code, 0);
@@ -58,6 +58,10 @@ TEST(DdpProgram, RanksEndWhereAccumulationEnds) {
   EXPECT_EQ(from_last("digest ", ranks.output), digest);
   EXPECT_NE(from_last("final parameters:", alone.output), "");
   EXPECT_EQ(from_last("final parameters:", ranks.output), from_last("final parameters:", alone.output));
+  const auto replicas = run(ddp + " --data_parallel --replicas 2 --epochs 2 --batch_size 8 --data_size 8 --verbose");
+  ASSERT_EQ(replicas.exit_code, 0);
+  EXPECT_EQ(from_last("digest ", replicas.output), digest);
+  EXPECT_EQ(from_last("final parameters:", replicas.output), from_last("final parameters:", alone.output));
 }
 
 TEST(DdpProgram, RanksThatAccumulateToo) {
@@ -80,6 +84,8 @@ TEST(DdpProgram, DigestTellsRunsApart) {
 TEST(DdpProgram, RefusesBadInputInOneLine) {
   expect_refusal(ddp + " --distributed", 1, "--distributed needs a launcher: tutti launch");
   expect_refusal(ddp + " --batch_size 9 --data_size 8", 1, "--data_size 8 is too small");
+  expect_refusal(ddp + " --data_parallel --replicas 0", 2, "--replicas");
+  expect_refusal(on_two_ranks + ddp + " --distributed --data_parallel 2>&1 | grep -m1 choose", 0, "choose one");
   expect_refusal(ddp + " --epochs 0", 2, "--epochs");
   expect_refusal(ddp + " --acc_steps many", 2, "--acc_steps");
   expect_refusal(ddp + " --no-such-option", 2, "--no-such-option");

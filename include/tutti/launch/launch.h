@@ -24,6 +24,10 @@ struct LaunchOptions {
   /// How often all ranks are started again after one failed, as torchrun does it: a program that keeps checkpoints goes
   /// on from the last one. One node only.
   int max_restarts = 0;
+  /// Node 0 of several without a master_port chooses a free one and prints it, for launch_on_hosts.
+  bool announce_port = false;
+  /// The end of standard input counts as SIGTERM: the launcher that started this one on another host is gone.
+  bool end_with_stdin = false;
   /// The program and its arguments.
   std::vector<std::string> command = {};
 };

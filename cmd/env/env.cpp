@@ -1,0 +1,109 @@
+// `tutti env`: what a program started here would find. A program of its own, because it asks LibTorch.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "tutti/comm/engines.h"
+#include "tutti/core/environment.h"
+#include "tutti/core/error.h"
+#include "tutti/core/launchers.h"
+
+namespace {
+
+constexpr int usage_exit_code = 2;
+
+constexpr const char* help =
+    "Usage: tutti env\n"
+    "\n"
+    "Prints what a program that uses tutti finds when it is started here: the launcher whose variables decide, this\n"
+    "process's place among the ranks, LibTorch, engines, processor. Start it as the program is started, for example\n"
+    "with mpirun -n 2 tutti env. Exit code: 2 where the variables make no sense, else 0.\n";
+
+void print(const std::string& what, const std::string& value) {
+  constexpr std::size_t column = 16;
+  std::cout << what << std::string(what.size() < column ? column - what.size() : 1, ' ') << value << '\n';
+}
+
+std::string of(int number, int size) {
+  return std::to_string(number) + " of " + std::to_string(size);
+}
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+void print_launchers() {
+  const auto seen = tutti::seen_launchers(&tutti::process_variable);
+  for (const auto& launcher : seen) {
+    std::string text = launcher.name + (launcher.won ? ":" : " (set, but " + launcher.lost_because + "):");
+    for (const auto& variable : launcher.variables) text += " " + variable;
+    print(launcher.won ? "launcher" : "also seen", text);
+  }
+}
+
+std::string master_of(const tutti::Environment& environment) {
+  if (environment.world_size == 1) return "not needed by one rank";
+  if (environment.master_addr.starts_with(tutti::local_meeting)) {
+    return "loopback, a free port that rank 0 tells the others (job " +
+           environment.master_addr.substr(tutti::local_meeting.size()) + ")";
+  }
+  std::string text = environment.master_addr + ":" + std::to_string(environment.master_port);
+  if (environment.agent_store) text += ", served by the launcher's agent";
+  if (environment.master_listen_fd) text += ", held by the launcher for this rank";
+  return text;
+}
+
+void print_place(const tutti::Environment& environment) {
+  if (environment.launcher == "none") print("launcher", "none: one process");
+  print("rank", of(environment.rank, environment.world_size));
+  print("local rank", of(environment.local_rank, environment.local_world_size));
+  print("node", of(environment.node_rank, environment.num_nodes) + ", " + host_name());
+  print("master", master_of(environment));
+  if (environment.restart_count > 0) print("restart", std::to_string(environment.restart_count));
+}
+
+void print_machine() {
+  print("LibTorch", TORCH_VERSION);
+  for (const auto& engine : tutti::engine_statuses()) {
+    print("engine", engine.name + (engine.usable ? ": yes" : ": no, " + engine.reason));
+  }
+  print("processor", at::get_cpu_capability() + ", " + std::to_string(at::get_num_threads()) + " threads");
+  print("CUDA",
+        at::hasCUDA() ? "yes" : "no: this program was linked against LibTorch's CPU libraries, or finds no GPU");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string option = argc > 1 ? argv[1] : "";
+  if (argc == 2 && (option == "--help" || option == "-h")) {
+    std::cout << help;
+    return 0;
+  }
+  if (argc > 1) {
+    std::cerr << "tutti: env takes no " << option << ": see 'tutti env --help'\n";
+    return usage_exit_code;
+  }
+  int code = 0;
+  try {
+    print_launchers();
+    print_place(tutti::read_environment());
+  } catch (const tutti::UsageError& error) {
+    print("error", error.what());
+    code = usage_exit_code;
+  } catch (const std::exception& error) {
+    std::cerr << "tutti: " << error.what() << '\n';
+    return 1;
+  }
+  print_machine();
+  return code;
+}

@@ -1,0 +1,45 @@
+// torchrun and `tutti launch`.
+#include "core/launcher_variables.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+void read_master(const VariableReader& variables, Environment& environment) {
+  const auto address = variables.text("MASTER_ADDR");
+  const bool has_port = variables.has("MASTER_PORT");
+  if (environment.world_size > 1 && !address) {
+    throw UsageError("MASTER_ADDR is not set, but " + shown("WORLD_SIZE", environment.world_size) +
+                     ": set it to the address of rank 0's node (127.0.0.1 on one node)");
+  }
+  if (environment.world_size > 1 && !has_port) {
+    throw UsageError("MASTER_PORT is not set, but " + shown("WORLD_SIZE", environment.world_size) +
+                     ": set it to a port that is free on rank 0's node");
+  }
+  if (address) environment.master_addr = *address;
+  environment.master_port = read_port(variables).value_or(environment.master_port);
+}
+
+}  // namespace
+
+Environment read_torchrun(const VariableReader& variables) {
+  const PlaceNames names{.rank = "RANK",
+                         .size = "WORLD_SIZE",
+                         .local_rank = "LOCAL_RANK",
+                         .local_size = "LOCAL_WORLD_SIZE",
+                         .group_rank = "GROUP_RANK",
+                         .group_size = "GROUP_WORLD_SIZE"};
+  const auto place = read_pair(variables, names.rank, names.size);
+  Environment environment;
+  environment.launcher = "torchrun";
+  environment.rank = place->rank;
+  environment.world_size = place->size;
+  read_nodes(variables, names, environment);
+  read_master(variables, environment);
+  environment.agent_store = variables.flag("TORCHELASTIC_USE_AGENT_STORE");
+  environment.restart_count = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  if (environment.rank == 0) environment.master_listen_fd = variables.number("TUTTI_MASTER_LISTEN_FD");
+  return environment;
+}
+
+}  // namespace tutti

@@ -1,0 +1,160 @@
+#include "data_parallel/gather_backward.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "tutti/core/error.h"
+
+namespace tutti::data_parallel {
+namespace {
+
+using torch::autograd::variable_list;
+
+/// The module's parameters that any replica knows, in a fixed order: those of replica 0.
+std::vector<at::Tensor> parameters_of(const Pass& pass) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& shared : pass.replicas.front().parameters) parameters.push_back(shared.of_module);
+  return parameters;
+}
+
+/// What the graph leads to behind the gathered output: parameters, then inputs.
+variable_list sources_of(const Pass& pass) {
+  variable_list sources = parameters_of(pass);
+  sources.insert(sources.end(), pass.inputs.begin(), pass.inputs.end());
+  return sources;
+}
+
+/// The part of the gathered output's gradient that belongs to each replica.
+std::vector<at::Tensor> split(const at::Tensor& gradient, const Pass& pass) {
+  std::vector<at::Tensor> parts;
+  std::int64_t begin = 0;
+  for (const auto& replica : pass.replicas) {
+    const bool is_scalar = replica.output.dim() == 0;
+    const std::int64_t length = is_scalar ? 1 : replica.output.size(0);
+    const auto part = gradient.narrow(0, begin, length);
+    parts.push_back(is_scalar ? part.squeeze(0) : part);
+    begin += length;
+  }
+  return parts;
+}
+
+/// Gradients of one replica: its parameters, then its pieces. Undefined where the output does not depend on them.
+variable_list gradients_in(const Pass::OfReplica& replica, const at::Tensor& gradient, bool keep_graph) {
+  variable_list all;
+  variable_list wanted;
+  for (const auto& shared : replica.parameters) all.push_back(shared.of_replica);
+  all.insert(all.end(), replica.pieces.begin(), replica.pieces.end());
+  for (const auto& leaf : all) {
+    if (leaf.requires_grad()) wanted.push_back(leaf);
+  }
+  variable_list gradients(all.size());
+  if (!replica.output.requires_grad() || wanted.empty()) return gradients;
+  const auto found = torch::autograd::grad({replica.output}, wanted, {gradient}, keep_graph, /*create_graph=*/false,
+                                           /*allow_unused=*/true);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].requires_grad()) gradients[i] = found[next++];
+  }
+  return gradients;
+}
+
+/// In the order of the replicas, so that the sum has the same bits each time.
+at::Tensor sum(const std::vector<variable_list>& by_replica, std::size_t place) {
+  at::Tensor total;
+  bool is_own = false;  // autograd may hand out one tensor twice: only our own sums are written to
+  for (const auto& gradients : by_replica) {
+    const at::Tensor& gradient = gradients[place];
+    if (!gradient.defined()) continue;
+    if (!total.defined()) {
+      total = gradient;
+    } else if (is_own && !total.is_sparse()) {
+      total.add_(gradient);
+    } else {
+      total = total + gradient;
+      is_own = true;
+    }
+  }
+  return total;
+}
+
+/// The pieces' gradients beside one another; undefined where no replica has any.
+at::Tensor join(const Pass& pass, const std::vector<variable_list>& by_replica, std::size_t first, std::size_t input) {
+  std::vector<at::Tensor> parts;
+  bool any = false;
+  for (std::size_t i = 0; i < by_replica.size(); ++i) {
+    const at::Tensor& gradient = by_replica[i][first + input];
+    any = any || gradient.defined();
+    parts.push_back(gradient.defined() ? gradient : at::zeros_like(pass.replicas[i].pieces[input]));
+  }
+  return any ? at::cat(parts) : at::Tensor();
+}
+
+class GatherBackward final : public torch::autograd::Node {
+ public:
+  explicit GatherBackward(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) {}
+
+  std::string name() const override { return "TuttiDataParallelBackward"; }
+  void release_variables() override { pass_.reset(); }
+
+  variable_list apply(variable_list&& gradients) override {
+    if (pass_ == nullptr) {
+      throw UsageError(
+          "DataParallel: backward a second time through one forward: call the first one with retain_graph");
+    }
+    if (at::GradMode::is_enabled()) {
+      throw UsageError("DataParallel: backward with create_graph is not possible: use the module itself for it");
+    }
+    const Pass& pass = *pass_;
+    const std::size_t parameters = pass.replicas.front().parameters.size();
+    variable_list sums(parameters + pass.inputs.size());
+    if (!gradients.front().defined()) return sums;
+
+    const auto parts = split(gradients.front(), pass);
+    const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
+    std::vector<variable_list> by_replica(pass.replicas.size());
+    pass.group->run(static_cast<int>(pass.replicas.size()), "backward", [&](int index) {
+      const auto i = static_cast<std::size_t>(index);
+      by_replica[i] = gradients_in(pass.replicas[i], parts[i], keep_graph);
+    });
+    for (std::size_t i = 0; i < parameters; ++i) sums[i] = sum(by_replica, i);
+    for (std::size_t i = 0; i < pass.inputs.size(); ++i) {
+      if (task_should_compute_output(parameters + i)) sums[parameters + i] = join(pass, by_replica, parameters, i);
+    }
+    return sums;
+  }
+
+ private:
+  std::shared_ptr<Pass> pass_;
+};
+
+/// Edges hold nodes by a std::shared_ptr in older releases of LibTorch, and by an intrusive_ptr now.
+template <typename Pointer, typename Backward>
+Pointer make_node(std::shared_ptr<Pass> pass) {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<Backward>(std::move(pass));
+  } else {
+    return c10::make_intrusive<Backward>(std::move(pass));
+  }
+}
+
+}  // namespace
+
+void attach_backward(at::Tensor& gathered, std::shared_ptr<Pass> pass) {
+  torch::autograd::edge_list edges;
+  for (const auto& source : sources_of(*pass)) edges.push_back(torch::autograd::impl::gradient_edge(source));
+  const auto node = make_node<decltype(torch::autograd::Edge::function), GatherBackward>(std::move(pass));
+  node->set_next_edges(std::move(edges));
+  torch::autograd::set_history(gathered, node);
+}
+
+}  // namespace tutti::data_parallel

@@ -1,0 +1,51 @@
+#pragma once
+// The replicas of a module and the threads that they run on.
+#include <ATen/core/TensorBody.h>
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/worker.h"
+#include "tutti/data_parallel/data_parallel.h"
+
+namespace tutti::data_parallel {
+
+/// A parameter of the module and the leaf that stands for it in a replica.
+struct SharedParameter {
+  at::Tensor of_module;
+  at::Tensor of_replica;
+};
+
+class ReplicaGroup {
+ public:
+  /// Throws UsageError where a replica does not have the module's structure.
+  ReplicaGroup(std::shared_ptr<torch::nn::Module> module, const MakeReplica& make, int replicas);
+
+  int size() const { return static_cast<int>(replicas_.size()); }
+  torch::nn::Module& module() const { return *module_; }
+  torch::nn::Module& replica(int index) const { return *replicas_.at(static_cast<std::size_t>(index)).module; }
+
+  /// Makes the first `count` replicas equal to the module: parameters, buffers, training or not.
+  void refresh(int count) const;
+  /// Parameters that need a gradient, each once.
+  std::vector<SharedParameter> shared_parameters(int index) const;
+
+  /// Runs `task(replica)` for the first `count` replicas at once, with this thread's grad mode and autocast, and waits
+  /// for all. Throws an Error that names the first replica that failed and what it did (`doing`: "forward").
+  void run(int count, const std::string& doing, const std::function<void(int)>& task) const;
+
+ private:
+  struct Replica {
+    std::shared_ptr<torch::nn::Module> module;
+    std::unique_ptr<comm::Worker> worker;
+  };
+
+  std::shared_ptr<torch::nn::Module> module_;
+  std::vector<Replica> replicas_;
+};
+
+}  // namespace tutti::data_parallel

@@ -1,0 +1,74 @@
+#include <charconv>
+#include <sstream>
+
+#include "tutti/core/error.h"
+#include "tutti/launch/launch_hosts.h"
+
+namespace tutti {
+namespace {
+
+constexpr int max_slots = 100'000;
+
+UsageError wrong_line(const std::string& name, int line, const std::string& text) {
+  std::string message = name;
+  message += ":";
+  message += std::to_string(line);
+  message += ": '";
+  message += text;
+  message += "' is not a line such as: host slots=4";
+  return UsageError(message);
+}
+
+/// 0 where it is no number of slots.
+int slots_in(const std::string& digits) {
+  int slots = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stopped, error] = std::from_chars(digits.data(), end, slots);
+  return error == std::errc{} && stopped == end && slots <= max_slots ? slots : 0;
+}
+
+UsageError unequal(const std::string& name, const HostSlots& host, const HostSlots& first) {
+  std::string message = name;
+  for (const auto* one : {&host, &first}) {
+    message += one == &host ? ": " : " and ";
+    message += one->host;
+    message += " has ";
+    message += std::to_string(one->slots);
+  }
+  return UsageError(message + " slots: tutti launch needs as many on every host");
+}
+
+}  // namespace
+
+std::vector<HostSlots> read_hostfile(const std::string& name, const std::string& text, int default_slots) {
+  std::vector<HostSlots> hosts;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::istringstream words(line.substr(0, line.find('#')));
+    HostSlots host{.host = "", .slots = default_slots};
+    std::string more;
+    if (!(words >> host.host)) continue;
+    constexpr std::string_view label = "slots=";
+    const auto colon = host.host.rfind(':');
+    if (words >> more) {
+      std::string rest;
+      if (!more.starts_with(label) || words >> rest) throw wrong_line(name, number, line);
+      host.slots = slots_in(more.substr(label.size()));
+    } else if (colon != std::string::npos) {
+      host.slots = slots_in(host.host.substr(colon + 1));
+      host.host.resize(colon);
+    }
+    // ssh would take it for an option.
+    if (host.slots < 1 || host.host.empty() || host.host.starts_with('-')) throw wrong_line(name, number, line);
+    if (!hosts.empty() && hosts.front().slots != host.slots) {
+      throw unequal(name, host, hosts.front());
+    }
+    hosts.push_back(std::move(host));
+  }
+  if (hosts.empty()) throw UsageError(name + " names no host: write lines such as: host slots=4");
+  return hosts;
+}
+
+}  // namespace tutti

@@ -1,0 +1,55 @@
+#include "tutti/launch/launch_defaults.h"
+
+#include "core/variables.h"
+#include "launch/rank_variables.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+/// torchrun's MIN:MAX counts where both are the same.
+int read_nodes(const VariableReader& variables) {
+  const std::string name = "PET_NNODES";
+  const std::string text = variables.text(name).value_or("1");
+  const auto colon = text.find(':');
+  const std::string least = text.substr(0, colon);
+  if (colon != std::string::npos && least != text.substr(colon + 1)) {
+    throw UsageError(shown(name, text) + " asks for a changing number of nodes, which tutti launch cannot do: set one");
+  }
+  const VariableLookup only = [&](const std::string&) { return least; };
+  const int nodes = *VariableReader(only).number(name);
+  if (nodes == 0) throw UsageError(shown(name, text) + " leaves no node: it must be at least 1");
+  return nodes;
+}
+
+int read_ranks(const VariableReader& variables) {
+  const std::string name = "PET_NPROC_PER_NODE";
+  const std::string text = variables.text(name).value_or("1");
+  if (text == "auto" || text == "cpu") return allowed_cores();
+  if (text == "gpu")
+    throw UsageError(shown(name, text) + ": tutti launch does not count GPUs; set the number of ranks");
+  const int ranks = *variables.number(name);
+  if (ranks == 0) throw UsageError(shown(name, text) + " leaves no rank to run: it must be at least 1");
+  return ranks;
+}
+
+}  // namespace
+
+LaunchOptions launch_defaults(const VariableLookup& lookup) {
+  const VariableReader variables(lookup);
+  LaunchOptions options;
+  options.num_nodes = read_nodes(variables);
+  if (variables.text("PET_NPROC_PER_NODE")) options.ranks_per_node = read_ranks(variables);
+  options.node_rank = variables.number("PET_NODE_RANK").value_or(0);
+  if (options.node_rank >= options.num_nodes) {
+    throw UsageError(shown("PET_NODE_RANK", options.node_rank) + " is out of range for " +
+                     shown("PET_NNODES", options.num_nodes));
+  }
+  options.master_port = read_port(variables, "PET_MASTER_PORT");
+  // 127.0.0.1 is a default for one node only.
+  if (options.num_nodes > 1) options.master_addr.clear();
+  if (const auto address = variables.text("PET_MASTER_ADDR")) options.master_addr = *address;
+  return options;
+}
+
+}  // namespace tutti

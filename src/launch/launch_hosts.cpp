@@ -1,0 +1,173 @@
+#include "tutti/launch/launch_hosts.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <deque>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "launch/output.h"
+#include "launch/program.h"
+#include "launch/rank_process.h"
+#include "launch/rank_variables.h"
+#include "launch/remote_script.h"
+#include "launch/signal_events.h"
+#include "launch/supervisor.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+// What ssh returns where it, and not the remote command, failed.
+constexpr int ssh_failed = 255;
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  if (words.empty()) throw UsageError("--ssh is empty: give the command that reaches a host");
+  return words;
+}
+
+/// A pipe that holds `content`. Its write end stays open: the host ends its ranks when it closes.
+std::pair<FileDescriptor, FileDescriptor> filled_pipe(const std::string& content) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe2");
+  std::pair pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+  // All must fit: nobody reads before ssh has reached its host.
+  if (content.size() > 4096 && ::fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(content.size())) < 0) {
+    throw UsageError("the environment and the command take " + std::to_string(content.size()) +
+                     " bytes, more than a pipe may hold (/proc/sys/fs/pipe-max-size): unset what is large");
+  }
+  if (::write(ends[1], content.data(), content.size()) != static_cast<ssize_t>(content.size())) {
+    throw std::system_error(errno, std::generic_category(), "write");
+  }
+  return pipe;
+}
+
+class HostJob {
+ public:
+  HostJob(const HostLaunchOptions& options, LaunchOptions job, Sink& out, Sink& err)
+      : hosts_(options.hosts), job_(std::move(job)), out_(out), err_(err), variables_(current_variables()) {
+    auto words = words_of(options.ssh);
+    command_.guard = find_rank_guard();
+    command_.program = find_program(words.front());
+    command_.environment = environment_block(variables_);
+    command_.signal_mask = signals_.mask_before();
+    ssh_arguments_.assign(words.begin() + 1, words.end());
+  }
+
+  int run() {
+    start(0);
+    if (!job_.master_port) wait_for_port();
+    if (job_.master_port) {
+      for (std::size_t node = 1; node < hosts_.size(); ++node) start(node);
+    }
+    const auto result = Supervisor(processes_, signals_, {&out_, &err_}, job_.grace).run();
+    err_.append(describe(result));
+    if (result.first_failed != nullptr) return result.first_failed->exit_status()->exit_code();
+    return result.interrupted_by ? 128 + *result.interrupted_by : 0;
+  }
+
+ private:
+  void start(std::size_t node) {
+    const auto& host = hosts_[node].host;
+    auto [read_end, write_end] =
+        filled_pipe(remote_script(job_, static_cast<int>(node), (own_folder() / "tutti").string(),
+                                  std::filesystem::current_path().string(), variables_));
+    command_.arguments = ssh_arguments_;
+    command_.arguments.insert(command_.arguments.end(), {host, "/bin/sh"});
+    command_.stdin_fd = read_end.get();
+    RankOutput output("[" + host + "] ", [this](const std::string& line) {
+      const auto port = announced_port(line);
+      if (port && !job_.master_port) job_.master_port = port;
+      return port.has_value();
+    });
+    processes_.emplace_back(static_cast<int>(node), command_, std::move(output), out_, err_);
+    inputs_.push_back(std::move(write_end));
+  }
+
+  /// Until the first host has told its port, has ended, or a signal has come: the last two are the supervisor's.
+  void wait_for_port() {
+    auto& first = processes_.front();
+    auto& streams = first.output().streams();
+    while (!job_.master_port) {
+      std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}, {first.exit_fd(), POLLIN, 0}};
+      for (auto& stream : streams) fds.push_back({stream.pipe.get(), POLLIN, 0});  // a closed one is left out by poll
+      if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) {
+        throw std::system_error(errno, std::generic_category(), "poll");
+      }
+      for (auto& stream : streams) first.output().read_piece(stream);
+      out_.flush();
+      err_.flush();
+      if (fds[0].revents != 0 || fds[1].revents != 0) return;
+    }
+  }
+
+  std::string describe(const Supervisor::Result& result) const {
+    if (result.interrupted_by) {
+      return std::string("tutti: stopped by ") + (*result.interrupted_by == SIGINT ? "SIGINT" : "SIGTERM") + '\n';
+    }
+    if (result.first_failed == nullptr) return "";
+    const auto& status = *result.first_failed->exit_status();
+    std::string text = "tutti: host " + hosts_[static_cast<std::size_t>(result.first_failed->rank())].host;
+    text += " failed first: " + status.describe();
+    if (status.code == ssh_failed) text += " (ssh could not reach it, or was cut off)";
+    return text + '\n';
+  }
+
+  const std::vector<HostSlots>& hosts_;
+  LaunchOptions job_;
+  Sink& out_;
+  Sink& err_;
+  SignalEvents signals_;
+  Variables variables_;
+  RankCommand command_;
+  std::vector<std::string> ssh_arguments_;
+  std::vector<FileDescriptor> inputs_;
+  std::deque<RankProcess> processes_;
+};
+
+LaunchOptions job_of(const HostLaunchOptions& options) {
+  auto job = options.job;
+  if (options.hosts.empty()) throw UsageError("there is no host to start ranks on");
+  if (job.command.empty()) throw UsageError("no program to start: give one after --");
+  if (job.max_restarts > 0) {
+    throw UsageError("--max-restarts with --hostfile: leave it out, and let the scheduler start the whole job again");
+  }
+  if (job.grace.count() < 0) throw UsageError("--grace must not be negative");
+  job.num_nodes = static_cast<int>(options.hosts.size());
+  job.node_rank = 0;
+  job.ranks_per_node = options.hosts.front().slots;
+  const bool equal = std::all_of(options.hosts.begin(), options.hosts.end(),
+                                 [&](const auto& host) { return host.slots == job.ranks_per_node; });
+  if (!equal || job.ranks_per_node < 1) throw UsageError("hosts need as many slots as one another, and at least 1");
+  if (job.ranks_per_node > std::numeric_limits<int>::max() / job.num_nodes) throw UsageError("too many ranks");
+  // user@host: the user is for ssh alone.
+  const auto& first = options.hosts.front().host;
+  if (job.master_addr.empty()) job.master_addr = first.substr(first.find('@') + 1);
+  return job;
+}
+
+}  // namespace
+
+int launch_on_hosts(const HostLaunchOptions& options) {
+  auto job = job_of(options);
+  Sink out(STDOUT_FILENO);
+  Sink err(STDERR_FILENO);
+  const int exit_code = HostJob(options, std::move(job), out, err).run();
+  out.flush();
+  err.flush();
+  return exit_code;
+}
+
+}  // namespace tutti

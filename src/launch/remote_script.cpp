@@ -1,0 +1,81 @@
+#include "launch/remote_script.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <sstream>
+
+namespace tutti {
+namespace {
+
+constexpr std::string_view announcement = "tutti: the store listens on port ";
+
+/// What the session on the other host has of its own.
+bool belongs_to_login(std::string_view name) {
+  constexpr std::array<std::string_view, 17> own{"_",    "DISPLAY", "HOME",   "HOSTNAME", "LOGNAME", "LS_COLORS",
+                                                 "MAIL", "OLDPWD",  "PWD",    "SHELL",    "SHLVL",   "STY",
+                                                 "TERM", "TMUX",    "TMPDIR", "TTY",      "USER"};
+  constexpr std::array<std::string_view, 4> families{"SSH_", "XDG_", "DBUS_", "PET_"};
+  return std::find(own.begin(), own.end(), name) != own.end() ||
+         std::any_of(families.begin(), families.end(), [&](auto family) { return name.starts_with(family); });
+}
+
+bool can_be_exported(std::string_view name) {
+  const auto is_fine = [](unsigned char c) { return c == '_' || (c < 128 && std::isalnum(c) != 0); };
+  return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
+         std::all_of(name.begin(), name.end(), is_fine);
+}
+
+}  // namespace
+
+std::string shell_quoted(std::string_view word) {
+  std::string quoted = "'";
+  for (const char letter : word) {
+    if (letter == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += letter;
+    }
+  }
+  quoted += "'";
+  return quoted;
+}
+
+std::string remote_script(const LaunchOptions& job, int node, const std::string& tutti, const std::string& folder,
+                          const Variables& variables) {
+  std::ostringstream script;
+  script << "cd " << shell_quoted(folder) << " || exit 1\n";
+  for (const auto& [name, value] : variables) {
+    if (can_be_exported(name) && !belongs_to_login(name)) {
+      script << "export " << name << '=' << shell_quoted(value) << '\n';
+    }
+  }
+  script << "exec " << shell_quoted(tutti) << " launch --nnodes " << job.num_nodes << " --node-rank " << node << " -n "
+         << job.ranks_per_node << " --master-addr " << shell_quoted(job.master_addr) << " --grace "
+         << static_cast<double>(job.grace.count()) / 1000 << " --end-with-stdin";
+  if (job.master_port) {
+    script << " --master-port " << *job.master_port;
+  } else {
+    script << " --announce-port";
+  }
+  if (job.log_dir) script << " --log-dir " << shell_quoted(job.log_dir->string());
+  script << " --";
+  for (const auto& word : job.command) script << ' ' << shell_quoted(word);
+  script << '\n';
+  return script.str();
+}
+
+std::optional<std::uint16_t> announced_port(std::string_view line) {
+  if (!line.starts_with(announcement)) return std::nullopt;
+  line.remove_prefix(announcement.size());
+  std::uint16_t port = 0;
+  const auto [stopped, error] = std::from_chars(line.data(), line.data() + line.size(), port);
+  return error == std::errc{} && stopped == line.data() + line.size() && port > 0 ? std::optional(port) : std::nullopt;
+}
+
+std::string port_announcement(std::uint16_t port) {
+  return std::string(announcement) + std::to_string(port) + '\n';
+}
+
+}  // namespace tutti

@@ -1,0 +1,22 @@
+#pragma once
+#include <thread>
+
+#include "launch/file_descriptor.h"
+
+namespace tutti {
+
+/// Sends SIGTERM to this process when its standard input ends, while the object lives: a launcher on another host
+/// learns so that the one that started it is gone. Make it where SIGTERM is blocked.
+class StdinWatch {
+ public:
+  StdinWatch();
+  ~StdinWatch();
+  StdinWatch(const StdinWatch&) = delete;
+  StdinWatch& operator=(const StdinWatch&) = delete;
+
+ private:
+  FileDescriptor stop_;
+  std::thread thread_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,134 @@
+// Jobs on one node whose launcher gives no address: unit tests on one process, jobs of 2 and 3 processes.
+#include "comm/local_meeting.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+
+#include "support/ranks.h"
+#include "tutti/comm/communicator.h"
+#include "tutti/core/error.h"
+#include "tutti/core/launchers.h"
+
+namespace tutti::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using test::run_processes;
+
+/// No other test run on this machine has it.
+std::string own_job() {
+  return "test-" + std::to_string(::getpid());
+}
+
+TEST(LocalMeeting, TellsEachRankOnce) {
+  const PortAnnouncement announcement(own_job(), 4321, 3);
+  EXPECT_EQ(ask_for_port(own_job(), 1, 10s), 4321);
+  EXPECT_EQ(ask_for_port(own_job(), 2, 10s), 4321);
+  EXPECT_THROW(ask_for_port(own_job(), 1, 1ms), Timeout);  // that is a later connect
+  EXPECT_THROW(ask_for_port(own_job(), 3, 1ms), Timeout);  // there is no such rank
+}
+
+TEST(LocalMeeting, JobsDoNotMeetEachOther) {
+  const std::string long_name(200, 'x');
+  const PortAnnouncement first(long_name + "a", 1, 2);
+  const PortAnnouncement second(long_name + "b", 2, 2);
+  EXPECT_EQ(ask_for_port(long_name + "b", 1, 10s), 2);
+  EXPECT_EQ(ask_for_port(long_name + "a", 1, 10s), 1);
+  EXPECT_THROW(PortAnnouncement(long_name + "a", 3, 2), UsageError);
+}
+
+TEST(LocalMeeting, LeavesNothingBehind) {
+  for (int time = 0; time < 3; ++time) const PortAnnouncement announcement(own_job(), 1, 2);
+  try {
+    ask_for_port(own_job(), 1, 1ms);
+    ADD_FAILURE() << "somebody answered";
+  } catch (const Timeout& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{0});
+    EXPECT_NE(std::string(error.what()).find(own_job()), std::string::npos) << error.what();
+  }
+}
+
+TEST(LocalMeeting, ListensOnAFreePort) {
+  const auto first = listen_on_loopback();
+  const auto second = listen_on_loopback();
+  EXPECT_NE(first.port, second.port);
+  EXPECT_NE(first.port, 0);
+  ::close(first.descriptor);
+  ::close(second.descriptor);
+}
+
+/// The environment of this rank as mpirun would give it: a name for the job, no port.
+Environment environment_without_port() {
+  auto environment = read_environment();
+  environment.master_addr = std::string(local_meeting) + "test-" + std::to_string(environment.master_port);
+  environment.master_port = 0;
+  environment.master_listen_fd = std::nullopt;
+  return environment;
+}
+
+const test::RankProgram connects_twice("local_meeting_connects_twice", [] {
+  for (int time = 0; time < 3; ++time) {
+    const auto communicator = Communicator::connect(environment_without_port());
+    const auto sum = at::full({5}, communicator.rank() + 1.0F);
+    communicator.all_reduce(sum).wait();
+    EXPECT_EQ(sum[0].item<float>(), communicator.size() == 2 ? 3.0F : 6.0F);
+  }
+});
+
+TEST(LocalMeeting, RanksFindRankZeroAgainAndAgain) {
+  test::expect_success(run_processes(connects_twice, 2));
+  test::expect_success(run_processes(connects_twice, 3));
+}
+
+const test::RankProgram lacks_rank_zero("local_meeting_lacks_rank_zero", [] {
+  try {
+    Communicator::connect(environment_without_port(), {.connect_timeout = 100ms});
+    ADD_FAILURE() << "connected";
+  } catch (const Timeout& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{0});
+  }
+});
+
+TEST(LocalMeeting, NamesRankZeroWhereItDoesNotCome) {
+  const auto results = run_processes(lacks_rank_zero, 2, {.absent = {0}});
+  EXPECT_EQ(results[1].exit_code, 0) << results[1].output;
+}
+
+const test::RankProgram lacks_rank_one("local_meeting_lacks_rank_one", [] {
+  try {
+    Communicator::connect(environment_without_port(), {.connect_timeout = 100ms});
+    ADD_FAILURE() << "connected";
+  } catch (const Timeout& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{1});
+  }
+});
+
+TEST(LocalMeeting, NamesRanksThatDoNotCome) {
+  const auto results = run_processes(lacks_rank_one, 2, {.absent = {1}});
+  EXPECT_EQ(results[0].exit_code, 0) << results[0].output;
+}
+
+const test::RankProgram contradicts("nodes_that_contradict", [] {
+  auto environment = read_environment();
+  if (environment.rank == 2) environment.local_world_size = 1;
+  try {
+    Communicator::connect(environment);
+    ADD_FAILURE() << "connected";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 2 was told that its node holds 1 ranks, but 3 say"),
+              std::string::npos)
+        << error.what();
+  }
+});
+
+TEST(Connect, RefusesNodesThatContradict) {
+  test::expect_success(run_processes(contradicts, 3));
+}
+
+}  // namespace
+}  // namespace tutti::comm

@@ -1,0 +1,184 @@
+// One job on several hosts. A script stands for ssh and runs each "host" here.
+#include "tutti/launch/launch_hosts.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "launch/remote_script.h"
+#include "launch/tutti_process.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+using Words = std::vector<std::string>;
+using Hosts = std::vector<HostSlots>;
+
+TEST(Hostfile, ReadsItsForms) {
+  EXPECT_EQ(read_hostfile("f", "a slots=2\nb slots=2\n", 1), (Hosts{{"a", 2}, {"b", 2}}));
+  EXPECT_EQ(read_hostfile("f", "# two hosts\n\n  a:3   # first\nme@b.example:3", 1),
+            (Hosts{{"a", 3}, {"me@b.example", 3}}));
+  EXPECT_EQ(read_hostfile("f", "a\nb slots=4\n", 4), (Hosts{{"a", 4}, {"b", 4}}));
+}
+
+TEST(Hostfile, NamesTheLineThatIsWrong) {
+  const std::vector<std::pair<std::string, std::string>> cases{{"", "f names no host"},
+                                                               {"# a\n", "f names no host"},
+                                                               {"a slots=0", "f:1: 'a slots=0'"},
+                                                               {"a\na slots=x", "f:2: 'a slots=x'"},
+                                                               {"a slots=2 3", "f:1: "},
+                                                               {"a max=2", "f:1: "},
+                                                               {"a:", "f:1: "},
+                                                               {":2", "f:1: "},
+                                                               {"a slots=999999999999", "f:1: "},
+                                                               {"-oProxyCommand=x slots=1", "f:1: "},
+                                                               {"a slots=1\nb slots=2", "b has 2 and a has 1 slots"}};
+  for (const auto& [text, part] : cases) {
+    try {
+      read_hostfile("f", text, 1);
+      ADD_FAILURE() << text;
+    } catch (const UsageError& error) {
+      EXPECT_TRUE(contains(error.what(), part)) << part << " is not in: " << error.what();
+    }
+  }
+}
+
+TEST(RemoteScript, QuotesForTheShell) {
+  EXPECT_EQ(shell_quoted(""), "''");
+  EXPECT_EQ(shell_quoted("it's $HOME `x` \"y\"\n"), "'it'\\''s $HOME `x` \"y\"\n'");
+}
+
+TEST(RemoteScript, PassesVariablesOnButNotThoseOfALogin) {
+  LaunchOptions job{
+      .ranks_per_node = 2, .num_nodes = 3, .master_addr = "a", .master_port = 77, .command = {"./p", "x y"}};
+  const auto script = remote_script(job, 1, "/bin/tutti", "/some where",
+                                    {{"HOME", "/root"}, {"SSH_TTY", "x"}, {"BASH_FUNC_f%%", "x"}, {"DATA", "a'b"}});
+  EXPECT_EQ(script,
+            "cd '/some where' || exit 1\nexport DATA='a'\\''b'\n"
+            "exec '/bin/tutti' launch --nnodes 3 --node-rank 1 -n 2 --master-addr 'a' --grace 5 --end-with-stdin "
+            "--master-port 77 -- './p' 'x y'\n");
+  job.master_port = std::nullopt;
+  EXPECT_TRUE(contains(remote_script(job, 0, "t", "/", {}), " --announce-port "));
+}
+
+TEST(RemoteScript, PortAnnouncement) {
+  const auto line = port_announcement(4321);
+  EXPECT_EQ(announced_port(line.substr(0, line.size() - 1)), 4321);
+  for (const std::string other :
+       {"", "4321", "tutti: the store listens on port ", "tutti: the store listens on port 1x"}) {
+    EXPECT_EQ(announced_port(other), std::nullopt);
+  }
+}
+
+/// Two hosts, alpha and beta, on this machine.
+class LaunchHosts : public testing::Test {
+ protected:
+  LaunchHosts() { write_ssh("exec \"$@\""); }
+
+  /// `$host` is the host; "$@" is what it is to run.
+  void write_ssh(const std::string& script) const {
+    std::ofstream(ssh()) << "#!/bin/sh\n[ \"$1\" = -o ] || exit 99\nhost=$3\nshift 3\n" << script << '\n';
+    std::filesystem::permissions(ssh(), std::filesystem::perms::owner_all);
+    std::ofstream(hostfile()) << "alpha slots=2\nbeta slots=2\n";
+  }
+  std::filesystem::path ssh() const { return folder_.path() / "ssh"; }
+  std::filesystem::path hostfile() const { return folder_.path() / "hosts"; }
+  Words launch_script(const std::string& script, const Words& options = {}) const {
+    Words words{"launch",        "--hostfile", hostfile(), "--ssh", ssh().string() + " -o BatchMode=yes",
+                "--master-addr", "127.0.0.1"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--", "/bin/sh", "-c", script});
+    return words;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(LaunchHosts, StartsRanksOnEachHost) {
+  const TuttiProcess::Options here{.working_directory = folder_.path(), .variables = {"DATA=some 'data'"}};
+  const auto done =
+      TuttiProcess(
+          launch_script("echo $RANK/$WORLD_SIZE node $GROUP_RANK at $MASTER_ADDR:$MASTER_PORT in $(pwd) $DATA"), here)
+          .wait();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  const auto port_begin = done.out.find("127.0.0.1:") + 10;
+  const auto port = done.out.substr(port_begin, done.out.find(' ', port_begin) - port_begin);
+  EXPECT_GT(std::stoi(port), 0);
+  const auto rest = " at 127.0.0.1:" + port + " in " + folder_.path().string() + " some 'data'\n";
+  for (const int rank : {0, 1, 2, 3}) {
+    const std::string host = rank < 2 ? "alpha" : "beta";
+    const std::string number = std::to_string(rank);
+    const auto line = "[" + host + "] [rank " + number + "] " + number + "/4 node " + (rank < 2 ? "0" : "1") + rest;
+    EXPECT_TRUE(contains(done.out, line)) << line << " is not in: " << done.out;
+  }
+  EXPECT_EQ(lines_with(done.out, ""), 4) << done.out;  // the port's line is not shown
+  EXPECT_EQ(done.err, "");
+}
+
+TEST_F(LaunchHosts, NamesTheHostThatFailedAndEndsTheOthers) {
+  const auto done =
+      TuttiProcess(launch_script("if [ $RANK = 3 ]; then exit 7; fi; exec sleep 1000", {"--grace", "0.05"})).wait();
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_TRUE(contains(done.err, "[beta] tutti: rank 3 failed first: exit code 7")) << done.err;
+  EXPECT_TRUE(contains(done.err, "\ntutti: host beta failed first: exit code 7\n")) << done.err;
+}
+
+TEST_F(LaunchHosts, NamesAHostThatCannotBeReached) {
+  write_ssh("if [ $host = beta ]; then echo no route to $host >&2; exit 255; fi; exec \"$@\"");
+  const auto done = TuttiProcess(launch_script("exec sleep 1000", {"--grace", "0.05"})).wait();
+  EXPECT_EQ(done.exit_code, 255);
+  EXPECT_TRUE(contains(done.err, "[beta] no route to beta")) << done.err;
+  EXPECT_TRUE(contains(done.err, "tutti: host beta failed first: exit code 255 (ssh could not reach it")) << done.err;
+  // The first host, whose port all others need.
+  write_ssh("if [ $host = alpha ]; then exit 255; fi; exec \"$@\"");
+  const auto first = TuttiProcess(launch_script("echo never")).wait();
+  EXPECT_EQ(first.exit_code, 255);
+  EXPECT_TRUE(contains(first.err, "tutti: host alpha failed first")) << first.err;
+  EXPECT_FALSE(contains(first.out, "never")) << first.out;
+}
+
+TEST_F(LaunchHosts, EndsAllHostsWhenInterrupted) {
+  TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000"));
+  std::vector<pid_t> ranks;
+  for (const int rank : {0, 1, 2, 3}) {
+    ranks.push_back(std::stoi(process.wait_for_line("pid-" + std::to_string(rank) + "=")));
+  }
+  process.send(SIGTERM);
+  const auto done = process.wait();
+  EXPECT_EQ(done.exit_code, 128 + SIGTERM);
+  EXPECT_TRUE(contains(done.err, "tutti: stopped by SIGTERM")) << done.err;
+  for (const pid_t rank : ranks) EXPECT_TRUE(is_gone_soon(rank));
+}
+
+// A session of its own is out of reach of signals from here, as another machine is.
+TEST_F(LaunchHosts, AHostWhoseConnectionIsCutEndsItsRanks) {
+  write_ssh("exec setsid --fork --wait \"$@\"");
+  TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000", {"--grace", "0.05"}));
+  std::vector<pid_t> ranks;
+  for (const int rank : {0, 1, 2, 3}) {
+    ranks.push_back(std::stoi(process.wait_for_line("pid-" + std::to_string(rank) + "=")));
+  }
+  process.send(SIGKILL);
+  for (const pid_t rank : ranks) EXPECT_TRUE(is_gone_soon(rank));
+}
+
+TEST_F(LaunchHosts, RefusesBadInputInOneLine) {
+  const auto expect_refusal = [&](const Words& words, const std::string& part) {
+    const auto done = run_tutti(words);
+    EXPECT_EQ(done.exit_code, 2) << part;
+    EXPECT_EQ(lines_with(done.err, ""), 1) << done.err;
+    EXPECT_TRUE(contains(done.err, part)) << part << " is not in: " << done.err;
+  };
+  expect_refusal({"launch", "--hostfile", "/no/such/file", "--", "true"}, "cannot read --hostfile /no/such/file");
+  expect_refusal({"launch", "--hostfile", hostfile()}, "no program to start");
+  expect_refusal({"launch", "--hostfile", hostfile(), "--nnodes", "2", "--", "true"}, "leave them out");
+  expect_refusal({"launch", "--hostfile", hostfile(), "--max-restarts", "2", "--", "true"},
+                 "--max-restarts with --hostfile");
+  expect_refusal({"launch", "--hostfile", hostfile(), "--ssh", "no-such-ssh", "--", "true"}, "no-such-ssh");
+  expect_refusal({"launch", "--hostfile", hostfile(), "--ssh", "", "--", "true"}, "--ssh is empty");
+}
+
+}  // namespace
+}  // namespace tutti::test
