@@ -21,7 +21,7 @@ from torch import nn
 
 HEADS = 4
 LEARNING_RATE = 1e-3
-WARM_UP_WINDOWS = 3
+WARM_UP_WINDOWS = 12
 
 
 def parse_options():

@@ -46,10 +46,12 @@ Results compare(const std::vector<std::unique_ptr<System>>& systems, const Workl
     for (auto& [system, mode, row] : entries) {
       const auto measurement = system->run(mode);
       const auto what = row.system + " " + row.mode;
-      if (system->synchronizes()) guard.check(what, mode == Mode::accumulate, measurement);
+      if (system->synchronizes()) {
+        guard.check(what, mode == Mode::accumulate, system->rounds_gradients(), measurement);
+      }
       row.milliseconds.push_back(measurement.milliseconds_per_batch);
       if (communicator.rank() == 0) {
-        std::fprintf(stderr, "%d/%d %-31s %8.1f ms per batch\n", repeat, repeats, what.c_str(),
+        std::fprintf(stderr, "%d/%d %-38s %8.1f ms per batch\n", repeat, repeats, what.c_str(),
                      measurement.milliseconds_per_batch);
       }
     }

@@ -15,13 +15,15 @@ class Guard {
   Guard(Communicator communicator, Parameters start, Measurement reference, bool whole_windows);
 
   /// Compares the ranks with one another and with the reference. Every rank must call it.
-  void check(const std::string& what, bool averages_short_windows, const Measurement& measurement);
+  void check(const std::string& what, bool averages_short_windows, bool rounds_gradients,
+             const Measurement& measurement);
 
   /// What was found, one line each; empty when all is well.
   const std::vector<std::string>& faults() const { return faults_; }
 
  private:
-  void check_distance(const std::string& what, const Parameters& parameters, const Parameters& reference);
+  void check_distance(const std::string& what, const Parameters& parameters, const Parameters& reference,
+                      double largest);
 
   Communicator communicator_;
   Parameters start_;

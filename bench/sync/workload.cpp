@@ -8,7 +8,8 @@ namespace tutti::bench {
 namespace {
 
 constexpr std::uint64_t model_seed = 0;
-constexpr int warm_up_windows = 3;
+// tutti tries bucket plans in the first ten or so.
+constexpr int warm_up_windows = 12;
 
 Epoch make_epoch(const SyncOptions& options, int batches, int rank, int world_size, std::uint64_t seed) {
   const auto rows = static_cast<std::int64_t>(world_size) * batches * options.batch_size;

@@ -106,6 +106,7 @@ void Reducer::set_local(bool local) {
   window_ = Window();
   automatic_ = AutomaticPolicy();
   hashes_.clear();
+  last_seconds_.reset();
   std::swap(channel_, other_channel_);
   local_ = local;
 }

@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "sync/autograd_hooks.h"
-#include "sync/bucket_tuner.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
 #include "sync/reducer_life.h"
@@ -42,7 +41,7 @@ void Reducer::after_accumulate(int parameter) {
   adopt(parameter);
   state.attached = buffer_->attached(parameter);
   if (++state.fires != state.expected_fires || !pass_.synchronizes) return;
-  if (!tuner_->done()) pass_.order.push_back(parameter);
+  if (tuning()) pass_.order.push_back(parameter);
   if (--buckets_[buffer_->plan().slots[parameter].bucket].waiting == 0) start_ready_buckets();
 }
 

@@ -15,7 +15,7 @@ namespace tutti {
 
 void Reducer::open_round() {
   // Before the round itself holds buckets.
-  if (!tuner_->done() && buffer_->shared()) last_seconds_.reset();
+  if (tuning() && buffer_->shared()) last_seconds_.reset();
   round_ = std::make_unique<sync::Round>(
       channel_,
       sync::RoundOpening{.step = window_.steps(),
@@ -58,7 +58,7 @@ void Reducer::start_all_buckets_and_close() {
   for (int i = 0; i < count(); ++i) used[i] = parameters_[i].tensor.grad().defined();
   sync::RoundClosing closing = abandoned_ ? sync::abandoned_closing(*abandoned_) : sync::RoundClosing{};
   for (const BucketState& bucket : buckets_) closing.again = closing.again || bucket.late;
-  if (tuner_->done()) return round_->close(closing, used);
+  if (!tuning()) return round_->close(closing, used);
   // Ranks meet their reducers in different orders, so that what they measured travels with the round: an exchange of
   // its own after it could wait for a rank that waits for this one in another reducer.
   closing.last_seconds = last_seconds_.value_or(-1);
@@ -143,7 +143,12 @@ void Reducer::judge_round() {
   if (!terms.empty) consumed_ = false;
   stats_ += SyncStats{.seconds_late = sync::lateness(round->openings())};
   if (needs_another(round->closings())) return run_round();
-  if (!terms.empty && !tuner_->done()) tune_buckets(*round);
+  if (!terms.empty && tuning()) tune_buckets(*round);
+}
+
+// Alone, also while ranks take local steps, there is nothing to hide.
+bool Reducer::tuning() const {
+  return !tuner_->done() && channel_.size() > 1;
 }
 
 // Every rank comes here after the same rounds with the same closings.

@@ -18,6 +18,7 @@ std::optional<LoaderPosition> Accelerator::loop_position() const {
 
 void Accelerator::free_memory() {
   registry_->scopes.clear();
+  registry_->reducers_of_model.clear();
   registry_->reducer_of.clear();
   registry_->schedulers.clear();
   registry_->optimizers.clear();

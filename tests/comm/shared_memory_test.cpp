@@ -4,8 +4,11 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <span>
 #include <thread>
@@ -101,8 +104,10 @@ TEST(SharedMemory, ManySumsUnderWayAtOnce) {
 const RankProgram killed_in_a_sum("shared_killed_in_a_sum", [] {
   const Communicator channel = connect("shared_memory");
   at::Tensor memory = gradients(channel, 1 << 20, at::kFloat);
+  auto last_sum = std::chrono::steady_clock::now();
   try {
     for (int round = 0;; ++round) {
+      last_sum = std::chrono::steady_clock::now();
       const auto sum = channel.start_sum(memory);
       if (round == 5 && channel.rank() == 1) raise(SIGKILL);
       sum->reduce(1.0);
@@ -110,11 +115,22 @@ const RankProgram killed_in_a_sum("shared_killed_in_a_sum", [] {
     }
   } catch (const PeerFailure& failure) {
     EXPECT_EQ(failure.ranks(), std::vector<int>{1}) << failure.what();
-    std::cout << "named" << std::endl;
+    const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - last_sum;
+    std::cout << "named after " << taken.count() << " ms" << std::endl;
   }
 });
+/// Files that could outlive a job: names of shared memory.
+std::vector<std::string> shared_memory_files() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.push_back(entry.path());
+  std::ranges::sort(names);
+  return names;
+}
 TEST(SharedMemory, ARankKilledInTheMiddleIsNamed) {
+  const auto before = shared_memory_files();
   const auto results = run_processes(killed_in_a_sum, 3);
+  EXPECT_EQ(shared_memory_files(), before);
+  for (const int rank : {0, 2}) std::cout << "rank " << rank << ": " << results[rank].output;
   for (const int rank : {0, 2}) {
     EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
     EXPECT_NE(results[rank].output.find("named"), std::string::npos) << results[rank].output;

@@ -60,7 +60,7 @@ const RankCase moves_and_keeps_bits("measured_buckets", [](const Communicator& c
     }
     EXPECT_FALSE(first_lies_first(as_registered));
   }
-  EXPECT_TRUE(first_lies_first(tuned));
+  EXPECT_EQ(first_lies_first(tuned), communicator.size() > 1);
   EXPECT_EQ(tuned_ddp.stats().gradients_moved, plain_ddp.stats().gradients_moved);
 });
 TEST(MeasuredBuckets, MoveAndKeepEveryBit) {

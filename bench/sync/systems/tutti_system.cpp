@@ -74,15 +74,18 @@ void train(Mode mode, Training& training, const Epoch& epoch) {
 
 class TuttiSystem : public System {
  public:
-  TuttiSystem(const Arena& arena, Communicator communicator) : arena_(arena), communicator_(std::move(communicator)) {}
+  TuttiSystem(const Arena& arena, Communicator communicator, std::shared_ptr<const WireCodec> codec)
+      : arena_(arena), communicator_(std::move(communicator)), codec_(std::move(codec)) {}
 
-  std::string name() const override { return "tutti"; }
+  std::string name() const override { return codec_ ? "tutti, " + codec_->name() + " between nodes" : "tutti"; }
+  bool rounds_gradients() const override { return codec_ != nullptr; }
   std::vector<Mode> modes() const override { return {all_modes.begin(), all_modes.end()}; }
 
   Measurement run(Mode mode) override {
     // Only the baseline departs from what a user gets without asking.
     Accelerator accelerator({.gradient_accumulation_steps = arena_.workload.steps(),
                              .sync_policy = mode == Mode::baseline ? SyncPolicy::every_pass : SyncPolicy::automatic,
+                             .comm_hook = codec_,
                              .communicator = communicator_});
     auto net = arena_.workload.make_model();
     torch::optim::AdamW adamw(net->parameters(), learning_rate);
@@ -94,12 +97,17 @@ class TuttiSystem : public System {
  private:
   Arena arena_;
   Communicator communicator_;
+  std::shared_ptr<const WireCodec> codec_;
 };
 
 }  // namespace
 
 std::unique_ptr<System> make_tutti_system(const Arena& arena, const Communicator& communicator) {
-  return std::make_unique<TuttiSystem>(arena, communicator);
+  return std::make_unique<TuttiSystem>(arena, communicator, nullptr);
+}
+
+std::unique_ptr<System> make_tutti_bf16_system(const Arena& arena, const Communicator& communicator) {
+  return std::make_unique<TuttiSystem>(arena, communicator, bf16_codec());
 }
 
 }  // namespace tutti::bench

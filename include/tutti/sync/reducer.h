@@ -168,6 +168,7 @@ class Reducer final : public Stateful {
   void run_round();
   void finish_round();
   void judge_round();
+  bool tuning() const;
   void tune_buckets(const sync::Round& round);
   void make_share(int bucket, double total_weight);
   void adopt(int parameter);
