@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "comm/choose_engine.h"
 #include "comm/describe.h"
@@ -85,7 +86,15 @@ Communicator Communicator::connect(const Environment& environment, const Communi
   const int size = environment.world_size;
   const auto [rendezvous, introductions] =
       comm::join_job(environment, introduction(environment), options.connect_timeout);
-  auto layout = comm::make_layout(nodes_from(introductions, environment), rank);
+  std::vector<int> nodes;
+  try {
+    nodes = nodes_from(introductions, environment);
+  } catch (const UsageError&) {
+    // All ranks see the same and throw; the one that serves the store must not take it away before they have seen it.
+    comm::part(rendezvous, rank, size);
+    throw;
+  }
+  auto layout = comm::make_layout(std::move(nodes), rank);
   auto transport = comm::connect_gloo(rendezvous, place_of(environment), rank, size, options.connect_timeout);
   auto messages = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
   auto engine = comm::choose_engine(std::move(messages), options.engine, "job", options.connect_timeout);

@@ -22,6 +22,7 @@ namespace {
 
 constexpr auto between_attempts = std::chrono::milliseconds(100);
 constexpr auto linger = std::chrono::seconds(2);
+constexpr auto port_may_be_left = std::chrono::seconds(3);
 
 // c10d appends where in its sources an error arose; the first line says what it was.
 std::string first_line(const std::string& text) {
@@ -74,11 +75,15 @@ struct StoreLost {
   std::string cause;
 };
 
+struct PortInUse {
+  std::string cause;
+};
+
 bool serves_store(const Environment& environment) {
   return environment.rank == 0 && !environment.agent_store;
 }
 
-// Throws StoreLost, and UsageError where the port is in use.
+// Throws StoreLost and PortInUse.
 Rendezvous open_rendezvous(const Environment& environment, std::chrono::milliseconds timeout) {
   const bool serve = serves_store(environment);
   try {
@@ -94,11 +99,7 @@ Rendezvous open_rendezvous(const Environment& environment, std::chrono::millisec
     std::iota(everyone.begin(), everyone.end(), 0);
     return rendezvous_of_group(rendezvous, attempt + std::to_string(connects), everyone);
   } catch (const std::exception& error) {
-    if (serve && says_port_in_use(error.what())) {
-      throw UsageError("rank 0 cannot serve the store: port " + std::to_string(environment.master_port) +
-                       " is in use. Choose another MASTER_PORT, or end the job that holds it. (" +
-                       first_line(error.what()) + ")");
-    }
+    if (serve && says_port_in_use(error.what())) throw PortInUse{first_line(error.what())};
     throw StoreLost{first_line(error.what())};
   }
 }
@@ -169,9 +170,11 @@ class StoreBulletin final : public Bulletin {
 };
 
 // A process that connects again may meet the store of its last connect while rank 0 is just giving that up: a store
-// that was lost is looked for again as long as there is time.
+// that was lost is looked for again as long as there is time. For the same reason the port may be held for a moment,
+// also by a rank whose search for the store was given that very port as its own end.
 Joined join_at_store(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {
-  const auto deadline = Clock::now() + timeout;
+  const auto begin = Clock::now();
+  const auto deadline = begin + timeout;
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     Rendezvous rendezvous;  // out here: it may have to outlive the exception
@@ -183,6 +186,12 @@ Joined join_at_store(const Environment& environment, const std::string& value, s
       // The others read the marks: the store stays for a moment.
       if (serves_store(environment)) std::this_thread::sleep_for(linger);
       throw;
+    } catch (const PortInUse& taken) {
+      if (Clock::now() - begin > std::min<Clock::duration>(port_may_be_left, timeout)) {
+        throw UsageError("rank 0 cannot serve the store: port " + std::to_string(environment.master_port) +
+                         " is in use. Choose another MASTER_PORT, or end the job that holds it. (" + taken.cause + ")");
+      }
+      std::this_thread::sleep_for(between_attempts);
     } catch (const StoreLost& lost) {
       if (serves_store(environment) || Clock::now() + between_attempts > deadline) {
         throw Timeout("rank " + std::to_string(environment.rank) + " could not reach the store at " +
@@ -232,6 +241,17 @@ void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::millise
     const std::vector<int> holders(rendezvous.holder < 0 ? 0U : 1U, rendezvous.holder);
     throw PeerFailure(
         "The store that all ranks meet at is gone: rank 0 or the launcher has ended. (" + lost.cause + ")", holders);
+  }
+}
+
+void part(const Rendezvous& rendezvous, int rank, int size) noexcept {
+  try {
+    rendezvous.store->set("parts/" + std::to_string(rank), std::string("yes"));
+    std::vector<std::string> keys;
+    for (int other = 0; other < size; ++other) keys.push_back("parts/" + std::to_string(other));
+    rendezvous.store->wait(keys, linger);
+  } catch (const std::exception&) {
+    // Whoever has not come by now, or has left already, waits for nobody.
   }
 }
 

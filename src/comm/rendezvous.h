@@ -33,6 +33,10 @@ Joined join_job(const Environment& environment, const std::string& value, std::c
 /// The part of `rendezvous` that belongs to the group called `name`, whose ranks are `members` of the old group.
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members);
 
+/// Waits a moment until all ranks have come to this point, so that none takes the store from the others. For a job that
+/// ends before it began.
+void part(const Rendezvous& rendezvous, int rank, int size) noexcept;
+
 /// Waits until all ranks of a group are here. Throws Timeout naming those that did not come, PeerFailure.
 void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout);
 
