@@ -7,6 +7,6 @@ preset=$1
 shift
 export ASAN_OPTIONS=detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-export TSAN_OPTIONS=ignore_noninstrumented_modules=1:second_deadlock_stack=1
+export TSAN_OPTIONS=ignore_noninstrumented_modules=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp
 # The thread sanitizer of GCC 12 does not know how far newer kernels spread addresses: switch that off.
 setarch --addr-no-randomize ctest --preset "$preset" --no-tests=error -L sanitized "$@"
