@@ -12,7 +12,7 @@
 namespace tutti::comm {
 namespace {
 
-constexpr auto patience = std::chrono::milliseconds(1000);
+constexpr auto patience = std::chrono::milliseconds(700);  // a dead rank is named within a second
 constexpr auto between_looks = std::chrono::milliseconds(20);
 
 const std::optional<Standing>& standing_of(const Standings& standings, int rank) {
