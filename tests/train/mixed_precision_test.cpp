@@ -208,6 +208,25 @@ TEST(MixedPrecision, AWindowSurvivesAChangeOfTheScale) {
 }
 
 // Seed 004, section 3: gradients of norm g, scaled by s, clipped to c and unscaled are c / s, not c.
+// A rank whose scope holds no backward pass names the same scale as the others in the window's round.
+const RankCase scope_without_backward("scope_without_backward", [](const Communicator& communicator) {
+  Accelerator accelerator({.mixed_precision = Precision::fp16, .communicator = communicator});
+  Mlp net, reference;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  loss_of_batch(reference, batch_of(0)).backward();
+  {
+    const auto window = accelerator.accumulate(model);
+    if (communicator.rank() == 0) {
+      accelerator.backward(accelerator.autocast([&] { return loss_of_batch(model, batch_of(0)); }));
+    }
+    optimizer.step();
+    EXPECT_TRUE(close(gradients_of(*net), gradients_of(*reference), 0.02));
+  }
+});
+TEST(MixedPrecision, AScopeWithoutABackwardPassFollowsTheScale) {
+  scope_without_backward.everywhere();
+}
+
 const RankCase clipping_of_scaled_gradients("clipping_of_scaled_gradients", [](const Communicator& communicator) {
   constexpr double scale = 1024;
   constexpr double limit = 0.01;
