@@ -20,6 +20,7 @@ struct SyncOptions {
   int context = 64;
   int vocabulary = 4096;
   int repeats = 3;
+  bool peers = true;  ///< false: tutti and no communication only
   // What comes of it.
   std::string json;     ///< file for the rows; none when empty
   std::string python;   ///< interpreter that has PyTorch and Accelerate; none when empty

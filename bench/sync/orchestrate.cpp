@@ -41,7 +41,9 @@ Results take(const SyncOptions& options, Words program, int repeats) {
 }
 
 Results take_cpp(const SyncOptions& options) {
-  return take(options, {own_program(), "sync"}, options.repeats);
+  Words program{own_program(), "sync"};
+  if (!options.peers) program.emplace_back("--no-peers");
+  return take(options, program, options.repeats);
 }
 
 Results take_python(const SyncOptions& options, int repeats) {

@@ -22,8 +22,10 @@ int run_rank(const SyncOptions& options, const Environment& environment) {
   std::vector<std::unique_ptr<System>> systems;
   systems.push_back(make_tutti_system(arena, communicator));
   if (environment.num_nodes > 1) systems.push_back(make_tutti_bf16_system(arena, communicator));
-  systems.push_back(make_c10d_reducer_system(arena, group));
-  systems.push_back(make_hand_written_system(arena, group));
+  if (options.peers) {
+    systems.push_back(make_c10d_reducer_system(arena, group));
+    systems.push_back(make_hand_written_system(arena, group));
+  }
   systems.push_back(make_no_communication_system(arena));
   const auto results = compare(systems, workload, communicator, options.repeats);
 

@@ -1,5 +1,9 @@
 #include "comm/channel.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -58,6 +62,43 @@ class GuardedExchange final : public Guarded<PendingExchange> {
     finished_ = true;
     return blocks;
   }
+};
+
+/// Lengths travel first, then all blocks as long as the longest. It is one operation to the outside, two on the wire.
+class GuardedGather final : public PendingGather {
+ public:
+  GuardedGather(std::shared_ptr<Channel> channel, Operation operation, std::unique_ptr<PendingExchange> lengths,
+                std::vector<std::byte> mine)
+      : channel_(std::move(channel)),
+        operation_(std::move(operation)),
+        lengths_(std::move(lengths)),
+        mine_(std::move(mine)) {}
+
+  std::vector<std::span<const std::byte>> finish() override {
+    const auto said = lengths_->finish();
+    std::vector<std::uint64_t> lengths(said.size() / sizeof(std::uint64_t));
+    std::memcpy(lengths.data(), said.data(), said.size());
+    const std::uint64_t longest = std::ranges::max(lengths);
+    all_ = at::empty({static_cast<std::int64_t>(lengths.size()), static_cast<std::int64_t>(longest)}, at::kByte);
+    if (longest > 0) {
+      mine_.resize(longest);
+      const at::Tensor input = at::from_blob(mine_.data(), {static_cast<std::int64_t>(longest)}, at::kByte);
+      channel_->guarded(operation_, [&] { channel_->engine().all_gather(operation_, all_, input); });
+    }
+    std::vector<std::span<const std::byte>> blocks;
+    const auto* memory = static_cast<const std::byte*>(all_.const_data_ptr());
+    for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+      blocks.emplace_back(memory + rank * longest, lengths[rank]);
+    }
+    return blocks;
+  }
+
+ private:
+  std::shared_ptr<Channel> channel_;
+  Operation operation_;
+  std::unique_ptr<PendingExchange> lengths_;
+  std::vector<std::byte> mine_;
+  at::Tensor all_;
 };
 
 }  // namespace
@@ -163,6 +204,19 @@ std::unique_ptr<PendingExchange> Channel::start_exchange(std::span<const std::by
   lock.unlock();
   auto pending = guarded(operation, [&] { return engine_->start_exchange(operation, mine); });
   return std::make_unique<GuardedExchange>(shared_from_this(), operation, std::move(pending));
+}
+
+std::unique_ptr<PendingGather> Channel::start_gather(std::vector<std::byte> mine) {
+  std::unique_lock lock(order_mutex_);
+  const auto operation = next_operation("gradient gather", {});
+  const auto second = next_operation("gradient gather", {});
+  lock.unlock();
+  const std::uint64_t length = mine.size();
+  auto lengths =
+      guarded(operation, [&] { return engine_->start_exchange(operation, std::as_bytes(std::span(&length, 1))); });
+  return std::make_unique<GuardedGather>(
+      shared_from_this(), second, std::make_unique<GuardedExchange>(shared_from_this(), operation, std::move(lengths)),
+      std::move(mine));
 }
 
 std::shared_ptr<WorkState> Channel::submit(std::function<void()> task) {

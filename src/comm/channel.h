@@ -56,6 +56,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   at::Tensor allocate(std::int64_t bytes);
   std::unique_ptr<PendingSum> start_sum(const at::Tensor& flat, const std::shared_ptr<const WireCodec>& codec);
   std::unique_ptr<PendingExchange> start_exchange(std::span<const std::byte> mine);
+  std::unique_ptr<PendingGather> start_gather(std::vector<std::byte> mine);
   std::shared_ptr<WorkState> submit(std::function<void()> task);
 
   /// A name for the next channel made from this one; equal on all ranks.

@@ -258,6 +258,10 @@ std::unique_ptr<comm::PendingExchange> Communicator::start_exchange(std::span<co
   return channel_->start_exchange(mine);
 }
 
+std::unique_ptr<comm::PendingGather> Communicator::start_gather(std::vector<std::byte> mine) const {
+  return channel_->start_gather(std::move(mine));
+}
+
 Work Communicator::submit(std::function<void()> task) const {
   return Work(channel_->submit(std::move(task)));
 }

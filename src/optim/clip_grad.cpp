@@ -14,10 +14,14 @@ namespace tutti {
 
 namespace {
 
+/// Of a sparse gradient its values: no other elements count. Writing to them writes to the gradient.
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> grads;
   for (const at::Tensor& parameter : parameters) {
-    if (parameter.grad().defined()) grads.push_back(parameter.grad());
+    at::Tensor& grad = parameter.mutable_grad();
+    if (!grad.defined()) continue;
+    if (grad.layout() == at::kSparse && !grad.is_coalesced()) grad = grad.coalesce();
+    grads.push_back(grad.layout() == at::kSparse ? grad.values() : grad);
   }
   return grads;
 }

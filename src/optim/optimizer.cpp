@@ -1,45 +1,89 @@
 #include "tutti/optim/optimizer.h"
 
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
 #include <optional>
 #include <utility>
 
 #include "optim/fused_step.h"
+#include "tutti/core/error.h"
 #include "tutti/optim/optimizer_state.h"
 
 namespace tutti {
 
+namespace {
+
+std::vector<std::string> numbers_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<std::string> numbers;
+  for (const auto& group : optimizer.param_groups()) {
+    for (std::size_t i = 0; i < group.params().size(); ++i) numbers.push_back(std::to_string(numbers.size()));
+  }
+  return numbers;
+}
+
+}  // namespace
+
 Optimizer::Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Reducer> reducer,
                      OptimizerOptions options)
-    : optimizer_(std::move(optimizer)), reducer_(std::move(reducer)), options_(std::move(options)) {
-  std::vector<std::string>& names = options_.names;
-  if (!names.empty()) return;
-  for (const auto& group : optimizer_->param_groups()) {
-    for (std::size_t i = 0; i < group.params().size(); ++i) names.push_back(std::to_string(names.size()));
-  }
+    : optimizer_(std::move(optimizer)),
+      scaler_(std::move(options.scaler)),
+      fused_(options.fused),
+      logger_(options.logger),
+      state_(std::make_shared<State>(State{.reducer = std::move(reducer), .names = std::move(options.names)})) {
+  if (state_->names.empty()) state_->names = numbers_of(*optimizer_);
+}
+
+void Optimizer::replan(std::shared_ptr<Reducer> reducer, std::vector<std::string> names) {
+  state_->reducer = std::move(reducer);
+  state_->names = std::move(names);
 }
 
 void Optimizer::step() {
-  if (!reducer_->at_window_end()) return;
-  reducer_->prepare_step();
-  state_->skipped = options_.scaler && reducer_->overflowed();
+  if (!reducer()->at_window_end()) return;
+  reducer()->prepare_step();
+  state_->skipped = scaler_ && reducer()->overflowed();
   if (!state_->skipped) step_parameters();
-  if (options_.scaler) options_.scaler->update(state_->skipped);
-  reducer_->stepped();
+  if (scaler_) scaler_->update(state_->skipped);
+  reducer()->stepped();
+  if (state_->after_step) state_->after_step();
+}
+
+at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure) {
+  if (scaler_) throw UsageError("step(closure) cannot skip a step that overflows: train in bf16 or without scaler");
+  if (reducer()->in_accumulate()) {
+    throw UsageError(
+        "step(closure) inside accumulate(): the closure runs all of the step's backward passes itself, so "
+        "call it outside");
+  }
+  const at::Tensor loss = optimizer_->step([&] {
+    const at::AutoGradMode with_grad(true);
+    const at::Tensor mine = closure();
+    reducer()->prepare_step();
+    const double mean = reducer()->mean_over_ranks(mine.item<double>());
+    // What the next call brings is a window of its own: the parameters will have moved.
+    reducer()->stepped();
+    return at::scalar_tensor(mean, mine.options().requires_grad(false));
+  });
+  state_->skipped = false;
+  state_->not_fused_because = "it was given a closure";
+  if (state_->after_step) state_->after_step();
+  return loss;
 }
 
 void Optimizer::step_parameters() {
   const std::optional<std::string> refusal =
-      options_.fused ? fused_step(*optimizer_) : std::optional<std::string>("fused steps are turned off");
+      fused_ ? fused_step(*optimizer_) : std::optional<std::string>("fused steps are turned off");
   if (refusal) optimizer_->step();
   std::string why = refusal.value_or("");
   if (!why.empty() && why != state_->not_fused_because) {
-    options_.logger.info("the optimizer takes LibTorch's own step, not a fused one: " + why);
+    logger_.info("the optimizer takes LibTorch's own step, not a fused one: " + why);
   }
   state_->not_fused_because = std::move(why);
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
-  reducer_->clear(set_to_none);
+  reducer()->clear(set_to_none);
 }
 
 double Optimizer::learning_rate() const {
@@ -51,11 +95,11 @@ void Optimizer::set_learning_rate(double rate) {
 }
 
 StateDict Optimizer::state_dict() const {
-  return optimizer_state(*optimizer_, options_.names);
+  return optimizer_state(*optimizer_, state_->names);
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {
-  load_optimizer_state(*optimizer_, options_.names, state);
+  load_optimizer_state(*optimizer_, state_->names, state);
 }
 
 }  // namespace tutti

@@ -1,17 +1,38 @@
 #include "tutti/sync/distributed_data_parallel.h"
 
+#include <torch/nn/modules/embedding.h>
+
 #include <unordered_set>
 
 #include "sync/replicate.h"
 
 namespace tutti {
 
+namespace {
+
+/// The tables of embeddings that were made with sparse(true).
+std::unordered_set<const void*> sparse_tables_of(const torch::nn::Module& module) {
+  std::unordered_set<const void*> tables;
+  for (const auto& part : module.modules()) {
+    if (const auto* embedding = part->as<torch::nn::Embedding>(); embedding && embedding->options.sparse()) {
+      tables.insert(embedding->weight.unsafeGetTensorImpl());
+    } else if (const auto* bag = part->as<torch::nn::EmbeddingBag>(); bag && bag->options.sparse()) {
+      tables.insert(bag->weight.unsafeGetTensorImpl());
+    }
+  }
+  return tables;
+}
+
+}  // namespace
+
 std::vector<NamedParameter> named_parameters_of(const torch::nn::Module& module) {
   std::vector<NamedParameter> parameters;
   std::unordered_set<const void*> seen;
+  const auto sparse_tables = sparse_tables_of(module);
   for (const auto& item : module.named_parameters()) {
     if (!item.value().defined() || !seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
-    parameters.push_back({.name = item.key(), .tensor = item.value()});
+    const bool sparse = sparse_tables.contains(item.value().unsafeGetTensorImpl());
+    parameters.push_back({.name = item.key(), .tensor = item.value(), .sparse = sparse});
   }
   return parameters;
 }

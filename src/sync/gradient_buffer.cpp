@@ -110,7 +110,9 @@ bool GradientBuffer::adopt(int parameter) {
   at::Tensor& grad = parameters_[parameter].mutable_grad();
   if (!grad.defined() || attached(parameter)) return false;
   if (grad.layout() != at::kStrided) {
-    throw UsageError("a sparse gradient cannot be synchronized yet: create the embedding with sparse(false)");
+    throw UsageError(
+        "a sparse gradient came for a parameter that no torch::nn::Embedding or EmbeddingBag with sparse(true) holds: "
+        "use one of these, or sparse(false)");
   }
   slots_[parameter].copy_(grad);
   grad = slots_[parameter];

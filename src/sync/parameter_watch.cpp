@@ -40,7 +40,8 @@ std::uint64_t sampled_hash(const at::Tensor& tensor) {
 }  // namespace
 
 ParameterWatch::ParameterWatch(const std::vector<NamedParameter>& parameters) : parameters_(parameters) {
-  for (const auto& [name, tensor] : parameters) {
+  for (const NamedParameter& parameter : parameters) {
+    const at::Tensor& tensor = parameter.tensor;
     kinds_.push_back({.dtype = tensor.scalar_type(),
                       .device = tensor.device(),
                       .shape = tensor.sizes().vec(),

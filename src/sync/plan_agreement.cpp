@@ -13,7 +13,9 @@ namespace {
 std::string describe(const NamedParameter& parameter) {
   std::ostringstream text;
   text << "'" << parameter.name << "' " << toString(parameter.tensor.scalar_type()) << parameter.tensor.sizes()
-       << (parameter.tensor.requires_grad() ? "" : " (frozen)");
+       << (parameter.tensor.requires_grad() ? "" : " (frozen)") << (parameter.sparse ? " (sparse)" : "");
+  // Gradients are summed as they lie in memory.
+  if (!parameter.tensor.is_contiguous()) text << " with strides " << parameter.tensor.strides();
   return text.str();
 }
 
@@ -31,7 +33,7 @@ void agree_on_plan(const std::vector<NamedParameter>& parameters, const ReducerO
   std::ostringstream plan;
   plan << "buckets of " << options.buckets.first_bucket_bytes << " and " << options.buckets.bucket_bytes << " bytes"
        << (options.buckets.measured ? ", measured, " : ", ") << "policy " << static_cast<int>(options.policy)
-       << ", replica check " << options.check_replicas << ", comm hook "
+       << ", replica check " << options.check_replicas << ", reproducible " << options.reproducible << ", comm hook "
        << (options.comm_hook ? options.comm_hook->name() : "none") << '\n';
   for (const NamedParameter& parameter : parameters) plan << describe(parameter) << '\n';
 

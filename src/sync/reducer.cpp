@@ -1,5 +1,8 @@
 #include "tutti/sync/reducer.h"
 
+#include <ATen/Functions.h>
+
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -7,9 +10,11 @@
 #include "sync/bucket_tuner.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
+#include "sync/partial_sums.h"
 #include "sync/plan_agreement.h"
 #include "sync/reducer_life.h"
 #include "sync/round.h"
+#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -27,19 +32,24 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters
 Reducer::Reducer(std::vector<NamedParameter> parameters, Communicator channel, const ReducerOptions& options)
     : channel_(std::move(channel)), options_(options), logger_(channel_.rank()) {
   sync::agree_on_plan(parameters, options, channel_);
+  std::vector<NamedParameter> sparse;
   for (NamedParameter& parameter : parameters) {
-    (parameter.tensor.requires_grad() ? parameters_ : frozen_).push_back(std::move(parameter));
+    const bool trained = parameter.tensor.requires_grad();
+    (trained ? parameter.sparse ? sparse : parameters_ : frozen_).push_back(std::move(parameter));
   }
+  states_.resize(parameters_.size());
+  buffer_ = std::make_unique<sync::GradientBuffer>(tensors_of(parameters_), options_.buckets, channel_);
+  tuner_ = std::make_unique<sync::BucketTuner>(buffer_->sizes(), options_.buckets);
+  buckets_.resize(buffer_->plan().buckets.size());
+  sparse_ = std::make_unique<sync::SparseGradients>(sparse);
+  partial_ = std::make_unique<sync::PartialSums>();
+  parameters_.insert(parameters_.end(), sparse.begin(), sparse.end());
+  if (options_.reproducible) require_reproducible();
   watch_ = std::make_unique<sync::ParameterWatch>(parameters_);
   frozen_watch_ = std::make_unique<sync::ParameterWatch>(frozen_);
-  const std::vector<at::Tensor> tensors = tensors_of(parameters_);
-  buffer_ = std::make_unique<sync::GradientBuffer>(tensors, options_.buckets, channel_);
-  tuner_ = std::make_unique<sync::BucketTuner>(buffer_->sizes(), options_.buckets);
-  states_.resize(parameters_.size());
-  buckets_.resize(buffer_->plan().buckets.size());
   life_ = std::make_shared<Life>(Life{this});
   hooks_ = std::make_unique<sync::AutogradHooks>(
-      tensors, [this](int parameter) { before_accumulate(parameter); },
+      tensors_of(parameters_), [this](int parameter) { before_accumulate(parameter); },
       [this](int parameter) { after_accumulate(parameter); });
 }
 
@@ -56,6 +66,10 @@ void Reducer::enter_accumulate(const AccumulateStep& step) {
   }
   settle();
   if (lost_) forget_window();
+  if (options_.reproducible && step.sync_each_batch) {
+    throw UsageError("sync_each_batch adds micro-batches as they come, so a reproducible sum is not possible");
+  }
+  if (options_.reproducible && step.syncs && channel_.size() > 1) require_whole_block();
   scope_ = step;
   scope_weighed_ = false;
   round_due_ = step.syncs;
@@ -76,11 +90,17 @@ void Reducer::leave_accumulate(bool unwinding) {
   try {
     close_dangling_pass();
     if (due && !lost_) run_round();
+    if (options_.reproducible && !scope_->syncs && !lost_) put_micro_batch_apart();
   } catch (...) {
     close_scope();
     throw;
   }
   close_scope();
+}
+
+bool Reducer::between_steps() const {
+  const std::lock_guard lock(mutex_);
+  return !scope_ && !pass_.open && (consumed_ || window_.passes() == 0);
 }
 
 void Reducer::enter_no_sync() {
@@ -98,6 +118,7 @@ void Reducer::set_local(bool local) {
   const std::lock_guard lock(mutex_);
   if (local == local_) return;
   settle();
+  if (options_.reproducible) throw UsageError("local steps of ranks cannot be reproducible on another number of ranks");
   if (round_due_ || (!consumed_ && window_.passes() > 0)) {
     throw UsageError("local steps begin and end between optimizer steps: this window has backward passes already");
   }
@@ -137,6 +158,9 @@ void Reducer::synchronize() {
   const std::lock_guard lock(mutex_);
   settle();
   throw_if_lost();
+  if (options_.reproducible) {
+    throw UsageError("synchronize() in the middle of a window: a reproducible sum is taken at the window's end");
+  }
   check_plan();
   run_round();
 }
@@ -151,22 +175,32 @@ void Reducer::prepare_step() {
         "step after a backward pass of this window ended with an exception: its gradients are lost on all "
         "ranks. Call zero_grad() and run the window again");
   }
-  check_plan();
+  try {
+    check_before_step();
+  } catch (const UsageError& error) {
+    // The others wait in the round that this rank does not come to. It may still come: by synchronize().
+    if (!scope_ && (window_.pending() > 0 || abandoned_) && channel_.size() > 1) refused_ = error.what();
+    throw;
+  }
   if (scope_) {
     if (std::exchange(round_due_, false)) run_round();
   } else if (window_.pending() > 0 || abandoned_) {
     // An abandoned window's gradients are not used: the others only wait to be told.
-    if (!abandoned_ && options_.check_replicas) check_parameters_unchanged(watch_->hashes());
-    if (!abandoned_) check_gradients_untouched();
     if (options_.policy == SyncPolicy::automatic && !std::exchange(early_step_logged_, true)) {
       logger_.info("a step came after " + std::to_string(window_.passes()) + " backward passes where " +
                    std::to_string(automatic_.expected()) + " were expected: synchronizing inside step()");
     }
     ++stats_.rounds_in_step;
     run_round();
-  } else if (window_.rounds() == 0) {
-    check_gradients_are_known();
   }
+}
+
+double Reducer::mean_over_ranks(double value) {
+  const std::lock_guard lock(mutex_);
+  settle();
+  const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
+  channel_.all_reduce(sum, ReduceOp::sum, {.name = "loss"}).wait();
+  return sum.item<double>() / channel_.size();
 }
 
 void Reducer::set_loss_scale(double scale) {
@@ -178,11 +212,13 @@ void Reducer::set_loss_scale(double scale) {
   for (std::size_t i = 0; i < buckets_.size() && window_.pending() > 0; ++i) {
     if (!buckets_[i].averaged) buffer_->bucket(static_cast<int>(i)).mul_(scale / loss_scale_);
   }
+  if (window_.pending() > 0) sparse_->scale_shares(scale / loss_scale_);
   loss_scale_ = scale;
 }
 
 void Reducer::stepped() {
   const std::lock_guard lock(mutex_);
+  partial_->clear();
   window_.restart(true);
   consumed_ = true;
 }
@@ -190,16 +226,21 @@ void Reducer::stepped() {
 void Reducer::clear(bool set_to_none) {
   const std::lock_guard lock(mutex_);
   if (scope_ && !consumed_ && !lost_) return;
+  tell_refusal();
   settle();
-  for (int i = 0; i < count(); ++i) {
-    at::Tensor& grad = parameters_[i].tensor.mutable_grad();
-    if (set_to_none) {
+  for (const NamedParameter& parameter : parameters_) {
+    at::Tensor& grad = parameter.tensor.mutable_grad();
+    if (set_to_none || parameter.sparse) {
       grad.reset();
     } else if (grad.defined()) {
       grad.zero_();
     }
-    states_[i].attached = grad.defined() && buffer_->attached(i);
   }
+  for (int i = 0; i < count(); ++i) {
+    states_[i].attached = parameters_[i].tensor.grad().defined() && buffer_->attached(i);
+  }
+  sparse_->forget();
+  partial_->clear();
   for (BucketState& bucket : buckets_) bucket.averaged = false;
   // A scope may have weighed without reaching a parameter: outside of it nothing is left, inside it goes on.
   if (!consumed_ || !scope_) window_.restart(false);
@@ -218,9 +259,45 @@ void Reducer::abandon(const std::string& reason) {
   if (!abandoned_) abandoned_ = reason;
 }
 
+void Reducer::tell_refusal() {
+  if (!refused_) return;
+  abandon(*std::exchange(refused_, std::nullopt));
+  owes_round_ = true;
+}
+
+void Reducer::require_whole_block() const {
+  const auto micro_batches = static_cast<std::uint64_t>(partial_->micro_batches() + 1);
+  if (std::has_single_bit(micro_batches)) return;
+  throw UsageError(
+      "a window of " + std::to_string(micro_batches) + " micro-batches on each of " + std::to_string(channel_.size()) +
+      " ranks: a reproducible sum on several ranks needs 1, 2, 4, 8, ... on each. Choose another number of "
+      "micro-batches or ranks, and data that fill all windows");
+}
+
+void Reducer::put_micro_batch_apart() {
+  std::vector<at::Tensor> flat;
+  std::vector<bool> used(count());
+  for (int i = 0; i < count(); ++i) {
+    used[i] = parameters_[i].tensor.grad().defined();
+    if (used[i]) {
+      adopt(i);
+    } else {
+      buffer_->slot(i).zero_();
+    }
+  }
+  for (std::size_t i = 0; i < buckets_.size(); ++i) flat.push_back(buffer_->bucket(static_cast<int>(i)));
+  partial_->push(flat, used);
+  for (int i = 0; i < count(); ++i) {
+    parameters_[i].tensor.mutable_grad().reset();
+    states_[i].attached = false;
+  }
+}
+
 void Reducer::forget_window() {
   throw_if_poisoned();
   for (const NamedParameter& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  sparse_->forget();
+  partial_->clear();
   for (BucketState& bucket : buckets_) bucket = {};
   for (ParameterState& state : states_) state.attached = false;
   window_.restart(false);
@@ -228,66 +305,6 @@ void Reducer::forget_window() {
   abandoned_.reset();
   lost_.reset();
   owes_round_ = false;
-}
-
-void Reducer::throw_if_lost() const {
-  if (lost_)
-    throw UsageError("the gradients of this window are lost (" + *lost_ + "): call zero_grad() and run it again");
-}
-
-void Reducer::throw_if_poisoned() const {
-  if (channel_.poisoned() && lost_) throw PeerFailure(*lost_, {});
-}
-
-void Reducer::check_plan() const {
-  const auto fail = [](const std::string& name, const std::string& change) {
-    throw UsageError("parameter '" + name + "' is not what it was when it was prepared: " + change +
-                     ". Its gradients would not be synchronized: prepare the model again after changing it");
-  };
-  for (int i = 0; i < count(); ++i) {
-    if (const auto change = watch_->change_of(i)) fail(parameters_[i].name, *change);
-    if (!hooks_->still_hooked(i, parameters_[i].tensor))
-      fail(parameters_[i].name, "its place in the graph was replaced");
-  }
-  for (std::size_t i = 0; i < frozen_.size(); ++i) {
-    if (const auto change = frozen_watch_->change_of(static_cast<int>(i))) fail(frozen_[i].name, *change);
-  }
-}
-
-void Reducer::check_gradients_untouched() const {
-  for (int i = 0; i < count(); ++i) {
-    if (!states_[i].attached) continue;
-    if (buffer_->attached(i) && buffer_->slot(i)._version() == states_[i].version) continue;
-    throw UsageError(
-        "the gradient of '" + parameters_[i].name +
-        "' was changed by hand before it was synchronized, so step would use the mean of changed gradients: "
-        "call synchronize() before touching gradients");
-  }
-}
-
-void Reducer::check_gradients_are_known() const {
-  for (int i = 0; i < count(); ++i) {
-    if (!parameters_[i].tensor.grad().defined() || buffer_->attached(i)) continue;
-    throw UsageError("the gradient of '" + parameters_[i].name +
-                     "' came from no backward pass that was synchronized: call synchronize() before step");
-  }
-}
-
-void Reducer::check_parameters_unchanged(const std::vector<std::uint64_t>& now) const {
-  if (hashes_.empty()) return;
-  if (const auto changed = watch_->first_difference(hashes_, now)) {
-    throw UsageError(
-        "parameter '" + parameters_[*changed].name +
-        "' changed between the backward passes of a step: it was stepped with gradients that have not been "
-        "synchronized. Step with the optimizer that prepare() returned");
-  }
-}
-
-bool Reducer::holds_foreign_gradients() const {
-  for (int i = 0; i < count(); ++i) {
-    if (parameters_[i].tensor.grad().defined() && !buffer_->attached(i)) return true;
-  }
-  return false;
 }
 
 }  // namespace tutti

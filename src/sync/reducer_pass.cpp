@@ -8,6 +8,7 @@
 #include "sync/parameter_watch.h"
 #include "sync/reducer_life.h"
 #include "sync/round.h"
+#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -21,6 +22,7 @@ void Reducer::before_accumulate(int parameter) {
     throw UsageError("two backward passes at once over the same parameters: run them one after the other");
   }
   register_task();
+  if (parameter >= count()) return sparse_->make_share(parameter - count(), share());
 
   const int index = buffer_->plan().slots[parameter].bucket;
   BucketState& bucket = buckets_[index];
@@ -37,6 +39,7 @@ void Reducer::before_accumulate(int parameter) {
 
 void Reducer::after_accumulate(int parameter) {
   const std::lock_guard lock(mutex_);
+  if (parameter >= count()) return sparse_->arrived(parameter - count());
   ParameterState& state = states_[parameter];
   adopt(parameter);
   state.attached = buffer_->attached(parameter);
@@ -53,6 +56,11 @@ void Reducer::begin_pass() {
     throw UsageError(
         "backward with create_graph keeps the gradient's own graph, which a synchronized gradient has not: "
         "use torch::autograd::grad for higher derivatives");
+  }
+  if (options_.reproducible && (!scope_ || window_.rounds() > 0)) {
+    throw UsageError(scope_ ? "a backward pass after this step's gradients were synchronized: a reproducible sum holds "
+                              "all passes of a scope, so clip and step after the last one"
+                            : "a backward pass outside accumulate(): a reproducible sum is over accumulate() scopes");
   }
   if (consumed_) drop_consumed_gradients();
 
@@ -73,16 +81,17 @@ void Reducer::begin_pass() {
     hashes_ = std::move(now);
   }
 
+  const bool asked = synchronizes({.policy = options_.policy,
+                                   .pass = window_.passes(),
+                                   .triggered = std::exchange(triggered_, false),
+                                   .no_sync = no_sync_depth_ > 0,
+                                   .annotated = annotated_,
+                                   .in_accumulate = scope_.has_value(),
+                                   .accumulate_syncs = scope_ && scope_->syncs,
+                                   .sync_each_batch = scope_ && scope_->sync_each_batch},
+                                  automatic_);
   pass_ = {.open = true,
-           .synchronizes = synchronizes({.policy = options_.policy,
-                                         .pass = window_.passes(),
-                                         .triggered = std::exchange(triggered_, false),
-                                         .no_sync = no_sync_depth_ > 0,
-                                         .annotated = annotated_,
-                                         .in_accumulate = scope_.has_value(),
-                                         .accumulate_syncs = scope_ && scope_->syncs,
-                                         .sync_each_batch = scope_ && scope_->sync_each_batch},
-                                        automatic_),
+           .synchronizes = asked && !options_.reproducible,
            .tasks = {},
            .thread = std::this_thread::get_id(),
            .begin = std::chrono::steady_clock::now(),
@@ -99,17 +108,17 @@ void Reducer::drop_consumed_gradients() {
   // A plain pass adds to the gradients that a step has used, as in LibTorch: they are equal on all ranks, so their mean
   // is what they are. A weighted mean over old and new ones would mean nothing.
   last_total_weight_ = channel_.size();
-  bool cleared = true;
-  for (int i = 0; i < count(); ++i) {
+  std::optional<std::string> left = sparse_->left();
+  for (int i = 0; i < count() && !left; ++i) {
     // Also where the user put a tensor of his own in its place.
-    if (!states_[i].attached || !parameters_[i].tensor.grad().defined()) continue;
-    cleared = false;
-    if (scope_) {
-      throw UsageError("the gradient of '" + parameters_[i].name +
-                       "' is still that of the last step: call optimizer.zero_grad() after optimizer.step()");
-    }
+    if (states_[i].attached && parameters_[i].tensor.grad().defined()) left = parameters_[i].name;
   }
-  if (!cleared) return;
+  if (left && scope_) {
+    throw UsageError("the gradient of '" + *left +
+                     "' is still that of the last step: call optimizer.zero_grad() after optimizer.step()");
+  }
+  if (left) return;
+  sparse_->forget();
   for (BucketState& bucket : buckets_) bucket.averaged = false;
   for (ParameterState& state : states_) state.attached = false;
 }

@@ -7,7 +7,9 @@
 #include "sync/bucket_tuner.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
+#include "sync/partial_sums.h"
 #include "sync/round.h"
+#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 #include "tutti/sync/reducer.h"
 
@@ -38,6 +40,12 @@ void Reducer::start_ready_buckets() {
 }
 
 void Reducer::start_bucket(int bucket) {
+  // An abandoned round's sums are thrown away, and gradients that do not fit may be why it is abandoned.
+  if (!abandoned_) fill_bucket(bucket);
+  round_->start_bucket(buffer_->bucket(bucket), options_.comm_hook);
+}
+
+void Reducer::fill_bucket(int bucket) {
   if (std::exchange(buckets_[bucket].averaged, false)) make_share(bucket, last_total_weight_);
   for (const int parameter : buffer_->plan().buckets[bucket].parameters) {
     if (!parameters_[parameter].tensor.grad().defined()) {
@@ -46,7 +54,7 @@ void Reducer::start_bucket(int bucket) {
       adopt(parameter);
     }
   }
-  round_->start_bucket(buffer_->bucket(bucket), options_.comm_hook);
+  partial_->add_to(buffer_->bucket(bucket), bucket);
 }
 
 void Reducer::start_all_buckets_and_close() {
@@ -54,8 +62,16 @@ void Reducer::start_all_buckets_and_close() {
   for (std::size_t bucket = round_->buckets_started(); bucket < buckets_.size(); ++bucket) {
     start_bucket(static_cast<int>(bucket));
   }
-  std::vector<bool> used(parameters_.size());
-  for (int i = 0; i < count(); ++i) used[i] = parameters_[i].tensor.grad().defined();
+  for (int i = 0; i < sparse_->count(); ++i) {
+    if (!abandoned_) {
+      sparse_->arrived(i);
+      sparse_->make_share(i, share());
+    }
+    round_->start_rows(abandoned_ ? at::Tensor() : sparse_->gradient(i), sparse_->parameter(i));
+  }
+  std::vector<bool> used(count());
+  for (int i = 0; i < count(); ++i) used[i] = parameters_[i].tensor.grad().defined() || partial_->used(i);
+  partial_->clear();
   sync::RoundClosing closing = abandoned_ ? sync::abandoned_closing(*abandoned_) : sync::RoundClosing{};
   for (const BucketState& bucket : buckets_) closing.again = closing.again || bucket.late;
   if (!tuning()) return round_->close(closing, used);
@@ -63,11 +79,12 @@ void Reducer::start_all_buckets_and_close() {
   // its own after it could wait for a rank that waits for this one in another reducer.
   closing.last_seconds = last_seconds_.value_or(-1);
   std::vector<int> order = pass_.order;
-  order.resize(parameters_.size(), -1);
+  order.resize(count(), -1);
   round_->close(closing, used, order);
 }
 
 void Reducer::run_round() {
+  refused_.reset();
   if (!round_) open_round();
   if (window_.passes() == 0 && !holds_foreign_gradients()) {
     // If nobody has anything there is nothing to sum; whoever has something started its buckets without asking.
@@ -78,7 +95,7 @@ void Reducer::run_round() {
       throw;
     }
     if (round_->terms().empty) {
-      round_->close({}, std::vector<bool>(parameters_.size()));
+      round_->close({}, std::vector<bool>(count()));
       finish_round();
       return;
     }
@@ -137,6 +154,9 @@ void Reducer::judge_round() {
   for (int i = 0; i < count(); ++i) {
     if (round->used_by_any()[i] && !parameters_[i].tensor.grad().defined()) buffer_->attach(i);
     states_[i].attached = buffer_->attached(i);
+  }
+  for (std::size_t i = 0; i < round->rows().size(); ++i) {
+    sparse_->synchronized(static_cast<int>(i), round->rows()[i]);
   }
   window_.synchronized();
   // Also on a rank that took no part in it, the gradients are this window's now.

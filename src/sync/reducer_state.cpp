@@ -5,7 +5,9 @@
 
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
+#include "sync/partial_sums.h"
 #include "sync/round.h"
+#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 #include "tutti/sync/reducer.h"
 
@@ -21,6 +23,9 @@ StateDict Reducer::state_dict() const {
     throw UsageError(
         "save_state() between accumulate() and its backward pass: call it before the scope or after backward");
   }
+  if (partial_->micro_batches() > 0) {
+    throw UsageError("save_state() inside a window whose sum is reproducible: call it between optimizer steps");
+  }
   StateDict state;
   state.set("window", window_.state_dict());
   state.set("expected_passes", automatic_.expected());
@@ -34,6 +39,13 @@ StateDict Reducer::state_dict() const {
     if (!grad.defined()) continue;
     state.set("gradient." + parameters_[i].name, grad.detach());
     state.set("averaged." + parameters_[i].name, buckets_[buffer_->plan().slots[i].bucket].averaged);
+  }
+  for (int i = 0; i < sparse_->count(); ++i) {
+    if (!sparse_->gradient(i).defined()) continue;
+    const std::string& name = parameters_[count() + i].name;
+    // Dense, so that windows of several ranks can be added and every reader understands it.
+    state.set("gradient." + name, sparse_->gradient(i).detach().to_dense());
+    state.set("averaged." + name, sparse_->averaged(i));
   }
   return state;
 }
@@ -74,6 +86,11 @@ void Reducer::load_state_dict(const StateDict& state) {
   hashes_.clear();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     load_bucket(static_cast<int>(bucket), state);
+  }
+  for (int i = 0; i < sparse_->count(); ++i) {
+    const std::string& name = parameters_[count() + i].name;
+    if (!state.contains("gradient." + name)) continue;
+    sparse_->load(i, state.get<at::Tensor>("gradient." + name), state.get<bool>("averaged." + name));
   }
 }
 

@@ -9,6 +9,8 @@
 #include <span>
 #include <utility>
 
+#include "sync/sparse_rows.h"
+
 namespace tutti::sync {
 
 namespace {
@@ -27,6 +29,7 @@ std::vector<std::byte> pack(const RoundClosing& closing, const std::vector<bool>
 
 bool all_finite(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
+  if (tensor.numel() == 0) return true;
   return std::isfinite(at::linalg_vector_norm(tensor, std::numeric_limits<double>::infinity()).item<double>());
 }
 
@@ -49,6 +52,17 @@ void Round::start_bucket(at::Tensor bucket, const std::shared_ptr<const WireCode
   sum->pending = channel_.start_sum(std::move(bucket), codec);
   sums_.push_back(sum);
   submit([state = state_, sum] { sum->pending->reduce(state->terms.scale); });
+}
+
+void Round::start_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
+  auto packed = pack_rows(gradient);
+  state_->bytes_of_rows += static_cast<std::int64_t>(packed.size()) * (channel_.size() - 1);
+  auto gather = std::shared_ptr(channel_.start_gather(std::move(packed)));
+  submit([state = state_, gather, parameter = parameter.detach(), detect_overflow = detect_overflow_] {
+    const at::Tensor mean = sum_rows(gather->finish(), parameter, state->terms.scale);
+    if (detect_overflow && mean.defined() && !all_finite(mean.values())) state->overflowed = true;
+    state->rows.push_back(mean);
+  });
 }
 
 void Round::wait_for_bucket(std::size_t index) {
@@ -86,7 +100,7 @@ void Round::close(const RoundClosing& closing, const std::vector<bool>& used, st
 }
 
 std::int64_t Round::bytes_sent() const {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = state_->bytes_of_rows;
   for (const auto& sum : sums_) bytes += sum->pending->bytes_sent();
   return bytes;
 }

@@ -24,6 +24,9 @@ class Round {
   void wait_for_opening() { works_.front().wait(); }
   /// Starts the sum of the next bucket.
   void start_bucket(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec = nullptr);
+  /// Starts the sum of a gradient that comes as rows of `parameter`; undefined where this rank has none. After the last
+  /// bucket, by every rank for the same parameters.
+  void start_rows(const at::Tensor& gradient, const at::Tensor& parameter);
   /// Blocks until the sum of bucket `index` is in its tensor: before something writes there again.
   void wait_for_bucket(std::size_t index);
   /// Sends the closing: `used` says for each parameter whether this rank used it; `numbers` are a few more, as many on
@@ -39,6 +42,8 @@ class Round {
   const RoundTerms& terms() const { return state_->terms; }
   const std::vector<RoundOpening>& openings() const { return state_->openings; }
   const std::vector<RoundClosing>& closings() const { return state_->closings; }
+  /// The means of what was given to start_rows(); undefined where no rank had a gradient.
+  const std::vector<at::Tensor>& rows() const { return state_->rows; }
   /// Gradient bytes that this rank has given to others.
   std::int64_t bytes_sent() const;
   /// Whether a sum holds infinity or NaN; false unless the round was made to look.
@@ -56,6 +61,8 @@ class Round {
     std::vector<RoundClosing> closings;
     std::vector<bool> used;
     std::vector<int> numbers;
+    std::vector<at::Tensor> rows;
+    std::int64_t bytes_of_rows = 0;
     bool overflowed = false;
   };
   struct Sum {

@@ -1,18 +1,16 @@
 #include "tutti/train/accelerator.h"
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <iostream>
-#include <sstream>
 
 #include "train/registry.h"
-#include "train/replicate_optimizer.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
 #include "tutti/optim/clip_grad.h"
-#include "tutti/sync/distributed_data_parallel.h"
 
 namespace tutti {
 
@@ -49,6 +47,8 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
     : plugin_(plugin_of(options)),
       mixed_precision_(options.mixed_precision),
       fused_optimizers_(options.fused_optimizers),
+      buffer_sync_(options.buffer_sync),
+      reproducible_(options.reproducible),
       device_(options.device),
       project_(options.project),
       communicator_(join(options)),
@@ -62,71 +62,24 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
                       .check_replicas = options.check_replicas,
                       .comm_hook = options.comm_hook,
                       .detect_overflow = mixed_precision_ == Precision::fp16,
+                      .reproducible = options.reproducible.has_value(),
                       .before_pass = [guard = registry_->precision, loaders = loaders_] {
                         const LoaderPosition position = loaders->innermost();
                         refuse_uneven(position);
                         guard->check(position.stand_in);
                       }};
+  if (!reproducible_) return;
+  const int share = micro_batches_of_rank(*reproducible_, num_processes());
+  if (plugin_.num_steps != 1 && plugin_.num_steps != share) {
+    throw UsageError("gradient_accumulation_steps is " + std::to_string(plugin_.num_steps) +
+                     ", but reproducible asks for " + std::to_string(share) +
+                     " micro-batches on each rank: set the latter only");
+  }
+  plugin_.num_steps = share;
+  at::set_num_threads(reproducible_->threads);
 }
 
 Accelerator::~Accelerator() = default;
-
-void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
-  const bool known =
-      std::ranges::any_of(registry_->models, [&](const Registry::Model& model) { return model.module == module; });
-  if (known) return;
-  auto parameters = named_parameters_of(*module);
-  registry_->models.push_back({.module = std::move(module), .parameters = std::move(parameters), .replicated = false});
-}
-
-Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
-  std::vector<NamedParameter> parameters;
-  for (const auto& group : optimizer->param_groups()) {
-    for (const at::Tensor& tensor : group.params()) {
-      const std::string* name = registry_->name_of(tensor.unsafeGetTensorImpl());
-      if (name == nullptr) {
-        std::ostringstream shape;
-        shape << tensor.sizes();
-        throw UsageError("prepare(): the optimizer holds a parameter of shape " + shape.str() +
-                         " that is in no prepared model: prepare its model too");
-      }
-      parameters.push_back({.name = *name, .tensor = tensor});
-    }
-  }
-  registry_->release(parameters);
-  const auto reducer = std::make_shared<Reducer>(parameters, communicator_.duplicate("optimizer"), reducer_options_);
-  registry_->add(reducer, parameters, true);
-  replicate_optimizer(*optimizer, prepare_channel_);
-  std::vector<std::string> names;
-  for (const NamedParameter& parameter : parameters) names.push_back(parameter.name);
-  registry_->optimizers.emplace_back(
-      std::move(optimizer), reducer,
-      OptimizerOptions{
-          .names = std::move(names), .scaler = registry_->scaler, .fused = fused_optimizers_, .logger = logger_});
-  return registry_->optimizers.back();
-}
-
-void Accelerator::complete_models() {
-  for (Registry::Model& model : registry_->models) {
-    std::vector<NamedParameter> free;
-    for (const NamedParameter& parameter : model.parameters) {
-      if (!registry_->reducer_of.contains(parameter.tensor.unsafeGetTensorImpl())) free.push_back(parameter);
-    }
-    if (!free.empty()) {
-      // No optimizer steps these, so nothing tells where their windows end.
-      ReducerOptions options = reducer_options_;
-      if (options.policy == SyncPolicy::automatic) options.policy = SyncPolicy::every_pass;
-      registry_->add(std::make_shared<Reducer>(free, communicator_.duplicate("model"), options), free, false);
-    }
-    // After the reducers have compared structures, so that no broadcast meets tensors that do not match.
-    if (!std::exchange(model.replicated, true)) replicate_module(*model.module, prepare_channel_);
-  }
-  // An optimizer that came later may have taken over parameters of any model.
-  registry_->reducers_of_model.clear();
-  for (const Registry::Model& model : registry_->models) {
-    registry_->reducers_of_model[model.module.get()] = reducers_of(model.module->parameters());
-  }
-}
 
 AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn::Module*>& modules,
                                               const AccumulateOptions& options) {
@@ -138,6 +91,7 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn:
     // Also on a rank whose scope will hold no backward pass: all ranks name the same scale in the window's round.
     if (registry_->scaler) reducer->set_loss_scale(registry_->scaler->scale());
     const std::int64_t scopes = registry_->scopes[reducer.get()] + 1;
+    if (reproducible_) seed_micro_batch(*reducer, scopes - 1);
     members.push_back({.reducer = reducer,
                        .step = {.weight = position.stand_in ? 0 : options.weight,
                                 .syncs = end_of_data || scopes % plugin_.num_steps == 0,

@@ -1,4 +1,5 @@
 // The Accelerator's part that has to do with data.
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
@@ -68,6 +69,38 @@ void Accelerator::agree_on_loader(const std::function<std::string()>& make) {
     why += ": give all ranks the same dataset and options";
     throw Divergence(why);
   }
+}
+
+DataLoaderOptions Accelerator::reproducible(DataLoaderOptions options) const {
+  if (!reproducible_) return options;
+  if (options.sampler || options.batch_sampler || options.split_batches || options.sharding == Sharding::batches) {
+    throw UsageError(
+        "data_loader(): reproducible training deals the data set's samples in blocks by window: no sampler, "
+        "batch_sampler, split_batches or other sharding");
+  }
+  options.sharding = Sharding::blocks_by_window;
+  return options;
+}
+
+void Accelerator::require_whole_steps(const ShardOptions& dealing) const {
+  if (!reproducible_) return;
+  const std::int64_t step = dealing.batch_size * reproducible_->micro_batches;
+  const std::int64_t rest = dealing.dataset_size % step;
+  if (rest == 0) return;
+  throw UsageError("data_loader(): " + std::to_string(dealing.dataset_size) + " samples do not fill steps of " +
+                   std::to_string(step) + ", so that the last one would depend on the number of ranks: leave out " +
+                   std::to_string(rest) + " (reproducible)");
+}
+
+void Accelerator::refuse_reproducible_stream() const {
+  if (reproducible_) throw UsageError("data_loader(): a stream cannot be dealt in blocks by window (reproducible)");
+}
+
+void Accelerator::seed_micro_batch(const Reducer& reducer, std::int64_t scope) {
+  const auto& all = registry_->reducers;
+  const auto window = std::ranges::find_if(all, [&](const auto& one) { return one.reducer.get() == &reducer; });
+  at::manual_seed(micro_batch_seed(*reproducible_, window - all.begin(), reducer.steps(),
+                                   rank() * std::int64_t{plugin_.num_steps} + scope));
 }
 
 JoinScope Accelerator::join_uneven_inputs(std::optional<bool> even_batches) {

@@ -4,10 +4,10 @@
 
 namespace tutti {
 
-const std::string* Accelerator::Registry::name_of(ParameterKey key) const {
+const NamedParameter* Accelerator::Registry::find(ParameterKey key) const {
   for (const Model& model : models) {
     for (const NamedParameter& parameter : model.parameters) {
-      if (parameter.tensor.unsafeGetTensorImpl() == key) return &parameter.name;
+      if (parameter.tensor.unsafeGetTensorImpl() == key) return &parameter;
     }
   }
   return nullptr;
@@ -19,18 +19,22 @@ void Accelerator::Registry::add(const std::shared_ptr<Reducer>& reducer, const s
   for (const NamedParameter& parameter : parameters) reducer_of[parameter.tensor.unsafeGetTensorImpl()] = reducer;
 }
 
-void Accelerator::Registry::release(const std::vector<NamedParameter>& parameters) {
+void Accelerator::Registry::release(const std::vector<NamedParameter>& parameters,
+                                    const std::shared_ptr<Reducer>& also) {
+  std::vector<std::shared_ptr<Reducer>> released;
+  if (also) released.push_back(also);
   for (const NamedParameter& parameter : parameters) {
     const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
-    if (held == reducer_of.end()) continue;
-    const auto owner = std::ranges::find(reducers, held->second, &Synchronized::reducer);
-    if (owner->has_optimizer) {
+    if (held == reducer_of.end() || held->second == also) continue;
+    if (std::ranges::find(reducers, held->second, &Synchronized::reducer)->has_optimizer) {
       throw UsageError("prepare(): parameter '" + parameter.name + "' belongs to another prepared optimizer already");
     }
-    const std::shared_ptr<Reducer> released = held->second;
-    std::erase_if(reducer_of, [&released](const auto& entry) { return entry.second == released; });
-    scopes.erase(released.get());
-    reducers.erase(owner);
+    released.push_back(held->second);
+  }
+  for (const std::shared_ptr<Reducer>& reducer : released) {
+    std::erase_if(reducer_of, [&reducer](const auto& entry) { return entry.second == reducer; });
+    std::erase_if(reducers, [&reducer](const Synchronized& one) { return one.reducer == reducer; });
+    scopes.erase(reducer.get());
   }
 }
 

@@ -2,6 +2,7 @@
 // What an Accelerator has prepared.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,16 +45,18 @@ struct Accelerator::Registry {
   std::shared_ptr<GradScaler> scaler;
   std::shared_ptr<PrecisionGuard> precision;
   std::unique_ptr<CheckpointWriter> writer;
+  std::optional<Communicator> buffer_channel;      // made with the first model that has buffers
   std::vector<std::unique_ptr<Tracker>> trackers;  // on the main process
 
   /// Whether ranks take local steps, so that models and optimizers are each rank's own.
   bool local() const {
     return std::ranges::any_of(reducers, [](const Synchronized& one) { return one.reducer->local(); });
   }
-  const std::string* name_of(ParameterKey key) const;
+  const NamedParameter* find(ParameterKey key) const;
   void add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters, bool has_optimizer);
-  /// Forgets the reducers that hold any of `parameters` for a model without an optimizer.
-  void release(const std::vector<NamedParameter>& parameters);
+  /// Forgets the reducers that hold any of `parameters` for a model without an optimizer, and `also`. Throws
+  /// UsageError, and changes nothing, where another optimizer trains one of them.
+  void release(const std::vector<NamedParameter>& parameters, const std::shared_ptr<Reducer>& also);
 };
 
 }  // namespace tutti

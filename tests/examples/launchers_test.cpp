@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <cstdlib>
 #include <regex>
 #include <stdexcept>
 #include <string>
@@ -73,6 +74,15 @@ TEST(Launchers, SrunsVariablesGiveTheLossesOfTuttiLaunch) {
   const auto losses = launched_losses();
   EXPECT_NE(losses, "");
   EXPECT_EQ(losses_in(output_of(as_two_slurm_tasks(gpt))), losses);
+}
+
+TEST(Launchers, TorchrunGivesTheLossesOfTuttiLaunch) {
+  const char* torchrun = std::getenv("TUTTI_TORCHRUN");
+  if (torchrun == nullptr) GTEST_SKIP() << "TUTTI_TORCHRUN names no torchrun: ./dev peers does";
+  const auto losses = launched_losses();
+  EXPECT_NE(losses, "");
+  const std::string two = std::string(torchrun) + " --standalone --nproc-per-node 2 --no-python ";
+  EXPECT_EQ(losses_in(output_of(two + gpt)), losses);
 }
 
 TEST(Launchers, TuttiEnvTellsWhoWon) {

@@ -54,6 +54,7 @@ class Engine;
 class Channel;
 class PendingSum;
 class PendingExchange;
+class PendingGather;
 }  // namespace comm
 
 class Communicator {
@@ -113,6 +114,8 @@ class Communicator {
                                               const std::shared_ptr<const WireCodec>& codec = nullptr) const;
   /// Starts exchanging a few bytes (same length on all ranks). See PendingExchange.
   std::unique_ptr<comm::PendingExchange> start_exchange(std::span<const std::byte> mine) const;
+  /// Starts gathering bytes that may differ in length between ranks. See PendingGather.
+  std::unique_ptr<comm::PendingGather> start_gather(std::vector<std::byte> mine) const;
   /// Runs `task` on this channel's own thread, after what was submitted before it.
   Work submit(std::function<void()> task) const;
 

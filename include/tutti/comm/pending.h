@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace tutti::comm {
 
@@ -30,6 +31,15 @@ class PendingExchange {
   virtual std::span<const std::byte> finish() = 0;
   /// Whether finish() is known not to block.
   virtual bool ready() const { return false; }
+};
+
+/// Every rank's bytes, which may differ in length, to every rank.
+class PendingGather {
+ public:
+  virtual ~PendingGather() = default;
+  /// Blocks until all ranks' bytes are here: size() blocks, by rank. Valid while this object lives. Call once, on the
+  /// channel's own thread.
+  virtual std::vector<std::span<const std::byte>> finish() = 0;
 };
 
 }  // namespace tutti::comm

@@ -2,6 +2,7 @@
 // A prepared optimizer: a LibTorch optimizer that steps when its window ends, on gradients that are synchronized.
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ class Optimizer final : public Stateful {
   /// Inside accumulate(): steps where the scope ends its window, else does nothing. Outside: steps, after synchronizing
   /// what is still this rank's own. Throws instead of stepping on gradients that cannot be vouched for.
   void step();
+  /// For optimizers that ask for the loss several times in a step (LBFGS). `closure` calls zero_grad(), runs forward
+  /// and backward over this rank's data, and returns the loss, a scalar. After each call gradients and loss are the
+  /// means over ranks, so that all ranks take the same way. Returns the first call's loss. Throws UsageError inside
+  /// accumulate() (the closure runs the whole window itself) and with a loss scaler.
+  at::Tensor step(const std::function<at::Tensor()>& closure);
   /// Whether the last step() at a window's end left the parameters alone because gradients had overflowed: the same
   /// answer on all ranks.
   bool step_was_skipped() const { return state_->skipped; }
@@ -55,19 +61,28 @@ class Optimizer final : public Stateful {
 
   torch::optim::Optimizer& inner() { return *optimizer_; }
   const torch::optim::Optimizer& inner() const { return *optimizer_; }
-  const std::shared_ptr<Reducer>& reducer() const { return reducer_; }
+  const std::shared_ptr<Reducer>& reducer() const { return state_->reducer; }
 
  private:
+  friend class Accelerator;
+
+  // What copies share.
   struct State {
+    std::shared_ptr<Reducer> reducer;
+    std::vector<std::string> names;
+    std::function<void()> after_step{};  // on all ranks, also where the step was skipped
     bool skipped = false;
-    std::string not_fused_because;
+    std::string not_fused_because{};
   };
   void step_parameters();
+  /// Its parameters have changed: all copies go on with these.
+  void replan(std::shared_ptr<Reducer> reducer, std::vector<std::string> names);
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
-  std::shared_ptr<Reducer> reducer_;
-  OptimizerOptions options_;
-  std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::shared_ptr<GradScaler> scaler_;
+  bool fused_;
+  Logger logger_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace tutti

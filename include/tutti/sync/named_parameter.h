@@ -9,6 +9,8 @@ namespace tutti {
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
+  /// Its gradients are sparse in their rows: torch::nn::EmbeddingOptions::sparse.
+  bool sparse = false;
 };
 
 }  // namespace tutti

@@ -39,7 +39,9 @@ class AutogradHooks;
 class BucketTuner;
 class GradientBuffer;
 class ParameterWatch;
+class PartialSums;
 class Round;
+class SparseGradients;
 }  // namespace sync
 
 struct ReducerOptions {
@@ -48,10 +50,17 @@ struct ReducerOptions {
   /// Compare a sampled hash of the parameters in every round. Turn it off where replicas may differ in their last bits
   /// (machines of different kinds).
   bool check_replicas = true;
-  /// How fp32 gradients travel between nodes, for example bf16_codec(); null: as they are.
+  /// How fp32 gradients travel between nodes, for example bf16_codec(); null: as they are. Sparse ones travel as they
+  /// are.
   std::shared_ptr<const WireCodec> comm_hook{};
   /// Look for infinity and NaN in synchronized gradients: overflowed() tells.
   bool detect_overflow = false;
+  /// Add micro-batches (accumulate() scopes) in an order that does not depend on how they are dealt to ranks, so that
+  /// the bits of the mean do not either: rank r must run the r-th block of the window's micro-batches, and on several
+  /// ranks blocks must hold 2^n of them. Passes never synchronize: clipping, step() or the scope's end does, so until
+  /// then .grad is that of the scope alone. Needs float or double parameters without comm_hook, dense gradients, and
+  /// accumulate() around every pass: UsageError otherwise.
+  bool reproducible = false;
   /// Called when a backward pass begins, on the thread that it runs on; what it throws ends the pass.
   std::function<void()> before_pass{};
 };
@@ -77,6 +86,8 @@ class Reducer final : public Stateful {
   void enter_accumulate(const AccumulateStep& step);
   void leave_accumulate(bool unwinding);
   bool in_accumulate() const { return scope_.has_value(); }
+  /// Whether no scope is open and no backward pass waits for its step.
+  bool between_steps() const;
   void enter_no_sync();
   void leave_no_sync();
   /// The next backward pass synchronizes, whatever scope it is in.
@@ -100,6 +111,8 @@ class Reducer final : public Stateful {
   bool at_window_end() const { return !scope_ || scope_->syncs; }
   /// Synchronizes what has not been: every rank must call it.
   void synchronize();
+  /// The mean of `value` over the ranks that synchronize with this one. Every rank must call it, between passes.
+  double mean_over_ranks(double value);
   /// To be called before gradients are read at the window's end: runs the round that is still missing. Throws
   /// UsageError naming the parameter when gradients cannot be vouched for.
   void prepare_step();
@@ -117,7 +130,8 @@ class Reducer final : public Stateful {
 
   // State: this rank's part of the window, pending gradients included. No rank communicates.
   /// Throws UsageError where there is no such state: inside a backward pass, between accumulate() and its backward
-  /// pass, while a window's round has not been run, and after gradients were lost.
+  /// pass, while a window's round has not been run, and after gradients were lost; also inside a window where
+  /// micro-batches are kept apart (ReducerOptions::reproducible).
   StateDict state_dict() const override;
   /// What is in the window now is forgotten. Another number of ranks: see redistribute() in window_state.h.
   void load_state_dict(const StateDict& state) override;
@@ -164,6 +178,7 @@ class Reducer final : public Stateful {
   void open_round();
   void start_ready_buckets();
   void start_bucket(int bucket);
+  void fill_bucket(int bucket);
   void start_all_buckets_and_close();
   void run_round();
   void finish_round();
@@ -180,24 +195,35 @@ class Reducer final : public Stateful {
   void forget_window();
   void throw_if_lost() const;
   void throw_if_poisoned() const;
+  void check_before_step() const;
   void check_plan() const;
   void check_gradients_untouched() const;
   void check_gradients_are_known() const;
   void check_parameters_unchanged(const std::vector<std::uint64_t>& now) const;
-  bool holds_foreign_gradients() const;
-  int count() const { return static_cast<int>(parameters_.size()); }
+  /// The name of a parameter whose gradient came from no backward pass; nullopt if none.
+  std::optional<std::string> foreign_gradient() const;
+  bool holds_foreign_gradients() const { return foreign_gradient().has_value(); }
+  void tell_refusal();
+  void put_micro_batch_apart();
+  void require_reproducible() const;
+  void require_whole_block() const;
+  /// Of parameters with a slot; those whose gradients are sparse come after them.
+  int count() const { return static_cast<int>(states_.size()); }
+  double share() const { return last_total_weight_ * loss_scale_ / channel_.size(); }
 
   Communicator channel_;  // of this rank alone while local
   Communicator other_channel_;
   bool local_ = false;
   ReducerOptions options_;
   Logger logger_;
-  std::vector<NamedParameter> parameters_;  // those that have gradients
+  std::vector<NamedParameter> parameters_;  // those that have gradients, first those with a slot
   std::vector<NamedParameter> frozen_;
   std::unique_ptr<sync::ParameterWatch> watch_;
   std::unique_ptr<sync::ParameterWatch> frozen_watch_;
   std::unique_ptr<sync::GradientBuffer> buffer_;
   std::unique_ptr<sync::BucketTuner> tuner_;
+  std::unique_ptr<sync::SparseGradients> sparse_;
+  std::unique_ptr<sync::PartialSums> partial_;
 
   mutable std::mutex mutex_;
   Window window_;
@@ -219,6 +245,7 @@ class Reducer final : public Stateful {
   bool overflowed_ = false;
   std::optional<std::string> abandoned_;
   std::optional<std::string> lost_;
+  std::optional<std::string> refused_;  // why a step was refused whose round the others wait in
   bool owes_round_ = false;             // others wait in a round that this rank left by an exception
   double waited_ = 0;                   // in the last round
   std::optional<double> last_seconds_;  // of the last round from its pass's begin, while buckets may change places

@@ -31,9 +31,11 @@
 #include "tutti/sync/sync_scopes.h"
 #include "tutti/tracking/tracker.h"
 #include "tutti/train/accelerator_helpers.h"
+#include "tutti/train/buffer_sync.h"
 #include "tutti/train/gradient_accumulation_plugin.h"
 #include "tutti/train/prepare_traits.h"
 #include "tutti/train/project_configuration.h"
+#include "tutti/train/reproducible.h"
 
 namespace tutti {
 
@@ -53,6 +55,13 @@ struct AcceleratorOptions {
   /// See ReducerOptions.
   bool check_replicas = true;
   std::shared_ptr<const WireCodec> comm_hook{};
+  /// What optimizer steps do with the models' buffers.
+  BufferSync buffer_sync = BufferSync::broadcast;
+  /// The same bits on any number of ranks. It sets gradient_accumulation_steps and LibTorch's number of threads;
+  /// loaders deal blocks_by_window, and their data must fill whole steps. Every pass stands inside accumulate(), and
+  /// gradients are synchronized when clipping, step() or the scope's end needs them, not in backward. What would break
+  /// the promise is a UsageError.
+  std::optional<ReproducibleOptions> reproducible{};
   /// Step AdamW, Adam, SGD and Adagrad with fused kernels: see OptimizerOptions.
   bool fused_optimizers = true;
   CommunicatorOptions communication{};
@@ -89,6 +98,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// (by reference for an lvalue: nothing wraps it), a tutti::Optimizer, a tutti::Scheduler (for PlateauOptions a
   /// tutti::ReduceLROnPlateau, whose metric is the mean over ranks). Rvalue optimizers are
   /// owned, lvalues referenced and must outlive this. Models, and the state of optimizers, become those of rank 0.
+  /// After a parameter was added, frozen, unfrozen or moved, prepare the model and its optimizer (LibTorch's or the
+  /// prepared one) again, between steps: earlier copies of the prepared optimizer and its schedules go on.
   /// Throws Divergence when ranks prepare different models, UsageError for an optimizer with parameters outside the
   /// prepared models.
   template <typename... Ts>
@@ -102,7 +113,9 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
                                                                     const DataLoaderOptions& options = {}) {
     const LoaderGroup group = loader_group();
     auto loader = make_loader(options, [&](const DataLoaderOptions& placed) {
-      return std::make_unique<DataLoader<Dataset>>(std::move(dataset), placed, group);
+      auto made = std::make_unique<DataLoader<Dataset>>(std::move(dataset), reproducible(placed), group);
+      require_whole_steps(made->cursor()->options());
+      return made;
     });
     return std::move(*loader);
   }
@@ -111,6 +124,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   StreamLoader<Dataset> data_loader(Dataset dataset, const StreamLoaderOptions& options = {}) {
     const LoaderGroup group = loader_group();
     auto loader = make_loader(options, [&](const StreamLoaderOptions& placed) {
+      refuse_reproducible_stream();
       return std::make_unique<StreamLoader<Dataset>>(std::move(dataset), placed, group);
     });
     return std::move(*loader);
@@ -261,7 +275,13 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   template <typename Options, typename Make>
   auto make_loader(Options options, Make make);
   Optimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  std::vector<NamedParameter> trained_by(const torch::optim::Optimizer& optimizer) const;
   void complete_models();
+  void watch_buffers();
+  DataLoaderOptions reproducible(DataLoaderOptions options) const;
+  void require_whole_steps(const ShardOptions& dealing) const;
+  void refuse_reproducible_stream() const;
+  void seed_micro_batch(const Reducer& reducer, std::int64_t scope);
 
   template <typename T>
   auto prepare_one(T&& object, std::optional<Optimizer>& previous);
@@ -279,6 +299,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   ReducerOptions reducer_options_;
   Precision mixed_precision_;
   bool fused_optimizers_;
+  BufferSync buffer_sync_;
+  std::optional<ReproducibleOptions> reproducible_;
   std::optional<at::Device> device_;
   ProjectConfiguration project_;
   Communicator communicator_;
@@ -300,6 +322,9 @@ auto Accelerator::prepare_one(T&& object, std::optional<Optimizer>& previous) {
     } else {
       return std::tuple<Object>(std::forward<T>(object));
     }
+  } else if constexpr (std::same_as<Object, Optimizer>) {
+    previous.emplace(prepare_optimizer(object.optimizer_));
+    return std::tuple<Optimizer>(*previous);
   } else if constexpr (detail::optimizer_argument<Object>) {
     previous.emplace(prepare_optimizer(detail::share_optimizer(std::forward<T>(object))));
     return std::tuple<Optimizer>(*previous);

@@ -1,0 +1,91 @@
+#include "sync/sparse_gradients.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include "tutti/core/error.h"
+
+namespace tutti::sync {
+
+namespace {
+
+at::Tensor scaled(const at::Tensor& gradient, double factor) {
+  // Multiplied as a whole it would no longer count as coalesced.
+  at::Tensor rows = gradient.coalesce().clone();
+  rows.values().mul_(factor);
+  return rows;
+}
+
+}  // namespace
+
+SparseGradients::SparseGradients(std::vector<NamedParameter> parameters)
+    : parameters_(std::move(parameters)), states_(parameters_.size()) {}
+
+void SparseGradients::leave(int index, const at::Tensor& gradient, bool averaged) {
+  parameters_[index].tensor.mutable_grad() = gradient;
+  states_[index] = {.left = gradient, .version = gradient.defined() ? gradient._version() : 0, .averaged = averaged};
+}
+
+void SparseGradients::arrived(int index) {
+  const at::Tensor& grad = gradient(index);
+  if (!grad.defined()) return;
+  if (grad.layout() != at::kSparse || grad.sparse_dim() != 1) {
+    throw UsageError("the gradient of '" + parameters_[index].name +
+                     "' is dense, though its embedding was made with sparse(true): something else uses the parameter "
+                     "too. Create the embedding with sparse(false)");
+  }
+  const at::NoGradGuard no_grad;
+  leave(index, grad.coalesce(), states_[index].averaged);
+}
+
+void SparseGradients::make_share(int index, double factor) {
+  if (!std::exchange(states_[index].averaged, false) || !gradient(index).defined() || factor == 1) return;
+  const at::NoGradGuard no_grad;
+  leave(index, scaled(gradient(index), factor), false);
+}
+
+void SparseGradients::scale_shares(double factor) {
+  const at::NoGradGuard no_grad;
+  for (int i = 0; i < count(); ++i) {
+    if (!states_[i].averaged && gradient(i).defined()) leave(i, scaled(gradient(i), factor), false);
+  }
+}
+
+void SparseGradients::synchronized(int index, const at::Tensor& mean) {
+  leave(index, mean, true);
+}
+
+void SparseGradients::load(int index, const at::Tensor& gradient, bool averaged) {
+  const at::NoGradGuard no_grad;
+  leave(index, gradient.to_sparse(1).coalesce(), averaged);
+}
+
+std::optional<std::string> SparseGradients::left() const {
+  for (int i = 0; i < count(); ++i) {
+    if (states_[i].left.defined() && gradient(i).defined()) return parameters_[i].name;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> SparseGradients::foreign() const {
+  for (int i = 0; i < count(); ++i) {
+    if (gradient(i).defined() && !gradient(i).is_same(states_[i].left)) return parameters_[i].name;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> SparseGradients::touched() const {
+  for (int i = 0; i < count(); ++i) {
+    const State& state = states_[i];
+    if (!state.left.defined()) continue;
+    if (!gradient(i).is_same(state.left) || state.left._version() != state.version) return parameters_[i].name;
+  }
+  return std::nullopt;
+}
+
+void SparseGradients::forget() {
+  for (State& state : states_) state = {};
+}
+
+}  // namespace tutti::sync

@@ -1,0 +1,116 @@
+// The Accelerator's part that prepares models and optimizers.
+#include <algorithm>
+#include <sstream>
+
+#include "train/model_buffers.h"
+#include "train/registry.h"
+#include "train/replicate_optimizer.h"
+#include "tutti/core/error.h"
+#include "tutti/sync/distributed_data_parallel.h"
+
+namespace tutti {
+
+void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
+  auto parameters = named_parameters_of(*module);
+  const auto known = std::ranges::find(registry_->models, module, &Registry::Model::module);
+  if (known == registry_->models.end()) {
+    registry_->models.push_back({.module = std::move(module), .parameters = std::move(parameters)});
+    return;
+  }
+  // It may have changed since.
+  known->parameters = std::move(parameters);
+  known->replicated = false;
+}
+
+std::vector<NamedParameter> Accelerator::trained_by(const torch::optim::Optimizer& optimizer) const {
+  std::vector<NamedParameter> parameters;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& tensor : group.params()) {
+      const NamedParameter* parameter = registry_->find(tensor.unsafeGetTensorImpl());
+      if (parameter == nullptr) {
+        std::ostringstream shape;
+        shape << tensor.sizes();
+        throw UsageError("prepare(): the optimizer holds a parameter of shape " + shape.str() +
+                         " that is in no prepared model: prepare its model too");
+      }
+      parameters.push_back(*parameter);
+    }
+  }
+  return parameters;
+}
+
+Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  if (registry_->local()) throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() before");
+  const std::vector<NamedParameter> parameters = trained_by(*optimizer);
+  std::vector<std::string> names;
+  for (const NamedParameter& parameter : parameters) names.push_back(parameter.name);
+
+  const auto is_this = [&optimizer](const Optimizer& one) { return &one.inner() == optimizer.get(); };
+  const auto known = std::ranges::find_if(registry_->optimizers, is_this);
+  const bool again = known != registry_->optimizers.end();
+  if (again && !known->reducer()->between_steps()) {
+    throw UsageError("prepare() of an optimizer in the middle of its step: call it after step() and zero_grad()");
+  }
+  registry_->release(parameters, again ? known->reducer() : nullptr);
+  // What is left of the last step lies in memory that goes.
+  if (again) known->zero_grad();
+  const auto reducer = std::make_shared<Reducer>(parameters, communicator_.duplicate("optimizer"), reducer_options_);
+  registry_->add(reducer, parameters, true);
+  replicate_optimizer(*optimizer, prepare_channel_);
+  if (again) {
+    known->replan(reducer, std::move(names));
+    return *known;
+  }
+  registry_->optimizers.emplace_back(
+      std::move(optimizer), reducer,
+      OptimizerOptions{
+          .names = std::move(names), .scaler = registry_->scaler, .fused = fused_optimizers_, .logger = logger_});
+  return registry_->optimizers.back();
+}
+
+void Accelerator::complete_models() {
+  for (Registry::Model& model : registry_->models) {
+    std::vector<NamedParameter> free;
+    for (const NamedParameter& parameter : model.parameters) {
+      if (!registry_->reducer_of.contains(parameter.tensor.unsafeGetTensorImpl())) free.push_back(parameter);
+    }
+    if (!free.empty()) {
+      // No optimizer steps these, so nothing tells where their windows end.
+      ReducerOptions options = reducer_options_;
+      if (options.policy == SyncPolicy::automatic) options.policy = SyncPolicy::every_pass;
+      registry_->add(std::make_shared<Reducer>(free, communicator_.duplicate("model"), options), free, false);
+    }
+    // After the reducers have compared structures, so that no broadcast meets tensors that do not match.
+    if (!std::exchange(model.replicated, true)) replicate_module(*model.module, prepare_channel_);
+  }
+  // An optimizer that came later may have taken over parameters of any model.
+  registry_->reducers_of_model.clear();
+  for (const Registry::Model& model : registry_->models) {
+    registry_->reducers_of_model[model.module.get()] = reducers_of(model.module->parameters());
+  }
+  watch_buffers();
+}
+
+void Accelerator::watch_buffers() {
+  if (buffer_sync_ == BufferSync::none || num_processes() == 1) return;
+  for (Optimizer& optimizer : registry_->optimizers) {
+    std::vector<at::Tensor> buffers;
+    for (const Registry::Model& model : registry_->models) {
+      const auto& reducers = registry_->reducers_of_model[model.module.get()];
+      if (std::ranges::find(reducers, optimizer.reducer()) == reducers.end()) continue;
+      for (const at::Tensor& buffer : model.module->buffers()) {
+        if (buffer.defined()) buffers.push_back(buffer);
+      }
+    }
+    optimizer.state_->after_step = nullptr;
+    if (buffers.empty()) continue;
+    if (!registry_->buffer_channel) registry_->buffer_channel = communicator_.duplicate("buffers");
+    optimizer.state_->after_step = [buffers, how = buffer_sync_, channel = *registry_->buffer_channel,
+                                    reducer = std::weak_ptr(optimizer.reducer())] {
+      const auto steps = reducer.lock();
+      if (steps && !steps->local()) synchronize_buffers(buffers, how, channel);
+    };
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,15 @@
+#pragma once
+// Keeps the buffers of models equal on all ranks.
+#include <ATen/core/TensorBody.h>
+
+#include <vector>
+
+#include "tutti/comm/communicator.h"
+#include "tutti/train/buffer_sync.h"
+
+namespace tutti {
+
+/// Every rank must call it, with buffers of the same shapes and dtypes.
+void synchronize_buffers(const std::vector<at::Tensor>& buffers, BufferSync how, const Communicator& channel);
+
+}  // namespace tutti
