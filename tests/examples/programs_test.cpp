@@ -1,34 +1,13 @@
 // The programs in examples/ on one process and under `tutti launch`.
-#include <gtest/gtest.h>
-#include <stdio.h>
-#include <sys/wait.h>
+#include "examples/programs.h"
 
-#include <algorithm>
-#include <array>
+#include <gtest/gtest.h>
+
 #include <regex>
-#include <stdexcept>
 #include <string>
 
-namespace tutti {
+namespace tutti::test {
 namespace {
-
-struct Finished {
-  int exit_code = -1;
-  std::string output;
-};
-
-/// Runs a shell command and reads its standard output.
-Finished run(const std::string& command) {
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("popen");
-  Finished finished;
-  std::array<char, 4096> buffer;
-  while (const auto count = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    finished.output.append(buffer.data(), count);
-  const int status = ::pclose(pipe);
-  finished.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-  return finished;
-}
 
 const std::string ddp = DDP_PROGRAM;
 const std::string gpt = GPT_PROGRAM;
@@ -38,14 +17,6 @@ const std::string on_two_ranks = std::string(TUTTI_COMMAND) + " launch -n 2 -- "
 std::string from_last(const std::string& text, const std::string& output) {
   const auto begin = output.rfind(text);
   return begin == std::string::npos ? "" : output.substr(begin, output.find('\n', begin) - begin);
-}
-
-/// The command fails with the exit code, says one line on standard error with `part` in it, and nothing else.
-void expect_refusal(const std::string& command, int exit_code, const std::string& part) {
-  const auto finished = run(command + " 2>&1");
-  EXPECT_EQ(finished.exit_code, exit_code) << command;
-  EXPECT_EQ(std::count(finished.output.begin(), finished.output.end(), '\n'), 1) << finished.output;
-  EXPECT_NE(finished.output.find(part), std::string::npos) << part << " is not in: " << finished.output;
 }
 
 TEST(DdpProgram, RanksAndReplicasEndWhereAccumulationEnds) {
@@ -129,4 +100,4 @@ TEST(GptProgram, RefusesBadInputInOneLine) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::test

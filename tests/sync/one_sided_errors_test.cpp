@@ -12,28 +12,30 @@ namespace {
 template <typename Wrong>
 std::vector<std::string> step_after(int ranks, const ReducerOptions& options, const Wrong& wrong) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
-  run_thread_ranks(ranks, [&](const Communicator& communicator) {
-    ToyModel model(communicator, options);
-    for (int step = 0; step < 3; ++step) {  // the automatic policy learns that a step has two passes
-      model.pass({.a = 1, .b = 1});
-      model.pass({.a = 1, .b = 1});
-      model.optimizer.step();
-      model.optimizer.zero_grad();
-    }
-    model.pass({.a = 1, .b = 1});
-    if (communicator.rank() == 1) wrong(model);
-    try {
-      model.optimizer.step();
-    } catch (const std::exception& error) {
-      said[static_cast<std::size_t>(communicator.rank())] = error.what();
-    }
-    // All go on together.
-    model.a.requires_grad_(true);
-    model.optimizer.zero_grad();
-    model.pass({.a = 1, .b = 1});
-    model.pass({.a = 1, .b = 1});
-    model.optimizer.step();
-  }, {.timeout = std::chrono::seconds(30)});
+  run_thread_ranks(ranks,
+                   [&](const Communicator& communicator) {
+                     ToyModel model(communicator, options);
+                     for (int step = 0; step < 3; ++step) {  // the automatic policy learns that a step has two passes
+                       model.pass({.a = 1, .b = 1});
+                       model.pass({.a = 1, .b = 1});
+                       model.optimizer.step();
+                       model.optimizer.zero_grad();
+                     }
+                     model.pass({.a = 1, .b = 1});
+                     if (communicator.rank() == 1) wrong(model);
+                     try {
+                       model.optimizer.step();
+                     } catch (const std::exception& error) {
+                       said[static_cast<std::size_t>(communicator.rank())] = error.what();
+                     }
+                     // All go on together.
+                     model.a.requires_grad_(true);
+                     model.optimizer.zero_grad();
+                     model.pass({.a = 1, .b = 1});
+                     model.pass({.a = 1, .b = 1});
+                     model.optimizer.step();
+                   },
+                   {.timeout = std::chrono::seconds(30)});
   return said;
 }
 

@@ -1,0 +1,40 @@
+#pragma once
+// Example programs as a shell runs them.
+#include <gtest/gtest.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+
+namespace tutti::test {
+
+struct Finished {
+  int exit_code = -1;
+  std::string output;
+};
+
+/// Runs a shell command and reads its standard output.
+inline Finished run(const std::string& command) {
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("popen");
+  Finished finished;
+  std::array<char, 4096> buffer;
+  while (const auto count = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    finished.output.append(buffer.data(), count);
+  const int status = ::pclose(pipe);
+  finished.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  return finished;
+}
+
+/// The command fails with the exit code, says one line on standard error with `part` in it, and nothing else.
+inline void expect_refusal(const std::string& command, int exit_code, const std::string& part) {
+  const auto finished = run(command + " 2>&1");
+  EXPECT_EQ(finished.exit_code, exit_code) << command;
+  EXPECT_EQ(std::count(finished.output.begin(), finished.output.end(), '\n'), 1) << finished.output;
+  EXPECT_NE(finished.output.find(part), std::string::npos) << part << " is not in: " << finished.output;
+}
+
+}  // namespace tutti::test
