@@ -114,6 +114,21 @@ TEST_P(SparseGradients, SeveralRoundsInOneWindow) {
   });
 }
 
+// The mean of the first round, of weight 3, is a part of a window of weight 4.
+TEST_P(SparseGradients, ARoundThatOnlyOthersAddTo) {
+  run_thread_ranks(GetParam(), [](const Communicator& communicator) {
+    WordsRun run(communicator, true);
+    Words alone(true);
+    for (const bool last : {false, true}) {
+      run.reducer->enter_accumulate({.weight = last ? 1.0 : 3.0, .syncs = last, .sync_each_batch = true});
+      (last ? run.words->out->weight.sum() : run.words->loss(communicator.rank())).backward();
+      run.reducer->leave_accumulate(false);
+    }
+    for (int rank = 0; rank < communicator.size(); ++rank) (alone->loss(rank) / (4 * communicator.size())).backward();
+    EXPECT_TRUE(close({run.words->table->weight.grad().to_dense()}, {alone->table->weight.grad().to_dense()}));
+  });
+}
+
 TEST_P(SparseGradients, AreSavedWithTheWindow) {
   run_thread_ranks(GetParam(), [](const Communicator& communicator) {
     WordsRun run(communicator, true, {.policy = SyncPolicy::manual});
