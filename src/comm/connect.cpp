@@ -30,7 +30,8 @@ std::string wanted_engine(const CommunicatorOptions& options) {
   const auto variable = options.engine == "auto" ? process_variable(engine_variable) : std::nullopt;
   const std::string wanted = variable.value_or(options.engine);
   const std::string who = variable ? std::string(engine_variable) + "=" + wanted + ": " : "";
-  if (wanted == "nccl") throw UsageError(who + "The engine nccl cannot be used: " + comm::why_no_nccl() + ".");
+  if (wanted == "nccl")
+    throw UsageError(who + "The engine nccl cannot be used: " + comm::why_no_nccl() + ". Leave it at auto.");
   if (std::ranges::find(known, wanted) == known.end()) {
     throw UsageError(who + "There is no engine '" + wanted +
                      "'. Known: auto, gloo, mpi, mpi_only, shared_memory, hierarchical.");
