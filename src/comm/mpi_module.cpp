@@ -2,8 +2,8 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,6 +68,8 @@ const char* library() {
 }
 
 const char* begin(MpiPlace* place) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
   if (finalised()) return "MPI was finalised before, and cannot be started twice";
   int level = 0;
   if (initialised()) {

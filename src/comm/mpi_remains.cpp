@@ -43,7 +43,11 @@ void MpiRemains::add(const MpiFunctions& functions, MpiGroup* group, MpiMails se
     parting.received.erase(parting.received.begin(), still_out);
     if (!parting.sent.empty() || !parting.received.empty()) return false;
     const auto in_order = [](const auto& mail) { return *mail->block.data == std::byte{1}; };
-    if (std::ranges::all_of(parting.heard, in_order)) functions.free_group(parting.group);
+    if (std::ranges::all_of(parting.heard, in_order)) {
+      functions.free_group(parting.group);
+    } else {
+      ++never_freed_;
+    }
     return true;
   });
 }
@@ -61,6 +65,11 @@ void MpiRemains::note_failure() {
 bool MpiRemains::failed() {
   const std::lock_guard lock(mutex_);
   return failed_;
+}
+
+std::size_t MpiRemains::groups_kept() {
+  const std::lock_guard lock(mutex_);
+  return partings_.size() + never_freed_;
 }
 
 void end_mpi_at_exit() {

@@ -33,6 +33,8 @@ class MpiRemains {
   /// Some group was left with operations under way.
   void note_failure();
   bool failed();
+  /// Of the groups that this rank has left: those whose numbers MPI has not got back.
+  std::size_t groups_kept();
 
  private:
   struct Parting {
@@ -44,6 +46,7 @@ class MpiRemains {
 
   std::mutex mutex_;
   std::vector<Parting> partings_;
+  std::size_t never_freed_ = 0;
   MpiMails kept_;
   bool failed_ = false;
 };
