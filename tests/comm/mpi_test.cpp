@@ -308,6 +308,9 @@ TEST(MpiEngine, TagsStayInTheRangeAndApart) {
       }
     }
     EXPECT_EQ(seen.size(), operations.size() * 4 + 1) << highest;
+    for (const auto phase : {Phase::exchange, Phase::versions, Phase::results, Phase::data}) {
+      EXPECT_NE(tags.message({0, phase}, 0), tags.goodbye()) << highest;
+    }
     EXPECT_NE(tags.message({3, Phase::data}, 4096), tags.message({3, Phase::data}, 100)) << highest;
     seen.insert(tags.message({~std::uint64_t{0}, Phase::data}, ~std::size_t{0}));
     for (const auto* name : {"job", "job/1-duplicate", "job/node0"}) seen.insert(tags.of_name(name));
