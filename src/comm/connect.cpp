@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "comm/choose_engine.h"
 #include "comm/describe.h"
@@ -12,18 +13,33 @@
 #include "comm/local_address.h"
 #include "comm/make_communicator.h"
 #include "comm/message_engine.h"
+#include "comm/mpi_transport.h"
 #include "comm/rendezvous.h"
 #include "comm/single_engine.h"
 #include "tutti/core/error.h"
+#include "tutti/core/launchers.h"
 
 namespace tutti {
 namespace {
 
-void check(const CommunicatorOptions& options) {
-  constexpr std::array known{"auto", "gloo", "shared_memory", "hierarchical"};
-  if (std::ranges::find(known, options.engine) == known.end()) {
-    throw UsageError("There is no engine '" + options.engine + "'. Known: auto, gloo, shared_memory, hierarchical.");
+constexpr const char* engine_variable = "TUTTI_ENGINE";
+
+/// What the program asks for or, where it leaves that open, the one who starts it.
+std::string wanted_engine(const CommunicatorOptions& options) {
+  constexpr std::array known{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical"};
+  const auto variable = options.engine == "auto" ? process_variable(engine_variable) : std::nullopt;
+  const std::string wanted = variable.value_or(options.engine);
+  const std::string who = variable ? std::string(engine_variable) + "=" + wanted + ": " : "";
+  if (wanted == "nccl")
+    throw UsageError(who + "The engine nccl cannot be used: " + comm::why_no_nccl() + ". Leave it at auto.");
+  if (std::ranges::find(known, wanted) == known.end()) {
+    throw UsageError(who + "There is no engine '" + wanted +
+                     "'. Known: auto, gloo, mpi, mpi_only, shared_memory, hierarchical.");
   }
+  return wanted;
+}
+
+void check_timeouts(const CommunicatorOptions& options) {
   for (const auto timeout : {options.timeout, options.connect_timeout}) {
     if (timeout <= std::chrono::milliseconds::zero()) {
       throw UsageError("CommunicatorOptions: a timeout must be positive, not " + comm::describe_duration(timeout) +
@@ -38,13 +54,13 @@ comm::GlooPlace place_of(const Environment& environment) {
   return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
 }
 
-// Each rank tells the others its node, how many ranks it expects, and how many of them on its node.
-std::string introduction(const Environment& environment) {
+// Each rank tells the others its node, how many ranks it expects, how many of them on its node, and the engine.
+std::string introduction(const Environment& environment, const std::string& engine) {
   std::string text;
   for (const int number : {environment.node_rank, environment.world_size, environment.local_world_size}) {
     text += std::to_string(number) + " ";
   }
-  return text;
+  return text + engine;
 }
 
 // A launcher that says nothing of nodes lets each rank deduce its own: together they may contradict one another.
@@ -59,17 +75,23 @@ void check_nodes(const std::vector<int>& nodes, const std::vector<int>& local_si
   }
 }
 
-std::vector<int> nodes_from(const std::vector<std::string>& introductions, const Environment& environment) {
+std::vector<int> nodes_from(const std::vector<std::string>& introductions, const Environment& environment,
+                            const std::string& engine) {
   std::vector<int> nodes;
   std::vector<int> local_sizes;
   for (const auto& introduced : introductions) {
     std::istringstream text(introduced);
     int world_size = 0;
-    text >> nodes.emplace_back() >> world_size >> local_sizes.emplace_back();
+    std::string other;
+    text >> nodes.emplace_back() >> world_size >> local_sizes.emplace_back() >> other;
     if (world_size != environment.world_size) {
       throw UsageError("rank " + std::to_string(nodes.size() - 1) + " was started with WORLD_SIZE " +
                        std::to_string(world_size) + ", rank " + std::to_string(environment.rank) + " with " +
                        std::to_string(environment.world_size) + ".");
+    }
+    if (other != engine) {
+      throw UsageError("rank " + std::to_string(nodes.size() - 1) + " asks for the engine " + other + ", rank " +
+                       std::to_string(environment.rank) + " for " + engine + ": all must ask for the same.");
     }
   }
   check_nodes(nodes, local_sizes);
@@ -79,25 +101,28 @@ std::vector<int> nodes_from(const std::vector<std::string>& introductions, const
 }  // namespace
 
 Communicator Communicator::connect(const Environment& environment, const CommunicatorOptions& options) {
-  check(options);
+  const std::string wanted = wanted_engine(options);
+  check_timeouts(options);
   if (environment.world_size == 1) return make_communicator(comm::make_single_engine(), options, "");
 
   const int rank = environment.rank;
   const int size = environment.world_size;
-  const auto [rendezvous, introductions] =
-      comm::join_job(environment, introduction(environment), options.connect_timeout);
+  const auto timeout = options.connect_timeout;
+  const auto [rendezvous, introductions] = comm::join_job(environment, introduction(environment, wanted), timeout);
   std::vector<int> nodes;
+  std::shared_ptr<comm::Transport> transport;
   try {
-    nodes = nodes_from(introductions, environment);
+    nodes = nodes_from(introductions, environment, wanted);
+    if (wanted.starts_with("mpi")) transport = comm::connect_mpi(rendezvous, rank, size, timeout);
   } catch (const UsageError&) {
     // All ranks see the same and throw; the one that serves the store must not take it away before they have seen it.
     comm::part(rendezvous, rank, size);
     throw;
   }
+  if (!transport) transport = comm::connect_gloo(rendezvous, place_of(environment), rank, size, timeout);
   auto layout = comm::make_layout(std::move(nodes), rank);
-  auto transport = comm::connect_gloo(rendezvous, place_of(environment), rank, size, options.connect_timeout);
   auto messages = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
-  auto engine = comm::choose_engine(std::move(messages), options.engine, "job", options.connect_timeout);
+  auto engine = comm::choose_engine(std::move(messages), wanted == "mpi" ? "auto" : wanted, "job", timeout);
   return make_communicator(std::move(engine), options, "job");
 }
 

@@ -5,8 +5,11 @@
 #include <exception>
 #include <functional>
 
+#include "comm/choose_engine.h"
 #include "comm/local_meeting.h"
+#include "comm/mpi_job.h"
 #include "comm/shared_segment.h"
+#include "tutti/core/environment.h"
 
 namespace tutti {
 namespace {
@@ -31,12 +34,8 @@ std::vector<EngineStatus> engine_statuses() {
   });
   auto hierarchical = shared_memory.usable ? gloo : shared_memory;
   hierarchical.name = "hierarchical";
-  const std::string unknown = "this version of tutti has no such engine";
-  return {gloo,
-          shared_memory,
-          hierarchical,
-          {.name = "mpi", .usable = false, .reason = unknown},
-          {.name = "nccl", .usable = false, .reason = unknown}};
+  const auto mpi = status_of("mpi", [] { comm::require_mpi_job(read_environment().world_size); });
+  return {gloo, shared_memory, hierarchical, mpi, {.name = "nccl", .usable = false, .reason = comm::why_no_nccl()}};
 }
 
 }  // namespace tutti

@@ -234,14 +234,19 @@ Joined join_job(const Environment& environment, const std::string& value, std::c
   return join_at_store(found, value, timeout);
 }
 
-void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout) {
+std::vector<std::string> exchange(const Rendezvous& rendezvous, int rank, int size, const std::string& value,
+                                  std::chrono::milliseconds timeout) {
   try {
-    exchange_values(*rendezvous.store, rank, size, "here", timeout);
+    return exchange_values(*rendezvous.store, rank, size, value, timeout);
   } catch (const StoreLost& lost) {
     const std::vector<int> holders(rendezvous.holder < 0 ? 0U : 1U, rendezvous.holder);
     throw PeerFailure(
         "The store that all ranks meet at is gone: rank 0 or the launcher has ended. (" + lost.cause + ")", holders);
   }
+}
+
+void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout) {
+  exchange(rendezvous, rank, size, "here", timeout);
 }
 
 void part(const Rendezvous& rendezvous, int rank, int size) noexcept {

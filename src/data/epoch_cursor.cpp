@@ -79,7 +79,8 @@ std::int64_t EpochCursor::batches_per_epoch() const {
   if (batches > 0) return batches;
   throw UsageError("drop_last leaves no batch: " + std::to_string(dealt.dataset_size) +
                    (batch_sampler_ ? " batches on " : " samples on ") + std::to_string(dealt.world_size) +
-                   " ranks do not fill a batch of " + std::to_string(dealt.batch_size) + " on each");
+                   " ranks do not fill a batch of " + std::to_string(dealt.batch_size) +
+                   " on each: use a smaller batch_size, or leave drop_last off");
 }
 
 std::int64_t EpochCursor::own_batches_per_epoch() const {

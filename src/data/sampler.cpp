@@ -22,7 +22,7 @@ void require(bool condition, const std::string& message) {
 }
 
 void validate(const ShardOptions& options) {
-  require(options.dataset_size > 0, "the dataset is empty");
+  require(options.dataset_size > 0, "the dataset is empty: check the files and the split that it was made from");
   require(options.world_size >= 1, "world_size is " + std::to_string(options.world_size) + ": it must be at least 1");
   require(options.rank >= 0 && options.rank < options.world_size,
           "rank is " + std::to_string(options.rank) + ": it must be 0 .. " + std::to_string(options.world_size - 1));

@@ -87,6 +87,12 @@ TEST(GptProgram, LearnsOnTwoRanks) {
   EXPECT_NE(finished.output.find("#include <"), std::string::npos) << finished.output;
 }
 
+TEST(GptProgram, RefusesEnginesThatCannotBeInOneLine) {
+  const auto with_engine = [](const std::string& engine) { return "TUTTI_ENGINE=" + engine + " " + gpt + " --data "; };
+  expect_refusal(with_engine("gluu") + SOME_TEXT, 1, "gpt: TUTTI_ENGINE=gluu: There is no engine 'gluu'");
+  expect_refusal(with_engine("nccl") + SOME_TEXT, 1, "compiled without NCCL");
+}
+
 TEST(GptProgram, RefusesBadInputInOneLine) {
   expect_refusal(gpt, 2, "--data is required");
   expect_refusal(gpt + " --no-such-option", 2, "gpt: ");

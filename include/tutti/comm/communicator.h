@@ -31,10 +31,11 @@ namespace tutti {
 enum class ReduceOp { sum, mean, min, max, product };
 
 struct CommunicatorOptions {
-  /// What carries the bytes: "auto" (shared memory inside a node, Gloo between nodes, both together where nodes hold
-  /// equal powers of two of neighbouring ranks; nothing for one rank), "gloo" (no shared memory), "shared_memory" (all
-  /// ranks on one node), "hierarchical" (nodes of equal numbers of neighbouring ranks). UsageError where what was asked
-  /// for cannot be had.
+  /// What carries the bytes: "auto" (shared memory inside a node, Gloo between nodes, both where nodes hold equal
+  /// powers of two of neighbouring ranks; nothing for one rank), "mpi" (the same with MPI in Gloo's place), "gloo",
+  /// "mpi_only" (no shared memory), "shared_memory", "hierarchical" (nodes of equal numbers of neighbouring ranks).
+  /// UsageError where it cannot be had. Where this is "auto" the variable TUTTI_ENGINE decides, if set
+  /// (docs/launching.md).
   std::string engine = "auto";
   /// The deadline of every operation that does not set its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -69,7 +70,7 @@ class Communicator {
   int rank() const;
   int size() const;
   const NodeLayout& layout() const;
-  /// What carries the bytes: "gloo", "shared memory", "shared memory + gloo", "threads", "single".
+  /// What carries the bytes: "gloo", "mpi", "shared memory + gloo", "threads", "single" and so on.
   const std::string& engine_name() const;
 
   // Collectives. Tensors are dense CPU tensors; they must stay untouched until the Work is waited for.

@@ -37,7 +37,7 @@ Part read_file(const std::filesystem::path& path, const Labels& labels) {
   if (bytes.empty() || bytes.size() % record != 0) {
     throw DataError(path.string() + ": has " + std::to_string(bytes.size()) + " bytes, which are not records of " +
                     std::to_string(record) + ": it is cut off, or not CIFAR-" + (labels.count == 1 ? "10" : "100") +
-                    "'s binary version");
+                    "'s binary version: fetch that again");
   }
   const auto count = static_cast<std::int64_t>(bytes.size() / record);
   Part part{.images = at::empty({count, 3, 32, 32}, at::kByte), .targets = at::empty({count}, at::kByte)};

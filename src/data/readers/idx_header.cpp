@@ -44,7 +44,8 @@ IdxHeader parse_idx(std::span<const std::byte> file) {
   const std::uint64_t there = file.size() - header.data_offset;
   if (there != expected) {
     throw DataError("its header says " + in_words(header.shape) + " elements, " + std::to_string(expected) +
-                    " bytes, but " + std::to_string(there) + " follow" + (there < expected ? ": it is cut off" : ""));
+                    " bytes, but " + std::to_string(there) + " follow" +
+                    (there < expected ? ": it is cut off, fetch it again" : ""));
   }
   return header;
 }

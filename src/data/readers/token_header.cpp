@@ -43,7 +43,8 @@ TokenLayout parse_llm_c(std::span<const std::byte> file) {
   const auto there = file.size() - header_bytes;
   if (there != expected) {
     throw DataError("its header says " + std::to_string(count) + " tokens, " + std::to_string(expected) +
-                    " bytes, but " + std::to_string(there) + " follow" + (there < expected ? ": it is cut off" : ""));
+                    " bytes, but " + std::to_string(there) + " follow" +
+                    (there < expected ? ": it is cut off, fetch it again" : ""));
   }
   return {.offset = header_bytes, .width = kind->width, .count = count};
 }
