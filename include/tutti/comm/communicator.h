@@ -34,8 +34,7 @@ struct CommunicatorOptions {
   /// What carries the bytes: "auto" (shared memory inside a node, Gloo between nodes, both where nodes hold equal
   /// powers of two of neighbouring ranks; nothing for one rank), "mpi" (the same with MPI in Gloo's place), "gloo",
   /// "mpi_only" (no shared memory), "shared_memory", "hierarchical" (nodes of equal numbers of neighbouring ranks).
-  /// UsageError where it cannot be had. Where this is "auto" the variable TUTTI_ENGINE decides, if set
-  /// (docs/launching.md).
+  /// UsageError where it cannot be had. The variable TUTTI_ENGINE stands in for "auto" (docs/launching.md).
   std::string engine = "auto";
   /// The deadline of every operation that does not set its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
