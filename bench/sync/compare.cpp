@@ -26,21 +26,15 @@ std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& system
   return entries;
 }
 
-/// A run that is not counted: the process is cold. What it ends with is what the others are held against.
-Measurement run_reference(const std::vector<Entry>& entries) {
-  const auto reference = std::ranges::find_if(
-      entries, [](const Entry& entry) { return entry.row.system == "c10d::Reducer" && entry.mode == Mode::no_sync; });
-  return reference->system->run(Mode::no_sync);
-}
-
 }  // namespace
 
-Results compare(const std::vector<std::unique_ptr<System>>& systems, const Workload& workload,
+Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Workload& workload,
                 const Communicator& communicator, int repeats) {
   auto entries = entries_of(systems);
   const auto start = copy_of(workload.make_model()->parameters());
   const bool whole_windows = workload.timed().batches.size() % static_cast<std::size_t>(workload.steps()) == 0;
-  Guard guard(communicator, start, run_reference(entries), whole_windows);
+  // A run that is not counted: the process is cold.
+  Guard guard(communicator, start, reference.run(Mode::no_sync), whole_windows);
 
   for (int repeat = 1; repeat <= repeats; ++repeat) {
     for (auto& [system, mode, row] : entries) {

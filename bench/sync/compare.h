@@ -10,8 +10,8 @@
 namespace tutti::bench {
 
 /// Runs every mode of every system `repeats` times, forwards and backwards through the list in turn, so that a machine
-/// that gets slower or faster does so for all. Every rank must call it.
-Results compare(const std::vector<std::unique_ptr<System>>& systems, const Workload& workload,
+/// that gets slower or faster does so for all. What they end with is held against `reference`. Every rank must call it.
+Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Workload& workload,
                 const Communicator& communicator, int repeats);
 
 }  // namespace tutti::bench

@@ -54,7 +54,8 @@ std::optional<SyncOptions> parse_sync_options(const std::vector<std::string>& wo
       app.add_option("--rate", options.rate, "What the link between two nodes carries: 1gbit, 100mbit [1gbit]"),
       app.add_option("--python", options.python, "A Python with PyTorch and Accelerate: adds rows for them")};
   add_work_options(app, options);
-  app.add_flag("!--no-peers", options.peers, "Measure tutti and no communication only");
+  app.add_flag("!--no-peers", options.peers,
+               "Measure tutti and no communication only; c10d::Reducer still gives the result to compare with");
   app.add_option("--json", options.json, "Also write the rows to this file");
   app.add_option("--results", options.results)->group("");
 

@@ -22,12 +22,14 @@ int run_rank(const SyncOptions& options, const Environment& environment) {
   std::vector<std::unique_ptr<System>> systems;
   systems.push_back(make_tutti_system(arena, communicator));
   if (environment.num_nodes > 1) systems.push_back(make_tutti_bf16_system(arena, communicator));
+  auto c10d_reducer = make_c10d_reducer_system(arena, group);
+  System& reference = *c10d_reducer;
   if (options.peers) {
-    systems.push_back(make_c10d_reducer_system(arena, group));
+    systems.push_back(std::move(c10d_reducer));
     systems.push_back(make_hand_written_system(arena, group));
   }
   systems.push_back(make_no_communication_system(arena));
-  const auto results = compare(systems, workload, communicator, options.repeats);
+  const auto results = compare(systems, reference, workload, communicator, options.repeats);
 
   int code = 0;
   if (communicator.rank() == 0) {
