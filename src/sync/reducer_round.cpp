@@ -85,6 +85,8 @@ void Reducer::start_all_buckets_and_close() {
 
 void Reducer::run_round() {
   refused_.reset();
+  // What a step has used is equal on all ranks: its mean is what it is, whatever weighed in its window.
+  if (consumed_) last_total_weight_ = channel_.size();
   if (!round_) open_round();
   if (window_.passes() == 0 && !holds_foreign_gradients()) {
     // If nobody has anything there is nothing to sum; whoever has something started its buckets without asking.
