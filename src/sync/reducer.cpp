@@ -228,13 +228,13 @@ void Reducer::clear(bool set_to_none) {
   if (scope_ && !consumed_ && !lost_) return;
   tell_refusal();
   settle();
-  const bool scope_is_pending =
+  const bool scopes_are_pending =
       channel_.size() > 1 && window_.weighting() == Weighting::weighted && window_.pending() > 0;
   for (const NamedParameter& parameter : parameters_) {
     at::Tensor& grad = parameter.tensor.mutable_grad();
     if (set_to_none || parameter.sparse) {
       grad.reset();
-    } else if (grad.defined() && scope_is_pending) {
+    } else if (grad.defined() && scopes_are_pending) {
       // Ranks have used different parameters. Out of its slot it counts as brought by hand, so that the next round
       // makes all of them zeros on all ranks.
       grad = at::zeros_like(grad);

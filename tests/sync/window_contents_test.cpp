@@ -134,5 +134,39 @@ TEST(ReplacedGradient, IsNoChangeOfAPassThatDoesNotUseIt) {
   replaced_and_unused.on_threads({1, 2});
 }
 
+// What a weighted window left is a mean like any other, whatever weighed in that window.
+const RankCase kept_after_weights("kept_after_weights", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  {
+    const auto scope = toy.accumulate(2, true);
+    toy.pass({.a = 2});
+    toy.optimizer.step();
+  }
+  toy.a.mutable_grad() = toy.a.grad() * 0.5;
+  toy.reducer->synchronize();
+  toy.expect_gradient(toy.a, 0.5);
+});
+TEST(ReplacedGradient, SynchronizedAfterAWeightedStepStaysWhatItIs) {
+  kept_after_weights.on_threads({1, 2, 4});
+}
+
+// Ranks had used different parameters when they were cleared: all of them are zeros on all ranks, as on one process.
+const RankCase cleared_in_place("cleared_in_place", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  {
+    const auto scope = toy.accumulate(1, false);
+    toy.pass(communicator.rank() == 0 ? ToyPass{.a = 1} : ToyPass{.b = 1});
+  }
+  toy.optimizer.zero_grad(false);
+  const auto scope = toy.accumulate(1, true);
+  toy.pass({});
+  toy.optimizer.step();
+  toy.expect_gradient(toy.a, 0);
+  toy.expect_gradient(toy.b, 0);
+});
+TEST(ZeroGrad, InPlaceInAPendingWindowLeavesZerosOnAllRanks) {
+  cleared_in_place.on_threads({2, 4});
+}
+
 }  // namespace
 }  // namespace tutti::test
