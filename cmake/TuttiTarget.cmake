@@ -3,7 +3,9 @@ add_library(tutti_flags INTERFACE)
 target_compile_options(tutti_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror)
 if(TUTTI_SANITIZE)
   target_compile_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g)
-  # LibTorch's headers hold fences, which the thread sanitizer of GCC does not follow.
-  target_compile_options(tutti_flags INTERFACE $<$<STREQUAL:${TUTTI_SANITIZE},thread>:-Wno-tsan>)
+  if(TUTTI_SANITIZE STREQUAL "thread")
+    # LibTorch's headers hold fences, which the thread sanitizer of GCC does not follow.
+    target_compile_options(tutti_flags INTERFACE -Wno-tsan)
+  endif()
   target_link_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE})
 endif()
