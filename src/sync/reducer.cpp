@@ -184,7 +184,7 @@ void Reducer::prepare_step() {
   }
   if (scope_) {
     if (std::exchange(round_due_, false)) run_round();
-  } else if (window_.pending() > 0 || abandoned_) {
+  } else if (window_.pending() > 0 || zeros_may_differ_ || abandoned_) {
     // An abandoned window's gradients are not used: the others only wait to be told.
     if (options_.policy == SyncPolicy::automatic && !std::exchange(early_step_logged_, true)) {
       logger_.info("a step came after " + std::to_string(window_.passes()) + " backward passes where " +
@@ -228,16 +228,10 @@ void Reducer::clear(bool set_to_none) {
   if (scope_ && !consumed_ && !lost_) return;
   tell_refusal();
   settle();
-  const bool scopes_are_pending =
-      channel_.size() > 1 && window_.weighting() == Weighting::weighted && window_.pending() > 0;
   for (const NamedParameter& parameter : parameters_) {
     at::Tensor& grad = parameter.tensor.mutable_grad();
     if (set_to_none || parameter.sparse) {
       grad.reset();
-    } else if (grad.defined() && scopes_are_pending) {
-      // Ranks have used different parameters. Out of its slot it counts as brought by hand, so that the next round
-      // makes all of them zeros on all ranks.
-      grad = at::zeros_like(grad);
     } else if (grad.defined()) {
       grad.zero_();
     }
@@ -248,6 +242,7 @@ void Reducer::clear(bool set_to_none) {
   sparse_->forget();
   partial_->clear();
   for (BucketState& bucket : buckets_) bucket.averaged = false;
+  zeros_may_differ_ = !set_to_none && channel_.size() > 1 && (zeros_may_differ_ || window_.pending() > 0);
   // A scope may have weighed without reaching a parameter: outside of it nothing is left, inside it goes on.
   if (!consumed_ || !scope_) window_.restart(false);
   // Cleared in place, gradients are defined still, but nothing of the last step is left in them.
@@ -308,6 +303,7 @@ void Reducer::forget_window() {
   for (ParameterState& state : states_) state.attached = false;
   window_.restart(false);
   consumed_ = true;
+  zeros_may_differ_ = false;
   abandoned_.reset();
   lost_.reset();
   owes_round_ = false;

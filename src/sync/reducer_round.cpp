@@ -21,7 +21,7 @@ void Reducer::open_round() {
   round_ = std::make_unique<sync::Round>(
       channel_,
       sync::RoundOpening{.step = window_.steps(),
-                         .passes = window_.passes() + (holds_foreign_gradients() ? 1 : 0),
+                         .passes = window_.passes() + (holds_foreign_gradients() || zeros_may_differ_ ? 1 : 0),
                          .weighting = window_.weighting(),
                          .weight = window_.weight(),
                          .loss_scale = loss_scale_,
@@ -88,7 +88,7 @@ void Reducer::run_round() {
   // What a step has used is equal on all ranks: its mean is what it is, whatever weighed in its window.
   if (consumed_) last_total_weight_ = channel_.size();
   if (!round_) open_round();
-  if (window_.passes() == 0 && !holds_foreign_gradients()) {
+  if (window_.passes() == 0 && !holds_foreign_gradients() && !zeros_may_differ_) {
     // If nobody has anything there is nothing to sum; whoever has something started its buckets without asking.
     try {
       round_->wait_for_opening();
@@ -161,6 +161,7 @@ void Reducer::judge_round() {
     sparse_->synchronized(static_cast<int>(i), round->rows()[i]);
   }
   window_.synchronized();
+  zeros_may_differ_ = false;
   // Also on a rank that took no part in it, the gradients are this window's now.
   if (!terms.empty) consumed_ = false;
   stats_ += SyncStats{.seconds_late = sync::lateness(round->openings())};

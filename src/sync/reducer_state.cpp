@@ -31,6 +31,7 @@ StateDict Reducer::state_dict() const {
   state.set("expected_passes", automatic_.expected());
   state.set("annotated", annotated_);
   state.set("consumed", consumed_);
+  state.set("zeros_may_differ", zeros_may_differ_);
   state.set("overflowed", overflowed_);
   state.set("total_weight", last_total_weight_);
   state.set("loss_scale", loss_scale_);
@@ -60,6 +61,7 @@ void Reducer::load_state_dict(const StateDict& state) {
   const auto expected = state.get<std::int64_t>("expected_passes");
   const auto annotated = state.get<bool>("annotated");
   const auto consumed = state.get<bool>("consumed");
+  const auto zeros_may_differ = state.get<bool>("zeros_may_differ");
   const auto overflowed = state.get<bool>("overflowed");
   const auto total_weight = state.get<double>("total_weight");
   const auto loss_scale = state.get<double>("loss_scale");
@@ -80,6 +82,7 @@ void Reducer::load_state_dict(const StateDict& state) {
   automatic_.expect(expected);
   annotated_ = annotated;
   consumed_ = consumed;
+  zeros_may_differ_ = zeros_may_differ;
   overflowed_ = overflowed;
   last_total_weight_ = total_weight;
   loss_scale_ = loss_scale;

@@ -107,6 +107,7 @@ void ProgramRun::run() {
       if (reducers_[o]->local() == window.local) continue;
       reducers_[o]->set_local(window.local);
       one_process_.clear(o, true);
+      stepped_[o] = false;
     }
     for (int o = 0; o < program_.optimizers; ++o) clear(o, window.zero_before[o]);
     run_window(window);

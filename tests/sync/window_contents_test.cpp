@@ -168,5 +168,19 @@ TEST(ZeroGrad, InPlaceInAPendingWindowLeavesZerosOnAllRanks) {
   cleared_in_place.on_threads({2, 4});
 }
 
+const RankCase cleared_in_place_plain("cleared_in_place_plain", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  toy.reducer->enter_no_sync();
+  toy.pass(communicator.rank() == 0 ? ToyPass{.a = 1} : ToyPass{.b = 1});
+  toy.reducer->leave_no_sync();
+  toy.optimizer.zero_grad(false);
+  toy.optimizer.step();
+  toy.expect_gradient(toy.a, 0);
+  toy.expect_gradient(toy.b, 0);
+});
+TEST(ZeroGrad, InPlaceAfterPlainPassesLeavesZerosOnAllRanks) {
+  cleared_in_place_plain.on_threads({2, 4});
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -234,7 +234,8 @@ class Reducer final : public Stateful {
   int no_sync_depth_ = 0;
   bool annotated_ = false;
   bool triggered_ = false;
-  bool consumed_ = true;  // a step has used these gradients, or there are none of ours
+  bool consumed_ = true;           // a step has used these gradients, or there are none of ours
+  bool zeros_may_differ_ = false;  // pending gradients were cleared in place: ranks may have them for other parameters
   Pass pass_;
   std::vector<ParameterState> states_;
   std::vector<BucketState> buckets_;
