@@ -62,6 +62,7 @@
 #include "tutti/train/callbacks/ema.h"
 #include "tutti/train/callbacks/nan_guard.h"
 #include "tutti/train/collectives.h"
+#include "tutti/train/dispatched.h"
 #include "tutti/train/gradient_accumulation_plugin.h"
 #include "tutti/train/jit_module.h"
 #include "tutti/train/local_sgd.h"

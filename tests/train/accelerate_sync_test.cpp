@@ -11,6 +11,7 @@
 #include "support/training.h"
 #include "train/training_run.h"
 #include "tutti/train/accelerator.h"
+#include "tutti/train/dispatched.h"
 
 namespace tutti::test {
 namespace {
@@ -22,6 +23,22 @@ struct Places {
   std::size_t count = 80;
   Numbers get_batch(const Numbers& indices) const { return indices; }
   std::size_t size() const { return count; }
+};
+
+/// The same samples as a stream of rank 0; the others have none.
+class Stream {
+ public:
+  explicit Stream(std::size_t count) : count_(count) {}
+  std::optional<Numbers> get_batch(std::size_t batch_size) {
+    Numbers batch;
+    while (batch.size() < batch_size && next_ < count_) batch.push_back(next_++);
+    return batch.empty() ? std::nullopt : std::optional(batch);
+  }
+  void reset() { next_ = 0; }
+
+ private:
+  std::size_t count_;
+  std::size_t next_ = 0;
 };
 
 at::Tensor loss_over(Mlp& model, const Numbers& numbers) {
@@ -60,40 +77,60 @@ class Reference {
   std::vector<Numbers> window_;
 };
 
-void check_gradients(const Communicator& communicator, bool split_batches, bool sync_each_batch) {
-  SCOPED_TRACE(std::string(split_batches ? "split_batches " : "") + (sync_each_batch ? "sync_each_batch" : ""));
-  Accelerator accelerator(
-      {.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 2, .sync_each_batch = sync_each_batch},
-       .communicator = communicator});
+struct Case {
+  bool split_batches = false;
+  bool dispatch = false;
+  bool sync_each_batch = false;
+};
+
+void check_gradients(const Communicator& communicator, const Case& which) {
+  SCOPED_TRACE(std::string(which.split_batches ? "split_batches " : "") + (which.dispatch ? "dispatch " : "") +
+               (which.sync_each_batch ? "sync_each_batch" : ""));
+  Accelerator accelerator({.gradient_accumulation_plugin =
+                               GradientAccumulationPlugin{.num_steps = 2, .sync_each_batch = which.sync_each_batch},
+                           .communicator = communicator});
   Mlp net;
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
   Reference reference(communicator);
   torch::optim::SGD reference_sgd(reference.model->parameters(), 0.1);
-  const std::int64_t batch_size = split_batches && communicator.size() == 3 ? 15 : 16;  // what three can share
-  auto loader = accelerator.data_loader(Places(), {.batch_size = batch_size, .split_batches = split_batches});
+  const std::int64_t batch_size = which.split_batches && communicator.size() == 3 ? 15 : 16;  // what three can share
+  const std::int64_t all = batch_size * (which.split_batches ? 1 : communicator.size());
+  const std::int64_t micro_batches = (80 + all - 1) / all;
   std::int64_t step = 0;
-  for (const Numbers& own : loader) {
-    const auto window = accelerator.accumulate(model);
-    accelerator.backward(loss_over(model, own));
-    reference.read(own);
-    reference.backward();
-    const bool last = ++step % 2 == 0 || step == loader.size();
-    EXPECT_EQ(accelerator.sync_gradients(), last) << "step " << step;
-    EXPECT_EQ(close(gradients_of(*model), gradients_of(*reference.model)),
-              last || sync_each_batch || reference.micro_batches() == 1)
-        << "step " << step;
-    optimizer.step();
-    optimizer.zero_grad();
-    if (!last) continue;
-    reference_sgd.step();
-    reference.end_window();
+  const auto train = [&](auto loader) {
+    for (const Numbers& own : loader) {
+      const auto window = accelerator.accumulate(model);
+      accelerator.backward(loss_over(model, own));
+      reference.read(own);
+      reference.backward();
+      const bool last = ++step % 2 == 0 || step == micro_batches;
+      EXPECT_EQ(accelerator.sync_gradients(), last) << "step " << step;
+      EXPECT_EQ(close(gradients_of(*model), gradients_of(*reference.model)),
+                last || which.sync_each_batch || reference.micro_batches() == 1)
+          << "step " << step;
+      optimizer.step();
+      optimizer.zero_grad();
+      if (!last) continue;
+      reference_sgd.step();
+      reference.end_window();
+    }
+  };
+  if (which.dispatch) {
+    Dispatched stream(Stream(communicator.rank() == 0 ? 80 : 0), communicator);
+    train(accelerator.data_loader(std::move(stream), {.batch_size = batch_size, .split_batches = which.split_batches}));
+  } else {
+    train(accelerator.data_loader(Places(), {.batch_size = batch_size, .split_batches = which.split_batches}));
   }
-  EXPECT_EQ(step, loader.size());
+  EXPECT_EQ(step, micro_batches);
 }
 
 const RankCase gradients("accelerate_sync_gradients", [](const Communicator& communicator) {
   for (const bool split_batches : {false, true}) {
-    for (const bool sync_each_batch : {false, true}) check_gradients(communicator, split_batches, sync_each_batch);
+    for (const bool dispatch : {false, true}) {
+      for (const bool sync_each_batch : {false, true}) {
+        check_gradients(communicator, {split_batches, dispatch, sync_each_batch});
+      }
+    }
   }
 });
 TEST(AccelerateSync, GradientsAreTheReferencesWhereTheWindowEnds) {

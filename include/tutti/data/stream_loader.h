@@ -213,6 +213,12 @@ StreamLoader<Dataset>::StreamLoader(Dataset dataset, const StreamLoaderOptions& 
       group_(std::move(group)),
       batch_size_(checked_batch_size(options, group_)),
       placement_(detail::placement_of<Batch>(options.device, options.non_blocking)),
-      cursor_(std::make_shared<StreamCursor>(options.sharding, group_.world_size, batch_size_)) {}
+      cursor_(std::make_shared<StreamCursor>(options.sharding, group_.world_size, batch_size_)) {
+  if (ReadTogether<Dataset> && options.num_workers > 0) {
+    throw UsageError(
+        "num_workers is " + std::to_string(options.num_workers) +
+        ", but all ranks read this stream together, which a thread cannot do ahead of the loop: set it to 0");
+  }
+}
 
 }  // namespace tutti

@@ -53,6 +53,11 @@ concept StreamDataset = requires(Dataset& dataset, std::size_t batch_size) {
   typename detail::optional_value<decltype(dataset.get_batch(batch_size))>::type;
 };
 
+/// A dataset whose get_batch() is a call of all ranks, which says so by a member all_ranks_read: read ahead by a
+/// thread, some ranks would wait for the others where a loop is left early.
+template <typename Dataset>
+concept ReadTogether = Dataset::all_ranks_read;
+
 /// How many samples a batch holds: known for vectors, tensors and Examples of tensors (their first dimension), and
 /// where an overload of num_samples(batch) stands in the batch's namespace; nullopt for others, which count as full.
 template <typename Batch>

@@ -1,8 +1,9 @@
 #pragma once
 // Objects as bytes, so that they can travel between ranks: numbers, enums, strings, tensors (any shape; on the CPU
-// afterwards), and vectors, arrays, optionals, pairs, tuples and maps of these. The bytes are for ranks of one job:
-// they are no file format.
+// afterwards), and vectors, arrays, optionals, pairs, tuples, maps and Examples of these. The bytes are for ranks of
+// one job: they are no file format.
 #include <ATen/core/TensorBody.h>
+#include <torch/data/example.h>
 
 #include <array>
 #include <concepts>
@@ -174,6 +175,34 @@ requires(ObjectCodec<Key>::known&& ObjectCodec<T>::known) struct ObjectCodec<std
       value.emplace(std::move(key), ObjectCodec<T>::read(bytes));
     }
     return value;
+  }
+};
+
+template <typename Data, typename Target>
+requires(ObjectCodec<Data>::known&& ObjectCodec<Target>::known) struct ObjectCodec<torch::data::Example<Data, Target>> {
+  static constexpr bool known = true;
+  static std::string name() {
+    return "example<" + ObjectCodec<Data>::name() + ", " + ObjectCodec<Target>::name() + ">";
+  }
+  static void write(std::string& bytes, const torch::data::Example<Data, Target>& value) {
+    ObjectCodec<Data>::write(bytes, value.data);
+    ObjectCodec<Target>::write(bytes, value.target);
+  }
+  static torch::data::Example<Data, Target> read(ByteReader& bytes) {
+    Data data = ObjectCodec<Data>::read(bytes);
+    return {std::move(data), ObjectCodec<Target>::read(bytes)};
+  }
+};
+
+template <typename Data>
+requires ObjectCodec<Data>::known struct ObjectCodec<torch::data::Example<Data, torch::data::example::NoTarget>> {
+  static constexpr bool known = true;
+  static std::string name() { return "example<" + ObjectCodec<Data>::name() + ">"; }
+  static void write(std::string& bytes, const torch::data::Example<Data, torch::data::example::NoTarget>& value) {
+    ObjectCodec<Data>::write(bytes, value.data);
+  }
+  static torch::data::Example<Data, torch::data::example::NoTarget> read(ByteReader& bytes) {
+    return {ObjectCodec<Data>::read(bytes)};
   }
 };
 
