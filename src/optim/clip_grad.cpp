@@ -26,29 +26,28 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return grads;
 }
 
-// The largest element is exact in any type; sums are taken in double.
-double norm_of(const at::Tensor& grad, double norm_type) {
-  const auto dtype = std::isinf(norm_type) ? std::nullopt : std::optional(at::kDouble);
-  return at::linalg_vector_norm(grad, norm_type, at::OptionalIntArrayRef(), false, dtype).item<double>();
+// ATen converts element by element where it is to sum floats in double, which takes several times as long.
+bool sums_faster_by_hand(const at::Tensor& grad) {
+  return grad.is_cpu() && grad.layout() == at::kStrided && grad.is_floating_point() && !grad.is_neg();
 }
 
-double power_of_norm(const at::Tensor& grad, double norm_type) {
-  // ATen converts element by element where it is to sum floats in double, which takes several times as long.
-  const bool plain = grad.is_cpu() && grad.layout() == at::kStrided && grad.is_floating_point() && !grad.is_neg();
-  if (norm_type == 2 && plain) return sum_of_squares(grad);
-  return std::pow(norm_of(grad, norm_type), norm_type);
-}
-
+// A norm of norms is the norm of all: gradients on a device are waited for once. The largest element is exact in any
+// type; sums are taken in double.
 double norm_of(const std::vector<at::Tensor>& grads, double norm_type) {
-  double total = 0;
+  const auto dtype = std::isinf(norm_type) ? std::nullopt : std::optional(at::kDouble);
+  double squares = 0;
+  std::vector<at::Tensor> norms;
   for (const at::Tensor& grad : grads) {
-    if (!std::isinf(norm_type)) {
-      total += power_of_norm(grad, norm_type);
-    } else if (const double norm = norm_of(grad, norm_type); std::isnan(norm) || norm > total) {
-      total = norm;  // std::max would lose a NaN
+    if (norm_type == 2 && sums_faster_by_hand(grad)) {
+      squares += sum_of_squares(grad);
+    } else {
+      norms.push_back(at::linalg_vector_norm(grad, norm_type, at::OptionalIntArrayRef(), false, dtype).to(at::kDouble));
     }
   }
-  return std::isinf(norm_type) ? total : std::pow(total, 1.0 / norm_type);
+  if (norms.empty()) return std::sqrt(squares);
+  norms.push_back(at::scalar_tensor(std::sqrt(squares), at::kDouble));
+  for (at::Tensor& norm : norms) norm = norm.to(norms.front().device());
+  return at::linalg_vector_norm(at::stack(norms), norm_type).item<double>();
 }
 
 }  // namespace
