@@ -25,6 +25,15 @@ add_library(LibTorch::LibTorch SHARED IMPORTED)
 set_target_properties(LibTorch::LibTorch PROPERTIES
   IMPORTED_LOCATION "${LIBTORCH}/lib/libtorch_cpu.so"
   INTERFACE_LINK_LIBRARIES LibTorch::c10)
+# A program that uses CUDA must be linked to it from the start: LibTorch looks for it once. Nothing in a program names a
+# symbol of it, which is why it is linked whole.
+if(TUTTI_CUDA)
+  if(NOT EXISTS "${LIBTORCH}/lib/libtorch_cuda.so")
+    message(FATAL_ERROR "TUTTI_CUDA is on, but LibTorch in ${LIBTORCH} was built without CUDA (no libtorch_cuda.so).")
+  endif()
+  target_link_options(LibTorch::LibTorch INTERFACE
+    "LINKER:--push-state,--no-as-needed,${LIBTORCH}/lib/libc10_cuda.so,${LIBTORCH}/lib/libtorch_cuda.so,--pop-state")
+endif()
 target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
   "${LIBTORCH}/include" "${LIBTORCH}/include/torch/csrc/api/include")
 target_compile_definitions(LibTorch::LibTorch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)

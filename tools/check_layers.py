@@ -27,7 +27,11 @@ ROOMS["train"] = list(ROOMS)
 
 NO_LIBTORCH = ["core", "launch", "tracking", "cmd"]
 LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")
-GLOO = ("gloo/", "torch/csrc/distributed/c10d/ProcessGroupGloo", "torch/csrc/distributed/c10d/gloo/")
+C10D = "torch/csrc/distributed/c10d/"
+KEPT_IN_ONE_FILE = {
+    "Gloo's": ("gloo/", C10D + "ProcessGroupGloo", C10D + "gloo/"),
+    "CUDA's": ("cuda", "nccl.h", "c10/cuda/", "ATen/cuda/", C10D + "ProcessGroupNCCL", C10D + "NCCL"),
+}
 SOURCES = ["include", "src", "cmd", "examples", "bench", "tests"]
 UMBRELLA = "include/tutti/tutti.h"
 
@@ -61,14 +65,19 @@ def target_of(file, name, root):
     return "include/" + name if name.startswith("tutti/") else None
 
 
+def owner_of(name):
+    """Whose header it is, where one file alone may include it; else None."""
+    return next((whose for whose, names in KEPT_IN_ONE_FILE.items() if name.startswith(names)), None)
+
+
 def broken_rule(file, name, root):
     """Why `file` may not include `name`, or None."""
     room, target = room_of(file), target_of(file, name, root)
     if target is None:
         if room in NO_LIBTORCH and name.startswith(LIBTORCH):
             return f"{room} does without LibTorch"
-        if file.endswith(".h") and name.startswith(GLOO):
-            return "Gloo's headers stay out of headers"
+        if file.endswith(".h") and (whose := owner_of(name)):
+            return f"{whose} headers stay out of headers"
         return None
     if file.startswith("include/") and not target.startswith("include/"):
         return "public headers include only public headers"
@@ -83,7 +92,7 @@ def broken_rule(file, name, root):
 
 def errors_in(root):
     files = [path for top in SOURCES for path in sorted((root / top).rglob("*")) if path.suffix in (".h", ".cpp")]
-    errors, gloo_users = [], {}
+    errors, users_of = [], {}
     for path in files:
         file = path.relative_to(root).as_posix()
         if room_of(file) not in (None, "cmd", *ROOMS):
@@ -93,11 +102,11 @@ def errors_in(root):
             why = broken_rule(file, name, root)
             if why:
                 errors.append(f"{file}:{line}: includes {name}: {why}")
-            if name.startswith(GLOO):
-                gloo_users.setdefault(file.split("/")[0], {})[file] = line
-    for folder, users in gloo_users.items():
+            if whose := owner_of(name):
+                users_of.setdefault((file.split("/")[0], whose), {})[file] = line
+    for (folder, whose), users in users_of.items():
         if len(users) > 1:
-            errors += [f"{file}:{line}: only one file of {folder}/ may include Gloo's headers" for file, line in users.items()]
+            errors += [f"{file}:{line}: only one file of {folder}/ may include {whose} headers" for file, line in users.items()]
     return errors + missing_from_umbrella(root)
 
 
@@ -131,6 +140,7 @@ def self_test():
         ("src/sync/a.cpp", '#include "comm/private.h"', None),
         ("src/attic/a.cpp", "#include <vector>", "not a room"),
         ("src/train/a.cpp", "#include <gloo/config.h>", "only one file of src/"),
+        ("src/train/a.cpp", "#include <c10/cuda/CUDAStream.h>", "only one file of src/ may include CUDA's"),
         ("bench/a.cpp", "#include <gloo/config.h>", None),
         ("bench/a.h", "#include <gloo/config.h>", "out of headers"),
         ("src/train/a.cpp", '#include "tutti/tutti.h"', "not tutti.h"),
@@ -141,7 +151,8 @@ def self_test():
             root = Path(folder)
             headers = {f"include/tutti/{room}/b.h": "" for room in ROOMS}
             umbrella = "".join(f'#include "tutti/{room}/b.h"\n' for room in ROOMS)
-            base = {**headers, "src/comm/private.h": "", "src/comm/gloo.cpp": "#include <gloo/config.h>\n"}
+            base = {**headers, "src/comm/private.h": "", "src/comm/gloo.cpp": "#include <gloo/config.h>\n",
+                    "src/comm/nccl.cpp": "#include <nccl.h>\n"}
             in_umbrella = file.startswith("include/") and line
             umbrella += f'#include "{file.removeprefix("include/")}"\n' if in_umbrella else ""
             for name, text in {**base, UMBRELLA: umbrella, file: "\n" + line + "\n"}.items():

@@ -51,6 +51,7 @@ class GuardedSum final : public Guarded<PendingSum> {
     run([&] { pending_->finish(); });
     finished_ = true;
   }
+  void join() const override { pending_->join(); }
   std::int64_t bytes_sent() const override { return pending_->bytes_sent(); }
 };
 
@@ -183,11 +184,14 @@ void Channel::complete(Call& call) {
   });
 }
 
-at::Tensor Channel::allocate(std::int64_t bytes) {
+at::Tensor Channel::allocate(std::int64_t bytes, at::Device device) {
   std::unique_lock lock(order_mutex_);
   const auto operation = next_operation("allocate", {});
   lock.unlock();
-  return guarded(operation, [&] { return engine_->allocate(operation, bytes); });
+  return guarded(operation, [&] {
+    return engine_->sums_on(device.type()) ? engine_->allocate_on(operation, device, bytes)
+                                           : engine_->allocate(operation, bytes);
+  });
 }
 
 std::unique_ptr<PendingSum> Channel::start_sum(const at::Tensor& flat, const std::shared_ptr<const WireCodec>& codec) {

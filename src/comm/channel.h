@@ -53,7 +53,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   /// How much data can travel with a call.
   std::size_t payload_bytes() const;
 
-  at::Tensor allocate(std::int64_t bytes);
+  at::Tensor allocate(std::int64_t bytes, at::Device device);
   std::unique_ptr<PendingSum> start_sum(const at::Tensor& flat, const std::shared_ptr<const WireCodec>& codec);
   std::unique_ptr<PendingExchange> start_exchange(std::span<const std::byte> mine);
   std::unique_ptr<PendingGather> start_gather(std::vector<std::byte> mine);

@@ -1,7 +1,5 @@
 #include "comm/choose_engine.h"
 
-#include <ATen/Context.h>
-
 #include "comm/hierarchical_engine.h"
 #include "comm/shared_memory_engine.h"
 #include "tutti/core/error.h"
@@ -41,11 +39,6 @@ std::shared_ptr<Engine> choose_engine(std::shared_ptr<Engine> messages, const st
   if (wanted != "auto") throw UsageError("The engine " + wanted + " cannot be used: " + reason + ".");
   Logger(messages->rank()).info("gradients go over " + messages->name() + ", not through shared memory: " + reason);
   return messages;
-}
-
-std::string why_no_nccl() {
-  const std::string why = "tutti was compiled without NCCL";
-  return at::hasCUDA() ? why : why + ", and there is no CUDA device";
 }
 
 }  // namespace tutti::comm

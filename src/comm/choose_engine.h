@@ -13,7 +13,4 @@ namespace tutti::comm {
 std::shared_ptr<Engine> choose_engine(std::shared_ptr<Engine> messages, const std::string& wanted,
                                       const std::string& name, std::chrono::milliseconds timeout);
 
-/// Why this process has no engine for GPUs.
-std::string why_no_nccl();
-
 }  // namespace tutti::comm

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -174,7 +173,7 @@ std::vector<std::string> Communicator::all_gather_object(const std::string& obje
     const auto width = static_cast<std::int64_t>(longest);
     auto mine = at::empty({width}, at::kByte);
     auto all = at::empty({width * size()}, at::kByte);
-    std::memcpy(mine.data_ptr(), object.data(), object.size());
+    std::ranges::copy(object, static_cast<char*>(mine.data_ptr()));
     channel_->engine().all_gather(operation, all, mine);
     for (std::size_t rank = 0; rank < answers.by_rank.size(); ++rank) {
       objects.emplace_back(static_cast<const char*>(all.data_ptr()) + rank * longest, answers.by_rank[rank].length);
@@ -190,7 +189,7 @@ std::string Communicator::broadcast_object(const std::string& object, int root, 
   const auto broadcast_bytes = [&](const Operation& operation, const Answers& answers) {
     const auto length = answers.by_rank[static_cast<std::size_t>(root)].length;
     auto bytes = at::empty({static_cast<std::int64_t>(length)}, at::kByte);
-    if (rank() == root) std::memcpy(bytes.data_ptr(), object.data(), length);
+    if (rank() == root) std::ranges::copy(object, static_cast<char*>(bytes.data_ptr()));
     channel_->engine().broadcast(operation, bytes, root);
     result.assign(static_cast<const char*>(bytes.data_ptr()), length);
   };
@@ -241,14 +240,22 @@ Communicator Communicator::duplicate(const std::string& name) const {
   return *copy;
 }
 
-at::Tensor Communicator::allocate(std::int64_t bytes) const {
+bool Communicator::sums_on(at::Device device) const {
+  return device.is_cpu() || channel_->engine().sums_on(device.type());
+}
+
+at::Tensor Communicator::allocate(std::int64_t bytes, at::Device device) const {
   if (bytes < 0) throw UsageError("allocate: " + std::to_string(bytes) + " bytes.");
-  return channel_->allocate(bytes);
+  if (!sums_on(device)) {
+    throw UsageError("allocate: the engine " + engine_name() + " sums in CPU memory, not on " + device.str() + ".");
+  }
+  return channel_->allocate(bytes, device);
 }
 
 std::unique_ptr<comm::PendingSum> Communicator::start_sum(at::Tensor flat,
                                                           const std::shared_ptr<const WireCodec>& codec) const {
   comm::require_dense("start_sum", flat);
+  if (!sums_on(flat.device())) comm::require_on_cpu("start_sum", flat);
   comm::require_combinable("start_sum", flat, ReduceOp::sum);
   if (!flat.is_contiguous()) throw UsageError("start_sum: the tensor must be contiguous.");
   return channel_->start_sum(flat.detach(), flat.scalar_type() == at::kFloat ? codec : nullptr);

@@ -9,11 +9,13 @@
 
 #include "comm/choose_engine.h"
 #include "comm/describe.h"
+#include "comm/device_engine.h"
 #include "comm/gloo_transport.h"
 #include "comm/local_address.h"
 #include "comm/make_communicator.h"
 #include "comm/message_engine.h"
 #include "comm/mpi_transport.h"
+#include "comm/nccl.h"
 #include "comm/rendezvous.h"
 #include "comm/single_engine.h"
 #include "tutti/core/error.h"
@@ -25,16 +27,19 @@ namespace {
 constexpr const char* engine_variable = "TUTTI_ENGINE";
 
 /// What the program asks for or, where it leaves that open, the one who starts it.
-std::string wanted_engine(const CommunicatorOptions& options) {
-  constexpr std::array known{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical"};
+std::string wanted_engine(const CommunicatorOptions& options, int local_rank) {
+  constexpr std::array known{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical", "nccl"};
   const auto variable = options.engine == "auto" ? process_variable(engine_variable) : std::nullopt;
   const std::string wanted = variable.value_or(options.engine);
   const std::string who = variable ? std::string(engine_variable) + "=" + wanted + ": " : "";
-  if (wanted == "nccl")
-    throw UsageError(who + "The engine nccl cannot be used: " + comm::why_no_nccl() + ". Leave it at auto.");
   if (std::ranges::find(known, wanted) == known.end()) {
     throw UsageError(who + "There is no engine '" + wanted +
-                     "'. Known: auto, gloo, mpi, mpi_only, shared_memory, hierarchical.");
+                     "'. Known: auto, gloo, mpi, mpi_only, shared_memory, hierarchical, nccl.");
+  }
+  if (wanted == "nccl") {
+    if (const auto why = comm::why_no_nccl(local_rank); !why.empty()) {
+      throw UsageError(who + "The engine nccl cannot be used: " + why + ". Leave it at auto.");
+    }
   }
   return wanted;
 }
@@ -101,7 +106,7 @@ std::vector<int> nodes_from(const std::vector<std::string>& introductions, const
 }  // namespace
 
 Communicator Communicator::connect(const Environment& environment, const CommunicatorOptions& options) {
-  const std::string wanted = wanted_engine(options);
+  const std::string wanted = wanted_engine(options, environment.local_rank);
   check_timeouts(options);
   if (environment.world_size == 1) return make_communicator(comm::make_single_engine(), options, "");
 
@@ -122,7 +127,9 @@ Communicator Communicator::connect(const Environment& environment, const Communi
   if (!transport) transport = comm::connect_gloo(rendezvous, place_of(environment), rank, size, timeout);
   auto layout = comm::make_layout(std::move(nodes), rank);
   auto messages = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
-  auto engine = comm::choose_engine(std::move(messages), wanted == "mpi" ? "auto" : wanted, "job", timeout);
+  const bool best_for_host = wanted == "mpi" || wanted == "nccl";
+  auto engine = comm::choose_engine(std::move(messages), best_for_host ? "auto" : wanted, "job", timeout);
+  if (wanted == "nccl") engine = comm::make_device_engine(engine, comm::nccl_backend(rendezvous.store), "job");
   return make_communicator(std::move(engine), options, "job");
 }
 

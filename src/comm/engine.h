@@ -1,6 +1,6 @@
 #pragma once
-// What carries out the collectives of a channel. Tensors that arrive here were checked: dense, contiguous, on the CPU,
-// detached, of fitting sizes. Blocking methods run on the channel's thread.
+// What carries out the collectives of a channel. Tensors that arrive here were checked: dense, contiguous, on the CPU
+// (start_sum: also where sums_on() says), detached, of fitting sizes. Blocking methods run on the channel's thread.
 #include <ATen/core/TensorBody.h>
 
 #include <chrono>
@@ -17,6 +17,7 @@
 #include "tutti/comm/node_layout.h"
 #include "tutti/comm/pending.h"
 #include "tutti/comm/wire_codec.h"
+#include "tutti/core/error.h"
 
 namespace tutti::comm {
 
@@ -50,6 +51,12 @@ class Engine {
 
   /// See Communicator::allocate.
   virtual at::Tensor allocate(const Operation& operation, std::int64_t bytes) = 0;
+  /// Whether start_sum() takes tensors on devices of this type too.
+  virtual bool sums_on(at::DeviceType) const { return false; }
+  /// The same as allocate(), on a device where sums_on() says so. Every rank must call it. Throws PeerFailure.
+  virtual at::Tensor allocate_on(const Operation&, at::Device device, std::int64_t) {
+    throw UsageError("this engine sums in CPU memory, not on " + device.str());
+  }
   /// See Transport::connect_again.
   virtual std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                                 std::chrono::milliseconds timeout) = 0;

@@ -5,11 +5,12 @@
 #include <exception>
 #include <functional>
 
-#include "comm/choose_engine.h"
 #include "comm/local_meeting.h"
 #include "comm/mpi_job.h"
+#include "comm/nccl.h"
 #include "comm/shared_segment.h"
 #include "tutti/core/environment.h"
+#include "tutti/core/error.h"
 
 namespace tutti {
 namespace {
@@ -35,7 +36,10 @@ std::vector<EngineStatus> engine_statuses() {
   auto hierarchical = shared_memory.usable ? gloo : shared_memory;
   hierarchical.name = "hierarchical";
   const auto mpi = status_of("mpi", [] { comm::require_mpi_job(read_environment().world_size); });
-  return {gloo, shared_memory, hierarchical, mpi, {.name = "nccl", .usable = false, .reason = comm::why_no_nccl()}};
+  const auto nccl = status_of("nccl", [] {
+    if (const auto why = comm::why_no_nccl(read_environment().local_rank); !why.empty()) throw UsageError(why);
+  });
+  return {gloo, shared_memory, hierarchical, mpi, nccl};
 }
 
 }  // namespace tutti

@@ -54,6 +54,11 @@ class SingleEngine final : public Engine {
   void broadcast(const Operation&, const at::Tensor&, int) override {}
 
   at::Tensor allocate(const Operation&, std::int64_t bytes) override { return at::empty({bytes}, at::kByte); }
+  // Nothing leaves this rank: its own stream is the right one everywhere.
+  bool sums_on(at::DeviceType) const override { return true; }
+  at::Tensor allocate_on(const Operation&, at::Device device, std::int64_t bytes) override {
+    return at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
+  }
   std::shared_ptr<Engine> connect_again(const std::vector<int>&, const std::string&,
                                         std::chrono::milliseconds) override {
     return std::make_shared<SingleEngine>();

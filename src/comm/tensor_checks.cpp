@@ -19,16 +19,19 @@ void require_same_dtype(const char* what, const at::Tensor& output, const at::Te
 void require_dense(const char* what, const at::Tensor& tensor) {
   const std::string prefix = std::string(what) + ": ";
   if (!tensor.defined()) throw UsageError(prefix + "the tensor is undefined.");
-  if (!tensor.device().is_cpu()) {
-    throw UsageError(prefix + "the tensor is on " + tensor.device().str() + "; this engine takes CPU tensors.");
-  }
   if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
     throw UsageError(prefix + "the tensor is not dense.");
   }
 }
 
+void require_on_cpu(const char* what, const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return;
+  throw UsageError(std::string(what) + ": the tensor is on " + tensor.device().str() + "; this takes CPU tensors.");
+}
+
 FlatTensor FlatTensor::to_write(const char* what, const at::Tensor& tensor) {
   require_dense(what, tensor);
+  require_on_cpu(what, tensor);
   if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
   const auto plain = tensor.detach();
   return {plain, plain.contiguous()};
@@ -36,6 +39,7 @@ FlatTensor FlatTensor::to_write(const char* what, const at::Tensor& tensor) {
 
 FlatTensor FlatTensor::to_read(const char* what, const at::Tensor& tensor) {
   require_dense(what, tensor);
+  require_on_cpu(what, tensor);
   const auto plain = tensor.detach();
   return {plain, plain.contiguous()};
 }

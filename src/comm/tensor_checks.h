@@ -25,6 +25,7 @@ class FlatTensor {
 };
 
 void require_dense(const char* what, const at::Tensor& tensor);
+void require_on_cpu(const char* what, const at::Tensor& tensor);
 void require_combinable(const char* what, const at::Tensor& tensor, ReduceOp op);
 /// `whole` holds `size` times the elements of `part`, of the same dtype.
 void require_parts(const char* what, const char* whole_name, const at::Tensor& whole, const char* part_name,

@@ -13,19 +13,20 @@ namespace tutti::sync {
 
 namespace {
 
-/// Numbers the dtypes of `parameters` in order of appearance: gradients of one dtype share memory.
-struct DtypeGroups {
+/// Numbers the kinds of `parameters` in order of appearance.
+struct Groups {
   std::vector<GradientSize> sizes;
-  std::vector<at::ScalarType> dtypes;
+  std::vector<GradientBuffer::Kind> kinds;
 };
 
-DtypeGroups group_by_dtype(const std::vector<at::Tensor>& parameters) {
-  DtypeGroups groups;
+Groups group_by_kind(const std::vector<at::Tensor>& parameters) {
+  Groups groups;
   for (const at::Tensor& parameter : parameters) {
-    const auto known = std::find(groups.dtypes.begin(), groups.dtypes.end(), parameter.scalar_type());
+    const GradientBuffer::Kind kind{.dtype = parameter.scalar_type(), .device = parameter.device()};
+    const auto known = std::find(groups.kinds.begin(), groups.kinds.end(), kind);
     groups.sizes.push_back({.bytes = static_cast<std::int64_t>(parameter.nbytes()),
-                            .group = static_cast<int>(known - groups.dtypes.begin())});
-    if (known == groups.dtypes.end()) groups.dtypes.push_back(parameter.scalar_type());
+                            .group = static_cast<int>(known - groups.kinds.begin())});
+    if (known == groups.kinds.end()) groups.kinds.push_back(kind);
   }
   return groups;
 }
@@ -53,11 +54,13 @@ at::Tensor slot_over(const at::Tensor& memory, const at::Tensor& parameter, std:
 GradientBuffer::GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options,
                                const Communicator& channel)
     : parameters_(std::move(parameters)) {
-  DtypeGroups groups = group_by_dtype(parameters_);
+  Groups groups = group_by_kind(parameters_);
   sizes_ = std::move(groups.sizes);
-  dtypes_ = std::move(groups.dtypes);
+  kinds_ = std::move(groups.kinds);
   plan_ = plan_buckets(sizes_, options);
-  for (const std::int64_t bytes : plan_.group_bytes) memory_.push_back(channel.allocate(bytes));
+  for (std::size_t group = 0; group < kinds_.size(); ++group) {
+    memory_.push_back(channel.allocate(plan_.group_bytes[group], kinds_[group].device));
+  }
   cut_buckets();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     slots_.push_back(slot_over(memory_[sizes_[i].group], parameters_[i], plan_.slots[i].offset));
@@ -67,7 +70,7 @@ GradientBuffer::GradientBuffer(std::vector<at::Tensor> parameters, const BucketO
 void GradientBuffer::cut_buckets() {
   buckets_.clear();
   for (const Bucket& bucket : plan_.buckets) {
-    const at::ScalarType dtype = dtypes_[bucket.group];
+    const at::ScalarType dtype = kinds_[bucket.group].dtype;
     const std::int64_t count = (bucket.end - bucket.begin) / static_cast<std::int64_t>(c10::elementSize(dtype));
     buckets_.push_back(tensor_over(memory_[bucket.group], dtype, bucket.begin, {count}, {1}));
     // Padding between slots is summed with the rest and must stay harmless.

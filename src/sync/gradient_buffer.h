@@ -16,6 +16,13 @@ namespace tutti::sync {
 
 class GradientBuffer {
  public:
+  /// Gradients of one kind share memory.
+  struct Kind {
+    at::ScalarType dtype = at::kFloat;
+    at::Device device = at::kCPU;
+    bool operator==(const Kind&) const = default;
+  };
+
   /// Memory comes from `channel`: the same plan on every rank.
   GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options, const Communicator& channel);
 
@@ -46,9 +53,9 @@ class GradientBuffer {
 
   std::vector<at::Tensor> parameters_;
   std::vector<GradientSize> sizes_;
-  std::vector<at::ScalarType> dtypes_;  ///< of each group
+  std::vector<Kind> kinds_;  ///< of each group
   BucketPlan plan_;
-  std::vector<at::Tensor> memory_;  ///< of each group
+  std::vector<at::Tensor> memory_;  ///< the same
   std::vector<at::Tensor> buckets_;
   std::vector<at::Tensor> slots_;
 };

@@ -14,6 +14,7 @@ std::string describe(const NamedParameter& parameter) {
   std::ostringstream text;
   text << "'" << parameter.name << "' " << toString(parameter.tensor.scalar_type()) << parameter.tensor.sizes()
        << (parameter.tensor.requires_grad() ? "" : " (frozen)") << (parameter.sparse ? " (sparse)" : "");
+  if (!parameter.tensor.is_cpu()) text << " on " << c10::DeviceTypeName(parameter.tensor.device().type(), true);
   // Gradients are summed as they lie in memory.
   if (!parameter.tensor.is_contiguous()) text << " with strides " << parameter.tensor.strides();
   return text.str();
@@ -53,9 +54,13 @@ void agree_on_plan(const std::vector<NamedParameter>& parameters, const ReducerO
   }
   // After the comparison, so that a rank with such a parameter does not leave the others waiting.
   for (const NamedParameter& parameter : parameters) {
-    if (parameter.tensor.requires_grad() && channel.size() > 1 && !parameter.tensor.device().is_cpu()) {
+    if (parameter.tensor.requires_grad() && !channel.sums_on(parameter.tensor.device())) {
       throw UsageError("parameter '" + parameter.name + "' is on " + parameter.tensor.device().str() + ", but the " +
-                       channel.engine_name() + " engine synchronizes CPU memory only");
+                       channel.engine_name() + " engine synchronizes CPU memory only: for CUDA set the engine nccl");
+    }
+    if (options.comm_hook && !parameter.tensor.is_cpu()) {
+      throw UsageError("parameter '" + parameter.name + "' is on " + parameter.tensor.device().str() +
+                       ", where gradients travel as they are: a comm_hook is for CPU memory");
     }
     if (parameter.tensor.requires_grad() && !parameter.tensor.is_leaf()) {
       throw UsageError("parameter '" + parameter.name + "' is not a leaf of the graph");

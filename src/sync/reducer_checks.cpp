@@ -22,10 +22,13 @@ void Reducer::require_reproducible() const {
   if (options_.comm_hook) throw UsageError("a comm_hook rounds between nodes only, so sums cannot be reproducible");
   for (const NamedParameter& parameter : parameters_) {
     const at::ScalarType dtype = parameter.tensor.scalar_type();
-    if (!parameter.sparse && (dtype == at::kFloat || dtype == at::kDouble)) continue;
+    const bool cpu = parameter.tensor.is_cpu();
+    if (!parameter.sparse && cpu && (dtype == at::kFloat || dtype == at::kDouble)) continue;
     throw UsageError("the gradients of '" + parameter.name + "' are " +
-                     (parameter.sparse ? "sparse" : std::string("of type ") + toString(dtype)) +
-                     ": reproducible sums are of dense float or double gradients");
+                     (parameter.sparse ? "sparse"
+                      : cpu            ? std::string("of type ") + toString(dtype)
+                                       : "on a device") +
+                     ": reproducible sums are of dense float or double gradients in CPU memory");
   }
 }
 

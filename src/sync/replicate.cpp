@@ -15,7 +15,7 @@ constexpr std::int64_t batch_bytes = 16 << 20;
 /// Broadcasts `tensors` of one dtype as one message.
 void replicate_together(const std::vector<at::Tensor>& tensors, const Communicator& communicator) {
   std::vector<at::Tensor> flat;
-  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}));
+  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}).cpu());
   const at::Tensor message = at::cat(flat);
   communicator.broadcast(message, 0, {.name = "replicate"}).wait();
   std::int64_t begin = 0;

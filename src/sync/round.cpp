@@ -72,6 +72,7 @@ void Round::wait_for_bucket(std::size_t index) {
     if (!std::exchange(sum->finished, true)) sum->pending->finish();
   });
   works_.back().wait();
+  sums_[index]->pending->join();
 }
 
 void Round::close(const RoundClosing& closing, const std::vector<bool>& used, std::span<const int> numbers) {
@@ -83,7 +84,9 @@ void Round::close(const RoundClosing& closing, const std::vector<bool>& used, st
     for (const auto& sum : sums) {
       if (!std::exchange(sum->finished, true)) sum->pending->finish();
       // All ranks hold the same bits, so that they agree without asking.
-      if (detect_overflow && !state->overflowed) state->overflowed = !all_finite(sum->bucket);
+      if (!detect_overflow || state->overflowed) continue;
+      sum->pending->join();
+      state->overflowed = !all_finite(sum->bucket);
     }
     const std::span<const std::byte> all = exchange->finish();
     state->used.assign(parameters, false);
@@ -107,6 +110,7 @@ std::int64_t Round::bytes_sent() const {
 
 void Round::wait() {
   for (const Work& work : works_) work.wait();
+  for (const auto& sum : sums_) sum->pending->join();
 }
 
 }  // namespace tutti::sync

@@ -21,8 +21,8 @@ std::vector<std::byte> pack_rows(const at::Tensor& gradient) {
   std::vector<std::byte> packed;
   if (!gradient.defined()) return packed;
   const at::NoGradGuard no_grad;
-  const at::Tensor indices = gradient.indices().contiguous();
-  const at::Tensor values = gradient.values().contiguous();
+  const at::Tensor indices = gradient.indices().cpu().contiguous();
+  const at::Tensor values = gradient.values().cpu().contiguous();
   const std::int64_t rows = indices.size(1);
   packed.resize(sizeof(rows));
   std::memcpy(packed.data(), &rows, sizeof(rows));
@@ -46,7 +46,7 @@ at::Tensor sum_rows(std::span<const std::span<const std::byte>> of_ranks, const 
     read(&rows, sizeof(rows));
     shape[0] = rows;
     indices.push_back(at::empty({1, rows}, at::kLong));
-    values.push_back(at::empty(shape, parameter.options().requires_grad(false)));
+    values.push_back(at::empty(shape, at::TensorOptions(parameter.scalar_type())));
     for (const at::Tensor& part : {indices.back(), values.back()}) read(part.data_ptr(), part.nbytes());
   }
   if (indices.empty()) return {};
@@ -54,7 +54,7 @@ at::Tensor sum_rows(std::span<const std::span<const std::byte>> of_ranks, const 
                                                values.front().options().layout(at::kSparse));
   at::Tensor mean = sum.coalesce();
   mean.values().mul_(scale);
-  return mean;
+  return mean.to(parameter.device());
 }
 
 }  // namespace tutti::sync

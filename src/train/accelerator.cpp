@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <iostream>
 
+#include "train/rank_device.h"
 #include "train/registry.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
+#include "tutti/core/launchers.h"
 #include "tutti/optim/clip_grad.h"
 
 namespace tutti {
@@ -38,7 +40,8 @@ void refuse_uneven(const LoaderPosition& position) {
 
 Communicator join(const AcceleratorOptions& options) {
   if (options.communicator) return options.communicator->duplicate("accelerator");
-  return Communicator::connect(read_environment(), options.communication);
+  return Communicator::connect(read_environment(),
+                               communication_for(options.device, options.communication, &process_variable));
 }
 
 }  // namespace
@@ -55,6 +58,8 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
       prepare_channel_(communicator_.duplicate("prepare")),
       logger_(communicator_.rank()),
       registry_(std::make_unique<Registry>()) {
+  if (device_) device_ = device_of_rank(*device_, local_process_index());
+  use_device(device());
   registry_->precision = std::make_shared<PrecisionGuard>(mixed_precision_);
   if (mixed_precision_ == Precision::fp16) registry_->scaler = std::make_shared<GradScaler>(options.grad_scaler);
   reducer_options_ = {.buckets = options.buckets,

@@ -22,7 +22,7 @@ void synchronize_buffers(const std::vector<at::Tensor>& buffers, BufferSync how,
     }
     averaged.push_back(buffer);
     // One message for all dtypes: buffers are few.
-    flat.push_back(buffer.reshape({-1}).to(at::kDouble));
+    flat.push_back(buffer.reshape({-1}).cpu().to(at::kDouble));
   }
   sync::replicate(of_rank_0, channel);
   if (averaged.empty()) return;

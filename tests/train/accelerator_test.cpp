@@ -45,6 +45,8 @@ TEST(Accelerator, PrepareOfASingleObject) {
   Accelerator accelerator({.communicator = Communicator()});
   Mlp net;
   auto [model] = accelerator.prepare(net);
+  const Mlp unchanging = net;
+  static_assert(std::same_as<decltype(accelerator.prepare(unchanging)), std::tuple<const Mlp&>>);
   EXPECT_EQ(&model, &net);
   const Batch batch = batch_of(0);
   accelerator.backward(loss_of(model->forward(batch.input), batch.target));

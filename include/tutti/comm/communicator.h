@@ -11,6 +11,7 @@
 // made; use duplicate() for a channel of its own. Methods may be called from several threads if these agree on the
 // order across ranks.
 #include <ATen/core/TensorBody.h>
+#include <c10/core/Device.h>
 
 #include <chrono>
 #include <cstddef>
@@ -33,7 +34,8 @@ enum class ReduceOp { sum, mean, min, max, product };
 struct CommunicatorOptions {
   /// What carries the bytes: "auto" (shared memory inside a node, Gloo between nodes, both where nodes hold equal
   /// powers of two of neighbouring ranks; nothing for one rank), "mpi" (the same with MPI in Gloo's place), "gloo",
-  /// "mpi_only" (no shared memory), "shared_memory", "hierarchical" (nodes of equal numbers of neighbouring ranks).
+  /// "mpi_only" (no shared memory), "shared_memory", "hierarchical" (nodes of equal numbers of neighbouring ranks),
+  /// "nccl" (gradients on CUDA devices over NCCL, everything else as "auto"; each rank of a node needs a device).
   /// UsageError where it cannot be had. The variable TUTTI_ENGINE stands in for "auto" (docs/launching.md).
   std::string engine = "auto";
   /// The deadline of every operation that does not set its own.
@@ -104,12 +106,14 @@ class Communicator {
   // For gradient rounds: no fingerprint (the plan was compared beforehand), started on one thread and completed on
   // another. All ranks must start the same operations in the same order.
 
-  /// Memory in which gradients are exchanged cheapest: `bytes` of uint8 on the CPU, 64-byte aligned. The mapping
-  /// belongs to the tensor's storage. Every rank must call it, with the same size.
-  at::Tensor allocate(std::int64_t bytes) const;
-  /// Starts summing `flat` (contiguous, same size and dtype on all ranks; memory from allocate() for the best speed)
-  /// over all ranks. With a `codec` (equal on all ranks) fp32 travels encoded between nodes; other dtypes travel as
-  /// they are. See PendingSum for how it is completed.
+  /// Whether start_sum() takes tensors on this device.
+  bool sums_on(at::Device device) const;
+  /// Memory in which gradients are exchanged cheapest: `bytes` of uint8 on `device`, 64-byte aligned. The mapping
+  /// belongs to the tensor's storage. Every rank must call it, with the same size. UsageError unless sums_on(device).
+  at::Tensor allocate(std::int64_t bytes, at::Device device = at::kCPU) const;
+  /// Starts summing `flat` (contiguous, same size and dtype on all ranks; memory from allocate() for the best speed, on
+  /// a device only that) over all ranks. With a `codec` (equal on all ranks) fp32 travels encoded between nodes; other
+  /// dtypes, and what is on a device, travel as they are. See PendingSum for how it is completed.
   std::unique_ptr<comm::PendingSum> start_sum(at::Tensor flat,
                                               const std::shared_ptr<const WireCodec>& codec = nullptr) const;
   /// Starts exchanging a few bytes (same length on all ranks). See PendingExchange.

@@ -17,8 +17,11 @@ class PendingSum {
   /// Blocks until all ranks' versions of this rank's slice are here, sums them, multiplies by `scale` (equal on all
   /// ranks), and starts handing the result out. Call once.
   virtual void reduce(double scale) = 0;
-  /// Blocks until the whole result is in the tensor. Call once, after reduce().
+  /// Blocks until the whole result is in the tensor, or on its way there (see join()). Call once, after reduce().
   virtual void finish() = 0;
+  /// On the thread that goes on with the tensor, after finish(): what this thread's current stream of the device is
+  /// given from now on runs after the result is there. The CPU waits for nothing.
+  virtual void join() const {}
   /// What this rank has given to others so far, as messages or in shared memory.
   virtual std::int64_t bytes_sent() const = 0;
 };

@@ -45,7 +45,9 @@ struct AcceleratorOptions {
   std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin{};
   /// What autocast() computes in. fp16 brings a loss scaler.
   Precision mixed_precision = Precision::no;
-  /// Where data_loader() puts batches, unless its options say. Models are moved by the program.
+  /// Where this rank computes: data_loader() puts batches there, and the program its models (model->to(device())).
+  /// at::kCUDA without a number is the device of the rank's place on its node; with CUDA an engine that is left open is
+  /// nccl. Unset: batches stay where they are.
   std::optional<at::Device> device{};
   GradScalerOptions grad_scaler{};
   ProjectConfiguration project{};
@@ -241,6 +243,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   int process_index() const { return rank(); }
   int local_process_index() const { return communicator_.layout().local_rank; }
   int num_processes() const { return communicator_.size(); }
+  /// AcceleratorOptions::device, numbered; the CPU where it is unset.
+  at::Device device() const { return device_.value_or(at::kCPU); }
   bool is_main_process() const { return rank() == 0; }
   bool is_local_main_process() const { return local_process_index() == 0; }
   bool is_last_process() const { return rank() + 1 == num_processes(); }
@@ -316,12 +320,8 @@ template <typename T>
 auto Accelerator::prepare_one(T&& object, std::optional<Optimizer>& previous) {
   using Object = std::remove_cvref_t<T>;
   if constexpr (detail::model_argument<Object>) {
-    // An lvalue stays the caller's, an rvalue moves into the tuple.
-    if constexpr (std::is_lvalue_reference_v<T>) {
-      return std::tuple<Object&>(object);
-    } else {
-      return std::tuple<Object>(std::forward<T>(object));
-    }
+    // T is a reference for an lvalue, which stays the caller's; an rvalue moves into the tuple.
+    return std::tuple<T>(std::forward<T>(object));
   } else if constexpr (std::same_as<Object, Optimizer>) {
     previous.emplace(prepare_optimizer(object.optimizer_));
     return std::tuple<Optimizer>(*previous);

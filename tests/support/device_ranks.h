@@ -1,0 +1,77 @@
+#pragma once
+// Ranks as threads whose gradient sums go through a c10d backend, as they do on a device: what the engine nccl does, on
+// a machine without one. Only streams are missing (see side_stream_test.cpp).
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/device_engine.h"
+#include "comm/make_communicator.h"
+#include "comm/message_engine.h"
+#include "comm/thread_transport.h"
+#include "tutti/comm/thread_ranks.h"
+
+namespace tutti::test {
+
+/// What one rank's backends were asked for. Read it when nothing is under way.
+struct BackendLog {
+  std::vector<std::string> groups;
+  int sums = 0;
+  int aborts = 0;
+};
+
+class SumWork final : public c10d::Work {
+ public:
+  explicit SumWork(tutti::Work sum) : sum_(std::move(sum)) {}
+  bool wait(std::chrono::milliseconds = kNoTimeout) override {
+    sum_.wait();
+    return true;
+  }
+
+ private:
+  tutti::Work sum_;
+};
+
+class SumBackend final : public c10d::Backend {
+ public:
+  SumBackend(Communicator among, std::shared_ptr<BackendLog> log)
+      : c10d::Backend(among.rank(), among.size()), among_(std::move(among)), log_(std::move(log)) {}
+  const std::string getBackendName() const override { return "sums"; }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& = {}) override {
+    ++log_->sums;
+    return c10::make_intrusive<SumWork>(among_.all_reduce(tensors.at(0)));
+  }
+  void abort() override { ++log_->aborts; }
+
+ private:
+  Communicator among_;
+  std::shared_ptr<BackendLog> log_;
+};
+
+/// Runs `body` once per rank, with a communicator whose device is the CPU.
+inline void run_device_ranks(int size, const std::function<void(const Communicator&, const BackendLog&)>& body) {
+  const auto transports = comm::make_thread_transports(size);
+  const CommunicatorOptions options{.timeout = std::chrono::seconds(30)};
+  run_thread_ranks(
+      size,
+      [&](const Communicator& among) {
+        const auto log = std::make_shared<BackendLog>();
+        auto host = std::make_shared<comm::MessageEngine>(
+            transports[static_cast<std::size_t>(among.rank())],
+            comm::make_layout(std::vector<int>(static_cast<std::size_t>(size)), among.rank()));
+        comm::DeviceBackend backend{
+            .name = "sums", .device = at::kCPU, .make = [&among, log](const auto& group, int, int) {
+              log->groups.push_back(group);
+              return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<SumBackend>(among.duplicate(group), log));
+            }};
+        auto engine = comm::make_device_engine(std::move(host), std::move(backend), "job");
+        body(make_communicator(std::move(engine), options, "job"), *log);
+      },
+      options);
+}
+
+}  // namespace tutti::test
