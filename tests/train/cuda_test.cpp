@@ -31,7 +31,7 @@ std::vector<at::Tensor> train(Accelerator& accelerator, at::Device device) {
   const int ranks = accelerator.num_processes();
   for (int step = 0; step < steps; ++step) {
     for (int i = 0; i < micro_batches; ++i) {
-      const auto scope = accelerator.accumulate(*model);
+      const auto scope = accelerator.accumulate(model);
       const Batch batch = batch_of((step * micro_batches + i) * ranks + accelerator.rank());
       accelerator.backward(loss_of(model->forward(batch.input.to(device)), batch.target.to(device)));
       accelerator.clip_grad_norm_(model->parameters(), 1.0);
