@@ -181,6 +181,34 @@ TEST(FusedStepVersions, CountWhatIsWritten) {
   }
 }
 
+template <typename State, typename Optimizer>
+void expect_counted(Optimizer optimizer, const at::Tensor& parameter, std::vector<at::Tensor (*)(State&)> written) {
+  parameter.mutable_grad() = at::ones_like(parameter);
+  ASSERT_EQ(fused_step(optimizer), std::nullopt);
+  auto& state = dynamic_cast<State&>(*optimizer.state().at(parameter.unsafeGetTensorImpl()));
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    const at::Tensor tensor = written[i](state);
+    const auto before = tensor._version();
+    ASSERT_EQ(fused_step(optimizer), std::nullopt);
+    EXPECT_GT(tensor._version(), before) << i;
+  }
+}
+
+TEST(FusedStepVersions, CountWhatIsWrittenToStates) {
+  const at::Tensor weight = at::ones({3}).requires_grad_();
+  using optim::AdamWParamState;
+  expect_counted<AdamWParamState>(optim::AdamW({weight}, AdamWOptions().amsgrad(true)), weight,
+                                  {[](AdamWParamState& state) { return state.exp_avg(); },
+                                   [](AdamWParamState& state) { return state.exp_avg_sq(); },
+                                   [](AdamWParamState& state) { return state.max_exp_avg_sq(); }});
+  using optim::SGDParamState;
+  expect_counted<SGDParamState>(optim::SGD({weight}, SGDOptions(0.1).momentum(0.9)), weight,
+                                {[](SGDParamState& state) { return state.momentum_buffer(); }});
+  using optim::AdagradParamState;
+  expect_counted<AdagradParamState>(optim::Adagrad({weight}, AdagradOptions(0.1)), weight,
+                                    {[](AdagradParamState& state) { return state.sum(); }});
+}
+
 TEST(FusedStepVersions, AnOldGraphIsNoticed) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   optim::SGD optimizer({weight}, SGDOptions(0.1));
