@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "support/device_ranks.h"
 #include "tutti/comm/pending.h"
 #include "tutti/core/error.h"

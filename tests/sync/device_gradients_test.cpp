@@ -1,6 +1,8 @@
 // Ranks: 2 and 3 as threads. Gradients that lie where a c10d backend sums them.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "support/device_ranks.h"
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
