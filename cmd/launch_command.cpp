@@ -9,9 +9,11 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <string_view>
 
+#include "nearest_word.h"
 #include "tutti/core/error.h"
 #include "tutti/core/launchers.h"
 #include "tutti/launch/launch.h"
@@ -29,6 +31,27 @@ class LaunchHelp : public CLI::Formatter {
     return "Usage: " + name + " [OPTIONS] -- PROGRAM [ARGUMENTS...]\n";
   }
 };
+
+/// torchrun's, Accelerate's and mpirun's spellings are tutti's too.
+std::string own_spelling(const std::string& word) {
+  if (!word.starts_with("--")) {
+    const bool is_np = word.starts_with("-np") &&
+                       std::all_of(word.begin() + 3, word.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+    return is_np ? "-n" + word.substr(3) : word;
+  }
+  static const std::map<std::string, std::string> names{
+      {"--np", "--nproc-per-node"},
+      {"--num-machines", "--nnodes"},
+      {"--machine-rank", "--node-rank"},
+      {"--main-process-ip", "--master-addr"},
+      {"--main-process-port", "--master-port"},
+  };
+  const auto end = std::min(word.find('='), word.size());
+  std::string name = word.substr(0, end);
+  std::replace(name.begin(), name.end(), '_', '-');
+  const auto known = names.find(name);
+  return (known == names.end() ? name : known->second) + word.substr(end);
+}
 
 /// Whether this option's value is the next word.
 bool takes_next_word(const std::string& option) {
@@ -49,13 +72,13 @@ std::string content_of(const std::string& file) {
 
 LaunchWords split_launch_words(const std::vector<std::string>& words) {
   auto word = words.begin();
-  while (word != words.end() && *word != "--" && word->starts_with('-')) {
-    const bool skips_value = takes_next_word(*word);
-    ++word;
-    if (skips_value && word != words.end() && *word != "--") ++word;
-  }
   LaunchWords split;
-  split.options.assign(words.begin(), word);
+  while (word != words.end() && *word != "--" && word->starts_with('-')) {
+    const std::string option = own_spelling(*word);
+    split.options.push_back(option);
+    ++word;
+    if (takes_next_word(option) && word != words.end() && *word != "--") split.options.push_back(*word++);
+  }
   if (word != words.end() && *word == "--") ++word;
   split.command.assign(word, words.end());
   return split;
@@ -85,7 +108,10 @@ int run_launch_command(const std::vector<std::string>& words) {
       "Exit code: that of the rank that failed first (128 + signal if a signal ended it), or 0.\n"
       "Kubernetes' PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT are defaults.\n"
       "With --max-restarts the last attempt decides; TORCHELASTIC_RESTART_COUNT tells ranks which one they are in.");
-  app.add_option("-n,--nproc-per-node", options.ranks_per_node, "Ranks on this node")->capture_default_str();
+  auto* ranks_option =
+      app.add_option("-n,--nproc-per-node", options.ranks_per_node, "Ranks on this node")->capture_default_str();
+  int all_ranks = 0;
+  auto* all_ranks_option = app.add_option("--num-processes", all_ranks, "Ranks on all nodes together, instead of -n");
   auto* nodes_option = app.add_option("--nnodes", options.num_nodes, "Nodes in the job")->capture_default_str();
   auto* node_option =
       app.add_option("--node-rank", options.node_rank, "Which node this is, from 0")->capture_default_str();
@@ -119,7 +145,25 @@ int run_launch_command(const std::vector<std::string>& words) {
     throw UsageError(std::string(error.what()) + ": see 'tutti launch --help'");
   }
   if (const auto unknown = app.remaining(); !unknown.empty()) {
-    throw UsageError("there is no option " + unknown.front() + ": see 'tutti launch --help'");
+    std::vector<std::string> known;
+    for (const auto* option : app.get_options()) {
+      if (option->get_group().empty()) continue;  // not for users
+      for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+    }
+    const std::string name = unknown.front().substr(0, unknown.front().find('='));
+    const auto meant = nearest_word(name, known);
+    throw UsageError("there is no option " + name + ": " + (meant ? "did you mean " + *meant + "? " : "") +
+                     "see 'tutti launch --help'");
+  }
+  if (all_ranks_option->count() > 0) {
+    if (ranks_option->count() + hostfile_option->count() > 0) {
+      throw UsageError("--num-processes counts the ranks of all nodes: leave it out where -n or --hostfile tells them");
+    }
+    if (options.num_nodes > 0 && all_ranks % options.num_nodes != 0) {
+      throw UsageError("--num-processes " + std::to_string(all_ranks) + " ranks cannot be dealt evenly to --nnodes " +
+                       std::to_string(options.num_nodes) + ": choose a multiple");
+    }
+    if (options.num_nodes > 0) options.ranks_per_node = all_ranks / options.num_nodes;
   }
 
   // 127.0.0.1 is a default for one node only: launch() asks for what several nodes need.

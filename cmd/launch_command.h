@@ -5,7 +5,8 @@
 
 namespace tutti {
 
-/// The words behind `tutti launch`, cut where the program begins.
+/// The words behind `tutti launch`, cut where the program begins. Options as torchrun, Accelerate and mpirun spell them
+/// (--nproc_per_node, --num_machines, -np) have become tutti's.
 struct LaunchWords {
   std::vector<std::string> options;
   std::vector<std::string> command;

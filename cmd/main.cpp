@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launch_command.h"
+#include "nearest_word.h"
 #include "tutti/core/error.h"
 
 namespace {
@@ -62,7 +63,9 @@ int run(const std::vector<std::string>& words) {
     std::cout << help;
     return 0;
   }
-  throw tutti::UsageError("there is no command '" + command + "': see 'tutti --help'");
+  const auto meant = tutti::nearest_word(command, {"launch", "env", "report", "bench", "help"});
+  throw tutti::UsageError("there is no command '" + command + "': " + (meant ? "did you mean " + *meant + "? " : "") +
+                          "see 'tutti --help'");
 }
 
 }  // namespace

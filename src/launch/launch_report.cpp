@@ -15,6 +15,15 @@ std::string failed_after(const RankProcess& first, const std::deque<RankProcess>
   return text.empty() ? text : "tutti: failed after it: " + text + '\n';
 }
 
+/// A rank that leaves a job early makes the others fail, so it is named before them; empty where none has.
+std::string who_left(const Supervisor::Result& result) {
+  std::string ranks;
+  for (const auto* rank : result.ended_before) {
+    ranks += (ranks.empty() ? "rank " : ", rank ") + std::to_string(rank->rank());
+  }
+  return ranks.empty() ? ranks : "tutti: " + ranks + " ended first, with exit code 0, while others still ran\n";
+}
+
 }  // namespace
 
 std::string describe_end(const Supervisor::Result& result, const std::deque<RankProcess>& ranks,
@@ -26,7 +35,9 @@ std::string describe_end(const Supervisor::Result& result, const std::deque<Rank
   if (result.first_failed == nullptr) return "";
   auto& failed = *result.first_failed;
   const auto rank = std::to_string(failed.rank());
-  std::string text = "\ntutti: rank " + rank + " failed first: " + failed.exit_status()->describe() + '\n';
+  const std::string left = who_left(result);
+  std::string text = '\n' + left + "tutti: rank " + rank + (left.empty() ? " failed first: " : " failed after that: ") +
+                     failed.exit_status()->describe() + '\n';
   const auto& tail = failed.output().tail();
   text += tail.empty() ? "tutti: it printed nothing\n" : "tutti: its last lines:\n";
   for (const auto& line : tail) text += "    " + line + '\n';

@@ -9,7 +9,8 @@
 
 namespace tutti {
 
-/// Who failed first, how, and its last lines; or which signal stopped the job. Empty when all went well.
+/// Who failed first, how, and its last lines, and who had left with exit code 0 before that; or which signal stopped
+/// the job. Empty when all went well.
 std::string describe_end(const Supervisor::Result& result, const std::deque<RankProcess>& ranks,
                          const LaunchOptions& options);
 

@@ -99,7 +99,11 @@ void Supervisor::handle_ended_ranks() {
     auto* rank = static_cast<RankProcess*>(event.data.ptr);
     const auto& status = rank->poll_exit();
     ++ended_;
-    if (!status || !status->failed()) continue;
+    if (!status) continue;
+    if (!status->failed()) {
+      if (result_.first_failed == nullptr) result_.ended_before.push_back(rank);
+      continue;
+    }
     if (result_.first_failed == nullptr) result_.first_failed = rank;
     policy_.on_rank_failed(Clock::now());
   }

@@ -18,6 +18,8 @@ class Supervisor {
  public:
   struct Result {
     RankProcess* first_failed = nullptr;
+    /// Ranks that had ended with exit code 0 when that one failed, in the order in which they did.
+    std::vector<const RankProcess*> ended_before{};
     /// The signal that ended the job before any rank failed.
     std::optional<int> interrupted_by;
     /// The launcher was told to stop, before or after a rank failed.

@@ -68,6 +68,22 @@ TEST(Launch, LetsTheOthersNoticeAFailureThemselves) {
   EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 0 (exit code 7)\n")) << done.err;
 }
 
+TEST(Launch, NamesTheRankThatLeftBeforeTheOthersFailed) {
+  TemporaryFolder folder;
+  const auto fifo = folder.path() / "guard_of_rank_1";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  // Rank 1 calls exit(0) in the middle of the job; rank 0 misses it, and fails.
+  const auto script = "if [ $RANK = 1 ]; then echo $PPID >" + fifo.string() + "; exit 0; fi; read guard <" +
+                      fifo.string() +
+                      "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; echo lost rank 1; exit 7";
+  const auto done = run_tutti(launch_script(2, script, long_grace));
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_TRUE(contains(done.err, "tutti: rank 1 ended first, with exit code 0, while others still ran\n")) << done.err;
+  EXPECT_TRUE(contains(done.err, "tutti: rank 0 failed after that: exit code 7\n")) << done.err;
+  EXPECT_FALSE(contains(done.err, "failed first")) << done.err;
+  EXPECT_TRUE(contains(done.err, "    lost rank 1\n")) << done.err;
+}
+
 TEST(Launch, NamesTheRankThatFailedFirstAlsoWhenItLooksLate) {
   TemporaryFolder folder;
   const auto fifo = [&](int rank) { return folder.path() / ("end_" + std::to_string(rank)); };

@@ -62,6 +62,42 @@ TEST(TuttiCommand, RefusesBadInputInOneLine) {
   expect_refusal({"launch", "--log-dir", "/proc/nowhere", "--", "true"}, "--log-dir");
 }
 
+TEST(TuttiCommand, SuggestsWhatWasMeant) {
+  expect_refusal({"launch", "--nproc-pernode", "2", "--", "true"},
+                 "there is no option --nproc-pernode: did you mean --nproc-per-node?");
+  expect_refusal({"launch", "--max_restart=1", "--", "true"},
+                 "there is no option --max-restart: did you mean --max-restarts?");
+  expect_refusal({"launch", "--colour", "red", "--", "true"}, "there is no option --colour: see");
+  expect_refusal({"lanch", "--", "true"}, "there is no command 'lanch': did you mean launch?");
+}
+
+TEST(TuttiCommand, TakesTheSpellingsOfOtherLaunchers) {
+  const std::vector<Words> spellings{
+      {"-np", "2"},
+      {"-np2"},
+      {"--np", "2"},
+      {"--nproc_per_node=2"},
+      {"--nproc_per_node", "2"},
+      {"--num_processes", "2"},
+      {"--num-processes=2", "--num_machines", "1"},
+      {"--nproc_per_node=2", "--max_restarts=0", "--master_addr", "127.0.0.1"},
+  };
+  for (const Words& spelling : spellings) {
+    Words words{"launch"};
+    words.insert(words.end(), spelling.begin(), spelling.end());
+    words.insert(words.end(), {"sh", "-c", "echo $RANK/$WORLD_SIZE", "-np"});
+    const auto done = run_tutti(words);
+    EXPECT_EQ(done.exit_code, 0) << spelling.front() << ": " << done.err;
+    EXPECT_TRUE(contains(done.out, "[rank 1] 1/2\n")) << spelling.front() << ": " << done.out;
+  }
+  // Accelerate's count is that of the whole job.
+  expect_refusal({"launch", "--num_processes", "3", "--nnodes", "2", "--master-addr", "node0", "--master-port", "1234",
+                  "--", "true"},
+                 "cannot be dealt evenly");
+  expect_refusal({"launch", "--num_processes", "2", "-n", "2", "--", "true"}, "-n or --hostfile");
+  expect_refusal({"launch", "--num_processes", "0", "--", "true"}, "-n must be at least 1");
+}
+
 TEST(TuttiCommand, RefusesAPortInUse) {
   const auto taken = listen_for_ranks("127.0.0.1", std::nullopt);
   const auto port = std::to_string(taken.port);
