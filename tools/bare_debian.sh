@@ -2,8 +2,9 @@
 # Shows that ./dev works on a machine that has only git and bash: makes a bare Debian 12 in a temporary folder, clones
 # the last commit into it, runs ./dev there and removes it all. Needs root and debootstrap.
 #   tools/bare_debian.sh [--working-tree] VERB [arguments of ./dev]
+#   tools/bare_debian.sh [--working-tree] --run COMMAND [arguments]     another command, run in the clone
 # --working-tree copies the files as they are now instead. DEBIAN_MIRROR, pip's variables (PIP_*) and this machine's own
-# certificate authorities are honoured.
+# certificate authorities are honoured. The command finds the time of the clone in CLONED_AT (seconds since 1970).
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -11,7 +12,7 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 main() {
   ((EUID == 0)) || fail "Run this as root: it makes a root file system."
   command -v debootstrap >/dev/null || fail "Install debootstrap first."
-  (($# > 0)) || fail "Usage: tools/bare_debian.sh [--working-tree] VERB [arguments]"
+  (($# > 0)) || fail "Usage: tools/bare_debian.sh [--working-tree] VERB [arguments] | --run COMMAND [arguments]"
   tree=$(mktemp -d "${TMPDIR:-/tmp}/bare.XXXXXX")
   trap 'rm -rf --one-file-system "$tree"' EXIT
   chmod 755 "$tree"
@@ -19,21 +20,24 @@ main() {
 }
 
 inside() {
-  local tree=$1 source=commit settings
+  local tree=$1 source=commit program=(./dev) cloned_at settings
   shift
-  if [[ $1 == --working-tree ]]; then source=working_tree && shift; fi
+  if [[ ${1:-} == --working-tree ]]; then source=working_tree && shift; fi
+  if [[ ${1:-} == --run ]]; then program=() && shift; fi
+  (($# > 0)) || fail "Say what to run."
   debootstrap --variant=minbase --include=git bookworm "$tree" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >&2
   cp --dereference /etc/resolv.conf "$tree/etc/resolv.conf"
   mkdir -p "$tree/usr/local/share/ca-certificates" "$tree/tutti"
   find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$tree/usr/local/share/ca-certificates" ';'
+  cloned_at=$EPOCHREALTIME
   "copy_$source" "$tree/tutti"
   mount -t proc proc "$tree/proc"
   mount --rbind /dev "$tree/dev"
   mount --rbind /sys "$tree/sys"
   mapfile -t settings < <(env | grep -E '^(PIP_|TORCH_VERSION=|CMAKE_BUILD_PARALLEL_LEVEL=)' || true)
   # shellcheck disable=SC2016  # expands inside
-  time chroot "$tree" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "${settings[@]}" \
-    bash -c 'cd /tutti && exec ./dev "$@"' dev "$@" </dev/null
+  time chroot "$tree" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
+    CLONED_AT="$cloned_at" "${settings[@]}" bash -c 'cd /tutti && exec "$@"' bash "${program[@]}" "$@" </dev/null
 }
 
 copy_commit() {
