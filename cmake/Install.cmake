@@ -2,14 +2,20 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(tutti_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+set(tutti_installed tutti_base tutti_tracking tutti tutti_command tutti_rank tutti_report tutti_env)
 
 install(TARGETS tutti_base tutti_tracking tutti EXPORT tuttiTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET tutti_mpi)
   install(TARGETS tutti_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  list(APPEND tutti_installed tutti_mpi)
 endif()
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${tutti_package_folder})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS tutti_command tutti_rank tutti_report tutti_env RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+# Where programs look for the module for MPI: a consumer's own, and the one command that uses LibTorch.
+target_link_options(tutti INTERFACE $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+set_target_properties(tutti_env PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH}/lib")
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in ${PROJECT_BINARY_DIR}/tuttiConfig.cmake
   INSTALL_DESTINATION ${tutti_package_folder})
@@ -17,3 +23,15 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in $
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake DESTINATION ${tutti_package_folder})
+
+# What a package was built for, in words.
+set(tutti_built_for "tutti ${PROJECT_VERSION}, built for LibTorch ${TUTTI_LIBTORCH_RELEASE}")
+if(TUTTI_CUDA)
+  string(APPEND tutti_built_for " with CUDA")
+endif()
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/VERSION CONTENT
+  "${tutti_built_for}\n${CMAKE_SYSTEM_PROCESSOR}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\n")
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_BINARY_DIR}/VERSION DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# All of that and nothing else: cmake --build build --target tutti_installation
+add_custom_target(tutti_installation DEPENDS ${tutti_installed})

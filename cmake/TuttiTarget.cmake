@@ -1,6 +1,10 @@
 # The flags that every target of the project shares.
 add_library(tutti_flags INTERFACE)
-target_compile_options(tutti_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror)
+target_compile_options(tutti_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
+# Another project's compiler may know more warnings than ours.
+if(PROJECT_IS_TOP_LEVEL)
+  target_compile_options(tutti_flags INTERFACE -Werror)
+endif()
 if(TUTTI_SANITIZE)
   target_compile_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g)
   if(TUTTI_SANITIZE STREQUAL "thread")

@@ -1,3 +1,5 @@
+#include "training.h"
+
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
@@ -5,7 +7,7 @@
 
 #include <string>
 
-int main() {
+double consumer_train() {
   tutti::Accelerator accelerator;
   torch::manual_seed(1);
   torch::nn::Linear net(4, 1);
@@ -21,4 +23,5 @@ int main() {
   }
   accelerator.print("consumer: " + std::to_string(accelerator.num_processes()) + " ranks, loss " +
                     std::to_string(loss));
+  return loss;
 }

@@ -1,0 +1,46 @@
+# Installs the build in BUILD into PREFIX, where the tests after this one look, and runs the commands that are there.
+include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
+# What the build finds by itself must not hide what an installation lacks.
+unset(ENV{LIBTORCH})
+unset(ENV{LD_LIBRARY_PATH})
+
+file(REMOVE_RECURSE ${PREFIX} ${SCRATCH})
+must_run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
+set(tutti ${PREFIX}/bin/tutti)
+
+must_run(${tutti} --help)
+must_say("launch .*env .*report ")
+if(output MATCHES "bench")
+  message(FATAL_ERROR "the help names benchmarks, which are not installed:\n${output}")
+endif()
+must_fail("the benchmarks are not installed" ${tutti} bench sync)
+
+must_run(${tutti} env)
+must_say("LibTorch +${LIBTORCH_VERSION}\\.")
+must_run(${CMAKE_COMMAND} -E env LIBTORCH=${LIBTORCH} ${tutti} env)
+make_other_libtorch(${SCRATCH}/other)
+must_fail("built for LibTorch ${LIBTORCH_VERSION}, but [^ ]*/other holds 9.1"
+  ${CMAKE_COMMAND} -E env LIBTORCH=${SCRATCH}/other ${tutti} env)
+must_fail("needs LibTorch ${LIBTORCH_VERSION}, and there is none in [^ ]*/nowhere"
+  ${CMAKE_COMMAND} -E env LIBTORCH=${SCRATCH}/nowhere ${tutti} env)
+
+must_run(${tutti} launch -n 2 -- sh -c "echo rank $RANK of $WORLD_SIZE")
+must_say("rank 0 of 2")
+must_say("rank 1 of 2")
+
+file(WRITE ${SCRATCH}/run/metrics.jsonl [[
+{"event":"start","time":1795250000.1,"run":"first","step":0,"hyperparameters":{}}
+{"event":"scalars","time":1795250002.0,"step":1,"values":{"loss":2.5}}
+]])
+must_run(${tutti} report ${SCRATCH}/run)
+must_say("The report is in ")
+if(NOT EXISTS ${SCRATCH}/run/report.html)
+  message(FATAL_ERROR "tutti report wrote no page:\n${output}")
+endif()
+
+must_run(${CMAKE_COMMAND} -E cat ${PREFIX}/share/doc/tutti/VERSION)
+must_say("built for LibTorch ${LIBTORCH_VERSION}\\.")
+if(NOT EXISTS ${PREFIX}/share/doc/tutti/LICENSE)
+  message(FATAL_ERROR "the licence is not installed")
+endif()
+file(REMOVE_RECURSE ${SCRATCH})

@@ -1,0 +1,25 @@
+# The LibTorch of a Python that can `import torch` serves Python and C++: builds the consumer with it against the
+# installation in PREFIX, as a program and as a library that this Python loads. TUTTI_PEERS_PYTHON names that Python.
+include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
+set(python "$ENV{TUTTI_PEERS_PYTHON}")
+if(NOT python)
+  message("skipped: set TUTTI_PEERS_PYTHON to a Python that can import torch ${LIBTORCH_VERSION}, such as tools/peers.sh makes (5 GB)")
+  return()
+endif()
+must_run(${python} -c "import torch; print(torch.__version__, torch.__path__[0])")
+string(REGEX MATCH "^([0-9]+\\.[0-9]+)[^ ]* ([^\n]+)" found "${output}")
+set(torch ${CMAKE_MATCH_2})
+if(NOT CMAKE_MATCH_1 STREQUAL LIBTORCH_VERSION)
+  message("skipped: ${python} has torch ${CMAKE_MATCH_1}, this build is for ${LIBTORCH_VERSION}")
+  return()
+endif()
+
+file(REMOVE_RECURSE ${SCRATCH})
+must_run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${SCRATCH}/build ${tools}
+  -DCMAKE_PREFIX_PATH=${PREFIX} -DLIBTORCH=${torch})
+must_run(${CMAKE_COMMAND} --build ${SCRATCH}/build --target consumer consumer_module)
+must_run(${python} ${CMAKE_CURRENT_LIST_DIR}/consumer/one_libtorch.py ${SCRATCH}/build/libconsumer_module.so
+  ${SCRATCH}/build/consumer)
+must_say("one LibTorch ${LIBTORCH_VERSION}")
+message("${output}")
+file(REMOVE_RECURSE ${SCRATCH})

@@ -1,0 +1,29 @@
+# A project with tutti as a subproject: what tutti may not touch is compared at configuration, then its launcher and the
+# consumer's own source are built. With FULL the whole of it, which takes minutes, and the consumer runs on two ranks;
+# TUTTI_GIT and TUTTI_GIT_TAG then say where FetchContent gets tutti.
+include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
+get_filename_component(source ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
+set(parent ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/subproject ${tools} -DTUTTI_SOURCE=${source}
+  -DTUTTI_GIT=${TUTTI_GIT} -DTUTTI_GIT_TAG=${TUTTI_GIT_TAG})
+
+file(REMOVE_RECURSE ${SCRATCH})
+must_fail("There is no LibTorch in '[^ ]*/nowhere'. Set LIBTORCH"
+  ${parent} -B ${SCRATCH}/without -DLIBTORCH=${SCRATCH}/nowhere)
+must_run(${parent} -B ${SCRATCH}/build -DLIBTORCH=${LIBTORCH})
+set(build ${CMAKE_COMMAND} --build ${SCRATCH}/build)
+set(commands ${SCRATCH}/build/_deps/tutti-build/bin)
+if(FULL)
+  must_run(${build})
+  must_run(${commands}/tutti launch -n 2 -- ${SCRATCH}/build/consumer)
+  must_say("consumer: 2 ranks, loss [0-9]")
+  message("${output}")
+else()
+  must_run(${build} --target tutti_command tutti_rank consumer_training)
+  must_run(${commands}/tutti launch -n 2 -- sh -c "echo rank $RANK of $WORLD_SIZE")
+  must_say("rank 1 of 2")
+endif()
+# What is built there stays there.
+if(EXISTS ${SCRATCH}/build/bin)
+  message(FATAL_ERROR "tutti put programs into the other project's folder")
+endif()
+file(REMOVE_RECURSE ${SCRATCH})
