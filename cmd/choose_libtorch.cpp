@@ -6,12 +6,16 @@
 #include <string>
 
 #include "tutti/core/error.h"
-#include "tutti/core/launchers.h"
 
 namespace tutti {
 namespace {
 
 const std::string built_for = TUTTI_LIBTORCH_VERSION;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): one thread
+  return value == nullptr ? "" : value;
+}
 
 /// "2.15", or nothing where the headers are missing.
 std::string version_in(const std::filesystem::path& folder) {
@@ -27,7 +31,7 @@ std::string version_in(const std::filesystem::path& folder) {
 }
 
 void load_from(const std::filesystem::path& libraries) {
-  const auto others = process_variable("LD_LIBRARY_PATH").value_or("");
+  const auto others = variable("LD_LIBRARY_PATH");
   const auto all = libraries.string() + (others.empty() ? "" : ":" + others);
   ::setenv("LD_LIBRARY_PATH", all.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
 }
@@ -35,7 +39,7 @@ void load_from(const std::filesystem::path& libraries) {
 }  // namespace
 
 void choose_libtorch() {
-  const auto named = process_variable("LIBTORCH").value_or("");
+  const auto named = variable("LIBTORCH");
   const std::filesystem::path folder = named.empty() ? TUTTI_LIBTORCH : named;
   if (!std::filesystem::exists(folder / "lib" / "libtorch_cpu.so")) {
     throw UsageError("this command needs LibTorch " + built_for + ", and there is none in " + folder.string() +
