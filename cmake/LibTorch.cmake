@@ -2,7 +2,17 @@
 # LibTorch: include/ and lib/ below it). find_package(Torch) is not used because it stops on a machine without the
 # CUDA toolkit, which nothing here needs. Read by tutti's own build and, as a part of the package, by find_package(tutti):
 # so it does not stop itself, but leaves in tutti_libtorch_problem why there is no target.
-set(LIBTORCH "$ENV{LIBTORCH}" CACHE PATH "LibTorch's folder: the one that holds include/ and lib/")
+# Where LIBTORCH says nothing: the environment's LIBTORCH, the one that find_package(Torch) found, or tutti's own.
+set(tutti_libtorch_words "LibTorch's folder: the one that holds include/ and lib/")
+if(LIBTORCH)
+  set(LIBTORCH "${LIBTORCH}" CACHE PATH "${tutti_libtorch_words}")
+elseif(DEFINED ENV{LIBTORCH})
+  set(LIBTORCH "$ENV{LIBTORCH}")
+elseif(TORCH_INSTALL_PREFIX)
+  set(LIBTORCH "${TORCH_INSTALL_PREFIX}")
+else()
+  set(LIBTORCH "${tutti_built_with}")
+endif()
 set(tutti_libtorch_problem "")
 set(tutti_torch_version_header "${LIBTORCH}/include/torch/headeronly/version.h")
 if(NOT EXISTS "${LIBTORCH}/lib/libtorch_cpu.so")
@@ -28,6 +38,8 @@ if(TUTTI_CUDA AND NOT EXISTS "${LIBTORCH}/lib/libtorch_cuda.so")
   set(tutti_libtorch_problem "TUTTI_CUDA is on, but LibTorch in ${LIBTORCH} was built without CUDA (no libtorch_cuda.so).")
   return()
 endif()
+# Kept for the next configuration: only now, so that a wrong one is not.
+set(LIBTORCH "${LIBTORCH}" CACHE PATH "${tutti_libtorch_words}")
 if(TARGET LibTorch::LibTorch)
   return()
 endif()

@@ -27,6 +27,7 @@ inside() {
   (($# > 0)) || fail "Say what to run."
   debootstrap --variant=minbase --include=git bookworm "$tree" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >&2
   cp --dereference /etc/resolv.conf "$tree/etc/resolv.conf"
+  echo '127.0.0.1 localhost' >"$tree/etc/hosts"  # an installation has this; debootstrap leaves it to others
   mkdir -p "$tree/usr/local/share/ca-certificates" "$tree/tutti"
   find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$tree/usr/local/share/ca-certificates" ';'
   cloned_at=$EPOCHREALTIME
