@@ -1,5 +1,7 @@
 # Builds the consumer against the installation in PREFIX and runs it on two ranks.
 include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
+# The package knows the LibTorch of its build.
+unset(ENV{LIBTORCH})
 set(consumer ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer ${tools} -DCMAKE_PREFIX_PATH=${PREFIX})
 
 file(REMOVE_RECURSE ${SCRATCH})
