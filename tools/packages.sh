@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Installs the system packages that the build needs, and those named as arguments. Does nothing when all are there.
+#   tools/packages.sh --names     only prints what the build needs
 set -euo pipefail
 
 packages=(python3 python3-venv g++ cmake ninja-build ccache libgloo-dev libcli11-dev nlohmann-json3-dev libgtest-dev
-  iproute2 ca-certificates "$@")
+  iproute2 ca-certificates)
+[[ ${1:-} != --names ]] || { printf '%s\n' "${packages[@]}"; exit; }
+packages+=("$@")
 
 with_apt() {
   local missing
