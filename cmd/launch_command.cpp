@@ -13,9 +13,9 @@
 #include <memory>
 #include <string_view>
 
+#include "core/launchers.h"
 #include "nearest_word.h"
 #include "tutti/core/error.h"
-#include "tutti/core/launchers.h"
 #include "tutti/launch/launch.h"
 #include "tutti/launch/launch_defaults.h"
 #include "tutti/launch/launch_hosts.h"

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "tutti/comm/pending.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::bench {
 namespace {

@@ -11,10 +11,10 @@
 #include <iostream>
 #include <string>
 
+#include "core/launchers.h"
 #include "tutti/comm/engines.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
-#include "tutti/core/launchers.h"
 
 namespace {
 

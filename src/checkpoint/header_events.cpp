@@ -7,7 +7,6 @@ namespace tutti::checkpoint {
 namespace {
 
 constexpr std::size_t max_ignored_depth = 120;  // about what the reference's parser follows
-constexpr const char* metadata_key = "__metadata__";
 
 }  // namespace
 

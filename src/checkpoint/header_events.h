@@ -11,6 +11,9 @@
 
 namespace tutti::checkpoint {
 
+/// The name in a header that is no tensor's.
+inline constexpr const char* metadata_key = "__metadata__";
+
 /// One tensor's fields as they stand in the file.
 struct RawEntry {
   std::string name{};

@@ -15,7 +15,6 @@
 namespace tutti::checkpoint {
 namespace {
 
-constexpr const char* metadata_key = "__metadata__";
 constexpr std::uint64_t max_header_size = 100'000'000;  // as the reference has it
 static_assert(std::endian::native == std::endian::little, "the file's numbers are used as they are");
 

@@ -9,9 +9,9 @@
 #include <optional>
 #include <utility>
 
-#include "comm/blame.h"
-#include "comm/describe.h"
-#include "comm/shared_progress.h"
+#include "comm/engine/describe.h"
+#include "comm/engine/pause.h"
+#include "comm/meeting/blame.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/fingerprint.h"
 #include "comm/worker.h"
 #include "tutti/comm/communicator.h"

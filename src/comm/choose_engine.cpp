@@ -1,12 +1,18 @@
 #include "comm/choose_engine.h"
 
-#include "comm/hierarchical_engine.h"
-#include "comm/shared_memory_engine.h"
+#include "comm/hierarchical/engine.h"
+#include "comm/shared/engine.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
+
+// A group of ranks of one of these engines gets the best that suits it.
+std::shared_ptr<Engine> choose_for_group(std::shared_ptr<Engine> messages, const std::string& name,
+                                         std::chrono::milliseconds timeout) {
+  return choose_engine(std::move(messages), "auto", name, timeout);
+}
 
 std::string why_no_hierarchy(const NodeLayout& layout) {
   if (layout.num_nodes == 1) return "all ranks live on one node";
@@ -26,11 +32,11 @@ std::shared_ptr<Engine> choose_engine(std::shared_ptr<Engine> messages, const st
     reason = why_no_hierarchy(layout);
     if (fits_hierarchy(layout)) {
       reason.clear();
-      auto engine = make_hierarchical_engine(messages, name, timeout, reason);
+      auto engine = make_hierarchical_engine(messages, choose_for_group, name, timeout, reason);
       if (engine != messages) return engine;
     }
   } else if (layout.num_nodes == 1) {
-    if (auto engine = make_shared_memory_engine(messages, timeout, reason)) return engine;
+    if (auto engine = make_shared_memory_engine(messages, choose_for_group, timeout, reason)) return engine;
   } else {
     reason = "the ranks live on several nodes";
     // One rank a node: there is nobody to share memory with.

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 namespace tutti::comm {
 

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "comm/channel.h"
-#include "comm/combine.h"
-#include "comm/describe.h"
+#include "comm/engine/describe.h"
 #include "comm/make_communicator.h"
 #include "comm/single_engine.h"
+#include "comm/sums/combine.h"
 #include "comm/tensor_checks.h"
 #include "tutti/core/error.h"
 

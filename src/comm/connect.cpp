@@ -8,18 +8,18 @@
 #include <vector>
 
 #include "comm/choose_engine.h"
-#include "comm/describe.h"
-#include "comm/device_engine.h"
-#include "comm/gloo_transport.h"
-#include "comm/local_address.h"
+#include "comm/device/engine.h"
+#include "comm/device/nccl.h"
+#include "comm/engine/describe.h"
 #include "comm/make_communicator.h"
-#include "comm/message_engine.h"
-#include "comm/mpi_transport.h"
-#include "comm/nccl.h"
-#include "comm/rendezvous.h"
+#include "comm/meeting/local_address.h"
+#include "comm/meeting/rendezvous.h"
+#include "comm/messages/engine.h"
+#include "comm/messages/gloo.h"
+#include "comm/mpi/transport.h"
 #include "comm/single_engine.h"
+#include "core/launchers.h"
 #include "tutti/core/error.h"
-#include "tutti/core/launchers.h"
 
 namespace tutti {
 namespace {

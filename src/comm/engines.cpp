@@ -5,10 +5,10 @@
 #include <exception>
 #include <functional>
 
-#include "comm/local_meeting.h"
-#include "comm/mpi_job.h"
-#include "comm/nccl.h"
-#include "comm/shared_segment.h"
+#include "comm/device/nccl.h"
+#include "comm/meeting/local_meeting.h"
+#include "comm/mpi/job.h"
+#include "comm/shared/segment.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
 

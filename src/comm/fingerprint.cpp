@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "comm/describe.h"
+#include "comm/engine/describe.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {

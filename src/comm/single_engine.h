@@ -1,6 +1,6 @@
 #pragma once
 // One rank: every collective is the identity.
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 namespace tutti::comm {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "comm/describe.h"
+#include "comm/engine/describe.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {

@@ -8,8 +8,8 @@
 
 #include "comm/choose_engine.h"
 #include "comm/make_communicator.h"
-#include "comm/message_engine.h"
-#include "comm/thread_transport.h"
+#include "comm/messages/engine.h"
+#include "comm/messages/threads.h"
 #include "tutti/core/error.h"
 
 namespace tutti {

@@ -5,8 +5,8 @@
 
 #include "core/launcher_process.h"
 #include "core/launcher_variables.h"
+#include "core/launchers.h"
 #include "core/variables.h"
-#include "tutti/core/launchers.h"
 
 namespace tutti {
 namespace {

@@ -1,6 +1,6 @@
 #include "core/launcher_variables.h"
+#include "core/launchers.h"
 #include "tutti/core/error.h"
-#include "tutti/core/launchers.h"
 
 namespace tutti {
 namespace {

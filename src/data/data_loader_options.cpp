@@ -3,7 +3,7 @@
 #include <string>
 
 #include "tutti/core/error.h"
-#include "tutti/data/loader_group.h"
+#include "tutti/detail/data/loader_group.h"
 
 namespace tutti {
 

@@ -4,7 +4,7 @@
 
 #include "data/sampled_epoch.h"
 #include "tutti/core/error.h"
-#include "tutti/data/epoch_cursor.h"
+#include "tutti/detail/data/epoch_cursor.h"
 
 namespace tutti {
 

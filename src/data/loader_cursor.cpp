@@ -1,4 +1,4 @@
-#include "tutti/data/loader_cursor.h"
+#include "tutti/detail/data/loader_cursor.h"
 
 #include <string>
 #include <utility>

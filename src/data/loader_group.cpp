@@ -1,4 +1,4 @@
-#include "tutti/data/loader_group.h"
+#include "tutti/detail/data/loader_group.h"
 
 #include <string>
 

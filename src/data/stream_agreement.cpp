@@ -1,4 +1,4 @@
-#include "tutti/data/stream_agreement.h"
+#include "tutti/detail/data/stream_agreement.h"
 
 #include <algorithm>
 #include <string>

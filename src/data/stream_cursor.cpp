@@ -1,4 +1,4 @@
-#include "tutti/data/stream_cursor.h"
+#include "tutti/detail/data/stream_cursor.h"
 
 #include <string>
 #include <utility>

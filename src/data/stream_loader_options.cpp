@@ -8,7 +8,7 @@ namespace tutti {
 
 namespace {
 
-void require(bool condition, const std::string& message) {
+void require_option(bool condition, const std::string& message) {
   if (!condition) throw UsageError(message);
 }
 
@@ -24,18 +24,19 @@ std::string describe(const StreamLoaderOptions& options) {
 }
 
 std::int64_t checked_batch_size(const StreamLoaderOptions& options, const LoaderGroup& group) {
-  require(group.world_size >= 1 && group.rank >= 0 && group.rank < group.world_size,
-          "rank " + std::to_string(group.rank) + " of " + std::to_string(group.world_size) + " cannot be");
-  require(
+  require_option(group.world_size >= 1 && group.rank >= 0 && group.rank < group.world_size,
+                 "rank " + std::to_string(group.rank) + " of " + std::to_string(group.world_size) + " cannot be");
+  require_option(
       options.num_workers == 0 || options.num_workers == 1,
       "num_workers is " + std::to_string(options.num_workers) + ": a stream has an order, so 0 or 1 thread reads it");
-  require(options.prefetch_factor >= 1,
-          "prefetch_factor is " + std::to_string(options.prefetch_factor) + ": it must be at least 1");
-  require(options.sharding == StreamSharding::slices || group.world_size == 1 || group.agreement,
-          "StreamSharding::own: ranks must agree where their streams end, and there is no agreement. Make the loader "
-          "with Accelerator::data_loader(), or give LoaderGroup::agreement");
+  require_option(options.prefetch_factor >= 1,
+                 "prefetch_factor is " + std::to_string(options.prefetch_factor) + ": it must be at least 1");
+  require_option(
+      options.sharding == StreamSharding::slices || group.world_size == 1 || group.agreement,
+      "StreamSharding::own: ranks must agree where their streams end, and there is no agreement. Make the loader "
+      "with Accelerator::data_loader(), or give LoaderGroup::agreement");
   const auto batch_size = options.split_batches ? split_over(options.batch_size, group.world_size) : options.batch_size;
-  require(batch_size >= 1, "batch_size is " + std::to_string(options.batch_size) + ": it must be at least 1");
+  require_option(batch_size >= 1, "batch_size is " + std::to_string(options.batch_size) + ": it must be at least 1");
   return batch_size;
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "launch/file_descriptor.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 

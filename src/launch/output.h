@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/file_descriptor.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 

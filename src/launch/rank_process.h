@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/file_descriptor.h"
+#include "core/file_descriptor.h"
 #include "launch/output.h"
 
 namespace tutti {

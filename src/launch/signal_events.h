@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "launch/file_descriptor.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <thread>
 
-#include "launch/file_descriptor.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 

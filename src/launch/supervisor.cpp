@@ -20,7 +20,7 @@ int milliseconds_until(std::optional<ShutdownPolicy::Clock::time_point> deadline
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-void check(int result, const char* what) {
+void check_result(int result, const char* what) {
   if (result < 0) throw std::system_error(errno, std::generic_category(), what);
 }
 
@@ -35,7 +35,7 @@ Supervisor::Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, st
       exits_(::epoll_create1(EPOLL_CLOEXEC)) {
   for (auto& rank : ranks_) {
     epoll_event once{EPOLLIN | EPOLLONESHOT, {&rank}};
-    check(::epoll_ctl(exits_.get(), EPOLL_CTL_ADD, rank.exit_fd(), &once), "cannot watch a rank");
+    check_result(::epoll_ctl(exits_.get(), EPOLL_CTL_ADD, rank.exit_fd(), &once), "cannot watch a rank");
   }
 }
 
@@ -70,7 +70,7 @@ void Supervisor::wait_for_events() {
   }
   const auto deadline = leftovers_until_ ? leftovers_until_ : policy_.deadline();
   const int ready = ::poll(fds.data(), fds.size(), milliseconds_until(deadline));
-  if (ready < 0 && errno != EINTR) check(ready, "poll");
+  if (ready < 0 && errno != EINTR) check_result(ready, "poll");
 }
 
 void Supervisor::pass_output_on() {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "launch/file_descriptor.h"
+#include "core/file_descriptor.h"
 #include "launch/output.h"
 #include "launch/rank_process.h"
 #include "launch/shutdown_policy.h"

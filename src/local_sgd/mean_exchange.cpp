@@ -12,7 +12,7 @@
 #include <span>
 
 #include "local_sgd/wire_format.h"
-#include "tutti/comm/pending.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::local_sgd {
 namespace {

@@ -16,7 +16,7 @@ at::Tensor flat_memory(const at::Tensor& tensor) {
   return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
 
-void require_usable(const NamedParameter& parameter) {
+void require_combinable(const NamedParameter& parameter) {
   const at::Tensor& tensor = parameter.tensor;
   const std::string who = "local updates: parameter '" + parameter.name + "' ";
   if (!tensor.device().is_cpu()) throw UsageError(who + "is on " + tensor.device().str() + ", not in CPU memory");
@@ -38,7 +38,7 @@ TrainedParameters::TrainedParameters(const std::vector<NamedParameter>& paramete
     }
     if (!parameter.tensor.requires_grad()) continue;
     if (!seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
-    require_usable(parameter);
+    require_combinable(parameter);
     parameters_.push_back({.named = parameter,
                            .dtype = parameter.tensor.scalar_type(),
                            .sizes = parameter.tensor.sizes().vec(),

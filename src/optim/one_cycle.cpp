@@ -10,7 +10,7 @@ namespace tutti {
 
 namespace {
 
-constexpr const char* name = "one_cycle";
+constexpr const char* one_cycle_name = "one_cycle";
 
 /// Where a phase ends, and the rate and momentum there.
 struct Corner {
@@ -47,15 +47,16 @@ double between(const std::vector<Corner>& corners, AnnealStrategy strategy, doub
 }
 
 void check(std::int64_t total_steps, const OneCycleOptions& options) {
-  require_argument(total_steps >= 1, name, value_of("total_steps", total_steps) + ", must be at least 1");
-  require_argument(options.pct_start >= 0 && options.pct_start <= (options.three_phase ? 0.5 : 1.0), name,
+  require_argument(total_steps >= 1, one_cycle_name, value_of("total_steps", total_steps) + ", must be at least 1");
+  require_argument(options.pct_start >= 0 && options.pct_start <= (options.three_phase ? 0.5 : 1.0), one_cycle_name,
                    value_of("pct_start", options.pct_start) + ", must be between 0 and 1 (0.5 with three_phase)");
-  require_argument(options.div_factor > 0 && options.final_div_factor > 0, name,
+  require_argument(options.div_factor > 0 && options.final_div_factor > 0, one_cycle_name,
                    value_of("div_factor", options.div_factor) + " and " +
                        value_of("final_div_factor", options.final_div_factor) + ", must be positive");
   if (!options.cycle_momentum) return;
   for (const double momentum : {options.base_momentum, options.max_momentum}) {
-    require_argument(momentum >= 0 && momentum < 1, name, value_of("a momentum", momentum) + ", must be in [0, 1)");
+    require_argument(momentum >= 0 && momentum < 1, one_cycle_name,
+                     value_of("a momentum", momentum) + ", must be in [0, 1)");
   }
 }
 

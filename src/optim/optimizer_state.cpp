@@ -24,11 +24,10 @@
 namespace tutti {
 namespace {
 
-using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::OptimizerParamState;
 using Betas = std::tuple<double, double>;
-using States = std::remove_reference_t<decltype(std::declval<Optimizer&>().state())>;
+using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer&>().state())>;
 
 constexpr const char* type_key = "type";
 constexpr const char* archive_key = "archive";
@@ -40,7 +39,7 @@ std::string state_key(const std::string& parameter, const std::string& field) {
   return "state." + parameter + "." + field;
 }
 
-void check_names(const Optimizer& optimizer, std::span<const std::string> names) {
+void check_names(const torch::optim::Optimizer& optimizer, std::span<const std::string> names) {
   std::size_t count = 0;
   for (const OptimizerParamGroup& group : optimizer.param_groups()) count += group.params().size();
   if (count != names.size()) {
@@ -84,9 +83,10 @@ template <typename Type, typename Options, typename State>
 class Known {
  public:
   // Not for classes derived from it, which may keep more.
-  static bool is(const Optimizer& optimizer) { return typeid(optimizer) == typeid(Type); }
+  static bool is(const torch::optim::Optimizer& optimizer) { return typeid(optimizer) == typeid(Type); }
 
-  static StateDict save(const Optimizer& optimizer, std::span<const std::string> names, const char* type) {
+  static StateDict save(const torch::optim::Optimizer& optimizer, std::span<const std::string> names,
+                        const char* type) {
     StateDict result;
     result.set(type_key, std::string(type));
     std::size_t index = 0;
@@ -104,7 +104,8 @@ class Known {
     return result;
   }
 
-  static void load(Optimizer& optimizer, std::span<const std::string> names, const StateDict& state, const char* type) {
+  static void load(torch::optim::Optimizer& optimizer, std::span<const std::string> names, const StateDict& state,
+                   const char* type) {
     Saved saved(state);
     if (const auto& other = saved.get<std::string>(type_key); other != type) {
       misfit("it is that of " + other + ", but this is " + type);
@@ -143,8 +144,8 @@ class Known {
     return dynamic_cast<const Options&>(group.options());
   }
 
-  static void save_parameter(const Optimizer& optimizer, const at::Tensor& parameter, const std::string& name,
-                             StateDict& result) {
+  static void save_parameter(const torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
+                             const std::string& name, StateDict& result) {
     const auto entry = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (entry == optimizer.state().end()) return;
     visit_state(dynamic_cast<const State&>(*entry->second), [&](const char* field, const auto& value, bool) {
@@ -209,11 +210,11 @@ class Known {
 
 // Any other optimizer: what its own save() writes.
 
-std::string type_of(const Optimizer& optimizer) {
+std::string type_of(const torch::optim::Optimizer& optimizer) {
   return c10::demangle(typeid(optimizer).name());
 }
 
-std::string archive_of(const Optimizer& optimizer) {
+std::string archive_of(const torch::optim::Optimizer& optimizer) {
   try {
     torch::serialize::OutputArchive archive;
     optimizer.save(archive);
@@ -226,13 +227,13 @@ std::string archive_of(const Optimizer& optimizer) {
   }
 }
 
-void load_archive(Optimizer& optimizer, const std::string& bytes) {
+void load_archive(torch::optim::Optimizer& optimizer, const std::string& bytes) {
   torch::serialize::InputArchive archive;
   archive.load_from(bytes.data(), bytes.size());
   optimizer.load(archive);
 }
 
-StateDict save_archive(const Optimizer& optimizer) {
+StateDict save_archive(const torch::optim::Optimizer& optimizer) {
   const std::string bytes = archive_of(optimizer);
   torch::serialize::InputArchive written;
   written.load_from(bytes.data(), bytes.size());
@@ -249,7 +250,7 @@ StateDict save_archive(const Optimizer& optimizer) {
   return result;
 }
 
-void restore_archive(Optimizer& optimizer, const StateDict& state) {
+void restore_archive(torch::optim::Optimizer& optimizer, const StateDict& state) {
   Saved saved(state);
   if (const auto& other = saved.get<std::string>(type_key); other != type_of(optimizer)) {
     misfit("it is that of " + other + ", but this is " + type_of(optimizer));
@@ -273,7 +274,7 @@ void restore_archive(Optimizer& optimizer, const StateDict& state) {
 
 // Calls `action` with the Known that `optimizer` is, and its name; false when it is none of them.
 template <typename Action>
-bool with_known(const Optimizer& optimizer, Action action) {
+bool with_known(const torch::optim::Optimizer& optimizer, Action action) {
   namespace optim = torch::optim;
   const auto attempt = [&](auto known, const char* type) {
     if (!known.is(optimizer)) return false;
@@ -289,7 +290,7 @@ bool with_known(const Optimizer& optimizer, Action action) {
 
 }  // namespace
 
-StateDict optimizer_state(const Optimizer& optimizer, std::span<const std::string> names) {
+StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<const std::string> names) {
   check_names(optimizer, names);
   StateDict result;
   const bool known =
@@ -297,7 +298,8 @@ StateDict optimizer_state(const Optimizer& optimizer, std::span<const std::strin
   return known ? result : save_archive(optimizer);
 }
 
-void load_optimizer_state(Optimizer& optimizer, std::span<const std::string> names, const StateDict& state) {
+void load_optimizer_state(torch::optim::Optimizer& optimizer, std::span<const std::string> names,
+                          const StateDict& state) {
   check_names(optimizer, names);
   const bool known =
       with_known(optimizer, [&](auto type, const char* type_name) { type.load(optimizer, names, state, type_name); });

@@ -10,22 +10,23 @@ namespace tutti {
 
 namespace {
 
-void require(bool condition, const std::string& what) {
+void require_option(bool condition, const std::string& what) {
   if (!condition) throw UsageError("ReduceLROnPlateau: " + what);
 }
 
 void check(const PlateauOptions& options, std::size_t groups) {
-  require(options.factor >= 0 && options.factor < 1,
-          "factor is " + std::to_string(options.factor) + ", must be at least 0 and less than 1");
-  require(options.patience >= 0, "patience is " + std::to_string(options.patience) + ", must not be negative");
-  require(options.cooldown >= 0, "cooldown is " + std::to_string(options.cooldown) + ", must not be negative");
-  require(options.threshold >= 0, "threshold is " + std::to_string(options.threshold) + ", must not be negative");
-  require(options.eps >= 0, "eps is " + std::to_string(options.eps) + ", must not be negative");
-  require(options.min_lr.size() == 1 || options.min_lr.size() == groups,
-          "min_lr has " + std::to_string(options.min_lr.size()) + " values, needs one, or one for each of the " +
-              std::to_string(groups) + " parameter groups");
+  require_option(options.factor >= 0 && options.factor < 1,
+                 "factor is " + std::to_string(options.factor) + ", must be at least 0 and less than 1");
+  require_option(options.patience >= 0, "patience is " + std::to_string(options.patience) + ", must not be negative");
+  require_option(options.cooldown >= 0, "cooldown is " + std::to_string(options.cooldown) + ", must not be negative");
+  require_option(options.threshold >= 0,
+                 "threshold is " + std::to_string(options.threshold) + ", must not be negative");
+  require_option(options.eps >= 0, "eps is " + std::to_string(options.eps) + ", must not be negative");
+  require_option(options.min_lr.size() == 1 || options.min_lr.size() == groups,
+                 "min_lr has " + std::to_string(options.min_lr.size()) + " values, needs one, or one for each of the " +
+                     std::to_string(groups) + " parameter groups");
   for (const double rate : options.min_lr) {
-    require(rate >= 0, "a min_lr is " + std::to_string(rate) + ", must not be negative");
+    require_option(rate >= 0, "a min_lr is " + std::to_string(rate) + ", must not be negative");
   }
 }
 

@@ -9,12 +9,12 @@ namespace tutti {
 
 namespace {
 
-void require(bool condition, const std::string& message) {
+void require_length(bool condition, const std::string& message) {
   if (!condition) throw UsageError("the length of a training run: " + message);
 }
 
 void check_at_least_one(const char* name, std::int64_t value) {
-  require(value >= 1, std::string(name) + " is " + std::to_string(value) + ", must be at least 1");
+  require_length(value >= 1, std::string(name) + " is " + std::to_string(value) + ", must be at least 1");
 }
 
 /// Both shardings deal the same number: whole rounds of one micro-batch for each rank, the last one filled or dropped.
@@ -22,13 +22,14 @@ std::int64_t batches_of_epoch(const TrainingLength& length) {
   check_at_least_one("dataset_size", length.dataset_size);
   const std::int64_t round = length.batch_size * length.num_processes;
   const std::int64_t batches = (length.dataset_size + (length.drop_last ? 0 : round - 1)) / round;
-  require(batches >= 1, "drop_last leaves no batch of the " + std::to_string(length.dataset_size) + " samples");
+  require_length(batches >= 1, "drop_last leaves no batch of the " + std::to_string(length.dataset_size) + " samples");
   return batches;
 }
 
 /// Rounded up, but not for what floating point adds to a product such as 1.1 * 10.
 std::int64_t micro_batches_of(double num_epochs, std::int64_t batches) {
-  require(num_epochs > 0 && num_epochs <= 1e9, "num_epochs is " + std::to_string(num_epochs) + ", must be positive");
+  require_length(num_epochs > 0 && num_epochs <= 1e9,
+                 "num_epochs is " + std::to_string(num_epochs) + ", must be positive");
   const double exact = num_epochs * static_cast<double>(batches);
   const double nearest = std::round(exact);
   return static_cast<std::int64_t>(std::abs(exact - nearest) <= 1e-9 * exact ? nearest : std::ceil(exact));
@@ -57,17 +58,17 @@ std::int64_t gradient_accumulation_steps(const TrainingLength& length) {
   const std::int64_t real = *length.real_batch_size;
   const std::int64_t round = length.batch_size * length.num_processes;
   check_at_least_one("real_batch_size", real);
-  require(real % round == 0, "real_batch_size is " + std::to_string(real) + ", must be divisible by batch_size " +
-                                 std::to_string(length.batch_size) + " x num_processes " +
-                                 std::to_string(length.num_processes));
-  require(length.gradient_accumulation_steps.value_or(real / round) == real / round,
-          "gradient_accumulation_steps is " + std::to_string(given) + ", but real_batch_size " + std::to_string(real) +
-              " makes it " + std::to_string(real / round) + ": give one of them");
+  require_length(real % round == 0, "real_batch_size is " + std::to_string(real) +
+                                        ", must be divisible by batch_size " + std::to_string(length.batch_size) +
+                                        " x num_processes " + std::to_string(length.num_processes));
+  require_length(length.gradient_accumulation_steps.value_or(real / round) == real / round,
+                 "gradient_accumulation_steps is " + std::to_string(given) + ", but real_batch_size " +
+                     std::to_string(real) + " makes it " + std::to_string(real / round) + ": give one of them");
   return real / round;
 }
 
 std::int64_t total_steps(ScheduleRule rule, const TrainingLength& length) {
-  require(length.num_epochs.has_value() != length.num_steps.has_value(), "give one of num_epochs and num_steps");
+  require_length(length.num_epochs.has_value() != length.num_steps.has_value(), "give one of num_epochs and num_steps");
   const std::int64_t accumulation = gradient_accumulation_steps(length);
   std::int64_t micro_batches = 0;
   std::int64_t windows = 0;
@@ -82,8 +83,8 @@ std::int64_t total_steps(ScheduleRule rule, const TrainingLength& length) {
     const std::int64_t windows_of_epoch = (epoch + accumulation - 1) / accumulation;
     windows = micro_batches / epoch * windows_of_epoch + micro_batches % epoch / accumulation;
   }
-  require(windows >= 1, std::to_string(micro_batches) + " micro-batches are less than the " +
-                            std::to_string(accumulation) + " of one optimizer step");
+  require_length(windows >= 1, std::to_string(micro_batches) + " micro-batches are less than the " +
+                                   std::to_string(accumulation) + " of one optimizer step");
   switch (rule) {
     case ScheduleRule::accelerate:
       return windows * length.num_processes;

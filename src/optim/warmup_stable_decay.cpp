@@ -8,7 +8,7 @@ namespace tutti {
 
 namespace {
 
-constexpr const char* name = "warmup_stable_decay";
+constexpr const char* wsd_name = "warmup_stable_decay";
 
 double rise(RampType type, double progress) {
   switch (type) {
@@ -34,14 +34,14 @@ double fall(RampType type, double progress, double num_cycles) {
 
 std::int64_t stable_steps_of(std::int64_t warmup_steps, std::int64_t decay_steps,
                              const WarmupStableDecayOptions& options) {
-  require_argument(options.total_steps || options.stable_steps, name, "needs total_steps or stable_steps");
+  require_argument(options.total_steps || options.stable_steps, wsd_name, "needs total_steps or stable_steps");
   if (!options.total_steps) return *options.stable_steps;
   const std::int64_t rest = *options.total_steps - warmup_steps - decay_steps;
-  require_argument(options.stable_steps.value_or(rest) == rest, name,
+  require_argument(options.stable_steps.value_or(rest) == rest, wsd_name,
                    value_of("total_steps", *options.total_steps) + ", which leaves " + std::to_string(rest) +
                        " stable steps, but " + value_of("stable_steps", options.stable_steps.value_or(0)) +
                        ": give one of them");
-  require_argument(rest >= 0, name,
+  require_argument(rest >= 0, wsd_name,
                    value_of("total_steps", *options.total_steps) + ", less than warmup_steps and decay_steps together");
   return rest;
 }
@@ -50,13 +50,14 @@ std::int64_t stable_steps_of(std::int64_t warmup_steps, std::int64_t decay_steps
 
 LrSchedule warmup_stable_decay(std::int64_t warmup_steps, std::int64_t decay_steps,
                                const WarmupStableDecayOptions& options) {
-  check_warmup(name, warmup_steps);
-  require_argument(decay_steps >= 0, name, value_of("decay_steps", decay_steps) + ", must not be negative");
+  check_warmup(wsd_name, warmup_steps);
+  require_argument(decay_steps >= 0, wsd_name, value_of("decay_steps", decay_steps) + ", must not be negative");
   const std::int64_t stable_steps = stable_steps_of(warmup_steps, decay_steps, options);
-  require_argument(stable_steps >= 0, name, value_of("stable_steps", stable_steps) + ", must not be negative");
+  require_argument(stable_steps >= 0, wsd_name, value_of("stable_steps", stable_steps) + ", must not be negative");
   const double lowest = options.min_lr_ratio;
-  require_argument(lowest >= 0 && lowest <= 1, name, value_of("min_lr_ratio", lowest) + ", must be between 0 and 1");
-  require_argument(options.num_cycles > 0 && std::isfinite(options.num_cycles), name,
+  require_argument(lowest >= 0 && lowest <= 1, wsd_name,
+                   value_of("min_lr_ratio", lowest) + ", must be between 0 and 1");
+  require_argument(options.num_cycles > 0 && std::isfinite(options.num_cycles), wsd_name,
                    value_of("num_cycles", options.num_cycles) + ", must be positive");
 
   return [=](std::int64_t position) {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "tutti/comm/pending.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::sync {
 

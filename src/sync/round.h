@@ -11,7 +11,7 @@
 
 #include "sync/round_header.h"
 #include "tutti/comm/communicator.h"
-#include "tutti/comm/pending.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::sync {
 

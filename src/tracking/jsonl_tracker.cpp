@@ -1,19 +1,15 @@
 #include "tutti/tracking/jsonl_tracker.h"
 
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tracking/append_file.h"
+#include "tracking/unix_time.h"
 
 namespace tutti {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 /// JSON has no such numbers: they become the strings that protobuf's JSON uses.
 Json number(double value) {
@@ -53,17 +49,17 @@ JsonlTracker::~JsonlTracker() = default;
 void JsonlTracker::start(const std::string& run, const Hyperparameters& hyperparameters, std::int64_t step) {
   auto values = Json::object();
   for (const auto& [name, value] : hyperparameters) values[name] = value_of(value);
-  file_->write({{"event", "start"}, {"time", now()}, {"run", run}, {"step", step}, {"hyperparameters", values}});
+  file_->write({{"event", "start"}, {"time", unix_time()}, {"run", run}, {"step", step}, {"hyperparameters", values}});
 }
 
 void JsonlTracker::log(std::int64_t step, const Scalars& scalars) {
   auto values = Json::object();
   for (const auto& [name, value] : scalars) values[name] = number(value);
-  file_->write({{"event", "scalars"}, {"time", now()}, {"step", step}, {"values", values}});
+  file_->write({{"event", "scalars"}, {"time", unix_time()}, {"step", step}, {"values", values}});
 }
 
 void JsonlTracker::log_text(std::int64_t step, const std::string& name, const std::string& text) {
-  file_->write({{"event", "text"}, {"time", now()}, {"step", step}, {"name", name}, {"text", text}});
+  file_->write({{"event", "text"}, {"time", unix_time()}, {"step", step}, {"name", name}, {"text", text}});
 }
 
 void JsonlTracker::flush() {

@@ -1,9 +1,10 @@
 #include "tracking/progress_line.h"
 
 #include <algorithm>
-#include <array>
+
 #include <cmath>
-#include <cstdio>
+
+#include "tracking/printed.h"
 
 namespace tutti {
 namespace {
@@ -14,13 +15,6 @@ constexpr std::size_t narrowest_bar = 8;
 
 bool continues_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;  // UTF-8
-}
-
-template <typename... Numbers>
-std::string print(const char* format, Numbers... numbers) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, numbers...);
-  return text.data();
 }
 
 /// The text may come from a user: a line end or an escape sequence in it would break the line.
@@ -79,9 +73,9 @@ std::string format_duration(std::chrono::seconds duration) {
   const long long seconds = std::max<long long>(duration.count(), 0);
   const long long minutes = seconds / 60;
   const long long hours = minutes / 60;
-  if (hours == 0) return print("%lld:%02lld", minutes, seconds % 60);
-  if (hours < 24) return print("%lld:%02lld:%02lld", hours, minutes % 60, seconds % 60);
-  return print("%lldd %02lld:%02lld:%02lld", hours / 24, hours % 24, minutes % 60, seconds % 60);
+  if (hours == 0) return printed("%lld:%02lld", minutes, seconds % 60);
+  if (hours < 24) return printed("%lld:%02lld:%02lld", hours, minutes % 60, seconds % 60);
+  return printed("%lldd %02lld:%02lld:%02lld", hours / 24, hours % 24, minutes % 60, seconds % 60);
 }
 
 std::string format_rate(double per_second, const std::string& unit) {
@@ -89,7 +83,7 @@ std::string format_rate(double per_second, const std::string& unit) {
   const bool is_slow = per_second < 1;
   const double number = is_slow ? 1 / per_second : per_second;
   const int decimals = number < 10 ? 2 : number < 100 ? 1 : 0;
-  return print("%.*f ", decimals, number) + (is_slow ? "s/" + unit : unit + "/s");
+  return printed("%.*f ", decimals, number) + (is_slow ? "s/" + unit : unit + "/s");
 }
 
 std::size_t columns(const std::string& text) {
@@ -98,7 +92,7 @@ std::size_t columns(const std::string& text) {
 
 std::string progress_line(const ProgressState& state, std::size_t width) {
   const std::string before = in_one_line(state.description) +
-                             (state.total > 0 ? print(" %3d%%", static_cast<int>(share_done(state) * 100)) : "");
+                             (state.total > 0 ? printed(" %3d%%", static_cast<int>(share_done(state) * 100)) : "");
   std::string after = std::to_string(state.done);
   if (state.total > 0) after.append("/").append(std::to_string(state.total));
   const std::string unit = in_one_line(state.unit);

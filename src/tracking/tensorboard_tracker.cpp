@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <cstdint>
 #include <string>
 
 #include "tracking/append_file.h"
 #include "tracking/event_messages.h"
+#include "tracking/unix_time.h"
 
 namespace tutti {
 namespace {
@@ -18,10 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string name_begin = "events.out.tfevents.";
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -32,7 +28,7 @@ std::string host_name() {
 /// TensorBoard reads a folder's files in the order of their names: a name for one that comes after all that are there,
 /// also when they were made in this very second, or by a clock that was ahead.
 fs::path next_event_file(const fs::path& folder) {
-  auto second = static_cast<std::int64_t>(now());
+  auto second = static_cast<std::int64_t>(unix_time());
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder, missing)) {
     const auto name = entry.path().filename().string();
@@ -51,7 +47,7 @@ fs::path next_event_file(const fs::path& folder) {
 class TensorBoardTracker::EventFile {
  public:
   explicit EventFile(const fs::path& folder) : file_(next_event_file(folder), AppendFile::Open::must_be_new) {
-    write(file_version_event(now()));
+    write(file_version_event(unix_time()));
   }
 
   void write(const std::string& event) { file_.append(event_record(event)); }
@@ -66,7 +62,7 @@ TensorBoardTracker::TensorBoardTracker(fs::path folder) : file_(std::make_unique
 TensorBoardTracker::~TensorBoardTracker() = default;
 
 void TensorBoardTracker::start(const std::string& run, const Hyperparameters& hyperparameters, std::int64_t step) {
-  const double time = now();
+  const double time = unix_time();
   // Readers drop the step that this event names, too: a run that goes on from a step keeps what belongs to it.
   file_->write(session_start_event(time, step == 0 ? 0 : step + 1));
   if (hyperparameters.empty()) return;
@@ -75,11 +71,11 @@ void TensorBoardTracker::start(const std::string& run, const Hyperparameters& hy
 }
 
 void TensorBoardTracker::log(std::int64_t step, const Scalars& scalars) {
-  file_->write(scalars_event(now(), step, scalars));
+  file_->write(scalars_event(unix_time(), step, scalars));
 }
 
 void TensorBoardTracker::log_text(std::int64_t step, const std::string& name, const std::string& text) {
-  file_->write(text_event(now(), step, name, text));
+  file_->write(text_event(unix_time(), step, name, text));
 }
 
 void TensorBoardTracker::flush() {

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <iostream>
 
+#include "core/launchers.h"
 #include "train/rank_device.h"
 #include "train/registry.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
-#include "tutti/core/launchers.h"
 #include "tutti/optim/clip_grad.h"
 
 namespace tutti {

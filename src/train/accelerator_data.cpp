@@ -30,7 +30,7 @@ LoaderAgreement agreement_over(const Communicator& channel) {
 
 // One letter before the text that every rank gets.
 constexpr char made = 'm';
-constexpr char failed = 'f';
+constexpr char said_failed = 'f';
 
 }  // namespace
 
@@ -52,7 +52,7 @@ void Accelerator::agree_on_loader(const std::function<std::string()>& make) {
     said = made + make();
   } catch (const std::exception& error) {
     mine = std::current_exception();
-    said = failed + std::string(error.what());
+    said = said_failed + std::string(error.what());
   }
   const auto all = prepare_channel_.all_gather_object(said, {.name = "data_loader"});
   if (mine) std::rethrow_exception(mine);

@@ -1,5 +1,5 @@
 // One process. Who is at fault, from what the ranks posted.
-#include "comm/blame.h"
+#include "comm/meeting/blame.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "support/device_ranks.h"
-#include "tutti/comm/pending.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::test {
 namespace {

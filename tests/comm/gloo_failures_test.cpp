@@ -10,8 +10,8 @@
 #include <cstdio>
 
 #include "support/ranks.h"
-#include "tutti/comm/pending.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::test {
 namespace {

@@ -5,11 +5,11 @@
 #include <csignal>
 #include <iostream>
 
-#include "comm/hierarchical_engine.h"
+#include "comm/hierarchical/engine.h"
 #include "support/ranks.h"
 #include "support/training.h"
-#include "tutti/comm/pending.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::comm {
 namespace {

@@ -1,5 +1,5 @@
 // Jobs on one node whose launcher gives no address: unit tests on one process, jobs of 2 and 3 processes.
-#include "comm/local_meeting.h"
+#include "comm/meeting/local_meeting.h"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <optional>
 #include <string>
 
+#include "core/launchers.h"
 #include "support/ranks.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
-#include "tutti/core/launchers.h"
 
 namespace tutti::comm {
 namespace {

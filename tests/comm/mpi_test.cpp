@@ -15,14 +15,14 @@
 #include <stdexcept>
 
 #include "comm/collective_checks.h"
-#include "comm/mpi_job.h"
-#include "comm/mpi_remains.h"
-#include "comm/mpi_tags.h"
+#include "comm/mpi/job.h"
+#include "comm/mpi/remains.h"
+#include "comm/mpi/tags.h"
 #include "support/rank_program.h"
 #include "support/ranks.h"
 #include "tutti/comm/engines.h"
-#include "tutti/comm/pending.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::test {
 namespace {

@@ -9,11 +9,11 @@
 #include <cerrno>
 #include <latch>
 
-#include "comm/describe.h"
+#include "comm/engine/describe.h"
 #include "comm/fingerprint.h"
-#include "comm/message_sum.h"
-#include "comm/scratch.h"
-#include "comm/without_sigpipe.h"
+#include "comm/meeting/without_sigpipe.h"
+#include "comm/messages/scratch.h"
+#include "comm/messages/sum.h"
 #include "comm/worker.h"
 #include "tutti/core/error.h"
 

@@ -13,12 +13,12 @@
 #include <span>
 #include <thread>
 
-#include "comm/shared_progress.h"
-#include "comm/shared_segment.h"
+#include "comm/shared/progress.h"
+#include "comm/shared/segment.h"
 #include "support/rank_case.h"
 #include "support/training.h"
-#include "tutti/comm/pending.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::comm {
 namespace {

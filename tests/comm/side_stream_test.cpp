@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/side_stream.h"
+#include "comm/device/side_stream.h"
 
 namespace tutti::comm {
 namespace {

@@ -5,9 +5,9 @@
 #include <barrier>
 #include <latch>
 
-#include "tutti/comm/pending.h"
 #include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include "tutti/comm/pending.h"
 #include "tutti/comm/thread_ranks.h"
 #include "tutti/comm/wire_codec.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti {
 namespace {

@@ -1,5 +1,5 @@
 // mpirun's and srun's variables, and whose decide where several are set.
-#include "tutti/core/launchers.h"
+#include "core/launchers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/data/epoch_cursor.h"
+#include "tutti/detail/data/epoch_cursor.h"
 
 #include <gtest/gtest.h>
 

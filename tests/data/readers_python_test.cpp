@@ -9,7 +9,7 @@
 #include "checkpoint/scratch.h"
 #include "tutti/data/data_error.h"
 #include "tutti/data/readers/npy.h"
-#include "tutti/data/readers/token_file.h"
+#include "tutti/detail/data/token_file.h"
 
 namespace tutti::test {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "data/numbers.h"
 #include "tutti/core/error.h"
-#include "tutti/data/prefetcher.h"
+#include "tutti/detail/data/prefetcher.h"
 
 namespace tutti {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "comm/device_engine.h"
+#include "comm/device/engine.h"
 #include "comm/make_communicator.h"
-#include "comm/message_engine.h"
-#include "comm/thread_transport.h"
+#include "comm/messages/engine.h"
+#include "comm/messages/threads.h"
 #include "tutti/comm/thread_ranks.h"
 
 namespace tutti::test {

@@ -13,7 +13,7 @@
 #include "tutti/data/data_error.h"
 #include "tutti/data/readers/cifar.h"
 #include "tutti/data/readers/mnist.h"
-#include "tutti/data/readers/token_file.h"
+#include "tutti/detail/data/token_file.h"
 #include "tutti/train/accelerator.h"
 
 namespace tutti::test {

@@ -13,11 +13,11 @@
 
 #include "tutti/core/error.h"
 #include "tutti/data/data_loader_options.h"
-#include "tutti/data/epoch_cursor.h"
-#include "tutti/data/loader_group.h"
-#include "tutti/data/loader_iterator.h"
-#include "tutti/data/prefetcher.h"
 #include "tutti/data/to_device.h"
+#include "tutti/detail/data/epoch_cursor.h"
+#include "tutti/detail/data/loader_group.h"
+#include "tutti/detail/data/loader_iterator.h"
+#include "tutti/detail/data/prefetcher.h"
 
 namespace tutti {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "tutti/data/epoch_cursor.h"
+#include "tutti/detail/data/epoch_cursor.h"
 
 namespace tutti {
 

@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "tutti/core/error.h"
-#include "tutti/data/loader_group.h"
-#include "tutti/data/loader_iterator.h"
-#include "tutti/data/prefetcher.h"
-#include "tutti/data/stream_agreement.h"
-#include "tutti/data/stream_cursor.h"
 #include "tutti/data/stream_loader_options.h"
-#include "tutti/data/stream_reading.h"
 #include "tutti/data/to_device.h"
+#include "tutti/detail/data/loader_group.h"
+#include "tutti/detail/data/loader_iterator.h"
+#include "tutti/detail/data/prefetcher.h"
+#include "tutti/detail/data/stream_agreement.h"
+#include "tutti/detail/data/stream_cursor.h"
+#include "tutti/detail/data/stream_reading.h"
 
 namespace tutti {
 

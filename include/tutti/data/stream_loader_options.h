@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "tutti/data/loader_group.h"
-#include "tutti/data/stream_cursor.h"
+#include "tutti/detail/data/loader_group.h"
+#include "tutti/detail/data/stream_cursor.h"
 
 namespace tutti {
 

@@ -23,6 +23,7 @@
 #include "tutti/core/logging.h"
 #include "tutti/data/data_loader.h"
 #include "tutti/data/stream_loader.h"
+#include "tutti/detail/train/prepare_traits.h"
 #include "tutti/optim/lr_schedule.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/optim/plateau.h"
@@ -33,7 +34,6 @@
 #include "tutti/train/accelerator_helpers.h"
 #include "tutti/train/buffer_sync.h"
 #include "tutti/train/gradient_accumulation_plugin.h"
-#include "tutti/train/prepare_traits.h"
 #include "tutti/train/project_configuration.h"
 #include "tutti/train/reproducible.h"
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/detail/train/prepare_traits.h"
 #include "tutti/train/batch_size_search.h"
 #include "tutti/train/collectives.h"
 #include "tutti/train/main_process_first.h"
-#include "tutti/train/prepare_traits.h"
 #include "tutti/train/split_between_processes.h"
 
 namespace tutti {

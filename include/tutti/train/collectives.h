@@ -11,7 +11,7 @@
 
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
-#include "tutti/data/loader_position.h"
+#include "tutti/detail/data/loader_position.h"
 #include "tutti/train/nested.h"
 #include "tutti/train/objects.h"
 

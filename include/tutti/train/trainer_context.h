@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "tutti/detail/train/stage_clock.h"
 #include "tutti/state/stateful.h"
 #include "tutti/tracking/progress_bar.h"
 #include "tutti/train/accelerator.h"
 #include "tutti/train/callback.h"
-#include "tutti/train/stage_clock.h"
 #include "tutti/train/step_metrics.h"
 #include "tutti/train/trainer_options.h"
 

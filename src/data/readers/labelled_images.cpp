@@ -1,4 +1,4 @@
-#include "tutti/data/readers/labelled_images.h"
+#include "tutti/detail/data/labelled_images.h"
 
 #include <ATen/ops/tensor.h>
 

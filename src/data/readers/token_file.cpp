@@ -1,4 +1,4 @@
-#include "tutti/data/readers/token_file.h"
+#include "tutti/detail/data/token_file.h"
 
 #include <algorithm>
 #include <cstring>

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tutti/data/readers/token_file.h"
+#include "tutti/detail/data/token_file.h"
 
 namespace tutti::readers {
 

@@ -2,21 +2,15 @@
 
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
+
+#include "tracking/printed.h"
 
 namespace tutti {
 namespace {
 
 constexpr std::size_t run_colours = 6;
-
-template <typename... Values>
-std::string print(const char* format, Values... values) {
-  std::array<char, 96> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
 
 std::string with_true_minus(const std::string& text) {
   return text.starts_with('-') ? "\u2212" + text.substr(1) : text;
@@ -62,7 +56,7 @@ std::string escape(const std::string& text) {
 std::string format_number(double value, int digits) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "\u221E" : "\u2212\u221E";
-  return with_true_minus(with_short_exponent(print("%.*g", digits, value)));
+  return with_true_minus(with_short_exponent(printed("%.*g", digits, value)));
 }
 
 std::string format_count(std::int64_t value) {
@@ -74,23 +68,23 @@ std::string format_count(std::int64_t value) {
 
 std::string format_wall_time(double seconds) {
   const auto whole = static_cast<long long>(std::llround(std::fmin(std::fmax(seconds, 0), 1e12)));
-  if (whole < 60) return print("%lld s", whole);
-  if (whole < 3600) return print("%lld min %02lld s", whole / 60, whole % 60);
-  if (whole < 86'400) return print("%lld h %02lld min", whole / 3600, whole / 60 % 60);
-  return print("%lld d %02lld h", whole / 86'400, whole / 3600 % 24);
+  if (whole < 60) return printed("%lld s", whole);
+  if (whole < 3600) return printed("%lld min %02lld s", whole / 60, whole % 60);
+  if (whole < 86'400) return printed("%lld h %02lld min", whole / 3600, whole / 60 % 60);
+  return printed("%lld d %02lld h", whole / 86'400, whole / 3600 % 24);
 }
 
 std::string format_date(double time) {
   const auto seconds = static_cast<std::time_t>(std::fmin(std::fmax(time, 0), 1e11));
   std::tm parts{};
   ::gmtime_r(&seconds, &parts);
-  return print("%d-%02d-%02d %02d:%02d UTC", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour,
-               parts.tm_min);
+  return printed("%d-%02d-%02d %02d:%02d UTC", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour,
+                 parts.tm_min);
 }
 
 std::string px(double value) {
   const double tenths = std::round(value * 10);
-  return print("%.10g", tenths == 0 ? 0 : tenths / 10);
+  return printed("%.10g", tenths == 0 ? 0 : tenths / 10);
 }
 
 std::string run_class(std::size_t run) {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "tutti/data/readers/labelled_images.h"
+#include "tutti/detail/data/labelled_images.h"
 
 namespace tutti {
 

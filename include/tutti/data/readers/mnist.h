@@ -2,7 +2,7 @@
 // MNIST and data sets in its form (Fashion-MNIST, KMNIST, EMNIST): two idx files, unpacked.
 #include <filesystem>
 
-#include "tutti/data/readers/labelled_images.h"
+#include "tutti/detail/data/labelled_images.h"
 
 namespace tutti {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/data/readers/token_file.h"
+#include "tutti/detail/data/token_file.h"
 
 namespace tutti {
 

@@ -1,0 +1,228 @@
+#pragma once
+// One rank's way through a stream, round by round: in a round every rank gets a batch.
+#include <ATen/core/TensorBody.h>
+#include <torch/data/example.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tutti/detail/data/epoch_cursor.h"
+#include "tutti/detail/data/stream_cursor.h"
+
+namespace tutti {
+
+namespace detail {
+
+template <typename T>
+struct optional_value {};
+template <typename T>
+struct optional_value<std::optional<T>> {
+  using type = T;
+};
+
+template <typename T>
+struct is_vector : std::false_type {};
+template <typename T>
+struct is_vector<std::vector<T>> : std::true_type {};
+
+inline std::int64_t samples_of(const at::Tensor& batch) {
+  return batch.dim() == 0 ? 1 : batch.sizes()[0];
+}
+template <typename T>
+std::int64_t samples_of(const std::vector<T>& batch) {
+  return static_cast<std::int64_t>(batch.size());
+}
+template <typename Target>
+std::int64_t samples_of(const torch::data::Example<at::Tensor, Target>& batch) {
+  return samples_of(batch.data);
+}
+
+}  // namespace detail
+
+/// What gives the next batch_size samples, or nullopt at its end: torch::data::datasets::StatefulDataset, ChunkDataset,
+/// or your own. Where it has them, set_epoch(epoch) and then reset() are called before a loop. Without reset() a second
+/// loop goes on where the stream stands: after all that was read ahead, where the first one was left early.
+template <typename Dataset>
+concept StreamDataset = requires(Dataset& dataset, std::size_t batch_size) {
+  typename detail::optional_value<decltype(dataset.get_batch(batch_size))>::type;
+};
+
+/// A dataset whose get_batch() is a call of all ranks, which says so by a member all_ranks_read: read ahead by a
+/// thread, some ranks would wait for the others where a loop is left early.
+template <typename Dataset>
+concept ReadTogether = Dataset::all_ranks_read;
+
+/// How many samples a batch holds: known for vectors, tensors and Examples of tensors (their first dimension), and
+/// where an overload of num_samples(batch) stands in the batch's namespace; nullopt for others, which count as full.
+template <typename Batch>
+std::optional<std::int64_t> samples_in(const Batch& batch) {
+  if constexpr (requires {
+                  { num_samples(batch) } -> std::convertible_to<std::int64_t>;
+                }) {
+    return num_samples(batch);
+  } else if constexpr (requires { detail::samples_of(batch); }) {
+    return detail::samples_of(batch);
+  } else {
+    return std::nullopt;
+  }
+}
+
+/// This rank's part of a round.
+template <typename Batch>
+struct StreamPart {
+  std::optional<Batch> batch{};  ///< nullopt: other ranks have one
+  std::int64_t repeated = 0;     ///< samples at its end that repeat the stream's first ones
+  bool all_repeated = false;     ///< all of it does, however many that are
+  bool stand_in = false;         ///< EpochTail::join: the same, and it weighs nothing
+  bool uneven = false;           ///< some ranks have no batch in this round
+  bool last = false;             ///< the stream ends with this round
+};
+
+struct StreamDeal {
+  StreamSharding sharding = StreamSharding::slices;
+  int rank = 0;
+  int world_size = 1;
+  std::int64_t batch_size = 1;
+  bool drop_last = false;
+  EpochTail tail = EpochTail::repeat;
+};
+
+/// Pulls rounds from a dataset that must outlive it. No rank communicates: what others have is known only where all
+/// streams are the same.
+template <StreamDataset Dataset>
+class StreamReading {
+ public:
+  using Batch = typename detail::optional_value<decltype(std::declval<Dataset&>().get_batch(std::size_t{1}))>::type;
+  using Part = StreamPart<Batch>;
+
+  /// Goes on after `read`.
+  StreamReading(Dataset& dataset, const StreamDeal& deal, std::int64_t epoch, std::vector<EpochSegment> read)
+      : dataset_(dataset), deal_(deal), read_(std::move(read)) {
+    if constexpr (requires { dataset.set_epoch(epoch); }) dataset.set_epoch(epoch);
+    if constexpr (requires { dataset.reset(); }) dataset.reset();
+  }
+
+  /// nullopt when the stream has ended: for all ranks with StreamSharding::slices, else for this one.
+  std::optional<Part> next() {
+    catch_up();
+    while (!ended_) {
+      std::vector<Batch> round = read_round();
+      if (round.empty()) break;
+      if (deal_.drop_last && !complete(round)) continue;
+      return part_of(std::move(round));
+    }
+    return std::nullopt;
+  }
+
+  /// A batch of the stream's first samples; nullopt where there was none.
+  std::optional<Part> stand_in() const {
+    if (first_.empty()) return std::nullopt;
+    return part_of_first(static_cast<std::size_t>(deal_.rank), true);
+  }
+
+ private:
+  int width() const { return deal_.sharding == StreamSharding::slices ? deal_.world_size : 1; }
+
+  /// batch_size samples, as far as there are any.
+  std::optional<Batch> read_batch(std::int64_t size) {
+    std::optional<Batch> batch = dataset_.get_batch(static_cast<std::size_t>(size));
+    if constexpr (detail::is_vector<Batch>::value) {
+      while (batch && static_cast<std::int64_t>(batch->size()) < size) {
+        auto more = dataset_.get_batch(static_cast<std::size_t>(size) - batch->size());
+        if (!more || more->empty()) {
+          ended_ = true;
+          break;
+        }
+        batch->insert(batch->end(), std::make_move_iterator(more->begin()), std::make_move_iterator(more->end()));
+      }
+      if (batch && batch->empty()) batch.reset();
+    }
+    if (!batch) ended_ = true;
+    return batch;
+  }
+
+  void keep_first(const Batch& batch) {
+    if (first_.size() < static_cast<std::size_t>(width())) first_.push_back(batch);
+  }
+
+  void catch_up() {
+    for (const EpochSegment& segment : std::exchange(read_, {})) {
+      const int batches_in_round = deal_.sharding == StreamSharding::slices ? segment.world_size : 1;
+      for (std::int64_t i = 0; i < segment.batches * batches_in_round && !ended_; ++i) {
+        if (const auto batch = read_batch(segment.batch_size)) keep_first(*batch);
+      }
+    }
+  }
+
+  std::vector<Batch> read_round() {
+    std::vector<Batch> round;
+    while (round.size() < static_cast<std::size_t>(width()) && !ended_) {
+      std::optional<Batch> batch = read_batch(deal_.batch_size);
+      if (!batch) break;
+      keep_first(*batch);
+      round.push_back(std::move(*batch));
+    }
+    return round;
+  }
+
+  bool complete(const std::vector<Batch>& round) const {
+    return round.size() == static_cast<std::size_t>(width()) && std::ranges::all_of(round, [this](const Batch& batch) {
+             return samples_in(batch).value_or(deal_.batch_size) >= deal_.batch_size;
+           });
+  }
+
+  Part part_of(std::vector<Batch> round) const {
+    const auto mine = deal_.sharding == StreamSharding::slices ? static_cast<std::size_t>(deal_.rank) : 0;
+    Part part;
+    if (deal_.sharding == StreamSharding::slices && !complete(round)) {
+      if constexpr (detail::is_vector<Batch>::value) {
+        if (deal_.tail == EpochTail::repeat) return filled(round);
+      }
+      const bool has_gap = round.size() < static_cast<std::size_t>(width());
+      if (mine >= round.size()) {
+        if (deal_.tail == EpochTail::repeat) part = part_of_first(mine - round.size(), false);
+        if (deal_.tail == EpochTail::join) part = part_of_first(mine, true);
+      }
+      part.uneven = has_gap && deal_.tail == EpochTail::shorten;
+    }
+    if (mine < round.size()) part.batch = std::move(round[mine]);
+    part.last = ended_;
+    return part;
+  }
+
+  Part part_of_first(std::size_t index, bool stand_in) const {
+    Part part{.batch = first_[index % first_.size()], .all_repeated = true, .stand_in = stand_in};
+    part.repeated = samples_in(*part.batch).value_or(0);
+    return part;
+  }
+
+  /// An incomplete round of vectors, filled with the stream's first samples over and over.
+  Part filled(const std::vector<Batch>& round) const {
+    Batch samples;
+    for (const Batch& batch : round) samples.insert(samples.end(), batch.begin(), batch.end());
+    Batch fill;
+    for (const Batch& batch : first_) fill.insert(fill.end(), batch.begin(), batch.end());
+    const auto count = static_cast<std::int64_t>(samples.size());
+    Part part{.batch = Batch(), .last = true};
+    for (auto place = deal_.rank * deal_.batch_size; place < (deal_.rank + 1) * deal_.batch_size; ++place) {
+      const auto repeat = static_cast<std::size_t>(std::max<std::int64_t>(0, place - count));
+      part.batch->push_back(place < count ? samples[static_cast<std::size_t>(place)] : fill[repeat % fill.size()]);
+      part.repeated += place < count ? 0 : 1;
+    }
+    return part;
+  }
+
+  Dataset& dataset_;
+  StreamDeal deal_;
+  std::vector<EpochSegment> read_;
+  std::vector<Batch> first_;  // the stream's first batches, as many as a round has
+  bool ended_ = false;
+};
+
+}  // namespace tutti

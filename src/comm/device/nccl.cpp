@@ -1,0 +1,42 @@
+// The one file that sees the headers of CUDA and NCCL.
+#include "comm/device/nccl.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <cstdlib>
+
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+constexpr int keep = 0;  // what the user has set
+
+// A rank that dies is found on the host, named, and the backend is aborted then. Left alone, c10d would end this
+// process from a thread of its own as soon as NCCL sees the connection break.
+void let_errors_come_back() {
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", keep);
+}
+
+}  // namespace
+
+std::string why_no_nccl(int local_rank) {
+  const int devices = c10::cuda::device_count();
+  if (devices == 0) return "there is no CUDA device";
+  if (local_rank < devices) return "";
+  return "this is rank " + std::to_string(local_rank) + " of its node, which has " + std::to_string(devices) +
+         (devices == 1 ? " CUDA device" : " CUDA devices") + ": start no more ranks on a node than it has devices";
+}
+
+DeviceBackend nccl_backend(const c10::intrusive_ptr<c10d::Store>& store) {
+  return {.name = "nccl", .device = at::kCUDA, .make = [store](const std::string& group, int rank, int size) {
+            let_errors_come_back();
+            return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<c10d::ProcessGroupNCCL>(
+                c10::make_intrusive<c10d::PrefixStore>("nccl/" + group, store), rank, size,
+                c10d::ProcessGroupNCCL::Options::create()));
+          }};
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,17 @@
+#pragma once
+// NCCL, where this tutti was built for CUDA (the option TUTTI_CUDA).
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <string>
+
+#include "comm/device/engine.h"
+
+namespace tutti::comm {
+
+/// Why the rank `local_rank` of its node cannot use NCCL; empty where it can. NCCL wants a device for every rank.
+std::string why_no_nccl(int local_rank);
+
+/// c10d's backend for NCCL, whose ranks meet in `store`. Throws UsageError where why_no_nccl() says why.
+DeviceBackend nccl_backend(const c10::intrusive_ptr<c10d::Store>& store);
+
+}  // namespace tutti::comm

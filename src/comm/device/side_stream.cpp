@@ -1,0 +1,32 @@
+#include "comm/device/side_stream.h"
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace tutti::comm {
+
+StreamMark::StreamMark(const std::optional<c10::Stream>& stream) {
+  if (!stream) return;
+  device_ = stream->device();
+  event_.emplace(device_->type());
+  event_->record(*stream);
+}
+
+void StreamMark::join() const {
+  if (event_) event_->block(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));
+}
+
+SideStream::SideStream(c10::Device device) {
+  constexpr bool high_priority = true;
+  if (!device.is_cpu()) {
+    stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, high_priority);
+  }
+}
+
+void SideStream::run(const std::function<void()>& work) const {
+  std::optional<c10::StreamGuard> guard;
+  if (stream_) guard.emplace(*stream_);
+  work();
+}
+
+}  // namespace tutti::comm

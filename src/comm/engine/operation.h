@@ -1,0 +1,28 @@
+#pragma once
+// One call on a channel, as engines and error messages see it.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "comm/engine/transfer.h"
+
+namespace tutti::comm {
+
+struct Operation {
+  std::uint64_t number = 0;  ///< counts the calls of a channel; equal on all ranks
+  std::string what;          ///< "all_reduce"
+  std::string name;          ///< CallOptions::name
+  std::chrono::milliseconds timeout{0};
+
+  /// Counted from when this rank begins to wait.
+  Deadline deadline() const {
+    constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // keeps the sum from overflowing
+    return Clock::now() + std::min(timeout, longest);
+  }
+  std::string describe() const {
+    return what + (name.empty() ? "" : " '" + name + "'") + " (operation " + std::to_string(number) + ")";
+  }
+};
+
+}  // namespace tutti::comm

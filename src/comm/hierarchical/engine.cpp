@@ -1,0 +1,176 @@
+#include "comm/hierarchical/engine.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <bit>
+#include <mutex>
+#include <utility>
+
+#include "comm/hierarchical/sum.h"
+#include "comm/shared/engine.h"
+
+namespace tutti::comm {
+namespace {
+
+/// Below it a message to every rank costs less than three steps one after the other.
+constexpr std::size_t worth_three_steps = std::size_t{16} << 10;
+
+RankGroup ranks_of_node(const NodeLayout& layout) {
+  RankGroup group;
+  for (int local = 0; local < layout.local_size; ++local) {
+    group.members.push_back(layout.node_rank * layout.local_size + local);
+  }
+  return group;
+}
+
+RankGroup ranks_across(const NodeLayout& layout) {
+  RankGroup group;
+  for (int node = 0; node < layout.num_nodes; ++node) {
+    group.members.push_back(node * layout.local_size + layout.local_rank);
+  }
+  return group;
+}
+
+class HierarchicalEngine final : public Engine {
+ public:
+  HierarchicalEngine(std::shared_ptr<Engine> messages, ChooseEngine for_groups,
+                     std::shared_ptr<SharedMemoryEngine> node, std::shared_ptr<Engine> across)
+      : messages_(std::move(messages)),
+        for_groups_(std::move(for_groups)),
+        node_(std::move(node)),
+        name_("shared memory + " + messages_->name()) {
+    levels_ = std::make_shared<Levels>(Levels{.node = node_->node(),
+                                              .node_ranks = ranks_of_node(layout()),
+                                              .across = std::move(across),
+                                              .across_ranks = ranks_across(layout()),
+                                              .between = {}});
+  }
+
+  const std::string& name() const override { return name_; }
+  int rank() const override { return messages_->rank(); }
+  int size() const override { return messages_->size(); }
+  const NodeLayout& layout() const override { return messages_->layout(); }
+
+  std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat,
+                                        const std::shared_ptr<const WireCodec>& codec) override {
+    const auto place = node_->place_of(flat);
+    if (!place || flat.nbytes() < worth_three_steps) return messages_->start_sum(operation, flat, codec);
+    return std::make_unique<HierarchicalSum>(levels_, operation, *place, flat, codec, node_->next_sum());
+  }
+  std::unique_ptr<PendingExchange> start_exchange(const Operation& operation,
+                                                  std::span<const std::byte> mine) override {
+    return messages_->start_exchange(operation, mine);
+  }
+
+  void all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) override {
+    if (flat.nbytes() < worth_three_steps) {
+      messages_->all_reduce(operation, flat, op);
+      return;
+    }
+    const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    const auto dtype = flat.scalar_type();
+    // Narrow numbers are rounded once, at the end: as if all ranks' versions were added at once.
+    const auto wide = flat.options().dtype(dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype);
+    const std::int64_t share = (flat.numel() + layout().local_size - 1) / layout().local_size;
+    const at::Tensor whole = at::zeros({share * layout().local_size}, wide);
+    const at::Tensor slice = at::empty({share}, wide);
+    whole.narrow(0, 0, flat.numel()).copy_(flat.view({-1}));
+    const ReduceOp part = op == ReduceOp::mean ? ReduceOp::sum : op;
+    levels_->node_ranks.run([&] { node_->reduce_scatter(operation, slice, whole, part); });
+    levels_->across_ranks.run([&] { levels_->across->all_reduce(operation, slice, part); });
+    if (op == ReduceOp::mean) slice.div_(size());
+    levels_->node_ranks.run([&] { node_->all_gather(operation, whole, slice); });
+    flat.view({-1}).copy_(whole.narrow(0, 0, flat.numel()));
+  }
+  void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
+    messages_->all_gather(operation, output, input);
+  }
+  void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
+                      ReduceOp op) override {
+    messages_->reduce_scatter(operation, output, input, op);
+  }
+  void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
+    messages_->all_to_all(operation, output, input);
+  }
+  void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
+    if (tensor.nbytes() < worth_three_steps) {
+      messages_->broadcast(operation, tensor, root);
+      return;
+    }
+    const int root_node = root / layout().local_size;
+    const int root_place = root % layout().local_size;
+    if (layout().local_rank == root_place) {
+      levels_->across_ranks.run([&] { levels_->across->broadcast(operation, tensor, root_node); });
+    }
+    levels_->node_ranks.run([&] { node_->broadcast(operation, tensor, root_place); });
+  }
+
+  at::Tensor allocate(const Operation& operation, std::int64_t bytes) override {
+    return levels_->node_ranks.run([&] { return node_->allocate(operation, bytes); });
+  }
+  std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
+                                        std::chrono::milliseconds timeout) override {
+    return for_groups_(messages_->connect_again(members, name, timeout), name, timeout);
+  }
+
+  std::shared_ptr<Bulletin> bulletin() override { return messages_->bulletin(); }
+  void close() noexcept override {
+    node_->close();
+    levels_->across->close();
+    messages_->close();
+  }
+
+ private:
+  std::shared_ptr<Engine> messages_;
+  ChooseEngine for_groups_;
+  std::shared_ptr<SharedMemoryEngine> node_;
+  std::shared_ptr<Levels> levels_;
+  std::string name_;
+};
+
+}  // namespace
+
+bool fits_hierarchy(const NodeLayout& layout) {
+  if (layout.num_nodes < 2 || layout.local_size < 2) return false;
+  const auto ranks = static_cast<int>(layout.node_of_rank.size());
+  if (ranks != layout.num_nodes * layout.local_size) return false;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (layout.node_of_rank[rank] != rank / layout.local_size) return false;
+  }
+  return true;
+}
+
+bool hierarchy_keeps_bits(const NodeLayout& layout) {
+  return fits_hierarchy(layout) && std::has_single_bit(static_cast<unsigned>(layout.local_size));
+}
+
+std::shared_ptr<Engine> make_hierarchical_engine(std::shared_ptr<Engine> messages, ChooseEngine for_groups,
+                                                 const std::string& name, std::chrono::milliseconds timeout,
+                                                 std::string& reason) {
+  const NodeLayout& layout = messages->layout();
+  const RankGroup node_ranks = ranks_of_node(layout);
+  const RankGroup across_ranks = ranks_across(layout);
+  const auto node_messages =
+      messages->connect_again(node_ranks.members, name + "/node" + std::to_string(layout.node_rank), timeout);
+  auto across =
+      messages->connect_again(across_ranks.members, name + "/across" + std::to_string(layout.local_rank), timeout);
+  std::shared_ptr<SharedMemoryEngine> node;
+  node_ranks.run([&] { node = make_shared_memory_engine(node_messages, for_groups, timeout, reason); });
+
+  // All nodes or none.
+  const Operation operation{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
+  const std::byte mine{node != nullptr};
+  const auto exchange = messages->start_exchange(operation, std::span(&mine, 1));
+  const auto shared = exchange->finish();
+  for (std::size_t rank = 0; rank < shared.size(); ++rank) {
+    if (shared[rank] != std::byte{0}) continue;
+    if (reason.empty()) reason = "the node of rank " + std::to_string(rank) + " cannot share memory";
+    return messages;
+  }
+  return std::make_shared<HierarchicalEngine>(std::move(messages), std::move(for_groups), std::move(node),
+                                              std::move(across));
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,234 @@
+#include "comm/meeting/blame.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "comm/engine/describe.h"
+
+namespace tutti::comm {
+namespace {
+
+constexpr auto patience = std::chrono::milliseconds(700);  // a dead rank is named within a second
+constexpr auto between_looks = std::chrono::milliseconds(20);
+
+const std::optional<Standing>& standing_of(const Standings& standings, int rank) {
+  return standings.at(static_cast<std::size_t>(rank));
+}
+
+// Walks from a rank to those it waited for, and on.
+class Trail {
+ public:
+  explicit Trail(const Standings& standings) : standings_(standings) {}
+
+  void follow(int rank) {
+    visited_.insert(rank);
+    const auto& standing = standing_of(standings_, rank);
+    if (!standing || standing->reason == Standing::Reason::abandoned) {
+      culprits_.insert(rank);
+      return;
+    }
+    for (const int next : standing->waiting_for) {
+      if (standing->reason == Standing::Reason::timeout && came_late(next)) {
+        culprits_.insert(next);
+      } else if (!visited_.contains(next)) {
+        follow(next);
+      }
+      if (culprits_.contains(next) && !through_) through_ = standing;
+    }
+  }
+
+  const std::set<int>& culprits() const { return culprits_; }
+  /// The standing of a rank that waited for a culprit itself.
+  const std::optional<Standing>& through() const { return through_; }
+
+ private:
+  // A rank that arrives after others gave up finds their connections closed and blames them.
+  bool came_late(int rank) const {
+    const auto& standing = standing_of(standings_, rank);
+    return standing && standing->reason == Standing::Reason::closed &&
+           std::all_of(standing->waiting_for.begin(), standing->waiting_for.end(),
+                       [&](int other) { return visited_.contains(other); });
+  }
+
+  const Standings& standings_;
+  std::set<int> visited_;
+  std::set<int> culprits_;
+  std::optional<Standing> through_;
+};
+
+std::string what_happened(const std::vector<int>& culprits, const Standing& through, const Standings& standings,
+                          int rank) {
+  const std::string who = describe_ranks(culprits);
+  if (culprits == std::vector<int>{rank}) {
+    return "the other ranks gave up waiting for this rank (" + std::to_string(rank) + ") after " +
+           describe_duration(through.timeout);
+  }
+  const auto& standing = standing_of(standings, culprits.front());
+  if (standing && standing->reason == Standing::Reason::abandoned) return who + " abandoned " + standing->where;
+  if (through.reason == Standing::Reason::timeout) {
+    return who + " did not arrive within " + describe_duration(through.timeout);
+  }
+  return who + (culprits.size() == 1 ? " is" : " are") + " gone (connection closed)";
+}
+
+}  // namespace
+
+std::string Standing::to_text() const {
+  std::ostringstream text;
+  text << static_cast<int>(reason) << ' ' << operation << ' ' << timeout.count() << ' ' << waiting_for.size();
+  for (const int rank : waiting_for) text << ' ' << rank;
+  text << ' ' << where;
+  return text.str();
+}
+
+Standing Standing::from_text(const std::string& text) {
+  std::istringstream stream(text);
+  Standing standing;
+  int reason_number = 0;
+  std::int64_t milliseconds = 0;
+  std::size_t count = 0;
+  stream >> reason_number >> standing.operation >> milliseconds >> count;
+  standing.reason = static_cast<Reason>(reason_number);
+  standing.timeout = std::chrono::milliseconds(milliseconds);
+  for (int rank = 0; count > 0 && stream >> rank; --count) standing.waiting_for.push_back(rank);
+  stream.ignore(1);
+  standing.where.assign(std::istreambuf_iterator<char>(stream), {});
+  return standing;
+}
+
+bool is_complete(const Standings& standings, int rank) {
+  std::set<int> seen;
+  std::vector<int> left{rank};
+  while (!left.empty()) {
+    const int next = left.back();
+    left.pop_back();
+    if (!seen.insert(next).second) continue;
+    const auto& standing = standing_of(standings, next);
+    if (!standing) return false;
+    left.insert(left.end(), standing->waiting_for.begin(), standing->waiting_for.end());
+  }
+  return true;
+}
+
+Verdict judge(const Standings& standings, int rank) {
+  const Standing& own = *standing_of(standings, rank);
+  Trail trail(standings);
+  trail.follow(rank);
+  const Standing& through = trail.through() ? *trail.through() : own;
+  Verdict verdict;
+  verdict.culprits.assign(trail.culprits().begin(), trail.culprits().end());
+  // A circle: everyone in it was waiting for another one. Say whom this rank was waiting for.
+  if (verdict.culprits.empty()) verdict.culprits = own.waiting_for;
+  verdict.timed_out = through.reason == Standing::Reason::timeout;
+
+  std::vector<int> waiting;
+  for (std::size_t other = 0; other < standings.size(); ++other) {
+    const bool at_fault = std::count(verdict.culprits.begin(), verdict.culprits.end(), static_cast<int>(other)) > 0;
+    const auto& standing = standings[other];
+    if (standing && standing->operation == own.operation && !at_fault) waiting.push_back(static_cast<int>(other));
+  }
+  verdict.message = own.where + ": " +
+                    (verdict.culprits.empty() ? std::string("the connections were closed")
+                                              : what_happened(verdict.culprits, through, standings, rank));
+  if (!waiting.empty()) {
+    verdict.message += "; " + describe_ranks(waiting) + (waiting.size() == 1 ? " was" : " were") + " waiting";
+  }
+  return verdict;
+}
+
+struct Inquiry::Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool posted = false;
+  bool unreachable = false;
+  bool over = false;
+  Standings standings;
+  bool answered = false;
+  bool ended = false;  // the thread is about to return
+
+  void look(Bulletin& bulletin, int rank, const std::string& text) {
+    try {
+      bulletin.post(rank, text);
+      for (bool first = true;; first = false) {
+        std::unique_lock lock(mutex);
+        posted = true;
+        changed.notify_all();
+        if (!first) changed.wait_for(lock, between_looks, [&] { return over; });
+        if (over) return;
+        lock.unlock();
+        Standings found;
+        for (const auto& post : bulletin.read()) {
+          found.push_back(post ? std::optional(Standing::from_text(*post)) : std::nullopt);
+        }
+        lock.lock();
+        standings = std::move(found);
+        answered = true;
+        changed.notify_all();
+      }
+    } catch (const std::exception&) {
+      const std::lock_guard lock(mutex);
+      unreachable = true;
+      changed.notify_all();
+    }
+  }
+
+  void end() {
+    const std::lock_guard lock(mutex);
+    ended = true;
+    changed.notify_all();
+  }
+};
+
+// The bulletin may be held by a process that has stopped without closing its sockets; asking it then blocks for ever.
+// So the asking is left to a thread that is not waited for without limit.
+Inquiry::Inquiry(std::shared_ptr<Bulletin> bulletin, int rank, int size, Standing own)
+    : shared_(std::make_shared<Shared>()), rank_(rank), size_(size), holder_(bulletin->holder()), own_(std::move(own)) {
+  thread_ = std::thread([shared = shared_, bulletin, rank, text = own_.to_text()] {
+    shared->look(*bulletin, rank, text);
+    shared->end();
+  });
+}
+
+Inquiry::~Inquiry() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->over = true;
+  shared_->changed.notify_all();
+  const bool ended = shared_->changed.wait_for(lock, patience, [&] { return shared_->ended; });
+  lock.unlock();
+  if (ended) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+void Inquiry::wait_until_posted() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait_for(lock, patience, [&] { return shared_->posted || shared_->unreachable; });
+}
+
+Verdict Inquiry::verdict() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait_for(lock, patience, [&] {
+    return shared_->unreachable || (shared_->answered && is_complete(shared_->standings, rank_));
+  });
+  Standings standings(static_cast<std::size_t>(size_));
+  if (shared_->answered) standings = shared_->standings;
+  const bool lost = shared_->unreachable || !shared_->answered;
+  lock.unlock();
+  standings.at(static_cast<std::size_t>(rank_)) = own_;
+  // A holder that left word is gone for the reason that it gave.
+  const bool holder_is_silent = holder_ >= 0 && !standing_of(standings, holder_);
+  if (!lost || !holder_is_silent || own_.reason == Standing::Reason::timeout) return judge(standings, rank_);
+
+  Verdict verdict{.culprits = {holder_}, .timed_out = false, .message = {}};
+  verdict.message = own_.where + ": " + describe_ranks(verdict.culprits) +
+                    ", which holds the store, is gone (neither it nor the store answers)";
+  return verdict;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,65 @@
+#pragma once
+// Finding out who is at fault. A rank whose operation fails only knows whom it was waiting for, and that rank may have
+// left because of a third one. So each failing rank posts where it stood, then follows the posts to a rank that has
+// none (dead, or somewhere else in its program).
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/engine/transfer.h"
+
+namespace tutti::comm {
+
+/// Where a rank stood when it left the group.
+struct Standing {
+  enum class Reason { timeout, closed, abandoned };
+  Reason reason = Reason::timeout;
+  std::uint64_t operation = 0;
+  std::chrono::milliseconds timeout{0};
+  std::vector<int> waiting_for;
+  std::string where;  ///< "all_reduce 'loss' (operation 17)"
+
+  std::string to_text() const;
+  static Standing from_text(const std::string& text);
+};
+using Standings = std::vector<std::optional<Standing>>;  // by rank
+
+struct Verdict {
+  std::vector<int> culprits;  ///< ascending
+  bool timed_out = false;     ///< they did not arrive, as opposed to: their connection was closed
+  std::string message;
+};
+
+/// Pure: what `rank` says given what all ranks posted. Its own standing must be there.
+Verdict judge(const Standings& standings, int rank);
+
+/// Whether `standings` has a post of every rank that someone (starting from `rank`) waits for.
+bool is_complete(const Standings& standings, int rank);
+
+/// Posts where this rank stands (at once), then lets look what the others posted (for at most about a second).
+class Inquiry {
+ public:
+  Inquiry(std::shared_ptr<Bulletin> bulletin, int rank, int size, Standing own);
+  ~Inquiry();
+  Inquiry(const Inquiry&) = delete;
+  Inquiry& operator=(const Inquiry&) = delete;
+
+  /// Returns when this rank's post was handed over, or could not be in time.
+  void wait_until_posted();
+  Verdict verdict();
+
+ private:
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+  int rank_;
+  int size_;
+  int holder_;
+  Standing own_;
+};
+
+}  // namespace tutti::comm

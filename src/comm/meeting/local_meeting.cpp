@@ -1,0 +1,181 @@
+#include "comm/meeting/local_meeting.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/engine/describe.h"
+#include "core/file_descriptor.h"
+#include "tutti/core/crc32c.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto between_calls = std::chrono::milliseconds(20);
+// For a stranger who connects and says nothing.
+constexpr timeval patience_with_strangers{.tv_sec = 1, .tv_usec = 0};
+
+[[noreturn]] void throw_system_error(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+FileDescriptor unix_socket() {
+  FileDescriptor made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (made.get() < 0) throw_system_error("cannot make a Unix socket");
+  return made;
+}
+
+struct Address {
+  sockaddr_un where{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&where); }
+};
+
+/// Begins with a zero byte: the name is no file.
+Address address_of(const std::string& job) {
+  constexpr std::size_t longest = 70;
+  std::string name = "tutti/";
+  name += std::to_string(::getuid());
+  name += "/";
+  name += job.substr(0, longest);
+  if (job.size() > longest) name += std::to_string(crc32c(std::as_bytes(std::span(job))));
+  Address address;
+  address.where.sun_family = AF_UNIX;
+  std::memcpy(address.where.sun_path + 1, name.data(), name.size());
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+bool is_same_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::getuid();
+}
+
+template <typename T>
+bool receive(int socket, T& value) {
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience_with_strangers, sizeof(patience_with_strangers));
+  return ::recv(socket, &value, sizeof(value), MSG_WAITALL) == static_cast<ssize_t>(sizeof(value));
+}
+
+template <typename T>
+bool send(int socket, const T& value) {
+  return ::send(socket, &value, sizeof(value), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(value));
+}
+
+}  // namespace
+
+LoopbackSocket listen_on_loopback() {
+  FileDescriptor made(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(where);
+  auto* address = reinterpret_cast<sockaddr*>(&where);
+  if (made.get() < 0 || ::bind(made.get(), address, length) != 0 || ::listen(made.get(), SOMAXCONN) != 0 ||
+      ::getsockname(made.get(), address, &length) != 0) {
+    throw_system_error("cannot listen on the loopback interface");
+  }
+  return {.descriptor = made.release(), .port = ntohs(where.sin_port)};
+}
+
+class PortAnnouncement::Server {
+ public:
+  Server(const std::string& job, std::uint16_t port, int size)
+      : listening_(unix_socket()),
+        stop_(::eventfd(0, EFD_CLOEXEC)),
+        port_(port),
+        told_(static_cast<std::size_t>(size)) {
+    if (stop_.get() < 0) throw_system_error("eventfd");
+    const auto address = address_of(job);
+    if (::bind(listening_.get(), address.get(), address.length) != 0 || ::listen(listening_.get(), SOMAXCONN) != 0) {
+      if (errno != EADDRINUSE) throw_system_error("cannot listen for the ranks of this node");
+      throw UsageError("another rank 0 of job " + job +
+                       " is just meeting its ranks on this node: start programs of one job one after the other, or "
+                       "set MASTER_ADDR and MASTER_PORT for each");
+    }
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~Server() {
+    const std::uint64_t one = 1;
+    while (::write(stop_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+    thread_.join();
+  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+ private:
+  void serve() {
+    std::array<pollfd, 2> events{{{listening_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
+    while (::poll(events.data(), events.size(), -1) >= 0 || errno == EINTR) {
+      if (events[1].revents != 0) return;
+      if (events[0].revents == 0) continue;
+      const FileDescriptor asking(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (asking.get() >= 0 && is_same_user(asking.get())) answer(asking.get());
+    }
+  }
+
+  // A rank that has been told asks again for its next connect: rank 0 is not there yet, so it gets no answer here.
+  void answer(int asking) {
+    std::int32_t rank = -1;
+    if (!receive(asking, rank) || rank < 0 || rank >= static_cast<std::int32_t>(told_.size())) return;
+    const auto place = static_cast<std::size_t>(rank);
+    if (!told_[place]) told_[place] = send(asking, port_);
+  }
+
+  FileDescriptor listening_;
+  FileDescriptor stop_;
+  std::uint16_t port_;
+  std::vector<bool> told_;
+  std::thread thread_;
+};
+
+PortAnnouncement::PortAnnouncement(const std::string& job, std::uint16_t port, int size)
+    : server_(std::make_unique<Server>(job, port, size)) {}
+PortAnnouncement::~PortAnnouncement() = default;
+
+std::uint16_t ask_for_port(const std::string& job, int rank, std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  const auto address = address_of(job);
+  for (;;) {
+    const FileDescriptor asking = unix_socket();
+    std::uint16_t port = 0;
+    if (::connect(asking.get(), address.get(), address.length) == 0) {
+      if (!is_same_user(asking.get())) {
+        throw UsageError("a process of another user answers for rank 0 of job " + job +
+                         ": set MASTER_ADDR and MASTER_PORT instead");
+      }
+      if (send(asking.get(), static_cast<std::int32_t>(rank)) && receive(asking.get(), port)) return port;
+    }
+    if (Clock::now() + between_calls > deadline) {
+      throw Timeout("rank " + std::to_string(rank) + " was not told by rank 0 where to meet within " +
+                        describe_duration(timeout) + ". Check that rank 0 of job " + job +
+                        " runs on this node and in the same container, or set MASTER_ADDR and MASTER_PORT.",
+                    {0});
+    }
+    std::this_thread::sleep_for(between_calls);
+  }
+}
+
+}  // namespace tutti::comm

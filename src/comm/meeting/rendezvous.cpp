@@ -1,0 +1,267 @@
+#include "comm/meeting/rendezvous.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "comm/engine/describe.h"
+#include "comm/meeting/local_meeting.h"
+#include "core/launchers.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+constexpr auto between_attempts = std::chrono::milliseconds(100);
+constexpr auto linger = std::chrono::seconds(2);
+constexpr auto port_may_be_left = std::chrono::seconds(3);
+
+// c10d appends where in its sources an error arose; the first line says what it was.
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+// An inherited socket is gone once the store that took it over has ended; the number may mean another file by then.
+bool listens_on(int descriptor, std::uint16_t port) {
+  int listening = 0;
+  socklen_t length = sizeof(listening);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) return false;
+  sockaddr_storage address{};
+  length = sizeof(address);
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
+  const auto in_network_order = address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                                              : reinterpret_cast<sockaddr_in&>(address).sin_port;
+  return ntohs(in_network_order) == port;
+}
+
+c10::intrusive_ptr<c10d::Store> connect_store(const Environment& environment, bool serve,
+                                              std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = environment.master_port;
+  options.isServer = serve;
+  options.waitWorkers = false;  // meet() waits and names the absent
+  options.timeout = timeout;
+  options.multiTenant = true;  // a process may connect more than once
+  if (serve && environment.master_listen_fd && listens_on(*environment.master_listen_fd, environment.master_port)) {
+    options.masterListenFd = environment.master_listen_fd;
+    // Its connections inherit this; without it they would keep the port from the next connect of this process.
+    const int reuse = 1;
+    ::setsockopt(*environment.master_listen_fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+  }
+  return c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+}
+
+bool says_port_in_use(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  return text.find("eaddrinuse") != std::string::npos || text.find("address already in use") != std::string::npos;
+}
+
+const char* const mark_of_absence = "absent";
+
+std::string key_of_value(int rank) {
+  return "here/" + std::to_string(rank);
+}
+
+// The store could not be reached, or was and is gone.
+struct StoreLost {
+  std::string cause;
+};
+
+struct PortInUse {
+  std::string cause;
+};
+
+bool serves_store(const Environment& environment) {
+  return environment.rank == 0 && !environment.agent_store;
+}
+
+// Throws StoreLost and PortInUse.
+Rendezvous open_rendezvous(const Environment& environment, std::chrono::milliseconds timeout) {
+  const bool serve = serves_store(environment);
+  try {
+    Rendezvous rendezvous;
+    rendezvous.store = connect_store(environment, serve, timeout);
+    rendezvous.bulletin_store = connect_store(environment, false, timeout);
+    rendezvous.holder = environment.agent_store ? -1 : 0;
+    // A restarted job may find the keys of its earlier attempts where the agent's store outlives the ranks, and a
+    // process may connect more than once: each attempt and each connect has names of its own.
+    const std::string attempt = "tutti/" + std::to_string(environment.restart_count) + "/";
+    const auto connects = rendezvous.store->add(attempt + "connects/" + std::to_string(environment.rank), 1);
+    std::vector<int> everyone(static_cast<std::size_t>(environment.world_size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    return rendezvous_of_group(rendezvous, attempt + std::to_string(connects), everyone);
+  } catch (const std::exception& error) {
+    if (serve && says_port_in_use(error.what())) throw PortInUse{first_line(error.what())};
+    throw StoreLost{first_line(error.what())};
+  }
+}
+
+[[noreturn]] void throw_absent(const std::vector<int>& absent, int size, std::chrono::milliseconds timeout) {
+  throw Timeout(describe_ranks(absent) + " did not come within " + describe_duration(timeout) +
+                    "; the other ranks are waiting. Check that all " + std::to_string(size) +
+                    " ranks were started, each with a RANK of its own and the same MASTER_ADDR and MASTER_PORT.",
+                absent);
+}
+
+// Leaves this rank's value and waits for all. A rank that waited too long puts a mark in the place of those that are
+// not there: that ends the waits of all others, who may have begun later. Throws StoreLost and Timeout.
+std::vector<std::string> exchange_values(c10d::Store& store, int rank, int size, const std::string& value,
+                                         std::chrono::milliseconds timeout) {
+  try {
+    const auto leave = [&](int place, const std::string& text) {
+      return store.compareSet(key_of_value(place), std::string(), text);
+    };
+    if (leave(rank, value) == mark_of_absence) {
+      throw Timeout("the other ranks gave up waiting for this rank (" + std::to_string(rank) + ")", {rank});
+    }
+    std::vector<std::string> keys;
+    for (int other = 0; other < size; ++other) keys.push_back(key_of_value(other));
+    try {
+      store.wait(keys, timeout);
+    } catch (const std::exception&) {
+      // Too late, or the store is gone: what follows tells.
+    }
+    std::vector<int> absent;
+    std::vector<std::string> values;
+    for (int other = 0; other < size; ++other) {
+      values.push_back(leave(other, mark_of_absence));
+      if (values.back() == mark_of_absence) absent.push_back(other);
+    }
+    if (!absent.empty()) throw_absent(absent, size, timeout);
+    return values;
+  } catch (const Timeout&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw StoreLost{first_line(error.what())};
+  }
+}
+
+class StoreBulletin final : public Bulletin {
+ public:
+  StoreBulletin(c10::intrusive_ptr<c10d::Store> store, int holder, int size)
+      : store_(std::move(store)), holder_(holder), size_(size) {}
+
+  void post(int rank, const std::string& text) override { store_->set(key(rank), text); }
+  std::vector<std::optional<std::string>> read() override {
+    std::vector<std::optional<std::string>> posts(static_cast<std::size_t>(size_));
+    for (int rank = 0; rank < size_; ++rank) {
+      if (!store_->check({key(rank)})) continue;
+      const auto bytes = store_->get(key(rank));
+      posts[static_cast<std::size_t>(rank)] = std::string(bytes.begin(), bytes.end());
+    }
+    return posts;
+  }
+  int holder() const override { return holder_; }
+
+ private:
+  static std::string key(int rank) { return "failed/" + std::to_string(rank); }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  int holder_;
+  int size_;
+};
+
+// A process that connects again may meet the store of its last connect while rank 0 is just giving that up: a store
+// that was lost is looked for again as long as there is time. For the same reason the port may be held for a moment,
+// also by a rank whose search for the store was given that very port as its own end.
+Joined join_at_store(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {
+  const auto begin = Clock::now();
+  const auto deadline = begin + timeout;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    Rendezvous rendezvous;  // out here: it may have to outlive the exception
+    try {
+      rendezvous = open_rendezvous(environment, std::max(left, std::chrono::milliseconds(1)));
+      auto values = exchange_values(*rendezvous.store, environment.rank, environment.world_size, value, timeout);
+      return {std::move(rendezvous), std::move(values)};
+    } catch (const Timeout&) {
+      // The others read the marks: the store stays for a moment.
+      if (serves_store(environment)) std::this_thread::sleep_for(linger);
+      throw;
+    } catch (const PortInUse& taken) {
+      if (Clock::now() - begin > std::min<Clock::duration>(port_may_be_left, timeout)) {
+        throw UsageError("rank 0 cannot serve the store: port " + std::to_string(environment.master_port) +
+                         " is in use. Choose another MASTER_PORT, or end the job that holds it. (" + taken.cause + ")");
+      }
+      std::this_thread::sleep_for(between_attempts);
+    } catch (const StoreLost& lost) {
+      if (serves_store(environment) || Clock::now() + between_attempts > deadline) {
+        throw Timeout("rank " + std::to_string(environment.rank) + " could not reach the store at " +
+                          environment.master_addr + ":" + std::to_string(environment.master_port) + " within " +
+                          describe_duration(timeout) +
+                          ". Check that rank 0 runs there, that MASTER_ADDR and MASTER_PORT are the same on all ranks, "
+                          "and that no firewall is between. (" +
+                          lost.cause + ")",
+                      {0});
+      }
+      std::this_thread::sleep_for(between_attempts);
+    }
+  }
+}
+
+}  // namespace
+
+Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members) {
+  const auto place = std::find(members.begin(), members.end(), rendezvous.holder);
+  return {.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
+          .bulletin_store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.bulletin_store),
+          .holder = place == members.end() ? -1 : static_cast<int>(place - members.begin())};
+}
+
+Joined join_job(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {
+  if (!environment.master_addr.starts_with(local_meeting)) return join_at_store(environment, value, timeout);
+  const std::string job = environment.master_addr.substr(local_meeting.size());
+  Environment found = environment;
+  found.master_addr = "127.0.0.1";
+  if (environment.rank != 0) {
+    const auto deadline = Clock::now() + timeout;
+    found.master_port = ask_for_port(job, environment.rank, timeout);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    return join_at_store(found, value, std::max(left, std::chrono::milliseconds(1)));
+  }
+  const LoopbackSocket socket = listen_on_loopback();  // the store takes it over
+  found.master_port = socket.port;
+  found.master_listen_fd = socket.descriptor;
+  const PortAnnouncement announcement(job, socket.port, environment.world_size);
+  return join_at_store(found, value, timeout);
+}
+
+std::vector<std::string> exchange(const Rendezvous& rendezvous, int rank, int size, const std::string& value,
+                                  std::chrono::milliseconds timeout) {
+  try {
+    return exchange_values(*rendezvous.store, rank, size, value, timeout);
+  } catch (const StoreLost& lost) {
+    const std::vector<int> holders(rendezvous.holder < 0 ? 0U : 1U, rendezvous.holder);
+    throw PeerFailure(
+        "The store that all ranks meet at is gone: rank 0 or the launcher has ended. (" + lost.cause + ")", holders);
+  }
+}
+
+void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout) {
+  exchange(rendezvous, rank, size, "here", timeout);
+}
+
+void part(const Rendezvous& rendezvous, int rank, int size) noexcept {
+  try {
+    rendezvous.store->set("parts/" + std::to_string(rank), std::string("yes"));
+    std::vector<std::string> keys;
+    for (int other = 0; other < size; ++other) keys.push_back("parts/" + std::to_string(other));
+    rendezvous.store->wait(keys, linger);
+  } catch (const std::exception&) {
+    // Whoever has not come by now, or has left already, waits for nobody.
+  }
+}
+
+std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size) {
+  return std::make_shared<StoreBulletin>(rendezvous.bulletin_store, rendezvous.holder, size);
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,50 @@
+#pragma once
+// How processes find one another: a key-value store that rank 0 (or the launcher's agent) serves.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "comm/engine/transfer.h"
+#include "tutti/core/environment.h"
+
+namespace tutti::comm {
+
+/// Connections to the job's store. Copies share them.
+struct Rendezvous {
+  c10::intrusive_ptr<c10d::Store> store;
+  /// A connection of its own, so that failures can be posted while another thread waits on `store`.
+  c10::intrusive_ptr<c10d::Store> bulletin_store;
+  /// The rank that serves the store; -1 where the launcher's agent does.
+  int holder = -1;
+};
+
+struct Joined {
+  Rendezvous rendezvous;
+  std::vector<std::string> values;  ///< by rank
+};
+
+/// Finds the job's store, leaves `value` there for the other ranks and waits for theirs. Throws UsageError (port in
+/// use) and Timeout (nobody answers, or the named ranks did not come).
+Joined join_job(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout);
+
+/// The part of `rendezvous` that belongs to the group called `name`, whose ranks are `members` of the old group.
+Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members);
+
+/// Waits a moment until all ranks have come to this point, so that none takes the store from the others. For a job that
+/// ends before it began.
+void part(const Rendezvous& rendezvous, int rank, int size) noexcept;
+
+/// Leaves `value` for the other ranks of a group, once, and waits for theirs, which it returns by rank. Throws Timeout
+/// naming those that did not come, PeerFailure.
+std::vector<std::string> exchange(const Rendezvous& rendezvous, int rank, int size, const std::string& value,
+                                  std::chrono::milliseconds timeout);
+
+/// The same without a value: waits until all ranks of a group are here.
+void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout);
+
+std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size);
+
+}  // namespace tutti::comm

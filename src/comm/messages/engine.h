@@ -1,0 +1,44 @@
+#pragma once
+// Every collective over point-to-point messages: one algorithm, whatever carries them.
+#include "comm/engine/engine.h"
+#include "comm/messages/scratch.h"
+
+namespace tutti::comm {
+
+class MessageEngine final : public Engine {
+ public:
+  MessageEngine(std::shared_ptr<Transport> transport, NodeLayout layout);
+
+  const std::string& name() const override { return transport_->name(); }
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  const NodeLayout& layout() const override { return layout_; }
+
+  std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat,
+                                        const std::shared_ptr<const WireCodec>& codec) override;
+  std::unique_ptr<PendingExchange> start_exchange(const Operation& operation, std::span<const std::byte> mine) override;
+
+  void all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) override;
+  void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
+  void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
+                      ReduceOp op) override;
+  void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
+  void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override;
+
+  at::Tensor allocate(const Operation& operation, std::int64_t bytes) override;
+  std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
+                                        std::chrono::milliseconds timeout) override;
+  std::shared_ptr<Bulletin> bulletin() override { return transport_->bulletin(); }
+  void close() noexcept override { transport_->close(); }
+
+ private:
+  // Part r of `output` comes from rank r; what goes to rank r is `part_for(r)`.
+  template <typename PartFor>
+  void exchange_parts(const Operation& operation, const Block& output, const PartFor& part_for);
+
+  std::shared_ptr<Transport> transport_;
+  NodeLayout layout_;
+  Scratch scratch_;
+};
+
+}  // namespace tutti::comm

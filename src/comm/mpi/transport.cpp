@@ -1,0 +1,149 @@
+#include "comm/mpi/transport.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "comm/engine/pause.h"
+#include "comm/mpi/job.h"
+#include "comm/mpi/mailbox.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+// MPI has no wait with a deadline: it is asked again and again, ever less often, so that the core is left to others.
+class Backoff {
+ public:
+  void pause() {
+    constexpr int looks_at_first = 100;
+    constexpr auto longest = std::chrono::microseconds(500);
+    if (++looks_ <= looks_at_first) {
+      pause_briefly();
+      return;
+    }
+    std::this_thread::sleep_for(sleep_);
+    sleep_ = std::min(sleep_ * 2, longest);
+  }
+
+ private:
+  int looks_ = 0;
+  std::chrono::microseconds sleep_{10};
+};
+
+class MpiTransfer final : public Transfer {
+ public:
+  MpiTransfer(std::shared_ptr<MpiMailbox> mailbox, std::shared_ptr<MpiMail> mail)
+      : mailbox_(std::move(mailbox)), mail_(std::move(mail)) {}
+
+  int peer() const override { return mail_->peer; }
+
+  void wait(Deadline deadline) override {
+    for (Backoff backoff; !mailbox_->has_ended(mail_); backoff.pause()) {
+      if (Clock::now() > deadline) throw TransferError(TransferError::Kind::timeout, {peer()}, "timed out");
+    }
+  }
+
+ private:
+  std::shared_ptr<MpiMailbox> mailbox_;
+  std::shared_ptr<MpiMail> mail_;
+};
+
+class MpiTransport final : public Transport {
+ public:
+  /// Every rank of `world_ranks` must call it, with the same `name`.
+  MpiTransport(Rendezvous rendezvous, std::vector<int> world_ranks, int rank, const std::string& name, MpiTags tags)
+      : rendezvous_(std::move(rendezvous)), world_ranks_(std::move(world_ranks)), rank_(rank), tags_(tags) {
+    const auto& functions = mpi_functions();
+    MpiGroup* group = nullptr;
+    if (const char* const why = functions.make_group(world_ranks_.data(), size(), tags_.of_name(name), &group)) {
+      throw PeerFailure(std::string("Connecting over MPI failed: ") + why, {});
+    }
+    mailbox_ = std::make_shared<MpiMailbox>(functions, group, tags_, rank_, size());
+  }
+  ~MpiTransport() override { close(); }
+
+  const std::string& name() const override {
+    static const std::string name = "mpi";
+    return name;
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(world_ranks_.size()); }
+
+  std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Block& block) override {
+    return std::make_unique<MpiTransfer>(mailbox_, mailbox_->post(true, peer, tag, block));
+  }
+  std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Block& block) override {
+    return std::make_unique<MpiTransfer>(mailbox_, mailbox_->post(false, peer, tag, block));
+  }
+
+  std::shared_ptr<Transport> connect_again(const std::vector<int>& members, const std::string& name,
+                                           std::chrono::milliseconds timeout) override {
+    std::vector<int> world_ranks;
+    for (const int member : members) world_ranks.push_back(world_ranks_.at(static_cast<std::size_t>(member)));
+    auto rendezvous = rendezvous_of_group(rendezvous_, name, members);
+    const auto rank = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
+    // Making a group has no deadline: all must be there before.
+    meet(rendezvous, rank, static_cast<int>(members.size()), timeout);
+    return std::make_shared<MpiTransport>(std::move(rendezvous), std::move(world_ranks), rank, name, tags_);
+  }
+
+  std::shared_ptr<Bulletin> bulletin() override { return make_store_bulletin(rendezvous_, size()); }
+  void close() noexcept override { mailbox_->close(); }
+
+ private:
+  Rendezvous rendezvous_;
+  std::vector<int> world_ranks_;  // by rank of the group
+  int rank_;
+  MpiTags tags_;
+  std::shared_ptr<MpiMailbox> mailbox_;
+};
+
+std::vector<int> first_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Initialising MPI waits for all ranks, without a deadline: nobody goes on alone.
+void agree(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout,
+           const std::function<void()>& step) {
+  const std::string good = "good";
+  std::string own = good;
+  try {
+    step();
+  } catch (const UsageError& error) {
+    own = error.what();
+  }
+  const auto answers = exchange(rendezvous, rank, size, own, timeout);
+  for (std::size_t other = 0; other < answers.size(); ++other) {
+    if (answers[other] == good) continue;
+    throw UsageError("The engine mpi cannot be used, says rank " + std::to_string(other) + ": " + answers[other] + ".");
+  }
+}
+
+void require_same_place(const MpiPlace& place, int rank, int size) {
+  if (place.rank == rank && place.size == size) return;
+  std::string text = "MPI counts this process as rank " + std::to_string(place.rank) + " of ";
+  text += std::to_string(place.size) + ", the job as rank " + std::to_string(rank) + " of " + std::to_string(size);
+  throw UsageError(text + ": start the program with the mpirun of this MPI (srun: --mpi=pmix or pmi2)");
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> connect_mpi(const Rendezvous& rendezvous, int rank, int size,
+                                       std::chrono::milliseconds timeout) {
+  const auto everyone = first_ranks(size);
+  const auto in = [&](const char* name) { return rendezvous_of_group(rendezvous, name, everyone); };
+  agree(in("mpi/before"), rank, size, timeout, [&] { require_mpi_job(size); });
+  MpiPlace place;
+  agree(in("mpi/after"), rank, size, timeout, [&] {
+    place = join_mpi();
+    require_same_place(place, rank, size);
+  });
+  return std::make_shared<MpiTransport>(rendezvous, everyone, rank, "job", MpiTags(place.highest_tag));
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,141 @@
+#include "comm/shared/node.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <span>
+#include <system_error>
+#include <thread>
+
+#include "tutti/detail/comm/pending.h"
+
+namespace tutti::comm {
+namespace {
+
+/// Every rank's `mine`, by rank.
+template <typename T>
+std::vector<T> exchange(Engine& engine, const Operation& operation, const T& mine) {
+  const auto pending = engine.start_exchange(operation, std::as_bytes(std::span(&mine, 1)));
+  const auto bytes = pending->finish();
+  std::vector<T> all(bytes.size() / sizeof(T));
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+  return all;
+}
+
+struct Outcome {
+  bool fine = true;
+  char reason[127] = {};
+
+  void note(const std::exception& error) {
+    fine = false;
+    std::strncpy(reason, error.what(), sizeof(reason) - 1);
+  }
+};
+
+/// Whether all ranks report `mine.fine`; else why the first does not.
+bool all_fine(Engine& engine, const Operation& operation, const Outcome& mine, std::string& reason) {
+  const auto outcomes = exchange(engine, operation, mine);
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (outcomes[rank].fine) continue;
+    reason = "rank " + std::to_string(rank) + ": " + outcomes[rank].reason;
+    return false;
+  }
+  return true;
+}
+
+struct Shared {
+  SegmentsByRank segments;
+  std::vector<SegmentAddress> addresses;
+};
+
+Shared share(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason) {
+  Outcome outcome;
+  std::shared_ptr<SharedSegment> own;
+  try {
+    own = SharedSegment::create(bytes);
+  } catch (const std::system_error& error) {
+    outcome.note(error);
+  }
+  if (!all_fine(engine, operation, outcome, reason)) return {};
+
+  Shared shared;
+  shared.addresses = exchange(engine, operation, own->address());
+  try {
+    for (int rank = 0; rank < engine.size(); ++rank) {
+      shared.segments.push_back(rank == engine.rank() ? own : SharedSegment::open(shared.addresses[rank]));
+    }
+  } catch (const std::system_error& error) {
+    outcome.note(error);
+  }
+  if (!all_fine(engine, operation, outcome, reason)) return {};
+  own->close_descriptor();
+  return shared;
+}
+
+}  // namespace
+
+SegmentsByRank share_segments(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason) {
+  return share(engine, operation, bytes, reason).segments;
+}
+
+std::shared_ptr<SharedNode> SharedNode::connect(Engine& engine, const Operation& operation, std::string& reason) {
+  Shared shared = share(engine, operation, sizeof(SharedRank), reason);
+  if (shared.segments.empty()) return nullptr;
+  return std::shared_ptr<SharedNode>(new SharedNode(std::move(shared.segments), engine.rank(), shared.addresses));
+}
+
+SharedNode::SharedNode(SegmentsByRank segments, int rank, const std::vector<SegmentAddress>& addresses)
+    : segments_(std::move(segments)), rank_(rank) {
+  // Spinning helps only where the rank that is waited for runs meanwhile. A channel's thread needs a core beside the
+  // thread that computes; a thread that waits for a result has one to itself.
+  const auto ranks = static_cast<unsigned>(size());
+  const unsigned cores = std::thread::hardware_concurrency();
+  spins_ = ranks < cores ? 2000 : 50;
+  looks_ = ranks <= cores ? 2000 : 0;
+  for (const SegmentAddress& address : addresses) {
+    processes_.push_back(static_cast<int>(::syscall(SYS_pidfd_open, address.process, 0)));
+  }
+}
+
+SharedNode::~SharedNode() {
+  close();
+  for (const int process : processes_) {
+    if (process >= 0) ::close(process);
+  }
+}
+
+bool SharedNode::alive(int rank) const {
+  if (of(rank).closed.load() || processes_[rank] < 0) return false;
+  pollfd process{.fd = processes_[rank], .events = POLLIN, .revents = 0};
+  return ::poll(&process, 1, 0) <= 0;
+}
+
+void SharedNode::wait_for(int rank, SharedProgress SharedRank::*progress, std::uint32_t value,
+                          Deadline deadline) const {
+  SharedProgress& awaited = of(rank).*progress;
+  const auto still_there = [&] {
+    // A rank that came that far and then left is no failure.
+    if (alive(rank) || awaited.reached(value)) return;
+    throw TransferError(TransferError::Kind::closed, {rank}, "it is gone");
+  };
+  if (awaited.wait_for(value, spins_, deadline, still_there)) return;
+  std::vector<int> missing;
+  for (int other = 0; other < size(); ++other) {
+    if (!(of(other).*progress).reached(value)) missing.push_back(other);
+  }
+  throw TransferError(TransferError::Kind::timeout, missing, "it did not come");
+}
+
+void SharedNode::wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value, Deadline deadline) const {
+  for (int step = 1; step < size(); ++step) wait_for((rank_ + step) % size(), progress, value, deadline);
+}
+
+void SharedNode::close() noexcept {
+  own().closed.store(true);
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,74 @@
+#pragma once
+// What the ranks of a channel share on their node: memory of every rank, mapped by all, and how far each has come.
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/engine/engine.h"
+#include "comm/shared/progress.h"
+#include "comm/shared/segment.h"
+
+namespace tutti::comm {
+
+/// By rank; the own one among them.
+using SegmentsByRank = std::vector<std::shared_ptr<SharedSegment>>;
+
+/// Every rank creates a segment of `bytes` and maps those of all others. Every rank must call it; addresses travel over
+/// `engine`. Where it cannot be done on some rank, it is done on none: `reason` then says why. Throws TransferError.
+SegmentsByRank share_segments(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason);
+
+/// The mailbox for exchanges; larger ones go by messages.
+inline constexpr std::size_t mailbox_bytes = 8192;
+inline constexpr std::uint32_t mailboxes = 16;
+
+/// One rank's part, in its segment. Zeros are a valid one. Each number has a cache line of its own.
+struct SharedRank {
+  alignas(64) SharedProgress sums_started;      // its versions are in its memory
+  alignas(64) SharedProgress sums_reduced;      // the results of its slice are in everyone's memory
+  alignas(64) SharedProgress exchanges_posted;  // its bytes are in its mailbox
+  alignas(64) SharedProgress exchanges_read;    // it has read everyone's
+  alignas(64) SharedProgress chunks_posted;     // shared_stage.h says what these three mean
+  alignas(64) SharedProgress chunks_reduced;
+  alignas(64) SharedProgress chunks_read;
+  alignas(64) std::atomic<bool> closed;  // it gave the channel up
+  alignas(64) std::byte mailbox[mailboxes][mailbox_bytes];
+};
+
+/// Thread safe.
+class SharedNode {
+ public:
+  /// nullptr where the ranks cannot share memory; `reason` says why. Every rank must call it.
+  static std::shared_ptr<SharedNode> connect(Engine& engine, const Operation& operation, std::string& reason);
+  ~SharedNode();
+  SharedNode(const SharedNode&) = delete;
+  SharedNode& operator=(const SharedNode&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(segments_.size()); }
+  SharedRank& of(int rank) const { return *reinterpret_cast<SharedRank*>(segments_[rank]->data()); }
+  SharedRank& own() const { return of(rank_); }
+
+  /// Blocks until every rank's `progress` has reached `value`. Throws TransferError naming those that have not, at the
+  /// deadline, or when one died or gave up.
+  void wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value, Deadline deadline) const;
+  void wait_for(int rank, SharedProgress SharedRank::*progress, std::uint32_t value, Deadline deadline) const;
+
+  /// See Engine.
+  int looks_before_sleep() const { return looks_; }
+
+  void close() noexcept;
+
+ private:
+  SharedNode(SegmentsByRank segments, int rank, const std::vector<SegmentAddress>& addresses);
+  bool alive(int rank) const;
+
+  SegmentsByRank segments_;
+  int rank_;
+  int spins_;                   // on a channel's thread
+  int looks_;                   // on the thread that wants the result
+  std::vector<int> processes_;  // by rank a pidfd: readable when the process has ended
+};
+
+}  // namespace tutti::comm

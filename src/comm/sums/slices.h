@@ -1,0 +1,19 @@
+#pragma once
+// Who owns which part of a sum.
+#include <cstddef>
+#include <vector>
+
+namespace tutti::comm {
+
+struct Range {
+  std::size_t offset = 0;
+  std::size_t length = 0;
+};
+
+/// The slice of `elements` that `rank` owns: equal shares, whole cache lines, the last ones short or empty.
+Range slice_of(std::size_t elements, std::size_t width, int rank, int size);
+
+/// A slice in pieces: while one is combined the next one arrives.
+std::vector<Range> pieces_of(Range slice, std::size_t width);
+
+}  // namespace tutti::comm

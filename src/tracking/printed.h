@@ -1,0 +1,17 @@
+#pragma once
+// Numbers as printf writes them, in a string.
+#include <array>
+#include <cstdio>
+#include <string>
+
+namespace tutti {
+
+/// At most 95 characters.
+template <typename... Numbers>
+std::string printed(const char* format, Numbers... numbers) {
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), format, numbers...);
+  return text.data();
+}
+
+}  // namespace tutti
