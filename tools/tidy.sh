@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs clang-tidy over the sources that differ from the last commit, or over all of them with --all. Needs a build.
+# Runs clang-tidy over the sources that differ from the last commit, or over all of them with --all. Needs the configured folder build-tidy.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,4 +15,4 @@ changed() {
 
 mapfile -t files < <(sources "$@")
 echo "clang-tidy: ${#files[@]} files"
-((${#files[@]} == 0)) || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build --quiet
+((${#files[@]} == 0)) || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build-tidy --quiet

@@ -10,7 +10,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::autocast_test {
 namespace {
 
 at::ScalarType dtype_of_a_product() {
@@ -77,4 +77,4 @@ TEST(Autocast, RefusesADeviceWithout) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::autocast_test

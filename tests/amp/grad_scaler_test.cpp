@@ -8,7 +8,7 @@
 #include "tutti/amp/precision.h"
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::grad_scaler_test {
 namespace {
 
 TEST(GradScaler, HasPyTorchsDefaults) {
@@ -79,4 +79,4 @@ TEST(Precision, IsNamedAsInAccelerate) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::grad_scaler_test

@@ -11,7 +11,7 @@
 #include "launch/tutti_process.h"
 #include "support/temporary_folder.h"
 
-namespace tutti::test {
+namespace tutti::test::bench_test {
 namespace {
 
 using nlohmann::json;
@@ -116,4 +116,4 @@ TEST(BenchStep, IsNotForRanks) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::bench_test

@@ -13,7 +13,7 @@
 #include "tutti/checkpoint/checkpoint.h"
 #include "tutti/core/crc32c.h"
 
-namespace tutti::test {
+namespace tutti::test::checkpoint_failures_test {
 namespace {
 
 // Files of more than `bytes` cannot be written while this lives.
@@ -210,4 +210,4 @@ TEST_F(Damaged, AFolderThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::checkpoint_failures_test

@@ -8,7 +8,7 @@
 #include "checkpoint/states.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::checkpoint_folder_test {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
@@ -136,4 +136,4 @@ TEST_F(Folder, PruneWithoutALimitRemovesNoCheckpoint) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::checkpoint_folder_test

@@ -15,7 +15,7 @@
 #include "support/rank_case.h"
 #include "tutti/checkpoint/safetensors.h"
 
-namespace tutti::test {
+namespace tutti::test::checkpoint_test {
 namespace {
 
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
@@ -160,4 +160,4 @@ TEST(Checkpoint, RefusesPartsThatCannotBeFiles) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::checkpoint_test

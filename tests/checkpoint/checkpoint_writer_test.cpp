@@ -11,7 +11,7 @@
 #include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::checkpoint_writer_test {
 namespace {
 
 TEST(CheckpointWriter, WritesWhatStoodThereAtTheStart) {
@@ -107,4 +107,4 @@ TEST(CheckpointWriter, WhatIsOneTensorIsWrittenOnce) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::checkpoint_writer_test

@@ -14,7 +14,7 @@
 #include "tutti/checkpoint/checkpoint_folder.h"
 #include "tutti/core/environment.h"
 
-namespace tutti::test {
+namespace tutti::test::kill_test {
 namespace {
 
 constexpr const char* folder_variable = "TUTTI_TEST_FOLDER";
@@ -93,4 +93,4 @@ TEST(Kill, NoSaveOfTwoHundredLeavesATornCheckpoint) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::kill_test

@@ -15,7 +15,7 @@
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::model_file_test {
 namespace {
 
 using Tensors = std::map<std::string, at::Tensor>;
@@ -147,4 +147,4 @@ TEST(ModelFile, NamesTheFileThatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::model_file_test

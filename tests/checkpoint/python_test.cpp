@@ -18,7 +18,7 @@
 #include "tutti/checkpoint/model_file.h"
 #include "tutti/checkpoint/safetensors.h"
 
-namespace tutti::test {
+namespace tutti::test::python_test {
 namespace {
 
 // NumPy has neither bfloat16 nor the 8-bit floats; PyTorch reads those below.
@@ -255,4 +255,4 @@ safetensors.torch.save_file(read, sys.argv[1] + '/b')
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::python_test

@@ -8,7 +8,7 @@
 #include "checkpoint/verdicts.h"
 #include "tutti/core/error.h"
 
-namespace tutti::checkpoint {
+namespace tutti::checkpoint::safetensors_layout_test {
 namespace {
 
 SafetensorsLayout parse(const std::string& file) {
@@ -81,4 +81,4 @@ TEST(SafetensorsLayout, RefusesNamesThatCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace tutti::checkpoint
+}  // namespace tutti::checkpoint::safetensors_layout_test

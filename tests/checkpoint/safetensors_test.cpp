@@ -13,7 +13,7 @@
 #include "checkpoint/verdicts.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::safetensors_test {
 namespace {
 
 Safetensors round_trip(const Safetensors& content) {
@@ -138,4 +138,4 @@ TEST(Safetensors, AllocatesNoMoreThanTheFileIsLong) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::safetensors_test

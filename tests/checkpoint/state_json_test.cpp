@@ -6,7 +6,7 @@
 #include "checkpoint/states.h"
 #include "checkpoint/tied_tensors.h"
 
-namespace tutti::test {
+namespace tutti::test::state_json_test {
 namespace {
 
 using nlohmann::json;
@@ -54,4 +54,4 @@ TEST(StateJson, RefusesForeignValues) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::state_json_test

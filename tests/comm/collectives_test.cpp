@@ -10,7 +10,7 @@
 #include "support/ranks.h"
 #include "tutti/comm/thread_ranks.h"
 
-namespace tutti::test {
+namespace tutti::test::collectives_test {
 namespace {
 
 using Check = void (*)(const Communicator&);
@@ -64,4 +64,4 @@ TEST(Single, EveryCheckHoldsWithoutLaunch) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::collectives_test

@@ -17,7 +17,7 @@
 #include "comm/worker.h"
 #include "tutti/core/error.h"
 
-namespace tutti::comm {
+namespace tutti::comm::parts_test {
 namespace {
 
 TEST(Slices, CoverEverythingOnceInWholeCacheLines) {
@@ -203,4 +203,4 @@ TEST(WithoutSigpipe, WritingToAClosedPipeIsAnErrorAndNothingMore) {
 }
 
 }  // namespace
-}  // namespace tutti::comm
+}  // namespace tutti::comm::parts_test

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace tutti {
+namespace tutti::crc32c_test {
 namespace {
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -25,4 +25,4 @@ TEST(Crc32c, GoesOnFromWhatWentBefore) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::crc32c_test

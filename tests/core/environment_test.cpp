@@ -6,7 +6,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::environment_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -175,4 +175,4 @@ TEST(Environment, ReadsTheRestartCount) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::environment_test

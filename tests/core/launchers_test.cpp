@@ -7,7 +7,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::launchers_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -244,4 +244,4 @@ TEST(Launchers, NameTheVariableThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launchers_test

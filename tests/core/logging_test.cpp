@@ -6,7 +6,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::logging_test {
 namespace {
 
 template <typename Action>
@@ -63,4 +63,4 @@ TEST(ParseLogLevel, KnowsItsWords) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::logging_test

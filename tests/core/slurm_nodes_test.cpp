@@ -4,7 +4,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::slurm_nodes_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -63,4 +63,4 @@ TEST(SlurmNodes, ExpandsCounts) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::slurm_nodes_test

@@ -8,7 +8,7 @@
 #include "data/numbers.h"
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::accelerate_cases_test {
 namespace {
 
 using test::Batches;
@@ -248,4 +248,4 @@ TEST(Reproducibility, SameSeedSameOrder) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::accelerate_cases_test

@@ -13,7 +13,7 @@
 
 #include "data/numbers.h"
 
-namespace tutti {
+namespace tutti::data_loader_test {
 namespace {
 
 using test::Batches;
@@ -161,4 +161,4 @@ TEST(DataLoader, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::data_loader_test

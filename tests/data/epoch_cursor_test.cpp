@@ -7,7 +7,7 @@
 
 #include "data/numbers.h"
 
-namespace tutti {
+namespace tutti::epoch_cursor_test {
 namespace {
 
 using test::Batches;
@@ -191,4 +191,4 @@ TEST(EpochCursorState, ThatIsDamagedIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::epoch_cursor_test

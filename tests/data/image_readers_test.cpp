@@ -15,7 +15,7 @@
 #include "tutti/data/readers/idx.h"
 #include "tutti/data/readers/mnist.h"
 
-namespace tutti::test {
+namespace tutti::test::image_readers_test {
 namespace {
 
 static_assert(IndexedDataset<LabelledImages>);
@@ -167,4 +167,4 @@ TEST_F(ImageReaders, CifarThatIsDamagedIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::image_readers_test

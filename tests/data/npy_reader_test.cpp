@@ -13,7 +13,7 @@
 #include "tutti/data/data_loader.h"
 #include "tutti/data/readers/npy.h"
 
-namespace tutti::test {
+namespace tutti::test::npy_reader_test {
 namespace {
 
 static_assert(IndexedDataset<NpyDataset>);
@@ -173,4 +173,4 @@ TEST_F(NpyReader, RowsAreADataset) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::npy_reader_test

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace tutti {
+namespace tutti::positions_test {
 namespace {
 
 std::vector<std::int64_t> listed(const Positions& positions) {
@@ -34,4 +34,4 @@ TEST(Positions, AreFoundInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::positions_test

@@ -11,7 +11,7 @@
 #include "tutti/data/readers/npy.h"
 #include "tutti/detail/data/token_file.h"
 
-namespace tutti::test {
+namespace tutti::test::readers_python_test {
 namespace {
 
 class DataReaders : public testing::Test {
@@ -104,4 +104,4 @@ write('llama3.bin', 20240801, 7, numpy.uint32)
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::readers_python_test

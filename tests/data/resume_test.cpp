@@ -9,7 +9,7 @@
 
 #include "data/numbers.h"
 
-namespace tutti {
+namespace tutti::resume_test {
 namespace {
 
 using test::Batches;
@@ -236,4 +236,4 @@ TEST(ResumeByWindow, StepsStayTheSameOnOtherNumbersOfRanks) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::resume_test

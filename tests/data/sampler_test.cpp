@@ -9,7 +9,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::sampler_test {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
@@ -211,4 +211,4 @@ TEST(Sampler, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::sampler_test

@@ -13,7 +13,7 @@
 #include "support/rank_case.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::samplers_test {
 namespace {
 
 using Samples = std::vector<std::int64_t>;
@@ -260,4 +260,4 @@ TEST(WeightedRandomSampler, IsDealtToRanks) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::samplers_test

@@ -9,7 +9,7 @@
 #include "data/streams.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::stream_loader_test {
 namespace {
 
 static_assert(StreamDataset<Counting> && StreamDataset<CountingBlocks> && !StreamDataset<Numbers>);
@@ -252,4 +252,4 @@ TEST(StreamLoader, WhatCannotBeIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::stream_loader_test

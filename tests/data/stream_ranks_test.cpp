@@ -11,7 +11,7 @@
 #include "support/rank_case.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::stream_ranks_test {
 namespace {
 
 const RankCase agreed("streams_agree", [](const Communicator& communicator) {
@@ -229,4 +229,4 @@ TEST(StreamVerdicts, FollowFromWhatRanksSay) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::stream_ranks_test

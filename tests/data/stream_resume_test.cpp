@@ -8,7 +8,7 @@
 #include "data/streams.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::stream_resume_test {
 namespace {
 
 TEST(StreamResume, GoesOnAfterEveryBatch) {
@@ -80,4 +80,4 @@ TEST(StreamResume, OtherStatesAreRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::stream_resume_test

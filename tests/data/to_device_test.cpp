@@ -31,7 +31,7 @@ struct Closed {
 
 }  // namespace user
 
-namespace tutti {
+namespace tutti::to_device_test {
 namespace {
 
 static_assert(Placeable<at::Tensor> && Placeable<std::vector<int>> && Placeable<user::Batch>);
@@ -133,4 +133,4 @@ TEST(ToDevice, CopiesToCudaThroughPinnedMemory) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::to_device_test

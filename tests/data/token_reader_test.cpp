@@ -14,7 +14,7 @@
 #include "tutti/data/data_loader.h"
 #include "tutti/data/readers/token_windows.h"
 
-namespace tutti::test {
+namespace tutti::test::token_reader_test {
 namespace {
 
 static_assert(IndexedDataset<TokenWindows>);
@@ -164,4 +164,4 @@ TEST_F(TokenReaders, WindowsThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::token_reader_test

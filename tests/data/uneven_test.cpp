@@ -8,7 +8,7 @@
 #include "data/numbers.h"
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::uneven_test {
 namespace {
 
 using test::Batches;
@@ -242,4 +242,4 @@ TEST(EmptyDataset, IsRefusedOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::uneven_test

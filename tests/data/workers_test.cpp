@@ -15,7 +15,7 @@
 #include "tutti/core/error.h"
 #include "tutti/detail/data/prefetcher.h"
 
-namespace tutti {
+namespace tutti::workers_test {
 namespace {
 
 using test::Batches;
@@ -306,4 +306,4 @@ TEST(Workers, WhatCannotBeIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::workers_test

@@ -26,7 +26,7 @@
 #include "tutti/amp/autocast.h"
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::data_parallel_test {
 namespace {
 
 using test::close;
@@ -373,4 +373,4 @@ TEST(DataParallel, TakesAFunctionForModulesThatCannotClone) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::data_parallel_test

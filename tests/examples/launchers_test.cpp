@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace tutti {
+namespace tutti::launchers_test {
 namespace {
 
 const std::string tutti_command = TUTTI_COMMAND;
@@ -127,4 +127,4 @@ TEST(Launchers, TuttiEnvUnderMpirun) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launchers_test

@@ -8,7 +8,7 @@
 #include "examples/programs.h"
 #include "support/temporary_folder.h"
 
-namespace tutti::test {
+namespace tutti::test::mnist_test {
 namespace {
 
 const std::string mnist = MNIST_PROGRAM;
@@ -107,4 +107,4 @@ TEST(MnistExample, TheReadmeShowsItsDifferenceToThePlainProgram) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::mnist_test

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace tutti {
+namespace tutti::nodes_test {
 namespace {
 
 constexpr int impossible = 77;  // nodes.sh: this machine can make none
@@ -65,4 +65,4 @@ TEST_P(Nodes, GptEndsWithTheLossOfOneNode) {
 INSTANTIATE_TEST_SUITE_P(TwoAndThree, Nodes, testing::Values(2, 3));
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::nodes_test

@@ -6,7 +6,7 @@
 #include <regex>
 #include <string>
 
-namespace tutti::test {
+namespace tutti::test::programs_test {
 namespace {
 
 const std::string ddp = DDP_PROGRAM;
@@ -106,4 +106,4 @@ TEST(GptProgram, RefusesBadInputInOneLine) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::programs_test

@@ -11,7 +11,7 @@
 #include "launch/tutti_process.h"
 #include "tutti/checkpoint/checkpoint_folder.h"
 
-namespace tutti::test {
+namespace tutti::test::trainer_program_test {
 namespace {
 
 constexpr int kills = 20;
@@ -202,4 +202,4 @@ TEST_F(TrainerProgram, KilledLocalSGDResumesToTheSameDigest) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::trainer_program_test

@@ -19,7 +19,7 @@
 #include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::mutations_test {
 namespace {
 
 const std::vector<std::string> words = {"{",
@@ -135,4 +135,4 @@ TEST(Mutations, ADamagedCheckpointIsRefusedOrUnchanged) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::mutations_test

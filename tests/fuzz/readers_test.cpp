@@ -15,7 +15,7 @@
 #include "fuzz/mutate.h"
 #include "tutti/data/data_error.h"
 
-namespace tutti::test {
+namespace tutti::test::readers_test {
 namespace {
 
 using readers::parse_idx;
@@ -126,4 +126,4 @@ TEST(ReaderMutations, OfTokenFiles) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::readers_test

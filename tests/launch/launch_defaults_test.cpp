@@ -8,7 +8,7 @@
 #include "launch/tutti_process.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::launch_defaults_test {
 namespace {
 
 using Words = std::map<std::string, std::string>;
@@ -87,4 +87,4 @@ TEST(LaunchDefaults, TheCommandLineComesFirst) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::launch_defaults_test

@@ -10,7 +10,7 @@
 #include "launch/tutti_process.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::launch_hosts_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -181,4 +181,4 @@ TEST_F(LaunchHosts, RefusesBadInputInOneLine) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::launch_hosts_test

@@ -12,7 +12,7 @@
 #include "launch/tutti_process.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::launch_test {
 namespace {
 
 /// A grace time that no test waits for.
@@ -307,4 +307,4 @@ TEST(Launch, RefusesOptionsThatCannotBeHonoured) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::launch_test

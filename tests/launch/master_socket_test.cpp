@@ -7,7 +7,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::master_socket_test {
 namespace {
 
 bool accepts_connections(std::uint16_t port) {
@@ -47,4 +47,4 @@ TEST(MasterSocket, NamesAPortInUse) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::master_socket_test

@@ -9,7 +9,7 @@
 #include "launch/tutti_process.h"
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::output_test {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -126,4 +126,4 @@ TEST(RankOutput, RefusesALogThatCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::output_test

@@ -4,7 +4,7 @@
 
 #include "tutti/core/environment.h"
 
-namespace tutti {
+namespace tutti::rank_variables_test {
 namespace {
 
 const LaunchOptions two_nodes{
@@ -87,4 +87,4 @@ TEST(AllowedCores, IsPositive) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::rank_variables_test

@@ -8,7 +8,7 @@
 #include "launch/master_socket.h"
 #include "launch/tutti_process.h"
 
-namespace tutti::test {
+namespace tutti::test::restart_test {
 namespace {
 
 const std::vector<std::string> two_restarts{"--max-restarts", "2", "--grace", "0.1"};
@@ -134,4 +134,4 @@ TEST(Restart, AppendsToTheLogFilesAndMarksTheAttempt) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::restart_test

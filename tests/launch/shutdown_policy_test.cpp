@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace tutti {
+namespace tutti::shutdown_policy_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -86,4 +86,4 @@ TEST(ShutdownPolicy, AnInterruptionAfterSigtermDoesNotProlongTheGraceTime) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::shutdown_policy_test

@@ -6,7 +6,7 @@
 #include "launch/master_socket.h"
 #include "launch/tutti_process.h"
 
-namespace tutti::test {
+namespace tutti::test::tutti_command_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -163,4 +163,4 @@ TEST(TuttiCommand, SaysThatTheRankGuardIsNotForHands) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::tutti_command_test

@@ -9,7 +9,7 @@
 #include "support/rank_case.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::averaging_test {
 namespace {
 
 /// What `size` ranks come to that average every `local_steps`, computed on one.
@@ -240,4 +240,4 @@ TEST(PostLocalSgd, SynchronizesGradientsInTheWarmup) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::averaging_test

@@ -8,7 +8,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti::local_sgd {
+namespace tutti::local_sgd::check_options_test {
 namespace {
 
 void expect_refused(const LocalUpdateOptions& options, const std::string& reason) {
@@ -67,4 +67,4 @@ TEST(LocalUpdateOptions, RefusesWhatCannotStream) {
 }
 
 }  // namespace
-}  // namespace tutti::local_sgd
+}  // namespace tutti::local_sgd::check_options_test

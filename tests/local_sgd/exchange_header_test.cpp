@@ -5,7 +5,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti::local_sgd {
+namespace tutti::local_sgd::exchange_header_test {
 namespace {
 
 ExchangeHeader at_step(std::int64_t step, double weight) {
@@ -51,4 +51,4 @@ TEST(ExchangeHeader, FindsRanksAtDifferentPlaces) {
 }
 
 }  // namespace
-}  // namespace tutti::local_sgd
+}  // namespace tutti::local_sgd::exchange_header_test

@@ -10,7 +10,7 @@
 #include "support/ranks.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::failure_test {
 namespace {
 
 const LocalUpdateOptions overlapped{.local_steps = 4, .streaming = {.overlap_steps = 3}};
@@ -156,4 +156,4 @@ TEST(Failure, GoingWithoutFinishDoesNotCommunicate) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::failure_test

@@ -8,7 +8,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti::local_sgd {
+namespace tutti::local_sgd::fragment_plan_test {
 namespace {
 
 // How often each element of each parameter is in a fragment; and that fragments have no gaps.
@@ -95,4 +95,4 @@ TEST(FragmentPlan, RefusesMoreFragmentsThanElements) {
 }
 
 }  // namespace
-}  // namespace tutti::local_sgd
+}  // namespace tutti::local_sgd::fragment_plan_test

@@ -9,7 +9,7 @@
 #include "support/ranks.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::hierarchical_test {
 namespace {
 
 void on_nodes(int size, int nodes, const std::function<void(const Communicator&)>& body) {
@@ -190,4 +190,4 @@ TEST(Hierarchical, ARoundThatWeighsNothingEndsOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::hierarchical_test

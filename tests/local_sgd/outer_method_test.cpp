@@ -6,7 +6,7 @@
 #include "support/rank_case.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::outer_method_test {
 namespace {
 
 const LocalUpdateOptions slowmo_without_momentum{
@@ -110,4 +110,4 @@ TEST(SlowMo, NeedsTheOptimizer) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::outer_method_test

@@ -5,7 +5,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
-namespace tutti::local_sgd {
+namespace tutti::local_sgd::outer_step_test {
 namespace {
 
 at::Tensor number(double value) {
@@ -64,4 +64,4 @@ TEST(OuterStep, MethodsWithoutMomentumBecomeTheMean) {
 }
 
 }  // namespace
-}  // namespace tutti::local_sgd
+}  // namespace tutti::local_sgd::outer_step_test

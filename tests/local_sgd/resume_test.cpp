@@ -8,7 +8,7 @@
 #include "support/ranks.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::resume_test {
 namespace {
 
 struct Case {
@@ -137,4 +137,4 @@ TEST(Resume, ReplicasMayDifferWhereACheckpointWasLoadedBefore) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::resume_test

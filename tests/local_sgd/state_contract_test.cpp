@@ -11,7 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/optim/optimizer_state.h"
 
-namespace tutti::test {
+namespace tutti::test::state_contract_test {
 namespace {
 
 Tensors momentum_of(const LocalRun& run) {
@@ -171,4 +171,4 @@ TEST(StateContract, RefusesWhatItCannotCombine) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::state_contract_test

@@ -9,7 +9,7 @@
 #include "support/rank_case.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::streaming_test {
 namespace {
 
 at::Tensor flat(const Tensors& tensors) {
@@ -180,4 +180,4 @@ TEST(Streaming, MixesEvenWhatFinishFindsCombined) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::streaming_test

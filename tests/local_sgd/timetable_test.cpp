@@ -8,7 +8,7 @@
 
 #include "local_sgd/check_options.h"
 
-namespace tutti::local_sgd {
+namespace tutti::local_sgd::timetable_test {
 namespace {
 
 std::vector<Turn> turns(Timetable& timetable, int steps) {
@@ -106,4 +106,4 @@ TEST(Timetable, GoesOnWhereAnotherStood) {
 }
 
 }  // namespace
-}  // namespace tutti::local_sgd
+}  // namespace tutti::local_sgd::timetable_test

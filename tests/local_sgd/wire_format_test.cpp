@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace tutti::local_sgd {
+namespace tutti::local_sgd::wire_format_test {
 namespace {
 
 std::vector<float> numbers(std::size_t count, unsigned seed, float size = 1) {
@@ -105,4 +105,4 @@ TEST(WireFormat, TakesZerosAndTheSmallestNumbers) {
 }
 
 }  // namespace
-}  // namespace tutti::local_sgd
+}  // namespace tutti::local_sgd::wire_format_test

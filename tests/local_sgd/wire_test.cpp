@@ -10,7 +10,7 @@
 #include "support/training.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::wire_test {
 namespace {
 
 constexpr std::int64_t elements = 40'000;
@@ -132,4 +132,4 @@ TEST(Wire, CombinesMoreRanksThanElements) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::wire_test

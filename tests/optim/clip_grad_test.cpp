@@ -10,7 +10,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::clip_grad_test {
 namespace {
 
 std::vector<at::Tensor> parameters_with_gradients(const std::vector<at::Tensor>& gradients) {
@@ -119,4 +119,4 @@ TEST(ClipGradValue, KeepsNaNAndRefusesANegativeLimit) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::clip_grad_test

@@ -6,7 +6,7 @@
 #include "optim/fused_step.h"
 #include "optim/one_rank.h"
 
-namespace tutti::test {
+namespace tutti::test::fused_refusal_test {
 namespace {
 
 /// After `spoil` a step must be refused, for a reason that has `word`, with nothing changed.
@@ -116,4 +116,4 @@ TEST(PreparedOptimizer, TellsWhyItDoesNotFuse) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::fused_refusal_test

@@ -13,7 +13,7 @@
 #include "optim/fused_cases.h"
 #include "tutti/optim/optimizer_state.h"
 
-namespace tutti::test {
+namespace tutti::test::fused_step_test {
 namespace {
 
 /// A rounding of the largest element: what one operation may be off by.
@@ -222,4 +222,4 @@ TEST(FusedStepVersions, AnOldGraphIsNoticed) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::fused_step_test

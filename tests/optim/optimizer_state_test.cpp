@@ -22,7 +22,7 @@
 
 #include "checkpoint/states.h"
 
-namespace tutti {
+namespace tutti::optimizer_state_test {
 namespace {
 
 namespace optim = torch::optim;
@@ -349,4 +349,4 @@ TEST(OptimizerState, AnOptimizerThatSavesNothingIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::optimizer_state_test

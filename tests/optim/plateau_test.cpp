@@ -10,7 +10,7 @@
 #include "optim/reference_curves.h"
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::plateau_test {
 namespace {
 
 using test::OneRank;
@@ -141,4 +141,4 @@ TEST(ReduceLROnPlateau, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::plateau_test

@@ -7,7 +7,7 @@
 #include "tutti/core/error.h"
 #include "tutti/optim/schedules.h"
 
-namespace tutti {
+namespace tutti::schedule_by_name_test {
 namespace {
 
 std::string refusal(std::string_view name, const ScheduleOptions& options) {
@@ -90,4 +90,4 @@ TEST(ScheduleByName, RefusesArgumentsOfOtherSchedules) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::schedule_by_name_test

@@ -8,7 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/data/data_loader.h"
 
-namespace tutti {
+namespace tutti::schedule_rule_test {
 namespace {
 
 constexpr ScheduleRule rules[] = {ScheduleRule::optimizer_step, ScheduleRule::accelerate,
@@ -162,4 +162,4 @@ TEST(TotalSteps, RefusesWhatIsNoRun) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::schedule_rule_test

@@ -14,7 +14,7 @@
 #include "tutti/optim/schedules.h"
 #include "tutti/sync/sync_scopes.h"
 
-namespace tutti {
+namespace tutti::scheduler_test {
 namespace {
 
 using test::OneRank;
@@ -208,4 +208,4 @@ TEST(SchedulerState, ThatDoesNotFitIsRefusedAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::scheduler_test

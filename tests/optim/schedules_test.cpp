@@ -11,7 +11,7 @@
 #include "optim/reference_curves.h"
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::schedules_test {
 namespace {
 
 std::map<std::string, LrSchedule> schedules_under_test() {
@@ -151,4 +151,4 @@ TEST(Schedules, RefuseArgumentsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::schedules_test

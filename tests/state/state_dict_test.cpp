@@ -4,7 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::state_dict_test {
 namespace {
 
 TEST(StateDict, ReturnsWhatWasSetLast) {
@@ -64,4 +64,4 @@ TEST(StateDict, ACopyHasMemoryOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::state_dict_test

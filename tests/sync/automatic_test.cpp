@@ -9,7 +9,7 @@
 #include "tutti/optim/optimizer.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
-namespace tutti::test {
+namespace tutti::test::automatic_test {
 namespace {
 
 /// Runs windows of the given lengths on `communicator`, and the same micro-batches on a model of one process; compares
@@ -107,4 +107,4 @@ TEST(Automatic, HandClippingAfterTheLastPassWorks) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::automatic_test

@@ -7,7 +7,7 @@
 #include <array>
 #include <vector>
 
-namespace tutti::sync {
+namespace tutti::sync::batch_statistics_test {
 namespace {
 
 constexpr std::array<std::int64_t, 2> all_but_channels{0, 2};
@@ -48,4 +48,4 @@ TEST(BatchStatistics, OfNothing) {
 }
 
 }  // namespace
-}  // namespace tutti::sync
+}  // namespace tutti::sync::batch_statistics_test

@@ -6,7 +6,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::bucket_plan_test {
 namespace {
 
 TEST(BucketPlan, FillsFromTheLastParameterAndClosesBeforeTheCap) {
@@ -83,4 +83,4 @@ TEST(BucketPlan, HoldsItsPromisesOnRandomSizes) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::bucket_plan_test

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-namespace tutti::sync {
+namespace tutti::sync::bucket_tuner_test {
 namespace {
 
 using Order = std::vector<int>;
@@ -95,4 +95,4 @@ TEST(BucketTuner, LosesPatience) {
 }
 
 }  // namespace
-}  // namespace tutti::sync
+}  // namespace tutti::sync::bucket_tuner_test

@@ -10,7 +10,7 @@
 #include "tutti/core/error.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
-namespace tutti {
+namespace tutti::comm_hook_test {
 namespace {
 
 struct Trained {
@@ -82,4 +82,4 @@ TEST(CommHook, MustBeTheSameOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm_hook_test

@@ -7,7 +7,7 @@
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::device_gradients_test {
 namespace {
 
 TEST(DeviceGradients, AreSynchronizedThroughTheBackend) {
@@ -62,4 +62,4 @@ TEST(DeviceGradients, AParameterWhereNobodySumsIsNamed) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::device_gradients_test

@@ -6,7 +6,7 @@
 #include "support/rank_case.h"
 #include "support/training.h"
 
-namespace tutti::test {
+namespace tutti::test::distributed_data_parallel_test {
 namespace {
 
 at::Tensor mean_loss(Mlp& model, std::int64_t first, std::int64_t count) {
@@ -91,4 +91,4 @@ TEST(DistributedDataParallel, EveryPassLeavesTheMeanInGrad) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::distributed_data_parallel_test

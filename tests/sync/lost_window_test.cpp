@@ -6,7 +6,7 @@
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::lost_window_test {
 namespace {
 
 // The gradients of the step before were kept, so the failing pass has added to one of them.
@@ -33,4 +33,4 @@ TEST(LostWindow, StepTellsAllRanksAlsoWhereGradientsWereKept) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::lost_window_test

@@ -9,7 +9,7 @@
 #include "sync/bucket_tuner.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
-namespace tutti::test {
+namespace tutti::test::measured_buckets_test {
 namespace {
 
 /// Layers that are used in the order of their registration's reverse: gradients come first to the first ones.
@@ -108,4 +108,4 @@ TEST(MeasuredBuckets, StayWhereTheUserHoldsAViewOfAGradient) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::measured_buckets_test

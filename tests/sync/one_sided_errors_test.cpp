@@ -5,7 +5,7 @@
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::one_sided_errors_test {
 namespace {
 
 /// What step() says on `rank` when only rank 1 has done `wrong` before.
@@ -62,4 +62,4 @@ TEST_P(OneSidedErrors, AFrozenParameter) {
 INSTANTIATE_TEST_SUITE_P(Ranks, OneSidedErrors, testing::Values(2, 3));
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::one_sided_errors_test

@@ -9,7 +9,7 @@
 #include "sync/program_run.h"
 #include "sync/random_program.h"
 
-namespace tutti::test {
+namespace tutti::test::random_programs_test {
 namespace {
 
 std::uint64_t variable(const char* name, std::uint64_t otherwise) {
@@ -58,4 +58,4 @@ TEST(RandomPrograms, AgreeWithOneProcessOnProcesses) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::random_programs_test

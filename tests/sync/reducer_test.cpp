@@ -11,7 +11,7 @@
 #include "tutti/optim/optimizer.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
-namespace tutti::test {
+namespace tutti::test::reducer_test {
 namespace {
 
 using torch::nn::Linear;
@@ -322,4 +322,4 @@ TEST(Reducer, AnExceptionInBackwardIsToldToTheOthersAndTheNextStepWorks) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::reducer_test

@@ -10,7 +10,7 @@
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::reproducible_sums_test {
 namespace {
 
 /// Numbers whose sum depends on the order.
@@ -122,4 +122,4 @@ TEST_P(ReproducibleRefuses, GradientsThatRoundOnTheWay) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ReproducibleRefuses, testing::Values(1, 2));
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::reproducible_sums_test

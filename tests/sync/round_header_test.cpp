@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti::sync {
+namespace tutti::sync::round_header_test {
 namespace {
 
 using Openings = std::vector<RoundOpening>;
@@ -89,4 +89,4 @@ TEST(RoundOpening, WhoeverWaitedLeastWasLate) {
 }
 
 }  // namespace
-}  // namespace tutti::sync
+}  // namespace tutti::sync::round_header_test

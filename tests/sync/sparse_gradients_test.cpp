@@ -10,7 +10,7 @@
 #include "tutti/optim/optimizer.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
-namespace tutti::test {
+namespace tutti::test::sparse_gradients_test {
 namespace {
 
 constexpr std::int64_t table_rows = 50;
@@ -179,4 +179,4 @@ TEST_P(SparseGradients, InfinityIsSeenByAllRanks) {
 INSTANTIATE_TEST_SUITE_P(Ranks, SparseGradients, testing::Values(1, 2, 3));
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::sparse_gradients_test

@@ -11,7 +11,7 @@
 #include "support/training.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::sync_batch_norm_test {
 namespace {
 
 using torch::nn::BatchNorm1d;
@@ -240,4 +240,4 @@ TEST(SyncBatchNorm, RefusesCreateGraph) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::sync_batch_norm_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::sync_policy_test {
 namespace {
 
 using Lengths = std::vector<WindowLengths>;
@@ -57,4 +57,4 @@ TEST(Synchronizes, AutomaticStandsBackWhereTheUserAnnotates) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::sync_policy_test

@@ -4,7 +4,7 @@
 #include "support/rank_case.h"
 #include "sync/toy_model.h"
 
-namespace tutti::test {
+namespace tutti::test::window_contents_test {
 namespace {
 
 const RankCase weights_are_forgotten("weights_are_forgotten", [](const Communicator& communicator) {
@@ -183,4 +183,4 @@ TEST(ZeroGrad, InPlaceAfterPlainPassesLeavesZerosOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::window_contents_test

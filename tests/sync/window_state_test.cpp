@@ -11,7 +11,7 @@
 #include "tutti/sync/distributed_data_parallel.h"
 #include "tutti/sync/sync_scopes.h"
 
-namespace tutti::test {
+namespace tutti::test::window_state_test {
 namespace {
 
 /// A way to run one pass of a window that has `length` of them.
@@ -220,4 +220,4 @@ TEST(WindowState, RefusesWhatDoesNotFitAndStaysAsItWas) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::window_state_test

@@ -4,7 +4,7 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::window_test {
 namespace {
 
 TEST(Window, CountsPassesAndRemembersTheLengthsOfSteppedWindows) {
@@ -54,4 +54,4 @@ TEST(Window, RefusesToMixPlainAndWeightedPasses) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::window_test

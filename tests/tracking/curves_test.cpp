@@ -7,7 +7,7 @@
 
 #include "tracking/xml.h"
 
-namespace tutti {
+namespace tutti::curves_test {
 namespace {
 
 using test::count_of;
@@ -109,4 +109,4 @@ TEST(CurveFigure, EscapesNames) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::curves_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::event_messages_test {
 namespace {
 
 using namespace std::string_literals;
@@ -41,4 +41,4 @@ TEST(HyperparametersTable, KeepsCellsApart) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::event_messages_test

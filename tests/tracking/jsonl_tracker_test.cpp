@@ -10,7 +10,7 @@
 #include "launch/tutti_process.h"
 #include "tutti/core/error.h"
 
-namespace tutti {
+namespace tutti::jsonl_tracker_test {
 namespace {
 
 using nlohmann::json;
@@ -116,4 +116,4 @@ TEST(JsonlTracker, ThrowsWhenTheDiskIsFull) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::jsonl_tracker_test

@@ -9,7 +9,7 @@
 #include "launch/tutti_process.h"
 #include "tracking/progress_line.h"
 
-namespace tutti {
+namespace tutti::progress_bar_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -176,4 +176,4 @@ TEST(ProgressBar, WritesNothingWithoutAnUpdate) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::progress_bar_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::proto_encoder_test {
 namespace {
 
 using namespace std::string_literals;
@@ -40,4 +40,4 @@ TEST(ProtoEncoder, KeepsTheOrderOfFields) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::proto_encoder_test

@@ -4,7 +4,7 @@
 #include "launch/tutti_process.h"
 #include "tutti/tracking/jsonl_tracker.h"
 
-namespace tutti::test {
+namespace tutti::test::report_command_test {
 namespace {
 
 void write_run(const std::filesystem::path& file) {
@@ -64,4 +64,4 @@ TEST(ReportCommand, RefusesBadInputInOneLine) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::report_command_test

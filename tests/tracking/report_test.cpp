@@ -14,7 +14,7 @@
 #include "tutti/core/error.h"
 #include "tutti/tracking/jsonl_tracker.h"
 
-namespace tutti {
+namespace tutti::report_test {
 namespace {
 
 using test::count_of;
@@ -156,4 +156,4 @@ TEST(Html, GivesEachOfManyRunsItsOwnColourAndShape) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::report_test

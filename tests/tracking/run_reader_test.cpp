@@ -11,7 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/tracking/jsonl_tracker.h"
 
-namespace tutti {
+namespace tutti::run_reader_test {
 namespace {
 
 RunRecord parse(const std::string& text) {
@@ -127,4 +127,4 @@ TEST(RunReader, SaysWhatIsWrongWithAPath) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::run_reader_test

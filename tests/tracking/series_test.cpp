@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace tutti {
+namespace tutti::series_test {
 namespace {
 
 const double not_a_number = std::nan("");
@@ -90,4 +90,4 @@ TEST(FiniteRange, IsUnsetWithoutFiniteValues) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::series_test

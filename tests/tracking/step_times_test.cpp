@@ -4,7 +4,7 @@
 
 #include "tracking/xml.h"
 
-namespace tutti {
+namespace tutti::step_times_test {
 namespace {
 
 Series series(const std::string& name, std::vector<Point> points) {
@@ -61,4 +61,4 @@ TEST(StepTimesFigure, IsEmptyWithoutTimes) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::step_times_test

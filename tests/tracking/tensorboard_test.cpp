@@ -14,7 +14,7 @@
 #include "tutti/core/error.h"
 #include "tutti/tracking/tensorboard_tracker.h"
 
-namespace tutti {
+namespace tutti::tensorboard_test {
 namespace {
 
 using nlohmann::json;
@@ -126,4 +126,4 @@ TEST(TensorBoardTracker, SaysWhereItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::tensorboard_test

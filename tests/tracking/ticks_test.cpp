@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::ticks_test {
 namespace {
 
 using Ticks = std::vector<double>;
@@ -68,4 +68,4 @@ TEST(Axis, PlacesValues) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::ticks_test

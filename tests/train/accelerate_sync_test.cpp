@@ -13,7 +13,7 @@
 #include "tutti/train/accelerator.h"
 #include "tutti/train/dispatched.h"
 
-namespace tutti::test {
+namespace tutti::test::accelerate_sync_test {
 namespace {
 
 using Numbers = std::vector<std::size_t>;
@@ -216,4 +216,4 @@ TEST(AccelerateSync, NestedLoopsKnowTheirOwnEnds) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::accelerate_sync_test

@@ -11,7 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/optim/schedules.h"
 
-namespace tutti::test {
+namespace tutti::test::accelerator_state_test {
 namespace {
 
 /// A counter that can refuse to be loaded.
@@ -320,4 +320,4 @@ TEST(AcceleratorState, ARankThatCannotSaveIsNamedOnAll) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::accelerator_state_test

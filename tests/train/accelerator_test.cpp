@@ -10,7 +10,7 @@
 #include "tutti/core/error.h"
 #include "tutti/optim/schedules.h"
 
-namespace tutti::test {
+namespace tutti::test::accelerator_test {
 namespace {
 
 struct Numbers {
@@ -255,4 +255,4 @@ TEST(Accelerator, JoinsTheJobByItself) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::accelerator_test

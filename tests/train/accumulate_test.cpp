@@ -8,7 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::accumulate_test {
 namespace {
 
 /// The gradient of sum(weight_i * loss_i) / sum(weight_i) over micro-batches [first, first + count).
@@ -365,4 +365,4 @@ TEST(Accumulate, ForgettingZeroGradIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::accumulate_test

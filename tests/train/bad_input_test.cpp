@@ -16,7 +16,7 @@
 #include "tutti/detail/data/token_file.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::bad_input_test {
 namespace {
 
 template <typename Expected, typename Body>
@@ -99,4 +99,4 @@ TEST(BadInput, NcclWithoutAGpu) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::bad_input_test

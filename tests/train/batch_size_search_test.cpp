@@ -14,7 +14,7 @@
 #include "support/training.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::batch_size_search_test {
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
@@ -208,4 +208,4 @@ TEST(BatchSizeSearch, TheAcceleratorLetsGoWhatWasPrepared) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::batch_size_search_test

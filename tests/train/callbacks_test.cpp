@@ -12,7 +12,7 @@
 #include "tutti/train/callbacks/ema.h"
 #include "tutti/train/callbacks/nan_guard.h"
 
-namespace tutti::test {
+namespace tutti::test::callbacks_test {
 namespace {
 
 TEST(EarlyStopping, StopsAfterEvaluationsWithoutProgress) {
@@ -147,4 +147,4 @@ TEST(StageClock, GivesEveryMomentToOneStage) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::callbacks_test

@@ -8,7 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::collectives_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -307,4 +307,4 @@ TEST(Objects, RefuseBytesThatAreTooFewOrTooMany) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::collectives_test

@@ -11,7 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::cuda_test {
 namespace {
 
 constexpr int steps = 5;
@@ -96,4 +96,4 @@ TEST(Cuda, ARankThatDiesIsNamed) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::cuda_test

@@ -9,7 +9,7 @@
 #include "train/training_run.h"
 #include "tutti/core/error.h"
 
-namespace tutti::test {
+namespace tutti::test::data_test {
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
@@ -241,4 +241,4 @@ TEST(JoinUnevenInputs, GoesWithATrainer) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::data_test

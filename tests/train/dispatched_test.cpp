@@ -9,7 +9,7 @@
 #include "tutti/train/accelerator.h"
 #include "tutti/train/dispatched.h"
 
-namespace tutti::test {
+namespace tutti::test::dispatched_test {
 namespace {
 
 using Sample = torch::data::Example<>;
@@ -102,4 +102,4 @@ TEST(Dispatched, RefusesAWorker) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::dispatched_test

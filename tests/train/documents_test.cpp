@@ -6,7 +6,7 @@
 #include "support/training.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::documents_test {
 namespace {
 
 struct Pairs {
@@ -199,4 +199,4 @@ TEST(Documents, AnnotatedTrainStep) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::documents_test

@@ -10,7 +10,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::failure_test {
 namespace {
 
 /// Trains for ever; `at_batch` may end that.
@@ -89,4 +89,4 @@ TEST(Failure, DifferentModelsEndAllRanksWithALineThatSaysSo) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::failure_test

@@ -11,7 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::gather_for_metrics_test {
 namespace {
 
 using Ints = std::vector<int>;
@@ -247,4 +247,4 @@ TEST(GatherForMetrics, RefusesWhatItCannotCount) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::gather_for_metrics_test

@@ -12,7 +12,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::helpers_test {
 namespace {
 
 const RankCase triggers("helpers_trigger", [](const Communicator& communicator) {
@@ -211,4 +211,4 @@ TEST(Helpers, FreeMemoryForgetsWhatWasPrepared) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::helpers_test

@@ -13,7 +13,7 @@
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::jit_module_test {
 namespace {
 
 torch::jit::Module make_layer(const std::shared_ptr<torch::jit::CompilationUnit>& unit, std::int64_t inputs,
@@ -199,4 +199,4 @@ TEST(JitModule, ResumesFromACheckpoint) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::jit_module_test

@@ -12,7 +12,7 @@
 #include "tutti/core/error.h"
 #include "tutti/optim/schedules.h"
 
-namespace tutti::test {
+namespace tutti::test::local_sgd_test {
 namespace {
 
 constexpr double rate = 0.1;
@@ -296,4 +296,4 @@ TEST(LocalSGD, ResumesWithinARoundToTheSameBits) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::local_sgd_test

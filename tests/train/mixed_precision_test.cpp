@@ -12,7 +12,7 @@
 #include "tutti/optim/clip_grad.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::mixed_precision_test {
 namespace {
 
 at::Tensor loss_of_batch(Mlp& model, const Batch& batch) {
@@ -277,4 +277,4 @@ TEST(MixedPrecision, ClippingByValueActsAtTheWindowsEnd) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::mixed_precision_test

@@ -14,7 +14,7 @@
 #include "tutti/optim/schedules.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::models_test {
 namespace {
 
 /// Steps of a job of `ranks` ranks on one process: each step is the mean over all ranks' micro-batches.
@@ -390,4 +390,4 @@ TEST(Models, SparseTables) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::models_test

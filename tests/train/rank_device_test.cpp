@@ -4,7 +4,7 @@
 #include "train/rank_device.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti {
+namespace tutti::rank_device_test {
 namespace {
 
 const VariableLookup nothing_set = [](const std::string&) { return std::nullopt; };
@@ -42,4 +42,4 @@ TEST(RankDevice, ThatIsNotThereIsAnError) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::rank_device_test

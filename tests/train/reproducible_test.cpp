@@ -12,7 +12,7 @@
 #include "tutti/core/error.h"
 #include "tutti/optim/schedules.h"
 
-namespace tutti::test {
+namespace tutti::test::reproducible_test {
 namespace {
 
 // As processes, because each rank has random numbers of its own. A rank prints what it ends with.
@@ -96,4 +96,4 @@ TEST(Reproducible, RefusesWhatWouldDependOnTheNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::reproducible_test

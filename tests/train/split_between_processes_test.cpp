@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-namespace tutti::test {
+namespace tutti::test::split_between_processes_test {
 namespace {
 
 using Numbers = std::vector<int>;
@@ -80,4 +80,4 @@ TEST(SplitBetweenProcesses, RefusesWhatCannotBeSplit) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::split_between_processes_test

@@ -10,7 +10,7 @@
 #include "support/training.h"
 #include "tutti/train/accelerator.h"
 
-namespace tutti::test {
+namespace tutti::test::sync_batch_norm_test {
 namespace {
 
 template <typename Norm>
@@ -72,4 +72,4 @@ TEST(SyncBatchNormTraining, EqualsOneProcess) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::sync_batch_norm_test

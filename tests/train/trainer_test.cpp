@@ -14,7 +14,7 @@
 #include "tutti/optim/schedules.h"
 #include "tutti/train/callbacks/ema.h"
 
-namespace tutti::test {
+namespace tutti::test::trainer_test {
 namespace {
 
 TEST(Trainer, EventsComeInOrder) {
@@ -216,4 +216,4 @@ TEST(Trainer, TracksOnTheMainProcessAlsoWithAUsersTracker) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::trainer_test

@@ -24,7 +24,7 @@
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/pending.h"
 
-namespace tutti::test {
+namespace tutti::test::mpi_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -320,4 +320,4 @@ TEST(MpiEngine, TagsStayInTheRangeAndApart) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::mpi_test

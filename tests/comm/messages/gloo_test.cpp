@@ -6,7 +6,7 @@
 #include "support/ranks.h"
 #include "tutti/core/environment.h"
 
-namespace tutti::test {
+namespace tutti::test::gloo_test {
 namespace {
 
 const RankProgram every_check("every_check", [] {
@@ -80,4 +80,4 @@ TEST(Gloo, UnwaitedWorkIsCompleted) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::gloo_test

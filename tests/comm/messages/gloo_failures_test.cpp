@@ -13,7 +13,7 @@
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/pending.h"
 
-namespace tutti::test {
+namespace tutti::test::gloo_failures_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -190,4 +190,4 @@ TEST(GlooFailures, OptionsAreChecked) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::gloo_failures_test

@@ -8,7 +8,7 @@
 
 #include "comm/device/side_stream.h"
 
-namespace tutti::comm {
+namespace tutti::comm::side_stream_test {
 namespace {
 
 constexpr auto device_type = c10::DeviceType::PrivateUse1;
@@ -72,4 +72,4 @@ TEST(SideStream, IsTheThreadItselfOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace tutti::comm
+}  // namespace tutti::comm::side_stream_test

@@ -11,7 +11,7 @@
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/pending.h"
 
-namespace tutti::comm {
+namespace tutti::comm::hierarchical_test {
 namespace {
 
 using test::random_tensor;
@@ -150,4 +150,4 @@ TEST(Hierarchical, ARankKilledInTheMiddleIsNamedOnAllNodes) {
 }
 
 }  // namespace
-}  // namespace tutti::comm
+}  // namespace tutti::comm::hierarchical_test

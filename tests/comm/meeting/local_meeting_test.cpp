@@ -14,7 +14,7 @@
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
 
-namespace tutti::comm {
+namespace tutti::comm::local_meeting_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -131,4 +131,4 @@ TEST(Connect, RefusesNodesThatContradict) {
 }
 
 }  // namespace
-}  // namespace tutti::comm
+}  // namespace tutti::comm::local_meeting_test

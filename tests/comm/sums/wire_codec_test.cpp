@@ -9,7 +9,7 @@
 #include "tutti/comm/wire_codec.h"
 #include "tutti/detail/comm/pending.h"
 
-namespace tutti {
+namespace tutti::wire_codec_test {
 namespace {
 
 constexpr std::int64_t elements = 700'001;  // more than one piece a slice
@@ -120,4 +120,4 @@ TEST(EncodedSum, OnlySumsOfNodesAreEncodedBetweenThem) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::wire_codec_test

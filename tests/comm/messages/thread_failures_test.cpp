@@ -9,7 +9,7 @@
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/pending.h"
 
-namespace tutti {
+namespace tutti::thread_failures_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -150,4 +150,4 @@ TEST(ThreadFailures, RanksMustFillTheNodes) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::thread_failures_test

@@ -8,7 +8,7 @@
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/pending.h"
 
-namespace tutti::test {
+namespace tutti::test::device_engine_test {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -101,4 +101,4 @@ TEST(Allocate, RefusesADeviceThatTheEngineDoesNotSumOn) {
 }
 
 }  // namespace
-}  // namespace tutti::test
+}  // namespace tutti::test::device_engine_test

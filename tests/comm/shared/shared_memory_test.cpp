@@ -20,7 +20,7 @@
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/pending.h"
 
-namespace tutti::comm {
+namespace tutti::comm::shared_memory_test {
 namespace {
 
 using test::random_tensor;
@@ -200,4 +200,4 @@ TEST(SharedProgress, ValuesMayWrapAround) {
 }
 
 }  // namespace
-}  // namespace tutti::comm
+}  // namespace tutti::comm::shared_memory_test

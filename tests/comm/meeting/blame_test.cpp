@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti::comm {
+namespace tutti::comm::blame_test {
 namespace {
 
 using Reason = Standing::Reason;
@@ -76,4 +76,4 @@ TEST(Blame, ALookIsCompleteWhenEveryTrailEndsInAPost) {
 }
 
 }  // namespace
-}  // namespace tutti::comm
+}  // namespace tutti::comm::blame_test
