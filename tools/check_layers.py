@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Holds the include rule of the house: a room includes only the rooms below it that the table names.
 
-Prints file:line for every include that breaks a rule, and exits with 1. --self-test shows that each rule can fail.
+Prints file:line for every include that breaks a rule, and exits with 1; so it does where docs/architecture.md does not
+show the house as it is. --draw draws it there anew, --self-test shows that each rule can fail.
 """
 import re
 import sys
@@ -25,6 +26,20 @@ ROOMS = {
 }
 ROOMS["train"] = list(ROOMS)
 
+# The rooms inside comm, by folder, and what they may include of comm. The files in front of them may include them all;
+# no room includes what stands in front.
+COMM_ROOMS = {
+    "engine": [],
+    "sums": [],
+    "meeting": ["engine"],
+    "messages": ["engine", "sums", "meeting"],
+    "mpi": ["engine", "meeting", "messages"],
+    "shared": ["engine", "sums"],
+    "hierarchical": ["engine", "sums", "shared"],
+    "device": ["engine"],
+}
+FRONT = "in front"
+
 NO_LIBTORCH = ["core", "launch", "tracking", "cmd"]
 LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")
 C10D = "torch/csrc/distributed/c10d/"
@@ -34,6 +49,8 @@ KEPT_IN_ONE_FILE = {
 }
 SOURCES = ["include", "src", "cmd", "examples", "bench", "tests"]
 UMBRELLA = "include/tutti/tutti.h"
+PICTURE = "docs/architecture.md"
+PICTURE_BEGINS, PICTURE_ENDS = "<!-- drawn by tools/check_layers.py --draw -->\n", "<!-- end of the drawing -->\n"
 
 
 def includes(path):
@@ -54,6 +71,14 @@ def room_of(file):
     if parts[:2] == ["cmd", "env"]:  # a program of its own, which asks LibTorch
         return None
     return "cmd" if parts[0] == "cmd" else None
+
+
+def comm_room_of(file):
+    """The room inside comm of a private file, FRONT for those before them; None elsewhere."""
+    parts = file.split("/")
+    if parts[:2] != ["src", "comm"]:
+        return None
+    return parts[2] if len(parts) > 3 else FRONT
 
 
 def target_of(file, name, root):
@@ -84,17 +109,27 @@ def broken_rule(file, name, root):
     if room is None:
         return None
     allowed = ["core", "launch", "tracking"] if room == "cmd" else ROOMS[room]
+    inner, other_inner = comm_room_of(file), comm_room_of(target)
+    if inner in COMM_ROOMS and other_inner not in (None, inner, *COMM_ROOMS[inner]):
+        return f"comm/{inner} may include of comm only {', '.join(COMM_ROOMS[inner]) or 'itself'}, not {other_inner}"
     other = room_of(target)
     if other not in allowed and other != room:
         return f"{room} may include only {', '.join(allowed) or 'itself'}, not {other or 'tutti.h'}"
     return None
 
 
+def sources_in(root, tops=SOURCES):
+    return [path for top in tops for path in sorted((root / top).rglob("*")) if path.suffix in (".h", ".cpp")]
+
+
 def errors_in(root):
-    files = [path for top in SOURCES for path in sorted((root / top).rglob("*")) if path.suffix in (".h", ".cpp")]
+    files = sources_in(root)
     errors, users_of = [], {}
     for path in files:
         file = path.relative_to(root).as_posix()
+        if comm_room_of(file) not in (None, FRONT, *COMM_ROOMS):
+            errors.append(f"{file}:1: '{comm_room_of(file)}' is not a room of comm: add it to COMM_ROOMS")
+            continue
         if room_of(file) not in (None, "cmd", *ROOMS):
             errors.append(f"{file}:1: '{room_of(file)}' is not a room: add it to the house's table and to ROOMS")
             continue
@@ -125,6 +160,63 @@ def missing_from_umbrella(root):
     return [f"{UMBRELLA}:1: does not include {header}" for header in sorted(headers - seen)]
 
 
+def uses_in(root, room_of_file):
+    """Which rooms each room includes, as the code stands."""
+    uses = {}
+    for path in sources_in(root, ["include", "src"]):
+        file = path.relative_to(root).as_posix()
+        room = room_of_file(file)
+        if room is None:
+            continue
+        found = uses.setdefault(room, set())
+        for _, name in includes(path):
+            target = target_of(file, name, root)
+            other = room_of_file(target) if target else None
+            if other not in (None, room):
+                found.add(other)
+    return uses
+
+
+def floors(uses):
+    """Rooms by floor: a room stands one floor above the highest that it uses."""
+    floor = {}
+
+    def floor_of(room):
+        if room not in floor:
+            floor[room] = 1 + max((floor_of(other) for other in uses[room]), default=-1)
+        return floor[room]
+
+    for room in sorted(uses):
+        floor_of(room)
+    return [sorted(room for room in uses if floor[room] == number) for number in range(max(floor.values()) + 1)]
+
+
+def drawing(root):
+    """The house as text, the top floor first: each room with the rooms that its files include."""
+    lines = ["```text"]
+    for title, room_of_file in (("tutti", room_of), ("inside comm", comm_room_of)):
+        uses = uses_in(root, room_of_file)
+        rows = floors(uses)
+        width = max(map(len, uses))
+        lines.append(title)
+        for number in reversed(range(len(rows))):
+            for room in rows[number]:
+                below = [other for row in rows for other in row if other in uses[room]]
+                lines.append(f"  {number}  {room:<{width}}  {'<- ' + ' '.join(below) if below else ''}".rstrip())
+        lines.append("")
+    lines[-1] = "```"
+    return "\n".join(lines) + "\n"
+
+
+def picture_parts(root):
+    """What stands before the drawing, the drawing, and what comes after it."""
+    before, found, rest = (root / PICTURE).read_text().partition(PICTURE_BEGINS)
+    drawn, ended, after = rest.partition(PICTURE_ENDS)
+    if not found or not ended:
+        sys.exit(f"{PICTURE} has no place for the drawing")
+    return before + PICTURE_BEGINS, drawn, PICTURE_ENDS + after
+
+
 def self_test():
     cases = [  # file, the line in it, what the error says; None: allowed
         ("include/tutti/sync/a.h", '#include "tutti/comm/b.h"', None),
@@ -146,15 +238,23 @@ def self_test():
         ("bench/a.h", "#include <gloo/config.h>", "out of headers"),
         ("src/train/a.cpp", '#include "tutti/tutti.h"', "not tutti.h"),
         ("include/tutti/train/new.h", "", "does not include include/tutti/train/new.h"),
+        ("include/tutti/detail/train/new.h", "", None),
+        ("include/tutti/detail/comm/a.h", '#include "tutti/sync/b.h"', "comm may include only core, not sync"),
+        ("src/comm/shared/a.cpp", '#include "comm/sums/b.h"', None),
+        ("src/comm/sums/a.cpp", '#include "comm/shared/b.h"', "comm/sums may include of comm only itself, not shared"),
+        ("src/comm/shared/a.cpp", '#include "comm/private.h"', "not in front"),
+        ("src/comm/a.cpp", '#include "comm/shared/b.h"', None),
+        ("src/comm/cellar/a.cpp", "#include <vector>", "not a room of comm"),
     ]
     for file, line, expected in cases:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             headers = {f"include/tutti/{room}/b.h": "" for room in ROOMS}
             umbrella = "".join(f'#include "tutti/{room}/b.h"\n' for room in ROOMS)
-            base = {**headers, "src/comm/private.h": "", "src/comm/gloo.cpp": "#include <gloo/config.h>\n",
+            base = {**headers, "src/comm/private.h": "", "src/comm/shared/b.h": "",
+                    "src/comm/sums/b.h": "", "src/comm/gloo.cpp": "#include <gloo/config.h>\n",
                     "src/comm/nccl.cpp": "#include <nccl.h>\n"}
-            in_umbrella = file.startswith("include/") and line
+            in_umbrella = file.startswith("include/") and line and "detail" not in file
             umbrella += f'#include "{file.removeprefix("include/")}"\n' if in_umbrella else ""
             for name, text in {**base, UMBRELLA: umbrella, file: "\n" + line + "\n"}.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +270,15 @@ def main():
     if "--self-test" in sys.argv[1:]:
         self_test()
         return
-    errors = errors_in(Path(__file__).resolve().parent.parent)
+    root = Path(__file__).resolve().parent.parent
+    errors = errors_in(root)
+    if not errors:
+        before, drawn, after = picture_parts(root)
+        house = drawing(root)
+        if "--draw" in sys.argv[1:]:
+            (root / PICTURE).write_text(before + house + after)
+        elif drawn != house:
+            errors.append(f"{PICTURE} shows another house than the code: run tools/check_layers.py --draw")
     print("\n".join(errors), file=sys.stderr, end="\n" if errors else "")
     sys.exit(1 if errors else 0)
 

@@ -1,8 +1,6 @@
 #include "all_reduce/options.h"
 
-#include <CLI/CLI.hpp>
-#include <iostream>
-
+#include "command/words.h"
 #include "report/spread.h"
 #include "tutti/core/error.h"
 
@@ -20,7 +18,7 @@ std::optional<AllReduceOptions> parse_all_reduce_options(const std::vector<std::
   app.name("tutti bench all-reduce");
   app.option_defaults()->always_capture_default();
   const auto count = CLI::Range(1, 1 << 20, "NUMBER");
-  const auto* ranks =
+  auto* ranks =
       app.add_option("--ranks", options.ranks, "Numbers of ranks")->delimiter(',')->check(CLI::Range(1, 1024));
   app.add_option("--sizes", options.sizes, "Sizes of the tensor, such as 4KiB,25MiB")
       ->delimiter(',')
@@ -34,19 +32,8 @@ std::optional<AllReduceOptions> parse_all_reduce_options(const std::vector<std::
   app.add_flag("!--no-mpi", options.mpi, "Leave MPI out");
   app.add_option("--json", options.json, "Also write the rows to this file");
   app.add_option("--results", options.results)->group("");
-  std::vector<const char*> arguments{"tutti bench all-reduce"};
-  for (const auto& word : words) arguments.push_back(word.c_str());
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + ": see 'tutti bench all-reduce --help'");
-  }
-  if (under_launcher && ranks->count() > 0) {
-    throw UsageError("--ranks is not for a rank that a launcher has started: leave it out");
-  }
+  if (!parse_words(app, words)) return std::nullopt;
+  refuse_under_launcher(under_launcher, {ranks});
   for (const auto size : options.sizes) {
     if (size % size_unit != 0) throw UsageError("--sizes " + std::to_string(size) + " is not a multiple of 8 bytes");
   }

@@ -1,8 +1,6 @@
 #include "local_sgd/options.h"
 
-#include <CLI/CLI.hpp>
-#include <iostream>
-
+#include "command/words.h"
 #include "local_sgd/methods.h"
 #include "tutti/core/error.h"
 
@@ -38,25 +36,12 @@ std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<st
   auto* from =
       app.add_option("--from", options.from, "Draw rows that --json wrote before; nothing is run")->needs(picture);
   from->check(CLI::ExistingFile);
-  std::vector<const char*> arguments{"tutti bench local-sgd"};
-  for (const auto& word : words) arguments.push_back(word.c_str());
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + ": see 'tutti bench local-sgd --help'");
-  }
+  if (!parse_words(app, words)) return std::nullopt;
   if (options.data.empty() && options.from.empty()) throw UsageError("--data is required: file or folder of text");
   for (const std::string& method : options.methods) (void)method_named(method, options);
   if (options.width % 4 != 0) throw UsageError("--width is not a multiple of the 4 attention heads");
   if (options.ranks % options.nodes != 0) throw UsageError("--ranks do not divide evenly among --nodes");
-  for (const auto* option : place) {
-    if (under_launcher && option->count() > 0) {
-      throw UsageError(option->get_name() + " is not for a rank that a launcher has started: leave it out");
-    }
-  }
+  refuse_under_launcher(under_launcher, place);
   return options;
 }
 

@@ -1,25 +1,19 @@
 #include "report/report.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 
+#include "report/spread.h"
 #include "sync/mode.h"
 
 namespace tutti::bench {
 namespace {
 
 constexpr const char* without_communication = "none";
-
-std::string number(double value, int decimals) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.*f", decimals, value);
-  return text;
-}
 
 const Row* find_row(const Results& results, const std::string& system, const std::string& mode) {
   const auto row = std::ranges::find_if(
@@ -46,10 +40,6 @@ std::vector<std::string> systems_of(const Results& results) {
     if (std::ranges::find(systems, row.system) == systems.end()) systems.push_back(row.system);
   }
   return systems;
-}
-
-std::string counted(int count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
 std::string place(const SyncOptions& options) {
@@ -82,8 +72,7 @@ void write_notes(std::ostream& out, const Results& results, const SyncOptions& o
   if (std::ranges::any_of(results.rows, &Row::own_processes)) {
     out << "- [own processes]: Python, in runs of its own before and after the others, not in turn with them\n";
   }
-  out << "- " << counted(machine.cores, "core") << " of " << machine.cpu << ", load " << number(machine.load, 1)
-      << " before the run; LibTorch " << machine.libtorch << "; tutti " << machine.commit << '\n';
+  out << "- " << describe(machine) << '\n';
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 #include "step/options.h"
 
-#include <CLI/CLI.hpp>
-#include <iostream>
-
+#include "command/words.h"
 #include "report/spread.h"
 #include "tutti/core/error.h"
 
@@ -24,16 +22,7 @@ std::optional<StepOptions> parse_step_options(const std::vector<std::string>& wo
   app.add_option("--calls", options.calls, "Calls of what is timed alone, in one repeat")->check(count);
   app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count);
   app.add_option("--json", options.json, "Also write the rows to this file");
-  std::vector<const char*> arguments{"tutti bench step"};
-  for (const auto& word : words) arguments.push_back(word.c_str());
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + ": see 'tutti bench step --help'");
-  }
+  if (!parse_words(app, words)) return std::nullopt;
   if (options.width % 4 != 0) throw UsageError("--width is not a multiple of the 4 attention heads");
   check_json_file(options.json);
   return options;

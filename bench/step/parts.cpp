@@ -15,7 +15,7 @@
 namespace tutti::bench {
 namespace {
 
-constexpr double max_norm = 1.0;
+constexpr double clipped_norm = 1.0;
 constexpr int scopes = 10'000;
 
 /// Of SGD and Adagrad, which go further with the same rate.
@@ -66,8 +66,8 @@ Contest clip_contest(const Workload& workload, int calls) {
   using torch::optim::AdamW;
   const auto plain = std::make_shared<Plain<AdamW>>(workload, torch::optim::AdamWOptions(learning_rate));
   const auto prepared = std::make_shared<Prepared<AdamW>>(workload, torch::optim::AdamWOptions(learning_rate));
-  const auto clip_plain = [=] { torch::nn::utils::clip_grad_norm_(plain->parameters, max_norm); };
-  const auto clip_ours = [=] { prepared->accelerator.clip_grad_norm_(prepared->net, max_norm); };
+  const auto clip_plain = [=] { torch::nn::utils::clip_grad_norm_(plain->parameters, clipped_norm); };
+  const auto clip_ours = [=] { prepared->accelerator.clip_grad_norm_(prepared->net, clipped_norm); };
   return {.name = "clip_grad_norm_",
           .unit = "ms",
           .libtorch = [=] { return time_of_one<Milliseconds>(calls, clip_plain); },

@@ -1,9 +1,8 @@
 #include "sync/options.h"
 
-#include <CLI/CLI.hpp>
-#include <iostream>
 #include <regex>
 
+#include "command/words.h"
 #include "report/spread.h"
 #include "tutti/core/error.h"
 
@@ -59,24 +58,11 @@ std::optional<SyncOptions> parse_sync_options(const std::vector<std::string>& wo
   app.add_option("--json", options.json, "Also write the rows to this file");
   app.add_option("--results", options.results)->group("");
 
-  std::vector<const char*> arguments{"tutti bench sync"};
-  for (const auto& word : words) arguments.push_back(word.c_str());
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + ": see 'tutti bench sync --help'");
-  }
+  if (!parse_words(app, words)) return std::nullopt;
   if (options.width % heads != 0) {
     throw UsageError("--width " + std::to_string(options.width) + " is not a multiple of the 4 attention heads");
   }
-  for (const auto* option : place) {
-    if (under_launcher && option->count() > 0) {
-      throw UsageError(option->get_name() + " is not for a rank that a launcher has started: leave it out");
-    }
-  }
+  refuse_under_launcher(under_launcher, place);
   check_place(options, app.count("--rate") > 0);
   check_json_file(options.json);
   return options;

@@ -27,6 +27,8 @@
 #include <string>
 #include <vector>
 
+#include "digest.h"
+
 namespace {
 
 struct Options {
@@ -76,16 +78,6 @@ void print_parameters(const torch::nn::Linear& model) {
     for (std::int64_t i = 0; i < item->numel(); ++i) std::cout << ' ' << item->flatten()[i].item<float>();
   }
   std::cout << std::endl;
-}
-
-/// FNV-1a over the bytes of all parameters.
-std::uint64_t digest(const torch::nn::Linear& model) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const auto& parameter : model->parameters()) {
-    const auto* bytes = static_cast<const unsigned char*>(parameter.const_data_ptr());
-    for (std::size_t i = 0; i < parameter.nbytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
-  }
-  return hash;
 }
 
 /// One process, or this one's place among those that a launcher started.
@@ -150,7 +142,7 @@ void train(const Options& options) {
   if (communicator.rank() == 0) {
     std::cout << "final parameters:";
     print_parameters(model);
-    std::cout << "digest " << std::hex << std::setfill('0') << std::setw(16) << digest(model) << std::endl;
+    std::cout << "digest " << digest(*model) << std::endl;
   }
 }
 

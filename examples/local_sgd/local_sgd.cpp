@@ -5,17 +5,15 @@
 #include <c10/util/Exception.h>
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
-#include <tutti/core/crc32c.h>
 #include <tutti/optim/schedules.h>
 #include <tutti/train/accelerator.h>
 #include <tutti/train/local_sgd.h>
 
 #include <CLI/CLI.hpp>
-#include <iomanip>
 #include <iostream>
-#include <sstream>
 #include <string>
 
+#include "digest.h"
 #include "gpt/corpus.h"
 #include "gpt/model.h"
 
@@ -31,17 +29,6 @@ struct Options {
   std::int64_t save_every = 0;  ///< optimizer steps
   bool resume = false;
 };
-
-/// CRC-32C of all parameters: equal runs end with equal digests.
-std::string digest(const torch::nn::Module& model) {
-  std::uint32_t crc = 0;
-  for (const at::Tensor& parameter : model.parameters()) {
-    crc = tutti::crc32c({static_cast<const std::byte*>(parameter.const_data_ptr()), parameter.nbytes()}, crc);
-  }
-  std::ostringstream text;
-  text << std::hex << std::setfill('0') << std::setw(8) << crc;
-  return text.str();
-}
 
 tutti::LocalSGDOptions local_sgd_options(const Options& options) {
   tutti::LocalSGDOptions result{.local_sgd_steps = options.local_sgd_steps, .enabled = !options.disabled};

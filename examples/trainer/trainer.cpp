@@ -7,7 +7,6 @@
 #include <c10/util/Exception.h>
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
-#include <tutti/core/crc32c.h>
 #include <tutti/optim/schedules.h>
 #include <tutti/train/accelerator.h>
 #include <tutti/train/callbacks/best_model.h>
@@ -16,11 +15,11 @@
 #include <tutti/train/callbacks/nan_guard.h>
 #include <tutti/train/trainer.h>
 
-#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <string>
 
+#include "digest.h"
 #include "gpt/corpus.h"
 #include "gpt/model.h"
 #include "trainer/options.h"
@@ -42,18 +41,6 @@ double held_out_loss(tutti::Accelerator& accelerator, Gpt& model, const at::Tens
   }
   accelerator.communicator().all_reduce(sum_and_count).wait();
   return (sum_and_count[0] / sum_and_count[1]).item<double>();
-}
-
-/// CRC-32C of all parameters: equal runs end with equal digests.
-std::string digest(const torch::nn::Module& model) {
-  std::uint32_t crc = 0;
-  for (const at::Tensor& parameter : model.parameters()) {
-    const auto* bytes = static_cast<const std::byte*>(parameter.const_data_ptr());
-    crc = tutti::crc32c({bytes, parameter.nbytes()}, crc);
-  }
-  std::array<char, 9> text{};
-  std::snprintf(text.data(), text.size(), "%08x", crc);
-  return text.data();
 }
 
 std::string_view to_string(tutti::StopReason reason) {

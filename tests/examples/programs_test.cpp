@@ -25,7 +25,7 @@ TEST(DdpProgram, RanksAndReplicasEndWhereAccumulationEnds) {
   ASSERT_EQ(alone.exit_code, 0);
   ASSERT_EQ(ranks.exit_code, 0);
   const auto digest = from_last("digest ", alone.output);
-  EXPECT_TRUE(std::regex_match(digest, std::regex("digest [0-9a-f]{16}"))) << alone.output;
+  EXPECT_TRUE(std::regex_match(digest, std::regex("digest [0-9a-f]{8}"))) << alone.output;
   EXPECT_EQ(from_last("digest ", ranks.output), digest);
   EXPECT_NE(from_last("final parameters:", alone.output), "");
   EXPECT_EQ(from_last("final parameters:", ranks.output), from_last("final parameters:", alone.output));
