@@ -1,48 +1,22 @@
 // Two ranks on each of two and three network namespaces, against as many ranks on one node. The sum over ranks is the
 // same tree wherever ranks are, so the same bits come out.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
-#include <stdexcept>
 #include <string>
 
-namespace tutti::nodes_test {
+#include "examples/programs.h"
+
+namespace tutti::test::nodes_test {
 namespace {
 
 constexpr int impossible = 77;  // nodes.sh: this machine can make none
 
-struct Finished {
-  int exit_code = -1;
-  std::string output;
-};
-
-Finished run(const std::string& command) {
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("popen");
-  Finished finished;
-  std::array<char, 4096> buffer;
-  while (const auto count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    finished.output.append(buffer.data(), count);
-  }
-  const int status = ::pclose(pipe);
-  finished.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-  return finished;
-}
-
-/// The last line with `text` in it, from there.
-std::string from_last(const std::string& text, const std::string& output) {
-  const auto begin = output.rfind(text);
-  return begin == std::string::npos ? "" : output.substr(begin, output.find('\n', begin) - begin);
-}
-
 void expect_same_as_one_node(int nodes, const std::string& program, const std::string& result) {
-  const Finished apart = run("TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(nodes) +
-                             " 1gbit 2 " TUTTI_COMMAND " " + program);
+  const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(nodes) +
+                        " 1gbit 2 " TUTTI_COMMAND " " + program + " 2>&1");
   if (apart.exit_code == impossible) GTEST_SKIP() << apart.output;
   ASSERT_EQ(apart.exit_code, 0) << apart.output;
-  const Finished together = run(TUTTI_COMMAND " launch -n " + std::to_string(2 * nodes) + " -- " + program);
+  const Ran together = run(TUTTI_COMMAND " launch -n " + std::to_string(2 * nodes) + " -- " + program + " 2>&1");
   ASSERT_EQ(together.exit_code, 0) << together.output;
   EXPECT_NE(from_last(result, apart.output), "") << apart.output;
   EXPECT_EQ(from_last(result, apart.output), from_last(result, together.output));
@@ -65,4 +39,4 @@ TEST_P(Nodes, GptEndsWithTheLossOfOneNode) {
 INSTANTIATE_TEST_SUITE_P(TwoAndThree, Nodes, testing::Values(2, 3));
 
 }  // namespace
-}  // namespace tutti::nodes_test
+}  // namespace tutti::test::nodes_test

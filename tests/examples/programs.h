@@ -11,16 +11,17 @@
 
 namespace tutti::test {
 
-struct Finished {
+/// What a shell command left.
+struct Ran {
   int exit_code = -1;
   std::string output;
 };
 
 /// Runs a shell command and reads its standard output.
-inline Finished run(const std::string& command) {
+inline Ran run(const std::string& command) {
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("popen");
-  Finished finished;
+  Ran finished;
   std::array<char, 4096> buffer;
   while (const auto count = std::fread(buffer.data(), 1, buffer.size(), pipe))
     finished.output.append(buffer.data(), count);
@@ -35,6 +36,12 @@ inline void expect_refusal(const std::string& command, int exit_code, const std:
   EXPECT_EQ(finished.exit_code, exit_code) << command;
   EXPECT_EQ(std::count(finished.output.begin(), finished.output.end(), '\n'), 1) << finished.output;
   EXPECT_NE(finished.output.find(part), std::string::npos) << part << " is not in: " << finished.output;
+}
+
+/// The last line with `text` in it, from there.
+inline std::string from_last(const std::string& text, const std::string& output) {
+  const auto begin = output.rfind(text);
+  return begin == std::string::npos ? "" : output.substr(begin, output.find('\n', begin) - begin);
 }
 
 }  // namespace tutti::test

@@ -13,12 +13,6 @@ const std::string ddp = DDP_PROGRAM;
 const std::string gpt = GPT_PROGRAM;
 const std::string on_two_ranks = std::string(TUTTI_COMMAND) + " launch -n 2 -- ";
 
-/// The end of the last line with `text` in it, from there.
-std::string from_last(const std::string& text, const std::string& output) {
-  const auto begin = output.rfind(text);
-  return begin == std::string::npos ? "" : output.substr(begin, output.find('\n', begin) - begin);
-}
-
 TEST(DdpProgram, RanksAndReplicasEndWhereAccumulationEnds) {
   const auto alone = run(ddp + " --epochs 2 --batch_size 4 --data_size 8 --verbose --acc_steps 2");
   const auto ranks = run(on_two_ranks + ddp + " --epochs 2 --distributed --batch_size 4 --data_size 8 --verbose");
@@ -38,7 +32,7 @@ TEST(DdpProgram, RanksAndReplicasEndWhereAccumulationEnds) {
 TEST(DdpProgram, RanksThatAccumulateToo) {
   const auto alone = run(ddp + " --epochs 3 --batch_size 2 --data_size 24 --acc_steps 4");
   const auto ranks = run(on_two_ranks + ddp + " --epochs 3 --distributed --batch_size 2 --data_size 24 --acc_steps 2");
-  const auto first_weight = [](const Finished& finished) {
+  const auto first_weight = [](const Ran& finished) {
     std::smatch weight;
     const auto line = from_last("final parameters:", finished.output);
     return std::regex_search(line, weight, std::regex("weight ([-0-9.e]+) ")) ? std::stod(weight[1]) : 0.0;
