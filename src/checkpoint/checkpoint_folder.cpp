@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 #include <tuple>
+#include <utility>
 
 #include "checkpoint/file.h"
 #include "checkpoint/folder_names.h"
@@ -81,16 +82,18 @@ std::optional<CheckpointInfo> CheckpointFolder::newest() const {
   return checkpoints.back();
 }
 
-std::filesystem::path CheckpointFolder::next() const {
+std::filesystem::path CheckpointFolder::next(std::int64_t step) const {
   std::int64_t number = -1;
   for (const auto& entry : entries_of(path_)) {
     number = std::max(number, checkpoint::checkpoint_number(entry).value_or(-1));
   }
-  return path_ / ("checkpoint_" + std::to_string(number + 1));
+  return path_ / checkpoint::checkpoint_name(number + 1, step);
 }
 
-void CheckpointFolder::prune(const RetentionOptions& options) const {
-  const auto old = removable(all(), options);
+void CheckpointFolder::prune(const RetentionOptions& options, const std::string& run) const {
+  auto own = all();
+  std::erase_if(own, [&run](const CheckpointInfo& info) { return info.run != run; });
+  const auto old = removable(std::move(own), options);
   for (const auto& entry : entries_of(path_)) {
     if (checkpoint::is_leftover(entry)) checkpoint::remove_folder(entry);
   }

@@ -15,7 +15,7 @@ namespace tutti {
 namespace {
 
 CheckpointContent copy_of(const CheckpointContent& content) {
-  CheckpointContent copy{.step = content.step, .shared = {}, .own = {}, .metric = content.metric};
+  CheckpointContent copy{.step = content.step, .shared = {}, .own = {}, .metric = content.metric, .run = content.run};
   for (const auto& [name, part] : content.shared) copy.shared.emplace(name, checkpoint::copy_keeping_ties(part));
   copy.own = checkpoint::copy_keeping_ties(content.own);
   return copy;
@@ -28,7 +28,7 @@ void write_and_prune(const std::filesystem::path& folder, const CheckpointConten
   checkpoint::on_all_ranks(channel, "checkpoint: retention", [&]() -> std::string {
     if (channel.rank() != 0) return {};
     try {
-      CheckpointFolder(checkpoint::named(folder).parent_path()).prune(retention);
+      CheckpointFolder(checkpoint::named(folder).parent_path()).prune(retention, content.run);
     } catch (const CheckpointError& error) {
       throw CheckpointError(folder.string() + " is written, but older ones could not be removed: " + error.what());
     }

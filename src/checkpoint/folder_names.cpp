@@ -8,6 +8,7 @@ namespace tutti::checkpoint {
 namespace {
 
 constexpr std::string_view prefix = "checkpoint_";
+constexpr std::string_view before_step = "_step_";
 constexpr std::string_view partial = ".partial";
 constexpr std::string_view removed = ".removed";
 
@@ -16,6 +17,15 @@ std::filesystem::path hidden(const std::filesystem::path& folder, std::string_vi
   name += folder.filename().string();
   name += suffix;
   return folder.parent_path() / name;
+}
+
+/// As std::to_string writes it: "007" is nothing that tutti names.
+std::optional<std::int64_t> number_in(const std::string& digits) {
+  std::int64_t number = -1;
+  const char* end = digits.data() + digits.size();
+  const auto [stopped, error] = std::from_chars(digits.data(), end, number);
+  if (error != std::errc{} || stopped != end || number < 0 || std::to_string(number) != digits) return std::nullopt;
+  return number;
 }
 
 }  // namespace
@@ -27,16 +37,20 @@ std::filesystem::path removed_of(const std::filesystem::path& folder) {
   return hidden(folder, removed);
 }
 
+std::string checkpoint_name(std::int64_t number, std::int64_t step) {
+  std::string name(prefix);
+  name += std::to_string(number);
+  name += before_step;
+  return name + std::to_string(step);
+}
+
 std::optional<std::int64_t> checkpoint_number(const std::filesystem::path& folder) {
-  const std::string name = folder.filename().string();
+  std::string name = folder.filename().string();
   if (!name.starts_with(prefix)) return std::nullopt;
-  const std::string digits = name.substr(prefix.size());
-  std::int64_t number = -1;
-  const char* end = digits.data() + digits.size();
-  const auto [stopped, error] = std::from_chars(digits.data(), end, number);
-  // "checkpoint_007" is not a name that tutti gives.
-  if (error != std::errc{} || stopped != end || number < 0 || std::to_string(number) != digits) return std::nullopt;
-  return number;
+  name.erase(0, prefix.size());
+  const auto middle = name.find(before_step);
+  if (middle == std::string::npos) return number_in(name);
+  return number_in(name.substr(middle + before_step.size())) ? number_in(name.substr(0, middle)) : std::nullopt;
 }
 
 bool is_leftover(const std::filesystem::path& folder) {

@@ -92,6 +92,7 @@ std::string manifest_text(const Manifest& manifest) {
                {"world_size", manifest.world_size},
                {"files", json::object()}};
   if (manifest.metric) body["metric"] = double_to_json(*manifest.metric);
+  if (!manifest.run.empty()) body["run"] = manifest.run;
   for (const auto& [name, digest] : manifest.files) {
     body["files"][name] = {{"size", digest.size}, {"crc32c", crc_text(digest.crc)}};
   }
@@ -124,6 +125,10 @@ Manifest parse_manifest(const std::string& text) {
   if (!files.is_object()) throw CheckpointError("its list of files is wrong");
   manifest.world_size = static_cast<int>(size);
   if (body.contains("metric")) manifest.metric = double_from_json(body["metric"], "metric");
+  if (body.contains("run")) {
+    if (!body["run"].is_string()) throw CheckpointError("the run that it belongs to is no text");
+    manifest.run = body["run"].get<std::string>();
+  }
   for (const auto& [name, entry] : files.items()) {
     if (!is_plain_name(name)) throw CheckpointError("it names a file outside its folder");
     manifest.files.emplace(name, parse_digest(entry));
@@ -147,7 +152,11 @@ Manifest read_manifest(const std::filesystem::path& folder) {
 }
 
 CheckpointInfo info_of(const std::filesystem::path& folder, const Manifest& manifest) {
-  return {.folder = folder, .step = manifest.step, .world_size = manifest.world_size, .metric = manifest.metric};
+  return {.folder = folder,
+          .step = manifest.step,
+          .world_size = manifest.world_size,
+          .metric = manifest.metric,
+          .run = manifest.run};
 }
 
 }  // namespace tutti::checkpoint

@@ -3,7 +3,7 @@
 //
 //   {"crc32c": "1a2b3c4d",        of all bytes behind this comma
 //    "files": {"model.safetensors": {"crc32c": "...", "size": 123}, ...},
-//    "format": "tutti checkpoint", "metric": 0.5, "step": 12, "version": 1, "world_size": 2}
+//    "format": "tutti checkpoint", "metric": 0.5, "run": "5f0c...", "step": 12, "version": 1, "world_size": 2}
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -18,6 +18,7 @@ struct Manifest {
   std::int64_t step = 0;
   int world_size = 1;
   std::optional<double> metric{};
+  std::string run{};
   /// By name within the folder.
   std::map<std::string, FileDigest> files{};
 };

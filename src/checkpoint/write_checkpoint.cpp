@@ -127,8 +127,11 @@ void write_checkpoint(const std::filesystem::path& folder, const CheckpointConte
                                                   [&] { return to_text(write_files(partial, prepared)); });
     checkpoint::on_all_ranks(communicator, "checkpoint: commit", [&]() -> std::string {
       if (rank != 0) return {};
-      checkpoint::Manifest manifest{
-          .step = content.step, .world_size = communicator.size(), .metric = content.metric, .files = {}};
+      checkpoint::Manifest manifest{.step = content.step,
+                                    .world_size = communicator.size(),
+                                    .metric = content.metric,
+                                    .run = content.run,
+                                    .files = {}};
       for (const std::string& files : written) add_files(manifest.files, files);
       check_presence(partial, manifest.files);
       checkpoint::write_text(partial / checkpoint::manifest_name, checkpoint::manifest_text(manifest));

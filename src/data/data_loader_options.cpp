@@ -20,7 +20,7 @@ std::string describe(const DataLoaderOptions& options, std::int64_t dataset_size
       words += ", sharding blocks_by_window";
       break;
   }
-  if (options.shuffle) words += ", shuffled with seed " + std::to_string(options.seed);
+  if (options.shuffle) words += ", shuffled with seed " + std::to_string(options.seed.value_or(0));
   if (options.sampler) words += ", by a sampler";
   if (options.batch_sampler) words += ", by a batch sampler";
   if (options.drop_last) words += ", drop_last";
@@ -44,7 +44,7 @@ ShardOptions shard_options(const DataLoaderOptions& options, std::int64_t datase
           .rank = rank,
           .world_size = world_size,
           .shuffle = options.shuffle,
-          .seed = options.seed,
+          .seed = options.seed.value_or(0),
           .sharding = options.sharding,
           .drop_last = options.drop_last,
           .batch_size = batch_size,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "optim/fused_step.h"
+#include "optim/repeated_parameters.h"
 #include "tutti/core/error.h"
 #include "tutti/optim/optimizer_state.h"
 
@@ -32,11 +33,13 @@ Optimizer::Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::sh
       logger_(options.logger),
       state_(std::make_shared<State>(State{.reducer = std::move(reducer), .names = std::move(options.names)})) {
   if (state_->names.empty()) state_->names = numbers_of(*optimizer_);
+  state_->repeats = repeats_parameters(*optimizer_);
 }
 
 void Optimizer::replan(std::shared_ptr<Reducer> reducer, std::vector<std::string> names) {
   state_->reducer = std::move(reducer);
   state_->names = std::move(names);
+  state_->repeats = repeats_parameters(*optimizer_);
 }
 
 void Optimizer::step() {
@@ -72,8 +75,14 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure) {
 }
 
 void Optimizer::step_parameters() {
-  const std::optional<std::string> refusal =
-      fused_ ? fused_step(*optimizer_) : std::optional<std::string>("fused steps are turned off");
+  std::optional<std::string> refusal;
+  if (!fused_) {
+    refusal = "fused steps are turned off";
+  } else if (state_->repeats) {
+    refusal = "a parameter is listed twice, so it is stepped twice, one after the other";
+  } else {
+    refusal = fused_step(*optimizer_);
+  }
   if (refusal) optimizer_->step();
   std::string why = refusal.value_or("");
   if (!why.empty() && why != state_->not_fused_because) {

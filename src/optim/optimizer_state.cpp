@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "optim/optimizer_fields.h"
+#include "optim/repeated_parameters.h"
 
 namespace tutti {
 namespace {
@@ -46,9 +48,17 @@ void check_names(const torch::optim::Optimizer& optimizer, std::span<const std::
     throw UsageError("the optimizer has " + std::to_string(count) + " parameters, but " + std::to_string(names.size()) +
                      " names were given; give one for each, in the order of its groups");
   }
-  std::set<std::string> seen;
-  for (const std::string& name : names) {
-    if (!seen.insert(name).second) throw UsageError("two parameters of the optimizer are called '" + name + "'");
+  std::map<std::string, const at::TensorImpl*> seen;
+  auto name = names.begin();
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      // One parameter may be listed twice.
+      const auto [known, first] = seen.emplace(*name, parameter.unsafeGetTensorImpl());
+      if (!first && known->second != parameter.unsafeGetTensorImpl()) {
+        throw UsageError("two parameters of the optimizer are called '" + *name + "'");
+      }
+      ++name;
+    }
   }
 }
 
@@ -216,6 +226,7 @@ std::string type_of(const torch::optim::Optimizer& optimizer) {
 
 std::string archive_of(const torch::optim::Optimizer& optimizer) {
   try {
+    const WithoutRepeats each_once(optimizer);
     torch::serialize::OutputArchive archive;
     optimizer.save(archive);
     std::ostringstream stream;
@@ -228,6 +239,7 @@ std::string archive_of(const torch::optim::Optimizer& optimizer) {
 }
 
 void load_archive(torch::optim::Optimizer& optimizer, const std::string& bytes) {
+  const WithoutRepeats each_once(optimizer);
   torch::serialize::InputArchive archive;
   archive.load_from(bytes.data(), bytes.size());
   optimizer.load(archive);

@@ -60,6 +60,9 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
       registry_(std::make_unique<Registry>()) {
   if (device_) device_ = device_of_rank(*device_, local_process_index());
   use_device(device());
+  logger_.debug(std::to_string(num_processes()) + " ranks on " + std::to_string(communicator_.layout().num_nodes) +
+                " nodes, engine " + communicator_.engine_name() + ", device " + device().str() + ", " +
+                std::to_string(plugin_.num_steps) + " micro-batches of a rank in a step");
   registry_->precision = std::make_shared<PrecisionGuard>(mixed_precision_);
   if (mixed_precision_ == Precision::fp16) registry_->scaler = std::make_shared<GradScaler>(options.grad_scaler);
   reducer_options_ = {.buckets = options.buckets,
@@ -84,7 +87,13 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
   at::set_num_threads(reproducible_->threads);
 }
 
-Accelerator::~Accelerator() = default;
+Accelerator::~Accelerator() {
+  const SyncStats sum = stats();
+  if (sum.rounds > 0) {
+    logger_.debug("synchronized gradients " + std::to_string(sum.rounds) + " times: " + std::to_string(sum.bytes_sent) +
+                  " bytes sent, " + std::to_string(sum.seconds_waiting) + " s waited");
+  }
+}
 
 AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn::Module*>& modules,
                                               const AccumulateOptions& options) {
@@ -127,6 +136,11 @@ AutocastScope Accelerator::autocast() {
 }
 
 void Accelerator::backward(const at::Tensor& loss) {
+  if (num_processes() > 1 && registry_->reducers.empty()) {
+    throw UsageError("backward() on " + std::to_string(num_processes()) +
+                     " ranks with nothing prepared: each rank would train a model of its own. Pass model and optimizer "
+                     "to prepare() before the loop");
+  }
   const auto in_scope = [](const auto& synchronized) { return synchronized.reducer->in_accumulate(); };
   const bool accumulating = std::ranges::any_of(registry_->reducers, in_scope);
   double factor = accumulating ? 1.0 : 1.0 / plugin_.num_steps;
@@ -199,6 +213,12 @@ std::vector<std::shared_ptr<Reducer>> Accelerator::reducers_of(const std::vector
     if (std::ranges::find(reducers, entry->second) == reducers.end()) reducers.push_back(entry->second);
   }
   return reducers;
+}
+
+const Communicator& Accelerator::communicator() const {
+  registry_->synchronizes_itself = true;
+  registry_->watch.reset();
+  return communicator_;
 }
 
 void Accelerator::wait_for_everyone() const {

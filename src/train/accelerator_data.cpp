@@ -38,6 +38,12 @@ LoaderGroup Accelerator::loader_group() {
   if (num_processes() > 1 && !loader_agreement_) {
     loader_agreement_ = agreement_over(communicator_.duplicate("data loaders"));
   }
+  if (num_processes() > 1 && registry_->reducers.empty() && !registry_->synchronizes_itself && !registry_->watch) {
+    registry_->watch = std::make_shared<TrainingWatch>();
+    loaders_->before_batches([watch = std::weak_ptr(registry_->watch), ranks = num_processes()] {
+      if (const auto watching = watch.lock()) watching->check(ranks);
+    });
+  }
   return {.rank = rank(),
           .world_size = num_processes(),
           .accumulation_steps = plugin_.num_steps,

@@ -1,5 +1,7 @@
 // The Accelerator's part that prepares models and optimizers.
 #include <algorithm>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "train/model_buffers.h"
@@ -9,6 +11,43 @@
 #include "tutti/sync/distributed_data_parallel.h"
 
 namespace tutti {
+
+namespace {
+
+std::string name_of(SyncPolicy policy) {
+  switch (policy) {
+    case SyncPolicy::every_pass:
+      return "every_pass";
+    case SyncPolicy::manual:
+      return "manual";
+    case SyncPolicy::automatic:
+      return "automatic";
+  }
+  return "?";
+}
+
+std::string described(const std::vector<NamedParameter>& parameters, const ReducerOptions& options) {
+  std::size_t bytes = 0, frozen = 0;
+  for (const NamedParameter& parameter : parameters) {
+    frozen += parameter.tensor.requires_grad() ? 0 : 1;
+    bytes += parameter.tensor.requires_grad() ? parameter.tensor.nbytes() : 0;
+  }
+  return std::to_string(parameters.size()) + " parameters (" + std::to_string(frozen) + " frozen), " +
+         std::to_string(bytes) + " bytes of gradients in buckets of at most " +
+         std::to_string(options.buckets.bucket_bytes) + ", policy " + name_of(options.policy);
+}
+
+/// A layer that is registered twice is listed twice.
+std::vector<NamedParameter> listed_once(const std::vector<NamedParameter>& parameters) {
+  std::vector<NamedParameter> once;
+  std::set<const at::TensorImpl*> seen;
+  for (const NamedParameter& parameter : parameters) {
+    if (seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) once.push_back(parameter);
+  }
+  return once;
+}
+
+}  // namespace
 
 void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   auto parameters = named_parameters_of(*module);
@@ -36,14 +75,24 @@ std::vector<NamedParameter> Accelerator::trained_by(const torch::optim::Optimize
       parameters.push_back(*parameter);
     }
   }
+  // Several models may call theirs alike; what is saved goes by name.
+  std::map<std::string, std::set<const at::TensorImpl*>> called;
+  for (const NamedParameter& parameter : parameters) {
+    called[parameter.name].insert(parameter.tensor.unsafeGetTensorImpl());
+  }
+  for (NamedParameter& parameter : parameters) {
+    if (called.at(parameter.name).size() == 1) continue;
+    parameter.name = registry_->model_of(parameter.tensor.unsafeGetTensorImpl()) + "." + parameter.name;
+  }
   return parameters;
 }
 
 Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
   if (registry_->local()) throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() before");
-  const std::vector<NamedParameter> parameters = trained_by(*optimizer);
+  const std::vector<NamedParameter> listed = trained_by(*optimizer);
   std::vector<std::string> names;
-  for (const NamedParameter& parameter : parameters) names.push_back(parameter.name);
+  for (const NamedParameter& parameter : listed) names.push_back(parameter.name);
+  const std::vector<NamedParameter> parameters = listed_once(listed);
 
   const auto is_this = [&optimizer](const Optimizer& one) { return &one.inner() == optimizer.get(); };
   const auto known = std::ranges::find_if(registry_->optimizers, is_this);
@@ -56,6 +105,7 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   if (again) known->zero_grad();
   const auto reducer = std::make_shared<Reducer>(parameters, communicator_.duplicate("optimizer"), reducer_options_);
   registry_->add(reducer, parameters, true);
+  logger_.debug("prepared an optimizer: " + described(parameters, reducer_options_));
   replicate_optimizer(*optimizer, prepare_channel_);
   if (again) {
     known->replan(reducer, std::move(names));
@@ -69,6 +119,8 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
 }
 
 void Accelerator::complete_models() {
+  registry_->watch.reset();
+  TrainingWatch::note_prepared();
   for (Registry::Model& model : registry_->models) {
     std::vector<NamedParameter> free;
     for (const NamedParameter& parameter : model.parameters) {
@@ -79,6 +131,7 @@ void Accelerator::complete_models() {
       ReducerOptions options = reducer_options_;
       if (options.policy == SyncPolicy::automatic) options.policy = SyncPolicy::every_pass;
       registry_->add(std::make_shared<Reducer>(free, communicator_.duplicate("model"), options), free, false);
+      logger_.debug("prepared what no optimizer steps: " + described(free, options));
     }
     // After the reducers have compared structures, so that no broadcast meets tensors that do not match.
     if (!std::exchange(model.replicated, true)) replicate_module(*model.module, prepare_channel_);

@@ -1,8 +1,14 @@
 // The Accelerator's part that saves and loads checkpoints.
+#include <array>
+#include <cinttypes>
+#include <cstdio>
 #include <functional>
+#include <random>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/agreement.h"
+#include "checkpoint/file.h"
 #include "train/random_state.h"
 #include "train/registry.h"
 #include "tutti/checkpoint/model_file.h"
@@ -12,10 +18,6 @@
 namespace tutti {
 
 namespace {
-
-std::string numbered(const std::string& name, std::size_t index) {
-  return index == 0 ? name : name + "_" + std::to_string(index);
-}
 
 StateDict model_state(const torch::nn::Module& model) {
   StateDict state;
@@ -27,6 +29,20 @@ void load_model_state(const torch::nn::Module& model, const StateDict& state) {
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [name, value] : state.values()) tensors.emplace(name, state.get<at::Tensor>(name));
   load_model(model, tensors);
+}
+
+/// For a run that begins: no two are the same.
+std::string new_run() {
+  std::random_device device;
+  std::array<char, 17> text{};
+  const std::uint64_t number = (std::uint64_t{device()} << 32) | device();
+  std::snprintf(text.data(), text.size(), "%016" PRIx64, number);
+  return text.data();
+}
+
+bool stands_in(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(checkpoint::named(checkpoint).parent_path(), folder, ignored);
 }
 
 }  // namespace
@@ -59,7 +75,7 @@ struct Accelerator::SavedParts {
 Accelerator::SavedParts Accelerator::saved_parts() const {
   SavedParts parts;
   const auto add_all = [&parts](const std::string& name, const std::vector<std::shared_ptr<Stateful>>& objects) {
-    for (std::size_t i = 0; i < objects.size(); ++i) parts.add(numbered(name, i), objects[i]);
+    for (std::size_t i = 0; i < objects.size(); ++i) parts.add(Registry::numbered(name, i), objects[i]);
   };
   add_all("scheduler", registry_->schedulers);
   add_all("loader", registry_->loaders);
@@ -96,11 +112,11 @@ Accelerator::SavedParts Accelerator::saved_parts() const {
                              }
                            }});
   for (std::size_t i = 0; i < registry_->optimizers.size(); ++i) {
-    parts.add(numbered("optimizer", i), std::make_shared<Optimizer>(registry_->optimizers[i]), local);
+    parts.add(Registry::numbered("optimizer", i), std::make_shared<Optimizer>(registry_->optimizers[i]), local);
   }
   for (std::size_t i = 0; i < registry_->models.size(); ++i) {
     const auto module = registry_->models[i].module;
-    parts.all.push_back({.name = numbered("model", i),
+    parts.all.push_back({.name = Registry::numbered("model", i),
                          .save = [module] { return model_state(*module); },
                          .load = [module](const StateDict& state) { load_model_state(*module, state); },
                          .own = local});
@@ -137,6 +153,10 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
   if (automatic && project_.project_dir.empty()) {
     throw UsageError("save_state() without a folder: set AcceleratorOptions::project.project_dir, or name one");
   }
+  if (registry_->models.empty() && registry_->optimizers.empty() && registry_->registered.empty()) {
+    throw UsageError(
+        "save_state() with nothing prepared would save no model: pass model and optimizer to prepare() before");
+  }
   CheckpointContent content{.metric = options.metric};
   const auto names = checkpoint::on_all_ranks(prepare_channel_, "save_state", [&] {
     for (const SavedParts::Part& part : saved_parts().all) {
@@ -151,8 +171,10 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
       content.step = std::max(content.step, window.get<std::int64_t>("window.steps"));
       content.own.set("window_" + std::to_string(i), window);
     }
-    const bool chooses = automatic && is_main_process();
-    return chooses ? CheckpointFolder(project_.project_dir / "checkpoints").next().string() : std::string();
+    if (!is_main_process()) return std::string();
+    if (!registry_->run) registry_->run = new_run();
+    content.run = *registry_->run;
+    return automatic ? CheckpointFolder(checkpoints_folder()).next(content.step).string() : std::string();
   });
   const std::filesystem::path folder = automatic ? std::filesystem::path(names[0]) : options.folder;
   const RetentionOptions retention = automatic ? project_.retention : RetentionOptions{};
@@ -242,7 +264,25 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
     throw;
   }
   sync_gradients_ = true;
+  if (is_main_process() && stands_in(folder, checkpoints_folder())) registry_->run = saved.info.run;
   return saved.info;
+}
+
+std::filesystem::path Accelerator::checkpoints_folder() const {
+  return project_.project_dir / "checkpoints";
+}
+
+void Accelerator::refuse_other_runs(const std::string& who, const std::string& how_to_go_on) const {
+  checkpoint::on_all_ranks(prepare_channel_, "project folder", [&] {
+    if (!is_main_process()) return std::string();
+    const auto newest = CheckpointFolder(checkpoints_folder()).newest();
+    if (newest && newest->run != registry_->run) {
+      throw UsageError(who + ": " + newest->folder.string() +
+                       " is there already, from another run, and this one would write among its checkpoints: " +
+                       how_to_go_on + ", or choose another project_dir");
+    }
+    return std::string();
+  });
 }
 
 std::optional<CheckpointInfo> Accelerator::load_latest_state() {
@@ -250,8 +290,7 @@ std::optional<CheckpointInfo> Accelerator::load_latest_state() {
     throw UsageError("load_latest_state(): set AcceleratorOptions::project.project_dir");
   }
   const auto newest = checkpoint::on_all_ranks(prepare_channel_, "load_latest_state", [&] {
-    const auto info =
-        is_main_process() ? CheckpointFolder(project_.project_dir / "checkpoints").newest() : std::nullopt;
+    const auto info = is_main_process() ? CheckpointFolder(checkpoints_folder()).newest() : std::nullopt;
     return info ? info->folder.string() : std::string();
   });
   const std::string& folder = newest[0];

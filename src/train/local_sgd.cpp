@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "train/registry.h"
+#include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
@@ -97,6 +98,7 @@ void LocalSGD::finish() {
   if (!engine_) return;
   engine_->finish();
   set_local(false);
+  agree_on_optimizers();
   agree_on_scale_and_schedules();
   last_stats_ = engine_->stats();
   std::erase_if(accelerator_.registry_->own, [this](const auto& entry) { return entry.object == saved_; });
@@ -108,6 +110,14 @@ void LocalSGD::set_local(bool local) {
     if (reducer->local() == local) continue;
     reducer->set_local(local);
     steps_before_ = -engine_->stats().steps;
+  }
+}
+
+void LocalSGD::agree_on_optimizers() {
+  // Each rank's momentum has followed its own gradients: one step with these, and the replicas part.
+  for (Optimizer& optimizer : accelerator_.registry_->optimizers) {
+    if (std::ranges::find(reducers_, optimizer.reducer()) == reducers_.end()) continue;
+    replicate_optimizer(optimizer.inner(), accelerator_.prepare_channel_);
   }
 }
 

@@ -13,6 +13,19 @@ const NamedParameter* Accelerator::Registry::find(ParameterKey key) const {
   return nullptr;
 }
 
+std::string Accelerator::Registry::model_of(ParameterKey key) const {
+  const auto holds = [key](const Model& model) {
+    return std::ranges::any_of(model.parameters, [key](const NamedParameter& parameter) {
+      return parameter.tensor.unsafeGetTensorImpl() == key;
+    });
+  };
+  return numbered("model", std::ranges::find_if(models, holds) - models.begin());
+}
+
+std::string Accelerator::Registry::numbered(const std::string& name, std::size_t index) {
+  return index == 0 ? name : name + "_" + std::to_string(index);
+}
+
 void Accelerator::Registry::add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters,
                                 bool has_optimizer) {
   reducers.push_back({.reducer = reducer, .has_optimizer = has_optimizer});
@@ -27,7 +40,9 @@ void Accelerator::Registry::release(const std::vector<NamedParameter>& parameter
     const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
     if (held == reducer_of.end() || held->second == also) continue;
     if (std::ranges::find(reducers, held->second, &Synchronized::reducer)->has_optimizer) {
-      throw UsageError("prepare(): parameter '" + parameter.name + "' belongs to another prepared optimizer already");
+      throw UsageError("prepare(): parameter '" + parameter.name + "' of " +
+                       model_of(parameter.tensor.unsafeGetTensorImpl()) +
+                       " belongs to another prepared optimizer already");
     }
     released.push_back(held->second);
   }

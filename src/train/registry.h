@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "train/precision_guard.h"
+#include "train/training_watch.h"
 #include "tutti/checkpoint/checkpoint_writer.h"
 #include "tutti/train/accelerator.h"
 
@@ -41,10 +42,16 @@ struct Accelerator::Registry {
   std::vector<std::shared_ptr<Stateful>> schedulers;
   std::vector<std::shared_ptr<Stateful>> loaders;
   std::vector<Named> registered;
+  /// While loaders are there and nothing is prepared, on several ranks; and not where the program has asked for the
+  /// communicator, since it may synchronize by itself.
+  std::shared_ptr<TrainingWatch> watch;
+  bool synchronizes_itself = false;
   std::vector<Named> own;  // each rank's: what combines local steps
   std::shared_ptr<GradScaler> scaler;
   std::shared_ptr<PrecisionGuard> precision;
   std::unique_ptr<CheckpointWriter> writer;
+  /// On the main process: which run the checkpoints are of. Unset before the first save of a run that has loaded none.
+  std::optional<std::string> run;
   std::optional<Communicator> buffer_channel;      // made with the first model that has buffers
   std::vector<std::unique_ptr<Tracker>> trackers;  // on the main process
 
@@ -53,6 +60,9 @@ struct Accelerator::Registry {
     return std::ranges::any_of(reducers, [](const Synchronized& one) { return one.reducer->local(); });
   }
   const NamedParameter* find(ParameterKey key) const;
+  /// What checkpoints call the model that holds it: "model", "model_1", ...
+  std::string model_of(ParameterKey key) const;
+  static std::string numbered(const std::string& name, std::size_t index);
   void add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters, bool has_optimizer);
   /// Forgets the reducers that hold any of `parameters` for a model without an optimizer, and `also`. Throws
   /// UsageError, and changes nothing, where another optimizer trains one of them.

@@ -7,6 +7,7 @@
 namespace tutti {
 
 /// The state (moments, step counts) becomes that of rank 0; without one there, it is dropped. Every rank must call it.
+/// Throws UsageError on all ranks where LibTorch cannot write the state.
 void replicate_optimizer(torch::optim::Optimizer& optimizer, const Communicator& communicator);
 
 }  // namespace tutti

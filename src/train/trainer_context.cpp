@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "train/callbacks/metric.h"
 #include "train/stop_signal.h"
 #include "tutti/core/error.h"
 #include "tutti/tracking/tensorboard_tracker.h"
@@ -50,14 +51,17 @@ void TrainerContext::Progress::load_state_dict(const StateDict& state) {
 }
 
 TrainerContext::TrainerContext(Accelerator& accelerator, std::shared_ptr<torch::nn::Module> module, Optimizer optimizer,
-                               std::optional<Scheduler> scheduler, TrainerOptions options)
+                               TrainerSchedule schedule, TrainerOptions options)
     : accelerator_(accelerator),
       optimizer_(std::move(optimizer)),
-      scheduler_(std::move(scheduler)),
+      schedule_(std::move(schedule)),
       clock_([&accelerator] { return accelerator.stats().seconds_waiting; }),
       module_(std::move(module)),
       options_(std::move(options)) {
   check(options_, accelerator_);
+  if (schedule_.follows_a_metric() && options_.evaluate_every == 0) {
+    throw UsageError("Trainer: ReduceLROnPlateau follows an evaluation result: set evaluate_every");
+  }
   accelerator_.register_for_checkpointing("trainer", progress_);
 }
 
@@ -78,7 +82,11 @@ bool TrainerContext::done() const {
 void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   batches_per_epoch_ = batches_per_epoch;
   stop_requested_ = signalled_ = false;
-  if (options_.resume) accelerator_.load_latest_state();
+  if (options_.resume) {
+    accelerator_.load_latest_state();
+  } else if (!accelerator_.project().project_dir.empty()) {
+    accelerator_.refuse_other_runs("Trainer", "set TrainerOptions::resume to go on with it");
+  }
   logged_step_ = evaluated_step_ = saved_step_ = global_step();
   if (options_.tensorboard && accelerator_.is_main_process()) {
     accelerator_.add_tracker(std::make_unique<TensorBoardTracker>(accelerator_.project().project_dir / "tensorboard"));
@@ -124,7 +132,7 @@ void TrainerContext::optimizer_step(std::int64_t batches_read) {
   trigger(&Callback::on_optimizer_step_start);
   clock_.measure(Stage::optimizer, [&] {
     optimizer_.step();
-    if (scheduler_) scheduler_->step();
+    schedule_.step();
     optimizer_.zero_grad();
   });
   metrics_.step_was_skipped = optimizer_.step_was_skipped();
@@ -167,8 +175,16 @@ void TrainerContext::after_optimizer_step() {
     bar_->update(global_step(), loss.data());
   }
   if (due(global_step(), options_.log_every)) log_metrics();
-  if (due(global_step(), options_.evaluate_every)) evaluate();
+  if (due(global_step(), options_.evaluate_every)) {
+    evaluate();
+    follow_metric();
+  }
   if (due(global_step(), options_.save_every)) save_checkpoint();
+}
+
+/// Only in evaluations that come at their time: one where a run is interrupted would count twice when it is resumed.
+void TrainerContext::follow_metric() {
+  if (schedule_.follows_a_metric()) schedule_.step(metric_in(last_evaluation_, options_.plateau_metric, "Trainer"));
 }
 
 void TrainerContext::finish() {

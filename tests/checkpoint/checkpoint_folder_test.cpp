@@ -61,9 +61,10 @@ TEST(Removable, RefusesToKeepNothing) {
 
 class Folder : public testing::Test {
  protected:
-  void write(const std::string& name, std::optional<double> metric = std::nullopt) const {
+  void write(const std::string& name, std::optional<double> metric = std::nullopt, const std::string& run = {}) const {
     auto content = small_content(1, 0);
     content.metric = metric;
+    content.run = run;
     write_checkpoint(folder_.path() / name, content, Communicator());
   }
   std::string names() const {
@@ -79,25 +80,30 @@ class Folder : public testing::Test {
 
 TEST_F(Folder, CountsFromZeroAndGoesOn) {
   const CheckpointFolder none(folder_.path() / "none");
-  EXPECT_EQ(none.next().filename(), "checkpoint_0");
+  EXPECT_EQ(none.next(7).filename(), "checkpoint_0_step_7");
   EXPECT_FALSE(none.newest().has_value());
-  EXPECT_EQ(checkpoints_.next(), folder_.path() / "checkpoint_0");
+  EXPECT_EQ(checkpoints_.next(0), folder_.path() / "checkpoint_0_step_0");
   write("checkpoint_9");
-  write("checkpoint_10");
-  EXPECT_EQ(checkpoints_.next().filename(), "checkpoint_11");
-  EXPECT_EQ(names(), "checkpoint_9 checkpoint_10 ");
+  write("checkpoint_10");  // as earlier versions named them
+  EXPECT_EQ(checkpoints_.next(5).filename(), "checkpoint_11_step_5");
   EXPECT_EQ(checkpoints_.newest()->folder, folder_.path() / "checkpoint_10");
+  write("checkpoint_11_step_5");
+  EXPECT_EQ(names(), "checkpoint_9 checkpoint_10 checkpoint_11_step_5 ");
+  EXPECT_EQ(checkpoints_.newest()->folder, folder_.path() / "checkpoint_11_step_5");
+  EXPECT_EQ(checkpoints_.next(6).filename(), "checkpoint_12_step_6");
 }
 
 TEST_F(Folder, WhatIsNotACompleteCheckpointDoesNotCount) {
   write("checkpoint_3");
   write("mine");
   write("checkpoint_007");
+  write("checkpoint_9_step_");
+  write("checkpoint_9_step_x");
   std::filesystem::rename(folder_.path() / "mine", folder_.path() / ".checkpoint_8.partial");
   std::filesystem::create_directory(folder_.path() / "checkpoint_5");
   write_content(folder_.path() / "checkpoint_6", "");
   EXPECT_EQ(names(), "checkpoint_3 ");
-  EXPECT_EQ(checkpoints_.next().filename(), "checkpoint_7");  // never a name that is taken
+  EXPECT_EQ(checkpoints_.next(1).filename(), "checkpoint_7_step_1");  // never a name that is taken
 }
 
 TEST_F(Folder, ADamagedManifestIsAnErrorAndNotSkipped) {
@@ -126,6 +132,21 @@ TEST_F(Folder, PruneSucceedsWhereAKilledRemovalHasLeftTheSameName) {
   checkpoints_.prune({.keep_last = 1});
   EXPECT_EQ(names(), "checkpoint_1 ");
   EXPECT_FALSE(has(".checkpoint_0.removed"));
+}
+
+TEST_F(Folder, PruneLeavesOtherRunsAlone) {
+  write("checkpoint_0", 0.1);
+  write("checkpoint_1_step_4", 0.2, "first");
+  write("checkpoint_2_step_8", 0.3, "first");
+  for (const int number : {3, 4, 5}) {
+    write("checkpoint_" + std::to_string(number) + "_step_1", 0.4, "second");
+    checkpoints_.prune({.keep_last = 1, .keep_best = true}, "second");
+  }
+  // The best of the second run is its first: what other runs are worth does not count.
+  EXPECT_EQ(names(), "checkpoint_0 checkpoint_1_step_4 checkpoint_2_step_8 checkpoint_3_step_1 checkpoint_5_step_1 ");
+  EXPECT_EQ(checkpoints_.newest()->run, "second");
+  checkpoints_.prune({.keep_last = 1});
+  EXPECT_TRUE(has("checkpoint_0"));
 }
 
 TEST_F(Folder, PruneWithoutALimitRemovesNoCheckpoint) {

@@ -27,7 +27,7 @@ const RankProgram saver("checkpoint_saver", [] {
   for (int save = 1; save <= saves; ++save) {
     std::printf("save %d.\n", save);
     std::fflush(stdout);
-    write_checkpoint(checkpoints.next(), small_content(save, 0), alone);
+    write_checkpoint(checkpoints.next(save), small_content(save, 0), alone);
     checkpoints.prune({.keep_last = 3});
   }
 });
@@ -79,7 +79,7 @@ TEST(Kill, NoSaveOfTwoHundredLeavesATornCheckpoint) {
 
     const int complete = verify(folder.path());
     EXPECT_EQ(static_cast<std::size_t>(complete), checkpoints.all().size());
-    EXPECT_FALSE(std::filesystem::exists(checkpoints.next()));
+    EXPECT_FALSE(std::filesystem::exists(checkpoints.next(0)));
     // Once there is a checkpoint, there always is one.
     saved_before = saved_before || last > 1;
     EXPECT_GE(complete, saved_before ? 1 : 0);

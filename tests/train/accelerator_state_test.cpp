@@ -272,13 +272,13 @@ TEST(AcceleratorState, NamesGoOnAfterAResumeAndOldOnesGo) {
   TrainingRun run(options);
   const auto info = run.accelerator.load_latest_state();
   ASSERT_TRUE(info);
-  EXPECT_EQ(info->folder.filename(), "checkpoint_2");
+  EXPECT_EQ(info->folder.filename(), "checkpoint_2_step_3");
   EXPECT_EQ(info->step, 3);
-  EXPECT_EQ(run.accelerator.save_state().filename(), "checkpoint_3");
+  EXPECT_EQ(run.accelerator.save_state().filename(), "checkpoint_3_step_3");
   std::vector<std::string> names;
   for (const auto& left : CheckpointFolder(scratch.path() / "checkpoints").all())
     names.push_back(left.folder.filename());
-  EXPECT_EQ(names, (std::vector<std::string>{"checkpoint_2", "checkpoint_3"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"checkpoint_2_step_3", "checkpoint_3_step_3"}));
 }
 
 TEST(AcceleratorState, RefusesNamesAndPlacesThatCannotBe) {

@@ -1,7 +1,7 @@
 #pragma once
 // One checkpoint: a folder that is there as a whole or not at all.
 //
-//   checkpoint_12/
+//   checkpoint_12_step_3000/
 //     model.safetensors, optimizer.safetensors, ...   the tensors of each shared part (Python reads them)
 //     state.json                                      everything else that all ranks share, by part
 //     rank_0.safetensors, rank_0.json, ...            what is each rank's own
@@ -31,6 +31,8 @@ struct CheckpointContent {
   StateDict own{};
   /// What it is worth (a validation loss, say); lets CheckpointFolder keep the best.
   std::optional<double> metric{};
+  /// Which run it belongs to, any text; rank 0's is written. A run that is resumed keeps it.
+  std::string run{};
 };
 
 /// Writes the checkpoint `folder`. Every rank of `communicator` must call it, on a file system that all of them share.
@@ -45,6 +47,7 @@ struct CheckpointInfo {
   std::int64_t step = 0;
   int world_size = 1;
   std::optional<double> metric{};
+  std::string run{};  ///< empty where it was not told
 };
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& folder);
 

@@ -2,6 +2,7 @@
 // A folder of checkpoints: their names, which is the newest, which may go.
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tutti/checkpoint/checkpoint.h"
@@ -20,8 +21,8 @@ struct RetentionOptions {
 /// the best; NaN is never the best.
 std::vector<CheckpointInfo> removable(std::vector<CheckpointInfo> checkpoints, const RetentionOptions& options);
 
-/// Checkpoints in `path` are named checkpoint_<number>, counting from 0 and going on after the highest that is there,
-/// so that a resumed run never meets a name that is taken. Not thread safe; one process.
+/// Checkpoints in `path` are named checkpoint_<number>_step_<step>, the number counting saves from 0 and going on after
+/// the highest that is there, so that a resumed run never meets a name that is taken. Not thread safe; one process.
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(std::filesystem::path path) : path_(std::move(path)) {}
@@ -29,11 +30,12 @@ class CheckpointFolder {
   /// Complete checkpoints, oldest first. What a killed run left half-written does not count.
   std::vector<CheckpointInfo> all() const;
   std::optional<CheckpointInfo> newest() const;
-  /// The name of the next one.
-  std::filesystem::path next() const;
-  /// Removes what `options` does not keep, and what killed runs left half-written. To be called after a save, never
-  /// before: there is always a complete checkpoint.
-  void prune(const RetentionOptions& options) const;
+  /// The name of the next one, which is of this optimizer step.
+  std::filesystem::path next(std::int64_t step) const;
+  /// Removes what `options` does not keep of the checkpoints of one run (CheckpointInfo::run), and what killed runs
+  /// left half-written. Those of other runs stay, and do not count. To be called after a save, never before: there is
+  /// always a complete checkpoint.
+  void prune(const RetentionOptions& options, const std::string& run = {}) const;
 
   const std::filesystem::path& path() const { return path_; }
 

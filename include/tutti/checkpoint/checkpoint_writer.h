@@ -19,8 +19,8 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   /// Copies `content` to memory of its own and returns; the checkpoint is written in the background, then
-  /// `retention` is applied to the folder that it stands in (on rank 0). Waits first for the one before, and throws
-  /// what that one threw.
+  /// `retention` is applied to this run's checkpoints in the folder that it stands in (on rank 0). Waits first for the
+  /// one before, and throws what that one threw.
   void start(const std::filesystem::path& folder, const CheckpointContent& content, const RetentionOptions& retention);
   /// Blocks until everything is on disk. Throws what write_checkpoint() threw.
   void wait();

@@ -14,7 +14,8 @@ struct DataLoaderOptions {
   /// Samples in this rank's micro-batch; with split_batches, in the micro-batches of all ranks together.
   std::int64_t batch_size = 1;
   bool shuffle = false;
-  std::uint64_t seed = 0;  ///< of the shuffle; the same on all ranks
+  /// Of the shuffle; the same on all ranks. Not set: that of Accelerator::set_seed(), else 0.
+  std::optional<std::uint64_t> seed{};
   Sharding sharding = Sharding::interleaved;
   /// Drop a last batch that is not full, and samples that do not fill all ranks. An error where nothing would be left.
   bool drop_last = false;

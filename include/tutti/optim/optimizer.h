@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/amp/grad_scaler.h"
@@ -50,6 +51,11 @@ class Optimizer final : public Stateful {
   /// Clears gradients. Inside accumulate() only those that a step has used, so it may stand anywhere in the scope.
   void zero_grad(bool set_to_none = true);
 
+  /// LibTorch's parameter groups, with the options of each.
+  std::vector<torch::optim::OptimizerParamGroup>& param_groups() { return optimizer_->param_groups(); }
+  const std::vector<torch::optim::OptimizerParamGroup>& param_groups() const {
+    return std::as_const(*optimizer_).param_groups();
+  }
   /// Of the first parameter group.
   double learning_rate() const;
   /// Of all parameter groups.
@@ -71,6 +77,7 @@ class Optimizer final : public Stateful {
     std::shared_ptr<Reducer> reducer;
     std::vector<std::string> names;
     std::function<void()> after_step{};  // on all ranks, also where the step was skipped
+    bool repeats = false;                // a parameter is listed twice
     bool skipped = false;
     std::string not_fused_because{};
   };

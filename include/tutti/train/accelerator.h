@@ -109,7 +109,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   /// A loader over this rank's shard of `dataset` (torch::data::datasets, or what has get_batch() and size()). A ready
   /// LibTorch loader cannot be taken over: its sampler is private. Every rank must call it, with a dataset of the same
-  /// size and the same options: Divergence otherwise.
+  /// size and the same options: Divergence otherwise. Where several ranks run backward passes in loops over loaders
+  /// and nothing is prepared, the next batch is a UsageError.
   template <typename Dataset>
   requires(!StreamDataset<Dataset>) DataLoader<Dataset> data_loader(Dataset dataset,
                                                                     const DataLoaderOptions& options = {}) {
@@ -185,7 +186,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// loss.backward(). Outside accumulate() the loss is divided by gradient_accumulation_steps first (as Accelerate
   /// does, seed of the annotated train step); inside, the scope's weight does it. With fp16 the loss is scaled, and
   /// synchronization takes the scale out of the gradients again. Throws UsageError for a forward pass outside
-  /// autocast() when mixed precision is set.
+  /// autocast() when mixed precision is set, and on several ranks where nothing is prepared.
   void backward(const at::Tensor& loss);
 
   /// Clips the gradients together, after synchronizing what is missing (so their scale is right under fp16 too);
@@ -215,7 +216,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   /// Writes a checkpoint: prepared models, optimizers and schedules, the loss scaler, positions of loaders, pending
   /// gradients, each rank's random state, registered objects. Returns its folder. Every rank must call it, between
-  /// backward passes. Waits for the one before it and throws what that one threw; also throws as write_checkpoint().
+  /// backward passes. Waits for the one before it and throws what that one threw; also throws as write_checkpoint(),
+  /// and UsageError where nothing is prepared or registered.
   std::filesystem::path save_state(const SaveStateOptions& options = {});
   /// Blocks until an asynchronous save is on disk; throws what it threw.
   void wait_for_checkpoint();
@@ -259,13 +261,14 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   const ProjectConfiguration& project() const { return project_; }
   /// The user's own channel.
-  const Communicator& communicator() const { return communicator_; }
+  const Communicator& communicator() const;
   const Logger& logger() const { return logger_; }
   /// What synchronization did and cost on this rank, over all prepared models.
   SyncStats stats() const;
 
  private:
   friend class LocalSGD;
+  friend class TrainerContext;
   friend class AcceleratorHelpers<Accelerator>;
   struct Registry;
 
@@ -298,6 +301,9 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
   struct SavedParts;
   SavedParts saved_parts() const;
+  std::filesystem::path checkpoints_folder() const;
+  /// Throws UsageError on all ranks where the newest checkpoint in the project's folder is of another run.
+  void refuse_other_runs(const std::string& who, const std::string& how_to_go_on) const;
 
   GradientAccumulationPlugin plugin_;
   ReducerOptions reducer_options_;
@@ -312,6 +318,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   Logger logger_;
   std::shared_ptr<LoaderStack> loaders_ = std::make_shared<LoaderStack>();
   LoaderAgreement loader_agreement_;
+  std::optional<std::uint64_t> loader_seed_;  // from set_seed()
   std::unique_ptr<Registry> registry_;
   bool sync_gradients_ = true;
 };
@@ -333,6 +340,10 @@ auto Accelerator::prepare_one(T&& object, std::optional<Optimizer>& previous) {
     ReduceLROnPlateau scheduler(*previous, object, [this](double metric) { return mean_over_ranks(metric); });
     register_scheduler(std::make_shared<ReduceLROnPlateau>(scheduler));
     return std::tuple<ReduceLROnPlateau>(scheduler);
+  } else if constexpr (std::derived_from<Object, torch::nn::Module>) {
+    static_assert(!std::derived_from<Object, torch::nn::Module>,
+                  "prepare() takes the module's holder or a shared_ptr to it: prepare(net), not prepare(*net)");
+    return std::tuple<T>(std::forward<T>(object));  // else there would be a second error, less readable
   } else {
     static_assert(!std::derived_from<Object, torch::optim::LRScheduler>,
                   "prepare(): a LibTorch scheduler keeps its position to itself and cannot be saved: use tutti's "
@@ -366,6 +377,9 @@ auto Accelerator::prepare(Ts&&... objects) {
 template <typename Options, typename Make>
 auto Accelerator::make_loader(Options options, Make make) {
   if (!options.device) options.device = device_;
+  if constexpr (requires { options.seed = loader_seed_; }) {
+    if (!options.seed) options.seed = loader_seed_;
+  }
   decltype(make(options)) loader;
   agree_on_loader([&] {
     loader = make(options);

@@ -47,7 +47,7 @@ class AcceleratorHelpers {
   template <Nested T>
   [[nodiscard]] T reduce(const T& value, ReduceOp reduction = ReduceOp::sum, double scale = 1.0,
                          const CallOptions& call = {}) const {
-    return tutti::reduce(communicator(), value, reduction, scale, call);
+    return tutti::reduce(self().communicator(), value, reduction, scale, call);
   }
   template <Nested T>
   [[nodiscard]] T pad_across_processes(const T& value, const PadOptions& options = {},
@@ -137,7 +137,10 @@ class AcceleratorHelpers {
     return tutti::find_executable_batch_size(communicator(), std::forward<Body>(body), options);
   }
 
-  void set_seed(std::uint64_t seed, const SeedOptions& options = {}) const {
+  /// Seeds LibTorch's generators. Loaders that are made afterwards and shuffle without a seed of their own take `seed`
+  /// too, the same on all ranks.
+  void set_seed(std::uint64_t seed, const SeedOptions& options = {}) {
+    self().loader_seed_ = seed;
     const auto own = options.device_specific ? static_cast<std::uint64_t>(self().process_index()) : 0;
     tutti::set_seed(seed + own, options.deterministic);
   }
@@ -161,7 +164,7 @@ class AcceleratorHelpers {
  private:
   Accelerator& self() { return static_cast<Accelerator&>(*this); }
   const Accelerator& self() const { return static_cast<const Accelerator&>(*this); }
-  const Communicator& communicator() const { return self().communicator(); }
+  const Communicator& communicator() const { return self().communicator_; }
 
   static void require_process(const char* what, int index, int size) {
     if (index >= 0 && index < size) return;

@@ -49,7 +49,10 @@ class LocalSGD {
   /// After optimizer.step(), also in loops where only some micro-batches step: what counts is optimizer steps.
   /// `weight`: what the step was worth on this rank (tokens, samples). Throws what the engine throws.
   void step(double weight = 1);
-  /// Averages what has not been averaged, and gradients are synchronized again. Called twice it does nothing.
+  /// Averages what has not been averaged, and gradients are synchronized again. The model's optimizers go on with rank
+  /// 0's state and options on all ranks (under MomentumRule::average the momentum is the mean by then), so that
+  /// synchronous steps may follow. Called twice it does nothing. Throws UsageError on all ranks for an optimizer whose
+  /// state LibTorch cannot write: prepare a new one then.
   void finish();
 
   /// Rounds, bytes and stalls; zeros where it is not enabled.
@@ -60,6 +63,7 @@ class LocalSGD {
 
   std::int64_t optimizer_steps() const;
   void set_local(bool local);
+  void agree_on_optimizers();
   void agree_on_scale_and_schedules();
 
   Accelerator& accelerator_;

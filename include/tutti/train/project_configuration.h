@@ -7,9 +7,10 @@
 namespace tutti {
 
 struct ProjectConfiguration {
-  /// Checkpoints are named DIR/checkpoints/checkpoint_<number>. Empty: none are named automatically.
+  /// Checkpoints are named DIR/checkpoints/checkpoint_<number>_step_<step>. Empty: none are named automatically.
   std::filesystem::path project_dir{};
-  /// Which checkpoints stay.
+  /// Which of this run's checkpoints stay. A run that loads one of the folder's checkpoints goes on as that one's run;
+  /// those of other runs are never removed.
   RetentionOptions retention{};
 };
 

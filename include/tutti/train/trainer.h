@@ -32,10 +32,11 @@ class Trainer final : public TrainerContext {
   using Batch = typename Loader::Batch;
   using Functions = TrainerFunctions<Model, Batch>;
 
-  /// Throws UsageError for options that cannot be honoured.
-  Trainer(Accelerator& accelerator, Model& model, Optimizer optimizer, std::optional<Scheduler> scheduler,
-          Loader& loader, Functions functions, TrainerOptions options)
-      : TrainerContext(accelerator, detail::shared_module_of(model), std::move(optimizer), std::move(scheduler),
+  /// `schedule`: a Scheduler, a ReduceLROnPlateau, or std::nullopt. Throws UsageError for options that cannot be
+  /// honoured.
+  Trainer(Accelerator& accelerator, Model& model, Optimizer optimizer, TrainerSchedule schedule, Loader& loader,
+          Functions functions, TrainerOptions options)
+      : TrainerContext(accelerator, detail::shared_module_of(model), std::move(optimizer), std::move(schedule),
                        std::move(options)),
         model_(model),
         loader_(loader),

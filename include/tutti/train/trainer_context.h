@@ -15,6 +15,7 @@
 #include "tutti/train/callback.h"
 #include "tutti/train/step_metrics.h"
 #include "tutti/train/trainer_options.h"
+#include "tutti/train/trainer_schedule.h"
 
 namespace tutti {
 
@@ -54,7 +55,7 @@ class TrainerContext {
 
  protected:
   TrainerContext(Accelerator& accelerator, std::shared_ptr<torch::nn::Module> module, Optimizer optimizer,
-                 std::optional<Scheduler> scheduler, TrainerOptions options);
+                 TrainerSchedule schedule, TrainerOptions options);
 
   /// What a checkpoint keeps of the loop.
   struct Progress final : Stateful {
@@ -84,7 +85,7 @@ class TrainerContext {
 
   Accelerator& accelerator_;
   Optimizer optimizer_;
-  std::optional<Scheduler> scheduler_;
+  TrainerSchedule schedule_;
   std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
   StageClock clock_;
 
@@ -98,6 +99,7 @@ class TrainerContext {
   };
 
   void take_stock(std::int64_t batches_read);
+  void follow_metric();
   void log_metrics();
   void log(Scalars scalars);
   double weight_norm() const;

@@ -20,12 +20,15 @@ struct TrainerOptions {
   std::int64_t evaluate_every = 0;
   std::int64_t save_every = 0;
 
-  /// Go on from the newest checkpoint of the project, if there is one.
+  /// Go on from the newest checkpoint of the project, if there is one. Without it fit() throws UsageError where the
+  /// project's folder holds checkpoints of another run: nothing of it is overwritten or removed.
   bool resume = false;
   /// Write checkpoints while training goes on.
   bool asynchronous_checkpoints = true;
   /// Which evaluation result a checkpoint is worth, for RetentionOptions::keep_best: "eval/loss".
   std::string checkpoint_metric = "eval/loss";
+  /// Which evaluation result a ReduceLROnPlateau follows, each time that evaluate_every comes.
+  std::string plateau_metric = "eval/loss";
   /// SIGINT and SIGTERM end the run after the present step, with a checkpoint; a second one ends it at once.
   bool stop_on_signal = true;
 

@@ -1,5 +1,6 @@
 #include "tutti/train/callbacks/early_stopping.h"
 
+#include <string>
 #include <utility>
 
 #include "train/callbacks/metric.h"
@@ -25,6 +26,15 @@ void EarlyStopping::load_state_dict(const StateDict& state) {
   const auto best = state.get<double>("best");
   bad_ = state.get<std::int64_t>("bad_evaluations");
   best_ = best;
+}
+
+void EarlyStopping::on_fit_start(TrainerContext& trainer) {
+  if (bad_ < options_.patience) return;
+  trainer.stop();
+  if (!trainer.accelerator().is_main_process()) return;
+  trainer.accelerator().logger().warning("EarlyStopping has ended this run at step " +
+                                         std::to_string(trainer.global_step()) + ", after " + std::to_string(bad_) +
+                                         " evaluations without progress: raise its patience to train on");
 }
 
 void EarlyStopping::on_evaluate_end(TrainerContext& trainer, const Scalars& results) {

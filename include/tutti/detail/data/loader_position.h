@@ -2,6 +2,7 @@
 // Where the loops over loaders stand, so that gradient accumulation can end a window with the data, and metrics can
 // leave out what was read twice.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -36,21 +37,25 @@ class LoaderStack {
   bool empty() const { return loops_.empty(); }
   /// Of the innermost loop; nothing is true without one.
   LoaderPosition innermost() const { return loops_.empty() ? LoaderPosition() : *loops_.back(); }
+  /// Called before each batch of a loop, on its thread; what it throws comes out of the loop.
+  void before_batches(std::function<void()> call) { before_batch_ = std::move(call); }
   /// Whether the innermost loop has delivered its last batch.
   bool at_last_batch() const { return innermost().last_batch; }
 
   /// How a loop that begins now reads its epoch's end, for a loader with this option.
   EpochTail tail(bool even_batches) const {
-    if (!joins_.empty()) even_batches = joins_.back().value_or(even_batches);
+    if (!joins_.empty()) even_batches = joins_.back()->value_or(even_batches);
     if (even_batches) return EpochTail::repeat;
     return joins_.empty() ? EpochTail::shorten : EpochTail::join;
   }
 
  private:
   friend class JoinScope;
+  friend class RunningLoop;
 
+  std::function<void()> before_batch_;
   std::vector<std::shared_ptr<const LoaderPosition>> loops_;
-  std::vector<std::optional<bool>> joins_;  // what open scopes say about even_batches
+  std::vector<std::shared_ptr<const std::optional<bool>>> joins_;  // what open scopes say about even_batches
 };
 
 /// A loop that is on the stack as long as this object lives, so a break or an exception leaves nothing behind.
@@ -64,7 +69,10 @@ class RunningLoop {
   RunningLoop(const RunningLoop&) = delete;
   RunningLoop& operator=(const RunningLoop&) = delete;
 
-  void set(const LoaderPosition& position) { *position_ = position; }
+  void set(const LoaderPosition& position) {
+    if (stack_->before_batch_) stack_->before_batch_();
+    *position_ = position;
+  }
 
  private:
   std::shared_ptr<LoaderStack> stack_;
@@ -72,20 +80,34 @@ class RunningLoop {
 };
 
 /// While it lives, loops that begin over loaders of this stack without even_batches run as often on every rank: a rank
-/// whose samples have ended goes on with batches that stand in. Scopes may nest; the innermost counts. Not movable.
+/// whose samples have ended goes on with batches that stand in. Scopes may nest; the one opened last counts. What was
+/// moved from is no scope any more.
 class [[nodiscard]] JoinScope {
  public:
   /// `even_batches`: instead of what the loaders' own options say.
   explicit JoinScope(std::shared_ptr<LoaderStack> stack, std::optional<bool> even_batches = std::nullopt)
-      : stack_(std::move(stack)) {
-    stack_->joins_.push_back(even_batches);
+      : stack_(std::move(stack)), even_batches_(std::make_shared<const std::optional<bool>>(even_batches)) {
+    stack_->joins_.push_back(even_batches_);
   }
-  ~JoinScope() { stack_->joins_.pop_back(); }
+  ~JoinScope() { close(); }
+  JoinScope(JoinScope&& other) noexcept = default;
+  JoinScope& operator=(JoinScope&& other) noexcept {
+    if (this == &other) return *this;
+    close();
+    stack_ = std::move(other.stack_);
+    even_batches_ = std::move(other.even_batches_);
+    return *this;
+  }
   JoinScope(const JoinScope&) = delete;
   JoinScope& operator=(const JoinScope&) = delete;
 
  private:
+  void close() noexcept {
+    if (stack_) std::erase(stack_->joins_, even_batches_);
+  }
+
   std::shared_ptr<LoaderStack> stack_;
+  std::shared_ptr<const std::optional<bool>> even_batches_;  // this scope's entry
 };
 
 }  // namespace tutti

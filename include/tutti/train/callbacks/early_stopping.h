@@ -17,7 +17,8 @@ struct EarlyStoppingOptions {
   double min_delta = 0;
 };
 
-/// NaN is no progress. Throws UsageError in on_evaluate_end for a metric that no evaluation result is called.
+/// A run that it has ended stays ended when it is resumed, unless there is more patience then. NaN is no progress.
+/// Throws UsageError in on_evaluate_end for a metric that no evaluation result is called.
 class EarlyStopping final : public Callback {
  public:
   explicit EarlyStopping(EarlyStoppingOptions options = {});
@@ -25,6 +26,7 @@ class EarlyStopping final : public Callback {
   std::string name() const override { return "early_stopping"; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  void on_fit_start(TrainerContext& trainer) override;
   void on_evaluate_end(TrainerContext& trainer, const Scalars& results) override;
 
   /// Evaluations in a row without progress.
