@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/device/side_stream.h"
+#include "comm/engine/forwarding_engine.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -75,51 +76,22 @@ class DeviceSum final : public PendingSum {
   std::optional<StreamMark> done_;
 };
 
-class DeviceEngine final : public Engine {
+class DeviceEngine final : public ForwardingEngine {
  public:
   DeviceEngine(std::shared_ptr<Engine> host, DeviceBackend backend, std::string group)
-      : host_(std::move(host)),
+      : ForwardingEngine(std::move(host)),
         backend_(std::move(backend)),
         group_name_(std::move(group)),
-        name_(backend_.name + " + " + host_->name()) {}
+        name_(backend_.name + " + " + below().name()) {}
 
   const std::string& name() const override { return name_; }
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
-  const NodeLayout& layout() const override { return host_->layout(); }
 
   std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat,
                                         const std::shared_ptr<const WireCodec>& codec) override {
     const auto group = group_of(flat);
-    return group ? std::make_unique<DeviceSum>(group, flat, size()) : host_->start_sum(operation, flat, codec);
-  }
-  std::unique_ptr<PendingExchange> start_exchange(const Operation& operation,
-                                                  std::span<const std::byte> mine) override {
-    return host_->start_exchange(operation, mine);
+    return group ? std::make_unique<DeviceSum>(group, flat, size()) : below().start_sum(operation, flat, codec);
   }
 
-  void all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) override {
-    host_->all_reduce(operation, flat, op);
-  }
-  void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
-    host_->all_gather(operation, output, input);
-  }
-  void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
-                      ReduceOp op) override {
-    host_->reduce_scatter(operation, output, input, op);
-  }
-  void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
-    host_->all_to_all(operation, output, input);
-  }
-  void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
-    host_->broadcast(operation, tensor, root);
-  }
-  std::size_t cheap_exchange_bytes() const override { return host_->cheap_exchange_bytes(); }
-  int looks_before_sleep() const override { return host_->looks_before_sleep(); }
-
-  at::Tensor allocate(const Operation& operation, std::int64_t bytes) override {
-    return host_->allocate(operation, bytes);
-  }
   bool sums_on(at::DeviceType device) const override { return device == backend_.device; }
 
   // A first sum connects the ranks, here where all of them are: in a backward pass, ranks that come to their groups in
@@ -140,11 +112,10 @@ class DeviceEngine final : public Engine {
 
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override {
-    return make_device_engine(host_->connect_again(members, name, timeout), backend_, name);
+    return make_device_engine(below().connect_again(members, name, timeout), backend_, name);
   }
-  std::shared_ptr<Bulletin> bulletin() override { return host_->bulletin(); }
   void close() noexcept override {
-    host_->close();
+    below().close();
     try {
       const std::lock_guard lock(mutex_);
       if (group_) group_->abort();
@@ -159,7 +130,6 @@ class DeviceEngine final : public Engine {
     return flat.device().type() == backend_.device ? group_ : nullptr;
   }
 
-  std::shared_ptr<Engine> host_;
   DeviceBackend backend_;
   std::string group_name_;
   std::string name_;

@@ -6,8 +6,10 @@
 
 #include <bit>
 #include <mutex>
+#include <optional>
 #include <utility>
 
+#include "comm/engine/forwarding_engine.h"
 #include "comm/hierarchical/sum.h"
 #include "comm/shared/engine.h"
 
@@ -33,14 +35,25 @@ RankGroup ranks_across(const NodeLayout& layout) {
   return group;
 }
 
-class HierarchicalEngine final : public Engine {
+/// The first rank of `engine` that has not got `mine`; nullopt where all have. Every rank must call it.
+std::optional<int> first_without(Engine& engine, const Operation& operation, bool mine) {
+  const std::byte said{mine};
+  const auto exchange = engine.start_exchange(operation, std::span(&said, 1));
+  const auto all = exchange->finish();
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == std::byte{0}) return static_cast<int>(rank);
+  }
+  return std::nullopt;
+}
+
+class HierarchicalEngine final : public ForwardingEngine {
  public:
-  HierarchicalEngine(std::shared_ptr<Engine> messages, ChooseEngine for_groups,
+  HierarchicalEngine(const std::shared_ptr<Engine>& messages, ChooseEngine for_groups,
                      std::shared_ptr<SharedMemoryEngine> node, std::shared_ptr<Engine> across)
-      : messages_(std::move(messages)),
+      : ForwardingEngine(messages),
         for_groups_(std::move(for_groups)),
         node_(std::move(node)),
-        name_("shared memory + " + messages_->name()) {
+        name_("shared memory + " + messages->name()) {
     levels_ = std::make_shared<Levels>(Levels{.node = node_->node(),
                                               .node_ranks = ranks_of_node(layout()),
                                               .across = std::move(across),
@@ -49,24 +62,17 @@ class HierarchicalEngine final : public Engine {
   }
 
   const std::string& name() const override { return name_; }
-  int rank() const override { return messages_->rank(); }
-  int size() const override { return messages_->size(); }
-  const NodeLayout& layout() const override { return messages_->layout(); }
 
   std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat,
                                         const std::shared_ptr<const WireCodec>& codec) override {
     const auto place = node_->place_of(flat);
-    if (!place || flat.nbytes() < worth_three_steps) return messages_->start_sum(operation, flat, codec);
+    if (!place || flat.nbytes() < worth_three_steps) return below().start_sum(operation, flat, codec);
     return std::make_unique<HierarchicalSum>(levels_, operation, *place, flat, codec, node_->next_sum());
-  }
-  std::unique_ptr<PendingExchange> start_exchange(const Operation& operation,
-                                                  std::span<const std::byte> mine) override {
-    return messages_->start_exchange(operation, mine);
   }
 
   void all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) override {
     if (flat.nbytes() < worth_three_steps) {
-      messages_->all_reduce(operation, flat, op);
+      below().all_reduce(operation, flat, op);
       return;
     }
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
@@ -84,19 +90,9 @@ class HierarchicalEngine final : public Engine {
     levels_->node_ranks.run([&] { node_->all_gather(operation, whole, slice); });
     flat.view({-1}).copy_(whole.narrow(0, 0, flat.numel()));
   }
-  void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
-    messages_->all_gather(operation, output, input);
-  }
-  void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
-                      ReduceOp op) override {
-    messages_->reduce_scatter(operation, output, input, op);
-  }
-  void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
-    messages_->all_to_all(operation, output, input);
-  }
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
     if (tensor.nbytes() < worth_three_steps) {
-      messages_->broadcast(operation, tensor, root);
+      below().broadcast(operation, tensor, root);
       return;
     }
     const int root_node = root / layout().local_size;
@@ -107,23 +103,24 @@ class HierarchicalEngine final : public Engine {
     levels_->node_ranks.run([&] { node_->broadcast(operation, tensor, root_place); });
   }
 
+  // In shared memory on all nodes or on none: a node of its own kind would wait for another sum than the others.
   at::Tensor allocate(const Operation& operation, std::int64_t bytes) override {
-    return levels_->node_ranks.run([&] { return node_->allocate(operation, bytes); });
+    const at::Tensor memory = levels_->node_ranks.run([&] { return node_->allocate(operation, bytes); });
+    const bool shared = bytes == 0 || node_->place_of(memory).has_value();
+    return !first_without(below(), operation, shared) ? memory : below().allocate(operation, bytes);
   }
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override {
-    return for_groups_(messages_->connect_again(members, name, timeout), name, timeout);
+    return for_groups_(below().connect_again(members, name, timeout), name, timeout);
   }
 
-  std::shared_ptr<Bulletin> bulletin() override { return messages_->bulletin(); }
   void close() noexcept override {
     node_->close();
     levels_->across->close();
-    messages_->close();
+    below().close();
   }
 
  private:
-  std::shared_ptr<Engine> messages_;
   ChooseEngine for_groups_;
   std::shared_ptr<SharedMemoryEngine> node_;
   std::shared_ptr<Levels> levels_;
@@ -146,7 +143,7 @@ bool hierarchy_keeps_bits(const NodeLayout& layout) {
   return fits_hierarchy(layout) && std::has_single_bit(static_cast<unsigned>(layout.local_size));
 }
 
-std::shared_ptr<Engine> make_hierarchical_engine(std::shared_ptr<Engine> messages, ChooseEngine for_groups,
+std::shared_ptr<Engine> make_hierarchical_engine(const std::shared_ptr<Engine>& messages, ChooseEngine for_groups,
                                                  const std::string& name, std::chrono::milliseconds timeout,
                                                  std::string& reason) {
   const NodeLayout& layout = messages->layout();
@@ -159,18 +156,12 @@ std::shared_ptr<Engine> make_hierarchical_engine(std::shared_ptr<Engine> message
   std::shared_ptr<SharedMemoryEngine> node;
   node_ranks.run([&] { node = make_shared_memory_engine(node_messages, for_groups, timeout, reason); });
 
-  // All nodes or none.
-  const Operation operation{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
-  const std::byte mine{node != nullptr};
-  const auto exchange = messages->start_exchange(operation, std::span(&mine, 1));
-  const auto shared = exchange->finish();
-  for (std::size_t rank = 0; rank < shared.size(); ++rank) {
-    if (shared[rank] != std::byte{0}) continue;
-    if (reason.empty()) reason = "the node of rank " + std::to_string(rank) + " cannot share memory";
+  const Operation sharing{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
+  if (const auto without = first_without(*messages, sharing, node != nullptr)) {
+    if (reason.empty()) reason = "the node of rank " + std::to_string(*without) + " cannot share memory";
     return messages;
   }
-  return std::make_shared<HierarchicalEngine>(std::move(messages), std::move(for_groups), std::move(node),
-                                              std::move(across));
+  return std::make_shared<HierarchicalEngine>(messages, std::move(for_groups), std::move(node), std::move(across));
 }
 
 }  // namespace tutti::comm

@@ -20,7 +20,7 @@ bool hierarchy_keeps_bits(const NodeLayout& layout);
 /// Every rank of `messages`, whose layout fits, must call it. Where memory cannot be shared on some node, returns
 /// `messages` on all of them; `reason` then says why. Throws TransferError. Like any engine for `messages`, it uses
 /// `name` for what it connects, which must be new. `for_groups` picks the engines of groups (Engine::connect_again).
-std::shared_ptr<Engine> make_hierarchical_engine(std::shared_ptr<Engine> messages, ChooseEngine for_groups,
+std::shared_ptr<Engine> make_hierarchical_engine(const std::shared_ptr<Engine>& messages, ChooseEngine for_groups,
                                                  const std::string& name, std::chrono::milliseconds timeout,
                                                  std::string& reason);
 

@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "comm/messages/coded_sum.h"
 #include "comm/messages/sum.h"
 #include "comm/sums/combine.h"
 
@@ -52,8 +51,7 @@ MessageEngine::MessageEngine(std::shared_ptr<Transport> transport, NodeLayout la
 
 std::unique_ptr<PendingSum> MessageEngine::start_sum(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) {
-  if (codec) return std::make_unique<CodedSum>(transport_, scratch_, operation, flat, codec);
-  return std::make_unique<MessageSum>(transport_, scratch_, operation, flat);
+  return std::make_unique<MessageSum>(transport_, scratch_, operation, flat, Combination{}, codec);
 }
 
 std::unique_ptr<PendingExchange> MessageEngine::start_exchange(const Operation& operation,

@@ -24,23 +24,23 @@ void log_fallback(const Engine& messages, const std::string& what, const std::st
 
 }  // namespace
 
-SharedMemoryEngine::SharedMemoryEngine(std::shared_ptr<Engine> messages, ChooseEngine for_groups,
+SharedMemoryEngine::SharedMemoryEngine(const std::shared_ptr<Engine>& messages, ChooseEngine for_groups,
                                        std::shared_ptr<SharedNode> node)
-    : messages_(std::move(messages)),
+    : ForwardingEngine(messages),
       for_groups_(std::move(for_groups)),
       node_(std::move(node)),
-      name_("shared memory + " + messages_->name()) {}
+      name_("shared memory + " + messages->name()) {}
 
 std::unique_ptr<PendingSum> SharedMemoryEngine::start_sum(const Operation& operation, const at::Tensor& flat,
                                                           const std::shared_ptr<const WireCodec>& codec) {
   const auto place = place_of(flat);
-  if (!place || flat.numel() == 0) return messages_->start_sum(operation, flat, codec);
+  if (!place || flat.numel() == 0) return below().start_sum(operation, flat, codec);
   return std::make_unique<SharedSum>(node_, operation, *place, flat, next_sum());
 }
 
 std::unique_ptr<PendingExchange> SharedMemoryEngine::start_exchange(const Operation& operation,
                                                                     std::span<const std::byte> mine) {
-  if (mine.size() > mailbox_bytes) return messages_->start_exchange(operation, mine);
+  if (mine.size() > mailbox_bytes) return below().start_exchange(operation, mine);
   const std::lock_guard lock(mutex_);
   return std::make_unique<SharedExchange>(node_, operation, mine, ++exchanges_);
 }
@@ -52,7 +52,7 @@ void SharedMemoryEngine::all_reduce(const Operation& operation, const at::Tensor
   } else if (SharedStage* const stage = stage_for(operation)) {
     stage->all_reduce(flat, combination_of(op, size()), operation.deadline());
   } else {
-    messages_->all_reduce(operation, flat, op);
+    below().all_reduce(operation, flat, op);
   }
 }
 
@@ -60,7 +60,7 @@ void SharedMemoryEngine::all_gather(const Operation& operation, const at::Tensor
   if (SharedStage* const stage = stage_for(operation)) {
     stage->all_gather(output, input, operation.deadline());
   } else {
-    messages_->all_gather(operation, output, input);
+    below().all_gather(operation, output, input);
   }
 }
 
@@ -69,7 +69,7 @@ void SharedMemoryEngine::reduce_scatter(const Operation& operation, const at::Te
   if (SharedStage* const stage = stage_for(operation)) {
     stage->reduce_scatter(output, input, combination_of(op, size()), operation.deadline());
   } else {
-    messages_->reduce_scatter(operation, output, input, op);
+    below().reduce_scatter(operation, output, input, op);
   }
 }
 
@@ -77,7 +77,7 @@ void SharedMemoryEngine::all_to_all(const Operation& operation, const at::Tensor
   if (SharedStage* const stage = stage_for(operation)) {
     stage->all_to_all(output, input, operation.deadline());
   } else {
-    messages_->all_to_all(operation, output, input);
+    below().all_to_all(operation, output, input);
   }
 }
 
@@ -85,18 +85,18 @@ void SharedMemoryEngine::broadcast(const Operation& operation, const at::Tensor&
   if (SharedStage* const stage = stage_for(operation)) {
     stage->broadcast(tensor, root, operation.deadline());
   } else {
-    messages_->broadcast(operation, tensor, root);
+    below().broadcast(operation, tensor, root);
   }
 }
 
 at::Tensor SharedMemoryEngine::allocate(const Operation& operation, std::int64_t bytes) {
-  if (bytes == 0) return messages_->allocate(operation, bytes);
+  if (bytes == 0) return below().allocate(operation, bytes);
   std::string reason;
   auto allocation = std::make_shared<SharedAllocation>();
-  allocation->segments = share_segments(*messages_, operation, static_cast<std::size_t>(bytes), reason);
+  allocation->segments = share_segments(below(), operation, static_cast<std::size_t>(bytes), reason);
   if (allocation->segments.empty()) {
-    log_fallback(*messages_, "a gradient buffer of " + std::to_string(bytes) + " bytes", reason);
-    return messages_->allocate(operation, bytes);
+    log_fallback(below(), "a gradient buffer of " + std::to_string(bytes) + " bytes", reason);
+    return below().allocate(operation, bytes);
   }
   allocation->begin = allocation->segments[static_cast<std::size_t>(rank())]->data();
   allocation->bytes = static_cast<std::size_t>(bytes);
@@ -110,12 +110,12 @@ at::Tensor SharedMemoryEngine::allocate(const Operation& operation, std::int64_t
 
 std::shared_ptr<Engine> SharedMemoryEngine::connect_again(const std::vector<int>& members, const std::string& name,
                                                           std::chrono::milliseconds timeout) {
-  return for_groups_(messages_->connect_again(members, name, timeout), name, timeout);
+  return for_groups_(below().connect_again(members, name, timeout), name, timeout);
 }
 
 void SharedMemoryEngine::close() noexcept {
   node_->close();
-  messages_->close();
+  below().close();
 }
 
 std::optional<SharedPlace> SharedMemoryEngine::place_of(const at::Tensor& flat) const {
@@ -164,23 +164,24 @@ SharedStage* SharedMemoryEngine::stage_for(const Operation& operation) {
   std::string reason = "too many ranks";
   SegmentsByRank segments;
   if (size() <= most_ranks) {
-    segments = share_segments(*messages_, operation, SharedStage::slots * SharedStage::slot_bytes, reason);
+    segments = share_segments(below(), operation, SharedStage::slots * SharedStage::slot_bytes, reason);
   }
   no_stage_ = segments.empty();
   if (no_stage_) {
-    log_fallback(*messages_, "collectives", reason);
+    log_fallback(below(), "collectives", reason);
   } else {
     stage_ = std::make_unique<SharedStage>(node_, std::move(segments));
   }
   return stage_.get();
 }
 
-std::shared_ptr<SharedMemoryEngine> make_shared_memory_engine(std::shared_ptr<Engine> messages, ChooseEngine for_groups,
+std::shared_ptr<SharedMemoryEngine> make_shared_memory_engine(const std::shared_ptr<Engine>& messages,
+                                                              ChooseEngine for_groups,
                                                               std::chrono::milliseconds timeout, std::string& reason) {
   const Operation operation{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
   auto node = SharedNode::connect(*messages, operation, reason);
   if (!node) return nullptr;
-  return std::make_shared<SharedMemoryEngine>(std::move(messages), std::move(for_groups), std::move(node));
+  return std::make_shared<SharedMemoryEngine>(messages, std::move(for_groups), std::move(node));
 }
 
 }  // namespace tutti::comm

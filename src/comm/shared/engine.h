@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/engine/engine.h"
+#include "comm/engine/forwarding_engine.h"
 #include "comm/shared/node.h"
 #include "comm/shared/stage.h"
 #include "comm/shared/sum.h"
@@ -18,14 +18,12 @@ namespace tutti::comm {
 
 /// Sums in memory from allocate() are made where they lie, other tensors go through a stage, small things through
 /// mailboxes. What cannot be shared goes over `messages`, with a line in the log.
-class SharedMemoryEngine final : public Engine {
+class SharedMemoryEngine final : public ForwardingEngine {
  public:
-  SharedMemoryEngine(std::shared_ptr<Engine> messages, ChooseEngine for_groups, std::shared_ptr<SharedNode> node);
+  SharedMemoryEngine(const std::shared_ptr<Engine>& messages, ChooseEngine for_groups,
+                     std::shared_ptr<SharedNode> node);
 
   const std::string& name() const override { return name_; }
-  int rank() const override { return messages_->rank(); }
-  int size() const override { return messages_->size(); }
-  const NodeLayout& layout() const override { return messages_->layout(); }
 
   std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat,
                                         const std::shared_ptr<const WireCodec>& codec) override;
@@ -43,7 +41,6 @@ class SharedMemoryEngine final : public Engine {
   at::Tensor allocate(const Operation& operation, std::int64_t bytes) override;
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override;
-  std::shared_ptr<Bulletin> bulletin() override { return messages_->bulletin(); }
   void close() noexcept override;
 
   // For sums over several nodes.
@@ -57,7 +54,6 @@ class SharedMemoryEngine final : public Engine {
                                            const Combination& combination);
   SharedStage* stage_for(const Operation& operation);
 
-  std::shared_ptr<Engine> messages_;
   ChooseEngine for_groups_;
   std::shared_ptr<SharedNode> node_;
   std::string name_;
@@ -72,7 +68,8 @@ class SharedMemoryEngine final : public Engine {
 
 /// All ranks of `messages` must be on one node; every rank must call it. Where memory cannot be shared it returns null,
 /// and `reason` says why. `for_groups` picks the engines of groups (Engine::connect_again). Throws TransferError.
-std::shared_ptr<SharedMemoryEngine> make_shared_memory_engine(std::shared_ptr<Engine> messages, ChooseEngine for_groups,
+std::shared_ptr<SharedMemoryEngine> make_shared_memory_engine(const std::shared_ptr<Engine>& messages,
+                                                              ChooseEngine for_groups,
                                                               std::chrono::milliseconds timeout, std::string& reason);
 
 }  // namespace tutti::comm
