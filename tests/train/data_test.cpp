@@ -202,7 +202,9 @@ const RankCase saved_stream("train_stream_resumes", [](const Communicator& commu
   const auto loader_of = [](Accelerator& accelerator) {
     return accelerator.data_loader(Counting(50), {.batch_size = 3, .num_workers = 1});
   };
+  Mlp model;  // a checkpoint is one of something
   Accelerator first({.communicator = communicator});
+  first.prepare(model);
   auto interrupted = loader_of(first);
   std::vector<std::vector<int>> rest;
   for (const auto& batch : interrupted) {
@@ -210,6 +212,8 @@ const RankCase saved_stream("train_stream_resumes", [](const Communicator& commu
     if (interrupted.cursor()->batch_index() == 2) first.save_state({.folder = folder});
   }
   Accelerator second({.communicator = communicator});
+  Mlp model_again;
+  second.prepare(model_again);
   auto resumed = loader_of(second);
   second.load_state(folder);
   std::vector<std::vector<int>> received;
