@@ -44,7 +44,6 @@
 #include "tutti/sync/distributed_data_parallel.h"
 #include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_batch_norm.h"
-#include "tutti/sync/window_state.h"
 #include "tutti/tracking/jsonl_tracker.h"
 #include "tutti/tracking/progress_bar.h"
 #include "tutti/tracking/report.h"

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "tutti/sync/bucket_plan.h"
+#include "sync/bucket_plan.h"
 
 namespace tutti::sync {
 

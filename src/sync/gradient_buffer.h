@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "sync/bucket_plan.h"
 #include "tutti/comm/communicator.h"
-#include "tutti/sync/bucket_plan.h"
 
 namespace tutti::sync {
 

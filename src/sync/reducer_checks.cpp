@@ -2,23 +2,23 @@
 #include "sync/autograd_hooks.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
+#include "sync/reducer_impl.h"
 #include "sync/round.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
-#include "tutti/sync/reducer.h"
 
 namespace tutti {
 
-void Reducer::throw_if_lost() const {
+void Reducer::Impl::throw_if_lost() const {
   if (lost_)
     throw UsageError("the gradients of this window are lost (" + *lost_ + "): call zero_grad() and run it again");
 }
 
-void Reducer::throw_if_poisoned() const {
+void Reducer::Impl::throw_if_poisoned() const {
   if (channel_.poisoned() && lost_) throw PeerFailure(*lost_, {});
 }
 
-void Reducer::require_reproducible() const {
+void Reducer::Impl::require_reproducible() const {
   if (options_.comm_hook) throw UsageError("a comm_hook rounds between nodes only, so sums cannot be reproducible");
   for (const NamedParameter& parameter : parameters_) {
     const at::ScalarType dtype = parameter.tensor.scalar_type();
@@ -32,7 +32,7 @@ void Reducer::require_reproducible() const {
   }
 }
 
-void Reducer::check_before_step() const {
+void Reducer::Impl::check_before_step() const {
   check_plan();
   if (scope_ || abandoned_) return;
   if (window_.pending() > 0) {
@@ -46,7 +46,7 @@ void Reducer::check_before_step() const {
   }
 }
 
-void Reducer::check_plan() const {
+void Reducer::Impl::check_plan() const {
   const auto fail = [](const std::string& name, const std::string& change) {
     throw UsageError("parameter '" + name + "' is not what it was when it was prepared: " + change +
                      ". Its gradients would not be synchronized: prepare the model again after changing it");
@@ -61,7 +61,7 @@ void Reducer::check_plan() const {
   }
 }
 
-void Reducer::check_gradients_untouched() const {
+void Reducer::Impl::check_gradients_untouched() const {
   std::optional<std::string> touched = sparse_->touched();
   for (int i = 0; i < count() && !touched; ++i) {
     if (!states_[i].attached) continue;
@@ -74,21 +74,21 @@ void Reducer::check_gradients_untouched() const {
                    "gradients: call synchronize() before touching gradients");
 }
 
-std::optional<std::string> Reducer::foreign_gradient() const {
+std::optional<std::string> Reducer::Impl::foreign_gradient() const {
   for (int i = 0; i < count(); ++i) {
     if (parameters_[i].tensor.grad().defined() && !buffer_->attached(i)) return parameters_[i].name;
   }
   return sparse_->foreign();
 }
 
-void Reducer::check_gradients_are_known() const {
+void Reducer::Impl::check_gradients_are_known() const {
   const auto foreign = foreign_gradient();
   if (!foreign) return;
   throw UsageError("the gradient of '" + *foreign +
                    "' came from no backward pass that was synchronized: call synchronize() before step");
 }
 
-void Reducer::check_parameters_unchanged(const std::vector<std::uint64_t>& now) const {
+void Reducer::Impl::check_parameters_unchanged(const std::vector<std::uint64_t>& now) const {
   if (hashes_.empty()) return;
   if (const auto changed = watch_->first_difference(hashes_, now)) {
     throw UsageError(

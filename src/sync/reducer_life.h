@@ -3,18 +3,18 @@
 #include <memory>
 #include <utility>
 
-#include "tutti/sync/reducer.h"
+#include "sync/reducer_impl.h"
 
 namespace tutti {
 
 /// Says whether the reducer still exists.
-struct Reducer::Life {
-  Reducer* reducer = nullptr;
+struct Reducer::Impl::Life {
+  Impl* reducer = nullptr;
 };
 
 /// Lives in a callback of a graph task. If the task is destroyed without having called it, an exception ended the
 /// backward pass: LibTorch tells in no other way.
-class Reducer::PassToken {
+class Reducer::Impl::PassToken {
  public:
   PassToken(std::shared_ptr<Life> life, int task) : life_(std::move(life)), task_(task) {}
   ~PassToken() {

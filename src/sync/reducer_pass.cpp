@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-void Reducer::before_accumulate(int parameter) {
+void Reducer::Impl::before_accumulate(int parameter) {
   const std::lock_guard lock(mutex_);
   if (!pass_.open) {
     begin_pass();
@@ -37,7 +37,7 @@ void Reducer::before_accumulate(int parameter) {
   }
 }
 
-void Reducer::after_accumulate(int parameter) {
+void Reducer::Impl::after_accumulate(int parameter) {
   const std::lock_guard lock(mutex_);
   if (parameter >= count()) return sparse_->arrived(parameter - count());
   ParameterState& state = states_[parameter];
@@ -48,7 +48,7 @@ void Reducer::after_accumulate(int parameter) {
   if (--buckets_[buffer_->plan().slots[parameter].bucket].waiting == 0) start_ready_buckets();
 }
 
-void Reducer::begin_pass() {
+void Reducer::Impl::begin_pass() {
   if (options_.before_pass) options_.before_pass();
   settle();
   if (lost_) forget_window();
@@ -103,7 +103,7 @@ void Reducer::begin_pass() {
   }
 }
 
-void Reducer::drop_consumed_gradients() {
+void Reducer::Impl::drop_consumed_gradients() {
   consumed_ = false;
   // A plain pass adds to the gradients that a step has used, as in LibTorch: they are equal on all ranks, so their mean
   // is what they are. A weighted mean over old and new ones would mean nothing.
@@ -123,14 +123,14 @@ void Reducer::drop_consumed_gradients() {
   for (ParameterState& state : states_) state.attached = false;
 }
 
-void Reducer::register_task() {
+void Reducer::Impl::register_task() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (!pass_.tasks.insert(task).second) return;
   torch::autograd::Engine::get_default_engine().queue_callback(
       [token = std::make_shared<PassToken>(life_, task)] { token->ended(); });
 }
 
-void Reducer::task_ended(int task) {
+void Reducer::Impl::task_ended(int task) {
   const std::lock_guard lock(mutex_);
   if (!pass_.open) return;
   pass_.tasks.erase(task);
@@ -143,7 +143,7 @@ void Reducer::task_ended(int task) {
       [token = std::make_shared<PassToken>(life_, task)] { token->completed(); });
 }
 
-void Reducer::task_died(int task) noexcept {
+void Reducer::Impl::task_died(int task) noexcept {
   const std::lock_guard lock(mutex_);
   pass_.tasks.erase(task);
   if (!pass_.open) return;
@@ -152,7 +152,7 @@ void Reducer::task_died(int task) noexcept {
   owes_round_ = pass_.synchronizes;
 }
 
-void Reducer::flush_pass() {
+void Reducer::Impl::flush_pass() {
   if (!pass_.synchronizes) return;
   try {
     start_all_buckets_and_close();
@@ -163,7 +163,7 @@ void Reducer::flush_pass() {
   }
 }
 
-void Reducer::complete_pass() {
+void Reducer::Impl::complete_pass() {
   if (!pass_.open) return;
   pass_.open = false;
   if (pass_.synchronizes) {
@@ -184,7 +184,7 @@ void Reducer::complete_pass() {
   check_plan();
 }
 
-void Reducer::close_dangling_pass() {
+void Reducer::Impl::close_dangling_pass() {
   if (!pass_.open) return;
   if (!pass_.tasks.empty()) {
     throw UsageError("called from inside a backward pass over the same parameters: call it after backward()");

@@ -8,14 +8,14 @@
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
 #include "sync/partial_sums.h"
+#include "sync/reducer_impl.h"
 #include "sync/round.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
-#include "tutti/sync/reducer.h"
 
 namespace tutti {
 
-void Reducer::open_round() {
+void Reducer::Impl::open_round() {
   // Before the round itself holds buckets.
   if (tuning() && buffer_->shared()) last_seconds_.reset();
   round_ = std::make_unique<sync::Round>(
@@ -31,7 +31,7 @@ void Reducer::open_round() {
       options_.detect_overflow);
 }
 
-void Reducer::start_ready_buckets() {
+void Reducer::Impl::start_ready_buckets() {
   if (!round_) open_round();
   for (std::size_t next = round_->buckets_started(); next < buckets_.size() && buckets_[next].waiting == 0;
        next = round_->buckets_started()) {
@@ -39,13 +39,13 @@ void Reducer::start_ready_buckets() {
   }
 }
 
-void Reducer::start_bucket(int bucket) {
+void Reducer::Impl::start_bucket(int bucket) {
   // An abandoned round's sums are thrown away, and gradients that do not fit may be why it is abandoned.
   if (!abandoned_) fill_bucket(bucket);
   round_->start_bucket(buffer_->bucket(bucket), options_.comm_hook);
 }
 
-void Reducer::fill_bucket(int bucket) {
+void Reducer::Impl::fill_bucket(int bucket) {
   if (std::exchange(buckets_[bucket].averaged, false)) make_share(bucket, last_total_weight_);
   for (const int parameter : buffer_->plan().buckets[bucket].parameters) {
     if (!parameters_[parameter].tensor.grad().defined()) {
@@ -57,7 +57,7 @@ void Reducer::fill_bucket(int bucket) {
   partial_->add_to(buffer_->bucket(bucket), bucket);
 }
 
-void Reducer::start_all_buckets_and_close() {
+void Reducer::Impl::start_all_buckets_and_close() {
   if (!round_) open_round();
   for (std::size_t bucket = round_->buckets_started(); bucket < buckets_.size(); ++bucket) {
     start_bucket(static_cast<int>(bucket));
@@ -83,7 +83,7 @@ void Reducer::start_all_buckets_and_close() {
   round_->close(closing, used, order);
 }
 
-void Reducer::run_round() {
+void Reducer::Impl::run_round() {
   refused_.reset();
   // What a step has used is equal on all ranks: its mean is what it is, whatever weighed in its window.
   if (consumed_) last_total_weight_ = channel_.size();
@@ -106,7 +106,7 @@ void Reducer::run_round() {
   finish_round();
 }
 
-void Reducer::finish_round() {
+void Reducer::Impl::finish_round() {
   const auto start = std::chrono::steady_clock::now();
   try {
     round_->wait();
@@ -125,7 +125,7 @@ void Reducer::finish_round() {
   judge_round();
 }
 
-void Reducer::judge_round() {
+void Reducer::Impl::judge_round() {
   const std::unique_ptr<sync::Round> round = std::move(round_);
   const sync::RoundTerms& terms = round->terms();
   if (const auto why = judge(round->closings())) {
@@ -170,12 +170,12 @@ void Reducer::judge_round() {
 }
 
 // Alone, also while ranks take local steps, there is nothing to hide.
-bool Reducer::tuning() const {
+bool Reducer::Impl::tuning() const {
   return !tuner_->done() && channel_.size() > 1;
 }
 
 // Every rank comes here after the same rounds with the same closings.
-void Reducer::tune_buckets(const sync::Round& round) {
+void Reducer::Impl::tune_buckets(const sync::Round& round) {
   auto plan = tuner_->learn(sync::last_seconds(round.closings()), round.numbers_of_first());
   if (!plan) return;
   const at::NoGradGuard no_grad;
@@ -185,7 +185,7 @@ void Reducer::tune_buckets(const sync::Round& round) {
   for (int i = 0; i < count(); ++i) states_[i].version = buffer_->slot(i)._version();
 }
 
-void Reducer::make_share(int bucket, double total_weight) {
+void Reducer::Impl::make_share(int bucket, double total_weight) {
   // The mean is equal on all ranks: this rank's share of the weighted sum that it came from is 1 / size of it.
   const double factor = total_weight * loss_scale_ / channel_.size();
   if (factor == 1) return;
@@ -194,11 +194,11 @@ void Reducer::make_share(int bucket, double total_weight) {
   buffer_->bucket(bucket).mul_(factor);
 }
 
-void Reducer::adopt(int parameter) {
+void Reducer::Impl::adopt(int parameter) {
   if (buffer_->adopt(parameter) && states_[parameter].attached) ++stats_.gradients_moved;
 }
 
-void Reducer::settle() {
+void Reducer::Impl::settle() {
   close_dangling_pass();
   if (!abandoned_ || !owes_round_) return;
   // The exception was this rank's own, and the program has seen it: the others learn of it here.
@@ -213,7 +213,7 @@ void Reducer::settle() {
   forget_window();
 }
 
-void Reducer::lose(const std::string& why) {
+void Reducer::Impl::lose(const std::string& why) {
   lost_ = why;
   round_.reset();
   abandoned_.reset();

@@ -6,14 +6,14 @@
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
 #include "sync/partial_sums.h"
+#include "sync/reducer_impl.h"
 #include "sync/round.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
-#include "tutti/sync/reducer.h"
 
 namespace tutti {
 
-StateDict Reducer::state_dict() const {
+StateDict Reducer::Impl::state_dict() const {
   const std::lock_guard lock(mutex_);
   throw_if_lost();
   if (pass_.open && !pass_.tasks.empty()) throw UsageError("save_state() inside a backward pass: call it after it");
@@ -51,7 +51,7 @@ StateDict Reducer::state_dict() const {
   return state;
 }
 
-void Reducer::load_state_dict(const StateDict& state) {
+void Reducer::Impl::load_state_dict(const StateDict& state) {
   const std::lock_guard lock(mutex_);
   throw_if_poisoned();
   if (scope_ || pass_.open) throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
@@ -97,7 +97,7 @@ void Reducer::load_state_dict(const StateDict& state) {
   }
 }
 
-void Reducer::load_bucket(int bucket, const StateDict& state) {
+void Reducer::Impl::load_bucket(int bucket, const StateDict& state) {
   const auto& members = buffer_->plan().buckets[bucket].parameters;
   const auto is_averaged = [&](int i) {
     const std::string name = "averaged." + parameters_[i].name;

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/sync/sync_policy.h"
-#include "tutti/sync/window.h"
+#include "sync/sync_policy.h"
+#include "sync/window.h"
 
 namespace tutti::sync {
 

@@ -1,4 +1,4 @@
-#include "tutti/sync/window_state.h"
+#include "sync/window_state.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "tutti/sync/window.h"
+#include "sync/window.h"
 
 namespace tutti {
 

@@ -13,7 +13,7 @@
 #include "train/registry.h"
 #include "tutti/checkpoint/model_file.h"
 #include "tutti/core/error.h"
-#include "tutti/sync/window_state.h"
+#include "sync/window_state.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "tutti/sync/bucket_plan.h"
+#include "sync/bucket_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/sync/bucket_plan.h"
-#include "tutti/sync/sync_policy.h"
+#include "tutti/sync/reducer_options.h"
 
 namespace tutti::test {
 

@@ -1,4 +1,4 @@
-#include "tutti/sync/sync_policy.h"
+#include "sync/sync_policy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A half-done window is saved, and another reducer goes on with it. 1 to 3 ranks as threads.
-#include "tutti/sync/window_state.h"
+#include "sync/window_state.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/sync/window.h"
+#include "sync/window.h"
 
 #include <gtest/gtest.h>
 

@@ -3,14 +3,18 @@
 // nothing wraps it, hooks on its parameters do the work.
 //
 // Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
-#include <torch/nn/module.h>
-
+#include <concepts>
 #include <memory>
-#include <type_traits>
+#include <string>
+#include <vector>
 
 #include "tutti/comm/communicator.h"
 #include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_scopes.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace tutti {
 

@@ -8,15 +8,9 @@
 #include <span>
 #include <vector>
 
-namespace tutti {
+#include "tutti/sync/reducer_options.h"
 
-struct BucketOptions {
-  std::int64_t first_bucket_bytes = 1 << 20;  ///< cap of the bucket that is reduced first
-  std::int64_t bucket_bytes = 4 << 20;        ///< cap of the others
-  /// The first synchronizations show in which order gradients become ready and which of a few caps around bucket_bytes
-  /// costs least; then that is kept, the same on all ranks. It changes no sum. False: as registered, as given.
-  bool measured = true;
-};
+namespace tutti {
 
 /// What the plan needs to know of one parameter.
 struct GradientSize {

@@ -2,8 +2,8 @@
 // The window: the backward passes between two steps of one optimizer, and what they weigh. Pure.
 #include <cstdint>
 
+#include "sync/sync_policy.h"
 #include "tutti/state/state_dict.h"
-#include "tutti/sync/sync_policy.h"
 
 namespace tutti {
 

@@ -4,15 +4,9 @@
 #include <span>
 #include <vector>
 
-namespace tutti {
+#include "tutti/sync/reducer_options.h"
 
-/// How backward passes outside accumulate() decide. Inside accumulate() the scope decides (Accelerate's rule), under
-/// no_sync() nothing synchronizes.
-enum class SyncPolicy {
-  every_pass,  ///< each pass, as DistributedDataParallel
-  manual,      ///< each pass that is not under no_sync()
-  automatic,   ///< learns how many passes a step has, then only the last one of them
-};
+namespace tutti {
 
 /// Lengths, in passes, of the two windows that a rank finished last; 0 where there was none.
 struct WindowLengths {

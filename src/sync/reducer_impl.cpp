@@ -1,0 +1,312 @@
+#include "sync/reducer_impl.h"
+
+#include <ATen/Functions.h>
+
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "sync/autograd_hooks.h"
+#include "sync/bucket_tuner.h"
+#include "sync/gradient_buffer.h"
+#include "sync/parameter_watch.h"
+#include "sync/partial_sums.h"
+#include "sync/plan_agreement.h"
+#include "sync/reducer_life.h"
+#include "sync/round.h"
+#include "sync/sparse_gradients.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+namespace {
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedParameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator channel, const ReducerOptions& options)
+    : channel_(std::move(channel)), options_(options), logger_(channel_.rank()) {
+  sync::agree_on_plan(parameters, options, channel_);
+  std::vector<NamedParameter> sparse;
+  for (NamedParameter& parameter : parameters) {
+    const bool trained = parameter.tensor.requires_grad();
+    (trained ? parameter.sparse ? sparse : parameters_ : frozen_).push_back(std::move(parameter));
+  }
+  states_.resize(parameters_.size());
+  buffer_ = std::make_unique<sync::GradientBuffer>(tensors_of(parameters_), options_.buckets, channel_);
+  tuner_ = std::make_unique<sync::BucketTuner>(buffer_->sizes(), options_.buckets);
+  buckets_.resize(buffer_->plan().buckets.size());
+  sparse_ = std::make_unique<sync::SparseGradients>(sparse);
+  partial_ = std::make_unique<sync::PartialSums>();
+  parameters_.insert(parameters_.end(), sparse.begin(), sparse.end());
+  if (options_.reproducible) require_reproducible();
+  watch_ = std::make_unique<sync::ParameterWatch>(parameters_);
+  frozen_watch_ = std::make_unique<sync::ParameterWatch>(frozen_);
+  life_ = std::make_shared<Life>(Life{this});
+  hooks_ = std::make_unique<sync::AutogradHooks>(
+      tensors_of(parameters_), [this](int parameter) { before_accumulate(parameter); },
+      [this](int parameter) { after_accumulate(parameter); });
+}
+
+Reducer::Impl::~Impl() {
+  life_->reducer = nullptr;
+}
+
+void Reducer::Impl::enter_accumulate(const AccumulateStep& step) {
+  const std::lock_guard lock(mutex_);
+  if (scope_)
+    throw UsageError("accumulate() inside accumulate() over the same parameters: close the outer scope first");
+  if (!std::isfinite(step.weight) || step.weight < 0) {
+    throw UsageError("accumulate() with weight " + std::to_string(step.weight) + ": a weight is 0 or positive");
+  }
+  settle();
+  if (lost_) forget_window();
+  if (options_.reproducible && step.sync_each_batch) {
+    throw UsageError("sync_each_batch adds micro-batches as they come, so a reproducible sum is not possible");
+  }
+  if (options_.reproducible && step.syncs && channel_.size() > 1) require_whole_block();
+  scope_ = step;
+  scope_weighed_ = false;
+  round_due_ = step.syncs;
+}
+
+void Reducer::Impl::leave_accumulate(bool unwinding) {
+  const std::lock_guard lock(mutex_);
+  const bool due = std::exchange(round_due_, false);
+  if (unwinding) {
+    scope_.reset();
+    if (!due || lost_) return;
+    abandon("an exception left the accumulate() scope that ends its step");
+    owes_round_ = true;
+    return;
+  }
+  // The scope stays open until its round is done: the round's weights are the scope's.
+  const auto close_scope = [this] { scope_.reset(); };
+  try {
+    close_dangling_pass();
+    if (due && !lost_) run_round();
+    if (options_.reproducible && !scope_->syncs && !lost_) put_micro_batch_apart();
+  } catch (...) {
+    close_scope();
+    throw;
+  }
+  close_scope();
+}
+
+bool Reducer::Impl::between_steps() const {
+  const std::lock_guard lock(mutex_);
+  return !scope_ && !pass_.open && (consumed_ || window_.passes() == 0);
+}
+
+void Reducer::Impl::enter_no_sync() {
+  const std::lock_guard lock(mutex_);
+  ++no_sync_depth_;
+  annotated_ = true;
+}
+
+void Reducer::Impl::leave_no_sync() {
+  const std::lock_guard lock(mutex_);
+  --no_sync_depth_;
+}
+
+void Reducer::Impl::set_local(bool local) {
+  const std::lock_guard lock(mutex_);
+  if (local == local_) return;
+  settle();
+  if (options_.reproducible) throw UsageError("local steps of ranks cannot be reproducible on another number of ranks");
+  if (round_due_ || (!consumed_ && window_.passes() > 0)) {
+    throw UsageError("local steps begin and end between optimizer steps: this window has backward passes already");
+  }
+  forget_window();
+  // Ranks may take different numbers of local steps, and learn different things from them.
+  window_ = Window();
+  automatic_ = AutomaticPolicy();
+  hashes_.clear();
+  last_seconds_.reset();
+  std::swap(channel_, other_channel_);
+  local_ = local;
+}
+
+void Reducer::Impl::trigger_sync_in_backward() {
+  const std::lock_guard lock(mutex_);
+  triggered_ = true;
+}
+
+void Reducer::Impl::count_backward() {
+  const std::lock_guard lock(mutex_);
+  if (!scope_ || scope_weighed_) return;
+  scope_weighed_ = true;
+  window_.weigh(scope_->weight);
+}
+
+void Reducer::Impl::backward_failed() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!abandoned_ || !owes_round_ || (round_ && round_->closed())) return;
+  try {
+    start_all_buckets_and_close();
+  } catch (const std::exception& error) {
+    lose(error.what());
+  }
+}
+
+void Reducer::Impl::synchronize() {
+  const std::lock_guard lock(mutex_);
+  settle();
+  throw_if_lost();
+  if (options_.reproducible) {
+    throw UsageError("synchronize() in the middle of a window: a reproducible sum is taken at the window's end");
+  }
+  check_plan();
+  run_round();
+}
+
+void Reducer::Impl::prepare_step() {
+  const std::lock_guard lock(mutex_);
+  const bool was_abandoned = abandoned_.has_value();
+  settle();
+  throw_if_lost();
+  if (was_abandoned && !abandoned_) {
+    throw UsageError(
+        "step after a backward pass of this window ended with an exception: its gradients are lost on all "
+        "ranks. Call zero_grad() and run the window again");
+  }
+  try {
+    check_before_step();
+  } catch (const UsageError& error) {
+    // The others wait in the round that this rank does not come to. It may still come: by synchronize().
+    if (!scope_ && (window_.pending() > 0 || abandoned_) && channel_.size() > 1) refused_ = error.what();
+    throw;
+  }
+  if (scope_) {
+    if (std::exchange(round_due_, false)) run_round();
+  } else if (window_.pending() > 0 || zeros_may_differ_ || abandoned_) {
+    // An abandoned window's gradients are not used: the others only wait to be told.
+    if (options_.policy == SyncPolicy::automatic && !std::exchange(early_step_logged_, true)) {
+      logger_.info("a step came after " + std::to_string(window_.passes()) + " backward passes where " +
+                   std::to_string(automatic_.expected()) + " were expected: synchronizing inside step()");
+    }
+    ++stats_.rounds_in_step;
+    run_round();
+  }
+}
+
+double Reducer::Impl::mean_over_ranks(double value) {
+  const std::lock_guard lock(mutex_);
+  settle();
+  const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
+  channel_.all_reduce(sum, ReduceOp::sum, {.name = "loss"}).wait();
+  return sum.item<double>() / channel_.size();
+}
+
+void Reducer::Impl::set_loss_scale(double scale) {
+  const std::lock_guard lock(mutex_);
+  if (scale == loss_scale_) return;
+  settle();
+  // Gradients are linear: what waits from earlier passes of this window follows the new scale. Scales are powers of 2
+  // as a rule, so that nothing is rounded.
+  for (std::size_t i = 0; i < buckets_.size() && window_.pending() > 0; ++i) {
+    if (!buckets_[i].averaged) buffer_->bucket(static_cast<int>(i)).mul_(scale / loss_scale_);
+  }
+  if (window_.pending() > 0) sparse_->scale_shares(scale / loss_scale_);
+  loss_scale_ = scale;
+}
+
+void Reducer::Impl::stepped() {
+  const std::lock_guard lock(mutex_);
+  partial_->clear();
+  window_.restart(true);
+  consumed_ = true;
+}
+
+void Reducer::Impl::clear(bool set_to_none) {
+  const std::lock_guard lock(mutex_);
+  if (scope_ && !consumed_ && !lost_) return;
+  tell_refusal();
+  settle();
+  for (const NamedParameter& parameter : parameters_) {
+    at::Tensor& grad = parameter.tensor.mutable_grad();
+    if (set_to_none || parameter.sparse) {
+      grad.reset();
+    } else if (grad.defined()) {
+      grad.zero_();
+    }
+  }
+  for (int i = 0; i < count(); ++i) {
+    states_[i].attached = parameters_[i].tensor.grad().defined() && buffer_->attached(i);
+  }
+  sparse_->forget();
+  partial_->clear();
+  for (BucketState& bucket : buckets_) bucket.averaged = false;
+  zeros_may_differ_ = !set_to_none && channel_.size() > 1 && (zeros_may_differ_ || window_.pending() > 0);
+  // A scope may have weighed without reaching a parameter: outside of it nothing is left, inside it goes on.
+  if (!consumed_ || !scope_) window_.restart(false);
+  // Cleared in place, gradients are defined still, but nothing of the last step is left in them.
+  consumed_ = set_to_none;
+  abandoned_.reset();
+  if (!channel_.poisoned()) lost_.reset();
+}
+
+SyncStats Reducer::Impl::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void Reducer::Impl::abandon(const std::string& reason) {
+  if (!abandoned_) abandoned_ = reason;
+}
+
+void Reducer::Impl::tell_refusal() {
+  if (!refused_) return;
+  abandon(*std::exchange(refused_, std::nullopt));
+  owes_round_ = true;
+}
+
+void Reducer::Impl::require_whole_block() const {
+  const auto micro_batches = static_cast<std::uint64_t>(partial_->micro_batches() + 1);
+  if (std::has_single_bit(micro_batches)) return;
+  throw UsageError(
+      "a window of " + std::to_string(micro_batches) + " micro-batches on each of " + std::to_string(channel_.size()) +
+      " ranks: a reproducible sum on several ranks needs 1, 2, 4, 8, ... on each. Choose another number of "
+      "micro-batches or ranks, and data that fill all windows");
+}
+
+void Reducer::Impl::put_micro_batch_apart() {
+  std::vector<at::Tensor> flat;
+  std::vector<bool> used(count());
+  for (int i = 0; i < count(); ++i) {
+    used[i] = parameters_[i].tensor.grad().defined();
+    if (used[i]) {
+      adopt(i);
+    } else {
+      buffer_->slot(i).zero_();
+    }
+  }
+  for (std::size_t i = 0; i < buckets_.size(); ++i) flat.push_back(buffer_->bucket(static_cast<int>(i)));
+  partial_->push(flat, used);
+  for (int i = 0; i < count(); ++i) {
+    parameters_[i].tensor.mutable_grad().reset();
+    states_[i].attached = false;
+  }
+}
+
+void Reducer::Impl::forget_window() {
+  throw_if_poisoned();
+  for (const NamedParameter& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  sparse_->forget();
+  partial_->clear();
+  for (BucketState& bucket : buckets_) bucket = {};
+  for (ParameterState& state : states_) state.attached = false;
+  window_.restart(false);
+  consumed_ = true;
+  zeros_may_differ_ = false;
+  abandoned_.reset();
+  lost_.reset();
+  owes_round_ = false;
+}
+
+}  // namespace tutti

@@ -1,0 +1,186 @@
+#pragma once
+// What a Reducer is made of. Its methods stand in reducer_impl.cpp (scopes and steps), reducer_pass.cpp,
+// reducer_round.cpp, reducer_state.cpp and reducer_checks.cpp; what the public ones do is said in tutti/sync/reducer.h.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sync/sync_policy.h"
+#include "sync/window.h"
+#include "tutti/comm/communicator.h"
+#include "tutti/core/logging.h"
+#include "tutti/sync/reducer.h"
+
+namespace tutti {
+
+namespace sync {
+class AutogradHooks;
+class BucketTuner;
+class GradientBuffer;
+class ParameterWatch;
+class PartialSums;
+class Round;
+class SparseGradients;
+}  // namespace sync
+
+class Reducer::Impl {
+ public:
+  Impl(std::vector<NamedParameter> parameters, Communicator channel, const ReducerOptions& options);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void enter_accumulate(const AccumulateStep& step);
+  void leave_accumulate(bool unwinding);
+  bool in_accumulate() const { return scope_.has_value(); }
+  bool between_steps() const;
+  void enter_no_sync();
+  void leave_no_sync();
+  void trigger_sync_in_backward();
+  void count_backward();
+  void backward_failed() noexcept;
+
+  void set_local(bool local);
+  bool local() const { return local_; }
+  std::int64_t steps() const { return window_.steps(); }
+
+  bool at_window_end() const { return !scope_ || scope_->syncs; }
+  void synchronize();
+  double mean_over_ranks(double value);
+  void prepare_step();
+  void set_loss_scale(double scale);
+  bool overflowed() const { return overflowed_; }
+  void stepped();
+  void clear(bool set_to_none);
+
+  StateDict state_dict() const;
+  void load_state_dict(const StateDict& state);
+
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  SyncStats stats() const;
+
+ private:
+  struct Pass {
+    bool open = false;
+    bool synchronizes = false;
+    std::set<int> tasks;  // graph tasks that have not ended: nested backward passes have their own
+    std::thread::id thread;
+    std::chrono::steady_clock::time_point begin;
+    std::vector<int> order;  // parameters as their gradients came, while buckets are being tuned
+  };
+  struct ParameterState {
+    int fires = 0;              // of its hook in this pass
+    int expected_fires = 1;     // learned from the pass before: reentrant checkpointing fires more than once
+    std::uint32_t version = 0;  // of the gradient when the last pass ended
+    bool attached = false;      // its gradient was in its slot
+  };
+  struct BucketState {
+    int waiting = 0;        // gradients that this pass has not brought yet
+    bool averaged = false;  // holds the mean already, not this rank's share of a sum
+    bool late = false;      // written to after it had left in the round under way
+  };
+  class PassToken;
+  struct Life;
+
+  // Passes (reducer_pass.cpp).
+  void before_accumulate(int parameter);
+  void after_accumulate(int parameter);
+  void begin_pass();
+  void drop_consumed_gradients();
+  void register_task();
+  void task_ended(int task);
+  void task_died(int task) noexcept;
+  void flush_pass();
+  void complete_pass();
+  void close_dangling_pass();
+
+  // Rounds (reducer_round.cpp).
+  void open_round();
+  void start_ready_buckets();
+  void start_bucket(int bucket);
+  void fill_bucket(int bucket);
+  void start_all_buckets_and_close();
+  void run_round();
+  void finish_round();
+  void judge_round();
+  bool tuning() const;
+  void tune_buckets(const sync::Round& round);
+  void make_share(int bucket, double total_weight);
+  void adopt(int parameter);
+  void settle();
+  void lose(const std::string& why);
+
+  void load_bucket(int bucket, const StateDict& state);
+  void abandon(const std::string& reason);
+  void forget_window();
+  void throw_if_lost() const;
+  void throw_if_poisoned() const;
+  void check_before_step() const;
+  void check_plan() const;
+  void check_gradients_untouched() const;
+  void check_gradients_are_known() const;
+  void check_parameters_unchanged(const std::vector<std::uint64_t>& now) const;
+  /// The name of a parameter whose gradient came from no backward pass; nullopt if none.
+  std::optional<std::string> foreign_gradient() const;
+  bool holds_foreign_gradients() const { return foreign_gradient().has_value(); }
+  void tell_refusal();
+  void put_micro_batch_apart();
+  void require_reproducible() const;
+  void require_whole_block() const;
+  /// Of parameters with a slot; those whose gradients are sparse come after them.
+  int count() const { return static_cast<int>(states_.size()); }
+  double share() const { return last_total_weight_ * loss_scale_ / channel_.size(); }
+
+  Communicator channel_;  // of this rank alone while local
+  Communicator other_channel_;
+  bool local_ = false;
+  ReducerOptions options_;
+  Logger logger_;
+  std::vector<NamedParameter> parameters_;  // those that have gradients, first those with a slot
+  std::vector<NamedParameter> frozen_;
+  std::unique_ptr<sync::ParameterWatch> watch_;
+  std::unique_ptr<sync::ParameterWatch> frozen_watch_;
+  std::unique_ptr<sync::GradientBuffer> buffer_;
+  std::unique_ptr<sync::BucketTuner> tuner_;
+  std::unique_ptr<sync::SparseGradients> sparse_;
+  std::unique_ptr<sync::PartialSums> partial_;
+
+  mutable std::mutex mutex_;
+  Window window_;
+  AutomaticPolicy automatic_;
+  std::optional<AccumulateStep> scope_;
+  bool scope_weighed_ = false;  // the open scope's weight is in the window
+  bool round_due_ = false;      // the open scope owes its window's round
+  int no_sync_depth_ = 0;
+  bool annotated_ = false;
+  bool triggered_ = false;
+  bool consumed_ = true;           // a step has used these gradients, or there are none of ours
+  bool zeros_may_differ_ = false;  // pending gradients were cleared in place: ranks may have them for other parameters
+  Pass pass_;
+  std::vector<ParameterState> states_;
+  std::vector<BucketState> buckets_;
+  std::vector<std::uint64_t> hashes_;  // of the parameters when the window began
+  std::unique_ptr<sync::Round> round_;
+  double last_total_weight_ = 1;  // what averaged buckets were divided by, besides the loss scale
+  double loss_scale_ = 1;         // of what is in the buckets that are not averaged
+  bool overflowed_ = false;
+  std::optional<std::string> abandoned_;
+  std::optional<std::string> lost_;
+  std::optional<std::string> refused_;  // why a step was refused whose round the others wait in
+  bool owes_round_ = false;             // others wait in a round that this rank left by an exception
+  double waited_ = 0;                   // in the last round
+  std::optional<double> last_seconds_;  // of the last round from its pass's begin, while buckets may change places
+  SyncStats stats_;
+  bool early_step_logged_ = false;
+
+  std::shared_ptr<Life> life_;
+  std::unique_ptr<sync::AutogradHooks> hooks_;  // last, so that it is detached first
+};
+
+}  // namespace tutti
