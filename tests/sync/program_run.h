@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sync/one_process.h"
+#include "tutti/comm/communicator.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/sync/sync_scopes.h"
 
