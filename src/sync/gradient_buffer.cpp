@@ -39,14 +39,28 @@ at::Tensor tensor_over(const at::Tensor& memory, at::ScalarType dtype, std::int6
   return tensor.set_(memory.storage(), offset / element, sizes, strides);
 }
 
+/// Memory that lasts as long as a storage uses it.
+c10::DataPtr data_of(const at::Tensor& owner, void* begin) {
+  return {begin, new at::Tensor(owner), [](void* tensor) { delete static_cast<at::Tensor*>(tensor); }, owner.device()};
+}
+
+/// A tensor whose storage begins `offset` bytes into `memory`.
+at::Tensor tensor_from(const at::Tensor& memory, at::ScalarType dtype, std::int64_t offset, std::int64_t bytes,
+                       at::IntArrayRef sizes, at::IntArrayRef strides) {
+  auto* const begin = static_cast<std::byte*>(memory.data_ptr()) + offset;
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<std::size_t>(bytes), data_of(memory, begin));
+  return at::empty({0}, memory.options().dtype(dtype)).set_(storage, 0, sizes, strides);
+}
+
 /// The layout that autograd keeps for a gradient: the parameter's own if it is dense, else row-major.
 at::Tensor slot_over(const at::Tensor& memory, const at::Tensor& parameter, std::int64_t offset) {
+  const auto bytes = static_cast<std::int64_t>(parameter.nbytes());
   if (parameter.is_non_overlapping_and_dense()) {
-    return tensor_over(memory, parameter.scalar_type(), offset, parameter.sizes(), parameter.strides());
+    return tensor_from(memory, parameter.scalar_type(), offset, bytes, parameter.sizes(), parameter.strides());
   }
   std::vector<std::int64_t> row_major(parameter.dim(), 1);
   for (std::int64_t i = parameter.dim() - 2; i >= 0; --i) row_major[i] = row_major[i + 1] * parameter.size(i + 1);
-  return tensor_over(memory, parameter.scalar_type(), offset, parameter.sizes(), row_major);
+  return tensor_from(memory, parameter.scalar_type(), offset, bytes, parameter.sizes(), row_major);
 }
 
 }  // namespace
@@ -79,13 +93,20 @@ void GradientBuffer::cut_buckets() {
 }
 
 bool GradientBuffer::shared() const {
-  std::vector<std::size_t> own(memory_.size(), 1);
-  for (const Bucket& bucket : plan_.buckets) ++own[bucket.group];
-  for (const GradientSize& size : sizes_) ++own[size.group];
-  for (std::size_t group = 0; group < memory_.size(); ++group) {
-    if (memory_[group].storage().use_count() != own[group]) return true;
-  }
-  return false;
+  return std::ranges::any_of(slots_, [](const at::Tensor& slot) { return slot.storage().use_count() > 1; });
+}
+
+void GradientBuffer::release(int parameter) {
+  at::Tensor& slot = slots_[parameter];
+  const bool is_gradient = attached(parameter);
+  if (is_gradient || (slot.use_count() == 1 && slot.storage().use_count() == 1)) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor own =
+      slot_over(memory_[sizes_[parameter].group], parameters_[parameter], plan_.slots[parameter].offset);
+  const at::Tensor copy = slot.clone();
+  // Whoever holds the gradient, or a view of it, holds this storage.
+  slot.storage().unsafeGetStorageImpl()->set_data_ptr(data_of(copy, copy.data_ptr()));
+  slot = own;
 }
 
 void GradientBuffer::replan(BucketPlan plan) {
@@ -117,6 +138,7 @@ bool GradientBuffer::adopt(int parameter) {
         "a sparse gradient came for a parameter that no torch::nn::Embedding or EmbeddingBag with sparse(true) holds: "
         "use one of these, or sparse(false)");
   }
+  release(parameter);
   slots_[parameter].copy_(grad);
   grad = slots_[parameter];
   return true;

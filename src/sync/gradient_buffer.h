@@ -1,9 +1,10 @@
 #pragma once
 // Flat memory with a slot for each parameter's gradient.
 //
-// A parameter's .grad is undefined until it is used; then it is a tensor over the slot made by set_(storage, offset,
-// sizes, strides). It is no autograd view, so plain zero_grad() works, and each gradient has a version counter of its
-// own. Not thread safe.
+// A parameter's .grad is undefined until it is used; then it is a tensor over the slot, with a storage of its own that
+// begins there. It is no autograd view, so plain zero_grad() works, and each gradient has a version counter of its
+// own. A program may hold a gradient that is no longer .grad: its storage then moves to memory of its own, and the
+// values stay what they are. Not thread safe.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -37,6 +38,9 @@ class GradientBuffer {
   /// Makes sure that a defined .grad lives in its slot: copies it in if it does not. Returns whether it had to.
   /// Throws UsageError for a gradient that is not dense.
   bool adopt(int parameter);
+  /// To be called before a slot that is not .grad is written to: what the program holds of it keeps its values. Costs a
+  /// copy of this gradient if it holds something, else nothing.
+  void release(int parameter);
   /// Makes the slot the parameter's .grad, whatever it holds.
   void attach(int parameter);
 

@@ -11,7 +11,7 @@ namespace tutti::sync {
 
 namespace {
 
-constexpr int samples_per_parameter = 16;
+constexpr int samples_of_tensor = 16;
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   // splitmix64's finalizer: every input bit reaches every output bit.
@@ -21,23 +21,23 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 31);
 }
 
-std::uint64_t sampled_hash(const at::Tensor& tensor) {
+}  // namespace
+
+std::uint64_t sampled_hash(const at::Tensor& tensor, int salt) {
   const std::int64_t count = tensor.numel();
   if (!tensor.device().is_cpu() || count == 0 || !tensor.is_non_overlapping_and_dense()) return 0;
   const std::size_t size = tensor.element_size();
   const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
   std::uint64_t hash = 0;
-  const std::int64_t samples = std::min<std::int64_t>(samples_per_parameter, count);
+  const std::int64_t samples = std::min<std::int64_t>(samples_of_tensor, count);
   for (std::int64_t i = 0; i < samples; ++i) {
-    const std::int64_t element = count * i / samples + (count / samples) * (i * 7 % samples) / samples;
+    const std::int64_t element = count * i / samples + (count / samples) * ((i * 7 + salt) % samples) / samples;
     std::uint64_t value = 0;
     std::memcpy(&value, bytes + static_cast<std::size_t>(element) * size, std::min(size, sizeof(value)));
     hash = mix(hash, value);
   }
   return hash;
 }
-
-}  // namespace
 
 ParameterWatch::ParameterWatch(const std::vector<NamedParameter>& parameters) : parameters_(parameters) {
   for (const NamedParameter& parameter : parameters) {

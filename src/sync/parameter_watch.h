@@ -42,6 +42,10 @@ class ParameterWatch {
   std::vector<Kind> kinds_;
 };
 
+/// A hash of some of the elements of a tensor in CPU memory, and of all of a small one; others with another `salt`. 0
+/// for tensors elsewhere.
+std::uint64_t sampled_hash(const at::Tensor& tensor, int salt = 0);
+
 /// One number for all of them.
 std::uint64_t combine(const ParameterHashes& hashes);
 

@@ -71,6 +71,9 @@ void Reducer::stepped() {
 void Reducer::clear(bool set_to_none) {
   impl_->clear(set_to_none);
 }
+void Reducer::abandon_window() {
+  impl_->abandon_window();
+}
 StateDict Reducer::state_dict() const {
   return impl_->state_dict();
 }

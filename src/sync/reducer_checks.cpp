@@ -10,12 +10,12 @@
 namespace tutti {
 
 void Reducer::Impl::throw_if_lost() const {
-  if (lost_)
-    throw UsageError("the gradients of this window are lost (" + *lost_ + "): call zero_grad() and run it again");
+  if (life_.is(sync::Gradients::lost))
+    throw UsageError("the gradients of this window are lost (" + life_.why() + "): call zero_grad() and run it again");
 }
 
 void Reducer::Impl::throw_if_poisoned() const {
-  if (channel_.poisoned() && lost_) throw PeerFailure(*lost_, {});
+  if (channel_.poisoned() && life_.is(sync::Gradients::lost)) throw PeerFailure(life_.why(), {});
 }
 
 void Reducer::Impl::require_reproducible() const {
@@ -32,16 +32,17 @@ void Reducer::Impl::require_reproducible() const {
   }
 }
 
-void Reducer::Impl::check_before_step() const {
+void Reducer::Impl::check_before_step() {
   check_plan();
-  if (scope_ || abandoned_) return;
-  if (window_.pending() > 0) {
+  if (life_.is(sync::Gradients::abandoned)) return;
+  notice_vanished(true);
+  if (life_.scope()) return;
+  if (life_.window().pending() > 0) {
     if (options_.reproducible) {
       throw UsageError("step outside accumulate() in the middle of a window: a reproducible sum is taken at its end");
     }
     if (options_.check_replicas) check_parameters_unchanged(watch_->hashes());
-    check_gradients_untouched();
-  } else if (window_.rounds() == 0) {
+  } else if (life_.window().rounds() == 0) {
     check_gradients_are_known();
   }
 }
@@ -61,17 +62,72 @@ void Reducer::Impl::check_plan() const {
   }
 }
 
-void Reducer::Impl::check_gradients_untouched() const {
-  std::optional<std::string> touched = sparse_->touched();
-  for (int i = 0; i < count() && !touched; ++i) {
-    if (!states_[i].attached) continue;
-    if (buffer_->attached(i) && buffer_->slot(i)._version() == states_[i].version) continue;
-    touched = parameters_[i].name;
+std::optional<std::string> Reducer::Impl::touched_gradient() const {
+  const bool pending = life_.window().pending() > 0;
+  for (int i = 0; i < count(); ++i) {
+    const ParameterState& state = states_[i];
+    if (!state.attached) continue;
+    if (!buffer_->attached(i) || buffer_->slot(i)._version() != state.version) return parameters_[i].name;
+    // Writes through .data(), as LibTorch's own clipping does them, count no version.
+    if (pending && state.hash != sync::sampled_hash(buffer_->slot(i), hash_salt_)) return parameters_[i].name;
   }
-  if (!touched) return;
+  return sparse_->touched();
+}
+
+void Reducer::Impl::watch_pending() {
+  if (life_.window().pending() == 0) return;
+  // Other elements each time: what changes few of them is noticed soon.
+  ++hash_salt_;
+  for (int i = 0; i < count(); ++i) {
+    if (states_[i].attached) states_[i].hash = sync::sampled_hash(buffer_->slot(i), hash_salt_);
+  }
+}
+
+bool Reducer::Impl::all_zero() const {
+  for (const NamedParameter& parameter : parameters_) {
+    const at::Tensor& gradient = parameter.tensor.grad();
+    if (gradient.defined() && (parameter.sparse || gradient.count_nonzero().item<std::int64_t>() != 0)) return false;
+  }
+  return true;
+}
+
+// What the program did to the window's gradients without tutti: all cleared, their weights go with them; anything else
+// has no mean that could be told.
+void Reducer::Impl::notice_vanished(bool refuses_changes) {
+  if (!life_.is(sync::Gradients::pending) && !life_.is(sync::Gradients::mean)) return;
+  std::optional<std::string> gone;
+  bool some_left = false;
+  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
+    const bool ours = i < count() ? states_[i].attached : sparse_->left_here(i - count());
+    if (!ours) continue;
+    if (parameters_[i].tensor.grad().defined()) {
+      some_left = true;
+    } else if (!gone) {
+      gone = parameters_[i].name;
+    }
+  }
+  const bool weighted = life_.window().weighting() == Weighting::weighted;
+  const bool pending = life_.window().pending() > 0;
+  if (gone && !some_left) {
+    forget_gradients();
+    return life_.vanished(false);
+  }
+  if (gone && weighted) {
+    throw UsageError("the gradient of '" + *gone +
+                     "' was cleared in the middle of a window while others were not, so the window's weights no longer "
+                     "belong to one sum: call the optimizer's zero_grad(), which clears all of them");
+  }
+  const std::optional<std::string> touched = gone ? gone : touched_gradient();
+  if (!touched || (!pending && !weighted)) return;
+  if (!gone && all_zero()) {
+    for (BucketState& bucket : buckets_) bucket.averaged = false;
+    return life_.vanished(channel_.size() > 1);
+  }
+  if (!pending || !refuses_changes) return;
   throw UsageError("the gradient of '" + *touched +
                    "' was changed by hand before it was synchronized, so step would use the mean of changed "
-                   "gradients: call synchronize() before touching gradients");
+                   "gradients: call synchronize() before touching gradients, or clip with the accelerator's "
+                   "clip_grad_norm_() or clip_grad_value_(), which do");
 }
 
 std::optional<std::string> Reducer::Impl::foreign_gradient() const {

@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 
 #include <bit>
-#include <cmath>
 #include <utility>
 
 #include "sync/autograd_hooks.h"
@@ -12,7 +11,7 @@
 #include "sync/parameter_watch.h"
 #include "sync/partial_sums.h"
 #include "sync/plan_agreement.h"
-#include "sync/reducer_life.h"
+#include "sync/reducer_self.h"
 #include "sync/round.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
@@ -47,60 +46,63 @@ Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator channel
   if (options_.reproducible) require_reproducible();
   watch_ = std::make_unique<sync::ParameterWatch>(parameters_);
   frozen_watch_ = std::make_unique<sync::ParameterWatch>(frozen_);
-  life_ = std::make_shared<Life>(Life{this});
+  self_ = std::make_shared<Self>(Self{this});
   hooks_ = std::make_unique<sync::AutogradHooks>(
       tensors_of(parameters_), [this](int parameter) { before_accumulate(parameter); },
       [this](int parameter) { after_accumulate(parameter); });
 }
 
 Reducer::Impl::~Impl() {
-  life_->reducer = nullptr;
+  self_->reducer = nullptr;
 }
 
 void Reducer::Impl::enter_accumulate(const AccumulateStep& step) {
   const std::lock_guard lock(mutex_);
-  if (scope_)
-    throw UsageError("accumulate() inside accumulate() over the same parameters: close the outer scope first");
-  if (!std::isfinite(step.weight) || step.weight < 0) {
-    throw UsageError("accumulate() with weight " + std::to_string(step.weight) + ": a weight is 0 or positive");
-  }
   settle();
-  if (lost_) forget_window();
+  if (life_.is(sync::Gradients::lost) && !life_.scope()) forget_window();
   if (options_.reproducible && step.sync_each_batch) {
     throw UsageError("sync_each_batch adds micro-batches as they come, so a reproducible sum is not possible");
   }
   if (options_.reproducible && step.syncs && channel_.size() > 1) require_whole_block();
-  scope_ = step;
-  scope_weighed_ = false;
-  round_due_ = step.syncs;
+  life_.open_scope(step);
 }
 
 void Reducer::Impl::leave_accumulate(bool unwinding) {
   const std::lock_guard lock(mutex_);
-  const bool due = std::exchange(round_due_, false);
-  if (unwinding) {
-    scope_.reset();
-    if (!due || lost_) return;
-    abandon("an exception left the accumulate() scope that ends its step");
+  const auto give_up = [this](const std::string& why) {
+    if (!life_.round_due_at_close() || life_.is(sync::Gradients::lost)) return;
+    refused_.reset();
+    life_.abandon(why);
     owes_round_ = true;
-    return;
-  }
+    tell_abandoned();
+  };
   // The scope stays open until its round is done: the round's weights are the scope's.
-  const auto close_scope = [this] { scope_.reset(); };
   try {
-    close_dangling_pass();
-    if (due && !lost_) run_round();
-    if (options_.reproducible && !scope_->syncs && !lost_) put_micro_batch_apart();
+    if (unwinding) {
+      give_up(refused_.value_or("an exception left the accumulate() scope that ends its step"));
+    } else {
+      close_dangling_pass();
+      if (!life_.is(sync::Gradients::lost) && !life_.is(sync::Gradients::abandoned)) {
+        try {
+          notice_vanished(life_.round_due_at_close());
+        } catch (const UsageError& error) {
+          give_up(error.what());
+          throw;
+        }
+      }
+      if (life_.round_due_at_close() && !life_.is(sync::Gradients::lost)) run_round();
+      if (options_.reproducible && !life_.scope()->syncs && !life_.is(sync::Gradients::lost)) put_micro_batch_apart();
+    }
   } catch (...) {
-    close_scope();
+    life_.close_scope();
     throw;
   }
-  close_scope();
+  life_.close_scope();
 }
 
 bool Reducer::Impl::between_steps() const {
   const std::lock_guard lock(mutex_);
-  return !scope_ && !pass_.open && (consumed_ || window_.passes() == 0);
+  return !life_.scope() && !pass_.open && life_.between_steps();
 }
 
 void Reducer::Impl::enter_no_sync() {
@@ -119,12 +121,12 @@ void Reducer::Impl::set_local(bool local) {
   if (local == local_) return;
   settle();
   if (options_.reproducible) throw UsageError("local steps of ranks cannot be reproducible on another number of ranks");
-  if (round_due_ || (!consumed_ && window_.passes() > 0)) {
+  if (life_.round_due_at_close() || !life_.between_steps()) {
     throw UsageError("local steps begin and end between optimizer steps: this window has backward passes already");
   }
   forget_window();
   // Ranks may take different numbers of local steps, and learn different things from them.
-  window_ = Window();
+  life_.begin_anew();
   automatic_ = AutomaticPolicy();
   hashes_.clear();
   last_seconds_.reset();
@@ -139,14 +141,17 @@ void Reducer::Impl::trigger_sync_in_backward() {
 
 void Reducer::Impl::count_backward() {
   const std::lock_guard lock(mutex_);
-  if (!scope_ || scope_weighed_) return;
-  scope_weighed_ = true;
-  window_.weigh(scope_->weight);
+  life_.weigh();
 }
 
 void Reducer::Impl::backward_failed() noexcept {
   const std::lock_guard lock(mutex_);
-  if (!abandoned_ || !owes_round_ || (round_ && round_->closed())) return;
+  tell_abandoned();
+}
+
+// Sends what the others wait for, and waits for nothing itself.
+void Reducer::Impl::tell_abandoned() noexcept {
+  if (!life_.is(sync::Gradients::abandoned) || !owes_round_ || (round_ && round_->closed())) return;
   try {
     start_all_buckets_and_close();
   } catch (const std::exception& error) {
@@ -162,15 +167,16 @@ void Reducer::Impl::synchronize() {
     throw UsageError("synchronize() in the middle of a window: a reproducible sum is taken at the window's end");
   }
   check_plan();
+  notice_vanished(false);
   run_round();
 }
 
 void Reducer::Impl::prepare_step() {
   const std::lock_guard lock(mutex_);
-  const bool was_abandoned = abandoned_.has_value();
+  const bool was_abandoned = life_.is(sync::Gradients::abandoned);
   settle();
   throw_if_lost();
-  if (was_abandoned && !abandoned_) {
+  if (was_abandoned && !life_.is(sync::Gradients::abandoned)) {
     throw UsageError(
         "step after a backward pass of this window ended with an exception: its gradients are lost on all "
         "ranks. Call zero_grad() and run the window again");
@@ -179,20 +185,18 @@ void Reducer::Impl::prepare_step() {
     check_before_step();
   } catch (const UsageError& error) {
     // The others wait in the round that this rank does not come to. It may still come: by synchronize().
-    if (!scope_ && (window_.pending() > 0 || abandoned_) && channel_.size() > 1) refused_ = error.what();
+    if (life_.round_due_at_step() && channel_.size() > 1) refused_ = error.what();
     throw;
   }
-  if (scope_) {
-    if (std::exchange(round_due_, false)) run_round();
-  } else if (window_.pending() > 0 || zeros_may_differ_ || abandoned_) {
-    // An abandoned window's gradients are not used: the others only wait to be told.
+  if (!life_.round_due_at_step()) return;
+  if (!life_.scope()) {
     if (options_.policy == SyncPolicy::automatic && !std::exchange(early_step_logged_, true)) {
-      logger_.info("a step came after " + std::to_string(window_.passes()) + " backward passes where " +
+      logger_.info("a step came after " + std::to_string(life_.window().passes()) + " backward passes where " +
                    std::to_string(automatic_.expected()) + " were expected: synchronizing inside step()");
     }
     ++stats_.rounds_in_step;
-    run_round();
   }
+  run_round();
 }
 
 double Reducer::Impl::mean_over_ranks(double value) {
@@ -209,25 +213,43 @@ void Reducer::Impl::set_loss_scale(double scale) {
   settle();
   // Gradients are linear: what waits from earlier passes of this window follows the new scale. Scales are powers of 2
   // as a rule, so that nothing is rounded.
-  for (std::size_t i = 0; i < buckets_.size() && window_.pending() > 0; ++i) {
-    if (!buckets_[i].averaged) buffer_->bucket(static_cast<int>(i)).mul_(scale / loss_scale_);
+  if (life_.window().pending() > 0) {
+    notice_vanished(false);
+    const bool changed = touched_gradient().has_value();
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      if (!buckets_[i].averaged) buffer_->bucket(static_cast<int>(i)).mul_(scale / loss_scale_);
+    }
+    sparse_->scale_shares(scale / loss_scale_);
+    if (!changed) watch_pending();
   }
-  if (window_.pending() > 0) sparse_->scale_shares(scale / loss_scale_);
   loss_scale_ = scale;
 }
 
 void Reducer::Impl::stepped() {
   const std::lock_guard lock(mutex_);
   partial_->clear();
-  window_.restart(true);
-  consumed_ = true;
+  life_.step();
 }
 
 void Reducer::Impl::clear(bool set_to_none) {
   const std::lock_guard lock(mutex_);
-  if (scope_ && !consumed_ && !lost_) return;
+  if (life_.clearing() == sync::Clearing::nothing && !refused_) return;
   tell_refusal();
   settle();
+  // Whoever did not synchronize in this scope's passes: the others wait for it.
+  if (life_.round_due_at_clear() && channel_.size() > 1) run_round();
+  clear_gradients(life_.clearing(), set_to_none);
+}
+
+void Reducer::Impl::abandon_window() {
+  const std::lock_guard lock(mutex_);
+  tell_refusal();
+  settle();
+  if (life_.round_due_at_clear() && channel_.size() > 1) run_round();
+  clear_gradients(sync::Clearing::window, true);
+}
+
+void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
   for (const NamedParameter& parameter : parameters_) {
     at::Tensor& grad = parameter.tensor.mutable_grad();
     if (set_to_none || parameter.sparse) {
@@ -238,17 +260,12 @@ void Reducer::Impl::clear(bool set_to_none) {
   }
   for (int i = 0; i < count(); ++i) {
     states_[i].attached = parameters_[i].tensor.grad().defined() && buffer_->attached(i);
+    if (!states_[i].attached) buffer_->release(i);
   }
   sparse_->forget();
   partial_->clear();
   for (BucketState& bucket : buckets_) bucket.averaged = false;
-  zeros_may_differ_ = !set_to_none && channel_.size() > 1 && (zeros_may_differ_ || window_.pending() > 0);
-  // A scope may have weighed without reaching a parameter: outside of it nothing is left, inside it goes on.
-  if (!consumed_ || !scope_) window_.restart(false);
-  // Cleared in place, gradients are defined still, but nothing of the last step is left in them.
-  consumed_ = set_to_none;
-  abandoned_.reset();
-  if (!channel_.poisoned()) lost_.reset();
+  life_.cleared(what, !set_to_none && channel_.size() > 1);
 }
 
 SyncStats Reducer::Impl::stats() const {
@@ -256,13 +273,9 @@ SyncStats Reducer::Impl::stats() const {
   return stats_;
 }
 
-void Reducer::Impl::abandon(const std::string& reason) {
-  if (!abandoned_) abandoned_ = reason;
-}
-
 void Reducer::Impl::tell_refusal() {
   if (!refused_) return;
-  abandon(*std::exchange(refused_, std::nullopt));
+  life_.abandon(*std::exchange(refused_, std::nullopt));
   owes_round_ = true;
 }
 
@@ -297,16 +310,19 @@ void Reducer::Impl::put_micro_batch_apart() {
 void Reducer::Impl::forget_window() {
   throw_if_poisoned();
   for (const NamedParameter& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  forget_gradients();
+  life_.forget();
+  owes_round_ = false;
+}
+
+void Reducer::Impl::forget_gradients() {
   sparse_->forget();
   partial_->clear();
   for (BucketState& bucket : buckets_) bucket = {};
-  for (ParameterState& state : states_) state.attached = false;
-  window_.restart(false);
-  consumed_ = true;
-  zeros_may_differ_ = false;
-  abandoned_.reset();
-  lost_.reset();
-  owes_round_ = false;
+  for (int i = 0; i < count(); ++i) {
+    states_[i].attached = false;
+    buffer_->release(i);
+  }
 }
 
 }  // namespace tutti

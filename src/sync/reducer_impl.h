@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "sync/sync_policy.h"
-#include "sync/window.h"
+#include "sync/window_life.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/logging.h"
 #include "tutti/sync/reducer.h"
@@ -38,7 +38,7 @@ class Reducer::Impl {
 
   void enter_accumulate(const AccumulateStep& step);
   void leave_accumulate(bool unwinding);
-  bool in_accumulate() const { return scope_.has_value(); }
+  bool in_accumulate() const { return life_.scope().has_value(); }
   bool between_steps() const;
   void enter_no_sync();
   void leave_no_sync();
@@ -48,9 +48,9 @@ class Reducer::Impl {
 
   void set_local(bool local);
   bool local() const { return local_; }
-  std::int64_t steps() const { return window_.steps(); }
+  std::int64_t steps() const { return life_.window().steps(); }
 
-  bool at_window_end() const { return !scope_ || scope_->syncs; }
+  bool at_window_end() const { return !life_.scope() || life_.scope()->syncs; }
   void synchronize();
   double mean_over_ranks(double value);
   void prepare_step();
@@ -58,6 +58,7 @@ class Reducer::Impl {
   bool overflowed() const { return overflowed_; }
   void stepped();
   void clear(bool set_to_none);
+  void abandon_window();
 
   StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
@@ -69,6 +70,7 @@ class Reducer::Impl {
   struct Pass {
     bool open = false;
     bool synchronizes = false;
+    std::int64_t number = 0;
     std::set<int> tasks;  // graph tasks that have not ended: nested backward passes have their own
     std::thread::id thread;
     std::chrono::steady_clock::time_point begin;
@@ -79,6 +81,7 @@ class Reducer::Impl {
     int expected_fires = 1;     // learned from the pass before: reentrant checkpointing fires more than once
     std::uint32_t version = 0;  // of the gradient when the last pass ended
     bool attached = false;      // its gradient was in its slot
+    std::uint64_t hash = 0;     // of its gradient, while it waits for its round
   };
   struct BucketState {
     int waiting = 0;        // gradients that this pass has not brought yet
@@ -86,14 +89,17 @@ class Reducer::Impl {
     bool late = false;      // written to after it had left in the round under way
   };
   class PassToken;
-  struct Life;
+  class OuterHook;
+  struct Self;
 
   // Passes (reducer_pass.cpp).
   void before_accumulate(int parameter);
   void after_accumulate(int parameter);
   void begin_pass();
-  void drop_consumed_gradients();
+  std::optional<std::string> kept_gradient() const;
+  void begin_on(const std::optional<std::string>& kept);
   void register_task();
+  void register_outer_task();
   void task_ended(int task);
   void task_died(int task) noexcept;
   void flush_pass();
@@ -117,19 +123,24 @@ class Reducer::Impl {
   void lose(const std::string& why);
 
   void load_bucket(int bucket, const StateDict& state);
-  void abandon(const std::string& reason);
+  void clear_gradients(sync::Clearing what, bool set_to_none);
   void forget_window();
+  void forget_gradients();
   void throw_if_lost() const;
   void throw_if_poisoned() const;
-  void check_before_step() const;
+  void check_before_step();
   void check_plan() const;
-  void check_gradients_untouched() const;
+  void watch_pending();
+  void notice_vanished(bool refuses_changes);
+  std::optional<std::string> touched_gradient() const;
+  bool all_zero() const;
   void check_gradients_are_known() const;
   void check_parameters_unchanged(const std::vector<std::uint64_t>& now) const;
   /// The name of a parameter whose gradient came from no backward pass; nullopt if none.
   std::optional<std::string> foreign_gradient() const;
   bool holds_foreign_gradients() const { return foreign_gradient().has_value(); }
   void tell_refusal();
+  void tell_abandoned() noexcept;
   void put_micro_batch_apart();
   void require_reproducible() const;
   void require_whole_block() const;
@@ -152,26 +163,20 @@ class Reducer::Impl {
   std::unique_ptr<sync::PartialSums> partial_;
 
   mutable std::mutex mutex_;
-  Window window_;
+  sync::WindowLife life_;
   AutomaticPolicy automatic_;
-  std::optional<AccumulateStep> scope_;
-  bool scope_weighed_ = false;  // the open scope's weight is in the window
-  bool round_due_ = false;      // the open scope owes its window's round
   int no_sync_depth_ = 0;
   bool annotated_ = false;
   bool triggered_ = false;
-  bool consumed_ = true;           // a step has used these gradients, or there are none of ours
-  bool zeros_may_differ_ = false;  // pending gradients were cleared in place: ranks may have them for other parameters
   Pass pass_;
   std::vector<ParameterState> states_;
   std::vector<BucketState> buckets_;
   std::vector<std::uint64_t> hashes_;  // of the parameters when the window began
+  int hash_salt_ = 0;                  // of the gradients' hashes
   std::unique_ptr<sync::Round> round_;
   double last_total_weight_ = 1;  // what averaged buckets were divided by, besides the loss scale
   double loss_scale_ = 1;         // of what is in the buckets that are not averaged
   bool overflowed_ = false;
-  std::optional<std::string> abandoned_;
-  std::optional<std::string> lost_;
   std::optional<std::string> refused_;  // why a step was refused whose round the others wait in
   bool owes_round_ = false;             // others wait in a round that this rank left by an exception
   double waited_ = 0;                   // in the last round
@@ -179,7 +184,7 @@ class Reducer::Impl {
   SyncStats stats_;
   bool early_step_logged_ = false;
 
-  std::shared_ptr<Life> life_;
+  std::shared_ptr<Self> self_;
   std::unique_ptr<sync::AutogradHooks> hooks_;  // last, so that it is detached first
 };
 

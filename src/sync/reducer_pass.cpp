@@ -6,7 +6,7 @@
 #include "sync/autograd_hooks.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
-#include "sync/reducer_life.h"
+#include "sync/reducer_self.h"
 #include "sync/round.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
@@ -51,29 +51,26 @@ void Reducer::Impl::after_accumulate(int parameter) {
 void Reducer::Impl::begin_pass() {
   if (options_.before_pass) options_.before_pass();
   settle();
-  if (lost_) forget_window();
+  if (life_.is(sync::Gradients::lost)) forget_window();
   if (at::GradMode::is_enabled()) {
     throw UsageError(
         "backward with create_graph keeps the gradient's own graph, which a synchronized gradient has not: "
         "use torch::autograd::grad for higher derivatives");
   }
-  if (options_.reproducible && (!scope_ || window_.rounds() > 0)) {
-    throw UsageError(scope_ ? "a backward pass after this step's gradients were synchronized: a reproducible sum holds "
-                              "all passes of a scope, so clip and step after the last one"
-                            : "a backward pass outside accumulate(): a reproducible sum is over accumulate() scopes");
+  if (options_.reproducible && (!life_.scope() || life_.round_in_scope())) {
+    throw UsageError(life_.scope()
+                         ? "a backward pass after this step's gradients were synchronized: a reproducible sum holds "
+                           "all passes of a scope, so clip and step after the last one"
+                         : "a backward pass outside accumulate(): a reproducible sum is over accumulate() scopes");
   }
-  if (consumed_) drop_consumed_gradients();
+  notice_vanished(true);
+  begin_on(kept_gradient());
 
-  const bool window_is_pending = window_.pending() > 0;
+  const bool window_is_pending = life_.window().pending() > 0;
   // What the user put in place of a synchronized gradient is one; with pending passes it would be a change by hand.
-  for (int i = 0; i < count() && !window_is_pending; ++i) {
-    if (states_[i].attached && !buffer_->attached(i)) adopt(i);
-  }
-  if (scope_) {
-    window_.begin_weighted_pass();
-    if (!std::exchange(scope_weighed_, true)) window_.weigh(scope_->weight);
-  } else {
-    window_.begin_plain_pass();
+  for (int i = 0; i < count(); ++i) {
+    if (!window_is_pending && states_[i].attached && !buffer_->attached(i)) adopt(i);
+    if (!buffer_->attached(i)) buffer_->release(i);
   }
   if (options_.check_replicas) {
     auto now = watch_->hashes();
@@ -82,16 +79,17 @@ void Reducer::Impl::begin_pass() {
   }
 
   const bool asked = synchronizes({.policy = options_.policy,
-                                   .pass = window_.passes(),
+                                   .pass = life_.window().passes(),
                                    .triggered = std::exchange(triggered_, false),
                                    .no_sync = no_sync_depth_ > 0,
                                    .annotated = annotated_,
-                                   .in_accumulate = scope_.has_value(),
-                                   .accumulate_syncs = scope_ && scope_->syncs,
-                                   .sync_each_batch = scope_ && scope_->sync_each_batch},
+                                   .in_accumulate = life_.scope().has_value(),
+                                   .accumulate_syncs = life_.scope() && life_.scope()->syncs,
+                                   .sync_each_batch = life_.scope() && life_.scope()->sync_each_batch},
                                   automatic_);
   pass_ = {.open = true,
            .synchronizes = asked && !options_.reproducible,
+           .number = stats_.passes,
            .tasks = {},
            .thread = std::this_thread::get_id(),
            .begin = std::chrono::steady_clock::now(),
@@ -103,21 +101,24 @@ void Reducer::Impl::begin_pass() {
   }
 }
 
-void Reducer::Impl::drop_consumed_gradients() {
-  consumed_ = false;
-  // A plain pass adds to the gradients that a step has used, as in LibTorch: they are equal on all ranks, so their mean
-  // is what they are. A weighted mean over old and new ones would mean nothing.
-  last_total_weight_ = channel_.size();
-  std::optional<std::string> left = sparse_->left();
-  for (int i = 0; i < count() && !left; ++i) {
+/// The name of a parameter whose gradient is there still from a window that is over; nullopt if none.
+std::optional<std::string> Reducer::Impl::kept_gradient() const {
+  if (!life_.over()) return std::nullopt;
+  for (int i = 0; i < count(); ++i) {
     // Also where the user put a tensor of his own in its place.
-    if (states_[i].attached && parameters_[i].tensor.grad().defined()) left = parameters_[i].name;
+    if (states_[i].attached && parameters_[i].tensor.grad().defined()) return parameters_[i].name;
   }
-  if (left && scope_) {
-    throw UsageError("the gradient of '" + *left +
-                     "' is still that of the last step: call optimizer.zero_grad() after optimizer.step()");
-  }
-  if (left) return;
+  return sparse_->left();
+}
+
+void Reducer::Impl::begin_on(const std::optional<std::string>& kept) {
+  const bool over = life_.over();
+  life_.begin_pass(kept);
+  if (!over) return;
+  // A pass adds to the gradients that a step has used, as in LibTorch: they are equal on all ranks, so their mean is
+  // what they are.
+  last_total_weight_ = channel_.size() * life_.weight_of_kept();
+  if (kept) return;
   sparse_->forget();
   for (BucketState& bucket : buckets_) bucket.averaged = false;
   for (ParameterState& state : states_) state.attached = false;
@@ -127,7 +128,16 @@ void Reducer::Impl::register_task() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (!pass_.tasks.insert(task).second) return;
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [token = std::make_shared<PassToken>(life_, task)] { token->ended(); });
+      [token = std::make_shared<PassToken>(self_, task)] { token->ended(); });
+}
+
+// Only nested passes come to our parameters where all of a model is checkpointed. A callback can be given to the task
+// under way alone, and that is the nested one: the outer one is met at the nodes that it evaluates next.
+void Reducer::Impl::register_outer_task() {
+  if (!pass_.open || !pass_.tasks.empty()) return;
+  for (const torch::autograd::Edge& edge : torch::autograd::get_current_node()->next_edges()) {
+    if (edge.is_valid()) edge.function->add_pre_hook(std::make_unique<OuterHook>(self_, pass_.number));
+  }
 }
 
 void Reducer::Impl::task_ended(int task) {
@@ -135,12 +145,12 @@ void Reducer::Impl::task_ended(int task) {
   if (!pass_.open) return;
   pass_.tasks.erase(task);
   // A nested backward pass ends while a node of the outer one is evaluated; the pass ends with the outermost.
-  if (torch::autograd::get_current_node()) return;
+  if (torch::autograd::get_current_node()) return register_outer_task();
   flush_pass();
   // Other reducers of this pass must be flushed before this one waits, or two ranks that meet their reducers in another
   // order would wait for each other: their callbacks stand before this one.
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [token = std::make_shared<PassToken>(life_, task)] { token->completed(); });
+      [token = std::make_shared<PassToken>(self_, task)] { token->completed(); });
 }
 
 void Reducer::Impl::task_died(int task) noexcept {
@@ -148,7 +158,7 @@ void Reducer::Impl::task_died(int task) noexcept {
   pass_.tasks.erase(task);
   if (!pass_.open) return;
   pass_.open = false;
-  abandon("an exception ended its backward pass");
+  life_.abandon("an exception ended its backward pass");
   owes_round_ = pass_.synchronizes;
 }
 
@@ -169,18 +179,16 @@ void Reducer::Impl::complete_pass() {
   if (pass_.synchronizes) {
     finish_round();
     pass_.order.clear();
-    round_due_ = false;
   } else {
-    window_.leave_pending();
     ++stats_.rounds_avoided;
-    // Under no_sync() after a pass of this scope that did synchronize.
-    if (scope_ && scope_->syncs) round_due_ = true;
   }
+  life_.end_pass(pass_.synchronizes);
   for (int i = 0; i < count(); ++i) {
     ParameterState& state = states_[i];
     if (state.fires > 0) state.expected_fires = state.fires;
     if (state.attached) state.version = buffer_->slot(i)._version();
   }
+  watch_pending();
   check_plan();
 }
 

@@ -18,14 +18,17 @@ namespace tutti {
 void Reducer::Impl::open_round() {
   // Before the round itself holds buckets.
   if (tuning() && buffer_->shared()) last_seconds_.reset();
+  life_.begin_round();
+  const Window& window = life_.window();
   round_ = std::make_unique<sync::Round>(
       channel_,
-      sync::RoundOpening{.step = window_.steps(),
-                         .passes = window_.passes() + (holds_foreign_gradients() || zeros_may_differ_ ? 1 : 0),
-                         .weighting = window_.weighting(),
-                         .weight = window_.weight(),
+      sync::RoundOpening{.step = window.steps(),
+                         .passes = window.passes() + (holds_foreign_gradients() || life_.zeros_may_differ() ? 1 : 0),
+                         .weighting = window.weighting(),
+                         .weight = window.weight(),
+                         .kept = life_.began_on_kept(kept_gradient()) ? 1 : 0,
                          .loss_scale = loss_scale_,
-                         .lengths = window_.lengths(),
+                         .lengths = window.lengths(),
                          .parameters = options_.check_replicas ? sync::combine(watch_->hashes()) : 0,
                          .waited = waited_},
       options_.detect_overflow);
@@ -41,7 +44,7 @@ void Reducer::Impl::start_ready_buckets() {
 
 void Reducer::Impl::start_bucket(int bucket) {
   // An abandoned round's sums are thrown away, and gradients that do not fit may be why it is abandoned.
-  if (!abandoned_) fill_bucket(bucket);
+  if (!life_.is(sync::Gradients::abandoned)) fill_bucket(bucket);
   round_->start_bucket(buffer_->bucket(bucket), options_.comm_hook);
 }
 
@@ -49,6 +52,7 @@ void Reducer::Impl::fill_bucket(int bucket) {
   if (std::exchange(buckets_[bucket].averaged, false)) make_share(bucket, last_total_weight_);
   for (const int parameter : buffer_->plan().buckets[bucket].parameters) {
     if (!parameters_[parameter].tensor.grad().defined()) {
+      buffer_->release(parameter);
       buffer_->slot(parameter).zero_();
     } else {
       adopt(parameter);
@@ -59,20 +63,21 @@ void Reducer::Impl::fill_bucket(int bucket) {
 
 void Reducer::Impl::start_all_buckets_and_close() {
   if (!round_) open_round();
+  const bool abandoned = life_.is(sync::Gradients::abandoned);
   for (std::size_t bucket = round_->buckets_started(); bucket < buckets_.size(); ++bucket) {
     start_bucket(static_cast<int>(bucket));
   }
   for (int i = 0; i < sparse_->count(); ++i) {
-    if (!abandoned_) {
+    if (!abandoned) {
       sparse_->arrived(i);
       sparse_->make_share(i, share());
     }
-    round_->start_rows(abandoned_ ? at::Tensor() : sparse_->gradient(i), sparse_->parameter(i));
+    round_->start_rows(abandoned ? at::Tensor() : sparse_->gradient(i), sparse_->parameter(i));
   }
   std::vector<bool> used(count());
   for (int i = 0; i < count(); ++i) used[i] = parameters_[i].tensor.grad().defined() || partial_->used(i);
   partial_->clear();
-  sync::RoundClosing closing = abandoned_ ? sync::abandoned_closing(*abandoned_) : sync::RoundClosing{};
+  sync::RoundClosing closing = abandoned ? sync::abandoned_closing(life_.why()) : sync::RoundClosing{};
   for (const BucketState& bucket : buckets_) closing.again = closing.again || bucket.late;
   if (!tuning()) return round_->close(closing, used);
   // Ranks meet their reducers in different orders, so that what they measured travels with the round: an exchange of
@@ -85,10 +90,10 @@ void Reducer::Impl::start_all_buckets_and_close() {
 
 void Reducer::Impl::run_round() {
   refused_.reset();
-  // What a step has used is equal on all ranks: its mean is what it is, whatever weighed in its window.
-  if (consumed_) last_total_weight_ = channel_.size();
   if (!round_) open_round();
-  if (window_.passes() == 0 && !holds_foreign_gradients() && !zeros_may_differ_) {
+  // What a step has used is equal on all ranks: its mean is what it is, whatever weighed in its window.
+  if (life_.over()) last_total_weight_ = channel_.size() * life_.weight_of_kept();
+  if (life_.window().passes() == 0 && !holds_foreign_gradients() && !life_.zeros_may_differ()) {
     // If nobody has anything there is nothing to sum; whoever has something started its buckets without asking.
     try {
       round_->wait_for_opening();
@@ -160,10 +165,7 @@ void Reducer::Impl::judge_round() {
   for (std::size_t i = 0; i < round->rows().size(); ++i) {
     sparse_->synchronized(static_cast<int>(i), round->rows()[i]);
   }
-  window_.synchronized();
-  zeros_may_differ_ = false;
-  // Also on a rank that took no part in it, the gradients are this window's now.
-  if (!terms.empty) consumed_ = false;
+  life_.end_round(terms.weighting, terms.empty);
   stats_ += SyncStats{.seconds_late = sync::lateness(round->openings())};
   if (needs_another(round->closings())) return run_round();
   if (!terms.empty && tuning()) tune_buckets(*round);
@@ -200,7 +202,7 @@ void Reducer::Impl::adopt(int parameter) {
 
 void Reducer::Impl::settle() {
   close_dangling_pass();
-  if (!abandoned_ || !owes_round_) return;
+  if (!life_.is(sync::Gradients::abandoned) || !owes_round_) return;
   // The exception was this rank's own, and the program has seen it: the others learn of it here.
   try {
     if (!round_ || !round_->closed()) start_all_buckets_and_close();
@@ -209,16 +211,14 @@ void Reducer::Impl::settle() {
     lose(error.what());
     throw;
   }
-  round_.reset();
+  lose("its others were told");
   forget_window();
 }
 
 void Reducer::Impl::lose(const std::string& why) {
-  lost_ = why;
+  life_.lose(why);
   round_.reset();
-  abandoned_.reset();
   owes_round_ = false;
-  round_due_ = false;
   for (BucketState& bucket : buckets_) bucket.late = false;
 }
 

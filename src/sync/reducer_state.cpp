@@ -17,21 +17,18 @@ StateDict Reducer::Impl::state_dict() const {
   const std::lock_guard lock(mutex_);
   throw_if_lost();
   if (pass_.open && !pass_.tasks.empty()) throw UsageError("save_state() inside a backward pass: call it after it");
-  if (abandoned_)
+  if (life_.is(sync::Gradients::abandoned))
     throw UsageError("save_state() after a backward pass ended with an exception: call zero_grad() first");
-  if (scope_ && (!scope_weighed_ || round_due_)) {
+  if (life_.scope() && !life_.whole()) {
     throw UsageError(
         "save_state() between accumulate() and its backward pass: call it before the scope or after backward");
   }
   if (partial_->micro_batches() > 0) {
     throw UsageError("save_state() inside a window whose sum is reproducible: call it between optimizer steps");
   }
-  StateDict state;
-  state.set("window", window_.state_dict());
+  StateDict state = life_.state_dict();
   state.set("expected_passes", automatic_.expected());
   state.set("annotated", annotated_);
-  state.set("consumed", consumed_);
-  state.set("zeros_may_differ", zeros_may_differ_);
   state.set("overflowed", overflowed_);
   state.set("total_weight", last_total_weight_);
   state.set("loss_scale", loss_scale_);
@@ -54,14 +51,13 @@ StateDict Reducer::Impl::state_dict() const {
 void Reducer::Impl::load_state_dict(const StateDict& state) {
   const std::lock_guard lock(mutex_);
   throw_if_poisoned();
-  if (scope_ || pass_.open) throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
+  if (life_.scope() || pass_.open)
+    throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
   // Everything is read before anything is changed.
-  Window window;
-  window.load_state_dict(state.part("window"));
+  sync::WindowLife life;
+  life.load_state_dict(state);
   const auto expected = state.get<std::int64_t>("expected_passes");
   const auto annotated = state.get<bool>("annotated");
-  const auto consumed = state.get<bool>("consumed");
-  const auto zeros_may_differ = state.get<bool>("zeros_may_differ");
   const auto overflowed = state.get<bool>("overflowed");
   const auto total_weight = state.get<double>("total_weight");
   const auto loss_scale = state.get<double>("loss_scale");
@@ -78,11 +74,9 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
   }
 
   forget_window();
-  window_ = window;
+  life_ = life;
   automatic_.expect(expected);
   annotated_ = annotated;
-  consumed_ = consumed;
-  zeros_may_differ_ = zeros_may_differ;
   overflowed_ = overflowed;
   last_total_weight_ = total_weight;
   loss_scale_ = loss_scale;
@@ -95,6 +89,7 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
     if (!state.contains("gradient." + name)) continue;
     sparse_->load(i, state.get<at::Tensor>("gradient." + name), state.get<bool>("averaged." + name));
   }
+  watch_pending();
 }
 
 void Reducer::Impl::load_bucket(int bucket, const StateDict& state) {
@@ -107,6 +102,7 @@ void Reducer::Impl::load_bucket(int bucket, const StateDict& state) {
   for (const int i : members) {
     const std::string name = "gradient." + parameters_[i].name;
     if (!state.contains(name)) continue;
+    buffer_->release(i);
     at::Tensor slot = buffer_->slot(i);
     slot.copy_(state.get<at::Tensor>(name));
     // Buckets may have been cut otherwise when this was saved: one bucket is all mean or all share.

@@ -51,6 +51,14 @@ RoundTerms judge(std::span<const RoundOpening> openings) {
     return terms;
   }
 
+  const auto kept = first_difference(openings, [](const RoundOpening& o) { return o.kept; });
+  if (kept && !terms.empty) {
+    terms.divergence = std::string("rank ") + (openings[0].kept != 0 ? "0" : std::to_string(*kept)) +
+                       " added to the gradients of the step before, which others have cleared: call zero_grad() on all "
+                       "ranks or on none";
+    return terms;
+  }
+
   const bool weighted = std::ranges::any_of(
       openings, [](const RoundOpening& opening) { return opening.weighting == Weighting::weighted; });
   if (!weighted || terms.empty) {

@@ -20,6 +20,7 @@ struct RoundOpening {
   std::int64_t passes = 0;  ///< of this rank in the window
   Weighting weighting = Weighting::undecided;
   double weight = 0;             ///< of this rank's part of the window
+  std::int64_t kept = 0;         ///< 1: the window began on gradients of the window before
   double loss_scale = 1;         ///< what this rank's losses were multiplied by
   WindowLengths lengths{};       ///< for the automatic policy
   std::uint64_t parameters = 0;  ///< a sampled hash of this rank's parameters

@@ -35,6 +35,8 @@ class SparseGradients {
 
   /// Whether the gradient is the mean over ranks.
   bool averaged(int index) const { return states_[index].averaged; }
+  /// Whether autograd or synchronization left a gradient, wherever it is now.
+  bool left_here(int index) const { return states_[index].left.defined(); }
   /// The name of a parameter whose gradient autograd or synchronization left, and that is there still; nullopt if none.
   std::optional<std::string> left() const;
   /// The name of a parameter whose gradient came from elsewhere; nullopt if none.

@@ -36,7 +36,7 @@ StateDict redistribute(std::span<const StateDict> of_ranks, int rank, int size) 
     }
   }
   // Gradients that a step has used are the same mean on every rank.
-  if (of_ranks[0].get<bool>("consumed")) return of_ranks[rank % old_size];
+  if (of_ranks[0].get<bool>("consumed") || of_ranks[0].contains("left")) return of_ranks[rank % old_size];
   // Whoever has no predecessor counts passes like the others, and holds nothing.
   StateDict result;
   for (const auto& [name, value] : of_ranks[rank % old_size].values()) {

@@ -69,6 +69,7 @@ ProgramRun::ProgramRun(const Program& program, const Communicator& communicator)
       one_process_(program),
       reducers_(program.optimizers),
       stepped_(program.optimizers, false),
+      empty_(program.optimizers, true),
       last_rounds_(program.optimizers, 0) {
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     const ProgramParameter& kind = program.parameters[i];
@@ -160,7 +161,7 @@ void ProgramRun::run_scope(const ProgramWindow& window, std::size_t index) {
   if (window.zero_first) {
     for (int o = 0; o < program_.optimizers; ++o) {
       optimizers_[o].zero_grad();
-      if (stepped_[o]) one_process_.clear(o, true);
+      if (stepped_[o] || empty_[o]) one_process_.clear(o, true);
       stepped_[o] = false;
     }
   }
@@ -173,6 +174,7 @@ void ProgramRun::run_scope(const ProgramWindow& window, std::size_t index) {
 
 void ProgramRun::run_passes(const ProgramWindow& window, std::size_t index) {
   const ProgramScope& scope = window.scopes[index];
+  std::fill(empty_.begin(), empty_.end(), false);
   // What it means comes first, also where this rank does not take part.
   if (window.weighted) one_process_.weigh(scope);
   for (const ProgramPass& pass : scope.passes) one_process_.pass(scope, pass, window.weighted);
@@ -305,6 +307,7 @@ void ProgramRun::clear(int optimizer, Zeroing zeroing) {
     optimizers_[optimizer].zero_grad(set_to_none);
     one_process_.clear(optimizer, set_to_none);
     stepped_[optimizer] = false;
+    empty_[optimizer] = true;
   } else {
     inner_[optimizer]->zero_grad(set_to_none);
     one_process_.clear_gradients(optimizer, set_to_none);

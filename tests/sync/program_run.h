@@ -49,6 +49,7 @@ class ProgramRun {
   std::vector<std::shared_ptr<torch::optim::SGD>> inner_;
   std::vector<Optimizer> optimizers_;
   std::vector<bool> stepped_;              // its gradients have been used
+  std::vector<bool> empty_;                // no pass since they were cleared
   std::vector<std::int64_t> last_rounds_;  // of each reducer, before the last pass
   std::size_t window_ = 0;
   int reducers_made_ = 0;

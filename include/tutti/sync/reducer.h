@@ -83,9 +83,12 @@ class Reducer final : public Stateful {
   bool overflowed() const;
   /// The optimizer has stepped: the window is consumed.
   void stepped();
-  /// zero_grad(): clears gradients and abandons pending passes. Inside accumulate() only a window that a step has
-  /// consumed is cleared.
+  /// zero_grad(): outside accumulate() clears gradients and abandons pending passes. Inside, before the scope's first
+  /// pass, it clears what a step has used and what a finished window left, and leaves the window that goes on; after a
+  /// pass it clears the window and its weight where the scope is its last, and does nothing in an earlier one.
   void clear(bool set_to_none);
+  /// Drops the window, gradients and weight, wherever it is. Every rank must call it at the same place.
+  void abandon_window();
 
   // State: this rank's part of the window, pending gradients included. No rank communicates.
   /// Throws UsageError where there is no such state: inside a backward pass, between accumulate() and its backward

@@ -1,0 +1,115 @@
+#pragma once
+// The rule of a window's life: what opens it, what a scope weighs, what a step and a clearing end. Pure: events in,
+// decisions out; the Reducer does what they say to tensors and on the wire. docs/algorithms.md has the table.
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "sync/window.h"
+#include "tutti/sync/reducer.h"
+
+namespace tutti::sync {
+
+/// What the gradients are, on this rank.
+enum class Gradients {
+  none,       ///< nothing that a pass brought
+  pending,    ///< passes of this rank that no round has taken up
+  mean,       ///< the mean over all ranks of the window so far
+  left,       ///< the same, of a window whose last scope has closed without a step
+  used,       ///< the mean that a step has used
+  abandoned,  ///< an exception ended a pass of the window: they mean nothing, and the others may not know yet
+  lost,       ///< a round has failed: they mean nothing on any rank
+};
+
+/// What zero_grad() clears.
+enum class Clearing {
+  nothing,
+  finished,  ///< what a step has used, or a finished window has left; weights of the window that goes on stay
+  window,    ///< everything, weights included
+};
+
+class WindowLife {
+ public:
+  Gradients gradients() const { return gradients_; }
+  const Window& window() const { return window_; }
+  const std::optional<AccumulateStep>& scope() const { return step_; }
+  /// Why the gradients are abandoned or lost.
+  const std::string& why() const { return why_; }
+  bool is(Gradients which) const { return gradients_ == which; }
+  /// Whether gradients are those of a window that is over.
+  bool over() const { return is(Gradients::used) || is(Gradients::left); }
+  /// Whether no pass waits for its step.
+  bool between_steps() const { return over() ? is(Gradients::used) : window_.passes() == 0; }
+
+  /// Throws UsageError where a scope is open.
+  void open_scope(const AccumulateStep& step);
+  /// Whether the scope that closes owes a round.
+  bool round_due_at_close() const { return step_ && due_ && (first_ || weighed_); }
+  void close_scope();
+  /// Whether all that the open scope has brought so far is known: it could be saved.
+  bool whole() const { return weighed_ && !due_; }
+
+  /// A backward pass begins. `kept`: the name of a parameter whose gradient is there still from a window that is over.
+  /// Throws UsageError where passes inside and outside of scopes would mix, or a mean over old and new gradients would
+  /// mean nothing.
+  void begin_pass(const std::optional<std::string>& kept);
+  /// A backward pass was called for: the open scope weighs, even if the pass reaches nothing here.
+  void weigh();
+  void end_pass(bool synchronized);
+  /// An exception ended a pass, or left the scope.
+  void abandon(const std::string& why);
+
+  /// Whether a step must run a round first. `in_place`: see zeros_may_differ().
+  bool round_due_at_step() const;
+  /// A round begins: also a scope whose passes did not come here takes part in its window.
+  void begin_round();
+  /// `weighting`: of all ranks. `empty`: no rank had anything.
+  void end_round(Weighting weighting, bool empty);
+  /// Whether a round has been run since the scope was opened.
+  bool round_in_scope() const { return step_ && !first_; }
+  void lose(const std::string& why);
+
+  void step();
+  /// What zero_grad() clears now.
+  Clearing clearing() const;
+  /// Whether zero_grad() runs the scope's round first: the others wait for it.
+  bool round_due_at_clear() const { return step_ && due_ && reached_ && is(Gradients::pending); }
+  /// `in_place`: gradients that were there are zeros now.
+  void cleared(Clearing what, bool in_place);
+  /// The window's gradients vanished behind tutti's back: their weights go with them.
+  void vanished(bool in_place);
+  /// Nothing is left of the window, nor of an error in it.
+  void forget();
+  /// The same, and what came before is not counted.
+  void begin_anew();
+
+  /// What is there from a window that is over counts as often as this rank's part of the new one weighs, so that the
+  /// mean of it is what it was.
+  double weight_of_kept() const { return window_.weighting() == Weighting::weighted ? window_.weight() : 1; }
+  /// Whether the window began on gradients of one that was over; `kept` as in begin_pass().
+  bool began_on_kept(const std::optional<std::string>& kept) const { return over() ? kept.has_value() : on_kept_; }
+  /// Pending gradients were cleared in place: ranks may have zeros for different parameters.
+  bool zeros_may_differ() const { return zeros_may_differ_; }
+
+  StateDict state_dict() const;
+  /// Throws CheckpointError, and changes nothing, for a state that no window can be in.
+  void load_state_dict(const StateDict& state);
+
+ private:
+  void restart(bool stepped);
+
+  Window window_;
+  Gradients gradients_ = Gradients::none;
+  std::string why_;
+  bool zeros_may_differ_ = false;
+  bool on_kept_ = false;
+  // Of the open scope.
+  std::optional<AccumulateStep> step_;
+  bool weighed_ = false;  // its weight is in the window
+  bool reached_ = false;  // a pass of it has come here since the window began
+  bool due_ = false;      // it owes the window's round
+  bool first_ = true;     // no round has been run in it yet
+  bool stepped_ = false;  // in it
+};
+
+}  // namespace tutti::sync
