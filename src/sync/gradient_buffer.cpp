@@ -1,6 +1,7 @@
 #include "sync/gradient_buffer.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,6 @@
 // What the reducer refuses to go on with.
+#include <ATen/core/Tensor.h>
+
 #include "sync/autograd_hooks.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"

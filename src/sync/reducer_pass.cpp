@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
+
 #include "sync/autograd_hooks.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
@@ -136,7 +138,13 @@ void Reducer::Impl::register_task() {
 void Reducer::Impl::register_outer_task() {
   if (!pass_.open || !pass_.tasks.empty()) return;
   for (const torch::autograd::Edge& edge : torch::autograd::get_current_node()->next_edges()) {
-    if (edge.is_valid()) edge.function->add_pre_hook(std::make_unique<OuterHook>(self_, pass_.number));
+    if (!edge.is_valid()) continue;
+    // A node that lasts, of a leaf, has the hook already.
+    const bool known = std::ranges::any_of(edge.function->pre_hooks(), [this](const auto& hook) {
+      auto* const outer = dynamic_cast<OuterHook*>(hook.get());
+      return outer != nullptr && outer->renew(self_.get(), pass_.number);
+    });
+    if (!known) edge.function->add_pre_hook(std::make_unique<OuterHook>(self_, pass_.number));
   }
 }
 

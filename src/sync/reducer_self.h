@@ -47,6 +47,12 @@ class Reducer::Impl::PassToken {
 class Reducer::Impl::OuterHook : public torch::autograd::FunctionPreHook {
  public:
   OuterHook(std::shared_ptr<Self> self, std::int64_t pass) : self_(std::move(self)), pass_(pass) {}
+  /// Looks out for another pass, where this is a hook of the same reducer.
+  bool renew(const Self* self, std::int64_t pass) {
+    if (self_.get() != self) return false;
+    pass_ = pass;
+    return true;
+  }
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
     // The node may outlive its pass.
     if (self_->reducer == nullptr) return gradients;

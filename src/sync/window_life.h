@@ -47,7 +47,7 @@ class WindowLife {
   bool round_due_at_close() const { return step_ && due_ && (first_ || weighed_); }
   void close_scope();
   /// Whether all that the open scope has brought so far is known: it could be saved.
-  bool whole() const { return weighed_ && !due_; }
+  bool whole() const { return first_ ? weighed_ && !due_ : !(weighed_ && due_); }
 
   /// A backward pass begins. `kept`: the name of a parameter whose gradient is there still from a window that is over.
   /// Throws UsageError where passes inside and outside of scopes would mix, or a mean over old and new gradients would

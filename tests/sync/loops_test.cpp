@@ -1,5 +1,6 @@
 // Training loops with several backward passes and steps an iteration, on several ranks, against the plain LibTorch
 // program on one process: with every iteration in accumulate() and without.
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>

@@ -246,6 +246,20 @@ TEST(WindowRules, APassThatIsAllNestedEndsWithBackward) {
   }
 }
 
+TEST(WindowRules, AScopeCanBeSavedBeforeItsFirstPassOfAnotherWindow) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    ToyModel toy(communicator);
+    const auto scope = toy.accumulate(1, true);
+    EXPECT_THROW(toy.reducer->state_dict(), UsageError);
+    toy.pass({.a = 8});
+    EXPECT_NO_THROW(toy.reducer->state_dict());
+    toy.optimizer.step();
+    EXPECT_NO_THROW(toy.reducer->state_dict());
+    toy.optimizer.zero_grad();
+    EXPECT_NO_THROW(toy.reducer->state_dict());
+  });
+}
+
 TEST(WindowRules, AWindowIsAbandonedByName) {
   for (const int ranks : one_to_three) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {
