@@ -40,8 +40,8 @@ class Reducer final : public Stateful {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // Scopes. leave_accumulate() completes the window's round if the scope's passes did not; nothing communicates while
-  // an exception unwinds.
+  // Scopes. leave_accumulate() completes the window's round if the scope's passes did not; while an exception
+  // unwinds it waits for nobody, and tells those who wait for this rank.
   void enter_accumulate(const AccumulateStep& step);
   void leave_accumulate(bool unwinding);
   bool in_accumulate() const;

@@ -24,7 +24,7 @@ class [[nodiscard]] NoSyncScope {
 
 /// One micro-batch of a window. Where it is the window's last, its end completes what is left to synchronize: every
 /// rank must open and close it alike, and its destructor may throw what a synchronization throws. While an exception
-/// unwinds nothing is communicated. Movable.
+/// unwinds it waits for nobody: the others get the reason. Movable.
 class [[nodiscard]] AccumulateScope {
  public:
   /// Each reducer has windows of its own, so the micro-batch may be the last one for some of them only.
