@@ -95,8 +95,9 @@ bool Reducer::Impl::all_zero() const {
 
 // What the program did to the window's gradients without tutti: all cleared, their weights go with them; anything else
 // has no mean that could be told.
-void Reducer::Impl::notice_vanished(bool refuses_changes) {
-  if (!life_.is(sync::Gradients::pending) && !life_.is(sync::Gradients::mean)) return;
+void Reducer::Impl::notice_vanished(bool refuses_changes, bool begins_pass) {
+  // A mean is the program's to change until a pass is to be added to it.
+  if (!life_.is(sync::Gradients::pending) && !(begins_pass && life_.is(sync::Gradients::mean))) return;
   std::optional<std::string> gone;
   bool some_left = false;
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {

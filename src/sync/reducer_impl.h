@@ -131,7 +131,7 @@ class Reducer::Impl {
   void check_before_step();
   void check_plan() const;
   void watch_pending();
-  void notice_vanished(bool refuses_changes);
+  void notice_vanished(bool refuses_changes, bool begins_pass = false);
   std::optional<std::string> touched_gradient() const;
   bool all_zero() const;
   void check_gradients_are_known() const;

@@ -65,7 +65,7 @@ void Reducer::Impl::begin_pass() {
                            "all passes of a scope, so clip and step after the last one"
                          : "a backward pass outside accumulate(): a reproducible sum is over accumulate() scopes");
   }
-  notice_vanished(true);
+  notice_vanished(true, true);
   begin_on(kept_gradient());
 
   const bool window_is_pending = life_.window().pending() > 0;

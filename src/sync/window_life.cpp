@@ -21,11 +21,11 @@ void WindowLife::open_scope(const AccumulateStep& step) {
 
 void WindowLife::close_scope() {
   if (!std::exchange(step_, std::nullopt)->syncs || is(Gradients::abandoned) || is(Gradients::lost)) return;
-  // The window is over. Its mean may still be stepped with; weights of scopes that brought nothing end with it.
-  if (is(Gradients::mean)) {
+  // What came after a step of the scope is a window that ends with it; one that nobody has stepped in goes on.
+  if (stepped_ && is(Gradients::mean)) {
     gradients_ = Gradients::left;
-  } else if (!is(Gradients::pending)) {
-    window_.restart(false);
+  } else if (over() || (stepped_ && is(Gradients::none))) {
+    window_.restart(false);  // weights of passes that brought nothing
   }
 }
 

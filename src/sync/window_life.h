@@ -15,7 +15,7 @@ enum class Gradients {
   none,       ///< nothing that a pass brought
   pending,    ///< passes of this rank that no round has taken up
   mean,       ///< the mean over all ranks of the window so far
-  left,       ///< the same, of a window whose last scope has closed without a step
+  left,       ///< the same, of passes that came after the last step of a window's last scope, which has closed
   used,       ///< the mean that a step has used
   abandoned,  ///< an exception ended a pass of the window: they mean nothing, and the others may not know yet
   lost,       ///< a round has failed: they mean nothing on any rank

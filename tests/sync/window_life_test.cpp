@@ -125,6 +125,7 @@ class Told {
       case 'S':
         if (scope_ && !last_) return true;
         finish(true);
+        stepped_ = true;
         return true;
       case 'C':
         clear();
@@ -133,13 +134,14 @@ class Told {
         forget();
         return true;
       case 'X':
-        if (last_ && !brought_.empty()) finish(false);
+        if (last_ && stepped_ && !brought_.empty()) finish(false);
         scope_ = 0;
         return true;
       default:
         if (scope_ != 0) return false;
         scope_ = ++scopes_;
         last_ = event == 'L';
+        stepped_ = false;
         weight_ = weight_of(event);
         return true;
     }
@@ -203,6 +205,7 @@ class Told {
   int scope_ = 0;
   int scopes_ = 0;
   bool last_ = false;
+  bool stepped_ = false;
   double weight_ = 1;
 };
 
@@ -246,6 +249,11 @@ TEST(WindowLife, TakesItsStateUpAgain) {
   life.open_scope({.weight = 1, .syncs = true});
   life.begin_round();
   life.end_round(Weighting::weighted, false);
+  life.step();
+  life.begin_pass(std::nullopt);
+  life.begin_round();
+  life.end_round(Weighting::weighted, false);
+  life.end_pass(true);
   life.close_scope();
   loaded.load_state_dict(life.state_dict());
   EXPECT_TRUE(loaded.is(sync::Gradients::left));

@@ -67,7 +67,10 @@ TEST(WindowRules, BeforeItsPassAScopesClearingTakesWhatAFinishedWindowLeft) {
       ToyModel toy(communicator);
       {
         const auto scope = toy.accumulate(1, true);
-        toy.pass({.a = 8});  // nobody steps
+        toy.pass({.a = 4});
+        toy.optimizer.step();
+        toy.optimizer.zero_grad();
+        toy.pass({.a = 8});  // nobody steps with it
       }
       {
         const auto scope = toy.accumulate(1, true);
