@@ -10,6 +10,7 @@
 #include "optim/repeated_parameters.h"
 #include "tutti/core/error.h"
 #include "tutti/optim/optimizer_state.h"
+#include "tutti/sync/reducer.h"
 
 namespace tutti {
 

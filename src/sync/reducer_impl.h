@@ -16,6 +16,7 @@
 #include "tutti/comm/communicator.h"
 #include "tutti/core/logging.h"
 #include "tutti/sync/reducer.h"
+#include "tutti/sync/sync_scopes.h"
 
 namespace tutti {
 

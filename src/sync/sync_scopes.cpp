@@ -1,5 +1,7 @@
 #include "tutti/sync/sync_scopes.h"
 
+#include "tutti/sync/reducer.h"
+
 namespace tutti {
 
 NoSyncScope::NoSyncScope(std::vector<std::shared_ptr<Reducer>> reducers) : reducers_(std::move(reducers)) {

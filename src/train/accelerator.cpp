@@ -13,6 +13,7 @@
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
 #include "tutti/optim/clip_grad.h"
+#include "tutti/sync/reducer.h"
 
 namespace tutti {
 
@@ -124,6 +125,18 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn:
 NoSyncScope Accelerator::begin_no_sync(const torch::nn::Module& module, bool when) {
   if (!when) return NoSyncScope({});
   return NoSyncScope(reducers_of({&module}));
+}
+
+void Accelerator::trigger_sync_of(const torch::nn::Module& module) {
+  for (const auto& reducer : reducers_of({&module})) reducer->trigger_sync_in_backward();
+}
+
+void Accelerator::synchronize_of(const torch::nn::Module& module) {
+  for (const auto& reducer : reducers_of({&module})) reducer->synchronize();
+}
+
+void Accelerator::abandon_window_of(const torch::nn::Module& module) {
+  for (const auto& reducer : reducers_of({&module})) reducer->abandon_window();
 }
 
 AutocastScope Accelerator::autocast() {

@@ -9,11 +9,12 @@
 
 #include "checkpoint/agreement.h"
 #include "checkpoint/file.h"
+#include "sync/window_state.h"
 #include "train/random_state.h"
 #include "train/registry.h"
 #include "tutti/checkpoint/model_file.h"
 #include "tutti/core/error.h"
-#include "sync/window_state.h"
+#include "tutti/sync/reducer.h"
 
 namespace tutti {
 

@@ -8,6 +8,7 @@
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
 #include "tutti/sync/distributed_data_parallel.h"
+#include "tutti/sync/reducer.h"
 
 namespace tutti {
 

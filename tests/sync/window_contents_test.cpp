@@ -3,6 +3,8 @@
 
 #include "support/rank_case.h"
 #include "sync/toy_model.h"
+#include "tutti/sync/reducer.h"
+#include "tutti/sync/sync_scopes.h"
 
 namespace tutti::test::window_contents_test {
 namespace {

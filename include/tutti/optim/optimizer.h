@@ -11,9 +11,10 @@
 #include "tutti/amp/grad_scaler.h"
 #include "tutti/core/logging.h"
 #include "tutti/state/stateful.h"
-#include "tutti/sync/reducer.h"
 
 namespace tutti {
+
+class Reducer;
 
 struct OptimizerOptions {
   /// Of the parameters in the order of the optimizer's groups: under these their state is saved; without them by
@@ -48,7 +49,8 @@ class Optimizer final : public Stateful {
   bool step_was_skipped() const { return state_->skipped; }
   /// Why the last step that was not skipped was LibTorch's own; empty when it was fused.
   const std::string& not_fused_because() const { return state_->not_fused_because; }
-  /// Clears gradients. Inside accumulate() only those that a step has used, so it may stand anywhere in the scope.
+  /// Clears gradients. Inside accumulate(): before the scope's backward pass only those that a step has used; after it,
+  /// where the scope ends its window, the window and its weight; on an earlier micro-batch nothing.
   void zero_grad(bool set_to_none = true);
 
   /// LibTorch's parameter groups, with the options of each.

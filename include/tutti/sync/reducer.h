@@ -24,12 +24,7 @@ namespace tutti {
 
 class Communicator;
 
-/// One accumulate() scope as a reducer sees it.
-struct AccumulateStep {
-  double weight = 1;             ///< of the scope's micro-batch
-  bool syncs = true;             ///< it is its window's last
-  bool sync_each_batch = false;  ///< synchronize although it is not
-};
+struct AccumulateStep;
 
 class Reducer final : public Stateful {
  public:

@@ -5,9 +5,16 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/sync/reducer.h"
-
 namespace tutti {
+
+class Reducer;
+
+/// One accumulate() scope as a reducer sees it.
+struct AccumulateStep {
+  double weight = 1;             ///< of the scope's micro-batch
+  bool syncs = true;             ///< it is its window's last
+  bool sync_each_batch = false;  ///< synchronize although it is not
+};
 
 /// Under it backward passes keep their gradients to their own rank. It may stand around backward alone: what counts is
 /// where backward runs. Movable.

@@ -28,8 +28,9 @@
 #include "tutti/optim/optimizer.h"
 #include "tutti/optim/plateau.h"
 #include "tutti/optim/scheduler.h"
-#include "tutti/sync/reducer.h"
+#include "tutti/sync/reducer_options.h"
 #include "tutti/sync/sync_scopes.h"
+#include "tutti/sync/sync_stats.h"
 #include "tutti/tracking/tracker.h"
 #include "tutti/train/accelerator_helpers.h"
 #include "tutti/train/buffer_sync.h"
@@ -164,13 +165,12 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
     return begin_no_sync(detail::module_of(model), when);
   }
   /// The next backward pass synchronizes the model's gradients, whatever scope it is in.
-  void trigger_sync_in_backward(const detail::model_argument auto& model) {
-    for (const auto& reducer : reducers_of({&detail::module_of(model)})) reducer->trigger_sync_in_backward();
-  }
-  /// Synchronizes the model's gradients now.
-  void synchronize(const detail::model_argument auto& model) {
-    for (const auto& reducer : reducers_of({&detail::module_of(model)})) reducer->synchronize();
-  }
+  void trigger_sync_in_backward(const detail::model_argument auto& model) { trigger_sync_of(detail::module_of(model)); }
+  /// Synchronizes the model's gradients now. Every rank must call it.
+  void synchronize(const detail::model_argument auto& model) { synchronize_of(detail::module_of(model)); }
+  /// Gives up the model's pending gradients and what they weigh, as if the window had not begun: where a loop breaks
+  /// off an accumulation, or leaves out a batch that all ranks agreed to leave out. Every rank must call it, or none.
+  void abandon_window(const detail::model_argument auto& model) { abandon_window_of(detail::module_of(model)); }
 
   /// The scope in which forward passes and losses are computed in mixed_precision, on the device of the first prepared
   /// model. Without mixed precision it changes nothing.
@@ -296,6 +296,9 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   AccumulateScope begin_accumulate(const std::vector<const torch::nn::Module*>& modules,
                                    const AccumulateOptions& options);
   NoSyncScope begin_no_sync(const torch::nn::Module& module, bool when);
+  void trigger_sync_of(const torch::nn::Module& module);
+  void synchronize_of(const torch::nn::Module& module);
+  void abandon_window_of(const torch::nn::Module& module);
   bool gradients_are_ready(const std::vector<at::Tensor>& parameters);
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<const torch::nn::Module*>& modules) const;
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
