@@ -10,6 +10,7 @@
 #include "train/precision_guard.h"
 #include "train/training_watch.h"
 #include "tutti/checkpoint/checkpoint_writer.h"
+#include "tutti/sync/reducer.h"
 #include "tutti/train/accelerator.h"
 
 namespace tutti {

@@ -28,6 +28,7 @@
 #include "tutti/optim/optimizer.h"
 #include "tutti/optim/plateau.h"
 #include "tutti/optim/scheduler.h"
+#include "tutti/sync/named_parameter.h"
 #include "tutti/sync/reducer_options.h"
 #include "tutti/sync/sync_scopes.h"
 #include "tutti/sync/sync_stats.h"
