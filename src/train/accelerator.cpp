@@ -136,7 +136,10 @@ void Accelerator::synchronize_of(const torch::nn::Module& module) {
 }
 
 void Accelerator::abandon_window_of(const torch::nn::Module& module) {
-  for (const auto& reducer : reducers_of({&module})) reducer->abandon_window();
+  for (const auto& reducer : reducers_of({&module})) {
+    reducer->abandon_window();
+    registry_->scopes.erase(reducer.get());  // the next scope is a window's first
+  }
 }
 
 AutocastScope Accelerator::autocast() {

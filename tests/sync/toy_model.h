@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tutti/optim/optimizer.h"
+#include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_scopes.h"
 
 namespace tutti::test {
