@@ -12,11 +12,9 @@ readonly first_step_line='^(\[rank 0\] )?step [0-9]+/'
 
 main() {
   cloned_at=${CLONED_AT:-$EPOCHREALTIME}
-  train
-  all_tests
-  tests_after_a_change
-  headers
-  if [[ ${1:-} == --packages ]]; then packages; fi
+  (($# > 0)) || set -- train test change headers
+  local part
+  for part; do "measure_$part"; done
   table >&3
   return "$failed"
 }
@@ -41,7 +39,7 @@ row() {
   fi
 }
 
-train() {
+measure_train() {
   rm -f "$scratch/first_step"
   run stamped_train
   local first_step='' end=$EPOCHREALTIME
@@ -62,13 +60,13 @@ stamped_train() {
   done
 }
 
-all_tests() {
+measure_test() {
   run ./dev test
-  row '`./dev test`, after that' "$seconds" "$cpu" 1500
+  row '`./dev test`' "$seconds" "$cpu" 1500
 }
 
 # A compiler cache would see through a changed time alone: the header gets one more declaration.
-tests_after_a_change() {
+measure_change() {
   local header
   header=$(git ls-files | grep -m1 -x 'include/.*sync/reducer\.h')
   printf '\nnamespace tutti {\nclass DeclaredByFirstLight;\n}  // namespace tutti\n' >>"$header"
@@ -78,9 +76,10 @@ tests_after_a_change() {
 }
 
 # The CPU seconds of a source file that includes the one header and nothing else, the smaller of two.
-headers() {
+measure_headers() {
   local header round libtorch
   local -A least=()
+  tools/packages.sh
   libtorch=$(tools/libtorch.sh)
   for round in 1 2; do
     for header in torch/torch.h tutti/tutti.h; do
@@ -95,8 +94,9 @@ headers() {
     "$(whole "${least[torch/torch.h]}") of CPU"
 }
 
-packages() {
+measure_packages() {
   local libtorch python=/opt/python/bin/python version
+  tools/packages.sh
   libtorch=$(tools/libtorch.sh)
   version=$(sed -n 's/^#define TORCH_VERSION_[MP][A-Z]* //p' "$libtorch/include/torch/headeronly/version.h" | paste -sd.)
 
