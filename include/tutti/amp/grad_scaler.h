@@ -9,8 +9,9 @@
 
 namespace tutti {
 
+/// torch.amp.GradScaler's arguments and defaults.
 struct GradScalerOptions {
-  double init_scale = 65536.0;
+  double init_scale = 65536.0;          ///< what losses are multiplied by at first
   double growth_factor = 2.0;           ///< after growth_interval steps in a row without overflow
   double backoff_factor = 0.5;          ///< after an overflow
   std::int64_t growth_interval = 2000;  ///< optimizer steps
@@ -23,6 +24,7 @@ class GradScaler final : public Stateful {
   /// growth_interval < 1.
   explicit GradScaler(const GradScalerOptions& options = {});
 
+  /// What losses are multiplied by now.
   double scale() const { return scale_; }
   /// An optimizer step has been taken, or skipped because `overflowed`.
   void update(bool overflowed);

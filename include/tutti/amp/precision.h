@@ -12,6 +12,7 @@ enum class Precision {
   bf16,  ///< bfloat16 under autocast
 };
 
+/// "no", "fp16" or "bf16".
 std::string_view to_string(Precision precision);
 /// nullopt for anything but "no", "fp16", "bf16".
 std::optional<Precision> parse_precision(std::string_view text);

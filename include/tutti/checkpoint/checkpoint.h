@@ -22,6 +22,7 @@
 
 namespace tutti {
 
+/// What a checkpoint is made of.
 struct CheckpointContent {
   std::int64_t step = 0;  ///< optimizer steps so far
   /// By part: "model", "optimizer", "scheduler", ... Equal on all ranks; rank 0's is written. Names of parts are file
@@ -43,16 +44,20 @@ void write_checkpoint(const std::filesystem::path& folder, const CheckpointConte
 
 /// What the manifest says, without reading the rest.
 struct CheckpointInfo {
-  std::filesystem::path folder{};
-  std::int64_t step = 0;
-  int world_size = 1;
-  std::optional<double> metric{};
-  std::string run{};  ///< empty where it was not told
+  std::filesystem::path folder{};  ///< where it is
+  std::int64_t step = 0;           ///< optimizer steps before it
+  int world_size = 1;              ///< ranks that wrote it
+  std::optional<double> metric{};  ///< what it was worth; unset where it was not told
+  std::string run{};               ///< empty where it was not told
 };
+/// Reads the manifest of the checkpoint `folder`. Throws CheckpointError where it is missing or damaged.
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& folder);
 
+/// A checkpoint, read and verified.
 struct Checkpoint {
+  /// What the manifest says.
   CheckpointInfo info{};
+  /// By part: "model", "optimizer", "scheduler", ...
   std::map<std::string, StateDict> shared{};
   /// By rank; those that were not asked for are empty.
   std::vector<StateDict> own{};

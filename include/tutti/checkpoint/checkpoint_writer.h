@@ -12,6 +12,7 @@ namespace tutti {
 /// its methods alike. One thread.
 class CheckpointWriter {
  public:
+  /// `channel` is the writer's alone (Communicator::duplicate).
   explicit CheckpointWriter(Communicator channel);
   /// Waits for what is being written; an error there is logged.
   ~CheckpointWriter();

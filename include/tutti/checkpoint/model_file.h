@@ -17,10 +17,12 @@ std::map<std::string, at::Tensor> named_tensors_of(const torch::nn::Module& mode
 /// metadata says for the others which.
 void save_model(const torch::nn::Module& model, const std::filesystem::path& path);
 
+/// What load_model() is told.
 struct LoadModelOptions {
   /// Names that only one side has are an error; else they are returned.
   bool strict = true;
 };
+/// Names that only one side has; both are empty under LoadModelOptions::strict.
 struct LoadModelResult {
   std::vector<std::string> missing{};     ///< in the model, not in the file
   std::vector<std::string> unexpected{};  ///< in the file, not in the model

@@ -9,7 +9,9 @@
 
 namespace tutti {
 
+/// What a file holds.
 struct Safetensors {
+  /// By name. Dense, of any shape.
   std::map<std::string, at::Tensor> tensors{};
   /// Free words of whoever wrote the file.
   std::map<std::string, std::string> metadata{};

@@ -29,8 +29,16 @@
 
 namespace tutti {
 
-enum class ReduceOp { sum, mean, min, max, product };
+/// How a collective combines what the ranks have, element by element.
+enum class ReduceOp {
+  sum,      ///< in one order, whatever carries the bytes
+  mean,     ///< the sum divided by the number of ranks; floating dtypes only
+  min,      ///< the smallest
+  max,      ///< the largest
+  product,  ///< multiplied
+};
 
+/// How ranks are connected. Every rank gives the same.
 struct CommunicatorOptions {
   /// What carries the bytes: "auto" (shared memory inside a node, Gloo between nodes, both where nodes hold equal
   /// powers of two of neighbouring ranks; nothing for one rank), "mpi" (the same with MPI in Gloo's place), "gloo",
@@ -46,6 +54,7 @@ struct CommunicatorOptions {
 
 /// What one call may set.
 struct CallOptions {
+  /// Its deadline. Unset: CommunicatorOptions::timeout.
   std::optional<std::chrono::milliseconds> timeout{};
   /// Named in errors, for example "validation loss".
   std::string name{};
@@ -59,6 +68,7 @@ class PendingExchange;
 class PendingGather;
 }  // namespace comm
 
+/// A group of ranks. A small value: copies share one channel.
 class Communicator {
  public:
   /// One rank, no network: every collective is the identity.
@@ -68,8 +78,11 @@ class Communicator {
   /// use) and Timeout (unreachable master, or ranks that did not come: they are named).
   static Communicator connect(const Environment& environment, const CommunicatorOptions& options = {});
 
+  /// This rank's number in the group, 0 .. size() - 1.
   int rank() const;
+  /// Ranks in the group.
   int size() const;
+  /// Which rank of the group lives on which node.
   const NodeLayout& layout() const;
   /// What carries the bytes: "gloo", "mpi", "shared memory + gloo", "threads", "single" and so on.
   const std::string& engine_name() const;

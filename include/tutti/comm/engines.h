@@ -5,9 +5,10 @@
 
 namespace tutti {
 
+/// One engine, and whether it can be had here.
 struct EngineStatus {
-  std::string name;  ///< as CommunicatorOptions::engine takes it
-  bool usable = false;
+  std::string name;      ///< as CommunicatorOptions::engine takes it
+  bool usable = false;   ///< whether connect() would take it on this machine
   std::string reason{};  ///< why not; empty where it is usable
 };
 

@@ -22,6 +22,7 @@ class WireCodec {
   virtual std::size_t encoded_bytes(std::size_t elements) const = 0;
   /// `bytes` holds encoded_bytes() and is aligned for fp32. What is not finite must decode to what is not finite.
   virtual void encode(std::span<const float> values, std::span<std::byte> bytes) const = 0;
+  /// The other way round. `values` is as long as what was encoded.
   virtual void decode(std::span<const std::byte> bytes, std::span<float> values) const = 0;
 };
 

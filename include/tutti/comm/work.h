@@ -14,10 +14,12 @@ class Work {
  public:
   /// A finished one.
   Work() = default;
+  /// For those who implement operations.
   explicit Work(std::shared_ptr<comm::WorkState> state);
 
   /// Blocks until the operation has ended; throws what it threw. The deadline is the operation's own.
   void wait() const;
+  /// Whether wait() would return or throw at once.
   bool is_completed() const;
 
  private:

@@ -17,7 +17,7 @@ struct Environment {
   int node_rank = 0;                      ///< which node this is
   int num_nodes = 1;                      ///< nodes in the job
   std::string master_addr = "127.0.0.1";  ///< or "local:NAME": the name of a store on this machine
-  std::uint16_t master_port = 29500;
+  std::uint16_t master_port = 29500;      ///< of the store on master_addr
   /// True where the launcher's agent already serves the store: then every rank, 0 included, is a client
   /// (torchrun sets TORCHELASTIC_USE_AGENT_STORE=True).
   bool agent_store = false;

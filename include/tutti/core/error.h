@@ -37,6 +37,7 @@ class Divergence : public Error {
 /// Another rank died, left, or gave up. Names the ranks at fault as far as they are known.
 class PeerFailure : public Error {
  public:
+  /// `ranks`: those at fault, ascending; empty where they are not known.
   PeerFailure(const std::string& what, std::vector<int> ranks) : Error(what), ranks_(std::move(ranks)) {}
   /// Ranks at fault, ascending; empty when they could not be told.
   const std::vector<int>& ranks() const { return ranks_; }

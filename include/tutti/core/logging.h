@@ -6,7 +6,14 @@
 
 namespace tutti {
 
-enum class LogLevel { debug, info, warning, error, off };
+/// The least of what is written; TUTTI_LOG_LEVEL takes these words.
+enum class LogLevel {
+  debug,    ///< everything
+  info,     ///< what goes on, and all below
+  warning,  ///< what the user should know, and errors: the default
+  error,    ///< errors only
+  off,      ///< nothing
+};
 
 /// Parses "debug", "info", "warning", "error", "off"; nullopt for anything else.
 std::optional<LogLevel> parse_log_level(std::string_view text);
@@ -18,9 +25,13 @@ class Logger {
   /// The level comes from TUTTI_LOG_LEVEL (default: warning; UsageError for an unknown word) unless given.
   explicit Logger(int rank = 0, std::optional<LogLevel> level = std::nullopt);
 
+  /// For those who look for a mistake. Rank 0 only.
   void debug(std::string_view message) const { write(LogLevel::debug, message); }
+  /// What goes on. Rank 0 only.
   void info(std::string_view message) const { write(LogLevel::info, message); }
+  /// Something that the user should know, and that does not stop the run. Every rank.
   void warning(std::string_view message) const { write(LogLevel::warning, message); }
+  /// Something that went wrong and is not thrown. Every rank.
   void error(std::string_view message) const { write(LogLevel::error, message); }
 
  private:

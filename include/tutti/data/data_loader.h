@@ -41,11 +41,14 @@ class DataLoader {
       "not a ready loader");
 
  public:
+  /// What the dataset's get_batch() gives.
   using Batch = decltype(std::declval<Dataset&>().get_batch(std::declval<const std::vector<std::size_t>&>()));
 
   /// Throws UsageError for an empty dataset, options out of range or against one another, and where drop_last leaves no
   /// batch.
   DataLoader(Dataset dataset, const DataLoaderOptions& options, LoaderGroup group);
+  /// The same without an Accelerator: rank `rank` of `world_size` reads its share. `accumulation_steps` counts for
+  /// Sharding::blocks_by_window only.
   DataLoader(Dataset dataset, const DataLoaderOptions& options, int rank = 0, int world_size = 1,
              std::int64_t accumulation_steps = 1, std::shared_ptr<LoaderStack> stack = std::make_shared<LoaderStack>())
       : DataLoader(std::move(dataset), options,
@@ -55,9 +58,11 @@ class DataLoader {
                                .stack = std::move(stack)}) {}
 
   class Loop;
+  /// What begin() gives: an input iterator.
   using Iterator = LoaderIterator<Loop>;
   /// With a sampler and an agreement every rank must call it.
   Iterator begin();
+  /// The end of every loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
   /// Batches of the whole next epoch on this rank: the same number on all ranks, but for loaders without even_batches
@@ -77,6 +82,7 @@ class DataLoader {
   /// Where reading stands; batches that a loop has received count as read, the one in its body included, what workers
   /// have read ahead does not. For whoever saves it.
   const std::shared_ptr<EpochCursor>& cursor() const { return cursor_; }
+  /// Where reading stands, for load_state_dict(). An Accelerator saves it with the rest.
   StateDict state_dict() const { return cursor_->state_dict(); }
   /// The next loop goes on after the batches that were read when the state was saved. With as many ranks and the same
   /// batch size it reads exactly what would have followed; with others, the samples that no rank has read are dealt
@@ -86,6 +92,7 @@ class DataLoader {
 
   /// What loops read, and what workers copy.
   Dataset& dataset() { return dataset_; }
+  /// What the loader was told.
   const DataLoaderOptions& options() const { return options_; }
   /// Where the running loops stand.
   const std::shared_ptr<LoaderStack>& stack() const { return group_.stack; }
@@ -106,8 +113,10 @@ class DataLoader {
 template <typename Dataset>
 class DataLoader<Dataset>::Loop {
  public:
+  /// What a loop gives.
   using Batch = DataLoader::Batch;
 
+  /// Begins the epoch. DataLoader::begin() makes one.
   explicit Loop(DataLoader& loader)
       : loader_(loader),
         reading_(loader.cursor_, loader.group_.stack->tail(loader.options_.even_batches), loader.group_.agreement),
@@ -115,6 +124,7 @@ class DataLoader<Dataset>::Loop {
     if (reading_.size() > 0 && loader.options_.num_workers > 0) start_workers();
   }
 
+  /// Reads the next batch of this rank; false where there is none.
   bool advance() {
     if (reading_.batches_left() == 0) {
       if (reading_.size() == 0) reading_.end_empty_epoch();
@@ -131,6 +141,7 @@ class DataLoader<Dataset>::Loop {
                   .stand_in = next.stand_in});
     return true;
   }
+  /// The batch that advance() has read.
   Batch& batch() { return *batch_; }
 
  private:

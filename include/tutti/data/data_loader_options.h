@@ -10,12 +10,15 @@
 
 namespace tutti {
 
+/// What a DataLoader is told. Every rank gives the same, but for `device`.
 struct DataLoaderOptions {
   /// Samples in this rank's micro-batch; with split_batches, in the micro-batches of all ranks together.
   std::int64_t batch_size = 1;
+  /// Put each epoch's samples in an order of its own: torch.randperm under seed + epoch.
   bool shuffle = false;
   /// Of the shuffle; the same on all ranks. Not set: that of Accelerator::set_seed(), else 0.
   std::optional<std::uint64_t> seed{};
+  /// Which samples a rank reads.
   Sharding sharding = Sharding::interleaved;
   /// Drop a last batch that is not full, and samples that do not fill all ranks. An error where nothing would be left.
   bool drop_last = false;

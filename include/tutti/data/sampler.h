@@ -23,13 +23,14 @@ enum class Sharding {
   blocks_by_window,
 };
 
+/// What decides a rank's share.
 struct ShardOptions {
-  std::int64_t dataset_size = 0;
-  int rank = 0;
-  int world_size = 1;
-  bool shuffle = false;
-  std::uint64_t seed = 0;  ///< the same on all ranks; the epoch is added to it
-  Sharding sharding = Sharding::interleaved;
+  std::int64_t dataset_size = 0;              ///< samples of an epoch, at least 1
+  int rank = 0;                               ///< whose share: 0 .. world_size - 1
+  int world_size = 1;                         ///< ranks that share the samples
+  bool shuffle = false;                       ///< see DataLoaderOptions::shuffle
+  std::uint64_t seed = 0;                     ///< the same on all ranks; the epoch is added to it
+  Sharding sharding = Sharding::interleaved;  ///< how samples are dealt
   /// Leave samples out rather than repeat some: see Sharding.
   bool drop_last = false;
   std::int64_t batch_size = 1;  ///< samples in a micro-batch
@@ -39,10 +40,10 @@ struct ShardOptions {
 
 /// Micro-batches of an epoch that all ranks have read, and how they were dealt.
 struct EpochSegment {
-  int world_size = 1;
-  std::int64_t batch_size = 1;
-  std::int64_t accumulation_steps = 1;
-  std::int64_t batches = 0;  ///< of each rank
+  int world_size = 1;                   ///< ranks that read them
+  std::int64_t batch_size = 1;          ///< samples in each
+  std::int64_t accumulation_steps = 1;  ///< micro-batches of one rank in a window
+  std::int64_t batches = 0;             ///< of each rank
 };
 
 /// Whether `options` deal as `segment` was dealt, so that reading on continues it.

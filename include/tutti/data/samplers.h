@@ -14,6 +14,7 @@ using Sampler = std::function<std::vector<std::int64_t>(std::int64_t epoch)>;
 /// The batches of an epoch, each the list of its samples. They may differ in size.
 using BatchSampler = std::function<std::vector<std::vector<std::int64_t>>(std::int64_t epoch)>;
 
+/// How a WeightedRandomSampler draws.
 struct WeightedRandomSamplerOptions {
   bool replacement = true;  ///< whether a sample may be drawn more than once in an epoch
   std::uint64_t seed = 0;   ///< the epoch is added to it
@@ -28,6 +29,7 @@ class WeightedRandomSampler {
   WeightedRandomSampler(std::vector<double> weights, std::int64_t num_samples,
                         const WeightedRandomSamplerOptions& options = {});
 
+  /// The samples of epoch `epoch`: num_samples indices into the weights.
   std::vector<std::int64_t> operator()(std::int64_t epoch) const;
 
  private:

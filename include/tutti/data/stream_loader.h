@@ -30,33 +30,42 @@ namespace tutti {
 template <StreamDataset Dataset>
 class StreamLoader {
  public:
+  /// What the stream's get_batch() gives, cut to this rank's part.
   using Batch = typename StreamReading<Dataset>::Batch;
 
   /// Throws UsageError for options out of range or against one another, and where ranks with streams of their own have
   /// no agreement.
   StreamLoader(Dataset dataset, const StreamLoaderOptions& options, LoaderGroup group = {});
+  /// Moves; not while a loop runs.
   StreamLoader(StreamLoader&&) = default;
   StreamLoader& operator=(StreamLoader&&) = default;
 
   class Loop;
+  /// What begin() gives: an input iterator.
   using Iterator = LoaderIterator<Loop>;
+  /// Begins an epoch. Every rank must call it.
   Iterator begin() { return Iterator(std::make_unique<Loop>(*this)); }
+  /// The end of every loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
   /// The epoch that the next loop reads.
   std::int64_t epoch() const { return cursor_->next_epoch(); }
+  /// The epoch that the next loop reads. Must be called on all ranks alike.
   void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
   /// The next loop leaves out its first `batches` batches: it reads the samples and drops them.
   void skip_first_batches(std::int64_t batches) { cursor_->skip(batches); }
 
   /// Where reading stands; batches that a loop has received count as read, what was read ahead does not.
   const std::shared_ptr<StreamCursor>& cursor() const { return cursor_; }
+  /// Where reading stands, for load_state_dict(). An Accelerator saves it with the rest.
   StateDict state_dict() const { return cursor_->state_dict(); }
   /// The next loop reads the stream from its start and leaves out what ranks had received, also on another number of
   /// ranks where all read the same stream. Throws CheckpointError for the state of another loader.
   void load_state_dict(const StateDict& state) { cursor_->load_state_dict(state); }
 
+  /// What loops read.
   Dataset& dataset() { return dataset_; }
+  /// What the loader was told.
   const StreamLoaderOptions& options() const { return options_; }
   /// Where the running loops stand.
   const std::shared_ptr<LoaderStack>& stack() const { return group_.stack; }
@@ -78,9 +87,12 @@ class StreamLoader {
 template <StreamDataset Dataset>
 class StreamLoader<Dataset>::Loop {
  public:
+  /// What a loop gives.
   using Batch = StreamLoader::Batch;
+  /// A batch and what is known of it.
   using Part = StreamPart<Batch>;
 
+  /// Begins the epoch and reads ahead. StreamLoader::begin() makes one.
   explicit Loop(StreamLoader& loader)
       : loader_(loader),
         turn_(loader.turns_),
@@ -109,6 +121,7 @@ class StreamLoader<Dataset>::Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
+  /// Waits until the ranks have agreed on the next batch; false where there is none. Every rank must call it.
   bool advance() {
     if (!second_ || is_gap(*second_)) {
       if (number_ == 0) loader_.cursor_->end(loader_.cursor_->begin());
@@ -129,6 +142,7 @@ class StreamLoader<Dataset>::Loop {
                   .stand_in = part.stand_in});
     return true;
   }
+  /// The batch of the last advance().
   Batch& batch() { return *batch_; }
 
  private:

@@ -11,9 +11,11 @@
 
 namespace tutti {
 
+/// What a StreamLoader is told. Every rank gives the same, but for `device`.
 struct StreamLoaderOptions {
   /// Samples in this rank's micro-batch; with split_batches, in the micro-batches of all ranks together.
   std::int64_t batch_size = 1;
+  /// Whether all ranks read one stream and keep a part each, or each has a stream of its own.
   StreamSharding sharding = StreamSharding::slices;
   /// Leave out a round in which a rank's batch is missing or not full.
   bool drop_last = false;

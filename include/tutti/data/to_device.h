@@ -40,6 +40,7 @@ class Placement {
   /// Whether tensors are touched at all.
   bool moves() const { return device_.has_value(); }
 
+  /// `tensor` where it shall be; the same one where nothing is to do. An undefined one stays undefined.
   at::Tensor operator()(const at::Tensor& tensor) const;
 
  private:
@@ -54,6 +55,7 @@ concept Placeable = requires(T batch, const Placement& place) {
   { to_device(std::move(batch), place) } -> std::convertible_to<T>;
 };
 
+/// A tensor goes where `place` says.
 inline at::Tensor to_device(const at::Tensor& tensor, const Placement& place) {
   return place(tensor);
 }
@@ -64,10 +66,12 @@ requires std::is_arithmetic_v<T> || std::is_enum_v<T> T to_device(T number, cons
   return number;
 }
 
+/// Text has no device.
 inline std::string to_device(std::string text, const Placement&) {
   return text;
 }
 
+/// Data and target.
 template <typename Data, typename Target>
 torch::data::Example<Data, Target> to_device(torch::data::Example<Data, Target> example, const Placement& place) {
   example.data = to_device(std::move(example.data), place);
@@ -75,6 +79,7 @@ torch::data::Example<Data, Target> to_device(torch::data::Example<Data, Target> 
   return example;
 }
 
+/// Every element.
 template <Placeable T>
 std::vector<T> to_device(std::vector<T> batch, const Placement& place) {
   if constexpr (!std::is_arithmetic_v<T>) {
@@ -83,29 +88,34 @@ std::vector<T> to_device(std::vector<T> batch, const Placement& place) {
   return batch;
 }
 
+/// What it holds, if anything.
 template <Placeable T>
 std::optional<T> to_device(std::optional<T> batch, const Placement& place) {
   if (batch) *batch = to_device(std::move(*batch), place);
   return batch;
 }
 
+/// Both.
 template <Placeable First, Placeable Second>
 std::pair<First, Second> to_device(std::pair<First, Second> batch, const Placement& place) {
   return {to_device(std::move(batch.first), place), to_device(std::move(batch.second), place)};
 }
 
+/// Every element.
 template <Placeable... Ts>
 std::tuple<Ts...> to_device(std::tuple<Ts...> batch, const Placement& place) {
   return std::apply([&place](Ts&... elements) { return std::tuple<Ts...>(to_device(std::move(elements), place)...); },
                     batch);
 }
 
+/// Every value; keys stay.
 template <typename Key, Placeable T>
 std::map<Key, T> to_device(std::map<Key, T> batch, const Placement& place) {
   for (auto& [key, element] : batch) element = to_device(std::move(element), place);
   return batch;
 }
 
+/// Every value; keys stay.
 template <typename Key, Placeable T>
 std::unordered_map<Key, T> to_device(std::unordered_map<Key, T> batch, const Placement& place) {
   for (auto& [key, element] : batch) element = to_device(std::move(element), place);

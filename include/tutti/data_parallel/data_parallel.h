@@ -19,8 +19,9 @@
 
 namespace tutti {
 
+/// What a DataParallel is told.
 struct DataParallelOptions {
-  int replicas = 2;
+  int replicas = 2;  ///< pieces of a batch, each on a thread of its own; at least 1
 };
 
 /// Samples in each replica's piece, by torch::chunk's rule: equal pieces, the last one may be shorter, and fewer pieces
@@ -53,6 +54,7 @@ class DataParallel {
   explicit DataParallel(std::shared_ptr<Impl> module, const DataParallelOptions& options = {})
       : DataParallel(
             module, [module] { return std::dynamic_pointer_cast<Impl>(module->clone()); }, options) {}
+  /// The same for a module holder.
   explicit DataParallel(const torch::nn::ModuleHolder<Impl>& module, const DataParallelOptions& options = {})
       : DataParallel(module.ptr(), options) {}
   /// `make` returns a new module of the same structure, for modules that cannot clone themselves.
@@ -68,6 +70,7 @@ class DataParallel {
   at::Tensor forward(const Tensors&... inputs) {
     return apply([](Impl& replica, const Tensors&... pieces) { return replica.forward(pieces...); }, inputs...);
   }
+  /// forward().
   template <typename... Tensors>
   at::Tensor operator()(const Tensors&... inputs) {
     return forward(inputs...);
@@ -83,6 +86,7 @@ class DataParallel {
                               {inputs...});
   }
 
+  /// The module that it was made of, whose parameters are trained.
   const std::shared_ptr<Impl>& module() const { return module_; }
 
  private:

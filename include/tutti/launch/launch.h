@@ -9,11 +9,12 @@
 
 namespace tutti {
 
+/// What `tutti launch` is told.
 struct LaunchOptions {
-  int ranks_per_node = 1;
-  int num_nodes = 1;
-  int node_rank = 0;
-  std::string master_addr = "127.0.0.1";
+  int ranks_per_node = 1;                 ///< processes on this node
+  int num_nodes = 1;                      ///< nodes of the job, each with a launcher of its own
+  int node_rank = 0;                      ///< which of them this is
+  std::string master_addr = "127.0.0.1";  ///< node 0, where the ranks meet: a name or an address
   /// The store's port. Unset: a free one (one node only).
   std::optional<std::uint16_t> master_port = std::nullopt;
   /// When set, what each rank prints also goes to LOG_DIR/rank_R.log.

@@ -9,8 +9,8 @@ namespace tutti {
 
 /// A host and the ranks that it gets.
 struct HostSlots {
-  std::string host;
-  int slots = 1;
+  std::string host;  ///< as ssh takes it
+  int slots = 1;     ///< ranks on it
 
   bool operator==(const HostSlots&) const = default;
 };
@@ -20,7 +20,9 @@ struct HostSlots {
 /// hosts differ in slots (ranks are numbered by equal nodes).
 std::vector<HostSlots> read_hostfile(const std::string& name, const std::string& text, int default_slots);
 
+/// What `tutti launch --hostfile` is told.
 struct HostLaunchOptions {
+  /// The first one is node 0.
   std::vector<HostSlots> hosts{};
   /// Called as WORDS... HOST /bin/sh, with a script on its standard input; words are separated by blanks.
   std::string ssh = "ssh -o BatchMode=yes";

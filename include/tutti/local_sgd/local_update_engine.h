@@ -62,6 +62,7 @@ class LocalUpdateEngine final : public Stateful {
   /// Whether the gradients of the next step must be synchronized by the caller: the warm-up of post-local SGD.
   bool synchronous() const;
 
+  /// What it did and cost so far.
   LocalUpdateStats stats() const;
 
   /// This rank's: where it stands in the round, anchor, outer momentum, what quantisation lost, an exchange under way

@@ -17,17 +17,17 @@ enum class OuterMethod {
 /// u = beta u + (x0 - mean) / gamma;  x0 = x0 - alpha gamma u, with gamma the inner learning rate of each parameter
 /// when the round happens, which must not be 0.
 struct SlowMoOptions {
-  double alpha = 1;
-  double beta = 0.5;
+  double alpha = 1;   ///< outer learning rate
+  double beta = 0.5;  ///< slow momentum, in [0, 1)
 
   bool operator==(const SlowMoOptions&) const = default;
 };
 
 /// Outer SGD as PyTorch's, with gradient x0 - mean.
 struct DiLoCoOptions {
-  double lr = 0.7;
-  double momentum = 0.9;
-  bool nesterov = true;
+  double lr = 0.7;        ///< outer learning rate
+  double momentum = 0.9;  ///< outer momentum
+  bool nesterov = true;   ///< Nesterov's form of it
 
   bool operator==(const DiLoCoOptions&) const = default;
 };
@@ -37,7 +37,7 @@ struct DiLoCoOptions {
 /// of a round after its begin, and its result is applied overlap_steps later. Any value that is not the default makes a
 /// run a streaming one.
 struct StreamingOptions {
-  int fragments = 1;
+  int fragments = 1;  ///< parts that the model is cut into
   /// Less than local_steps / fragments. 0: step() waits for the result.
   std::int64_t overlap_steps = 0;
   /// The share of this rank's own parameters that stays when a result is applied, in [0, 1). 0 forgets what was learned
@@ -53,38 +53,53 @@ struct StreamingOptions {
 /// How the differences of models travel. The lossy ones have error feedback: what was lost is added to the next
 /// exchange, at the sender and at the owner of a slice of the mean.
 enum class WireFormat {
-  fp32,
-  bf16,
-  int8,  ///< one scale for every 256 elements
+  fp32,  ///< 4 bytes an element, exact
+  bf16,  ///< 2 bytes an element, 8 significant bits
+  int8,  ///< 1 byte an element and one scale for every 256 elements
 };
 
-/// Floating buffers under `average`: the mean by weight. Integer and bool buffers under `average`: the largest value.
-enum class BufferRule { average, broadcast, local };
+/// What becomes of the model's buffers when models are combined.
+enum class BufferRule {
+  average,    ///< floating ones: the mean by weight; integer and bool ones: the largest value
+  broadcast,  ///< those of rank 0 (inside a node: of its first rank)
+  local,      ///< each rank keeps its own
+};
 
-enum class MomentumRule { local, average };
+/// What becomes of the inner optimizer's tensors when models are combined.
+enum class MomentumRule {
+  local,    ///< each rank keeps its own
+  average,  ///< the mean over ranks
+};
 
 /// What becomes of the state beside the parameters, which are combined always. docs/local_sgd.md has it as a table.
 struct StateContract {
+  /// Running statistics and the like.
   BufferRule buffers = BufferRule::average;
   /// The inner optimizer's tensors of each parameter.
   MomentumRule momentum = MomentumRule::local;
 };
 
+/// What a local-update engine is told. Every rank gives the same.
 struct LocalUpdateOptions {
   /// Optimizer steps between two combinations of all ranks (the papers' k, tau or H).
   std::int64_t local_steps = 8;
   /// Post-local SGD: steps at the beginning in which gradients are synchronized instead. Lin et al., "Don't Use Large
   /// Mini-Batches, Use Local SGD" (ICLR 2020, 1808.07217).
   std::int64_t warmup_steps = 0;
+  /// What becomes of the mean.
   OuterMethod method = OuterMethod::average;
+  /// Heeded by OuterMethod::slowmo only.
   SlowMoOptions slowmo = {};
+  /// Heeded by OuterMethod::diloco only.
   DiLoCoOptions diloco = {};
   /// Hierarchical: ranks of one node average every so many steps, 0 for never; a proper divisor of local_steps. Also
   /// Lin et al., section on hierarchical local SGD.
   std::int64_t steps_inside_node = 0;
+  /// Exchanges in parts and in the background.
   StreamingOptions streaming = {};
   /// With steps_inside_node: between nodes. Inside a node everything is exact.
   WireFormat wire = WireFormat::fp32;
+  /// What becomes of buffers and momentum.
   StateContract contract = {};
   /// Vectors travel in pieces of about so many bytes (of fp32).
   std::int64_t message_bytes = 8 << 20;

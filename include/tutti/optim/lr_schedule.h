@@ -11,6 +11,7 @@ namespace tutti {
 /// A curve. Any callable double(std::int64_t position) is one, as PyTorch's LambdaLR; position 0 is the first step.
 class LrSchedule {
  public:
+  /// Takes the curve as it is: `LrSchedule([](std::int64_t position) { return ...; })`.
   template <typename Curve>
   requires std::is_invocable_r_v<double, const Curve&, std::int64_t> LrSchedule(Curve curve)
       : factor_(std::move(curve)) {}
@@ -20,7 +21,9 @@ class LrSchedule {
 
   /// What the rates that the optimizer had when it was prepared are multiplied by.
   double factor(std::int64_t position) const { return factor_(position); }
+  /// Whether momentum() may be called.
   bool has_momentum() const { return static_cast<bool>(momentum_); }
+  /// The momentum at `position`, in the place of the optimizer's own.
   double momentum(std::int64_t position) const { return momentum_(position); }
 
  private:

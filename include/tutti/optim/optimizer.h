@@ -16,6 +16,7 @@ namespace tutti {
 
 class Reducer;
 
+/// What a prepared optimizer is told; Accelerator::prepare() fills it in.
 struct OptimizerOptions {
   /// Of the parameters in the order of the optimizer's groups: under these their state is saved; without them by
   /// number.
@@ -27,12 +28,14 @@ struct OptimizerOptions {
   /// optimizer's own. Classes derived from these, and all other optimizers, run as they are. Must be the same on all
   /// ranks.
   bool fused = true;
+  /// Where it says why a step was not fused.
   Logger logger{};
 };
 
 /// A small value; copies share the optimizer. Every rank must step it alike. One thread.
 class Optimizer final : public Stateful {
  public:
+  /// Accelerator::prepare() makes one. `reducer` holds the same parameters.
   Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Reducer> reducer,
             OptimizerOptions options = {});
 
@@ -55,6 +58,7 @@ class Optimizer final : public Stateful {
 
   /// LibTorch's parameter groups, with the options of each.
   std::vector<torch::optim::OptimizerParamGroup>& param_groups() { return optimizer_->param_groups(); }
+  /// The same, to read.
   const std::vector<torch::optim::OptimizerParamGroup>& param_groups() const {
     return std::as_const(*optimizer_).param_groups();
   }
@@ -67,8 +71,11 @@ class Optimizer final : public Stateful {
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 
+  /// LibTorch's optimizer. A step that it takes by itself is not synchronized first.
   torch::optim::Optimizer& inner() { return *optimizer_; }
+  /// The same, to read.
   const torch::optim::Optimizer& inner() const { return *optimizer_; }
+  /// What synchronizes its gradients.
   const std::shared_ptr<Reducer>& reducer() const { return state_->reducer; }
 
  private:

@@ -11,15 +11,26 @@
 
 namespace tutti {
 
-enum class PlateauMode { min, max };  ///< what an improvement is: a lower metric, or a higher one
-enum class ThresholdMode { rel, abs };
+/// What an improvement is.
+enum class PlateauMode {
+  min,  ///< a lower metric
+  max,  ///< a higher metric
+};
+/// What PlateauOptions::threshold is.
+enum class ThresholdMode {
+  rel,  ///< a share of the best metric
+  abs,  ///< a difference from it
+};
 
+/// torch's arguments and defaults.
 struct PlateauOptions {
+  /// Whether the metric should fall or rise.
   PlateauMode mode = PlateauMode::min;
   double factor = 0.1;         ///< what the rates are multiplied by
   std::int64_t patience = 10;  ///< metrics in a row without an improvement that are let pass
   /// An improvement is more than this share of the best metric (rel), or more than this (abs).
   double threshold = 1e-4;
+  /// How `threshold` is meant.
   ThresholdMode threshold_mode = ThresholdMode::rel;
   std::int64_t cooldown = 0;           ///< metrics after a reduction that do not count as bad
   std::vector<double> min_lr = {0.0};  ///< one for all parameter groups, or one for each
@@ -42,8 +53,11 @@ class ReduceLROnPlateau final : public Stateful {
 
   /// Rates by parameter group, as they stood after the last step.
   const std::vector<double>& last_rates() const { return state_->last_rates; }
+  /// The best metric so far.
   double best() const { return state_->best; }
+  /// Metrics in a row without an improvement.
   std::int64_t num_bad_epochs() const { return state_->num_bad_epochs; }
+  /// Whether a reduction was so recent that bad metrics do not count.
   bool in_cooldown() const { return state_->cooldown_counter > 0; }
 
   /// Names as in PyTorch: best, num_bad_epochs, cooldown_counter, last_epoch, _last_lr, mode.

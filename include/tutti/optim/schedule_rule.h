@@ -5,6 +5,7 @@
 
 namespace tutti {
 
+/// What moves a schedule on.
 enum class ScheduleRule {
   /// One position for each optimizer step: the length of a schedule is the number of updates, whatever the number of
   /// ranks. tutti's default.
@@ -19,8 +20,9 @@ enum class ScheduleRule {
 
 /// How far one Scheduler::step() goes.
 struct SchedulePace {
+  /// What counts as a position.
   ScheduleRule rule = ScheduleRule::optimizer_step;
-  std::int64_t num_processes = 1;
+  std::int64_t num_processes = 1;  ///< ranks of the job; ScheduleRule::optimizer_step does without
 };
 
 /// Positions that step() advances: `at_window_end` tells an optimizer step from another micro-batch.
@@ -30,8 +32,8 @@ std::int64_t advance(const SchedulePace& pace, bool at_window_end);
 struct TrainingLength {
   /// Samples. With num_steps it may be 0: then no epoch ends within the run.
   std::int64_t dataset_size = 0;
-  std::int64_t batch_size = 1;  ///< samples in one rank's micro-batch
-  std::int64_t num_processes = 1;
+  std::int64_t batch_size = 1;     ///< samples in one rank's micro-batch
+  std::int64_t num_processes = 1;  ///< ranks of the job
   /// Micro-batches of one rank in an optimizer step. Unset: derived from real_batch_size, or 1 without that.
   std::optional<std::int64_t> gradient_accumulation_steps{};
   /// Samples in an optimizer step on all ranks: batch_size x accumulation x processes.

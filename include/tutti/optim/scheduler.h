@@ -24,6 +24,7 @@ class Scheduler final : public Stateful {
 
   /// Rates by parameter group, as last set.
   std::vector<double> last_rates() const;
+  /// Where it stands on the curve; 0 at the beginning.
   std::int64_t position() const { return state_->position; }
 
   StateDict state_dict() const override;

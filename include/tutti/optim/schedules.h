@@ -51,14 +51,22 @@ LrSchedule polynomial(std::int64_t warmup_steps, std::int64_t total_steps, doubl
 /// 10000 where that is 0 (get_inverse_sqrt_schedule; Zhai et al., "Scaling Vision Transformers", CVPR 2022).
 LrSchedule inverse_sqrt(std::int64_t warmup_steps, std::optional<std::int64_t> timescale = std::nullopt);
 
-/// How warmup_stable_decay rises and falls; one_minus_sqrt ("1-sqrt") is steep at the high end.
-enum class RampType { linear, cosine, one_minus_sqrt };
+/// How warmup_stable_decay() rises and falls.
+enum class RampType {
+  linear,          ///< a straight line
+  cosine,          ///< half a cosine: flat at both ends
+  one_minus_sqrt,  ///< get_wsd_schedule's "1-sqrt": steep at the high end
+};
 
+/// What warmup_stable_decay() is told besides the lengths of warm-up and decay.
 struct WarmupStableDecayOptions {
   /// One of these two decides how long the rate stays at 1. Both may be given when they agree.
   std::optional<std::int64_t> total_steps{};
+  /// Positions at 1.
   std::optional<std::int64_t> stable_steps{};
+  /// The form of the warm-up.
   RampType warmup_type = RampType::linear;
+  /// The form of the decay.
   RampType decay_type = RampType::cosine;
   double min_lr_ratio = 0;  ///< where the warm-up starts and the decay ends
   double num_cycles = 0.5;  ///< of a cosine decay
@@ -79,10 +87,16 @@ LrSchedule multi_step(std::vector<std::int64_t> milestones, double gamma = 0.1);
 /// gamma ^ position (ExponentialLR).
 LrSchedule exponential(double gamma);
 
-enum class AnnealStrategy { cos, linear };
+/// How one_cycle() moves between its rates.
+enum class AnnealStrategy {
+  cos,     ///< half a cosine: flat at both ends
+  linear,  ///< a straight line
+};
 
+/// OneCycleLR's arguments and defaults.
 struct OneCycleOptions {
   double pct_start = 0.3;  ///< the rise's share of the run
+  /// The form of rise and fall.
   AnnealStrategy anneal_strategy = AnnealStrategy::cos;
   bool cycle_momentum = true;     ///< move the momentum (the first beta of Adam) against the rate
   double base_momentum = 0.85;    ///< at the highest rate
@@ -98,20 +112,20 @@ LrSchedule one_cycle(std::int64_t total_steps, const OneCycleOptions& options = 
 
 /// What schedule_by_name() passes on. What is set and not an argument of the named schedule is an error.
 struct ScheduleOptions {
-  std::int64_t warmup_steps = 0;
-  std::optional<std::int64_t> total_steps{};
-  std::optional<double> num_cycles{};
-  std::optional<double> min_lr_rate{};
-  std::optional<double> warmup_lr_rate{};
-  std::optional<double> lr_end{};
-  std::optional<double> lr_init{};
-  std::optional<double> power{};
-  std::optional<std::int64_t> timescale{};
-  std::optional<std::int64_t> stable_steps{};
-  std::optional<std::int64_t> decay_steps{};
-  std::optional<RampType> warmup_type{};
-  std::optional<RampType> decay_type{};
-  std::optional<double> min_lr_ratio{};
+  std::int64_t warmup_steps = 0;               ///< positions of the warm-up
+  std::optional<std::int64_t> total_steps{};   ///< positions of the run
+  std::optional<double> num_cycles{};          ///< waves of a cosine
+  std::optional<double> min_lr_rate{};         ///< where a cosine ends
+  std::optional<double> warmup_lr_rate{};      ///< where the warm-up of cosine_warmup_with_min_lr begins
+  std::optional<double> lr_end{};              ///< polynomial()'s last rate
+  std::optional<double> lr_init{};             ///< polynomial()'s first rate
+  std::optional<double> power{};               ///< polynomial()'s exponent
+  std::optional<std::int64_t> timescale{};     ///< inverse_sqrt()'s
+  std::optional<std::int64_t> stable_steps{};  ///< positions at 1, of warmup_stable_decay()
+  std::optional<std::int64_t> decay_steps{};   ///< positions of its decay
+  std::optional<RampType> warmup_type{};       ///< the form of its warm-up
+  std::optional<RampType> decay_type{};        ///< the form of its decay
+  std::optional<double> min_lr_ratio{};        ///< where its warm-up begins and its decay ends
 };
 
 /// The schedule that get_scheduler has under `name`: linear, cosine, cosine_with_restarts, polynomial, constant,

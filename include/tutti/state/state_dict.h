@@ -12,6 +12,7 @@
 
 namespace tutti {
 
+/// What a state may be made of.
 using StateValue =
     std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, at::Tensor>;
 
@@ -31,12 +32,15 @@ class StateDict {
     if (value == nullptr) throw CheckpointError("'" + name + "' in the saved state is of another type");
     return *value;
   }
+  /// Whether there is a value of exactly this name.
   bool contains(const std::string& name) const { return values_.contains(name); }
   /// The values under "name.", without that; empty when there are none.
   StateDict part(const std::string& name) const;
 
+  /// All of them, by name.
   const std::map<std::string, StateValue>& values() const& { return values_; }
   const std::map<std::string, StateValue>& values() const&& = delete;  // they would not outlive the loop over them
+  /// Whether there is none.
   bool empty() const { return values_.empty(); }
 
  private:

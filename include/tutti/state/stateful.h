@@ -4,6 +4,7 @@
 
 namespace tutti {
 
+/// Derive from it to be saved with the rest: Accelerator::register_for_checkpointing().
 class Stateful {
  public:
   virtual ~Stateful() = default;

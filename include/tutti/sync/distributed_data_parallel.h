@@ -47,7 +47,9 @@ class DistributedDataParallel {
   /// Synchronizes what no pass has synchronized. Every rank must call it.
   void synchronize() { reducer_->synchronize(); }
 
+  /// What synchronization did and cost on this rank.
   SyncStats stats() const { return reducer_->stats(); }
+  /// What does the work, for those who build on it.
   Reducer& reducer() { return *reducer_; }
 
  private:

@@ -6,9 +6,10 @@
 
 namespace tutti {
 
+/// One entry of what is synchronized.
 struct NamedParameter {
-  std::string name;
-  at::Tensor tensor;
+  std::string name;   ///< as named_parameters() has it; equal on all ranks
+  at::Tensor tensor;  ///< the parameter itself, shared
   /// Its gradients are sparse in their rows: torch::nn::EmbeddingOptions::sparse.
   bool sparse = false;
 };

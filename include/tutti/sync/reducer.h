@@ -26,6 +26,8 @@ class Communicator;
 
 struct AccumulateStep;
 
+/// What stands below DistributedDataParallel and the Accelerator: use it to build a loop of another kind. One thread
+/// calls it; hooks run on LibTorch's.
 class Reducer final : public Stateful {
  public:
   /// Every rank must construct it with the same parameters (names, shapes, dtypes): Divergence otherwise. Parameters
@@ -37,12 +39,17 @@ class Reducer final : public Stateful {
 
   // Scopes. leave_accumulate() completes the window's round if the scope's passes did not; while an exception
   // unwinds it waits for nobody, and tells those who wait for this rank.
+  /// Opens a scope for one micro-batch; scopes of one reducer do not nest.
   void enter_accumulate(const AccumulateStep& step);
+  /// Closes it. `unwinding`: an exception is why.
   void leave_accumulate(bool unwinding);
+  /// Whether such a scope is open.
   bool in_accumulate() const;
   /// Whether no scope is open and no backward pass waits for its step.
   bool between_steps() const;
+  /// Until leave_no_sync() backward passes keep gradients to this rank. They nest.
   void enter_no_sync();
+  /// Ends what enter_no_sync() began.
   void leave_no_sync();
   /// The next backward pass synchronizes, whatever scope it is in.
   void trigger_sync_in_backward();
@@ -56,6 +63,7 @@ class Reducer final : public Stateful {
   /// Every rank must call it between the same steps, with no pass pending (UsageError). Gradients are cleared. Before
   /// coming back the ranks' parameters must have become equal again.
   void set_local(bool local);
+  /// What set_local() was told last.
   bool local() const;
   /// Windows that a step has consumed so far, since the last set_local().
   std::int64_t steps() const;
@@ -94,7 +102,9 @@ class Reducer final : public Stateful {
   /// Accelerator deals saved windows anew.
   void load_state_dict(const StateDict& state) override;
 
+  /// What it synchronizes, in its own order.
   const std::vector<NamedParameter>& parameters() const;
+  /// What it did and cost on this rank.
   SyncStats stats() const;
 
  private:

@@ -25,8 +25,11 @@ enum class SyncPolicy {
   automatic,   ///< learns how many passes a step has, then only the last one of them
 };
 
+/// What a Reducer is told. Every rank gives the same, but for before_pass.
 struct ReducerOptions {
+  /// Which gradients travel together.
   BucketOptions buckets{};
+  /// Which passes outside accumulate() synchronize.
   SyncPolicy policy = SyncPolicy::every_pass;
   /// Compare a sampled hash of the parameters in every round. Turn it off where replicas may differ in their last bits
   /// (machines of different kinds).

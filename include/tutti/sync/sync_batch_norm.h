@@ -37,6 +37,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, t
   /// create_graph.
   at::Tensor forward(const at::Tensor& input);
 
+  /// As LibTorch's layers print themselves.
   void pretty_print(std::ostream& stream) const override;
 
  protected:
@@ -50,6 +51,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, t
 
   Communicator channel_;
 };
+/// The holder, as torch::nn has one for each of its modules: `SyncBatchNorm norm(options, communicator)`.
 TORCH_MODULE(SyncBatchNorm);
 
 }  // namespace tutti

@@ -20,6 +20,7 @@ struct AccumulateStep {
 /// where backward runs. Movable.
 class [[nodiscard]] NoSyncScope {
  public:
+  /// Accelerator::no_sync() and DistributedDataParallel::no_sync() make one.
   explicit NoSyncScope(std::vector<std::shared_ptr<Reducer>> reducers);
   ~NoSyncScope();
   NoSyncScope(NoSyncScope&& other) noexcept : reducers_(std::exchange(other.reducers_, {})) {}
@@ -36,10 +37,11 @@ class [[nodiscard]] AccumulateScope {
  public:
   /// Each reducer has windows of its own, so the micro-batch may be the last one for some of them only.
   struct Member {
-    std::shared_ptr<Reducer> reducer;
-    AccumulateStep step;
+    std::shared_ptr<Reducer> reducer;  ///< of a model's parameters
+    AccumulateStep step;               ///< what the scope is to it
   };
 
+  /// Accelerator::accumulate() makes one.
   explicit AccumulateScope(const std::vector<Member>& members);
   ~AccumulateScope() noexcept(false);
   AccumulateScope(AccumulateScope&& other) noexcept

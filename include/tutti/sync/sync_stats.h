@@ -7,6 +7,7 @@
 
 namespace tutti {
 
+/// Counts since the reducer was made.
 struct SyncStats {
   std::int64_t passes = 0;           ///< backward passes
   std::int64_t rounds = 0;           ///< synchronizations
@@ -21,11 +22,14 @@ struct SyncStats {
   /// hardly waits itself, so the largest is the slowest rank. The last round is not in it yet.
   std::vector<double> seconds_late{};
 
+  /// bytes_sent / rounds, or 0.
   double bytes_per_round() const {
     return rounds > 0 ? static_cast<double>(bytes_sent) / static_cast<double>(rounds) : 0;
   }
+  /// seconds_waiting / rounds, or 0.
   double seconds_waiting_per_round() const { return rounds > 0 ? seconds_waiting / static_cast<double>(rounds) : 0; }
 
+  /// Adds what another reducer counted.
   SyncStats& operator+=(const SyncStats& other);
 };
 

@@ -11,6 +11,7 @@ namespace tutti {
 /// last. Throws tutti::Error where the disk fails.
 class JsonlTracker final : public Tracker {
  public:
+  /// Opens the file, or makes it.
   explicit JsonlTracker(std::filesystem::path path);
   ~JsonlTracker() override;
 

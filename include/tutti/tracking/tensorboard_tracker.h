@@ -12,6 +12,7 @@ namespace tutti {
 /// steps that are void. Throws tutti::Error where the disk fails.
 class TensorBoardTracker final : public Tracker {
  public:
+  /// Opens a new file in `folder`.
   explicit TensorBoardTracker(std::filesystem::path folder);
   ~TensorBoardTracker() override;
 

@@ -41,9 +41,11 @@
 
 namespace tutti {
 
+/// What an Accelerator is told. Every rank gives the same, but for `device` and `communicator`.
 struct AcceleratorOptions {
   /// Micro-batches of one rank in an optimizer step. Excludes `gradient_accumulation_plugin`.
   int gradient_accumulation_steps = 1;
+  /// How windows form, where more than their length must be said.
   std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin{};
   /// What autocast() computes in. fp16 brings a loss scaler.
   Precision mixed_precision = Precision::no;
@@ -51,13 +53,17 @@ struct AcceleratorOptions {
   /// at::kCUDA without a number is the device of the rank's place on its node; with CUDA an engine that is left open is
   /// nccl. Unset: batches stay where they are.
   std::optional<at::Device> device{};
+  /// Of the loss scaler that fp16 brings; the others ignore it.
   GradScalerOptions grad_scaler{};
+  /// Where checkpoints and metrics.jsonl go, and how many checkpoints stay. Unset: nothing is written by itself.
   ProjectConfiguration project{};
   /// How backward passes outside accumulate() decide whether they synchronize.
   SyncPolicy sync_policy = SyncPolicy::automatic;
+  /// Which gradients travel together; the defaults measure it.
   BucketOptions buckets{};
   /// See ReducerOptions.
   bool check_replicas = true;
+  /// How fp32 gradients travel between nodes, for example bf16_codec(). Null: as they are.
   std::shared_ptr<const WireCodec> comm_hook{};
   /// What optimizer steps do with the models' buffers.
   BufferSync buffer_sync = BufferSync::broadcast;
@@ -68,16 +74,19 @@ struct AcceleratorOptions {
   std::optional<ReproducibleOptions> reproducible{};
   /// Step AdamW, Adam, SGD and Adagrad with fused kernels: see OptimizerOptions.
   bool fused_optimizers = true;
+  /// Engine and deadlines. Unused where `communicator` is given.
   CommunicatorOptions communication{};
   /// A group that exists already, instead of one made from the launcher's variables.
   std::optional<Communicator> communicator{};
 };
 
+/// What one accumulate() scope is told.
 struct AccumulateOptions {
   /// What this micro-batch weighs in the step's mean, for example its number of tokens where the loss is their sum.
   double weight = 1.0;
 };
 
+/// What save_state() is told. Every rank gives the same.
 struct SaveStateOptions {
   /// The checkpoint's folder; it must not exist. Empty: the next automatic name in the project.
   std::filesystem::path folder{};
@@ -152,11 +161,13 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
       accumulate(const Models&... models) {
     return accumulate({}, models...);
   }
+  /// The same with a weight.
   template <typename... Models>
   requires(sizeof...(Models) > 0 && (detail::model_argument<Models> && ...)) AccumulateScope
       accumulate(const AccumulateOptions& options, const Models&... models) {
     return begin_accumulate({&detail::module_of(models)...}, options);
   }
+  /// `accelerator.accumulate(model, {.weight = tokens})`: the same for one model.
   AccumulateScope accumulate(const detail::model_argument auto& model, const AccumulateOptions& options) {
     return accumulate(options, model);
   }
@@ -195,6 +206,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// UsageError for a norm that is not finite if asked to.
   std::optional<double> clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                         double norm_type = 2.0, bool error_if_nonfinite = false);
+  /// Those of all the model's parameters.
   std::optional<double> clip_grad_norm_(const detail::model_argument auto& model, double max_norm,
                                         double norm_type = 2.0, bool error_if_nonfinite = false) {
     return clip_grad_norm_(detail::module_of(model).parameters(), max_norm, norm_type, error_if_nonfinite);
@@ -202,6 +214,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Limits every element of the gradients to [-clip_value, clip_value], when clip_grad_norm_() would act; whether it
   /// did.
   bool clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+  /// Those of all the model's parameters.
   bool clip_grad_value_(const detail::model_argument auto& model, double clip_value) {
     return clip_grad_value_(detail::module_of(model).parameters(), clip_value);
   }
@@ -213,6 +226,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   /// Saves `object` with the rest, under `name`. It is referenced and must outlive this, or shared.
   void register_for_checkpointing(const std::string& name, Stateful& object);
+  /// The same for an object that is shared: it lives as long as this.
   void register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object);
 
   /// Writes a checkpoint: prepared models, optimizers and schedules, the loss scaler, positions of loaders, pending
@@ -230,26 +244,39 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   std::optional<CheckpointInfo> load_latest_state();
 
   // Tracking, on the main process; nothing happens on the others.
+  /// One more place where log() writes. Before init_trackers().
   void add_tracker(std::unique_ptr<Tracker> tracker);
   /// Starts the trackers; with a project folder a JsonlTracker on DIR/metrics.jsonl is always among them. `step`: where
   /// a resumed run goes on.
   void init_trackers(const std::string& run, const Hyperparameters& hyperparameters = {}, std::int64_t step = 0);
+  /// Writes `scalars` as values of optimizer step `step`, which must not decrease. After init_trackers(). Values are
+  /// not averaged: reduce() them first.
   void log(const Scalars& scalars, std::int64_t step);
+  /// Writes a text under `name`, such as a sample of the model.
   void log_text(const std::string& name, const std::string& text, std::int64_t step);
 
   /// Whether gradients are synchronized in the present accumulate() scope (the last one, outside): true on its window's
   /// last micro-batch.
   bool sync_gradients() const { return sync_gradients_; }
+  /// Micro-batches of one rank in a window: what AcceleratorOptions or the plugin said; with `reproducible`, what
+  /// follows from the number of ranks.
   int gradient_accumulation_steps() const { return plugin_.num_steps; }
 
+  /// This rank's number, 0 .. num_processes() - 1; process_index() is Accelerate's name for it.
   int rank() const { return communicator_.rank(); }
+  /// rank().
   int process_index() const { return rank(); }
+  /// This rank's number on its node.
   int local_process_index() const { return communicator_.layout().local_rank; }
+  /// Ranks in the job.
   int num_processes() const { return communicator_.size(); }
   /// AcceleratorOptions::device, numbered; the CPU where it is unset.
   at::Device device() const { return device_.value_or(at::kCPU); }
+  /// Whether this is rank 0.
   bool is_main_process() const { return rank() == 0; }
+  /// Whether this is the first rank of its node.
   bool is_local_main_process() const { return local_process_index() == 0; }
+  /// Whether this is the rank with the highest number.
   bool is_last_process() const { return rank() + 1 == num_processes(); }
   /// Blocks until every rank has called it.
   void wait_for_everyone() const;
@@ -260,9 +287,11 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Writes a line to standard output, on the main process only.
   void print(const std::string& line) const;
 
+  /// Folder and retention, as the options had them.
   const ProjectConfiguration& project() const { return project_; }
   /// The user's own channel.
   const Communicator& communicator() const;
+  /// Writes marked lines to standard error; its level is TUTTI_LOG_LEVEL.
   const Logger& logger() const { return logger_; }
   /// What synchronization did and cost on this rank, over all prepared models.
   SyncStats stats() const;

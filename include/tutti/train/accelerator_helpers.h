@@ -18,6 +18,7 @@
 
 namespace tutti {
 
+/// What set_seed() is told besides the seed.
 struct SeedOptions {
   /// Each rank gets a seed of its own: seed + rank.
   bool device_specific = false;
@@ -34,6 +35,8 @@ class AcceleratorHelpers {
  public:
   // Collectives: see collectives.h. Every rank must call them, in the same order.
 
+  /// The tensors of all ranks, one after the other along dimension 0: 1 + 1 ranks with [n, k] get [2 n, k]. Shapes must
+  /// be equal; pad_across_processes() makes them so. A scalar counts as [1].
   template <Nested T>
   [[nodiscard]] T gather(const T& value, const CallOptions& call = {}) const {
     return tutti::gather(communicator(), value, call);
@@ -44,24 +47,29 @@ class AcceleratorHelpers {
     const auto position = self().loop_position();
     return tutti::gather_for_metrics(communicator(), value, position ? &*position : nullptr, call);
   }
+  /// Every rank's tensors combined element by element, times `scale`. Shapes must be equal.
   template <Nested T>
   [[nodiscard]] T reduce(const T& value, ReduceOp reduction = ReduceOp::sum, double scale = 1.0,
                          const CallOptions& call = {}) const {
     return tutti::reduce(self().communicator(), value, reduction, scale, call);
   }
+  /// Tensors as long as the longest one of all ranks along `options.dim`.
   template <Nested T>
   [[nodiscard]] T pad_across_processes(const T& value, const PadOptions& options = {},
                                        const CallOptions& call = {}) const {
     return tutti::pad_across_processes(communicator(), value, options, call);
   }
+  /// The tensors of rank `from_process`, on all ranks. Shapes must be equal.
   template <Nested T>
   [[nodiscard]] T broadcast(const T& value, int from_process = 0, const CallOptions& call = {}) const {
     return tutti::broadcast(communicator(), value, from_process, call);
   }
+  /// The objects of all ranks, rank 0's first. Lengths may differ.
   template <Packable T>
   [[nodiscard]] std::vector<T> gather_object(const std::vector<T>& objects, const CallOptions& call = {}) const {
     return tutti::gather_object(communicator(), objects, call);
   }
+  /// The object of rank `from_process`.
   template <Packable T>
   [[nodiscard]] T broadcast_object(const T& object, int from_process = 0, const CallOptions& call = {}) const {
     return tutti::broadcast_object(communicator(), object, from_process, call);
@@ -95,14 +103,17 @@ class AcceleratorHelpers {
 
   // Not collectives. A function that returns something gives an optional, empty on the other ranks.
 
+  /// Calls `function` on rank 0 only.
   template <std::invocable Function>
   auto on_main_process(Function&& function) const {
     return call_if(self().is_main_process(), function);
   }
+  /// Calls `function` on the first rank of each node.
   template <std::invocable Function>
   auto on_local_main_process(Function&& function) const {
     return call_if(self().is_local_main_process(), function);
   }
+  /// Calls `function` on the rank with the highest number.
   template <std::invocable Function>
   auto on_last_process(Function&& function) const {
     return call_if(self().is_last_process(), function);
@@ -113,6 +124,7 @@ class AcceleratorHelpers {
     require_process("on_process", process_index, communicator().size());
     return call_if(self().process_index() == process_index, function);
   }
+  /// Calls `function` on the rank with this number on each node. UsageError where there is none.
   template <std::invocable Function>
   auto on_local_process(int local_process_index, Function&& function) const {
     require_process("on_local_process", local_process_index, communicator().size());

@@ -22,7 +22,9 @@ class OutOfMemory : public Error {
   using Error::Error;
 };
 
+/// What a search is told. Every rank gives the same.
 struct BatchSizeSearchOptions {
+  /// The size of the first attempt, at least 1.
   std::int64_t starting_batch_size = 128;
   /// The size to try after one that does not fit: smaller, and the same on all ranks. Half, where none is set.
   std::function<std::int64_t(std::int64_t)> reduce_batch_size_fn{};

@@ -22,25 +22,33 @@ class Callback : public Stateful {
   StateDict state_dict() const override { return {}; }
   void load_state_dict(const StateDict& /*state*/) override {}
 
+  /// Before the first step; a resumed run has been loaded.
   virtual void on_fit_start(TrainerContext&) {}
+  /// The last step is done. What the last steps have not logged, evaluated or saved may still follow.
   virtual void on_fit_end(TrainerContext&) {}
   /// Comes again for the epoch in which a resumed run goes on.
   virtual void on_epoch_start(TrainerContext&) {}
+  /// All batches of the epoch are done. Not where the run ends within it.
   virtual void on_epoch_end(TrainerContext&) {}
+  /// Before the forward pass of a micro-batch.
   virtual void on_step_start(TrainerContext&) {}
+  /// After it, and after the optimizer step where it ends a window.
   virtual void on_step_end(TrainerContext&) {}
   /// Gradients are synchronized and clipped; metrics() has loss and gradient norms.
   virtual void on_optimizer_step_start(TrainerContext&) {}
   /// Parameters have changed, unless metrics().step_was_skipped; gradients are cleared.
   virtual void on_optimizer_step_end(TrainerContext&) {}
+  /// Before the evaluation function; the model is still in training mode.
   virtual void on_evaluate_start(TrainerContext&) {}
   /// `results` have the names "eval/...".
   virtual void on_evaluate_end(TrainerContext&, const Scalars& /*results*/) {}
+  /// Before a checkpoint is written.
   virtual void on_checkpoint_start(TrainerContext&) {}
   /// The checkpoint may still be on its way to the disk.
   virtual void on_checkpoint_end(TrainerContext&, const std::filesystem::path& /*folder*/) {}
   /// May add values to what is logged.
   virtual void on_log_start(TrainerContext&, Scalars& /*scalars*/) {}
+  /// What was given to the trackers.
   virtual void on_log_end(TrainerContext&, const Scalars& /*scalars*/) {}
 };
 

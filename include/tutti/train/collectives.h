@@ -17,10 +17,11 @@
 
 namespace tutti {
 
+/// How pad_across_processes() pads.
 struct PadOptions {
-  std::int64_t dim = 0;  ///< negative: from the end
-  double pad_index = 0;  ///< what is filled in
-  bool pad_first = false;
+  std::int64_t dim = 0;    ///< negative: from the end
+  double pad_index = 0;    ///< what is filled in
+  bool pad_first = false;  ///< fill in before the data instead of after them
 };
 
 namespace detail {

@@ -21,6 +21,7 @@ namespace tutti {
 template <StreamDataset Stream>
 class Dispatched {
  public:
+  /// What the stream's get_batch() gives.
   using Batch = typename StreamReading<Stream>::Batch;
   /// See ReadTogether.
   static constexpr bool all_ranks_read = true;
@@ -49,11 +50,13 @@ class Dispatched {
     return std::move(answer.second);
   }
 
+  /// The stream's set_epoch() on rank 0, if it has one.
   void set_epoch(std::int64_t epoch) {
     if constexpr (requires { stream_.set_epoch(epoch); }) {
       if (channel_.rank() == 0) stream_.set_epoch(epoch);
     }
   }
+  /// The stream's reset() on rank 0, if it has one.
   void reset() {
     if constexpr (requires { stream_.reset(); }) {
       if (channel_.rank() == 0) stream_.reset();

@@ -4,6 +4,7 @@
 
 namespace tutti {
 
+/// Accelerate's class of this name. Every rank gives the same.
 struct GradientAccumulationPlugin {
   /// Micro-batches of one rank in an optimizer step; at least 1.
   int num_steps = 1;

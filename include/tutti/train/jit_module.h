@@ -40,7 +40,9 @@ class JitModule : public torch::nn::Module {
   }
 
   // The script's own mode, with all its submodules.
+  /// The script's own mode, with all its submodules.
   void train(bool on = true) override;
+  /// The script's own mode.
   bool is_training() const noexcept override;
 
   /// The script itself, for example to save() it.

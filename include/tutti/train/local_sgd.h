@@ -22,6 +22,7 @@
 
 namespace tutti {
 
+/// What a LocalSGD is told. Every rank gives the same.
 struct LocalSGDOptions {
   /// Optimizer steps between two averages. It is the engine's local_steps.
   std::int64_t local_sgd_steps = 8;
@@ -40,6 +41,7 @@ class LocalSGD {
   /// Throws UsageError for options that cannot be honoured and a model that is not prepared.
   LocalSGD(Accelerator& accelerator, const detail::model_argument auto& model, const LocalSGDOptions& options = {})
       : LocalSGD(accelerator, detail::module_of(model), options) {}
+  /// The same for a module.
   LocalSGD(Accelerator& accelerator, const torch::nn::Module& model, const LocalSGDOptions& options);
   /// finish(), unless an exception unwinds: then nothing is communicated.
   ~LocalSGD() noexcept(false);

@@ -13,6 +13,7 @@ namespace tutti {
 /// movable.
 class [[nodiscard]] GoesFirst {
  public:
+  /// `first`: whether this rank goes first. `what` stands in errors. Accelerator::main_process_first() makes one.
   GoesFirst(const Communicator& communicator, bool first, const std::string& what, const CallOptions& call = {});
   /// Waits for the others to come, and throws as communicators do; not while an exception unwinds.
   ~GoesFirst() noexcept(false);

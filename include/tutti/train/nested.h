@@ -105,9 +105,10 @@ T map_tensors(const T& value, Map&& map, const std::string& path = "") {
   }
 }
 
+/// One tensor of a structure.
 struct NestedTensor {
-  std::string path;
-  at::Tensor tensor;
+  std::string path;   ///< where it stands: "['logits'][0]"; empty for a tensor alone
+  at::Tensor tensor;  ///< shared, not copied
 };
 
 /// All tensors, in map_tensors()'s order.

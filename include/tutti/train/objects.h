@@ -215,6 +215,7 @@ requires ObjectCodec<Data>::known struct ObjectCodec<torch::data::Example<Data, 
 template <typename T>
 concept Packable = detail::ObjectCodec<T>::known;
 
+/// The bytes of `object`, for ranks of this job and unpack<T>(). Throws UsageError for a tensor that is not dense.
 template <Packable T>
 std::string pack(const T& object) {
   std::string bytes;

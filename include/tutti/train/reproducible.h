@@ -9,6 +9,7 @@
 
 namespace tutti {
 
+/// The promise, and what it depends on: runs with equal options have equal bits.
 struct ReproducibleOptions {
   /// In an optimizer step, of all ranks together: at least 1.
   int micro_batches = 1;

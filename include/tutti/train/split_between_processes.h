@@ -17,9 +17,9 @@ namespace tutti {
 
 /// Items [begin, end) of a list, and then its last item again, `padding` times.
 struct ProcessShare {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t padding = 0;
+  std::int64_t begin = 0;    ///< first item
+  std::int64_t end = 0;      ///< behind the last item
+  std::int64_t padding = 0;  ///< how often the last item comes again
   bool operator==(const ProcessShare&) const = default;
 };
 

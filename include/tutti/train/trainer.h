@@ -20,6 +20,7 @@ struct TrainerFunctions {
   std::function<double(const Batch&)> weight{};
   /// For the rates that are logged.
   std::function<std::int64_t(const Batch&)> samples{};
+  /// The same for tokens.
   std::function<std::int64_t(const Batch&)> tokens{};
 };
 
@@ -29,7 +30,9 @@ struct TrainerFunctions {
 template <detail::model_argument Model, typename Loader>
 class Trainer final : public TrainerContext {
  public:
+  /// What the loader gives, and the functions take.
   using Batch = typename Loader::Batch;
+  /// Give it as `{.loss = ...}`.
   using Functions = TrainerFunctions<Model, Batch>;
 
   /// `schedule`: a Scheduler, a ReduceLROnPlateau, or std::nullopt. Throws UsageError for options that cannot be

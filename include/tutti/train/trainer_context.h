@@ -21,6 +21,7 @@ namespace tutti {
 
 class StopSignal;
 
+/// What callbacks get, and what a Trainer offers besides fit(). One thread.
 class TrainerContext {
  public:
   virtual ~TrainerContext();
@@ -40,17 +41,26 @@ class TrainerContext {
   /// Ends the run after this step. Every rank must call it at the same point.
   void stop() { stop_requested_ = true; }
 
+  /// The Accelerator that prepared the model.
   Accelerator& accelerator() { return accelerator_; }
+  /// The model that is trained.
   torch::nn::Module& model() { return *module_; }
+  /// The prepared optimizer.
   Optimizer& optimizer() { return optimizer_; }
+  /// What the trainer was told.
   const TrainerOptions& options() const { return options_; }
   /// Of the last optimizer step; inside on_optimizer_step_start of the present one.
   const StepMetrics& metrics() const { return metrics_; }
   /// Sum of this rank's losses in the window, and of their weights.
   double local_loss() const { return sums_.loss; }
+  /// Sum of this rank's weights in the window: its number of micro-batches, unless TrainerFunctions::weight counts
+  /// other things.
   double local_weight() const { return sums_.weight; }
+  /// Results of the newest evaluation, as "eval/..."; empty before the first.
   const Scalars& last_evaluation() const { return last_evaluation_; }
+  /// Optimizer steps so far, those before a resume included; skipped ones count.
   std::int64_t global_step() const { return progress_->global_step; }
+  /// The present epoch; the first is 0.
   std::int64_t epoch() const { return progress_->epoch; }
 
  protected:

@@ -12,9 +12,13 @@ namespace tutti {
 /// schedule. One thread.
 class TrainerSchedule {
  public:
+  /// The rate stays as the optimizer has it.
   TrainerSchedule(std::nullopt_t /*none*/) {}
+  /// A schedule over optimizer steps.
   TrainerSchedule(Scheduler scheduler) : by_step_(std::move(scheduler)) {}
+  /// Either of the two.
   TrainerSchedule(std::optional<Scheduler> scheduler) : by_step_(std::move(scheduler)) {}
+  /// Follows TrainerOptions::plateau_metric.
   TrainerSchedule(ReduceLROnPlateau plateau) : by_metric_(std::move(plateau)) {}
 
   /// Whether it moves with evaluations.

@@ -8,10 +8,12 @@
 
 namespace tutti {
 
+/// What the readers of CIFAR are told.
 struct CifarOptions {
-  bool train = true;
+  bool train = true;  ///< the training files; else the test file
   /// CIFAR-100: the 20 coarse labels instead of the 100 fine ones.
   bool coarse = false;
+  /// How pixels become floats.
   PixelScaling scaling{};
 };
 
@@ -23,6 +25,7 @@ LabelledImages read_cifar100(const std::filesystem::path& folder, const CifarOpt
 
 /// The same from these files, one after the other.
 LabelledImages read_cifar10_files(const std::vector<std::filesystem::path>& files, const CifarOptions& options = {});
+/// The same of CIFAR-100.
 LabelledImages read_cifar100_files(const std::vector<std::filesystem::path>& files, const CifarOptions& options = {});
 
 }  // namespace tutti

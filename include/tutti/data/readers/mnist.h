@@ -6,9 +6,11 @@
 
 namespace tutti {
 
+/// What the readers of MNIST are told.
 struct MnistOptions {
   bool train = true;  ///< train-images-idx3-ubyte and train-labels-idx1-ubyte; else t10k-...
   int classes = 10;   ///< labels are 0 .. classes - 1
+  /// How pixels become floats.
   PixelScaling scaling{};
 };
 

@@ -24,13 +24,17 @@ class NpyDataset final : public torch::data::datasets::BatchDataset<NpyDataset, 
  public:
   /// Throws DataError as read_npy(), for a scalar, and where the files have different numbers of rows.
   explicit NpyDataset(const std::filesystem::path& data);
+  /// Two files whose rows belong together.
   NpyDataset(const std::filesystem::path& data, const std::filesystem::path& targets);
 
   /// The rows in the files' dtypes; `target` is undefined without a second file.
   torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) override;
+  /// Rows.
   std::optional<std::size_t> size() const override;
 
+  /// The whole first file.
   const at::Tensor& data() const { return data_; }
+  /// The whole second file; undefined without one.
   const at::Tensor& targets() const { return targets_; }
 
  private:

@@ -14,6 +14,7 @@
 
 namespace tutti {
 
+/// How files are cut.
 struct TokenWindowsOptions {
   std::int64_t context = 1024;  ///< tokens in a window
   /// Tokens from one window's beginning to the next one's; 0: `context`, side by side. 1: a window from every token on,
@@ -27,11 +28,13 @@ class TokenWindows final : public torch::data::datasets::BatchDataset<TokenWindo
  public:
   /// Throws UsageError for options out of range, and DataError naming a file that is too short for one window.
   explicit TokenWindows(std::vector<TokenFile> files, const TokenWindowsOptions& options = {});
+  /// The same of one file.
   explicit TokenWindows(TokenFile file, const TokenWindowsOptions& options = {})
       : TokenWindows(std::vector<TokenFile>{std::move(file)}, options) {}
 
   /// data, target: int64 [batch, context]. Throws DataError as TokenFile::read().
   torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> windows) override;
+  /// Windows in all files.
   std::optional<std::size_t> size() const override { return windows_.back(); }
 
  private:

@@ -13,8 +13,8 @@ namespace tutti {
 
 /// How pixels become numbers: x / 255, then (x - mean) / std, one value a channel. Empty: only the first.
 struct PixelScaling {
-  std::vector<double> mean{};
-  std::vector<double> std{};
+  std::vector<double> mean{};  ///< subtracted, by channel; of numbers in 0 .. 1
+  std::vector<double> std{};   ///< then divided by, by channel
 };
 
 /// A dataset for tutti's and LibTorch's loaders; its batches are stacked already. Copies share the images.
@@ -26,9 +26,12 @@ class LabelledImages final : public torch::data::datasets::BatchDataset<Labelled
 
   /// data: float [batch, channels, height, width]; target: int64 [batch].
   torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) override;
+  /// Images.
   std::optional<std::size_t> size() const override;
 
+  /// All images: uint8 [samples, channels, height, width].
   const at::Tensor& images() const { return images_; }
+  /// All labels: int64 [samples].
   const at::Tensor& targets() const { return targets_; }
 
  private:

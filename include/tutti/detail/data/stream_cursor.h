@@ -7,8 +7,7 @@ namespace tutti {
 /// How a stream's samples come to ranks.
 enum class StreamSharding {
   /// The streams of all ranks are the same one. Every rank reads all of it and keeps batch r of each world_size
-  /// batches,
-  /// where r is its rank, as Accelerate's IterableDatasetShard.
+  /// batches, where r is its rank, as Accelerate's IterableDatasetShard.
   slices,
   /// Every rank's stream is its own part of the data already.
   own,

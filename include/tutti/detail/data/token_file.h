@@ -13,6 +13,7 @@ namespace readers {
 class MappedFile;
 }
 
+/// What stands in a token file.
 enum class TokenFormat {
   automatic,  ///< llm_c where the file begins with llm.c's magic number, else uint16
   uint16,     ///< nothing but tokens of 16 bits, as nanoGPT's train.bin
@@ -20,7 +21,9 @@ enum class TokenFormat {
   llm_c,      ///< llm.c's .bin: a header of 256 int32, then tokens of 16 (GPT-2) or 32 bits (Llama 3)
 };
 
+/// How a token file is read.
 struct TokenFileOptions {
+  /// What the file is.
   TokenFormat format = TokenFormat::automatic;
   /// Tokens must be below it. They are looked at when they are read; check() looks at all of them.
   std::optional<std::int64_t> vocabulary_size{};
@@ -34,7 +37,9 @@ class TokenFile {
 
   /// Tokens in the file.
   std::int64_t size() const { return size_; }
+  /// 16 or 32, as they stand in the file.
   int bits_per_token() const { return 8 * width_; }
+  /// The file.
   const std::filesystem::path& path() const;
 
   /// Fills `tokens` with those from number `first` on; they must be there. Throws DataError naming a token that is not

@@ -8,8 +8,11 @@
 
 namespace tutti {
 
+/// What EarlyStopping is told.
 struct EarlyStoppingOptions {
+  /// The evaluation result that it follows.
   std::string metric = "eval/loss";
+  /// Whether a lower result is the better one.
   bool lower_is_better = true;
   /// Evaluations in a row without progress after which the run ends; at least 1.
   int patience = 3;
@@ -21,6 +24,8 @@ struct EarlyStoppingOptions {
 /// Throws UsageError in on_evaluate_end for a metric that no evaluation result is called.
 class EarlyStopping final : public Callback {
  public:
+  /// Throws UsageError for a patience below 1 or a negative min_delta. Give it to Trainer::add_callback() on every
+  /// rank.
   explicit EarlyStopping(EarlyStoppingOptions options = {});
 
   std::string name() const override { return "early_stopping"; }

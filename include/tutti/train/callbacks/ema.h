@@ -12,6 +12,7 @@
 
 namespace tutti {
 
+/// What an Ema is told.
 struct EmaOptions {
   /// average = decay * average + (1 - decay) * parameter, after every optimizer step; in (0, 1).
   double decay = 0.999;
@@ -24,6 +25,7 @@ struct EmaOptions {
 /// Every rank keeps the same average; nothing is communicated. Buffers (BatchNorm's statistics) are not averaged.
 class Ema final : public Callback {
  public:
+  /// Throws UsageError for a decay outside (0, 1). Give it to Trainer::add_callback() on every rank.
   explicit Ema(EmaOptions options = {});
 
   std::string name() const override { return "ema"; }
