@@ -5,7 +5,6 @@
 
 #include <fstream>
 
-#include "launch/master_socket.h"
 #include "launch/tutti_process.h"
 
 namespace tutti::test::restart_test {
@@ -67,14 +66,13 @@ TEST(Restart, GivesEachAttemptAStoreOfItsOwn) {
 }
 
 TEST(Restart, WaitsForAChosenPortThatALeftoverStillHolds) {
-  auto free = listen_for_ranks("127.0.0.1", std::nullopt);
-  const auto port = std::to_string(free.port);
-  free.fd.reset();
   // A process in a session of its own keeps the inherited socket open for a moment after its rank.
   const auto script = "echo port $MASTER_PORT; [ " + attempt + " = 1 ] && exit 0; setsid sleep 0.3 >&- 2>&- & exit 1";
-  auto options = two_restarts;
-  options.insert(options.end(), {"--master-port", port});
-  const auto done = run_tutti(launch_script(1, script, options));
+  const auto [port, done] = run_with_a_free_port([&](const std::string& free) {
+    auto options = two_restarts;
+    options.insert(options.end(), {"--master-port", free});
+    return launch_script(1, script, options);
+  });
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(lines_with(done.out, "port " + port), 2) << done.out;
 }

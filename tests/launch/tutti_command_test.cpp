@@ -105,10 +105,9 @@ TEST(TuttiCommand, RefusesAPortInUse) {
 }
 
 TEST(TuttiCommand, UsesThePortItIsGiven) {
-  auto free = listen_for_ranks("127.0.0.1", std::nullopt);
-  const auto port = std::to_string(free.port);
-  free.fd.reset();
-  const auto done = run_tutti({"launch", "--master-port", port, "--", "sh", "-c", "echo $MASTER_PORT"});
+  const auto [port, done] = run_with_a_free_port([](const std::string& free) {
+    return Words{"launch", "--master-port", free, "--", "sh", "-c", "echo $MASTER_PORT"};
+  });
   EXPECT_EQ(done.out, "[rank 0] " + port + "\n") << done.err;
 }
 

@@ -1,8 +1,11 @@
 #include "launch/tutti_process.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,10 +21,22 @@ namespace tutti::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds patience{30};
+constexpr std::chrono::seconds patience{100};  // CTest's own deadlines are 120 s and more
 
 bool is_zombie(pid_t pid) {
   return contains(content_of("/proc/" + std::to_string(pid) + "/status"), "State:\tZ");
+}
+
+std::uint16_t port_that_is_free() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  auto* const where = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(fd, where, length) != 0 || ::getsockname(fd, where, &length) != 0) throw std::runtime_error("bind");
+  ::close(fd);
+  return ntohs(address.sin_port);
 }
 
 /// False at the end of the stream.
@@ -121,6 +136,15 @@ Finished TuttiProcess::wait() {
 
 Finished run_tutti(const std::vector<std::string>& arguments) {
   return TuttiProcess(arguments).wait();
+}
+
+std::pair<std::string, Finished> run_with_a_free_port(
+    const std::function<std::vector<std::string>(const std::string& port)>& words) {
+  for (;;) {
+    const std::string port = std::to_string(port_that_is_free());
+    Finished finished = run_tutti(words(port));
+    if (!contains(finished.err, "port " + port + " is in use")) return {port, std::move(finished)};
+  }
 }
 
 std::vector<std::string> launch_script(int ranks, const std::string& script, std::vector<std::string> options) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/temporary_folder.h"
@@ -51,6 +52,11 @@ class TuttiProcess {
 
 /// Runs `tutti ARGUMENTS` to its end.
 Finished run_tutti(const std::vector<std::string>& arguments);
+
+/// Runs `tutti` with the arguments that `words` makes of a port that was free a moment ago, and again with another
+/// where somebody has taken it since. The port and what became of it.
+std::pair<std::string, Finished> run_with_a_free_port(
+    const std::function<std::vector<std::string>(const std::string& port)>& words);
 
 /// The arguments that run a shell script as n ranks.
 std::vector<std::string> launch_script(int ranks, const std::string& script, std::vector<std::string> options = {});

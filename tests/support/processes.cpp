@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdio>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -21,6 +22,7 @@
 namespace tutti::test {
 namespace {
 
+constexpr const char* waiting_for_go = "waiting for go";
 constexpr int store_socket_in_child = 60;  // any number that nothing else in a fresh process has
 
 void require(bool condition, const char* what) {
@@ -129,6 +131,35 @@ pid_t RankProcesses::pid(int rank) const {
 
 void RankProcesses::send_signal(int rank, int signal) const {
   ::kill(pid(rank), signal);
+}
+
+void RankProcesses::go() {
+  for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+    if (processes_[rank].pid > 0) wait_for_output(static_cast<int>(rank), waiting_for_go);
+  }
+  for (const auto& process : processes_) {
+    if (process.pid > 0 && !process.ended) ::kill(process.pid, SIGUSR1);
+  }
+}
+
+Environment on_nodes(int num_nodes) {
+  auto environment = read_environment();
+  environment.num_nodes = num_nodes;
+  environment.local_world_size = environment.world_size / num_nodes;
+  environment.node_rank = environment.rank / environment.local_world_size;
+  environment.local_rank = environment.rank % environment.local_world_size;
+  return environment;
+}
+
+void wait_for_go() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::puts(waiting_for_go);
+  std::fflush(stdout);
+  int signal = 0;
+  ::sigwait(&signals, &signal);
 }
 
 bool RankProcesses::wait_for_output(int rank, const std::string& text) {

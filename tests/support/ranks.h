@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tutti/comm/thread_ranks.h"
+#include "tutti/core/environment.h"
 
 namespace tutti::test {
 
@@ -58,6 +59,8 @@ class RankProcesses {
 
   pid_t pid(int rank) const;
   void send_signal(int rank, int signal) const;
+  /// Blocks until every rank that was started is in wait_for_go(), and lets them all go on.
+  void go();
   /// Blocks until `rank` has written `text`; false when it ended or the deadline passed before.
   bool wait_for_output(int rank, const std::string& text);
   /// Blocks until all have ended.
@@ -84,6 +87,12 @@ class RankProcesses {
   int port_ = 0;
   pid_t group_ = 0;
 };
+
+/// In a rank program: what its environment says, but as if the ranks lived on that many nodes.
+Environment on_nodes(int num_nodes);
+
+/// In a rank program, before it has started a thread: blocks until RankProcesses::go() is called.
+void wait_for_go();
 
 std::vector<RankResult> run_processes(const RankProgram& program, int size, ProcessOptions options = {});
 

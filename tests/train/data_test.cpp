@@ -239,6 +239,14 @@ const RankCase joined_trainer("train_joined_trainer", [](const Communicator& com
   const auto join = accelerator.join_uneven_inputs();
   trainer.fit();
   EXPECT_EQ(trainer.global_step(), 4);
+  // The steps of the loop above: means over the samples that there are.
+  Mlp reference;
+  torch::optim::SGD sgd(reference->parameters(), 0.1);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    reference_step(reference, sgd, range(0, 4 * communicator.size()));
+    reference_step(reference, sgd, {4 * communicator.size()});
+  }
+  EXPECT_TRUE(close(parameters_of(model), parameters_of(reference)));
 });
 TEST(JoinUnevenInputs, GoesWithATrainer) {
   joined_trainer.on_threads({1, 2, 3});

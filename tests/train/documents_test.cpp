@@ -67,15 +67,21 @@ TEST(Documents, GuideNoSync) {
 // The same with the classic mistake: no_sync around backward only. Here it is none.
 const RankCase guide_misplaced("guide_misplaced", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
-  Mlp net;
+  Mlp reference, net;
   auto [ddp_model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  const std::int64_t ranks = communicator.size();
   for (std::int64_t index = 0; index < 4; ++index) {
-    const Batch batch = batch_of(index);
+    const Batch batch = batch_of(index * ranks + communicator.rank());
     auto loss = loss_of(ddp_model->forward(batch.input), batch.target);
     auto quiet = accelerator.no_sync(ddp_model, index != 3);
     accelerator.backward(loss);
   }
   EXPECT_EQ(accelerator.stats().rounds, 1);
+  for (std::int64_t i = 0; i < 4 * ranks; ++i) {
+    const Batch batch = batch_of(i);
+    (loss_of(reference->forward(batch.input), batch.target) / static_cast<double>(ranks)).backward();
+  }
+  EXPECT_TRUE(close(gradients_of(*ddp_model), gradients_of(*reference)));
 });
 TEST(Documents, NoSyncAroundBackwardOnlyIsEnough) {
   guide_misplaced.everywhere();

@@ -57,7 +57,7 @@ TEST(Failure, AKilledRankIsNamedByTheOthers) {
 }
 
 const RankProgram one_stands_still("one_stands_still", [] {
-  report_failure({.communication = {.timeout = std::chrono::seconds(2)}},
+  report_failure({.communication = {.timeout = std::chrono::seconds(10)}},
                  [](const Accelerator& accelerator, int batch) {
                    if (batch == 3 && accelerator.rank() == 1) raise(SIGSTOP);
                  });
@@ -85,6 +85,7 @@ TEST(Failure, DifferentModelsEndAllRanksWithALineThatSaysSo) {
   for (const RankResult& result : run_processes(models_differ, 2)) {
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_NE(result.output.find("different models"), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find("'weight'"), std::string::npos) << result.output;
   }
 }
 

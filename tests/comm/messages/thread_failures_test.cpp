@@ -26,18 +26,20 @@ Failure failure_of(const Body& body) {
 }
 
 TEST(ThreadFailures, ADeadlineNamesTheAbsent) {
+  std::barrier both_come(2);
   std::latch both_failed(2);
   run_thread_ranks(3, [&](const Communicator& communicator) {
     if (communicator.rank() == 2) {
       both_failed.wait();
       return;
     }
-    const CallOptions call{.timeout = milliseconds(200), .name = "loss"};
+    const CallOptions call{.timeout = milliseconds(2500), .name = "loss"};
+    both_come.arrive_and_wait();  // so that neither is late
     const auto failure =
         failure_of<Timeout>([&] { communicator.all_reduce(at::ones({4}), ReduceOp::sum, call).wait(); });
     EXPECT_EQ(failure.ranks(), std::vector<int>{2});
     EXPECT_STREQ(failure.what(),
-                 "all_reduce 'loss' (operation 0): rank 2 did not arrive within 200 ms; ranks 0, 1 were waiting");
+                 "all_reduce 'loss' (operation 0): rank 2 did not arrive within 2500 ms; ranks 0, 1 were waiting");
     both_failed.count_down();
   });
 }
