@@ -59,7 +59,21 @@ TEST(Report, ShowsTheUsualScalarsFirstAndNoTimesAmongTheCurves) {
   EXPECT_LT(lr, zebra);
   EXPECT_LT(zebra, page.find("Where a step\u2019s time goes"));
   EXPECT_EQ(count_of(page, "<h3>time/"), 0);
-  EXPECT_EQ(count_of(page, ">rank 1</text>"), 1);
+  EXPECT_EQ(count_of(page, ">rank 1</text>"), 2);  // in the wide figure and in the narrow one
+}
+
+// What a browser does with it is tried by ./dev docs.
+TEST(Report, HasFiguresAndATableForNarrowWindows) {
+  const TemporaryFolder folder;
+  write_run(folder.path() / "a.jsonl", "first", 0.1);
+  const auto page = render_report({folder.path() / "a.jsonl"});
+  EXPECT_EQ(count_of(page, "<figure class=\"chart wide\">"), 2);
+  EXPECT_EQ(count_of(page, "<figure class=\"chart narrow\">"), 2);
+  EXPECT_EQ(count_of(page, "<h3>loss</h3>"), 2);
+  EXPECT_EQ(count_of(page, "<h3>lr</h3>"), 1);
+  EXPECT_EQ(count_of(page, "id=\"hatch\""), 1);
+  EXPECT_EQ(count_of(page, "id=\"hatch-narrow\""), 1);
+  EXPECT_EQ(count_of(page, "data-label=\"Last loss\""), 1);
 }
 
 TEST(Report, EscapesWhatComesFromFilesAndFromTheUser) {

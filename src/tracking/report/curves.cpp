@@ -256,9 +256,8 @@ std::string curve_figure(const std::string& scalar, const std::vector<RunRecord>
   const std::string note = std::string(plot.y.is_log ? "logarithmic scale" : "") +
                            (plot.y.is_log && is_smoothed ? ", " : "") +
                            (is_smoothed ? "smoothed over faint raw values" : "");
-  std::string html = std::string("<figure class=\"") + (size == ChartSize::wide ? "chart wide" : "chart") +
-                     "\"><figcaption><h3>" + escape(scalar) + "</h3><span class=\"note\">" + note + "</span>" +
-                     legend(curves) + "</figcaption>";
+  std::string html = "<figure class=\"" + std::string(figure_class(size)) + "\"><figcaption><h3>" + escape(scalar) +
+                     "</h3><span class=\"note\">" + note + "</span>" + legend(curves) + "</figcaption>";
   html += "<svg class=\"plot\" role=\"img\" aria-label=\"" + escape(scalar) + " over the steps\" viewBox=\"0 0 " +
           px(plot.width) + " " + px(plot.height) + "\" data-frame=\"" + px(plot.x.from) + "," + px(plot.x.to) + "," +
           px(plot.y.from) + "," + px(plot.y.to) + "\" data-range=\"" + plain_number(plot.x.low) + "," +

@@ -8,14 +8,14 @@ std::string_view page_style() {
   return R"css(
 :root { color-scheme: light dark;
   --ground: #ffffff; --ink: #1b1f24; --soft: #5b6470; --faint: #8a929d; --rule: #e4e7eb; --grid: #eceef1;
-  --tint: #f5f7f9; --warning: #b3261e;
+  --tint: #f5f7f9; --shade: rgb(27 31 36 / 0.13); --warning: #b3261e;
   --run0: #0b6bb0; --run1: #c4520c; --run2: #007f5f; --run3: #a4478e; --run4: #7a6400; --run5: #515b67;
   --data: #e69f00; --forward: #7cc4ee; --backward: #1f6fb5; --waiting: #d0570e; --optimizer: #0a8a66; --other: #a7aeb8;
   --sans: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", Arial, sans-serif;
   --mono: ui-monospace, SFMono-Regular, Menlo, Consolas, "Liberation Mono", monospace; }
 @media (prefers-color-scheme: dark) { :root {
   --ground: #14171b; --ink: #e5e8ec; --soft: #a2abb6; --faint: #7d8691; --rule: #2b3138; --grid: #23282e;
-  --tint: #1b2026; --warning: #ff8a80;
+  --tint: #1b2026; --shade: rgb(0 0 0 / 0.55); --warning: #ff8a80;
   --run0: #5db4f0; --run1: #f3904f; --run2: #3cc79b; --run3: #df9bcd; --run4: #dcc04a; --run5: #b4bdc8;
   --data: #d99a10; --forward: #78bfe8; --backward: #2f7fc4; --waiting: #d4611b; --optimizer: #16906c; --other: #7f8893; } }
 * { box-sizing: border-box; }
@@ -34,7 +34,12 @@ small { display: block; color: var(--soft); font-size: 12.5px; font-weight: 400;
 .note { color: var(--soft); font-size: 12.5px; }
 .warning { color: var(--warning); font-weight: 550; font-size: 12.5px; }
 .hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-.scroll { overflow-x: auto; }
+/* A shadow where a box can be scrolled: its covers move with the content, the shadows stay. */
+.scroll { overflow-x: auto; background:
+  linear-gradient(to right, var(--ground) 40%, transparent) left / 40px 100% no-repeat local,
+  linear-gradient(to left, var(--ground) 40%, transparent) right / 40px 100% no-repeat local,
+  linear-gradient(to right, var(--shade), transparent) left / 12px 100% no-repeat scroll,
+  linear-gradient(to left, var(--shade), transparent) right / 12px 100% no-repeat scroll; }
 
 table { border-collapse: collapse; font-size: 14.5px; }
 th, td { padding: 9px 28px 9px 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule); }
@@ -60,12 +65,13 @@ th.number, td.number { text-align: right; }
 .swatch { vertical-align: -1px; margin-right: 10px; flex: none; }
 .charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 40px 40px; }
 .charts > .wide { grid-column: 1 / -1; }
+.narrow { display: none; }
 @media (max-width: 760px) {
   .charts { grid-template-columns: minmax(0, 1fr); }
-  .wide { overflow-x: auto; }
-  .wide .plot, .bars { min-width: 760px; } }
+  .wide { display: none; }
+  .narrow { display: block; } }
 figure { margin: 0; position: relative; min-width: 0; }
-figcaption { position: sticky; left: 0; display: flex; flex-wrap: wrap; align-items: baseline; column-gap: 12px; margin-bottom: 8px; }
+figcaption { display: flex; flex-wrap: wrap; align-items: baseline; column-gap: 12px; margin-bottom: 8px; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 22px; flex-basis: 100%; margin: 2px 0 0; padding: 0; list-style: none;
   font-size: 13px; color: var(--soft); }
 .legend li { display: flex; align-items: center; column-gap: 6px; min-width: 0; }
@@ -89,6 +95,7 @@ figcaption { position: sticky; left: 0; display: flex; flex-wrap: wrap; align-it
 .data { fill: var(--data); } .forward { fill: var(--forward); } .backward { fill: var(--backward); }
 .waiting { fill: var(--waiting); } .optimizer { fill: var(--optimizer); } .other { fill: var(--other); }
 .hatch { fill: url(#hatch); }
+.narrow .hatch { fill: url(#hatch-narrow); }
 .hatch-line { stroke: #ffffff; stroke-opacity: 0.3; stroke-width: 3.4; }
 .share { font-size: 12px; font-weight: 600; text-anchor: middle; pointer-events: none; fill: #ffffff; }
 .on-data, .on-forward, .on-other { fill: #14171b; }
@@ -115,6 +122,32 @@ pre { margin: 10px 0 4px; padding: 12px 16px; overflow-x: auto; border-radius: 6
   font: 13px/1.55 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; }
 footer { margin-top: 60px; padding-top: 14px; padding-bottom: 44px; color: var(--soft); font-size: 12.5px; }
 footer p { margin: 0 0 3px; overflow-wrap: anywhere; }
+/* A window narrower than a figure is wide makes texts and lines in it small: they are larger in the figure's units. */
+@media (max-width: 560px) {
+  main, header, footer { padding: 0 20px; }
+  header { padding-top: 28px; }
+  section { margin-top: 40px; }
+  h1 { font-size: 26px; }
+  .tick { font-size: 16px; }
+  .share { font-size: 16px; }
+  .total { font-size: 17px; }
+  .heading { font-size: 19px; }
+  .line { stroke-width: 2.5; }
+  .raw { stroke-width: 1.4; }
+  .summary thead { display: none; }
+  .summary, .summary tbody { display: block; }
+  .summary tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 10px 24px; padding: 14px 0;
+    border-bottom: 1px solid var(--rule); }
+  .summary tr:last-child { border-bottom: 0; }
+  .summary th, .summary td { padding: 0; border: 0; }
+  .summary .run { grid-column: 1 / -1; }
+  .summary td.number { text-align: left; }
+  .summary td::before { content: attr(data-label); display: block; color: var(--soft); font-size: 12.5px; }
+  .hyperparameters { width: 100%; }
+  .hyperparameters th, .hyperparameters td { padding-right: 14px; }
+  .hyperparameters tbody th { min-width: 0; padding-left: 8px; overflow-wrap: anywhere; }
+  .hyperparameters tbody td { min-width: 72px; overflow-wrap: anywhere; }
+  .sign { margin-left: 8px; } }
 @media print { .charts figure { break-inside: avoid; } }
 )css";
 }

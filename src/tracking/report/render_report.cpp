@@ -48,7 +48,11 @@ std::vector<std::string> scalars_in_order(const std::vector<RunRecord>& runs) {
 std::string curves(const std::vector<RunRecord>& runs) {
   std::string html;
   for (const auto& scalar : scalars_in_order(runs)) {
-    html += curve_figure(scalar, runs, scalar == "loss" ? ChartSize::wide : ChartSize::half);
+    if (scalar == "loss") {
+      html += curve_figure(scalar, runs, ChartSize::wide) + curve_figure(scalar, runs, ChartSize::narrow);
+    } else {
+      html += curve_figure(scalar, runs, ChartSize::half);
+    }
   }
   return html.empty() ? "" : "<div class=\"charts\">\n" + html + "</div>\n";
 }
@@ -91,7 +95,8 @@ std::string render_report(const std::vector<std::filesystem::path>& paths, const
       "/*]]>*/</style>\n</head>\n<body>\n<header>\n<p class=\"kicker\">Training report</p>\n<h1>" + heading +
       "</h1>\n</header>\n<main>\n" + summary_table(runs);
   html += section("Curves", curves(runs));
-  html += section("Where a step\u2019s time goes", step_times_figure(runs));
+  html += section("Where a step\u2019s time goes",
+                  step_times_figure(runs, ChartSize::wide) + step_times_figure(runs, ChartSize::narrow));
   html += section("Hyperparameters", hyperparameter_table(runs));
   html += section("Texts", text_section(runs));
   return html + "</main>\n" + footer(runs, paths) + "<script>//<![CDATA[" + std::string(page_script()) +

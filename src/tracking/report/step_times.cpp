@@ -15,9 +15,15 @@ namespace {
 
 constexpr std::array<std::string_view, 6> stages{"data", "forward", "backward", "waiting", "optimizer", "other"};
 
-constexpr double width = 1120;
-constexpr double label_width = 64;
-constexpr double total_width = 84;
+/// The texts of a narrow figure are larger, in its own units: see page_style.cpp.
+struct Layout {
+  double width;
+  double label_width;
+  double total_width;
+  double least_share;  ///< the width of a bar's part that says its share
+};
+constexpr Layout wide_layout{.width = 1120, .label_width = 64, .total_width = 84, .least_share = 40};
+constexpr Layout narrow_layout{.width = 540, .label_width = 70, .total_width = 96, .least_share = 50};
 constexpr double bar_height = 24;
 constexpr double row_height = 31;
 constexpr double heading_height = 28;
@@ -78,9 +84,9 @@ std::string segment(const std::string& css, double x, double y, double segment_w
          "\" height=\"" + px(bar_height) + "\"><title>" + title + "</title></rect>";
 }
 
-std::string bar(int rank, const StageTimes& times, double y, const Axis& axis) {
+std::string bar(int rank, const StageTimes& times, double y, const Axis& axis, const Layout& layout) {
   const double sum = total(times);
-  std::string svg = text("tick row", label_width - 10, y + bar_height / 2 + 4, "rank " + std::to_string(rank));
+  std::string svg = text("tick row", layout.label_width - 10, y + bar_height / 2 + 4, "rank " + std::to_string(rank));
   double before = 0;
   for (const auto stage : stages) {
     const auto found = times.find(std::string(stage));
@@ -93,7 +99,8 @@ std::string bar(int rank, const StageTimes& times, double y, const Axis& axis) {
         "rank " + std::to_string(rank) + ", " + name + ": " + milliseconds(found->second) + " a step, " + percent;
     svg += segment("stage " + name, from, y, to - from, title);
     if (name == "waiting") svg += segment("hatch", from, y, to - from, title);
-    if (to - from >= 40) svg += text(("share on-" + name).c_str(), (from + to) / 2, y + bar_height / 2 + 4, percent);
+    if (to - from >= layout.least_share)
+      svg += text(("share on-" + name).c_str(), (from + to) / 2, y + bar_height / 2 + 4, percent);
     before += found->second;
   }
   return svg + text("total", axis.position(before) + 10, y + bar_height / 2 + 4, milliseconds(sum));
@@ -151,7 +158,7 @@ bool is_step_time(const std::string& scalar) {
   return parse_name(scalar).has_value();
 }
 
-std::string step_times_figure(const std::vector<RunRecord>& runs) {
+std::string step_times_figure(const std::vector<RunRecord>& runs, ChartSize size) {
   std::vector<std::map<int, StageTimes>> times;
   double longest = 0;
   for (const auto& run : runs) {
@@ -160,30 +167,34 @@ std::string step_times_figure(const std::vector<RunRecord>& runs) {
   }
   if (longest <= 0) return "";
 
-  const Axis axis{.low = 0, .high = longest, .from = label_width, .to = width - total_width};
+  const bool is_wide = size == ChartSize::wide;
+  const Layout& layout = is_wide ? wide_layout : narrow_layout;
+  // One for each figure: a pattern in a figure that is not shown is not drawn in others either.
+  const std::string hatch = is_wide ? "hatch" : "hatch-narrow";
+  const Axis axis{.low = 0, .high = longest, .from = layout.label_width, .to = layout.width - layout.total_width};
   std::string bars;
   std::string findings;
   double y = 4;
   for (std::size_t run = 0; run < runs.size(); ++run) {
     if (times[run].empty()) continue;
     if (runs.size() > 1) {
-      bars += "<g class=\"" + run_class(run) + "\">" + run_mark(run, label_width + 6, y + 9) + "</g>" +
-              text("heading", label_width + 18, y + 13, escape(runs[run].name));
+      bars += "<g class=\"" + run_class(run) + "\">" + run_mark(run, layout.label_width + 6, y + 9) + "</g>" +
+              text("heading", layout.label_width + 18, y + 13, escape(runs[run].name));
       y += heading_height;
     }
     for (const auto& [rank, stage_times] : times[run]) {
-      bars += bar(rank, stage_times, y, axis);
+      bars += bar(rank, stage_times, y, axis, layout);
       y += row_height;
     }
     y += 6;
     findings += finding(runs[run], times[run]);
   }
-  return "<figure class=\"chart wide\"><figcaption><h3>mean step, rank by rank</h3><span class=\"note\"></span>" +
-         stage_legend(times) +
+  return "<figure class=\"" + std::string(figure_class(size)) +
+         "\"><figcaption><h3>mean step, rank by rank</h3><span class=\"note\"></span>" + stage_legend(times) +
          "</figcaption><svg class=\"bars\" role=\"img\" aria-label=\"Time of a step by rank and "
          "stage\" viewBox=\"0 0 " +
-         px(width) + " " + px(y) +
-         "\"><defs><pattern id=\"hatch\" width=\"6\" height=\"6\" "
+         px(layout.width) + " " + px(y) + "\"><defs><pattern id=\"" + hatch +
+         "\" width=\"6\" height=\"6\" "
          "patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0V6\" class=\"hatch-line\"/>"
          "</pattern></defs>" +
          bars + "</svg>" + findings + "</figure>\n";

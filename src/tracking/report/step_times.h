@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tracking/report/curves.h"
 #include "tracking/report/run_reader.h"
 
 namespace tutti {
@@ -18,7 +19,7 @@ std::map<int, StageTimes> step_times(const RunRecord& run);
 /// True for the names that step_times reads.
 bool is_step_time(const std::string& scalar);
 
-/// A figure with one bar a rank; empty where no run has such scalars.
-std::string step_times_figure(const std::vector<RunRecord>& runs);
+/// A figure with one bar a rank, `wide` or `narrow`; empty where no run has such scalars.
+std::string step_times_figure(const std::vector<RunRecord>& runs, ChartSize size = ChartSize::wide);
 
 }  // namespace tutti

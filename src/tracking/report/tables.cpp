@@ -10,10 +10,14 @@
 namespace tutti {
 namespace {
 
-const std::string nothing = "<td class=\"number none\">\u2013</td>";
+/// Narrow windows show `label` beside the value, as a row of its own.
+std::string number_cell(const char* label, const std::string& value, const std::string& detail = "") {
+  return std::string("<td class=\"number\" data-label=\"") + label + "\">" + value +
+         (detail.empty() ? "" : "<small>" + detail + "</small>") + "</td>";
+}
 
-std::string number_cell(const std::string& value, const std::string& detail = "") {
-  return "<td class=\"number\">" + value + (detail.empty() ? "" : "<small>" + detail + "</small>") + "</td>";
+std::string empty_cell(const char* label) {
+  return std::string("<td class=\"number none\" data-label=\"") + label + "\">\u2013</td>";
 }
 
 std::string run_cell(const RunRecord& run, std::size_t number) {
@@ -29,14 +33,14 @@ const Point* lowest(const Series& series) {
   return best;
 }
 
-std::string last_cell(const Series* series) {
-  return series == nullptr ? nothing : number_cell(format_number(series->points.back().value));
+std::string last_cell(const char* label, const Series* series) {
+  return series == nullptr ? empty_cell(label) : number_cell(label, format_number(series->points.back().value));
 }
 
-std::string best_cell(const Series* series) {
+std::string best_cell(const char* label, const Series* series) {
   const auto* best = series == nullptr ? nullptr : lowest(*series);
-  if (best == nullptr) return nothing;
-  return number_cell(format_number(best->value), "step " + format_count(best->step));
+  if (best == nullptr) return empty_cell(label);
+  return number_cell(label, format_number(best->value), "step " + format_count(best->step));
 }
 
 /// The median: the first steps and those beside a checkpoint say little about a run's rate.
@@ -69,25 +73,24 @@ std::string summary_table(const std::vector<RunRecord>& runs) {
   };
   const bool has_evaluation = any_has("eval/loss");
   const bool has_rate = any_has("samples_per_second");
+  std::vector<const char*> columns{"Steps", "Last loss", "Best loss"};
+  if (has_evaluation) columns.push_back("Best eval loss");
+  columns.push_back("Wall time");
+  if (has_rate) columns.push_back("Samples/s");
   std::string html = "<div class=\"scroll\"><table class=\"summary\"><thead><tr><th scope=\"col\">Run</th>";
-  for (const auto* name : {"Steps", "Last loss", "Best loss"}) {
-    html += std::string("<th scope=\"col\" class=\"number\">") + name + "</th>";
-  }
-  if (has_evaluation) html += "<th scope=\"col\" class=\"number\">Best eval loss</th>";
-  html += "<th scope=\"col\" class=\"number\">Wall time</th>";
-  if (has_rate) html += "<th scope=\"col\" class=\"number\">Samples/s</th>";
+  for (const auto* name : columns) html += std::string("<th scope=\"col\" class=\"number\">") + name + "</th>";
   html += "</tr></thead><tbody>";
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const auto& one = runs[run];
-    html += "<tr>" + run_cell(one, run) + number_cell(format_count(one.last_step), resumed_text(one)) +
-            last_cell(one.find("loss")) + best_cell(one.find("loss"));
-    if (has_evaluation) html += best_cell(one.find("eval/loss"));
-    html += number_cell(format_wall_time(one.wall_seconds));
+    html += "<tr>" + run_cell(one, run) + number_cell("Steps", format_count(one.last_step), resumed_text(one)) +
+            last_cell("Last loss", one.find("loss")) + best_cell("Best loss", one.find("loss"));
+    if (has_evaluation) html += best_cell("Best eval loss", one.find("eval/loss"));
+    html += number_cell("Wall time", format_wall_time(one.wall_seconds));
     if (has_rate) {
       const auto rate = samples_per_second(one);
-      html += !rate         ? nothing
-              : *rate < 100 ? number_cell(format_number(*rate, 3), "median")
-                            : number_cell(format_count(std::llround(*rate)), "median");
+      html += !rate         ? empty_cell("Samples/s")
+              : *rate < 100 ? number_cell("Samples/s", format_number(*rate, 3), "median")
+                            : number_cell("Samples/s", format_count(std::llround(*rate)), "median");
     }
     html += "</tr>";
   }
