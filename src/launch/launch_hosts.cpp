@@ -60,6 +60,7 @@ class HostJob {
       : hosts_(options.hosts), job_(std::move(job)), out_(out), err_(err), variables_(current_variables()) {
     auto words = words_of(options.ssh);
     command_.guard = find_rank_guard();
+    tutti_ = std::filesystem::absolute(command_.guard).parent_path() / "tutti";
     command_.program = find_program(words.front());
     command_.environment = environment_block(variables_);
     command_.signal_mask = signals_.mask_before();
@@ -82,7 +83,7 @@ class HostJob {
   void start(std::size_t node) {
     const auto& host = hosts_[node].host;
     auto [read_end, write_end] =
-        filled_pipe(remote_script(job_, static_cast<int>(node), (own_folder() / "tutti").string(),
+        filled_pipe(remote_script(job_, static_cast<int>(node), tutti_.string(),
                                   std::filesystem::current_path().string(), variables_));
     command_.arguments = ssh_arguments_;
     command_.arguments.insert(command_.arguments.end(), {host, "/bin/sh"});
@@ -132,6 +133,7 @@ class HostJob {
   SignalEvents signals_;
   Variables variables_;
   RankCommand command_;
+  std::filesystem::path tutti_;  ///< what hosts run, beside the guard
   std::vector<std::string> ssh_arguments_;
   std::vector<FileDescriptor> inputs_;
   std::deque<RankProcess> processes_;

@@ -32,11 +32,12 @@ std::optional<fs::path> find_in_path(const std::string& name) {
   }
 }
 
-}  // namespace
-
+/// Of the running executable.
 fs::path own_folder() {
   return fs::read_symlink("/proc/self/exe").parent_path();
 }
+
+}  // namespace
 
 fs::path find_program(const std::string& name) {
   if (name.empty()) throw UsageError("the program's name is empty: give one after --");

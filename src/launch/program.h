@@ -5,9 +5,6 @@
 
 namespace tutti {
 
-/// The folder of the running executable.
-std::filesystem::path own_folder();
-
 /// The executable that `name` means: a path if it holds a slash, else looked up in PATH, else next to the running
 /// executable. Throws UsageError saying where was looked when there is none.
 std::filesystem::path find_program(const std::string& name);

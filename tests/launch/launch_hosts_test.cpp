@@ -117,6 +117,26 @@ TEST_F(LaunchHosts, StartsRanksOnEachHost) {
   EXPECT_EQ(done.err, "");
 }
 
+// A program of its own calls it: tutti stands elsewhere, in PATH.
+TEST_F(LaunchHosts, IsAFunctionToo) {
+  const CommandsInPath in_path;
+  const auto seen = folder_.path() / "seen";
+  std::filesystem::create_directory(seen);
+  const HostLaunchOptions options{
+      .hosts = {{"alpha", 2}, {"beta", 2}},
+      .ssh = ssh().string() + " -o BatchMode=yes",
+      .job = {.master_addr = "127.0.0.1",
+              .log_dir = folder_.path() / "logs",
+              .command = {"/bin/sh", "-c",
+                          "echo $GROUP_RANK >" + seen.string() + "/$RANK; echo $RANK; exit $((RANK / 3 * 4))"}}};
+  EXPECT_EQ(launch_on_hosts(options), 4);
+  for (const std::string rank : {"0", "1", "2", "3"}) {
+    EXPECT_EQ(content_of(seen / rank), rank < "2" ? "0\n" : "1\n");
+    EXPECT_EQ(content_of(folder_.path() / "logs" / ("rank_" + rank + ".log")), rank + "\n");
+  }
+  EXPECT_THROW(launch_on_hosts({.hosts = {}, .job = {.command = {"true"}}}), UsageError);
+}
+
 TEST_F(LaunchHosts, NamesTheHostThatFailedAndEndsTheOthers) {
   const auto done =
       TuttiProcess(launch_script("if [ $RANK = 3 ]; then exit 7; fi; exec sleep 1000", {"--grace", "0.05"})).wait();

@@ -275,21 +275,25 @@ TEST(Launch, SaysWhyAProgramCannotRun) {
   EXPECT_TRUE(contains(done.err, "cannot run " + program.string() + ": Exec format error")) << done.err;
 }
 
-// NOLINTBEGIN(concurrency-mt-unsafe): this test has one thread
 TEST(Launch, IsAFunctionToo) {
-  const char* inherited = ::getenv("PATH");
-  ASSERT_NE(inherited, nullptr);
-  const std::string path = inherited;
-  ::setenv("PATH", (path + ":" + std::filesystem::path(TUTTI_COMMAND).parent_path().string()).c_str(), 1);
+  const CommandsInPath in_path;
   sigset_t before;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
   EXPECT_EQ(launch({.ranks_per_node = 2, .command = {"sh", "-c", "exit 6"}}), 6);
   sigset_t after;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &after);
   EXPECT_EQ(sigismember(&before, SIGINT), sigismember(&after, SIGINT));
-  ::setenv("PATH", path.c_str(), 1);
 }
-// NOLINTEND(concurrency-mt-unsafe)
+
+TEST(Launch, TheFunctionWritesLogFiles) {
+  const CommandsInPath in_path;
+  const TemporaryFolder folder;
+  const auto logs = folder.path() / "made" / "by it";
+  EXPECT_EQ(launch({.ranks_per_node = 2, .log_dir = logs, .command = {"sh", "-c", "echo I am $RANK"}}), 0);
+  for (const std::string rank : {"0", "1"}) {
+    EXPECT_EQ(content_of(logs / ("rank_" + rank + ".log")), "I am " + rank + "\n");
+  }
+}
 
 TEST(Launch, RefusesOptionsThatCannotBeHonoured) {
   const std::vector<std::string> command{"true"};

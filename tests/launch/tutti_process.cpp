@@ -11,6 +11,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -146,6 +147,16 @@ std::pair<std::string, Finished> run_with_a_free_port(
     if (!contains(finished.err, "port " + port + " is in use")) return {port, std::move(finished)};
   }
 }
+
+// NOLINTBEGIN(concurrency-mt-unsafe): these tests have one thread
+CommandsInPath::CommandsInPath() : before_(::getenv("PATH")) {
+  const auto folder = std::filesystem::path(TUTTI_COMMAND).parent_path().string();
+  ::setenv("PATH", (before_ + ":" + folder).c_str(), 1);
+}
+CommandsInPath::~CommandsInPath() {
+  ::setenv("PATH", before_.c_str(), 1);
+}
+// NOLINTEND(concurrency-mt-unsafe)
 
 std::vector<std::string> launch_script(int ranks, const std::string& script, std::vector<std::string> options) {
   std::vector<std::string> arguments{"launch", "-n", std::to_string(ranks)};

@@ -58,6 +58,18 @@ Finished run_tutti(const std::vector<std::string>& arguments);
 std::pair<std::string, Finished> run_with_a_free_port(
     const std::function<std::vector<std::string>(const std::string& port)>& words);
 
+/// The folder of the commands is in PATH as long as it lives, for functions that look for them there.
+class CommandsInPath {
+ public:
+  CommandsInPath();
+  ~CommandsInPath();
+  CommandsInPath(const CommandsInPath&) = delete;
+  CommandsInPath& operator=(const CommandsInPath&) = delete;
+
+ private:
+  std::string before_;
+};
+
 /// The arguments that run a shell script as n ranks.
 std::vector<std::string> launch_script(int ranks, const std::string& script, std::vector<std::string> options = {});
 
