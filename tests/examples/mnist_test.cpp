@@ -97,13 +97,13 @@ TEST_F(MnistProgram, RefusesBadInputInOneLine) {
   EXPECT_NE(ranks.output.find(labels.string() + ": "), std::string::npos) << ranks.output;
 }
 
-TEST(MnistExample, TheReadmeShowsItsDifferenceToThePlainProgram) {
+TEST(MnistExample, FromZeroShowsItsDifferenceToThePlainProgram) {
   const std::string sources = MNIST_SOURCES;
   const auto difference =
       run("diff -U1 --label plain.cpp --label mnist.cpp " + sources + "/plain.cpp " + sources + "/mnist.cpp");
   EXPECT_EQ(difference.exit_code, 1);
-  const std::string readme = content_of(README_FILE);
-  EXPECT_NE(readme.find("```diff\n" + difference.output + "```\n"), std::string::npos) << difference.output;
+  const std::string page = content_of(PORT_PAGE);
+  EXPECT_NE(page.find("```diff\n" + difference.output + "```\n"), std::string::npos) << difference.output;
 }
 
 }  // namespace

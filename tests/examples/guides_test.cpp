@@ -1,0 +1,141 @@
+// The programs of README and docs/guides on 1, 2 and 3 ranks.
+#include <filesystem>
+#include <regex>
+#include <string>
+
+#include "data/data_files.h"
+#include "examples/programs.h"
+#include "support/temporary_folder.h"
+
+namespace tutti::test::guides_test {
+namespace {
+
+std::string program(const std::string& name, int ranks, const std::string& arguments = "") {
+  const std::string words = GUIDE_PROGRAMS + name + " " + arguments;
+  return ranks == 1 ? words : std::string(TUTTI_COMMAND) + " launch -n " + std::to_string(ranks) + " -- " + words;
+}
+
+/// The number behind `text` in the last line that has it.
+double number_after(const std::string& text, const std::string& output) {
+  std::smatch number;
+  const std::string rest = from_last(text, output).substr(0, 200);
+  if (rest.empty() || !std::regex_search(rest, number, std::regex(":? ([-+0-9.e]+)$"))) {
+    ADD_FAILURE() << "no number behind '" << text << "' in: " << output;
+    return -1;
+  }
+  return std::stod(number[1]);
+}
+
+TEST(ReadmeProgram, LearnsOnOneRankAndOnTwo) {
+  for (const int ranks : {1, 2}) {
+    const auto finished = run(program("readme_program", ranks));
+    ASSERT_EQ(finished.exit_code, 0) << finished.output;
+    std::smatch loss;
+    ASSERT_TRUE(std::regex_search(finished.output, loss, std::regex("epoch 10, loss ([0-9.]+)\n$"))) << finished.output;
+    EXPECT_LT(std::stod(loss[1]), 0.05) << ranks;
+  }
+}
+
+TEST(FromZero, TheFirstProgramLearns) {
+  const auto finished = run(program("first_program", 2));
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  EXPECT_LT(number_after("epoch 3, loss", finished.output), 0.01);
+}
+
+TEST(Guides, GradientAccumulationCountsAsThePageSays) {
+  const auto finished = run(program("guide_gradient_accumulation", 2));
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  for (const auto* line :
+       {"every pass: 87 backward passes, 87 exchanges", "no_sync around backward alone: 87 backward passes, 24",
+        "no_sync around forward and backward: 87 backward passes, 24", "accumulate: 87 backward passes, 24 exchanges",
+        "accumulate by weight: 87 backward passes, 24 exchanges", "a plain loop: 87 backward passes, 31 exchanges"}) {
+    const auto found = from_last(line, finished.output);
+    EXPECT_NE(found, "") << line << " is not in " << finished.output;
+    EXPECT_NE(found.find("parameters differ by 0.0000"), std::string::npos) << found;
+  }
+}
+
+TEST(Guides, SameResultIsTheSame) {
+  for (const int ranks : {1, 2, 3}) {
+    const auto finished = run(program("guide_same_result", ranks));
+    ASSERT_EQ(finished.exit_code, 0) << finished.output;
+    const std::regex line("parameters differ by at most ([0-9.e-]+)\n");
+    int lines = 0;
+    for (auto match = std::sregex_iterator(finished.output.begin(), finished.output.end(), line);
+         match != std::sregex_iterator(); ++match, ++lines) {
+      EXPECT_LT(std::stod((*match)[1]), 1e-5) << (*match)[0];
+    }
+    EXPECT_EQ(lines, 3) << finished.output;
+  }
+}
+
+TEST(Guides, LocalSgdSendsLessAndLearns) {
+  const auto finished = run(program("guide_local_sgd", 2));
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  const std::regex line("([A-Za-z ]+): held-out loss ([0-9.]+), ([0-9]+) kB sent");
+  std::vector<double> losses, kilobytes;
+  for (auto match = std::sregex_iterator(finished.output.begin(), finished.output.end(), line);
+       match != std::sregex_iterator(); ++match) {
+    losses.push_back(std::stod((*match)[2]));
+    kilobytes.push_back(std::stod((*match)[3]));
+  }
+  ASSERT_EQ(losses.size(), 3U) << finished.output;
+  for (const double loss : losses) EXPECT_LT(loss, 0.1);
+  EXPECT_LT(kilobytes[1], kilobytes[0] / 7);
+  EXPECT_LT(kilobytes[2], kilobytes[1]);
+}
+
+TEST(Guides, TrainStepByHandIsTheTrainersAndIsResumed) {
+  for (const int ranks : {1, 2}) {
+    const TemporaryFolder folder;
+    const auto command = program("guide_train_step", ranks, folder.path().string());
+    const auto finished = run(command);
+    ASSERT_EQ(finished.exit_code, 0) << finished.output;
+    const std::regex line(": ([0-9]+ steps, test loss [0-9.]+, digest [0-9a-f]+)");
+    std::vector<std::string> ends;
+    for (auto match = std::sregex_iterator(finished.output.begin(), finished.output.end(), line);
+         match != std::sregex_iterator(); ++match) {
+      ends.push_back((*match)[1]);
+    }
+    ASSERT_EQ(ends.size(), 2U) << finished.output;
+    EXPECT_EQ(ends[0], ends[1]);
+    // A second run goes on from the end, and so does the callback.
+    EXPECT_EQ(run(command).output, finished.output);
+  }
+}
+
+TEST(Guides, SeveralMachinesSurvivesTheDeathOfARank) {
+  const TemporaryFolder whole, torn;
+  const std::string restarts = std::string(TUTTI_COMMAND) + " launch -n 2 --max-restarts 1 -- " + GUIDE_PROGRAMS;
+  const auto undisturbed = run(restarts + "guide_several_machines " + whole.path().string());
+  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.output;
+  const auto disturbed = run(restarts + "guide_several_machines " + torn.path().string() + " 30 2>&1");
+  ASSERT_EQ(disturbed.exit_code, 0) << disturbed.output;
+  EXPECT_NE(disturbed.output.find("goes on after step 20"), std::string::npos) << disturbed.output;
+  EXPECT_NE(disturbed.output.find("rank 1 is gone"), std::string::npos) << disturbed.output;
+  EXPECT_NE(from_last("digest ", undisturbed.output), "");
+  EXPECT_EQ(from_last("digest ", disturbed.output), from_last("digest ", undisturbed.output));
+}
+
+TEST(Guides, FromAcceleratesRecipesWork) {
+  for (const int ranks : {1, 2}) {
+    const auto finished = run(program("guide_from_accelerate", ranks));
+    ASSERT_EQ(finished.exit_code, 0) << finished.output;
+    EXPECT_EQ(number_after("early break, batches", finished.output), 6);
+    EXPECT_EQ(number_after("frozen, first layer moved by", finished.output.substr(0, finished.output.find("unfrozen"))),
+              0);
+    EXPECT_GT(number_after("unfrozen, first layer moved by", finished.output), 1e-3);
+    EXPECT_LT(number_after("several models, generator's loss", finished.output), 1);
+    EXPECT_NEAR(number_after("plateau, rate", finished.output), 0.05 / 8, 1e-6);
+    EXPECT_LT(number_after("local, then synchronous, loss", finished.output), 0.5);
+  }
+}
+
+TEST(Guides, ThePictureOfTheSchedulesIsDrawnFromThem) {
+  const auto drawn = run(program("guide_schedules", 1));
+  EXPECT_EQ(drawn.exit_code, 0);
+  EXPECT_EQ(drawn.output, content_of(DOCS "schedules.svg")) << "guide_schedules > docs/schedules.svg draws it anew";
+}
+
+}  // namespace
+}  // namespace tutti::test::guides_test
