@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Tries on Accelerate and PyTorch DDP what docs/comparison.md says of them, on the CPU, over Gloo.
+
+    .deps/peers/bin/python tools/peer_facts.py            # everything; ./dev peers makes that Python
+    .deps/peers/bin/python tools/peer_facts.py NAME ...   # some of it
+
+Prints a line for each: its name, and what was seen. Nothing is judged here: docs/comparison.md names the line behind each cell.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+warnings.filterwarnings("ignore")
+
+
+def accelerator(**options):
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+    return Accelerator(cpu=True, **options)
+
+
+def line(inputs=1):
+    model = torch.nn.Linear(inputs, 1, bias=False)
+    torch.nn.init.ones_(model.weight)
+    return model
+
+
+def loader(samples, **options):
+    return DataLoader(TensorDataset(torch.ones(samples, 1)), **options)
+
+
+# On one process.
+
+
+def short_window():
+    """6 micro-batches of gradient 1 in windows of 4: what the two steps saw."""
+    a = accelerator(gradient_accumulation_steps=4)
+    model = line()
+    model, optimizer, data = a.prepare(model, torch.optim.SGD(model.parameters(), 0), loader(6))
+    seen = []
+    for (x,) in data:
+        with a.accumulate(model):
+            a.backward(model(x).sum())
+            if a.sync_gradients:
+                seen.append(model.weight.grad.item())
+            optimizer.step()
+            optimizer.zero_grad()
+    return f"gradients of the windows of 4 and of 2 micro-batches: {seen}"
+
+
+def nested_break():
+    """An inner loader that is left by break: does the outer loop's last, short window still step?"""
+    a = accelerator(gradient_accumulation_steps=2)
+    model = line()
+    model, optimizer, outer, inner = a.prepare(model, torch.optim.SGD(model.parameters(), 0), loader(3), loader(3))
+    ends = {}
+    for breaks in (False, True):
+        ends[breaks] = []
+        a.step = 0
+        for (x,) in outer:
+            for _ in inner:
+                if breaks:
+                    break
+            with a.accumulate(model):
+                a.backward(model(x).sum())
+                ends[breaks].append(a.sync_gradients)
+    return f"windows end at {ends[False]} without break, at {ends[True]} with"
+
+
+def fp16_on_the_cpu():
+    a = accelerator(mixed_precision="fp16")
+    seen = []
+
+    class Net(torch.nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            seen.append(y.dtype)
+            return y
+
+    a.prepare(Net(1, 1))(torch.ones(1, 1))
+    return f"the layer computes in {seen[0]}, nothing is said"
+
+
+def schedule_adjustment():
+    """Positions of a schedule after 4 micro-batches in windows of 2, with adjust_scheduler on and off."""
+    from accelerate.utils import GradientAccumulationPlugin
+    seen = {}
+    for adjust in (True, False):
+        a = accelerator(gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=2, adjust_scheduler=adjust))
+        model = line()
+        optimizer = torch.optim.SGD(model.parameters(), 1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda position: 1)
+        model, optimizer, data, schedule = a.prepare(model, optimizer, loader(4), schedule)
+        for (x,) in data:
+            with a.accumulate(model):
+                a.backward(model(x).sum())
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+        seen[adjust] = schedule.scheduler._step_count
+    return f"_step_count {seen[True]} with adjust_scheduler, {seen[False]} without"
+
+
+def pending_gradients():
+    """A checkpoint after 2 of 4 micro-batches, loaded by a new run."""
+    with tempfile.TemporaryDirectory() as folder:
+        seen = []
+        for run in range(2):
+            a = accelerator(gradient_accumulation_steps=4)
+            model = line()
+            model, optimizer, data = a.prepare(model, torch.optim.SGD(model.parameters(), 0), loader(4))
+            if run == 1:
+                a.load_state(folder)
+                data = a.skip_first_batches(data, 2)
+            for i, (x,) in enumerate(data):
+                with a.accumulate(model):
+                    a.backward(model(x).sum())
+                    if a.sync_gradients:
+                        seen.append(model.weight.grad.item())
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if run == 0 and i == 1:
+                    a.save_state(folder)
+        return f"gradient of the window: {seen[0]} without interruption, {seen[1]} after the resume"
+
+
+def resume_order():
+    """The order of the second epoch, uninterrupted and in a run that loads a checkpoint of the first epoch's end."""
+    with tempfile.TemporaryDirectory() as folder:
+        orders = []
+        for run in range(2):
+            a = accelerator()
+            data = DataLoader(TensorDataset(torch.arange(8)), shuffle=True, generator=torch.Generator().manual_seed(3))
+            model = line()
+            model, optimizer, data = a.prepare(model, torch.optim.SGD(model.parameters(), 0), data)
+            if run == 0:
+                first = [int(x) for (x,) in data]
+                a.save_state(folder)
+            else:
+                a.load_state(folder)
+            orders.append([int(x) for (x,) in data])
+        what = "the first epoch's again" if orders[1] == first else "another one"
+        return f"second epoch: {'the same' if orders[0] == orders[1] else what} after load_state"
+
+
+def names_after_resume():
+    from accelerate.utils import ProjectConfiguration
+    with tempfile.TemporaryDirectory() as folder:
+        for run in range(2):
+            a = accelerator(project_config=ProjectConfiguration(folder, automatic_checkpoint_naming=True))
+            a.prepare(line())
+            if run == 1:
+                a.load_state()
+            try:
+                a.save_state()
+            except ValueError as error:
+                return f"the first save after a resume: ValueError: {str(error).split('(')[0].strip()}"
+    return "the first save after a resume works"
+
+
+def launch_on_the_cpu():
+    program = "import os; print('world size', os.environ.get('WORLD_SIZE', 'not set'), flush=True)"
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+        script.write(program)
+        script.flush()
+        said = subprocess.run([sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", script.name],
+                              capture_output=True, text=True)
+    return f"`accelerate launch --cpu --num_processes 2` prints {said.stdout.split(chr(10))[:-1]}"
+
+
+# On two processes: what rank 0 sees.
+
+
+def both(value):
+    """The value of each rank."""
+    values = [None, None]
+    torch.distributed.all_gather_object(values, value)
+    return values
+
+
+def no_sync_misplaced():
+    """no_sync() around backward alone: is the gradient the mean of both ranks (1.5)?"""
+    model = DistributedDataParallel(line())
+    loss = model(torch.tensor([[1.0 + torch.distributed.get_rank()]]))
+    with model.no_sync():
+        loss.sum().backward()
+    return f"gradients of the ranks: {both(model.module.weight.grad.item())}"
+
+
+def step_on_own_gradients():
+    """A step while gradients are each rank's own."""
+    model = DistributedDataParallel(line())
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    with model.no_sync():
+        model(torch.tensor([[1.0 + torch.distributed.get_rank()]])).sum().backward()
+    optimizer.step()
+    return f"parameters of the ranks after the step: {both(model.module.weight.item())}, no error"
+
+
+def different_models():
+    try:
+        DistributedDataParallel(torch.nn.Linear(1 + torch.distributed.get_rank(), 1))
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+    return "no error"
+
+
+def join_on_gloo():
+    """join_uneven_inputs over Gloo with 3 samples on 2 ranks."""
+    a = accelerator()
+    model = line()
+    model, data = a.prepare(model, loader(3))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with a.join_uneven_inputs([model], even_batches=False):
+            batches = sum(1 for _ in data)
+    said = [str(one.message).splitlines()[0] for one in caught if "oin" in str(one.message)]
+    return f"batches of the ranks: {both(batches)}; {said}"
+
+
+def schedule_positions():
+    """Positions that a schedule moves in one optimizer step on two processes."""
+    a = accelerator()
+    model = line()
+    optimizer = torch.optim.SGD(model.parameters(), 1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda position: 1)
+    model, optimizer, schedule = a.prepare(model, optimizer, schedule)
+    a.backward(model(torch.ones(1, 1)).sum())
+    optimizer.step()
+    before = schedule.scheduler.last_epoch
+    schedule.step()
+    return f"{schedule.scheduler.last_epoch - before} positions"
+
+
+def dead_rank():
+    """The other rank leaves without a word."""
+    tensor = torch.ones(1 << 20)
+    torch.distributed.barrier()
+    if torch.distributed.get_rank() == 1:
+        os._exit(0)
+    try:
+        torch.distributed.all_reduce(tensor)
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+    return "no error"
+
+
+ALONE = [short_window, nested_break, fp16_on_the_cpu, schedule_adjustment, pending_gradients, resume_order, names_after_resume,
+         launch_on_the_cpu]
+ON_TWO = [no_sync_misplaced, step_on_own_gradients, different_models, join_on_gloo, schedule_positions, dead_rank]
+
+
+def on_two_processes(name):
+    said = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", __file__, "--rank", name],
+                          capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"})
+    seen = [one for one in said.stdout.splitlines() if one.startswith(name)]
+    return seen[0] if seen else f"{name}: {said.stderr[-300:]}"
+
+
+def main(names):
+    if names[:1] == ["--rank"]:
+        torch.distributed.init_process_group("gloo")
+        seen = globals()[names[1]]()
+        if torch.distributed.get_rank() == 0:
+            print(f"{names[1]}: {seen}", flush=True)
+        os._exit(0)
+    import accelerate
+    print(f"Accelerate {accelerate.__version__}, PyTorch {torch.__version__}, Gloo on the CPU")
+    for test in ALONE:
+        if not names or test.__name__ in names:
+            print(f"{test.__name__}: {test()}", flush=True)
+    for test in ON_TWO:
+        if not names or test.__name__ in names:
+            print(on_two_processes(test.__name__), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
