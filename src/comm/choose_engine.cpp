@@ -28,22 +28,31 @@ std::shared_ptr<Engine> choose_engine(std::shared_ptr<Engine> messages, const st
   }
   const NodeLayout& layout = messages->layout();
   std::string reason;
+  bool refused = false;  // by a machine that could do it
   if (wanted == "hierarchical" || (wanted == "auto" && hierarchy_keeps_bits(layout))) {
     reason = why_no_hierarchy(layout);
     if (fits_hierarchy(layout)) {
       reason.clear();
       auto engine = make_hierarchical_engine(messages, choose_for_group, name, timeout, reason);
       if (engine != messages) return engine;
+      refused = true;
     }
   } else if (layout.num_nodes == 1) {
     if (auto engine = make_shared_memory_engine(messages, choose_for_group, timeout, reason)) return engine;
+    refused = true;
   } else {
     reason = "the ranks live on several nodes";
     // One rank a node: there is nobody to share memory with.
     if (wanted == "auto" && layout.num_nodes == messages->size()) return messages;
   }
   if (wanted != "auto") throw UsageError("The engine " + wanted + " cannot be used: " + reason + ".");
-  Logger(messages->rank()).info("gradients go over " + messages->name() + ", not through shared memory: " + reason);
+  const std::string line = "gradients go over " + messages->name() + ", not through shared memory: " + reason;
+  const Logger logger(messages->rank());
+  if (!refused) {
+    logger.info(line);
+  } else if (messages->rank() == 0) {
+    logger.warning(line);
+  }
   return messages;
 }
 

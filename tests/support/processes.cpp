@@ -162,6 +162,11 @@ void wait_for_go() {
   ::sigwait(&signals, &signal);
 }
 
+void RankProcesses::wait_until_stopped(int rank) const {
+  siginfo_t what{};
+  require(::waitid(P_PID, static_cast<id_t>(pid(rank)), &what, WSTOPPED | WEXITED | WNOWAIT) == 0, "waitid");
+}
+
 bool RankProcesses::wait_for_output(int rank, const std::string& text) {
   auto& process = processes_.at(static_cast<std::size_t>(rank));
   for (;;) {

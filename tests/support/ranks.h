@@ -61,6 +61,8 @@ class RankProcesses {
   void send_signal(int rank, int signal) const;
   /// Blocks until every rank that was started is in wait_for_go(), and lets them all go on.
   void go();
+  /// Blocks until `rank` has stopped itself with SIGSTOP, or has ended.
+  void wait_until_stopped(int rank) const;
   /// Blocks until `rank` has written `text`; false when it ended or the deadline passed before.
   bool wait_for_output(int rank, const std::string& text);
   /// Blocks until all have ended.

@@ -19,7 +19,8 @@ constexpr int most_ranks = 1024;
 constexpr std::size_t worth_looking_for = std::size_t{64} << 10;
 
 void log_fallback(const Engine& messages, const std::string& what, const std::string& reason) {
-  Logger(messages.rank()).info(what + " goes over " + messages.name() + ", not through shared memory: " + reason);
+  if (messages.rank() != 0) return;
+  Logger(0).warning(what + " goes over " + messages.name() + ", not through shared memory: " + reason);
 }
 
 }  // namespace

@@ -44,6 +44,20 @@ TEST(ThreadFailures, ADeadlineNamesTheAbsent) {
   });
 }
 
+TEST(Work, IsCompletedWhenAllHaveCome) {
+  std::latch looked(1);
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    if (communicator.rank() == 1) looked.wait();
+    const Work work = communicator.barrier();
+    if (communicator.rank() == 0) {
+      EXPECT_FALSE(work.is_completed());
+      looked.count_down();
+    }
+    work.wait();
+    EXPECT_TRUE(work.is_completed());
+  });
+}
+
 TEST(ThreadFailures, WhoComesTooLateIsToldSo) {
   std::latch failed(1);
   run_thread_ranks(2, [&](const Communicator& communicator) {

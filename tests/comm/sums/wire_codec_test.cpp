@@ -1,11 +1,12 @@
-// Ranks: 2, 3 and 5 as threads on nodes of their own; 2 x 2 and 3 x 2 on several nodes. Sums that travel encoded.
+// Ranks: 2, 3 and 5 as threads on nodes of their own; 2 x 2 and 3 x 2 on several nodes; 4 processes on 1, 2 and 4
+// nodes. Sums that travel encoded.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "tutti/comm/thread_ranks.h"
+#include "support/ranks.h"
 #include "tutti/comm/wire_codec.h"
 #include "tutti/detail/comm/pending.h"
 
@@ -44,79 +45,91 @@ TEST(WireCodec, KeepsWhatFitsAndWhatIsNotFinite) {
   }
 }
 
+void check_rounding(const Communicator& communicator) {
+  at::Tensor sum = at::zeros({elements}, at::kDouble);
+  for (int rank = 0; rank < communicator.size(); ++rank) sum += values_of(rank).to(at::kDouble);
+  for (const auto& [codec, digits] : {std::pair(fp16_codec(), 11), std::pair(bf16_codec(), 8)}) {
+    std::int64_t bytes = 0;
+    const at::Tensor result = sum_of(communicator, values_of(communicator.rank()), codec, 0.25, &bytes);
+    // Each version is rounded once, and so is the result.
+    const double bound = (communicator.size() + 1) * 14 * 0.25 * std::pow(2.0, -digits);
+    EXPECT_LT((result.to(at::kDouble) - sum * 0.25).abs().max().item<double>(), bound) << codec->name();
+    const std::int64_t slices = 2 * elements * (communicator.size() - 1) / communicator.size();
+    EXPECT_NEAR(static_cast<double>(bytes), 2.0 * slices, 0.01 * slices);
+    const at::Tensor first = result.clone();
+    communicator.broadcast(first).wait();
+    EXPECT_TRUE(at::equal(first, result)) << "replicas drift";
+  }
+}
 TEST(EncodedSum, IsASumOfFp32ThatIsRoundedOnTheWire) {
-  for (const int size : {2, 3, 5}) {
-    run_thread_ranks(
-        size,
-        [](const Communicator& communicator) {
-          at::Tensor sum = at::zeros({elements}, at::kDouble);
-          for (int rank = 0; rank < communicator.size(); ++rank) sum += values_of(rank).to(at::kDouble);
-          for (const auto& [codec, digits] : {std::pair(fp16_codec(), 11), std::pair(bf16_codec(), 8)}) {
-            std::int64_t bytes = 0;
-            const at::Tensor result = sum_of(communicator, values_of(communicator.rank()), codec, 0.25, &bytes);
-            // Each version is rounded once, and so is the result.
-            const double bound = (communicator.size() + 1) * 14 * 0.25 * std::pow(2.0, -digits);
-            EXPECT_LT((result.to(at::kDouble) - sum * 0.25).abs().max().item<double>(), bound) << codec->name();
-            const std::int64_t slices = 2 * elements * (communicator.size() - 1) / communicator.size();
-            EXPECT_NEAR(static_cast<double>(bytes), 2.0 * slices, 0.01 * slices);
-            const at::Tensor first = result.clone();
-            communicator.broadcast(first).wait();
-            EXPECT_TRUE(at::equal(first, result)) << "replicas drift";
-          }
-        },
-        {}, size);
-  }
+  for (const int size : {2, 3, 5}) run_thread_ranks(size, check_rounding, {}, size);
 }
 
+void check_range(const Communicator& communicator) {
+  const double mean = 1.0 / communicator.size();
+  const auto result = sum_of(communicator, at::full({elements}, 60000.0, at::kFloat), fp16_codec(), mean);
+  EXPECT_EQ(result.max().item<float>(), 60000) << communicator.size();
+  EXPECT_EQ(result.min().item<float>(), 60000);
+}
 TEST(EncodedSum, DoesNotOverflowWhereTheMeanWouldNot) {
-  const auto body = [](const Communicator& communicator) {
-    const double mean = 1.0 / communicator.size();
-    const auto result = sum_of(communicator, at::full({elements}, 60000.0, at::kFloat), fp16_codec(), mean);
-    EXPECT_EQ(result.max().item<float>(), 60000) << communicator.size();
-    EXPECT_EQ(result.min().item<float>(), 60000);
-  };
-  for (const int size : {2, 4, 8}) run_thread_ranks(size, body, {}, size);
-  run_thread_ranks(4, body, {.engine = "hierarchical"}, 2);
+  for (const int size : {2, 4, 8}) run_thread_ranks(size, check_range, {}, size);
+  run_thread_ranks(4, check_range, {.engine = "hierarchical"}, 2);
 }
 
+void check_doubles(const Communicator& communicator) {
+  const auto values = values_of(communicator.rank()).to(at::kDouble);
+  EXPECT_TRUE(at::equal(sum_of(communicator, values, bf16_codec(), 1), sum_of(communicator, values, nullptr, 1)));
+}
 TEST(EncodedSum, OtherDtypesTravelAsTheyAre) {
-  run_thread_ranks(2, [](const Communicator& communicator) {
-    const auto values = values_of(communicator.rank()).to(at::kDouble);
-    EXPECT_TRUE(at::equal(sum_of(communicator, values, bf16_codec(), 1), sum_of(communicator, values, nullptr, 1)));
-  });
+  run_thread_ranks(2, check_doubles);
 }
 
+void check_inside_a_node(const Communicator& communicator) {
+  const auto values = values_of(communicator.rank());
+  EXPECT_TRUE(at::equal(sum_of(communicator, values, bf16_codec(), 1), sum_of(communicator, values, nullptr, 1)));
+}
 TEST(EncodedSum, NothingIsEncodedWhereNothingTravels) {
-  run_thread_ranks(
-      3,
-      [](const Communicator& communicator) {
-        const auto values = values_of(communicator.rank());
-        EXPECT_TRUE(at::equal(sum_of(communicator, values, bf16_codec(), 1), sum_of(communicator, values, nullptr, 1)));
-      },
-      {.engine = "shared_memory"});
+  run_thread_ranks(3, check_inside_a_node, {.engine = "shared_memory"});
 }
 
+// Of nodes of two ranks.
+void check_between_nodes(const Communicator& communicator) {
+  const int nodes = communicator.layout().num_nodes;
+  at::Tensor sum = at::zeros({elements}, at::kDouble);
+  for (int rank = 0; rank < communicator.size(); ++rank) sum += values_of(rank).to(at::kDouble);
+  std::int64_t encoded = 0;
+  std::int64_t plain = 0;
+  const auto result = sum_of(communicator, values_of(communicator.rank()), bf16_codec(), 1, &encoded);
+  sum_of(communicator, values_of(communicator.rank()), nullptr, 1, &plain);
+  EXPECT_LT((result.to(at::kDouble) - sum).abs().max().item<double>(), 0.1 * 2 * nodes * (nodes + 1));
+  const at::Tensor first = result.clone();
+  communicator.broadcast(first).wait();
+  EXPECT_TRUE(at::equal(first, result));
+  // Between nodes half a vector's worth of slices, once as fp32 and once as bf16.
+  const double between = 2.0 * elements / 2 * (nodes - 1) / nodes;
+  EXPECT_NEAR(static_cast<double>(plain - encoded), 2 * between, 0.01 * between);
+}
 TEST(EncodedSum, OnlySumsOfNodesAreEncodedBetweenThem) {
-  for (const int nodes : {2, 3}) {
-    run_thread_ranks(
-        2 * nodes,
-        [nodes](const Communicator& communicator) {
-          at::Tensor sum = at::zeros({elements}, at::kDouble);
-          for (int rank = 0; rank < communicator.size(); ++rank) sum += values_of(rank).to(at::kDouble);
-          std::int64_t encoded = 0;
-          std::int64_t plain = 0;
-          const auto result = sum_of(communicator, values_of(communicator.rank()), bf16_codec(), 1, &encoded);
-          sum_of(communicator, values_of(communicator.rank()), nullptr, 1, &plain);
-          EXPECT_LT((result.to(at::kDouble) - sum).abs().max().item<double>(), 0.1 * 2 * nodes * (nodes + 1));
-          const at::Tensor first = result.clone();
-          communicator.broadcast(first).wait();
-          EXPECT_TRUE(at::equal(first, result));
-          // Between nodes half a vector's worth of slices, once as fp32 and once as bf16.
-          const double between = 2.0 * elements / 2 * (nodes - 1) / nodes;
-          EXPECT_NEAR(static_cast<double>(plain - encoded), 2 * between, 0.01 * between);
-        },
-        {.engine = "hierarchical"}, nodes);
-  }
+  for (const int nodes : {2, 3}) run_thread_ranks(2 * nodes, check_between_nodes, {.engine = "hierarchical"}, nodes);
+}
+
+const test::RankProgram over_gloo_and_memory("encoded_sums_over_gloo_and_memory", [] {
+  const auto apart = Communicator::connect(test::on_nodes(4));
+  EXPECT_EQ(apart.engine_name(), "gloo");
+  check_rounding(apart);
+  check_range(apart);
+  check_doubles(apart);
+  const auto in_pairs = Communicator::connect(test::on_nodes(2));
+  EXPECT_EQ(in_pairs.engine_name(), "shared memory + gloo");
+  check_between_nodes(in_pairs);
+  check_range(in_pairs);
+  check_doubles(in_pairs);
+  const auto together = Communicator::connect(test::on_nodes(1));
+  EXPECT_EQ(together.engine_name(), "shared memory + gloo");
+  check_inside_a_node(together);
+});
+TEST(EncodedSum, HoldsOnProcessesOverGlooAndSharedMemory) {
+  test::expect_success(test::run_processes(over_gloo_and_memory, 4));
 }
 
 }  // namespace
