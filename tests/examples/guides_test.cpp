@@ -1,7 +1,9 @@
 // The programs of README and docs/guides on 1, 2 and 3 ranks.
+#include <algorithm>
 #include <filesystem>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "data/data_files.h"
 #include "examples/programs.h"
@@ -34,6 +36,11 @@ TEST(ReadmeProgram, LearnsOnOneRankAndOnTwo) {
     ASSERT_TRUE(std::regex_search(finished.output, loss, std::regex("epoch 10, loss ([0-9.]+)\n$"))) << finished.output;
     EXPECT_LT(std::stod(loss[1]), 0.05) << ranks;
   }
+}
+
+TEST(Readme, HasAtMost120Lines) {
+  const std::string readme = content_of(DOCS "../README.md");
+  EXPECT_LE(std::count(readme.begin(), readme.end(), '\n'), 120);
 }
 
 TEST(FromZero, TheFirstProgramLearns) {
