@@ -101,7 +101,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
  public:
   /// Reads the launcher's variables and joins the job (see Communicator::connect). Throws UsageError for options that
   /// contradict.
-  explicit Accelerator(const AcceleratorOptions& options = {});
+  explicit Accelerator(const AcceleratorOptions& options = {});  // misspelt? AcceleratorOptions{...} names it
   ~Accelerator();
   Accelerator(const Accelerator&) = delete;
   Accelerator& operator=(const Accelerator&) = delete;
@@ -123,7 +123,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// size and the same options: Divergence otherwise. Where several ranks run backward passes in loops over loaders
   /// and nothing is prepared, the next batch is a UsageError.
   template <typename Dataset>
-  requires(!StreamDataset<Dataset>) DataLoader<Dataset> data_loader(Dataset dataset,
+  requires(!StreamDataset<Dataset>) DataLoader<Dataset> data_loader(Dataset dataset,  // DataLoaderOptions{...} names it
                                                                     const DataLoaderOptions& options = {}) {
     const LoaderGroup group = loader_group();
     auto loader = make_loader(options, [&](const DataLoaderOptions& placed) {
@@ -135,7 +135,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   }
   /// The same over a stream: what gives its next samples and does not know how many there are.
   template <StreamDataset Dataset>
-  StreamLoader<Dataset> data_loader(Dataset dataset, const StreamLoaderOptions& options = {}) {
+  StreamLoader<Dataset> data_loader(Dataset dataset,  // misspelt? StreamLoaderOptions{...} names it
+                                    const StreamLoaderOptions& options = {}) {
     const LoaderGroup group = loader_group();
     auto loader = make_loader(options, [&](const StreamLoaderOptions& placed) {
       refuse_reproducible_stream();
@@ -168,7 +169,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
     return begin_accumulate({&detail::module_of(models)...}, options);
   }
   /// `accelerator.accumulate(model, {.weight = tokens})`: the same for one model.
-  AccumulateScope accumulate(const detail::model_argument auto& model, const AccumulateOptions& options) {
+  AccumulateScope accumulate(const detail::model_argument auto& model,  // misspelt? AccumulateOptions{...} names it
+                             const AccumulateOptions& options) {
     return accumulate(options, model);
   }
 
@@ -233,7 +235,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// gradients, each rank's random state, registered objects. Returns its folder. Every rank must call it, between
   /// backward passes. Waits for the one before it and throws what that one threw; also throws as write_checkpoint(),
   /// and UsageError where nothing is prepared or registered.
-  std::filesystem::path save_state(const SaveStateOptions& options = {});
+  std::filesystem::path save_state(const SaveStateOptions& options = {});  // misspelt? SaveStateOptions{...} names it
   /// Blocks until an asynchronous save is on disk; throws what it threw.
   void wait_for_checkpoint();
   /// Goes on where save_state() was called: the same bits on the same number of ranks; on another number, every sample

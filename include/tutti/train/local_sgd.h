@@ -39,7 +39,8 @@ struct LocalSGDOptions {
 class LocalSGD {
  public:
   /// Throws UsageError for options that cannot be honoured and a model that is not prepared.
-  LocalSGD(Accelerator& accelerator, const detail::model_argument auto& model, const LocalSGDOptions& options = {})
+  LocalSGD(Accelerator& accelerator,  // misspelt? LocalSGDOptions{...} names it
+           const detail::model_argument auto& model, const LocalSGDOptions& options = {})
       : LocalSGD(accelerator, detail::module_of(model), options) {}
   /// The same for a module.
   LocalSGD(Accelerator& accelerator, const torch::nn::Module& model, const LocalSGDOptions& options);

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Makes the site of the guides and the public headers in build/docs/site, and opens every page of it in a headless browser.
+#   tools/docs.sh [REPORT.html ...]     opens these pages of `tutti report` too
+# What it finds wrong ends it: a warning of Doxygen or Sphinx, a public name without a comment, a broken link, an error on the
+# browser's console, what does not fit a narrow window. Pictures of some pages are in build/docs/pictures afterwards.
+# BROWSER=/path takes a Chromium that is already there; else Debian's is installed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tools/python.sh
+site=tools/site
+build=build/docs
+python=.deps/docs/bin/python
+
+set_up() {
+  local packages=(doxygen) lock=.deps/docs/complete-$(sha256sum <$site/requirements.txt | cut -c1-16)
+  [[ -n ${BROWSER:-} ]] || packages+=(chromium-headless-shell)
+  tools/packages.sh "${packages[@]}" ||
+    { echo 'Where there is no package chromium-headless-shell, name a Chromium: BROWSER=/path ./dev docs' >&2; return 1; }
+  python_venv .deps/docs
+  [[ -e $lock ]] || .deps/docs/bin/pip install --no-cache-dir --require-hashes -r $site/requirements.txt >&2
+  touch "$lock"
+}
+
+# What Doxygen reads of the headers in FOLDER, in OUT/xml. It knows no switch that makes errors of its warnings and goes on.
+read_headers() {
+  local folder=$1 out=$2
+  mkdir -p "$out"
+  # Of detail only the headers with types that public ones give to users.
+  {
+    echo "@INCLUDE = $site/Doxyfile"
+    echo "INPUT = $folder"
+    echo "STRIP_FROM_PATH = $(dirname "$folder")"
+    echo "OUTPUT_DIRECTORY = $out"
+    echo "WARN_LOGFILE = $out/warnings"
+    echo "EXCLUDE_PATTERNS = */detail/train/* */detail/data/epoch_cursor.h */detail/data/loader_a* */detail/data/loader_c* \
+      */detail/data/loader_g* */detail/data/loader_i* */detail/data/prefetcher.h */detail/data/stream_a*"
+  } >"$out/Doxyfile"
+  doxygen "$out/Doxyfile"
+  [[ ! -s $out/warnings ]] || { cat "$out/warnings" >&2; return 1; }
+}
+
+# A header with a name that nobody has described must be refused.
+self_test() {
+  local folder=$build/self_test
+  rm -rf $folder
+  mkdir -p $folder/include/tutti/core
+  printf '#pragma once\n// A header.\nnamespace tutti {\n/// A type.\nstruct Type {\n  int field = 0;\n};\n}  // namespace tutti\n' \
+    >$folder/include/tutti/core/header.h
+  read_headers $folder/include/tutti $folder/read
+  if $python $site/reference.py $folder/read/xml $folder/include $folder/pages 2>$folder/said; then
+    echo 'reference.py did not find a name without a comment' >&2
+    return 1
+  fi
+  grep -q 'header.h:6: tutti::Type::field has no comment' $folder/said || { cat $folder/said >&2; return 1; }
+  $python $site/check.py --self-test ${BROWSER:+--browser "$BROWSER"}
+}
+
+set_up
+rm -rf $build/source $build/read $build/site
+mkdir -p $build/source
+self_test
+read_headers include/tutti $build/read
+$python $site/reference.py $build/read/xml include $build/source/reference
+$python $site/pages.py $build/source
+.deps/docs/bin/sphinx-build -q -W --keep-going -d $build/doctrees -c $site $build/source $build/site
+$python $site/check.py ${BROWSER:+--browser "$BROWSER"} --pictures $build/pictures $build/site "$@"
