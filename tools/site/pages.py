@@ -14,7 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # The sidebar: pages by name, in this order; what is named nowhere stands under the last heading.
 SIDEBAR = {
-    "Begin": ["README.md", "docs/from_zero.md", "docs/guides/*"],
+    "Begin": ["README.md", "docs/from_zero.md", "docs/guides/from_accelerate.md", "docs/guides/gradient_accumulation.md",
+              "docs/guides/same_result.md", "docs/guides/train_step.md", "docs/guides/local_sgd.md",
+              "docs/guides/several_machines.md", "docs/guides/*"],
     "Look up": ["docs/options.md", "docs/errors.md", "docs/hangs.md", "docs/loops.md", "docs/launching.md",
                 "docs/collectives.md", "docs/data.md", "docs/gradients.md", "docs/local_sgd.md", "docs/metrics.md", "docs/formats.md"],
     "Inside": ["docs/architecture.md", "docs/algorithms.md", "docs/comparison.md", "bench/RESULTS.md", "docs/tested.md",

@@ -35,15 +35,25 @@ class Names:
 
     def __init__(self):
         self.types, self.functions = set(), set()
+        self.headers = []  # paths as they are shown
         self.beside = []  # classes of the header that is written: what the comments of one say of the others' members
 
     def target(self, word, scopes):
         """The full name that `word` means inside `scopes`, innermost first; None where it means nothing."""
         known = self.functions if word.endswith("()") else self.types
+        if "::" in word:
+            known = self.types | self.functions
         word = word.removesuffix("()").removeprefix(NAMESPACE + "::")
         found = [full for scope in scopes if (full := f"{scope}::{word}") in known]
         beside = [full for scope in self.beside if (full := f"{scope}::{word}") in known]
         return found[0] if found else beside[0] if len(beside) == 1 else None
+
+    def page(self, path):
+        """The page of a header that is named with as much of its path as it takes, or of a document."""
+        if path.endswith(".md"):
+            return "/" + path.removeprefix("docs/").removesuffix(".md") if path.startswith("docs/") else None
+        found = [header for header in self.headers if ("/" + header).endswith("/" + path)]
+        return "/reference/" + found[0].removesuffix(".h") if len(found) == 1 else None
 
 
 names = Names()
@@ -63,14 +73,20 @@ def joined(parts):
     return re.sub(rf"{GLUE}+", r"\\ ", text)
 
 
+WORD = re.compile(r"(?<![\w:.\"'/-])(?:(?:tutti::)?(?:[A-Z]\w*(?:::\w+)*(?:\(\))?|\w+\(\))(?![\w:(])|[a-z][\w/]*\.(?:h|md)\b)")
+
+
 def linked(text, scopes):
-    """Plain text in which the names of types and the calls of functions are links."""
+    """Plain text in which the names of types, the calls of functions, headers and pages are links."""
     result, done = [], 0
-    for word in re.finditer(r"(?<![\w:.\"'/-])(?:tutti::)?(?:[A-Z]\w*(?:::\w+)*(?:\(\))?|\w+\(\))(?![\w:(])", text):
-        target = names.target(word.group(), scopes)
+    for word in WORD.finditer(text):
+        if word.group().endswith((".h", ".md")):
+            target, role = names.page(word.group()), "doc"
+        else:
+            target, role = names.target(word.group(), scopes), "cpp:any"
         if target is None or target == scopes[0]:
             continue
-        result += [escape(text[done:word.start()]), f"{GLUE}:cpp:any:`{word.group()} <{target}>`{GLUE}"]
+        result += [escape(text[done:word.start()]), f"{GLUE}:{role}:`{word.group()} <{target}>`{GLUE}"]
         done = word.end()
     return "".join([*result, escape(text[done:])])
 
@@ -284,6 +300,7 @@ class Reference:
             if compound.get("kind") in ("class", "struct"):
                 self.inner |= {i.get("refid") for i in compound.findall("innerclass")}
         self.collect()
+        names.headers = [shown_path(header) for header in self.by_header]
 
     def collect(self):
         for identity, compound in self.compounds.items():
