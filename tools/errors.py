@@ -52,7 +52,7 @@ def template(expression, nothing=""):
             shown += " / "  # one or the other
         if shown and re.search(r"\w", between) or not shown and re.search(r"\w", re.sub(r"std::string\(|\w+\($", "", between)):
             shown += "..."
-        shown += literal[1].replace('\\"', '"').replace("\\n", " ").replace("\\'", "'")
+        shown += literal[1].replace('\\"', '"').replace("\\n", " ").replace("\\'", "'").replace("\\\\", "\\")
         last = literal.end()
     if shown and re.search(r"\w", expression[last:]):
         shown += "..."
