@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 
 import torch
@@ -213,6 +214,9 @@ def different_models():
     return "no error"
 
 
+different_models.on_all_ranks = True
+
+
 def join_on_gloo():
     """join_uneven_inputs over Gloo with 3 samples on 2 ranks."""
     a = accelerator()
@@ -261,15 +265,19 @@ ON_TWO = [no_sync_misplaced, step_on_own_gradients, different_models, join_on_gl
 def on_two_processes(name):
     said = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", __file__, "--rank", name],
                           capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"})
-    seen = [one for one in said.stdout.splitlines() if one.startswith(name)]
-    return seen[0] if seen else f"{name}: {said.stderr[-300:]}"
+    seen = sorted(one for one in said.stdout.splitlines() if one.startswith(name))
+    return "\n".join(seen) if seen else f"{name}: {said.stderr[-300:]}"
 
 
 def main(names):
     if names[:1] == ["--rank"]:
         torch.distributed.init_process_group("gloo")
-        seen = globals()[names[1]]()
-        if torch.distributed.get_rank() == 0:
+        test = globals()[names[1]]
+        seen, rank = test(), torch.distributed.get_rank()
+        if getattr(test, "on_all_ranks", False):
+            print(f"{names[1]}, rank {rank}: {seen}", flush=True)
+            time.sleep(1)  # the first one to leave ends the others
+        elif rank == 0:
             print(f"{names[1]}: {seen}", flush=True)
         os._exit(0)
     import accelerate
