@@ -77,7 +77,6 @@ def nested_break():
 
 
 def fp16_on_the_cpu():
-    a = accelerator(mixed_precision="fp16")
     seen = []
 
     class Net(torch.nn.Linear):
@@ -86,8 +85,10 @@ def fp16_on_the_cpu():
             seen.append(y.dtype)
             return y
 
-    a.prepare(Net(1, 1))(torch.ones(1, 1))
-    return f"the layer computes in {seen[0]}, nothing is said"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        accelerator(mixed_precision="fp16").prepare(Net(1, 1))(torch.ones(1, 1))
+    return f"the layer computes in {seen[0]}; warnings: {[str(one.message) for one in caught]}"
 
 
 def schedule_adjustment():
