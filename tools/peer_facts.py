@@ -3,19 +3,23 @@
 
     .deps/peers/bin/python tools/peer_facts.py            # everything; ./dev peers makes that Python
     .deps/peers/bin/python tools/peer_facts.py NAME ...   # some of it
+    tools/peer_facts.py --check                           # any Python: every cell of that page has a source
 
 Prints a line for each: its name, and what was seen. Nothing is judged here: docs/comparison.md names the line behind each cell.
 """
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
+from pathlib import Path
 
-import torch
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+if sys.argv[1:] != ["--check"]:
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader, TensorDataset
 
 warnings.filterwarnings("ignore")
 
@@ -270,7 +274,32 @@ def on_two_processes(name):
     return "\n".join(seen) if seen else f"{name}: {said.stderr[-300:]}"
 
 
+def check(page):
+    """What speaks of a peer without a source."""
+    wrong, defined = [], set(re.findall(r"^\[([\w-]+)\]: http", page, re.M))
+    for number, line in enumerate(page.splitlines(), 1):
+        cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        if len(cells) != 5 or cells[1].strip() in ("Accelerate", "---"):
+            continue
+        for cell in filter(str.strip, cells[1:3]):
+            facts = re.findall(r"F ([a-z]\w+)", cell)
+            links = re.findall(r"\]\[([\w-]+)\]", cell)
+            if not facts and not links:
+                wrong.append(f"docs/comparison.md:{number}: no source for: {cell.strip()}")
+            wrong += [f"docs/comparison.md:{number}: no address for [{link}]" for link in links if link not in defined]
+            for fact in facts:
+                if fact not in [test.__name__ for test in ALONE + ON_TWO]:
+                    wrong.append(f"docs/comparison.md:{number}: tools/peer_facts.py has no {fact}")
+                elif not re.search(rf"^    {fact}[:,]", page, re.M):
+                    wrong.append(f"docs/comparison.md:{number}: what {fact} printed is not on the page")
+    return wrong
+
+
 def main(names):
+    if names == ["--check"]:
+        problems = check((Path(__file__).resolve().parent.parent / "docs" / "comparison.md").read_text())
+        print("\n".join(problems), end="\n" if problems else "")
+        sys.exit(1 if problems else 0)
     if names[:1] == ["--rank"]:
         torch.distributed.init_process_group("gloo")
         test = globals()[names[1]]
