@@ -11,13 +11,14 @@
 
 namespace tutti {
 
-/// For this thread, while the object lives; scopes nest, and an inner one with Precision::no switches the outer one
-/// off. Forward passes and the loss belong inside, backward outside.
+/// Autocast for this thread, while the object lives. Scopes nest, and an inner one with Precision::no switches the
+/// outer one off. Forward passes and the loss belong inside, backward outside.
 class [[nodiscard]] AutocastScope {
  public:
   /// Changes nothing.
   AutocastScope();
-  /// Throws UsageError where LibTorch has no autocast for `device`.
+  /// Switches it on for `device`; Precision::no switches it off. Throws UsageError where LibTorch has no autocast for
+  /// `device`.
   AutocastScope(Precision precision, c10::DeviceType device);
   ~AutocastScope();
   AutocastScope(AutocastScope&& other) noexcept;

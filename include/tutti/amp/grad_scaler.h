@@ -20,8 +20,8 @@ struct GradScalerOptions {
 /// The state's names are PyTorch's ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker").
 class GradScaler final : public Stateful {
  public:
-  /// Throws UsageError for a scale that is not positive and finite, growth_factor <= 1, backoff_factor outside (0, 1),
-  /// growth_interval < 1.
+  /// Begins at init_scale. Throws UsageError for a scale that is not positive and finite, growth_factor <= 1,
+  /// backoff_factor outside (0, 1), growth_interval < 1.
   explicit GradScaler(const GradScalerOptions& options = {});
 
   /// What losses are multiplied by now.

@@ -44,8 +44,8 @@ class DataLoader {
   /// What the dataset's get_batch() gives.
   using Batch = decltype(std::declval<Dataset&>().get_batch(std::declval<const std::vector<std::size_t>&>()));
 
-  /// Throws UsageError for an empty dataset, options out of range or against one another, and where drop_last leaves no
-  /// batch.
+  /// Accelerator::data_loader() makes one. Throws UsageError for an empty dataset, options out of range or against one
+  /// another, and where drop_last leaves no batch.
   DataLoader(Dataset dataset, const DataLoaderOptions& options, LoaderGroup group);
   /// The same without an Accelerator: rank `rank` of `world_size` reads its share. `accumulation_steps` counts for
   /// Sharding::blocks_by_window only.
@@ -60,7 +60,7 @@ class DataLoader {
   class Loop;
   /// What begin() gives: an input iterator.
   using Iterator = LoaderIterator<Loop>;
-  /// With a sampler and an agreement every rank must call it.
+  /// Begins an epoch: what a range-based for loop calls. Under an Accelerator with a sampler every rank must call it.
   Iterator begin();
   /// The end of every loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
@@ -73,7 +73,8 @@ class DataLoader {
   }
   /// The epoch that the next loop reads.
   std::int64_t epoch() const { return cursor_->next_epoch(); }
-  /// Must be called on all ranks alike. An epoch that load_state_dict() has set already is gone on with.
+  /// The next loop reads epoch `epoch`. Must be called on all ranks alike. An epoch that load_state_dict() has set
+  /// already is gone on with.
   void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
   /// The next loop leaves out its first `batches` batches, the loops after it none; on all ranks alike, after
   /// set_epoch(). Throws UsageError when there are fewer left.

@@ -16,7 +16,7 @@ struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   /// Put each epoch's samples in an order of its own: torch.randperm under seed + epoch.
   bool shuffle = false;
-  /// Of the shuffle; the same on all ranks. Not set: that of Accelerator::set_seed(), else 0.
+  /// Decides the order under `shuffle`; the same on all ranks. Unset: that of Accelerator::set_seed(), else 0.
   std::optional<std::uint64_t> seed{};
   /// Which samples a rank reads.
   Sharding sharding = Sharding::interleaved;
@@ -40,7 +40,7 @@ struct DataLoaderOptions {
   int prefetch_factor = 2;
   /// Where batches go: see to_device.h. Not set: they stay where the dataset makes them.
   std::optional<at::Device> device{};
-  /// See Placement.
+  /// Start copies to a CUDA device from pinned memory, and do not wait for them: see Placement.
   bool non_blocking = false;
 };
 

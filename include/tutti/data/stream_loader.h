@@ -33,8 +33,8 @@ class StreamLoader {
   /// What the stream's get_batch() gives, cut to this rank's part.
   using Batch = typename StreamReading<Dataset>::Batch;
 
-  /// Throws UsageError for options out of range or against one another, and where ranks with streams of their own have
-  /// no agreement.
+  /// Accelerator::data_loader() makes one. Throws UsageError for options out of range or against one another, and where
+  /// ranks with streams of their own have no agreement.
   StreamLoader(Dataset dataset, const StreamLoaderOptions& options, LoaderGroup group = {});
   /// Moves; not while a loop runs.
   StreamLoader(StreamLoader&&) = default;

@@ -31,7 +31,7 @@ struct StreamLoaderOptions {
   int prefetch_factor = 2;
   /// Where batches go: see to_device.h. Not set: they stay where the dataset makes them.
   std::optional<at::Device> device{};
-  /// See Placement.
+  /// Start copies to a CUDA device from pinned memory, and do not wait for them: see Placement.
   bool non_blocking = false;
 };
 

@@ -21,7 +21,7 @@ class Optimizer;
 
 namespace tutti {
 
-/// Of this rank.
+/// What the engine did and cost on this rank.
 struct LocalUpdateStats {
   std::int64_t steps = 0;               ///< calls of step()
   std::int64_t rounds = 0;              ///< combinations of all ranks; with streaming, of one fragment

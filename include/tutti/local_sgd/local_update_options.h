@@ -97,7 +97,7 @@ struct LocalUpdateOptions {
   std::int64_t steps_inside_node = 0;
   /// Exchanges in parts and in the background.
   StreamingOptions streaming = {};
-  /// With steps_inside_node: between nodes. Inside a node everything is exact.
+  /// How differences travel; with steps_inside_node only between nodes, as inside a node everything is exact.
   WireFormat wire = WireFormat::fp32;
   /// What becomes of buffers and momentum.
   StateContract contract = {};

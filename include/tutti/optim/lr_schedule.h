@@ -15,7 +15,7 @@ class LrSchedule {
   template <typename Curve>
   requires std::is_invocable_r_v<double, const Curve&, std::int64_t> LrSchedule(Curve curve)
       : factor_(std::move(curve)) {}
-  /// With a momentum that goes with the rate (beta1 of the Adam family), as one_cycle has it.
+  /// A curve for the rate, and one for a momentum that goes with it (beta1 of the Adam family), as one_cycle() has it.
   LrSchedule(std::function<double(std::int64_t)> factor, std::function<double(std::int64_t)> momentum)
       : factor_(std::move(factor)), momentum_(std::move(momentum)) {}
 

@@ -18,10 +18,10 @@ class Reducer;
 
 /// What a prepared optimizer is told; Accelerator::prepare() fills it in.
 struct OptimizerOptions {
-  /// Of the parameters in the order of the optimizer's groups: under these their state is saved; without them by
-  /// number.
+  /// Names of the parameters, in the order of the optimizer's groups: their state is saved under these, without them
+  /// by number.
   std::vector<std::string> names{};
-  /// With one, steps on gradients that overflowed are skipped.
+  /// The scale of the loss. With one, steps on gradients that overflowed are skipped.
   std::shared_ptr<GradScaler> scaler{};
   /// Step LibTorch's AdamW, Adam, SGD and Adagrad with ATen's fused kernels where these can: dense float, double and
   /// bfloat16 parameters on the CPU. The result parts from that of LibTorch's own step by rounding; the state stays the
@@ -62,9 +62,9 @@ class Optimizer final : public Stateful {
   const std::vector<torch::optim::OptimizerParamGroup>& param_groups() const {
     return std::as_const(*optimizer_).param_groups();
   }
-  /// Of the first parameter group.
+  /// The learning rate of the first parameter group.
   double learning_rate() const;
-  /// Of all parameter groups.
+  /// Sets the learning rate of all parameter groups. A schedule sets it again at its next step.
   void set_learning_rate(double rate);
 
   /// State by parameter name, options by group. See optimizer_state.h for which optimizers.

@@ -49,7 +49,7 @@ class StateDict {
   std::map<std::string, StateValue> values_;
 };
 
-/// The same with every tensor copied to memory of its own on the CPU.
+/// `state` with every tensor copied to memory of its own on the CPU.
 StateDict copy_to_cpu(const StateDict& state);
 
 }  // namespace tutti

@@ -11,7 +11,8 @@ class Stateful {
   /// Everything that load_state_dict() needs. The tensors may be the object's own: they are copied before they are
   /// written.
   virtual StateDict state_dict() const = 0;
-  /// Throws CheckpointError, and leaves the object as it was, when the state does not fit.
+  /// Goes on as the object that gave `state`. Throws CheckpointError, and leaves the object as it was, when the state
+  /// does not fit.
   virtual void load_state_dict(const StateDict& state) = 0;
 };
 

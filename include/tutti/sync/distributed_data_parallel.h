@@ -24,8 +24,9 @@ std::vector<NamedParameter> named_parameters_of(const torch::nn::Module& module)
 /// Parameters and buffers of `module` become those of rank 0. Every rank must call it.
 void replicate_module(const torch::nn::Module& module, const Communicator& communicator);
 
-/// After each backward pass .grad holds the mean over ranks (of the sum over passes since zero_grad), unless the pass
-/// ran under no_sync(). Works with any optimizer. Gradients are synchronized for as long as this object lives.
+/// Synchronizes the gradients of one model: after each backward pass .grad holds the mean over ranks (of the sum over
+/// passes since zero_grad), unless the pass ran under no_sync(). Works with any optimizer. Gradients are synchronized
+/// for as long as this object lives.
 class DistributedDataParallel {
  public:
   /// Compares the model's structure across ranks (Divergence), makes parameters and buffers those of rank 0, attaches

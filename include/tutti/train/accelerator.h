@@ -53,7 +53,7 @@ struct AcceleratorOptions {
   /// at::kCUDA without a number is the device of the rank's place on its node; with CUDA an engine that is left open is
   /// nccl. Unset: batches stay where they are.
   std::optional<at::Device> device{};
-  /// Of the loss scaler that fp16 brings; the others ignore it.
+  /// The scale of the loss under fp16; unused otherwise.
   GradScalerOptions grad_scaler{};
   /// Where checkpoints and metrics.jsonl go, and how many checkpoints stay. Unset: nothing is written by itself.
   ProjectConfiguration project{};
@@ -61,7 +61,8 @@ struct AcceleratorOptions {
   SyncPolicy sync_policy = SyncPolicy::automatic;
   /// Which gradients travel together; the defaults measure it.
   BucketOptions buckets{};
-  /// See ReducerOptions.
+  /// Compare a sampled hash of the parameters whenever gradients are synchronized, so that replicas that drifted apart
+  /// are a Divergence. Turn it off where they may differ in their last bits (machines of different kinds).
   bool check_replicas = true;
   /// How fp32 gradients travel between nodes, for example bf16_codec(). Null: as they are.
   std::shared_ptr<const WireCodec> comm_hook{};
@@ -96,7 +97,9 @@ struct SaveStateOptions {
   std::optional<double> metric{};
 };
 
-/// Its collectives (gather, gather_for_metrics, reduce, broadcast, ...) and helpers are in accelerator_helpers.h.
+/// One for a program: it joins the job, prepares models and optimizers, deals data, and opens the scopes in which a
+/// loop accumulates. Its collectives (gather, gather_for_metrics, reduce, broadcast, ...) and helpers are in
+/// accelerator_helpers.h.
 class Accelerator : public AcceleratorHelpers<Accelerator> {
  public:
   /// Reads the launcher's variables and joins the job (see Communicator::connect). Throws UsageError for options that
@@ -197,8 +200,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
     return forward();
   }
 
-  /// loss.backward(). Outside accumulate() the loss is divided by gradient_accumulation_steps first (as Accelerate
-  /// does, seed of the annotated train step); inside, the scope's weight does it. With fp16 the loss is scaled, and
+  /// loss.backward(). Outside accumulate() the loss is divided by gradient_accumulation_steps first, as Accelerate
+  /// does; inside, the scope's weight does it. With fp16 the loss is scaled, and
   /// synchronization takes the scale out of the gradients again. Throws UsageError for a forward pass outside
   /// autocast() when mixed precision is set, and on several ranks where nothing is prepared.
   void backward(const at::Tensor& loss);

@@ -29,19 +29,22 @@ struct SeedOptions {
 /// Seeds LibTorch's generators, of the CPU and of all devices.
 void set_seed(std::uint64_t seed, bool deterministic = false);
 
-/// The base of Accelerator.
+/// The base of Accelerator. gather() to broadcast_object_list(), check_trigger(), find_executable_batch_size() and the
+/// two ..._first() scopes are for all ranks: every rank must call them, in the same order. What collectives.h says of
+/// shapes, dtypes and errors holds here.
 template <typename Accelerator>
 class AcceleratorHelpers {
  public:
   // Collectives: see collectives.h. Every rank must call them, in the same order.
 
-  /// The tensors of all ranks, one after the other along dimension 0: 1 + 1 ranks with [n, k] get [2 n, k]. Shapes must
-  /// be equal; pad_across_processes() makes them so. A scalar counts as [1].
+  /// Every rank's tensors, one after the other by rank along dimension 0: [n, k] on 4 ranks become [4 n, k] on all of
+  /// them. Shapes must be equal; pad_across_processes() makes them so. A tensor without dimensions counts as one row.
   template <Nested T>
   [[nodiscard]] T gather(const T& value, const CallOptions& call = {}) const {
     return tutti::gather(communicator(), value, call);
   }
-  /// In the body of a loop over one of this Accelerator's loaders; the innermost loop counts.
+  /// gather() without the samples that the loader repeated, so that a metric counts each sample once. To be called in
+  /// the body of a loop over one of this Accelerator's loaders; the innermost loop counts.
   template <typename T>
   [[nodiscard]] T gather_for_metrics(const T& value, const CallOptions& call = {}) const {
     const auto position = self().loop_position();
@@ -118,7 +121,7 @@ class AcceleratorHelpers {
   auto on_last_process(Function&& function) const {
     return call_if(self().is_last_process(), function);
   }
-  /// UsageError where no rank has this number.
+  /// Calls `function` on the rank with this number only. UsageError where there is none.
   template <std::invocable Function>
   auto on_process(int process_index, Function&& function) const {
     require_process("on_process", process_index, communicator().size());
@@ -137,9 +140,9 @@ class AcceleratorHelpers {
     return tutti::split_between_processes(inputs, self().process_index(), self().num_processes(), apply_padding);
   }
 
-  /// See batch_size_search.h. After an attempt that failed, free_memory() lets go what it prepared with this
-  /// Accelerator; ranks that wait for one another in backward() or in a loop over a stream learn of the failure by
-  /// that.
+  /// Calls `body` with smaller and smaller batches until it fits into memory: see batch_size_search.h. After an attempt
+  /// that failed, free_memory() lets go what it prepared with this Accelerator; ranks that wait for one another in
+  /// backward() or in a loop over a stream learn of the failure by that.
   template <typename Body>
   auto find_executable_batch_size(Body&& body, BatchSizeSearchOptions options = {}) {
     options.clean_up = [this, own = std::move(options.clean_up)] {

@@ -23,7 +23,7 @@ class Dispatched {
  public:
   /// What the stream's get_batch() gives.
   using Batch = typename StreamReading<Stream>::Batch;
-  /// See ReadTogether.
+  /// Reading is a call of all ranks: see ReadTogether.
   static constexpr bool all_ranks_read = true;
 
   /// Every rank must call it.

@@ -33,7 +33,7 @@ class JitModule : public torch::nn::Module {
 
   /// The script's forward method. Errors are LibTorch's (c10::Error, or what the script raises).
   c10::IValue forward(std::vector<c10::IValue> inputs);
-  /// The same of tensors to a tensor. Throws UsageError where the script returns something else.
+  /// forward() of tensors to a tensor. Throws UsageError where the script returns something else.
   template <std::same_as<at::Tensor>... Tensors>
   at::Tensor forward(const Tensors&... inputs) {
     return tensor_of(forward(std::vector<c10::IValue>{inputs...}));

@@ -38,7 +38,8 @@ struct LocalSGDOptions {
 /// and loaded with the Accelerator, on the same number of ranks: make it before load_state(). One thread.
 class LocalSGD {
  public:
-  /// Throws UsageError for options that cannot be honoured and a model that is not prepared.
+  /// From now on gradients of `model` stay each rank's own. Throws UsageError for options that cannot be honoured and a
+  /// model that is not prepared.
   LocalSGD(Accelerator& accelerator,  // misspelt? LocalSGDOptions{...} names it
            const detail::model_argument auto& model, const LocalSGDOptions& options = {})
       : LocalSGD(accelerator, detail::module_of(model), options) {}

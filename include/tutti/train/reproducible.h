@@ -11,9 +11,9 @@ namespace tutti {
 
 /// The promise, and what it depends on: runs with equal options have equal bits.
 struct ReproducibleOptions {
-  /// In an optimizer step, of all ranks together: at least 1.
+  /// Micro-batches in an optimizer step, of all ranks together; at least 1.
   int micro_batches = 1;
-  /// Of dropout and the like, from which every micro-batch gets a seed of its own.
+  /// Decides dropout and the like: every micro-batch derives a seed of its own from it.
   std::uint64_t seed = 0;
   /// Compute threads of a rank. The sums that LibTorch takes inside an operation depend on their number.
   int threads = 1;

@@ -12,11 +12,11 @@ struct StepMetrics {
   std::int64_t global_step = 0;  ///< optimizer steps so far, this one included
   double epoch = 0;              ///< with the part of the present one that has been read
   double loss = 0;               ///< sum of the window's losses over all ranks, divided by their weights
-  /// Of the synchronized, unscaled gradients.
+  /// Norm of the synchronized, unscaled gradients.
   double grad_norm_pre_clip = 0;
   /// The same after clipping: at most TrainerOptions::max_grad_norm.
   double grad_norm_post_clip = 0;
-  /// Of all parameters that are trained; only where the step is logged.
+  /// Norm of all parameters that are trained; only where the step is logged.
   std::optional<double> weight_norm{};
   double learning_rate = 0;       ///< of the step just taken, first parameter group
   bool step_was_skipped = false;  ///< gradients overflowed under fp16, so parameters are as before

@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// How a Trainer reads its batches.
+/// What a Trainer does with its batches. Only `loss` must be given.
 template <typename Model, typename Batch>
 struct TrainerFunctions {
   /// The loss of one micro-batch: a mean, or with `weight` a sum that the weights of all ranks divide. It runs under
@@ -18,9 +18,9 @@ struct TrainerFunctions {
   std::function<at::Tensor(Model&, Batch&)> loss{};
   /// What a micro-batch weighs in its step's mean, for example its number of tokens; 1 unless given.
   std::function<double(const Batch&)> weight{};
-  /// For the rates that are logged.
+  /// How many samples a micro-batch holds, for the rate that is logged; unset: no rate is.
   std::function<std::int64_t(const Batch&)> samples{};
-  /// The same for tokens.
+  /// How many tokens a micro-batch holds, for the rate that is logged; unset: no rate is.
   std::function<std::int64_t(const Batch&)> tokens{};
 };
 
@@ -62,8 +62,7 @@ class Trainer final : public TrainerContext {
     return end_fit();
   }
 
-  /// One micro-batch: the annotated train step of seed 004. Synchronization, weights and the loss scale are the
-  /// Accelerator's business; what happens at an optimizer step is optimizer_step()'s.
+  /// One micro-batch, and the optimizer step where it ends a window. fit() calls it. Every rank must.
   void train_a_step(Batch& batch) {
     trigger(&Callback::on_step_start);
     model_->train();

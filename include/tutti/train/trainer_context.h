@@ -30,8 +30,8 @@ class TrainerContext {
 
   /// Callbacks are called in the order in which they were added; all ranks add the same. Before fit().
   void add_callback(std::shared_ptr<Callback> callback);
-  /// Results by name, equal on all ranks; "eval/" is put before the names. It runs in evaluation mode without
-  /// gradients. Replaces what was set before.
+  /// What evaluate() calls: it gives results by name, equal on all ranks; "eval/" is put before the names. It runs in
+  /// evaluation mode without gradients. Replaces what was set before.
   void set_evaluation(std::function<Scalars()> evaluation) { evaluation_ = std::move(evaluation); }
 
   /// Evaluates now, and logs the results. Every rank must call it.
@@ -49,9 +49,9 @@ class TrainerContext {
   Optimizer& optimizer() { return optimizer_; }
   /// What the trainer was told.
   const TrainerOptions& options() const { return options_; }
-  /// Of the last optimizer step; inside on_optimizer_step_start of the present one.
+  /// Loss, norms and rates of the last optimizer step; inside on_optimizer_step_start those of the present one.
   const StepMetrics& metrics() const { return metrics_; }
-  /// Sum of this rank's losses in the window, and of their weights.
+  /// Sum of this rank's losses in the window.
   double local_loss() const { return sums_.loss; }
   /// Sum of this rank's weights in the window: its number of micro-batches, unless TrainerFunctions::weight counts
   /// other things.

@@ -22,9 +22,9 @@ at::Tensor read_npy(const std::filesystem::path& path);
 /// loaders. Copies share the memory.
 class NpyDataset final : public torch::data::datasets::BatchDataset<NpyDataset, torch::data::Example<>> {
  public:
-  /// Throws DataError as read_npy(), for a scalar, and where the files have different numbers of rows.
+  /// One file, without targets. Throws DataError as read_npy(), and for a scalar.
   explicit NpyDataset(const std::filesystem::path& data);
-  /// Two files whose rows belong together.
+  /// Two files whose rows belong together. Throws DataError also where they have different numbers of rows.
   NpyDataset(const std::filesystem::path& data, const std::filesystem::path& targets);
 
   /// The rows in the files' dtypes; `target` is undefined without a second file.

@@ -26,7 +26,8 @@ struct TokenWindowsOptions {
 /// window reaches from one file into another. Copies share the files.
 class TokenWindows final : public torch::data::datasets::BatchDataset<TokenWindows, torch::data::Example<>> {
  public:
-  /// Throws UsageError for options out of range, and DataError naming a file that is too short for one window.
+  /// Windows of all files, one file after the other. Throws UsageError for options out of range, and DataError naming a
+  /// file that is too short for one window.
   explicit TokenWindows(std::vector<TokenFile> files, const TokenWindowsOptions& options = {});
   /// The same of one file.
   explicit TokenWindows(TokenFile file, const TokenWindowsOptions& options = {})

@@ -32,7 +32,7 @@ struct TokenFileOptions {
 /// Read-only. Copies share the mapping. May be used by several threads. The file must not become shorter meanwhile.
 class TokenFile {
  public:
-  /// Throws DataError for a file that is missing, empty, cut off or in another format.
+  /// Maps the file. Throws DataError for a file that is missing, empty, cut off or in another format.
   explicit TokenFile(const std::filesystem::path& path, const TokenFileOptions& options = {});
 
   /// Tokens in the file.
