@@ -1,6 +1,10 @@
 // The programs of README and docs/guides on 1, 2 and 3 ranks.
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <numbers>
 #include <regex>
 #include <string>
 #include <vector>
@@ -8,6 +12,7 @@
 #include "data/data_files.h"
 #include "examples/programs.h"
 #include "support/temporary_folder.h"
+#include "tutti/optim/schedules.h"
 
 namespace tutti::test::guides_test {
 namespace {
@@ -136,6 +141,45 @@ TEST(Guides, FromAcceleratesRecipesWork) {
     EXPECT_NEAR(number_after("plateau, rate", finished.output), 0.05 / 8, 1e-6);
     EXPECT_LT(number_after("local, then synchronous, loss", finished.output), 0.5);
   }
+}
+
+/// The formulas of docs/guides/train_step.md.
+TEST(Guides, TheFormulasOfTheSchedulesAreTheirs) {
+  constexpr double warmup = 100, total = 1000;
+  using Formula = std::function<double(double t)>;
+  const auto p = [](double t) { return (t - warmup) / (total - warmup); };
+  const auto half_cosine = [](double progress) { return (1 + std::cos(std::numbers::pi * progress)) / 2; };
+  const auto after_warmup = [](const Formula& then) {
+    return [then](double t) { return t < warmup ? t / warmup : then(t); };
+  };
+  const auto compare = [](const char* name, const LrSchedule& schedule, const Formula& formula) {
+    for (std::int64_t t = 0; t < 1000; ++t) {
+      ASSERT_NEAR(schedule.factor(t), formula(static_cast<double>(t)), 1e-12) << name << " at " << t;
+    }
+  };
+  compare("constant_with_warmup", constant_with_warmup(100), after_warmup([](double) { return 1.0; }));
+  compare("linear_with_warmup", linear_with_warmup(100, 1000), after_warmup([&](double t) { return 1 - p(t); }));
+  compare("cosine_with_warmup", cosine_with_warmup(100, 1000),
+          after_warmup([&](double t) { return half_cosine(p(t)); }));
+  compare("cosine_with_hard_restarts", cosine_with_hard_restarts(100, 1000, 3),
+          after_warmup([&](double t) { return half_cosine(std::fmod(3 * p(t), 1)); }));
+  compare("cosine_with_min_lr", cosine_with_min_lr(100, 1000, 0.2),
+          after_warmup([&](double t) { return 0.2 + 0.8 * half_cosine(p(t)); }));
+  compare("polynomial", polynomial(100, 1000, 0.1, 2),
+          after_warmup([&](double t) { return 0.1 + 0.9 * std::pow(1 - p(t), 2); }));
+  compare("inverse_sqrt", inverse_sqrt(100),
+          after_warmup([](double t) { return 1 / std::sqrt(1 + (t - warmup) / warmup); }));
+  compare("warmup_stable_decay", warmup_stable_decay(100, 300, {.total_steps = 1000}),
+          after_warmup([&](double t) { return t < 700 ? 1 : half_cosine((t - 700) / 300); }));
+  compare("step", step(250, 0.5), [](double t) { return std::pow(0.5, std::floor(t / 250)); });
+  compare("multi_step", multi_step({500, 800}, 0.3), [](double t) { return std::pow(0.3, (t >= 500) + (t >= 800)); });
+  compare("exponential", exponential(0.997), [](double t) { return std::pow(0.997, t); });
+  compare("one_cycle", one_cycle(1000), [&](double t) {
+    const double peak = 0.3 * total - 1;
+    const double lowest = 1 / 250'000.0;
+    return t <= peak ? 1 + (1 / 25.0 - 1) * half_cosine(t / peak)
+                     : lowest + (1 - lowest) * half_cosine((t - peak) / (total - 1 - peak));
+  });
 }
 
 TEST(Guides, ThePictureOfTheSchedulesIsDrawnFromThem) {
