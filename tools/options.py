@@ -81,6 +81,7 @@ def variables():
     named = set()
     for text in source_text():
         named |= {word for word in re.findall(r'"([A-Z][A-Z0-9_]{2,})"', text) if not NO_VARIABLES.match(word)}
+        named |= set(re.findall(r'"((?:OMPI|TUTTI|PMIX?|SLURM)_[A-Za-z0-9_]+)"', text))
     return named - LOGIN
 
 
@@ -122,7 +123,7 @@ def self_test():
     assert members(body) == [("steps", "1", "How many."), ("device", "", ""), ("fast", "true", "or not")], members(body)
     assert page_tables("### `A`\n| `x` | `1` | y |\n| `z` |  | y |\n") == {"A": [("x", "1"), ("z", "")]}
     assert "--nnodes" in launch_options() and "--machine-rank" in launch_options() and "--announce-port" not in launch_options()
-    assert "TUTTI_ENGINE" in variables() and "BF16" not in variables()
+    assert "TUTTI_ENGINE" in variables() and "OMPI_MCA_ess_base_jobid" in variables() and "BF16" not in variables()
 
 
 if __name__ == "__main__":
