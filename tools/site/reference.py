@@ -43,9 +43,11 @@ class Names:
         known = self.functions if word.endswith("()") else self.types
         if "::" in word:
             known = self.types | self.functions
+        # A plain word may be the name of an argument.
+        others = self.beside if word.endswith("()") else []
         word = word.removesuffix("()").removeprefix(NAMESPACE + "::")
         found = [full for scope in scopes if (full := f"{scope}::{word}") in known]
-        beside = [full for scope in self.beside if (full := f"{scope}::{word}") in known]
+        beside = [full for scope in others if (full := f"{scope}::{word}") in known]
         return found[0] if found else beside[0] if len(beside) == 1 else None
 
     def page(self, path):
@@ -438,7 +440,7 @@ class Reference:
             shown = [f":cpp:any:`{name} <{NAMESPACE}::{name}>`" for name in self.shown_names(header)]
             name = path.split("/", 1)[1] + ".h"
             lines += [f"   * - :doc:`{name} </reference/{path}>`", f"     - {self.first_sentence(header)}", ""]
-            lines += ["       .. container:: names", "", "          " + " ".join(shown), ""] if shown else []
+            lines += ["       .. container:: symbols", "", "          " + " ".join(shown), ""] if shown else []
         return lines
 
 
