@@ -5,10 +5,12 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <optional>
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/scratch.h"
 #include "checkpoint/states.h"
+#include "support/process_case.h"
 #include "support/ranks.h"
 #include "tutti/checkpoint/checkpoint.h"
 #include "tutti/core/crc32c.h"
@@ -36,74 +38,108 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
+/// Looks at `folder` when no rank writes there any more.
+void expect_empty(const Communicator& communicator, const std::filesystem::path& folder) {
+  communicator.barrier().wait();
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  communicator.barrier().wait();
+}
+
+void check_disk_error(const Communicator& communicator, const std::filesystem::path& folder) {
+  for (const int broken : {0, 1}) {
+    auto content = small_content(1, communicator.rank());
+    if (communicator.rank() == broken) content.own.set("large", at::zeros({1 << 20}));
+    expect_error<CheckpointError>(
+        [&] { write_checkpoint(folder / "checkpoint_1", content, communicator); },
+        {"rank " + std::to_string(broken), "rank_" + std::to_string(broken) + ".safetensors", "File too large"});
+    EXPECT_FALSE(communicator.poisoned());
+    expect_empty(communicator, folder);
+  }
+}
+void check_good_disk(const Communicator& communicator, const std::filesystem::path& folder) {
+  write_checkpoint(folder / "checkpoint_1", small_content(1, communicator.rank()), communicator);
+  EXPECT_NO_THROW(read_checkpoint(folder / "checkpoint_1"));
+}
 TEST(CheckpointFailures, ADiskErrorOnOneRankReachesAllAndLeavesNothing) {
   const TemporaryFolder folder;
-  for (const int broken : {0, 1}) {
-    const FileSizeLimit limit(1 << 16);
-    run_thread_ranks(2, [&](const Communicator& communicator) {
-      auto content = small_content(1, communicator.rank());
-      if (communicator.rank() == broken) content.own.set("large", at::zeros({1 << 20}));
-      expect_error<CheckpointError>(
-          [&] { write_checkpoint(folder.path() / "checkpoint_1", content, communicator); },
-          {"rank " + std::to_string(broken), "rank_" + std::to_string(broken) + ".safetensors", "File too large"});
-      EXPECT_FALSE(communicator.poisoned());
-    });
-    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  {
+    const FileSizeLimit limit(1 << 16);  // of this process, so of both ranks
+    run_thread_ranks(2, [&](const Communicator& communicator) { check_disk_error(communicator, folder.path()); });
   }
-  run_thread_ranks(2, [&](const Communicator& communicator) {
-    write_checkpoint(folder.path() / "checkpoint_1", small_content(1, communicator.rank()), communicator);
-  });
-  EXPECT_NO_THROW(read_checkpoint(folder.path() / "checkpoint_1"));
+  run_thread_ranks(2, [&](const Communicator& communicator) { check_good_disk(communicator, folder.path()); });
 }
-
-TEST(CheckpointFailures, AValueThatCannotBeSavedOnOneRankReachesAll) {
-  const TemporaryFolder folder;
-  run_thread_ranks(2, [&](const Communicator& communicator) {
+// All ranks write as much; the disk of one is full.
+const ProcessCase full_disk("checkpoint: a full disk", [](const Communicator& communicator,
+                                                          const std::filesystem::path& folder) {
+  for (const int broken : {0, 1, 2}) {
     auto content = small_content(1, communicator.rank());
-    if (communicator.rank() == 1) content.own.set("note", std::string("\xff"));
-    expect_error<UsageError>([&] { write_checkpoint(folder.path() / "c", content, communicator); },
-                             {"rank 1", "'note'"});
-  });
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+    content.own.set("large", at::zeros({1 << 20}));
+    std::optional<FileSizeLimit> limit;
+    if (communicator.rank() == broken) limit.emplace(1 << 16);
+    const std::string at_fault = "rank " + std::to_string(broken) + ": ";
+    try {
+      write_checkpoint(folder / "checkpoint_1", content, communicator);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const CheckpointError& error) {
+      EXPECT_TRUE(std::string(error.what()).starts_with(at_fault)) << error.what();
+      EXPECT_EQ(std::string(error.what()).find("; rank "), std::string::npos) << error.what();
+    }
+    expect_empty(communicator, folder);
+  }
+  check_good_disk(communicator, folder);
+});
+
+const ProcessCase not_savable("checkpoint: a value that cannot be saved", [](const Communicator& communicator,
+                                                                             const std::filesystem::path& folder) {
+  auto content = small_content(1, communicator.rank());
+  if (communicator.rank() == 1) content.own.set("note", std::string("\xff"));
+  expect_error<UsageError>([&] { write_checkpoint(folder / "c", content, communicator); }, {"rank 1", "'note'"});
+  expect_empty(communicator, folder);
+});
+TEST(CheckpointFailures, AValueThatCannotBeSavedOnOneRankReachesAll) {
+  not_savable.on_threads({2});
 }
 
+const ProcessCase no_folder("checkpoint: a folder that cannot be made", [](const Communicator& communicator,
+                                                                           const std::filesystem::path& folder) {
+  if (communicator.rank() == 0) write_content(folder / "file", "");
+  communicator.barrier().wait();
+  expect_error<CheckpointError>(
+      [&] { write_checkpoint(folder / "file" / "c", small_content(1, communicator.rank()), communicator); },
+      {"rank 0", "file"});
+});
 TEST(CheckpointFailures, AFolderThatCannotBeMadeReachesAll) {
-  const TemporaryFolder folder;
-  write_content(folder.path() / "file", "");
-  run_thread_ranks(2, [&](const Communicator& communicator) {
-    expect_error<CheckpointError>(
-        [&] { write_checkpoint(folder.path() / "file" / "c", small_content(1, communicator.rank()), communicator); },
-        {"rank 0", "file"});
-  });
+  no_folder.on_threads({2});
 }
 
-TEST(CheckpointFailures, RanksWithoutACommonFileSystemAreFound) {
-  const TemporaryFolder folder;
-  run_thread_ranks(2, [&](const Communicator& communicator) {
-    const auto mine = folder.path() / std::to_string(communicator.rank());
-    expect_error<CheckpointError>(
-        [&] { write_checkpoint(mine / "checkpoint_1", small_content(1, communicator.rank()), communicator); },
-        {"rank 1", "one file system"});
-  });
+// Two ranks, each with a folder of its own.
+const ProcessCase no_common_disk("checkpoint: no common file system", [](const Communicator& all,
+                                                                         const std::filesystem::path& folder) {
+  const auto pair = all.split(all.rank() < 2 ? 0 : -1);
+  if (!pair) return;
+  const auto mine = folder / std::to_string(pair->rank());
+  const auto write = [&] { write_checkpoint(mine / "checkpoint_1", small_content(1, pair->rank()), *pair); };
+  expect_error<CheckpointError>(write, {"rank 1", "one file system"});
   // Even where an earlier attempt has left a folder to write to.
-  std::filesystem::create_directories(folder.path() / "1" / ".checkpoint_1.partial");
-  run_thread_ranks(2, [&](const Communicator& communicator) {
-    const auto mine = folder.path() / std::to_string(communicator.rank());
-    expect_error<CheckpointError>(
-        [&] { write_checkpoint(mine / "checkpoint_1", small_content(1, communicator.rank()), communicator); },
-        {"rank 0", "rank_1.json", "one file system"});
-  });
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "0"));
+  if (pair->rank() == 1) std::filesystem::create_directories(mine / ".checkpoint_1.partial");
+  pair->barrier().wait();
+  expect_error<CheckpointError>(write, {"rank 0", "rank_1.json", "one file system"});
+  pair->barrier().wait();
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "0"));
+});
+TEST(CheckpointFailures, RanksWithoutACommonFileSystemAreFound) {
+  no_common_disk.on_threads({2});
 }
 
+const ProcessCase different("checkpoint: ranks that write different ones", [](const Communicator& communicator,
+                                                                              const std::filesystem::path& folder) {
+  const int step = communicator.rank() == 1 ? 1 : 0;
+  expect_error<Divergence>([&] { write_checkpoint(folder / "c", small_content(step, 0), communicator); },
+                           {"step 0", "step 1"});
+  expect_empty(communicator, folder);
+});
 TEST(CheckpointFailures, RanksThatWriteDifferentCheckpointsDiverge) {
-  const TemporaryFolder folder;
-  run_thread_ranks(2, [&](const Communicator& communicator) {
-    expect_error<Divergence>(
-        [&] { write_checkpoint(folder.path() / "c", small_content(communicator.rank(), 0), communicator); },
-        {"step 0", "step 1"});
-  });
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  different.on_threads({2});
 }
 
 // A checkpoint to damage.

@@ -7,26 +7,27 @@
 
 #include "checkpoint/scratch.h"
 #include "checkpoint/states.h"
+#include "support/process_case.h"
 #include "tutti/checkpoint/safetensors.h"
-#include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::checkpoint_writer_test {
 namespace {
 
+const ProcessCase snapshot("checkpoint writer: what stood there",
+                           [](const Communicator& communicator, const std::filesystem::path& folder) {
+                             CheckpointWriter writer(communicator.duplicate("checkpoints"));
+                             auto content = small_content(7, communicator.rank());
+                             writer.start(folder / "checkpoint_0", content, {});
+                             content.shared["model"].get<at::Tensor>("weight").fill_(-1);
+                             content.own.get<at::Tensor>("generator").fill_(0);
+                             writer.wait();
+                             const auto read = read_checkpoint(folder / "checkpoint_0");
+                             EXPECT_TRUE(same(read.shared, small_content(7, 0).shared));
+                             EXPECT_TRUE(same(read.own.at(1), small_content(7, 1).own));
+                           });
 TEST(CheckpointWriter, WritesWhatStoodThereAtTheStart) {
-  const TemporaryFolder folder;
-  run_thread_ranks(2, [&](const Communicator& communicator) {
-    CheckpointWriter writer(communicator.duplicate("checkpoints"));
-    auto content = small_content(7, communicator.rank());
-    writer.start(folder.path() / "checkpoint_0", content, {});
-    content.shared["model"].get<at::Tensor>("weight").fill_(-1);
-    content.own.get<at::Tensor>("generator").fill_(0);
-    writer.wait();
-    const auto read = read_checkpoint(folder.path() / "checkpoint_0");
-    EXPECT_TRUE(same(read.shared, small_content(7, 0).shared));
-    EXPECT_TRUE(same(read.own.at(1), small_content(7, 1).own));
-  });
+  snapshot.on_threads({2});
 }
 
 TEST(CheckpointWriter, PrunesAfterEachSave) {
@@ -59,16 +60,20 @@ TEST(CheckpointWriter, ErrorsComeOutOfWaitOrTheNextStartOnce) {
   EXPECT_EQ(CheckpointFolder(folder.path()).newest()->step, 1);
 }
 
+const ProcessCase no_pruning("checkpoint writer: a failure to prune", [](const Communicator& communicator,
+                                                                         const std::filesystem::path& folder) {
+  if (communicator.rank() == 0) {
+    std::filesystem::create_directory(folder / "checkpoint_0");
+    write_content(folder / "checkpoint_0" / "manifest.json", "{}");
+  }
+  communicator.barrier().wait();
+  CheckpointWriter writer(communicator.duplicate("checkpoints"));
+  writer.start(folder / "checkpoint_1", small_content(1, communicator.rank()), {.keep_last = 1});
+  expect_error<CheckpointError>([&] { writer.wait(); }, {"checkpoint_1 is written", "checkpoint_0"});
+  EXPECT_NO_THROW(read_checkpoint(folder / "checkpoint_1"));
+});
 TEST(CheckpointWriter, AFailureToPruneReachesAllRanks) {
-  const TemporaryFolder folder;
-  std::filesystem::create_directory(folder.path() / "checkpoint_0");
-  write_content(folder.path() / "checkpoint_0" / "manifest.json", "{}");
-  run_thread_ranks(2, [&](const Communicator& communicator) {
-    CheckpointWriter writer(communicator.duplicate("checkpoints"));
-    writer.start(folder.path() / "checkpoint_1", small_content(1, communicator.rank()), {.keep_last = 1});
-    expect_error<CheckpointError>([&] { writer.wait(); }, {"checkpoint_1 is written", "checkpoint_0"});
-    EXPECT_NO_THROW(read_checkpoint(folder.path() / "checkpoint_1"));
-  });
+  no_pruning.on_threads({2});
 }
 
 TEST(CheckpointWriter, RefusesWrongOptionsAtOnce) {

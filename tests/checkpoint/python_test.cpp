@@ -55,7 +55,7 @@ class Peers : public testing::Test {
  protected:
   void SetUp() override {
     const auto python = python_from("TUTTI_PEERS_PYTHON");
-    if (!python) GTEST_SKIP() << "set TUTTI_PEERS_PYTHON=$(tools/peers.sh), which takes 5 GB";
+    if (!python) GTEST_SKIP() << "set TUTTI_PEERS_PYTHON=$(tools/torch_python.sh LIBTORCH)";
     python_ = *python;
   }
   std::string python_;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "local_sgd/local_run.h"
+#include "support/process_case.h"
 #include "support/rank_case.h"
 #include "tutti/core/error.h"
 
@@ -95,6 +96,26 @@ TEST(LocalSgd, ARankThatWeighsNothingContributesNothing) {
       EXPECT_LE(largest_difference(run.values(), run.values()), 0);  // no NaN came later either
     });
   }
+}
+
+// Nobody goes on as if nothing had happened, whatever has carried it.
+const ProcessCase nan_that_weighs("averaging: a NaN that weighs", [](const Communicator& communicator) {
+  for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16, WireFormat::int8}) {
+    LocalRun run(communicator, {.updates = {.local_steps = 2, .wire = wire}});
+    run.step(1 + communicator.rank());
+    if (communicator.rank() == 1) {
+      const at::NoGradGuard no_grad;
+      run.parameters[0].fill_(std::numeric_limits<float>::quiet_NaN());
+    }
+    run.step(1);
+    EXPECT_TRUE(run.values()[0].isnan().all().item<bool>()) << static_cast<int>(wire);
+    if (wire == WireFormat::fp32) {
+      for (std::size_t i = 1; i < run.values().size(); ++i) EXPECT_FALSE(run.values()[i].isnan().any().item<bool>());
+    }
+  }
+});
+TEST(LocalSgd, ANaNThatWeighsIsEverybodys) {
+  nan_that_weighs.on_threads({2, 3});
 }
 
 TEST(LocalSgd, RefusesARoundThatWeighsNothing) {

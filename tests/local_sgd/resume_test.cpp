@@ -1,10 +1,13 @@
 // A run that is interrupted after any step, and goes on in a fresh engine, ends with the bits of one that was not. 1 to
-// 4 ranks as threads.
+// 4 ranks as threads, 3 as processes.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "local_sgd/local_run.h"
+#include "support/process_case.h"
 #include "support/ranks.h"
 #include "tutti/core/error.h"
 
@@ -52,7 +55,9 @@ void step(LocalRun& run) {
   run.step(1 + run.rank + run.done % 3);  // weights that change
 }
 
-void check(const Communicator& communicator, const Case& of, int steps, int finish_after) {
+/// Interrupted before each step, or before one.
+void check(const Communicator& communicator, const Case& of, int steps, int finish_after,
+           std::optional<int> only = std::nullopt) {
   const auto train = [&](LocalRun& run, int until) {
     while (run.done < until) {
       step(run);
@@ -62,7 +67,7 @@ void check(const Communicator& communicator, const Case& of, int steps, int fini
   LocalRun whole(communicator, of.options);
   train(whole, steps);
   whole.finish();
-  for (int interrupted = 0; interrupted < steps; ++interrupted) {
+  for (int interrupted = only.value_or(0); interrupted < (only ? *only + 1 : steps); ++interrupted) {
     SCOPED_TRACE(of.name + ", interrupted after step " + std::to_string(interrupted));
     LocalRun first(communicator, of.options);
     train(first, interrupted);
@@ -91,6 +96,13 @@ TEST(Resume, EveryMethodGoesOnFromEveryStepWithTheSameBits) {
         },
         {.timeout = std::chrono::seconds(30)}, nodes);
   }
+}
+
+const ProcessCase every_method("resume: every method", [](const Communicator& communicator) {
+  for (const Case& of : cases()) check(communicator, of, 9, 7, 5);
+});
+TEST(OnProcesses, EveryCaseOfLocalSGDHolds) {
+  run_process_cases();
 }
 
 TEST(Resume, RefusesAStateThatDoesNotFit) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "support/ranks.h"
 #include "support/temporary_folder.h"
@@ -22,11 +23,15 @@ std::map<std::string, std::function<void(const Communicator&)>>& cases() {
 
 const RankProgram every_case("every_process_case", [] {
   const Environment environment = read_environment();
-  for (const char* const engine : {"shared_memory", "gloo"}) {
-    const auto job = Communicator::connect(environment, {.engine = engine, .timeout = std::chrono::seconds(60)});
+  const auto connect = [&](const char* engine) {
+    return Communicator::connect(environment, {.engine = engine, .timeout = std::chrono::seconds(60)});
+  };
+  const std::vector<std::pair<std::string, Communicator>> jobs{{"shared memory", connect("shared_memory")},
+                                                               {"gloo", connect("gloo")}};
+  for (const auto& [engine, job] : jobs) {
     for (const auto& [name, body] : cases()) {
       SCOPED_TRACE(name + " over " + engine);
-      std::printf("%s over %s\n", name.c_str(), engine);  // in which case an exception left
+      std::printf("%s over %s\n", name.c_str(), engine.c_str());  // in which case an exception left
       std::fflush(stdout);
       body(job.duplicate(name));
     }

@@ -2,7 +2,7 @@
 // gradients.
 #include <gtest/gtest.h>
 
-#include "support/rank_case.h"
+#include "support/process_case.h"
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
 
@@ -10,7 +10,7 @@ namespace tutti::test::lost_window_test {
 namespace {
 
 // The gradients of the step before were kept, so the failing pass has added to one of them.
-const RankCase added_to_kept_gradients("added_to_kept_gradients", [](const Communicator& communicator) {
+const ProcessCase added_to_kept_gradients("lost window: added to kept gradients", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   toy.pass({.a = 1, .b = 1});
   toy.optimizer.step();

@@ -1,12 +1,13 @@
-// A half-done window is saved, and another reducer goes on with it. 1 to 3 ranks as threads.
+// A half-done window is saved, and another reducer goes on with it. 1 to 3 ranks as threads, 3 as processes.
 #include "sync/window_state.h"
 
 #include <gtest/gtest.h>
 
 #include <mutex>
 
-#include "support/rank_case.h"
+#include "support/process_case.h"
 #include "support/training.h"
+#include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/sync/distributed_data_parallel.h"
 #include "tutti/sync/sync_scopes.h"
@@ -118,6 +119,9 @@ TEST(WindowState, AHalfDoneWindowGoesOnToTheSameBits) {
     });
   }
 }
+const ProcessCase half_done("window state: a half-done window", [](const Communicator& communicator) {
+  for (const WindowKind& kind : kinds()) check_resume(communicator, kind, 2);
+});
 
 // Windows of `before` ranks go on with `after` ranks: the gradient is that of all micro-batches that either have read.
 void check_redistribution(const WindowKind& kind, int before, int after) {

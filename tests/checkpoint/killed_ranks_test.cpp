@@ -1,0 +1,109 @@
+// Checkpoints of 3 processes: what files of this folder show on threads, and ranks that die or stand still in a save.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+
+#include "checkpoint/scratch.h"
+#include "checkpoint/states.h"
+#include "support/process_case.h"
+#include "support/ranks.h"
+#include "tutti/checkpoint/checkpoint_folder.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test::killed_ranks_test {
+namespace {
+
+TEST(OnProcesses, EveryCaseOfCheckpointHolds) {
+  run_process_cases();
+}
+
+constexpr const char* folder_variable = "TUTTI_TEST_FOLDER";
+constexpr const char* signal_variable = "TUTTI_TEST_SIGNAL";
+
+/// The kernel sends SIGXFSZ from within a write that goes beyond the limit: what `signal` does to this rank, it does
+/// there, with half of a file on the disk.
+void raise_in_a_write(int signal) {
+  static int what = 0;
+  what = signal;
+  std::signal(SIGXFSZ, [](int) {
+    const rlimit none{RLIM_INFINITY, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+    std::raise(what);
+  });
+  rlimit limit{};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  limit.rlim_cur = 1 << 16;
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+const RankProgram struck_in_a_save("struck_in_a_save", [] {
+  const auto communicator =
+      Communicator::connect(read_environment(), {.engine = "gloo", .timeout = std::chrono::seconds(10)});
+  const std::filesystem::path folder = std::getenv(folder_variable);
+  auto content = small_content(1, communicator.rank());
+  write_checkpoint(folder / "checkpoint_0", content, communicator);
+  content.own.set("large", at::zeros({1 << 20}));
+  if (communicator.rank() == 1) raise_in_a_write(std::atoi(std::getenv(signal_variable)));
+  try {
+    write_checkpoint(folder / "checkpoint_1", content, communicator);
+    std::cout << "written" << std::endl;
+  } catch (const Timeout& error) {
+    std::cout << "Timeout: " << error.what() << std::endl;
+  } catch (const PeerFailure& error) {
+    std::cout << "PeerFailure: " << error.what() << std::endl;
+  }
+});
+
+/// The first checkpoint is whole, the second is not there, and what is left of it goes with the next save.
+void expect_only_the_first(const std::filesystem::path& folder) {
+  const CheckpointFolder checkpoints(folder);
+  ASSERT_EQ(checkpoints.all().size(), 1U);
+  EXPECT_NO_THROW(read_checkpoint(folder / "checkpoint_0"));
+  EXPECT_TRUE(std::filesystem::exists(folder / ".checkpoint_1.partial"));
+  write_checkpoint(folder / "checkpoint_1", small_content(1, 0), Communicator());
+  EXPECT_NO_THROW(read_checkpoint(folder / "checkpoint_1"));
+  EXPECT_FALSE(std::filesystem::exists(folder / ".checkpoint_1.partial"));
+}
+
+TEST(StruckInASave, ARankThatDiesIsNamedAndLeavesNoCheckpoint) {
+  const TemporaryFolder folder;
+  const auto results = run_processes(
+      struck_in_a_save, 3,
+      {.variables = {{folder_variable, folder.path().string()}, {signal_variable, std::to_string(SIGKILL)}}});
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("PeerFailure: "), std::string::npos) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("checkpoint: write"), std::string::npos) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("rank 1"), std::string::npos) << results[rank].output;
+  }
+  expect_only_the_first(folder.path());
+}
+
+// It stands still until the others have given up, and goes on then: it must not believe that there is a checkpoint.
+TEST(StruckInASave, ARankThatStandsStillIsNamedAndToldWhenItGoesOn) {
+  const TemporaryFolder folder;
+  RankProcesses ranks(
+      struck_in_a_save, 3,
+      {.variables = {{folder_variable, folder.path().string()}, {signal_variable, std::to_string(SIGSTOP)}}});
+  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait_for_output(rank, "Timeout: "));
+  ranks.send_signal(1, SIGCONT);
+  const auto results = ranks.wait();
+  for (const auto& result : results) {
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(result.output.find("written"), std::string::npos) << result.output;
+  }
+  for (const int rank : {0, 2}) {
+    EXPECT_NE(results[rank].output.find("rank 1 did not arrive"), std::string::npos) << results[rank].output;
+  }
+  EXPECT_NE(results[1].output.find("gave up waiting for this rank (1)"), std::string::npos) << results[1].output;
+  expect_only_the_first(folder.path());
+}
+
+}  // namespace
+}  // namespace tutti::test::killed_ranks_test

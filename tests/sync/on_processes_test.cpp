@@ -1,0 +1,14 @@
+// What files of this folder show on threads, on 3 processes too.
+#include <gtest/gtest.h>
+
+#include "support/process_case.h"
+
+namespace tutti::test::on_processes_test {
+namespace {
+
+TEST(OnProcesses, EveryCaseOfSyncHolds) {
+  run_process_cases();
+}
+
+}  // namespace
+}  // namespace tutti::test::on_processes_test
