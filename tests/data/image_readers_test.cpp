@@ -147,6 +147,11 @@ TEST_F(ImageReaders, Cifar100) {
   write("train.bin", cifar_record("\x13\x63", 'a') + cifar_record(std::string("\0\x05", 2), 'b'));
   EXPECT_TRUE(read_cifar100(folder_.path()).targets().equal(at::tensor({99, 5}, at::kLong)));
   EXPECT_TRUE(read_cifar100(folder_.path(), {.coarse = true}).targets().equal(at::tensor({19, 0}, at::kLong)));
+  const auto more = write("more.bin", cifar_record("\x01\x02", 'c'));
+  EXPECT_TRUE(
+      read_cifar100_files({more, folder_.path() / "train.bin"}).targets().equal(at::tensor({2, 99, 5}, at::kLong)));
+  EXPECT_TRUE(read_cifar100_files({more}, {.coarse = true}).targets().equal(at::tensor({1}, at::kLong)));
+  EXPECT_THROW(read_cifar100_files({}), UsageError);
 }
 
 TEST_F(ImageReaders, CifarThatIsDamagedIsRefused) {

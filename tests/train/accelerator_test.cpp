@@ -23,6 +23,9 @@ struct Numbers {
 
 TEST(Accelerator, RefusesContradictingOptions) {
   EXPECT_THROW(Accelerator({.gradient_accumulation_steps = 0, .communicator = Communicator()}), UsageError);
+  EXPECT_THROW(Accelerator({.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = -3},
+                            .communicator = Communicator()}),
+               UsageError);
   EXPECT_THROW(Accelerator({.gradient_accumulation_steps = 2,
                             .gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 4},
                             .communicator = Communicator()}),

@@ -39,6 +39,18 @@ Numbers read_by_rank_0(const Communicator& communicator, Numbers numbers) {
   return communicator.rank() == 0 ? numbers : Numbers{};
 }
 
+// An epoch that has nothing ends at once on all ranks, and the next one may have something.
+const RankCase empty("dispatched_empty", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  auto loader = accelerator.data_loader(Dispatched(read_by_rank_0(communicator, {}), communicator), {.batch_size = 2});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for ([[maybe_unused]] const auto& batch : loader) FAIL() << "a batch of nothing";
+  }
+});
+TEST(Dispatched, AnEmptyStreamEndsAtOnce) {
+  empty.on_threads({1, 2, 3});
+}
+
 const RankCase deals("dispatched_deals", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   const int ranks = communicator.size();

@@ -1,4 +1,5 @@
 // AcceleratorOptions::reproducible: the same parameter bytes on 1, 2, 4 and 8 ranks, dropout and clipping included.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
@@ -17,8 +18,11 @@ namespace {
 
 // As processes, because each rank has random numbers of its own. A rank prints what it ends with.
 const RankProgram trains("reproducible_training", [] {
-  const char* steps = std::getenv("MICRO_BATCHES");
-  Accelerator accelerator({.reproducible = ReproducibleOptions{.micro_batches = std::atoi(steps), .seed = 3}});
+  const ReproducibleOptions options{.micro_batches = std::atoi(std::getenv("MICRO_BATCHES")),
+                                    .seed = 3,
+                                    .threads = std::atoi(std::getenv("THREADS"))};
+  Accelerator accelerator({.reproducible = options});
+  EXPECT_EQ(at::get_num_threads(), options.threads);
   Noisy net;
   auto loader = accelerator.data_loader(Samples{96}, {.batch_size = 2, .shuffle = true, .seed = 1});
   auto [model, optimizer, scheduler] =
@@ -39,8 +43,9 @@ const RankProgram trains("reproducible_training", [] {
 });
 
 /// What the ranks printed: one line if they agree.
-std::set<std::string> digests(int ranks, const std::string& micro_batches) {
-  const auto results = run_processes(trains, ranks, {.variables = {{"MICRO_BATCHES", micro_batches}}});
+std::set<std::string> digests(int ranks, const std::string& micro_batches, const std::string& threads = "1") {
+  const auto results =
+      run_processes(trains, ranks, {.variables = {{"MICRO_BATCHES", micro_batches}, {"THREADS", threads}}});
   expect_success(results);
   std::set<std::string> lines;
   for (const RankResult& result : results) {
@@ -60,6 +65,12 @@ TEST(Reproducible, OneThreeAndSixRanksEndWithTheSameBytes) {
   const auto alone = digests(1, "12");
   ASSERT_EQ(alone.size(), 1U);
   for (const int ranks : {3, 6}) EXPECT_EQ(digests(ranks, "12"), alone) << ranks << " ranks";
+}
+
+TEST(Reproducible, WithTwoComputeThreadsToo) {
+  const auto alone = digests(1, "4", "2");
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_EQ(digests(2, "4", "2"), alone);
 }
 
 TEST(Reproducible, MicroBatchesAreDealtEvenlyInPowersOfTwo) {
