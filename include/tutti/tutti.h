@@ -41,6 +41,7 @@
 #include "tutti/optim/schedules.h"
 #include "tutti/state/state_dict.h"
 #include "tutti/state/stateful.h"
+#include "tutti/sync/all_gather_with_grad.h"
 #include "tutti/sync/distributed_data_parallel.h"
 #include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_batch_norm.h"

@@ -4,6 +4,7 @@
 
 #include <unordered_set>
 
+#include "sync/model_name.h"
 #include "sync/replicate.h"
 
 namespace tutti {
@@ -21,6 +22,14 @@ std::unordered_set<const void*> sparse_tables_of(const torch::nn::Module& module
     }
   }
   return tables;
+}
+
+/// Other models may have parameters of the same names.
+std::vector<NamedParameter> with_model_name(const torch::nn::Module& module) {
+  auto parameters = named_parameters_of(module);
+  const auto model = std::make_shared<const std::string>(sync::short_name_of(module));
+  for (NamedParameter& parameter : parameters) parameter.model = model;
+  return parameters;
 }
 
 }  // namespace
@@ -49,7 +58,7 @@ void replicate_module(const torch::nn::Module& module, const Communicator& commu
 DistributedDataParallel::DistributedDataParallel(const torch::nn::Module& module, const Communicator& communicator,
                                                  const ReducerOptions& options)
     // The reducer compares structures, so that replicating cannot meet tensors that do not match.
-    : reducer_(std::make_shared<Reducer>(named_parameters_of(module), communicator.duplicate("ddp"), options)) {
+    : reducer_(std::make_shared<Reducer>(with_model_name(module), communicator.duplicate("ddp"), options)) {
   replicate_module(module, communicator);
 }
 

@@ -89,7 +89,7 @@ std::string ParameterWatch::describe_drift(const Communicator& channel) const {
   for (std::size_t parameter = 0; parameter < count; ++parameter) {
     for (int rank = 1; rank < channel.size(); ++rank) {
       if (of_all[rank * count + parameter] != of_all[parameter]) {
-        return "parameter '" + parameters_[parameter].name + "' of rank " + std::to_string(rank) +
+        return "parameter " + quoted(parameters_[parameter]) + " of rank " + std::to_string(rank) +
                " is no longer that of rank 0: it was changed on some ranks only, or stepped with gradients that were "
                "not synchronized. Step with the optimizer that prepare() returned";
       }

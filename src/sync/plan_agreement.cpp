@@ -4,6 +4,7 @@
 #include <sstream>
 #include <string>
 
+#include "sync/model_name.h"
 #include "tutti/core/error.h"
 
 namespace tutti::sync {
@@ -49,21 +50,22 @@ void agree_on_plan(const std::vector<NamedParameter>& parameters, const ReducerO
     const auto at = [line](const std::vector<std::string>& lines) {
       return line < lines.size() ? lines[line] : std::string("no parameter");
     };
-    throw Divergence("different models on two ranks: rank 0 has " + at(first) + " where rank " + std::to_string(rank) +
-                     " has " + at(other) + ". Build the same model on all ranks before preparing it");
+    throw Divergence(models_of(parameters) + "different models on two ranks: rank 0 has " + at(first) + " where rank " +
+                     std::to_string(rank) + " has " + at(other) +
+                     ". Build the same model on all ranks before preparing it");
   }
   // After the comparison, so that a rank with such a parameter does not leave the others waiting.
   for (const NamedParameter& parameter : parameters) {
     if (parameter.tensor.requires_grad() && !channel.sums_on(parameter.tensor.device())) {
-      throw UsageError("parameter '" + parameter.name + "' is on " + parameter.tensor.device().str() + ", but the " +
+      throw UsageError("parameter " + quoted(parameter) + " is on " + parameter.tensor.device().str() + ", but the " +
                        channel.engine_name() + " engine synchronizes CPU memory only: for CUDA set the engine nccl");
     }
     if (options.comm_hook && !parameter.tensor.is_cpu()) {
-      throw UsageError("parameter '" + parameter.name + "' is on " + parameter.tensor.device().str() +
+      throw UsageError("parameter " + quoted(parameter) + " is on " + parameter.tensor.device().str() +
                        ", where gradients travel as they are: a comm_hook is for CPU memory");
     }
     if (parameter.tensor.requires_grad() && !parameter.tensor.is_leaf()) {
-      throw UsageError("parameter '" + parameter.name + "' is not a leaf of the graph");
+      throw UsageError("parameter " + quoted(parameter) + " is not a leaf of the graph");
     }
   }
 }

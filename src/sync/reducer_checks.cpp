@@ -13,11 +13,12 @@ namespace tutti {
 
 void Reducer::Impl::throw_if_lost() const {
   if (life_.is(sync::Gradients::lost))
-    throw UsageError("the gradients of this window are lost (" + life_.why() + "): call zero_grad() and run it again");
+    throw UsageError(whose() + "the gradients of this window are lost (" + life_.why() +
+                     "): call zero_grad() and run it again");
 }
 
 void Reducer::Impl::throw_if_poisoned() const {
-  if (channel_.poisoned() && life_.is(sync::Gradients::lost)) throw PeerFailure(life_.why(), {});
+  if (channel_.poisoned() && life_.is(sync::Gradients::lost)) throw PeerFailure(whose() + life_.why(), {});
 }
 
 void Reducer::Impl::require_reproducible() const {
@@ -26,7 +27,7 @@ void Reducer::Impl::require_reproducible() const {
     const at::ScalarType dtype = parameter.tensor.scalar_type();
     const bool cpu = parameter.tensor.is_cpu();
     if (!parameter.sparse && cpu && (dtype == at::kFloat || dtype == at::kDouble)) continue;
-    throw UsageError("the gradients of '" + parameter.name + "' are " +
+    throw UsageError("the gradients of " + quoted(parameter) + " are " +
                      (parameter.sparse ? "sparse"
                       : cpu            ? std::string("of type ") + toString(dtype)
                                        : "on a device") +
@@ -37,11 +38,13 @@ void Reducer::Impl::require_reproducible() const {
 void Reducer::Impl::check_before_step() {
   check_plan();
   if (life_.is(sync::Gradients::abandoned)) return;
-  notice_vanished(true);
+  // A rank whose passes did not come here: others have added theirs to what this one has.
+  notice_vanished(true, life_.scope() && life_.round_due_at_step());
   if (life_.scope()) return;
   if (life_.window().pending() > 0) {
     if (options_.reproducible) {
-      throw UsageError("step outside accumulate() in the middle of a window: a reproducible sum is taken at its end");
+      throw UsageError(whose() +
+                       "step outside accumulate() in the middle of a window: a reproducible sum is taken at its end");
     }
     if (options_.check_replicas) check_parameters_unchanged(watch_->hashes());
   } else if (life_.window().rounds() == 0) {
@@ -50,17 +53,16 @@ void Reducer::Impl::check_before_step() {
 }
 
 void Reducer::Impl::check_plan() const {
-  const auto fail = [](const std::string& name, const std::string& change) {
-    throw UsageError("parameter '" + name + "' is not what it was when it was prepared: " + change +
+  const auto fail = [](const NamedParameter& parameter, const std::string& change) {
+    throw UsageError("parameter " + quoted(parameter) + " is not what it was when it was prepared: " + change +
                      ". Its gradients would not be synchronized: prepare the model again after changing it");
   };
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
-    if (const auto change = watch_->change_of(i)) fail(parameters_[i].name, *change);
-    if (!hooks_->still_hooked(i, parameters_[i].tensor))
-      fail(parameters_[i].name, "its place in the graph was replaced");
+    if (const auto change = watch_->change_of(i)) fail(parameters_[i], *change);
+    if (!hooks_->still_hooked(i, parameters_[i].tensor)) fail(parameters_[i], "its place in the graph was replaced");
   }
   for (std::size_t i = 0; i < frozen_.size(); ++i) {
-    if (const auto change = frozen_watch_->change_of(static_cast<int>(i))) fail(frozen_[i].name, *change);
+    if (const auto change = frozen_watch_->change_of(static_cast<int>(i))) fail(frozen_[i], *change);
   }
 }
 
@@ -69,9 +71,9 @@ std::optional<std::string> Reducer::Impl::touched_gradient() const {
   for (int i = 0; i < count(); ++i) {
     const ParameterState& state = states_[i];
     if (!state.attached) continue;
-    if (!buffer_->attached(i) || buffer_->slot(i)._version() != state.version) return parameters_[i].name;
+    if (!buffer_->attached(i) || buffer_->slot(i)._version() != state.version) return quoted(parameters_[i]);
     // Writes through .data(), as LibTorch's own clipping does them, count no version.
-    if (pending && state.hash != sync::sampled_hash(buffer_->slot(i), hash_salt_)) return parameters_[i].name;
+    if (pending && state.hash != sync::sampled_hash(buffer_->slot(i), hash_salt_)) return quoted(parameters_[i]);
   }
   return sparse_->touched();
 }
@@ -106,7 +108,7 @@ void Reducer::Impl::notice_vanished(bool refuses_changes, bool begins_pass) {
     if (parameters_[i].tensor.grad().defined()) {
       some_left = true;
     } else if (!gone) {
-      gone = parameters_[i].name;
+      gone = quoted(parameters_[i]);
     }
   }
   const bool weighted = life_.window().weighting() == Weighting::weighted;
@@ -116,8 +118,8 @@ void Reducer::Impl::notice_vanished(bool refuses_changes, bool begins_pass) {
     return life_.vanished(false);
   }
   if (gone && weighted) {
-    throw UsageError("the gradient of '" + *gone +
-                     "' was cleared in the middle of a window while others were not, so the window's weights no longer "
+    throw UsageError("the gradient of " + *gone +
+                     " was cleared in the middle of a window while others were not, so the window's weights no longer "
                      "belong to one sum: call the optimizer's zero_grad(), which clears all of them");
   }
   const std::optional<std::string> touched = gone ? gone : touched_gradient();
@@ -127,15 +129,15 @@ void Reducer::Impl::notice_vanished(bool refuses_changes, bool begins_pass) {
     return life_.vanished(channel_.size() > 1);
   }
   if (!pending || !refuses_changes) return;
-  throw UsageError("the gradient of '" + *touched +
-                   "' was changed by hand before it was synchronized, so step would use the mean of changed "
+  throw UsageError("the gradient of " + *touched +
+                   " was changed by hand before it was synchronized, so step would use the mean of changed "
                    "gradients: call synchronize() before touching gradients, or clip with the accelerator's "
                    "clip_grad_norm_() or clip_grad_value_(), which do");
 }
 
 std::optional<std::string> Reducer::Impl::foreign_gradient() const {
   for (int i = 0; i < count(); ++i) {
-    if (parameters_[i].tensor.grad().defined() && !buffer_->attached(i)) return parameters_[i].name;
+    if (parameters_[i].tensor.grad().defined() && !buffer_->attached(i)) return quoted(parameters_[i]);
   }
   return sparse_->foreign();
 }
@@ -143,17 +145,16 @@ std::optional<std::string> Reducer::Impl::foreign_gradient() const {
 void Reducer::Impl::check_gradients_are_known() const {
   const auto foreign = foreign_gradient();
   if (!foreign) return;
-  throw UsageError("the gradient of '" + *foreign +
-                   "' came from no backward pass that was synchronized: call synchronize() before step");
+  throw UsageError("the gradient of " + *foreign +
+                   " came from no backward pass that was synchronized: call synchronize() before step");
 }
 
 void Reducer::Impl::check_parameters_unchanged(const std::vector<std::uint64_t>& now) const {
   if (hashes_.empty()) return;
   if (const auto changed = watch_->first_difference(hashes_, now)) {
-    throw UsageError(
-        "parameter '" + parameters_[*changed].name +
-        "' changed between the backward passes of a step: it was stepped with gradients that have not been "
-        "synchronized. Step with the optimizer that prepare() returned");
+    throw UsageError("parameter " + quoted(parameters_[*changed]) +
+                     " changed between the backward passes of a step: it was stepped with gradients that have not been "
+                     "synchronized. Step with the optimizer that prepare() returned");
   }
 }
 

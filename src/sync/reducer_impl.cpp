@@ -8,6 +8,7 @@
 #include "sync/autograd_hooks.h"
 #include "sync/bucket_tuner.h"
 #include "sync/gradient_buffer.h"
+#include "sync/model_name.h"
 #include "sync/parameter_watch.h"
 #include "sync/partial_sums.h"
 #include "sync/plan_agreement.h"
@@ -64,7 +65,7 @@ void Reducer::Impl::enter_accumulate(const AccumulateStep& step) {
     throw UsageError("sync_each_batch adds micro-batches as they come, so a reproducible sum is not possible");
   }
   if (options_.reproducible && step.syncs && channel_.size() > 1) require_whole_block();
-  life_.open_scope(step);
+  named([&] { life_.open_scope(step); });
 }
 
 void Reducer::Impl::leave_accumulate(bool unwinding) {
@@ -84,7 +85,7 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
       close_dangling_pass();
       if (!life_.is(sync::Gradients::lost) && !life_.is(sync::Gradients::abandoned)) {
         try {
-          notice_vanished(life_.round_due_at_close());
+          notice_vanished(life_.round_due_at_close(), life_.round_due_at_close());
         } catch (const UsageError& error) {
           give_up(error.what());
           throw;
@@ -122,7 +123,8 @@ void Reducer::Impl::set_local(bool local) {
   settle();
   if (options_.reproducible) throw UsageError("local steps of ranks cannot be reproducible on another number of ranks");
   if (life_.round_due_at_close() || !life_.between_steps()) {
-    throw UsageError("local steps begin and end between optimizer steps: this window has backward passes already");
+    throw UsageError(whose() +
+                     "local steps begin and end between optimizer steps: this window has backward passes already");
   }
   forget_window();
   // Ranks may take different numbers of local steps, and learn different things from them.
@@ -141,7 +143,7 @@ void Reducer::Impl::trigger_sync_in_backward() {
 
 void Reducer::Impl::count_backward() {
   const std::lock_guard lock(mutex_);
-  life_.weigh();
+  named([&] { life_.weigh(); });
 }
 
 void Reducer::Impl::backward_failed() noexcept {
@@ -164,10 +166,11 @@ void Reducer::Impl::synchronize() {
   settle();
   throw_if_lost();
   if (options_.reproducible) {
-    throw UsageError("synchronize() in the middle of a window: a reproducible sum is taken at the window's end");
+    throw UsageError(whose() +
+                     "synchronize() in the middle of a window: a reproducible sum is taken at the window's end");
   }
   check_plan();
-  notice_vanished(false);
+  notice_vanished(false, true);
   run_round();
 }
 
@@ -177,9 +180,9 @@ void Reducer::Impl::prepare_step() {
   settle();
   throw_if_lost();
   if (was_abandoned && !life_.is(sync::Gradients::abandoned)) {
-    throw UsageError(
-        "step after a backward pass of this window ended with an exception: its gradients are lost on all "
-        "ranks. Call zero_grad() and run the window again");
+    throw UsageError(whose() +
+                     "step after a backward pass of this window ended with an exception: its gradients are lost on all "
+                     "ranks. Call zero_grad() and run the window again");
   }
   try {
     check_before_step();
@@ -268,6 +271,11 @@ void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
   life_.cleared(what, !set_to_none && channel_.size() > 1);
 }
 
+std::string Reducer::Impl::whose() const {
+  const std::string trained = sync::models_of(parameters_);
+  return trained.empty() ? sync::models_of(frozen_) : trained;
+}
+
 SyncStats Reducer::Impl::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
@@ -283,7 +291,8 @@ void Reducer::Impl::require_whole_block() const {
   const auto micro_batches = static_cast<std::uint64_t>(partial_->micro_batches() + 1);
   if (std::has_single_bit(micro_batches)) return;
   throw UsageError(
-      "a window of " + std::to_string(micro_batches) + " micro-batches on each of " + std::to_string(channel_.size()) +
+      whose() + "a window of " + std::to_string(micro_batches) + " micro-batches on each of " +
+      std::to_string(channel_.size()) +
       " ranks: a reproducible sum on several ranks needs 1, 2, 4, 8, ... on each. Choose another number of "
       "micro-batches or ranks, and data that fill all windows");
 }

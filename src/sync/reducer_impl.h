@@ -14,6 +14,7 @@
 #include "sync/sync_policy.h"
 #include "sync/window_life.h"
 #include "tutti/comm/communicator.h"
+#include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 #include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_scopes.h"
@@ -140,6 +141,11 @@ class Reducer::Impl {
   /// The name of a parameter whose gradient came from no backward pass; nullopt if none.
   std::optional<std::string> foreign_gradient() const;
   bool holds_foreign_gradients() const { return foreign_gradient().has_value(); }
+  /// In front of errors that name no parameter; empty where models have no names.
+  std::string whose() const;
+  /// Runs what knows nothing of names, and says whose its errors are.
+  template <typename Action>
+  void named(const Action& action) const;
   void tell_refusal();
   void tell_abandoned() noexcept;
   void put_micro_batch_apart();
@@ -188,5 +194,18 @@ class Reducer::Impl {
   std::shared_ptr<Self> self_;
   std::unique_ptr<sync::AutogradHooks> hooks_;  // last, so that it is detached first
 };
+
+template <typename Action>
+void Reducer::Impl::named(const Action& action) const {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    const std::string who = whose();
+    const std::string what = error.what();
+    // It may have named a parameter, and the model with it.
+    if (who.empty() || what.find(who.substr(0, who.size() - 2)) != std::string::npos) throw;
+    throw UsageError(who + what);
+  }
+}
 
 }  // namespace tutti

@@ -21,7 +21,7 @@ void Reducer::Impl::before_accumulate(int parameter) {
     begin_pass();
   } else if (pass_.thread != std::this_thread::get_id() &&
              !pass_.tasks.contains(torch::autograd::get_current_graph_task_id())) {
-    throw UsageError("two backward passes at once over the same parameters: run them one after the other");
+    throw UsageError(whose() + "two backward passes at once over the same parameters: run them one after the other");
   }
   register_task();
   if (parameter >= count()) return sparse_->make_share(parameter - count(), share());
@@ -56,14 +56,16 @@ void Reducer::Impl::begin_pass() {
   if (life_.is(sync::Gradients::lost)) forget_window();
   if (at::GradMode::is_enabled()) {
     throw UsageError(
+        whose() +
         "backward with create_graph keeps the gradient's own graph, which a synchronized gradient has not: "
         "use torch::autograd::grad for higher derivatives");
   }
   if (options_.reproducible && (!life_.scope() || life_.round_in_scope())) {
-    throw UsageError(life_.scope()
-                         ? "a backward pass after this step's gradients were synchronized: a reproducible sum holds "
-                           "all passes of a scope, so clip and step after the last one"
-                         : "a backward pass outside accumulate(): a reproducible sum is over accumulate() scopes");
+    throw UsageError(whose() +
+                     (life_.scope()
+                          ? "a backward pass after this step's gradients were synchronized: a reproducible sum holds "
+                            "all passes of a scope, so clip and step after the last one"
+                          : "a backward pass outside accumulate(): a reproducible sum is over accumulate() scopes"));
   }
   notice_vanished(true, true);
   begin_on(kept_gradient());
@@ -108,14 +110,14 @@ std::optional<std::string> Reducer::Impl::kept_gradient() const {
   if (!life_.over()) return std::nullopt;
   for (int i = 0; i < count(); ++i) {
     // Also where the user put a tensor of his own in its place.
-    if (states_[i].attached && parameters_[i].tensor.grad().defined()) return parameters_[i].name;
+    if (states_[i].attached && parameters_[i].tensor.grad().defined()) return quoted(parameters_[i]);
   }
   return sparse_->left();
 }
 
 void Reducer::Impl::begin_on(const std::optional<std::string>& kept) {
   const bool over = life_.over();
-  life_.begin_pass(kept);
+  named([&] { life_.begin_pass(kept); });
   if (!over) return;
   // A pass adds to the gradients that a step has used, as in LibTorch: they are equal on all ranks, so their mean is
   // what they are.
@@ -203,7 +205,7 @@ void Reducer::Impl::complete_pass() {
 void Reducer::Impl::close_dangling_pass() {
   if (!pass_.open) return;
   if (!pass_.tasks.empty()) {
-    throw UsageError("called from inside a backward pass over the same parameters: call it after backward()");
+    throw UsageError(whose() + "called from inside a backward pass over the same parameters: call it after backward()");
   }
   // Only nested backward passes reached our parameters, so nothing told when the outer one ended.
   flush_pass();

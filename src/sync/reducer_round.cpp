@@ -139,11 +139,11 @@ void Reducer::Impl::judge_round() {
       if (round->closings()[rank].abandoned) ranks.push_back(rank);
     }
     lose(*why);
-    throw PeerFailure(*why, ranks);
+    throw PeerFailure(whose() + *why, ranks);
   }
   if (terms.divergence) {
     lose(*terms.divergence);
-    throw Divergence(*terms.divergence);
+    throw Divergence(whose() + *terms.divergence);
   }
   if (terms.drifted) {
     const std::string why = watch_->describe_drift(channel_);
@@ -197,7 +197,11 @@ void Reducer::Impl::make_share(int bucket, double total_weight) {
 }
 
 void Reducer::Impl::adopt(int parameter) {
-  if (buffer_->adopt(parameter) && states_[parameter].attached) ++stats_.gradients_moved;
+  try {
+    if (buffer_->adopt(parameter) && states_[parameter].attached) ++stats_.gradients_moved;
+  } catch (const UsageError& error) {
+    throw UsageError("parameter " + quoted(parameters_[parameter]) + ": " + error.what());
+  }
 }
 
 void Reducer::Impl::settle() {

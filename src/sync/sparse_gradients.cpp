@@ -31,8 +31,8 @@ void SparseGradients::arrived(int index) {
   const at::Tensor& grad = gradient(index);
   if (!grad.defined()) return;
   if (grad.layout() != at::kSparse || grad.sparse_dim() != 1) {
-    throw UsageError("the gradient of '" + parameters_[index].name +
-                     "' is dense, though its embedding was made with sparse(true): something else uses the parameter "
+    throw UsageError("the gradient of " + quoted(parameters_[index]) +
+                     " is dense, though its embedding was made with sparse(true): something else uses the parameter "
                      "too. Create the embedding with sparse(false)");
   }
   const at::NoGradGuard no_grad;
@@ -63,14 +63,14 @@ void SparseGradients::load(int index, const at::Tensor& gradient, bool averaged)
 
 std::optional<std::string> SparseGradients::left() const {
   for (int i = 0; i < count(); ++i) {
-    if (states_[i].left.defined() && gradient(i).defined()) return parameters_[i].name;
+    if (states_[i].left.defined() && gradient(i).defined()) return quoted(parameters_[i]);
   }
   return std::nullopt;
 }
 
 std::optional<std::string> SparseGradients::foreign() const {
   for (int i = 0; i < count(); ++i) {
-    if (gradient(i).defined() && !gradient(i).is_same(states_[i].left)) return parameters_[i].name;
+    if (gradient(i).defined() && !gradient(i).is_same(states_[i].left)) return quoted(parameters_[i]);
   }
   return std::nullopt;
 }
@@ -79,7 +79,7 @@ std::optional<std::string> SparseGradients::touched() const {
   for (int i = 0; i < count(); ++i) {
     const State& state = states_[i];
     if (!state.left.defined()) continue;
-    if (!gradient(i).is_same(state.left) || state.left._version() != state.version) return parameters_[i].name;
+    if (!gradient(i).is_same(state.left) || state.left._version() != state.version) return quoted(parameters_[i]);
   }
   return std::nullopt;
 }

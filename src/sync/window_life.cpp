@@ -32,7 +32,7 @@ void WindowLife::close_scope() {
 void WindowLife::begin_pass(const std::optional<std::string>& kept) {
   if (over()) {
     if (kept && step_ && !(step_->syncs && (stepped_ || is(Gradients::left)))) {
-      throw UsageError("the gradient of '" + *kept + "' is still that of the last step: call optimizer.zero_grad() " +
+      throw UsageError("the gradient of " + *kept + " is still that of the last step: call optimizer.zero_grad() " +
                        (is(Gradients::left) ? "where no step is taken" : "after optimizer.step()"));
     }
     if (is(Gradients::left) && !step_) window_.restart(false);

@@ -4,6 +4,7 @@
 #include <set>
 #include <sstream>
 
+#include "sync/model_name.h"
 #include "train/model_buffers.h"
 #include "train/registry.h"
 #include "train/replicate_optimizer.h"
@@ -53,13 +54,21 @@ std::vector<NamedParameter> listed_once(const std::vector<NamedParameter>& param
 void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   auto parameters = named_parameters_of(*module);
   const auto known = std::ranges::find(registry_->models, module, &Registry::Model::module);
-  if (known == registry_->models.end()) {
-    registry_->models.push_back({.module = std::move(module), .parameters = std::move(parameters)});
+  if (known != registry_->models.end()) {
+    // It may have changed since.
+    for (NamedParameter& parameter : parameters) parameter.model = known->called;
+    known->parameters = std::move(parameters);
+    known->replicated = false;
     return;
   }
-  // It may have changed since.
-  known->parameters = std::move(parameters);
-  known->replicated = false;
+  registry_->models.push_back({.module = std::move(module), .parameters = std::move(parameters)});
+  Registry::Model& added = registry_->models.back();
+  for (NamedParameter& parameter : added.parameters) parameter.model = added.called;
+  if (registry_->models.size() == 1) return;
+  for (std::size_t i = 0; i < registry_->models.size(); ++i) {
+    const Registry::Model& model = registry_->models[i];
+    *model.called = Registry::numbered("model", i) + " (" + sync::short_name_of(*model.module) + ")";
+  }
 }
 
 std::vector<NamedParameter> Accelerator::trained_by(const torch::optim::Optimizer& optimizer) const {

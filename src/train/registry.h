@@ -22,6 +22,8 @@ struct Accelerator::Registry {
   struct Model {
     std::shared_ptr<torch::nn::Module> module;
     std::vector<NamedParameter> parameters;
+    /// In errors; empty while there is one model only.
+    std::shared_ptr<std::string> called = std::make_shared<std::string>();
     bool replicated = false;
   };
   struct Synchronized {

@@ -4,6 +4,7 @@
 
 #include "support/rank_case.h"
 #include "support/training.h"
+#include "sync/segment.h"
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
 #include "tutti/sync/distributed_data_parallel.h"
@@ -101,6 +102,28 @@ TEST(WindowRules, AModulesOwnClearingTakesTheWeightAlong) {
         toy.inner->zero_grad(set_to_none);
         const auto scope = toy.accumulate(1, true);
         toy.pass({.a = 4});
+        toy.expect_gradient(toy.a, 4);
+      });
+    }
+  }
+}
+
+// The rank that leaves its pass out has the weight of before still, and comes to the others' round.
+TEST(WindowRules, AModulesOwnClearingTakesTheWeightAlongWhereTheNextPassIsLeftOut) {
+  for (const bool steps : {true, false}) {
+    for (const int ranks : {2, 3}) {
+      run_thread_ranks(ranks, [steps](const Communicator& communicator) {
+        ToyModel toy(communicator);
+        {
+          const auto scope = toy.accumulate(3, true);
+          toy.pass({.a = 8});
+        }
+        toy.inner->zero_grad();
+        {
+          const auto scope = toy.accumulate(1, true);
+          if (communicator.rank() == 0) toy.pass({.a = 4});
+          if (steps) toy.optimizer.step();
+        }
         toy.expect_gradient(toy.a, 4);
       });
     }
@@ -206,23 +229,6 @@ TEST(WindowRules, AGradientThatNobodyHoldsIsNotCopied) {
     EXPECT_EQ(toy.a.grad().data_ptr(), place);
   });
 }
-
-/// All of a model in segments that run forward again in backward.
-struct Segment : torch::autograd::Function<Segment> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, torch::nn::Linear layer) {
-    context->save_for_backward({x});
-    context->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer.get());
-    return layer->forward(x);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    auto* const layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
-    const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
-    const at::AutoGradMode enable(true);
-    layer->forward(x).backward(gradients[0]);
-    return {x.grad(), at::Tensor()};
-  }
-};
 
 TEST(WindowRules, APassThatIsAllNestedEndsWithBackward) {
   for (const int ranks : one_to_three) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tutti/detail/train/prepare_traits.h"
+#include "tutti/sync/all_gather_with_grad.h"
 #include "tutti/train/batch_size_search.h"
 #include "tutti/train/collectives.h"
 #include "tutti/train/main_process_first.h"
@@ -42,6 +43,12 @@ class AcceleratorHelpers {
   template <Nested T>
   [[nodiscard]] T gather(const T& value, const CallOptions& call = {}) const {
     return tutti::gather(communicator(), value, call);
+  }
+  /// gather() of one tensor inside the graph: for a loss over what all ranks computed. See all_gather_with_grad.h, also
+  /// for the loss's scale: none is needed. On a channel of its own, made by the first call.
+  [[nodiscard]] at::Tensor all_gather_with_grad(const at::Tensor& tensor, const CallOptions& call = {}) {
+    if (!all_gather_with_grad_) all_gather_with_grad_.emplace(communicator());
+    return (*all_gather_with_grad_)(tensor, call);
   }
   /// gather() without the samples that the loader repeated, so that a metric counts each sample once. To be called in
   /// the body of a loop over one of this Accelerator's loaders; the innermost loop counts.
@@ -197,6 +204,7 @@ class AcceleratorHelpers {
   }
 
   bool triggered_ = false;
+  std::optional<AllGatherWithGrad> all_gather_with_grad_;
 };
 
 }  // namespace tutti

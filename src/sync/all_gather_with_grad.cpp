@@ -1,0 +1,121 @@
+#include "tutti/sync/all_gather_with_grad.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// What a node of the graph needs to talk to the other ranks.
+struct Exchange : torch::CustomClassHolder {
+  Exchange(Communicator communicator, CallOptions options)
+      : channel(std::move(communicator)), call(std::move(options)) {}
+
+  /// The exchange of the pass backward from this one. Its name tells it from all others: two nodes of equal shapes that
+  /// ranks come to in different orders would otherwise be mixed up.
+  c10::intrusive_ptr<Exchange> backward() const {
+    CallOptions options = call;
+    options.name += ", backward";
+    return c10::make_intrusive<Exchange>(channel, std::move(options));
+  }
+
+  Communicator channel;
+  CallOptions call;
+};
+using ExchangePointer = c10::intrusive_ptr<Exchange>;
+
+void keep(AutogradContext* context, const ExchangePointer& exchange) {
+  context->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
+}
+ExchangePointer kept(AutogradContext* context) {
+  const auto capsule = context->saved_data["exchange"].toCapsule();
+  return c10::static_intrusive_pointer_cast<Exchange>(capsule);
+}
+
+at::Tensor on_host(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU).contiguous();
+}
+
+/// `rows` times as many rows as `tensor`, or one part of them.
+at::Tensor with_rows(const at::Tensor& tensor, std::int64_t rows) {
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  sizes[0] = rows;
+  return at::empty(sizes, tensor.options());
+}
+
+/// Each is what the other one's backward pass does, to any order of derivatives.
+struct GatherRows : torch::autograd::Function<GatherRows> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& mine, const ExchangePointer& exchange);
+  static variable_list backward(AutogradContext* context, const variable_list& gradients);
+};
+struct SumRows : torch::autograd::Function<SumRows> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& all, const ExchangePointer& exchange);
+  static variable_list backward(AutogradContext* context, const variable_list& gradients);
+};
+
+at::Tensor GatherRows::forward(AutogradContext* context, const at::Tensor& mine, const ExchangePointer& exchange) {
+  keep(context, exchange);
+  const at::Tensor input = on_host(mine);
+  at::Tensor all = with_rows(input, input.size(0) * exchange->channel.size());
+  exchange->channel.all_gather(all, input, exchange->call).wait();
+  return all.to(mine.device());
+}
+
+variable_list GatherRows::backward(AutogradContext* context, const variable_list& gradients) {
+  return {SumRows::apply(gradients[0], kept(context)->backward()), at::Tensor()};
+}
+
+at::Tensor SumRows::forward(AutogradContext* context, const at::Tensor& all, const ExchangePointer& exchange) {
+  keep(context, exchange);
+  const at::Tensor input = on_host(all);
+  at::Tensor mine = with_rows(input, input.size(0) / exchange->channel.size());
+  exchange->channel.reduce_scatter(mine, input, ReduceOp::sum, exchange->call).wait();
+  return mine.to(all.device());
+}
+
+variable_list SumRows::backward(AutogradContext* context, const variable_list& gradients) {
+  return {GatherRows::apply(gradients[0], kept(context)->backward()), at::Tensor()};
+}
+
+std::string why_it_cannot_travel(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "the tensor is undefined";
+  if (tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_meta()) return "";
+  return "the tensor is not dense";
+}
+
+}  // namespace
+
+AllGatherWithGrad::AllGatherWithGrad(const Communicator& communicator)
+    : channel_(communicator.duplicate("all_gather_with_grad")) {}
+
+at::Tensor AllGatherWithGrad::operator()(const at::Tensor& tensor, const CallOptions& call) const {
+  CallOptions options = call;
+  options.name = "all_gather_with_grad " + std::to_string(++*calls_);
+  if (!call.name.empty()) options.name += ", '" + call.name + "'";
+  if (const std::string why = why_it_cannot_travel(tensor); !why.empty()) {
+    try {
+      // The others wait in the gather: a call that is another one tells them.
+      options.name += ": " + why;
+      channel_.barrier(options).wait();
+    } catch (const Divergence&) {  // which they get
+    }
+    throw UsageError(options.name + " on rank " + std::to_string(channel_.rank()));
+  }
+  const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+  // Where only some ranks' nodes were part of a graph, the others would wait for them in backward.
+  if (at::GradMode::is_enabled() && rows.requires_grad()) options.name += " of what requires gradients";
+  return GatherRows::apply(rows, c10::make_intrusive<Exchange>(channel_, std::move(options)));
+}
+
+}  // namespace tutti

@@ -1,0 +1,150 @@
+#pragma once
+// Training loops of the field as tests. A loop is written once; it runs as the plain LibTorch program on one process,
+// over what all ranks have, and with tutti on each rank, over its own.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "support/rank_case.h"
+#include "support/training.h"
+#include "tutti/optim/optimizer.h"
+#include "tutti/sync/distributed_data_parallel.h"
+#include "tutti/sync/sync_scopes.h"
+
+namespace tutti::test {
+
+/// How a loop is run.
+enum class Way { one_process, plain, scopes };
+
+/// A model, its optimizer, and what synchronizes it.
+struct Trained;
+
+/// Where a loop runs.
+class Stage {
+ public:
+  Stage(const Communicator& ranks, Way how, SyncPolicy which) : communicator(ranks), way(how), policy(which) {}
+
+  bool alone() const { return way == Way::one_process; }
+  /// The ranks whose part this process computes.
+  std::vector<int> mine() const {
+    if (!alone()) return {communicator.rank()};
+    std::vector<int> all;
+    for (int rank = 0; rank < communicator.size(); ++rank) all.push_back(rank);
+    return all;
+  }
+  /// Random numbers, `count` rows for each rank: those of the ranks whose part this process computes.
+  at::Tensor rows(std::int64_t count, std::int64_t columns, int seed) const {
+    const at::Tensor all = random_tensor({count * communicator.size(), columns}, 1000 + seed, at::kDouble);
+    return alone() ? all : all.narrow(0, count * communicator.rank(), count);
+  }
+  /// The mean over ranks.
+  double mean(const at::Tensor& value) const {
+    const at::Tensor sum = value.detach().to(at::kDouble).clone();
+    if (!alone()) communicator.all_reduce(sum, ReduceOp::mean).wait();
+    return sum.item<double>();
+  }
+  /// What a program without scopes divides the losses of a step's micro-batches by.
+  double share(int micro_batches) const { return way == Way::scopes ? 1.0 : 1.0 / micro_batches; }
+  /// A micro-batch of `models`: a scope where the loop runs in scopes.
+  std::optional<AccumulateScope> micro_batch(std::initializer_list<Trained*> models, bool last = true,
+                                             double weight = 1) const;
+
+  const Communicator communicator;
+  const Way way;
+  const SyncPolicy policy;
+};
+
+struct TwoLayersImpl : torch::nn::Module {
+  TwoLayersImpl(int in, int hidden, int out, std::uint64_t seed)
+      : first(register_module("first", torch::nn::Linear(in, hidden))),
+        second(register_module("second", torch::nn::Linear(hidden, out))) {
+    to(at::kDouble);
+    fill(*this, seed);
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(at::tanh(first(x))); }
+
+  torch::nn::Linear first, second;
+};
+TORCH_MODULE(TwoLayers);
+
+struct Trained {
+  Trained(const Stage& where, std::shared_ptr<torch::nn::Module> net, double rate = 0.05)
+      : stage(where),
+        module(std::move(net)),
+        raw(std::make_shared<torch::optim::SGD>(module->parameters(), torch::optim::SGDOptions(rate).momentum(0.5))) {
+    prepare();
+  }
+  /// Also again, between steps, after parameters were frozen or unfrozen.
+  void prepare() {
+    if (stage.alone()) return;
+    optimizer.reset();
+    reducer = std::make_shared<Reducer>(named_parameters_of(*module), stage.communicator.duplicate("trained"),
+                                        ReducerOptions{.policy = stage.policy});
+    optimizer.emplace(raw, reducer);
+  }
+  void step() { optimizer ? optimizer->step() : static_cast<void>(raw->step()); }
+  void zero_grad() { optimizer ? optimizer->zero_grad() : raw->zero_grad(); }
+  /// As Accelerator::backward() does it.
+  void backward(const at::Tensor& loss, bool retain_graph = false) const {
+    loss.backward({}, retain_graph);
+    passed();
+  }
+  /// After a backward pass that was called in another way.
+  void passed() const {
+    if (reducer) reducer->count_backward();
+  }
+  std::vector<at::Tensor> parameters() const { return module->parameters(); }
+
+  const Stage& stage;
+  std::shared_ptr<torch::nn::Module> module;
+  std::shared_ptr<torch::optim::SGD> raw;
+  std::shared_ptr<Reducer> reducer;
+  std::optional<Optimizer> optimizer;
+};
+
+inline std::optional<AccumulateScope> Stage::micro_batch(std::initializer_list<Trained*> models, bool last,
+                                                         double weight) const {
+  if (way != Way::scopes) return std::nullopt;
+  std::vector<AccumulateScope::Member> members;
+  for (Trained* model : models) {
+    members.push_back({.reducer = model->reducer, .step = {.weight = weight, .syncs = last}});
+  }
+  return std::optional<AccumulateScope>(std::in_place, members);
+}
+
+/// `Loop` is made from a Stage; iterate(i) runs one iteration of it, and parameters() are compared after each.
+template <typename Loop>
+void expect_what_one_process_gives(int iterations = 5, std::initializer_list<Way> ways = {Way::plain, Way::scopes}) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const SyncPolicy policy : {SyncPolicy::every_pass, SyncPolicy::automatic}) {
+      for (const Way way : ways) {
+        run_thread_ranks(ranks,
+                         [&](const Communicator& communicator) {
+                           const Stage alone(communicator, Way::one_process, policy);
+                           const Stage stage(communicator, way, policy);
+                           Loop one(alone);
+                           Loop many(stage);
+                           for (int i = 0; i < iterations; ++i) {
+                             one.iterate(i);
+                             many.iterate(i);
+                             EXPECT_TRUE(close(many.parameters(), one.parameters(), 1e-9))
+                                 << ranks << " ranks, iteration " << i << (way == Way::scopes ? ", in scopes" : "")
+                                 << (policy == SyncPolicy::automatic ? ", automatic" : "");
+                           }
+                         },
+                         {.timeout = std::chrono::seconds(30)});
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+}  // namespace tutti::test
