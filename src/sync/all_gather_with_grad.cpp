@@ -110,7 +110,7 @@ at::Tensor AllGatherWithGrad::operator()(const at::Tensor& tensor, const CallOpt
       channel_.barrier(options).wait();
     } catch (const Divergence&) {  // which they get
     }
-    throw UsageError(options.name + " on rank " + std::to_string(channel_.rank()));
+    throw UsageError(options.name + ", on rank " + std::to_string(channel_.rank()) + ": only dense tensors can travel");
   }
   const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
   // Where only some ranks' nodes were part of a graph, the others would wait for them in backward.
