@@ -41,7 +41,10 @@ double norm_of(const std::vector<at::Tensor>& grads, double norm_type) {
     if (norm_type == 2 && sums_faster_by_hand(grad)) {
       squares += sum_of_squares(grad);
     } else {
-      norms.push_back(at::linalg_vector_norm(grad, norm_type, at::OptionalIntArrayRef(), false, dtype).to(at::kDouble));
+      // A complex number counts by its absolute value, as in LibTorch.
+      const at::Tensor sizes = grad.is_complex() ? grad.abs() : grad;
+      norms.push_back(
+          at::linalg_vector_norm(sizes, norm_type, at::OptionalIntArrayRef(), false, dtype).to(at::kDouble));
     }
   }
   if (norms.empty()) return std::sqrt(squares);
@@ -77,7 +80,11 @@ void clip_grad_value(const std::vector<at::Tensor>& parameters, double clip_valu
     throw UsageError("clip_grad_value_: clip_value is " + std::to_string(clip_value) + ", must be >= 0");
   }
   const at::NoGradGuard no_grad;
-  for (at::Tensor& grad : gradients_of(parameters)) grad.clamp_(-clip_value, clip_value);
+  auto grads = gradients_of(parameters);
+  for (const at::Tensor& grad : grads) {
+    if (grad.is_complex()) throw UsageError("clip_grad_value_: complex gradients have no order: use clip_grad_norm_");
+  }
+  for (at::Tensor& grad : grads) grad.clamp_(-clip_value, clip_value);
 }
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <torch/nn/utils/clip_grad.h>
 
 #include <cmath>
 #include <limits>
@@ -40,6 +41,24 @@ TEST(ClipGradNorm, OtherNormsAndUndefinedGradients) {
   parameters.push_back(at::zeros({4}).requires_grad_());
   EXPECT_DOUBLE_EQ(clip_grad_norm(parameters, 100, 1.0), 8.0);
   EXPECT_DOUBLE_EQ(clip_grad_norm(parameters, 100, std::numeric_limits<double>::infinity()), 3.0);
+}
+
+TEST(ClipGradNorm, ComplexGradientsCountByTheirAbsoluteValuesAsInLibTorch) {
+  for (const at::ScalarType dtype : {at::kComplexFloat, at::kComplexDouble}) {
+    for (const double norm_type : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
+      at::manual_seed(3);
+      const at::Tensor complex = at::randn({5, 3}, dtype);
+      const at::Tensor real = at::randn({4});
+      const auto ours = parameters_with_gradients({complex.clone(), real.clone()});
+      const auto theirs = parameters_with_gradients({complex.clone(), real.clone()});
+      const double before = torch::nn::utils::clip_grad_norm_(theirs, 0.5, norm_type);
+      EXPECT_NEAR(clip_grad_norm(ours, 0.5, norm_type), before, 1e-5 * before);
+      for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::allclose(ours[i].grad(), theirs[i].grad(), 1e-5));
+    }
+  }
+  const auto parameters = parameters_with_gradients({at::ones({1}), at::ones({2}, at::kComplexFloat)});
+  EXPECT_THROW(clip_grad_value(parameters, 0.5), UsageError);
+  EXPECT_EQ(parameters[0].grad().item<float>(), 1);
 }
 
 // at::norm in fp32 is off by 2e-4 over this many equal elements.

@@ -33,6 +33,11 @@ class [[nodiscard]] NoSyncScope {
 /// One micro-batch of a window. Where it is the window's last, its end completes what is left to synchronize: every
 /// rank must open and close it alike, and its destructor may throw what a synchronization throws. While an exception
 /// unwinds it waits for nobody: the others get the reason. Movable.
+///
+/// Keep it in a block of its own, `{ const auto scope = ...; }`: a block's end passes an exception on. What destroys an
+/// object inside a function that may not throw ends the process (std::terminate) where this one throws:
+/// std::optional::reset() and std::optional's and std::unique_ptr's destructors, containers, members of classes whose
+/// destructors do not say noexcept(false).
 class [[nodiscard]] AccumulateScope {
  public:
   /// Each reducer has windows of its own, so the micro-batch may be the last one for some of them only.

@@ -45,7 +45,9 @@ class LocalSGD {
       : LocalSGD(accelerator, detail::module_of(model), options) {}
   /// The same for a module.
   LocalSGD(Accelerator& accelerator, const torch::nn::Module& model, const LocalSGDOptions& options);
-  /// finish(), unless an exception unwinds: then nothing is communicated.
+  /// finish(), unless an exception unwinds: then nothing is communicated. It may throw what finish() throws: inside
+  /// std::optional, std::unique_ptr or a class whose destructor does not say noexcept(false) that ends the process.
+  /// Call finish() before, and nothing is left to throw.
   ~LocalSGD() noexcept(false);
   LocalSGD(const LocalSGD&) = delete;
   LocalSGD& operator=(const LocalSGD&) = delete;

@@ -15,7 +15,8 @@ class [[nodiscard]] GoesFirst {
  public:
   /// `first`: whether this rank goes first. `what` stands in errors. Accelerator::main_process_first() makes one.
   GoesFirst(const Communicator& communicator, bool first, const std::string& what, const CallOptions& call = {});
-  /// Waits for the others to come, and throws as communicators do; not while an exception unwinds.
+  /// Waits for the others to come, and throws as communicators do; not while an exception unwinds. Keep it in a block:
+  /// inside std::optional or std::unique_ptr an exception of it ends the process.
   ~GoesFirst() noexcept(false);
   GoesFirst(const GoesFirst&) = delete;
   GoesFirst& operator=(const GoesFirst&) = delete;
