@@ -3,8 +3,8 @@
 
 An error is what the console says, a link that leads to nothing (the file and the place in it), something that cannot be
 loaded, and what does not fit a window of 400 or of 1,400 pixels, light and dark: a page that scrolls sideways, or an element
-that leaves the window and stands in no box that scrolls. Pages of SITE must be reachable from its front page, and the search
-must find what is asked for. Prints the problems; the exit code is 1 where there are any.
+that leaves the window and stands in no box that scrolls (in a report: any box that scrolls). Pages of SITE must be reachable
+from its front page, and the search must find what is asked for. Prints the problems; the exit code is 1 where there are any.
   --browser PATH      a Chromium; chromium-headless-shell or chromium in PATH unless given
   --pictures FOLDER   leaves pictures of the front page, of some others and of the reports there
   --self-test         shows that each kind of problem is found
@@ -48,9 +48,17 @@ STICKING_OUT = r"""() => {
     if (box.width < 2 || box.height < 2 || box.right < 0) continue;
     if ((box.right > width + 1 || box.left < -1) && !scrolls(element))
       found.push(`${element.tagName.toLowerCase()}.${element.getAttribute("class") ?? ""} stands at ` +
-        `${Math.round(box.left)}..${Math.round(box.right)}: ${(element.textContent ?? "").trim().replace(/\s+/g, " ").slice(0, 40)}`);
+        `${Math.round(box.left)}..${Math.round(box.right)}: ` +
+        (element.textContent ?? "").trim().replace(/\s+/g, " ").slice(0, 40));
   }
   return found.slice(0, 3); }"""
+
+
+# Boxes whose content one has to scroll sideways to see: right for a page's code, not for a report.
+SCROLLING = r"""() => [...document.body.querySelectorAll("*")]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1 && ["auto", "scroll"].includes(getComputedStyle(e).overflowX))
+  .map((e) => `${e.tagName.toLowerCase()}.${e.getAttribute("class") ?? ""} has to be scrolled: ${e.scrollWidth} pixels in ` +
+    `${e.clientWidth}`).slice(0, 3)"""
 
 
 class Check:
@@ -66,25 +74,41 @@ class Check:
         page.goto(path.as_uri(), wait_until="load")
         return said
 
-    def fits(self, page, name, scheme):
+    def fits(self, page, name, scheme, is_report):
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
-            for problem in page.evaluate(STICKING_OUT):
+            for problem in page.evaluate(STICKING_OUT) + (page.evaluate(SCROLLING) if is_report else []):
                 self.problems.append(f"{name} ({width} pixels, {scheme}): {problem}")
+            if is_report:
+                self.read_off(page, f"{name} ({width} pixels, {scheme})")
 
-    def page(self, context, path, name, scheme, pictures=None):
+    def read_off(self, page, name):
+        """The values that a report shows under the pointer fit, too."""
+        plots = [plot for plot in page.query_selector_all("svg.plot") if plot.is_visible()]
+        if not plots:
+            return
+        plots[0].scroll_into_view_if_needed()
+        box = plots[0].bounding_box()
+        for share in (0.15, 0.49, 0.51, 0.95):
+            page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+            if page.query_selector(".readout") is None:
+                self.problems.append(f"{name}: no values under the pointer")
+            self.problems += [f"{name}, values under the pointer: {problem}" for problem in page.evaluate(STICKING_OUT)]
+        page.mouse.move(0, 0)
+
+    def page(self, context, path, name, scheme, pictures=None, is_report=False):
         page = context.new_page()
         said = self.open(page, path)
         found = page.evaluate(LINKS)
         self.links[path], self.ids[path] = found["links"], set(found["ids"])
         if not found["title"]:
             said.append("the page has no title")
-        self.fits(page, name, scheme)
+        self.fits(page, name, scheme, is_report)
         if pictures is not None:
             for width in WIDTHS:
                 page.set_viewport_size({"width": width, "height": 900})
                 shot = f"{name.replace('/', '_').removesuffix('.html')}_{width}_{scheme}.png"
-                page.screenshot(path=pictures / shot, full_page="report" in name)
+                page.screenshot(path=pictures / shot, full_page=is_report)
         self.problems += [f"{name} ({scheme}): {what}" for what in said]
         page.close()
 
@@ -140,7 +164,7 @@ class Check:
         for scheme in SCHEMES:
             context = self.browser.new_context(color_scheme=scheme)
             for path in paths:
-                self.page(context, path, "report_" + path.name, scheme, pictures)
+                self.page(context, path, "report_" + path.name, scheme, pictures, is_report=True)
             context.close()
 
 
@@ -171,6 +195,14 @@ def self_test(browser):
             if not is_found:
                 missed += 1
                 print(f"missed in {body}: {wanted}; found {check.problems}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder).resolve() / "report.html"
+        report.write_text(GOOD.format(f'<div style="overflow-x: auto">{wide}</div>'))
+        check = Check(browser)
+        check.reports([report], None)
+        if not any("has to be scrolled" in p for p in check.problems):
+            missed += 1
+            print("missed a report that has to be scrolled", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         for name in ("index.html", "alone.html"):
