@@ -21,7 +21,7 @@ set_up() {
   touch "$lock"
 }
 
-# What Doxygen reads of the headers in FOLDER, in OUT/xml. It knows no switch that makes errors of its warnings and goes on.
+# read_headers FOLDER OUT: what Doxygen reads of the headers in FOLDER, in OUT/xml. Its warnings are errors.
 read_headers() {
   local folder=$1 out=$2
   mkdir -p "$out"
