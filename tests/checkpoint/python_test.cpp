@@ -54,8 +54,8 @@ class Readers : public testing::Test {
 class Peers : public testing::Test {
  protected:
   void SetUp() override {
-    const auto python = python_from("TUTTI_PEERS_PYTHON");
-    if (!python) GTEST_SKIP() << "set TUTTI_PEERS_PYTHON=$(tools/torch_python.sh LIBTORCH)";
+    const auto python = python_from("TUTTI_TORCH_PYTHON");
+    if (!python) GTEST_SKIP() << "set TUTTI_TORCH_PYTHON=$(tools/torch_python.sh LIBTORCH)";
     python_ = *python;
   }
   std::string python_;

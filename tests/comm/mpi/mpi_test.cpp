@@ -167,9 +167,10 @@ Ended under_mpirun(const RankProgram& program, int size, const std::string& vari
   const auto binary = std::filesystem::read_symlink("/proc/self/exe").string();
   std::string command = "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ";
   // As root, and with fewer cores than ranks, Open MPI wants to be asked twice. Other MPIs take no notice.
-  command += "OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1 MPIEXEC_TIMEOUT=80 ";
+  command +=
+      "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 MPIEXEC_TIMEOUT=400 ";
   command += std::string(program_variable) + "=" + program.name() + " " + variables;
-  command += " timeout -k 5 90 " TUTTI_MPIRUN " -n " + std::to_string(size) + " " + binary + " 2>&1";
+  command += " timeout -k 5 420 " TUTTI_MPIRUN " -n " + std::to_string(size) + " " + binary + " 2>&1";
   FILE* const pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("popen");
   Ended ended;
