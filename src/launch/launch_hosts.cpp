@@ -82,9 +82,8 @@ class HostJob {
  private:
   void start(std::size_t node) {
     const auto& host = hosts_[node].host;
-    auto [read_end, write_end] =
-        filled_pipe(remote_script(job_, static_cast<int>(node), tutti_.string(),
-                                  std::filesystem::current_path().string(), variables_));
+    auto [read_end, write_end] = filled_pipe(remote_script(job_, static_cast<int>(node), tutti_.string(),
+                                                           std::filesystem::current_path().string(), variables_));
     command_.arguments = ssh_arguments_;
     command_.arguments.insert(command_.arguments.end(), {host, "/bin/sh"});
     command_.stdin_fd = read_end.get();
