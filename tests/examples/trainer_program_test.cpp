@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <random>
 #include <regex>
+#include <set>
 
 #include "launch/tutti_process.h"
 #include "tutti/checkpoint/checkpoint_folder.h"
@@ -15,6 +18,7 @@ namespace tutti::test::trainer_program_test {
 namespace {
 
 constexpr int kills = 20;
+constexpr const char* seed_variable = "TUTTI_TEST_SEED";  // of the moments at which processes are killed
 
 /// A text that any machine can make.
 std::filesystem::path write_text(const std::filesystem::path& folder) {
@@ -48,6 +52,20 @@ std::string digest_in(const std::string& output) {
   return std::regex_search(output, match, std::regex("digest ([0-9a-f]{8})")) ? match[1].str() : "";
 }
 
+/// The step of the newest checkpoint by the folders' names, which may come and go meanwhile; 0 where there is none.
+int newest_step(const std::filesystem::path& project) {
+  const std::regex name("checkpoint_[0-9]+_step_([0-9]+)");
+  int newest = 0;
+  std::error_code gone;
+  for (std::filesystem::directory_iterator entry(project / "checkpoints", gone), end; !gone && entry != end;
+       entry.increment(gone)) {
+    std::smatch match;
+    const std::string text = entry->path().filename().string();
+    if (std::regex_match(text, match, name)) newest = std::max(newest, std::stoi(match[1]));
+  }
+  return newest;
+}
+
 /// The ranks themselves: children of the guards that the launcher has started.
 std::vector<pid_t> ranks_of(pid_t launcher) {
   std::vector<pid_t> ranks;
@@ -71,7 +89,8 @@ class TrainerProgram : public testing::Test {
   std::filesystem::path text_ = write_text(folder_.path());
 };
 
-// SIGKILL to the launcher or to a rank, at moments between the start of the processes and the end of the run.
+// SIGKILL to the launcher or to a rank: half of the time anywhere in the start of the processes, else some steps
+// further on. A run that ends before it is struck, on a machine that is faster than that, begins anew.
 TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
   Job killed = job();
   killed.steps = 1500;
@@ -79,17 +98,28 @@ TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
   ASSERT_NE(expected, "");
   killed.more = {"--resume"};
   killed.launch_options = {"--grace", "1"};
-  std::mt19937 random(std::random_device{}());
-  std::uniform_int_distribution<int> moment(0, 900);
-  int struck = 0;
+  const char* const chosen = std::getenv(seed_variable);
+  const unsigned seed = chosen != nullptr ? static_cast<unsigned>(std::stoul(chosen)) : std::random_device{}();
+  std::cout << seed_variable << "=" << seed << std::endl;
+  std::mt19937 random(seed);
+  const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
+  constexpr int most_steps_ahead = 100;
+  static_assert(kills / 2 * most_steps_ahead < 1500, "the run must not end before it is struck");
   int resumed = 0;
-  for (; struck < kills; ++struck) {
+  for (int struck = 0; struck < kills;) {
     TuttiProcess process(killed.words(2));
-    // Half of the time anything may be struck, also a process that is not yet training.
-    if (struck % 2 == 0) process.wait_for_line("rank 0");
-    // Earlier as the run goes on, so that it does not end before it has been struck often enough.
-    const int left = moment(random) * (killed.steps - resumed) / killed.steps;
-    if (process.ends_within(std::chrono::milliseconds(left))) break;
+    bool ended = false;
+    if (struck % 2 == 0) {
+      const int until = newest_step(killed.project) + draw(1, most_steps_ahead);
+      while (!ended && newest_step(killed.project) < until) ended = process.ends_within(std::chrono::milliseconds(2));
+    }
+    if (ended || process.ends_within(std::chrono::milliseconds(draw(0, struck % 2 == 0 ? 50 : 900)))) {
+      const Finished finished = process.wait();
+      ASSERT_EQ(finished.exit_code, 0) << finished.err;
+      ASSERT_EQ(digest_in(finished.out), expected);
+      std::filesystem::remove_all(killed.project);
+      continue;
+    }
     const std::vector<pid_t> ranks = ranks_of(process.pid());
     if (struck % 4 < 2 || ranks.empty()) {
       process.send(SIGKILL);
@@ -103,10 +133,10 @@ TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
       ASSERT_NO_THROW(read_checkpoint(info.folder));
       resumed = std::max<int>(resumed, static_cast<int>(info.step));
     }
+    ++struck;
   }
-  std::cout << "struck " << struck << " times, the last checkpoint then at step " << resumed << " of " << killed.steps
+  std::cout << "struck " << kills << " times, the last checkpoint then at step " << resumed << " of " << killed.steps
             << std::endl;
-  EXPECT_EQ(struck, kills) << "the run was over before it had been killed often enough: give it more steps";
   const Finished finished = run_tutti(killed.words(2));
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_EQ(digest_in(finished.out), expected);
@@ -148,7 +178,8 @@ TEST_F(TrainerProgram, CtrlCSavesAndResumeGoesOn) {
 }
 
 TEST_F(TrainerProgram, TrainsInEveryPrecisionAndReportsIt) {
-  for (const std::string precision : {"bf16", "fp16"}) {
+  std::set<std::string> digests;
+  for (const std::string precision : {"no", "bf16", "fp16"}) {
     Job mixed = job();
     mixed.project = folder_.path() / precision;
     mixed.steps = 30;
@@ -156,7 +187,14 @@ TEST_F(TrainerProgram, TrainsInEveryPrecisionAndReportsIt) {
     const Finished finished = run_tutti(mixed.words(1));
     EXPECT_EQ(finished.exit_code, 0) << finished.err;
     EXPECT_NE(digest_in(finished.out), "");
+    digests.insert(digest_in(finished.out));
+    const Finished report = run_tutti({"report", mixed.project});
+    EXPECT_EQ(report.exit_code, 0) << report.err;
+    const std::string page = content_of(mixed.project / "report.html");
+    const std::regex precision_row("precision</[^>]+>\\s*<[^>]+>" + precision + "<");
+    EXPECT_TRUE(std::regex_search(page, precision_row)) << page.substr(0, 4000);
   }
+  EXPECT_EQ(digests.size(), 3U) << "two precisions gave the same bits";
 }
 
 TEST_F(TrainerProgram, ItsNeighbourTrainsWithTheGuidesLocalSGD) {
