@@ -19,6 +19,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 WIDTHS = (400, 1400)
+PATIENCE = 120_000  # milliseconds for one step of the browser, which may share its cores
 SCHEMES = ("light", "dark")
 PICTURES = ("index.html", "README.html", "reference/index.html", "reference/train/accelerator.html", "options.html")
 # What a reader might look for, and the page that must be among what the search finds.
@@ -68,6 +69,7 @@ class Check:
 
     def open(self, page, path):
         said = []
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda m: said.append(f"console: {m.text}") if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: said.append(f"error: {error}"))
         page.on("requestfailed", lambda request: said.append(f"cannot be loaded: {request.url}"))
@@ -152,10 +154,11 @@ class Check:
 
     def searches(self, root, searches):
         page = self.browser.new_page()
+        page.set_default_timeout(PATIENCE)
         for words, wanted in searches.items():
             page.goto((root / "search.html").as_uri() + "?q=" + urllib.parse.quote(words))
             try:
-                page.wait_for_selector(f'#search-results a[href*="{wanted}"]', timeout=20_000)
+                page.wait_for_selector(f'#search-results a[href*="{wanted}"]')
             except Exception:
                 self.problems.append(f"the search for {words} does not find {wanted}")
         page.close()
@@ -230,7 +233,7 @@ def main():
         arguments.pictures.mkdir(parents=True)
     with sync_playwright() as playwright:
         # Without its sandbox, which root cannot have; it opens our own pages only.
-        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"], timeout=PATIENCE)
         if arguments.self_test:
             missed = self_test(browser)
             sys.exit(missed > 0)
