@@ -80,6 +80,7 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
   // The scope stays open until its round is done: the round's weights are the scope's.
   try {
     if (unwinding) {
+      abandon_dangling_pass();
       give_up(refused_.value_or("an exception left the accumulate() scope that ends its step"));
     } else {
       close_dangling_pass();
@@ -148,6 +149,7 @@ void Reducer::Impl::count_backward() {
 
 void Reducer::Impl::backward_failed() noexcept {
   const std::lock_guard lock(mutex_);
+  abandon_dangling_pass();
   tell_abandoned();
 }
 

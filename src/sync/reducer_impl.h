@@ -107,6 +107,7 @@ class Reducer::Impl {
   void flush_pass();
   void complete_pass();
   void close_dangling_pass();
+  void abandon_dangling_pass();
 
   // Rounds (reducer_round.cpp).
   void open_round();

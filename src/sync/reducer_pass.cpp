@@ -202,6 +202,14 @@ void Reducer::Impl::complete_pass() {
   check_plan();
 }
 
+// An exception leaves a backward pass behind that only nested passes brought here: nothing else tells that it is over.
+void Reducer::Impl::abandon_dangling_pass() {
+  if (!pass_.open || !pass_.tasks.empty()) return;
+  pass_.open = false;
+  life_.abandon("an exception ended its backward pass");
+  owes_round_ = pass_.synchronizes;
+}
+
 void Reducer::Impl::close_dangling_pass() {
   if (!pass_.open) return;
   if (!pass_.tasks.empty()) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "support/process_case.h"
+#include "sync/loop.h"
+#include "sync/segment.h"
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
 
@@ -30,6 +32,31 @@ const ProcessCase added_to_kept_gradients("lost window: added to kept gradients"
 });
 TEST(LostWindow, StepTellsAllRanksAlsoWhereGradientsWereKept) {
   added_to_kept_gradients.on_threads({1, 2, 3});
+}
+
+// Nothing but nested passes had come to the model before the exception, so that no task of its own could tell of it.
+TEST(LostWindow, AnExceptionAfterANestedPassLeavesNothingBehind) {
+  for (const int ranks : {1, 2, 3}) {
+    run_thread_ranks(ranks, [](const Communicator& communicator) {
+      const Stage stage(communicator, Way::scopes, SyncPolicy::every_pass);
+      TwoLayers net(3, 5, 2, 1), one(3, 5, 2, 1);
+      Trained model(stage, net.ptr());
+      const auto loss_of = [](TwoLayers& layers, const at::Tensor& rows, bool explodes) {
+        const at::Tensor x = rows.clone().requires_grad_();
+        const at::Tensor sum = explodes ? Explosive::apply(x).sum() : at::zeros({}, at::kDouble);
+        return sum + Segment::apply(x, layers->first).pow(2).mean();
+      };
+      const auto micro_batch = [&](bool explodes) {
+        const auto scope = stage.micro_batch({&model});
+        model.backward(loss_of(net, stage.rows(4, 3, 1), explodes));
+      };
+      EXPECT_THROW(micro_batch(true), std::runtime_error);
+      EXPECT_NO_THROW(model.zero_grad());
+      micro_batch(false);
+      loss_of(one, Stage(communicator, Way::one_process, SyncPolicy::every_pass).rows(4, 3, 1), false).backward();
+      EXPECT_TRUE(close(gradients_of(*net), gradients_of(*one), 1e-9));
+    });
+  }
 }
 
 }  // namespace

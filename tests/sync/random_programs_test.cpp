@@ -1,9 +1,12 @@
-// Random training programs on several ranks against the same on one process. A failure names its seed:
+// Random training programs on several ranks against the same on one process. A failure is shrunk, and names its seed:
 // TUTTI_SEED=n replays it, TUTTI_PROGRAMS=m runs m programs from there.
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "support/rank_case.h"
 #include "sync/program_run.h"
@@ -27,6 +30,70 @@ void run_program(std::uint64_t seed, const Communicator& communicator) {
   }
 }
 
+bool fails(const Program& program, std::chrono::seconds timeout) {
+  testing::TestPartResultArray failures;
+  const testing::ScopedFakeTestPartResultReporter reporter(
+      testing::ScopedFakeTestPartResultReporter::INTERCEPT_ALL_THREADS, &failures);
+  try {
+    run_thread_ranks(program.ranks,
+                     [&program](const Communicator& communicator) { ProgramRun(program, communicator).run(); },
+                     {.timeout = timeout});
+  } catch (const std::exception&) {
+    return true;
+  }
+  return failures.size() > 0;
+}
+
+/// Programs that do less. What was made for the windows before cannot go: weights and gradients that are left of them.
+std::vector<Program> smaller(const Program& program) {
+  std::vector<Program> all;
+  const auto add = [&](const auto& change) {
+    Program candidate = program;
+    candidate.exact = false;
+    if (change(candidate)) all.push_back(std::move(candidate));
+  };
+  add([](Program& p) { return p.windows.size() > 1 && (p.windows.pop_back(), true); });
+  for (std::size_t w = 0; w < program.windows.size(); ++w) {
+    add([w](Program& p) { return std::exchange(p.windows[w].clipping, Clipping::none) != Clipping::none; });
+    add([w](Program& p) { return std::exchange(p.windows[w].sync_each_batch, false); });
+    for (std::size_t s = 0; s < program.windows[w].scopes.size(); ++s) {
+      add([w, s](Program& p) {
+        Interlude& before = p.windows[w].scopes[s].before;
+        return before != Interlude::discard && std::exchange(before, Interlude::none) != Interlude::none;
+      });
+      for (std::size_t i = 0; i < program.windows[w].scopes[s].passes.size(); ++i) {
+        const auto pass = [w, s, i](Program& p) -> ProgramPass& { return p.windows[w].scopes[s].passes[i]; };
+        add([pass](Program& p) { return std::exchange(pass(p).two_losses, false); });
+        add([pass](Program& p) { return std::exchange(pass(p).loss_scale, 1.0) != 1; });
+        add([pass](Program& p) {
+          bool changed = false;
+          for (auto& uses : pass(p).uses) {
+            for (Use& use : uses) changed = std::exchange(use.reach, Reach::once) != Reach::once || changed;
+          }
+          return changed;
+        });
+      }
+    }
+  }
+  return all;
+}
+
+/// Takes away what can go while it still fails, for a minute at most.
+Program shrunk(Program program) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  for (bool again = true; again;) {
+    again = false;
+    for (Program& candidate : smaller(program)) {
+      if (std::chrono::steady_clock::now() > end) return program;
+      if (!fails(candidate, std::chrono::seconds(3))) continue;
+      program = std::move(candidate);
+      again = true;
+      break;
+    }
+  }
+  return program;
+}
+
 TEST(RandomPrograms, AgreeWithOneProcess) {
   const bool replays = std::getenv("TUTTI_SEED") != nullptr;
   const std::uint64_t first = variable("TUTTI_SEED", 1);
@@ -40,7 +107,8 @@ TEST(RandomPrograms, AgreeWithOneProcess) {
       ADD_FAILURE() << error.what();
     }
     ASSERT_FALSE(HasFailure()) << "replay it with TUTTI_SEED=" << seed << " (" << ranks << " ranks as threads)\n"
-                               << describe(random_program(seed, ranks));
+                               << describe(random_program(seed, ranks)) << "shrunk:\n"
+                               << describe(shrunk(random_program(seed, ranks)));
   }
 }
 
