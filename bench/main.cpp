@@ -19,7 +19,7 @@ constexpr const char* help =
     "\n"
     "Benchmarks:\n"
     "  sync         ways to synchronize gradients: tutti, PyTorch's c10d::Reducer, a hand-written loop\n"
-    "  all-reduce   a sum over the ranks of one node: tutti, Gloo, MPI and the memory's limit\n"
+    "  all-reduce   a sum over the ranks of one node: tutti, Gloo, MPI, and the additions alone\n"
     "  step         one process: tutti's loop and its parts beside the plain LibTorch loop\n"
     "  local-sgd    Local SGD, SlowMo and DiLoCo beside synchronous training: time, bytes and loss\n"
     "\n"

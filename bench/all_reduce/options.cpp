@@ -14,7 +14,7 @@ constexpr std::int64_t size_unit = 8;
 
 std::optional<AllReduceOptions> parse_all_reduce_options(const std::vector<std::string>& words, bool under_launcher) {
   AllReduceOptions options;
-  CLI::App app("What a sum over the ranks of one node costs: tutti, Gloo, MPI and the memory's own limit.");
+  CLI::App app("What a sum over the ranks of one node costs: tutti, Gloo, MPI, and the additions alone.");
   app.name("tutti bench all-reduce");
   app.option_defaults()->always_capture_default();
   const auto count = CLI::Range(1, 1 << 20, "NUMBER");

@@ -60,11 +60,11 @@ class Measurement {
       check(entries.back(), dtype + ", " + std::to_string(bytes) + " bytes");
       entries.back().calls = calls_for(time_of(entries.back()));
     }
-    const int limit_calls = calls_for(on_rank_0([&] { return time_of_bare_sum(bytes, control_.size(), 1); }));
+    const int bare_calls = calls_for(on_rank_0([&] { return time_of_bare_sum(bytes, control_.size(), 1); }));
 
     for (int repeat = 0; repeat < options_.repeats; ++repeat) {
       for (const Entry& entry : entries) add(entry.reducer->name(), dtype, bytes, time_of(entry));
-      add(memory_limit, dtype, bytes, on_rank_0([&] { return time_of_bare_sum(bytes, control_.size(), limit_calls); }));
+      add(bare_sum, dtype, bytes, on_rank_0([&] { return time_of_bare_sum(bytes, control_.size(), bare_calls); }));
       std::ranges::reverse(entries);
     }
     if (control_.rank() == 0) std::cerr << dtype << ", " << bytes << " bytes: done\n";

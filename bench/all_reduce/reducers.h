@@ -17,7 +17,7 @@ inline constexpr const char* tutti_gradients = "tutti gradients";
 inline constexpr const char* tutti_over_gloo = "tutti over Gloo";
 inline constexpr const char* c10d_gloo = "c10d Gloo";
 inline constexpr const char* mpi = "MPI";
-inline constexpr const char* memory_limit = "memory limit";
+inline constexpr const char* bare_sum = "bare sum";
 
 class AllReducer {
  public:

@@ -20,9 +20,16 @@ std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
   };
   return {
       {.name = "synchronous", .options = {.enabled = false}},
+      {.name = "synchronous_bf16", .options = {.enabled = false}, .comm_hook = bf16_codec()},
+      // Kallusky et al., "SNOO: Step-K Nesterov Outer Optimizer" (2510.15830): what the outer step gives by itself.
+      {.name = "synchronous_outer",
+       .options = {.enabled = false},
+       .outer_alone = LocalUpdateOptions{.local_steps = steps, .method = OuterMethod::diloco, .diloco = outer}},
       every(steps, "local_sgd", {}),
       every(steps, "slowmo", {.method = OuterMethod::slowmo, .slowmo = {.alpha = 1, .beta = 0.2}}),
       every(steps, "diloco", {.method = OuterMethod::diloco, .diloco = outer}),
+      // As often as those that send bf16, so that the two causes of a difference can be told apart.
+      every(twice_as_often, "diloco_often", {.method = OuterMethod::diloco, .diloco = outer}),
       every(twice_as_often, "diloco_bf16", {.method = OuterMethod::diloco, .diloco = outer, .wire = WireFormat::bf16}),
       every(steps, "diloco_int8", {.method = OuterMethod::diloco, .diloco = outer, .wire = WireFormat::int8}),
       every(steps, "streaming", {.method = OuterMethod::diloco, .diloco = outer, .streaming = stream(4, steps)}),

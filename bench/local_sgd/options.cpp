@@ -30,6 +30,8 @@ std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<st
   app.add_option("--outer-momentum", options.outer_momentum, "Their Nesterov momentum")->check(CLI::Range(0.0, 0.999));
   app.add_option("--lr", options.learning_rate, "Highest learning rate")->check(CLI::Range(0.0, 10.0, "NUMBER"));
   app.add_option("--seeds", options.seeds, "Runs of each method")->check(CLI::Range(1, 100));
+  app.add_flag("--validate", options.validate,
+               "Report the loss on the half of the held-out text that is for choosing options, not on the other half");
   app.add_option("--methods", options.methods, "Of " + known_methods() + " [all]")->delimiter(',');
   app.add_option("--json", options.json, "Also write the rows to this file");
   auto* picture = app.add_option("--picture", options.picture, "Also draw them, as SVG");
@@ -68,6 +70,7 @@ std::vector<std::string> work_arguments(const LocalSGDBenchOptions& options) {
                                  std::to_string(options.learning_rate),
                                  "--seeds",
                                  std::to_string(options.seeds)};
+  if (options.validate) words.emplace_back("--validate");
   for (const std::string& method : options.methods) words.insert(words.end(), {"--methods", method});
   if (!options.json.empty()) words.insert(words.end(), {"--json", options.json});
   if (!options.picture.empty()) words.insert(words.end(), {"--picture", options.picture});

@@ -24,6 +24,8 @@ struct LocalSGDBenchOptions {
   double outer_learning_rate = 0.4;
   double outer_momentum = 0.8;
   int seeds = 3;
+  /// Report the loss on the part of the held-out text that hyperparameters are chosen on, not on the other one.
+  bool validate = false;
   std::vector<std::string> methods{};  ///< all when empty
   std::string json;
   std::string picture;

@@ -14,6 +14,7 @@
 #include "local_sgd/picture.h"
 #include "local_sgd/table.h"
 #include "tutti/optim/schedules.h"
+#include "tutti/sync/distributed_data_parallel.h"
 
 namespace tutti::bench {
 namespace {
@@ -36,9 +37,15 @@ double held_out_loss(gpt::Gpt& model, const at::Tensor& text, std::int64_t conte
   return sum / static_cast<double>(count);
 }
 
+/// The held-out text's first half, which options are chosen on, or its second.
+at::Tensor half_of(const at::Tensor& text, bool first) {
+  const std::int64_t half = text.size(0) / 2;
+  return first ? text.slice(0, 0, half) : text.slice(0, half);
+}
+
 MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::uint64_t seed, const gpt::Split& text,
                 const Communicator& communicator) {
-  Accelerator accelerator({.communicator = communicator});
+  Accelerator accelerator({.comm_hook = method.comm_hook, .communicator = communicator});
   auto loader = accelerator.data_loader(gpt::TextWindows(text.training, options.context),
                                         {.batch_size = options.batch_size, .shuffle = true, .seed = seed});
   torch::manual_seed(seed);
@@ -56,6 +63,11 @@ MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::
   accelerator.wait_for_everyone();
   const auto began = std::chrono::steady_clock::now();
   LocalSGD local_sgd(accelerator, model, method.options);
+  std::optional<LocalUpdateEngine> outer;
+  if (method.outer_alone) {
+    outer.emplace(named_parameters_of(*net), std::vector<NamedParameter>{}, nullptr,
+                  *communicator.split(communicator.rank()), *method.outer_alone);
+  }
   std::int64_t step = 0;
   while (step < options.steps) {
     for (auto& batch : loader) {
@@ -66,17 +78,20 @@ MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::
       scheduler.step();
       optimizer.zero_grad();
       local_sgd.step();
+      if (outer) outer->step();
       if (++step == options.steps) break;
     }
   }
   local_sgd.finish();
+  if (outer) outer->finish();
   accelerator.wait_for_everyone();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const LocalUpdateStats stats = local_sgd.stats();
   return {.seconds = seconds,
           .bytes = static_cast<double>(method.options.enabled ? stats.bytes_sent : accelerator.stats().bytes_sent),
           .stalled = method.options.enabled ? stats.seconds_stalled : accelerator.stats().seconds_waiting,
-          .loss = held_out_loss(model, text.held_out, options.context)};
+          .loss = held_out_loss(model, half_of(text.held_out, options.validate), options.context),
+          .interval = method.interval()};
 }
 
 }  // namespace

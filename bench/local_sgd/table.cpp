@@ -52,15 +52,18 @@ std::string MethodTable::markdown(const LocalSGDBenchOptions& options) const {
   const double base_seconds = statistic(baseline, &MethodRun::seconds).mean;
   const double base_bytes = statistic(baseline, &MethodRun::bytes).mean;
   const double base_loss = statistic(baseline, &MethodRun::loss).mean;
-  out << "| method | seconds | faster than " << rows_.front().first << " | MB sent by a rank | fewer bytes | stalled s "
-      << "| held-out loss | to " << rows_.front().first << " |\n|---|---|---|---|---|---|---|---|\n";
+  out << "| method | steps between exchanges | seconds | faster than " << rows_.front().first
+      << " | MB sent by a rank | fewer bytes | stalled s "
+      << "| held-out loss | to " << rows_.front().first << " |\n|---|---|---|---|---|---|---|---|---|\n";
   for (const auto& [name, runs] : rows_) {
     const Statistic seconds = statistic(runs, &MethodRun::seconds);
     const Statistic loss = statistic(runs, &MethodRun::loss);
     const double bytes = statistic(runs, &MethodRun::bytes).mean;
-    out << "| " << name << " | " << number(seconds.mean, 1) << " (" << number(seconds.least, 1) << "-"
-        << number(seconds.most, 1) << ") | " << number(base_seconds / seconds.mean, 1) << "x | "
-        << number(bytes / 1e6, 2) << " | " << (bytes > 0 ? number(base_bytes / bytes, 0) + "x" : "-") << " | "
+    const std::int64_t interval = runs.front().interval;
+    out << "| " << name << " | " << (interval > 0 ? std::to_string(interval) : "every") << " | "
+        << number(seconds.mean, 1) << " (" << number(seconds.least, 1) << "-" << number(seconds.most, 1) << ") | "
+        << number(base_seconds / seconds.mean, 1) << "x | " << number(bytes / 1e6, 2) << " | "
+        << (bytes > 0 ? number(base_bytes / bytes, 0) + "x" : "-") << " | "
         << number(statistic(runs, &MethodRun::stalled).mean, 2) << " | " << number(loss.mean, 4) << " ("
         << number(loss.least, 4) << "-" << number(loss.most, 4) << ") | " << (loss.mean >= base_loss ? "+" : "")
         << number(100 * (loss.mean / base_loss - 1), 1) << "% |\n";
@@ -68,8 +71,11 @@ std::string MethodTable::markdown(const LocalSGDBenchOptions& options) const {
   out << "\n" << options.ranks << " ranks on " << options.nodes << (options.nodes == 1 ? " node" : " nodes");
   if (options.nodes > 1) out << " at " << options.rate;
   out << ", one thread each; " << options.steps << " optimizer steps of " << options.batch_size << " windows of "
-      << options.context << " bytes a rank, " << options.local_steps << " between exchanges; mean over "
-      << options.seeds << " seeds (least-most).\n"
+      << options.context << " bytes a rank; mean over " << options.seeds
+      << " seeds (least-most). The held-out loss is on "
+      << (options.validate ? "the half of the held-out text that options are chosen on"
+                           : "a half of the held-out text that no option was chosen on")
+      << ".\n"
       << machine.cores << " cores, " << machine.cpu << "; LibTorch " << machine.libtorch << "; commit "
       << machine.commit << ".\n";
   return out.str();
@@ -90,7 +96,8 @@ void MethodTable::write_json(const LocalSGDBenchOptions& options) const {
                       {"nodes", options.nodes},
                       {"rate", options.nodes > 1 ? options.rate : ""},
                       {"steps", options.steps},
-                      {"local_steps", options.local_steps},
+                      {"local_steps", runs[seed].interval},
+                      {"validate", options.validate},
                       {"commit", machine.commit}});
     }
   }
@@ -108,7 +115,8 @@ MethodTable MethodTable::read_json(const std::string& file) {
       table.add(row.at("method"), {.seconds = row.at("seconds"),
                                    .bytes = row.at("bytes_sent"),
                                    .stalled = row.at("seconds_stalled"),
-                                   .loss = row.at("held_out_loss")});
+                                   .loss = row.at("held_out_loss"),
+                                   .interval = row.at("local_steps")});
     }
   } catch (const nlohmann::json::exception& error) {
     throw UsageError("cannot read rows of tutti bench local-sgd from " + file + ": " + error.what());

@@ -1,5 +1,6 @@
 #pragma once
 // Figures of the methods, and their table.
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,9 +12,10 @@ namespace tutti::bench {
 /// One training run, seen by rank 0.
 struct MethodRun {
   double seconds = 0;
-  double bytes = 0;    ///< sent by one rank
-  double stalled = 0;  ///< seconds of waiting for others
-  double loss = 0;     ///< held-out, at the end
+  double bytes = 0;           ///< sent by one rank
+  double stalled = 0;         ///< seconds of waiting for others
+  double loss = 0;            ///< held-out, at the end
+  std::int64_t interval = 0;  ///< see Method
 };
 
 /// Over the seeds.

@@ -68,7 +68,12 @@ void write_notes(std::ostream& out, const Results& results, const SyncOptions& o
       << " sequences a rank, an optimizer step every " << options.steps << "; "
       << number(static_cast<double>(results.gradient_bytes) / 1e6, 1) << " MB of fp32 gradients in a synchronization\n";
   out << "- GPT of width " << options.width << ", " << counted(options.layers, "layer") << ", context "
-      << options.context << ", vocabulary " << options.vocabulary << "; AdamW; one thread a rank\n";
+      << options.context << ", vocabulary " << options.vocabulary
+      << "; LibTorch's AdamW in all rows that do not say otherwise; one thread a rank\n";
+  for (const auto& system : systems_of(results)) {
+    const auto row = std::ranges::find(results.rows, system, &Row::system);
+    if (!row->settings.empty()) out << "- " << label(*row) << ": " << row->settings << '\n';
+  }
   if (std::ranges::any_of(results.rows, &Row::own_processes)) {
     out << "- [own processes]: Python, in runs of its own before and after the others, not in turn with them\n";
   }
@@ -106,6 +111,7 @@ void write_json(const Results& results, const SyncOptions& options, const Machin
                                   {"batch_size", options.batch_size},
                                   {"repeats", row.milliseconds.size()},
                                   {"own_processes", row.own_processes},
+                                  {"settings", row.settings},
                                   {"libtorch", machine.libtorch},
                                   {"commit", machine.commit}};
     object["rate"] = options.nodes == 1 ? nlohmann::ordered_json() : nlohmann::ordered_json(options.rate);

@@ -18,7 +18,8 @@ double median(std::vector<double> values) {
 void write_results(const std::string& file, const Results& results) {
   auto rows = json::array();
   for (const auto& row : results.rows) {
-    rows.push_back({{"system", row.system}, {"mode", row.mode}, {"milliseconds", row.milliseconds}});
+    rows.push_back(
+        {{"system", row.system}, {"mode", row.mode}, {"milliseconds", row.milliseconds}, {"settings", row.settings}});
   }
   std::ofstream out(file);
   out << json{{"rows", rows}, {"gradient_bytes", results.gradient_bytes}, {"faults", results.faults}} << '\n';
@@ -33,8 +34,10 @@ Results read_results(const std::string& file) {
     const auto document = json::parse(in);
     Results results{.gradient_bytes = document.at("gradient_bytes"), .faults = document.at("faults")};
     for (const auto& row : document.at("rows")) {
-      results.rows.push_back(
-          {.system = row.at("system"), .mode = row.at("mode"), .milliseconds = row.at("milliseconds")});
+      results.rows.push_back({.system = row.at("system"),
+                              .mode = row.at("mode"),
+                              .milliseconds = row.at("milliseconds"),
+                              .settings = row.at("settings")});
     }
     return results;
   } catch (const json::exception& error) {

@@ -12,6 +12,7 @@ struct Row {
   std::string mode;
   std::vector<double> milliseconds{};  ///< per batch, one for each repeat
   bool own_processes = false;          ///< taken in other processes than the rest, not in turn with it
+  std::string settings{};              ///< what the system runs with, in words; empty for its defaults
 };
 
 struct Results {

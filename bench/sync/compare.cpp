@@ -33,8 +33,10 @@ Results compare(const std::vector<std::unique_ptr<System>>& systems, System& ref
   auto entries = entries_of(systems);
   const auto start = copy_of(workload.make_model()->parameters());
   const bool whole_windows = workload.timed().batches.size() % static_cast<std::size_t>(workload.steps()) == 0;
-  // A run that is not counted: the process is cold.
+  // Runs that are not counted: the process is cold, and systems look for their settings.
   Guard guard(communicator, start, reference.run(Mode::no_sync), whole_windows);
+
+  for (const auto& system : systems) system->tune();
 
   for (int repeat = 1; repeat <= repeats; ++repeat) {
     for (auto& [system, mode, row] : entries) {
@@ -54,7 +56,10 @@ Results compare(const std::vector<std::unique_ptr<System>>& systems, System& ref
   if (repeats % 2 == 1) std::ranges::reverse(entries);
 
   Results results{.gradient_bytes = bytes_of(start), .faults = guard.faults()};
-  for (auto& entry : entries) results.rows.push_back(std::move(entry.row));
+  for (auto& entry : entries) {
+    entry.row.settings = entry.system->settings();
+    results.rows.push_back(std::move(entry.row));
+  }
   return results;
 }
 

@@ -19,7 +19,7 @@ struct SyncOptions {
   int layers = 6;
   int context = 64;
   int vocabulary = 4096;
-  int repeats = 3;
+  int repeats = 7;
   bool peers = true;  ///< false: tutti and no communication only
   // What comes of it.
   std::string json;     ///< file for the rows; none when empty

@@ -8,8 +8,8 @@ namespace tutti::bench {
 namespace {
 
 constexpr std::uint64_t model_seed = 0;
-// tutti tries bucket plans in the first ten or so.
-constexpr int warm_up_windows = 12;
+// Buckets are rebuilt after the first one, c10d's and tutti's, and the automatic policy learns in three.
+constexpr int warm_up_windows = 4;
 
 Epoch make_epoch(const SyncOptions& options, int batches, int rank, int world_size, std::uint64_t seed) {
   const auto rows = static_cast<std::int64_t>(world_size) * batches * options.batch_size;

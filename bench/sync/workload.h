@@ -30,7 +30,7 @@ class Workload {
   /// A model with the same weights every time, on every rank.
   gpt::Gpt make_model() const;
 
-  /// Three full windows: enough for buckets to be rebuilt and for the automatic policy to learn.
+  /// Full windows: enough for buckets to be rebuilt and for the automatic policy to learn.
   const Epoch& warm_up() const { return warm_up_; }
   /// What is timed. Its last window is short where the batches do not fill it.
   const Epoch& timed() const { return timed_; }

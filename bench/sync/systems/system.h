@@ -17,6 +17,7 @@ namespace tutti::bench {
 struct Arena {
   const Workload& workload;
   const Stopwatch& stopwatch;
+  const Communicator& communicator;
 };
 
 class System {
@@ -29,6 +30,10 @@ class System {
   virtual bool synchronizes() const { return true; }
   /// Whether gradients lose digits on their way, so that parameters end near those of the others only.
   virtual bool rounds_gradients() const { return false; }
+  /// Looks for what suits this machine, as its users would, before anything is timed. Every rank must call it.
+  virtual void tune() {}
+  /// What it runs with, in words for the table's notes; empty where that is its defaults.
+  virtual std::string settings() const { return {}; }
   /// Trains a fresh model. Every rank calls it with the same mode.
   virtual Measurement run(Mode mode) = 0;
 };
@@ -36,8 +41,13 @@ class System {
 std::unique_ptr<System> make_no_communication_system(const Arena& arena);
 std::unique_ptr<System> make_hand_written_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group);
 std::unique_ptr<System> make_c10d_reducer_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group);
-std::unique_ptr<System> make_tutti_system(const Arena& arena, const Communicator& communicator);
+/// The same with its hook that sends gradients as fp16.
+std::unique_ptr<System> make_c10d_fp16_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group);
+/// Steps with LibTorch's AdamW, as the others do.
+std::unique_ptr<System> make_tutti_system(const Arena& arena);
 /// The same with gradients as bf16 between nodes.
-std::unique_ptr<System> make_tutti_bf16_system(const Arena& arena, const Communicator& communicator);
+std::unique_ptr<System> make_tutti_bf16_system(const Arena& arena);
+/// What a user gets without asking: tutti's own, fused step.
+std::unique_ptr<System> make_tutti_fused_system(const Arena& arena);
 
 }  // namespace tutti::bench

@@ -72,21 +72,29 @@ void train(Mode mode, Training& training, const Epoch& epoch) {
   }
 }
 
+struct Variant {
+  std::string name;
+  std::vector<Mode> modes{all_modes.begin(), all_modes.end()};
+  std::shared_ptr<const WireCodec> codec{};
+  bool fused = false;
+};
+
 class TuttiSystem : public System {
  public:
-  TuttiSystem(const Arena& arena, Communicator communicator, std::shared_ptr<const WireCodec> codec)
-      : arena_(arena), communicator_(std::move(communicator)), codec_(std::move(codec)) {}
+  TuttiSystem(const Arena& arena, Variant variant) : arena_(arena), variant_(std::move(variant)) {}
 
-  std::string name() const override { return codec_ ? "tutti, " + codec_->name() + " between nodes" : "tutti"; }
-  bool rounds_gradients() const override { return codec_ != nullptr; }
-  std::vector<Mode> modes() const override { return {all_modes.begin(), all_modes.end()}; }
+  std::string name() const override { return variant_.name; }
+  bool rounds_gradients() const override { return variant_.codec != nullptr; }
+  std::vector<Mode> modes() const override { return variant_.modes; }
+  std::string settings() const override { return variant_.fused ? "steps with tutti's own, fused AdamW" : ""; }
 
   Measurement run(Mode mode) override {
-    // Only the baseline departs from what a user gets without asking.
+    // The baseline departs from what a user gets without asking, and so does a step that is not fused.
     Accelerator accelerator({.gradient_accumulation_steps = arena_.workload.steps(),
                              .sync_policy = mode == Mode::baseline ? SyncPolicy::every_pass : SyncPolicy::automatic,
-                             .comm_hook = codec_,
-                             .communicator = communicator_});
+                             .comm_hook = variant_.codec,
+                             .fused_optimizers = variant_.fused,
+                             .communicator = arena_.communicator});
     auto net = arena_.workload.make_model();
     torch::optim::AdamW adamw(net->parameters(), learning_rate);
     auto [model, optimizer] = accelerator.prepare(net, adamw);
@@ -96,18 +104,22 @@ class TuttiSystem : public System {
 
  private:
   Arena arena_;
-  Communicator communicator_;
-  std::shared_ptr<const WireCodec> codec_;
+  Variant variant_;
 };
 
 }  // namespace
 
-std::unique_ptr<System> make_tutti_system(const Arena& arena, const Communicator& communicator) {
-  return std::make_unique<TuttiSystem>(arena, communicator, nullptr);
+std::unique_ptr<System> make_tutti_system(const Arena& arena) {
+  return std::make_unique<TuttiSystem>(arena, Variant{.name = "tutti"});
 }
 
-std::unique_ptr<System> make_tutti_bf16_system(const Arena& arena, const Communicator& communicator) {
-  return std::make_unique<TuttiSystem>(arena, communicator, bf16_codec());
+std::unique_ptr<System> make_tutti_bf16_system(const Arena& arena) {
+  return std::make_unique<TuttiSystem>(arena, Variant{.name = "tutti, bf16 between nodes", .codec = bf16_codec()});
+}
+
+std::unique_ptr<System> make_tutti_fused_system(const Arena& arena) {
+  return std::make_unique<TuttiSystem>(
+      arena, Variant{.name = "tutti, fused step", .modes = {Mode::baseline, Mode::automatic}, .fused = true});
 }
 
 }  // namespace tutti::bench
