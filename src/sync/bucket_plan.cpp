@@ -12,6 +12,20 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + slot_alignment - 1) / slot_alignment * slot_alignment;
 }
 
+/// `order` without repeats, then those that it lacks, the last registered one first.
+std::vector<int> completed(std::span<const int> order, std::size_t count) {
+  std::vector<int> all;
+  std::vector<bool> known(count);
+  const auto add = [&](int parameter) {
+    if (parameter < 0 || known[static_cast<std::size_t>(parameter)]) return;
+    known[static_cast<std::size_t>(parameter)] = true;
+    all.push_back(parameter);
+  };
+  std::ranges::for_each(order, add);
+  for (std::size_t i = count; i > 0; --i) add(static_cast<int>(i) - 1);
+  return all;
+}
+
 }  // namespace
 
 BucketPlan plan_buckets(std::span<const GradientSize> gradients, const BucketOptions& options,
@@ -26,8 +40,7 @@ BucketPlan plan_buckets(std::span<const GradientSize> gradients, const BucketOpt
   plan.group_bytes.resize(groups, 0);
   std::vector<int> open_bucket(groups, -1);
 
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const int parameter = order.empty() ? static_cast<int>(gradients.size() - 1 - i) : order[i];
+  for (const int parameter : completed(order, gradients.size())) {
     const GradientSize& gradient = gradients[parameter];
     std::int64_t& group_end = plan.group_bytes[gradient.group];
     int& open = open_bucket[gradient.group];

@@ -43,8 +43,9 @@ struct BucketPlan {
 inline constexpr std::int64_t slot_alignment = 64;
 
 /// Plans buckets for `gradients`, which stand in registration order. A bucket ends before it would exceed its cap; a
-/// gradient larger than the cap has a bucket of its own. `order`: all of their numbers as they become ready; empty for
-/// the reverse of registration. group_bytes do not depend on it. Throws UsageError for caps below 1.
+/// gradient larger than the cap has a bucket of its own. `order`: their numbers as they became ready, perhaps with
+/// repeats and -1 for none; those that are not there follow in the reverse order of registration. group_bytes do not
+/// depend on it. Throws UsageError for caps below 1.
 BucketPlan plan_buckets(std::span<const GradientSize> gradients, const BucketOptions& options = {},
                         std::span<const int> order = {});
 

@@ -34,7 +34,7 @@ void agree_on_plan(const std::vector<NamedParameter>& parameters, const ReducerO
                    const Communicator& channel) {
   std::ostringstream plan;
   plan << "buckets of " << options.buckets.first_bucket_bytes << " and " << options.buckets.bucket_bytes << " bytes"
-       << (options.buckets.measured ? ", measured, " : ", ") << "policy " << static_cast<int>(options.policy)
+       << (options.buckets.reorder ? ", reordered, " : ", ") << "policy " << static_cast<int>(options.policy)
        << ", replica check " << options.check_replicas << ", reproducible " << options.reproducible << ", comm hook "
        << (options.comm_hook ? options.comm_hook->name() : "none") << '\n';
   for (const NamedParameter& parameter : parameters) plan << describe(parameter) << '\n';

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "sync/autograd_hooks.h"
-#include "sync/bucket_tuner.h"
 #include "sync/gradient_buffer.h"
 #include "sync/model_name.h"
 #include "sync/parameter_watch.h"
@@ -27,6 +26,9 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters
   return tensors;
 }
 
+/// A program that holds views of gradients in all of them will go on doing so.
+constexpr int most_rounds_to_learn_order = 20;
+
 }  // namespace
 
 Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator channel, const ReducerOptions& options)
@@ -39,8 +41,8 @@ Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator channel
   }
   states_.resize(parameters_.size());
   buffer_ = std::make_unique<sync::GradientBuffer>(tensors_of(parameters_), options_.buckets, channel_);
-  tuner_ = std::make_unique<sync::BucketTuner>(buffer_->sizes(), options_.buckets);
   buckets_.resize(buffer_->plan().buckets.size());
+  if (options_.buckets.reorder && buckets_.size() > 1) rounds_to_learn_order_ = most_rounds_to_learn_order;
   sparse_ = std::make_unique<sync::SparseGradients>(sparse);
   partial_ = std::make_unique<sync::PartialSums>();
   parameters_.insert(parameters_.end(), sparse.begin(), sparse.end());
@@ -132,7 +134,6 @@ void Reducer::Impl::set_local(bool local) {
   life_.begin_anew();
   automatic_ = AutomaticPolicy();
   hashes_.clear();
-  last_seconds_.reset();
   std::swap(channel_, other_channel_);
   local_ = local;
 }

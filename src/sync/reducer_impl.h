@@ -1,7 +1,6 @@
 #pragma once
 // What a Reducer is made of. Its methods stand in reducer_impl.cpp (scopes and steps), reducer_pass.cpp,
 // reducer_round.cpp, reducer_state.cpp and reducer_checks.cpp; what the public ones do is said in tutti/sync/reducer.h.
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -23,7 +22,6 @@ namespace tutti {
 
 namespace sync {
 class AutogradHooks;
-class BucketTuner;
 class GradientBuffer;
 class ParameterWatch;
 class PartialSums;
@@ -75,7 +73,6 @@ class Reducer::Impl {
     std::int64_t number = 0;
     std::set<int> tasks;  // graph tasks that have not ended: nested backward passes have their own
     std::thread::id thread;
-    std::chrono::steady_clock::time_point begin;
     std::vector<int> order;  // parameters as their gradients came, while buckets are being tuned
   };
   struct ParameterState {
@@ -118,8 +115,8 @@ class Reducer::Impl {
   void run_round();
   void finish_round();
   void judge_round();
-  bool tuning() const;
-  void tune_buckets(const sync::Round& round);
+  bool learns_order() const;
+  void reorder_buckets(const sync::Round& round);
   void make_share(int bucket, double total_weight);
   void adopt(int parameter);
   void settle();
@@ -166,7 +163,6 @@ class Reducer::Impl {
   std::unique_ptr<sync::ParameterWatch> watch_;
   std::unique_ptr<sync::ParameterWatch> frozen_watch_;
   std::unique_ptr<sync::GradientBuffer> buffer_;
-  std::unique_ptr<sync::BucketTuner> tuner_;
   std::unique_ptr<sync::SparseGradients> sparse_;
   std::unique_ptr<sync::PartialSums> partial_;
 
@@ -188,7 +184,8 @@ class Reducer::Impl {
   std::optional<std::string> refused_;  // why a step was refused whose round the others wait in
   bool owes_round_ = false;             // others wait in a round that this rank left by an exception
   double waited_ = 0;                   // in the last round
-  std::optional<double> last_seconds_;  // of the last round from its pass's begin, while buckets may change places
+  int rounds_to_learn_order_ = 0;       // as long as it is not known in which order gradients come
+  bool may_move_ = false;               // see RoundClosing
   SyncStats stats_;
   bool early_step_logged_ = false;
 

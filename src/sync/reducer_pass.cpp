@@ -46,7 +46,7 @@ void Reducer::Impl::after_accumulate(int parameter) {
   adopt(parameter);
   state.attached = buffer_->attached(parameter);
   if (++state.fires != state.expected_fires || !pass_.synchronizes) return;
-  if (tuning()) pass_.order.push_back(parameter);
+  if (learns_order()) pass_.order.push_back(parameter);
   if (--buckets_[buffer_->plan().slots[parameter].bucket].waiting == 0) start_ready_buckets();
 }
 
@@ -96,7 +96,6 @@ void Reducer::Impl::begin_pass() {
            .number = stats_.passes,
            .tasks = {},
            .thread = std::this_thread::get_id(),
-           .begin = std::chrono::steady_clock::now(),
            .order = {}};
   ++stats_.passes;
   for (ParameterState& state : states_) state.fires = 0;

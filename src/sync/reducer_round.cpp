@@ -2,9 +2,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <chrono>
+#include <span>
 
-#include "sync/bucket_tuner.h"
 #include "sync/gradient_buffer.h"
 #include "sync/parameter_watch.h"
 #include "sync/partial_sums.h"
@@ -17,7 +18,7 @@ namespace tutti {
 
 void Reducer::Impl::open_round() {
   // Before the round itself holds buckets.
-  if (tuning() && buffer_->shared()) last_seconds_.reset();
+  may_move_ = learns_order() && !buffer_->shared();
   life_.begin_round();
   const Window& window = life_.window();
   round_ = std::make_unique<sync::Round>(
@@ -79,10 +80,10 @@ void Reducer::Impl::start_all_buckets_and_close() {
   partial_->clear();
   sync::RoundClosing closing = abandoned ? sync::abandoned_closing(life_.why()) : sync::RoundClosing{};
   for (const BucketState& bucket : buckets_) closing.again = closing.again || bucket.late;
-  if (!tuning()) return round_->close(closing, used);
-  // Ranks meet their reducers in different orders, so that what they measured travels with the round: an exchange of
-  // its own after it could wait for a rank that waits for this one in another reducer.
-  closing.last_seconds = last_seconds_.value_or(-1);
+  if (!learns_order()) return round_->close(closing, used);
+  // Ranks meet their reducers in different orders, so that the order travels with the round: an exchange of its own
+  // after it could wait for a rank that waits for this one in another reducer.
+  closing.may_move = may_move_;
   std::vector<int> order = pass_.order;
   order.resize(count(), -1);
   round_->close(closing, used, order);
@@ -121,10 +122,6 @@ void Reducer::Impl::finish_round() {
   }
   waited_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   stats_.seconds_waiting += waited_;
-  last_seconds_.reset();
-  if (!pass_.order.empty()) {
-    last_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - pass_.begin).count();
-  }
   ++stats_.rounds;
   stats_.bytes_sent += round_->bytes_sent();
   judge_round();
@@ -168,20 +165,23 @@ void Reducer::Impl::judge_round() {
   life_.end_round(terms.weighting, terms.empty);
   stats_ += SyncStats{.seconds_late = sync::lateness(round->openings())};
   if (needs_another(round->closings())) return run_round();
-  if (!terms.empty && tuning()) tune_buckets(*round);
+  if (!terms.empty && learns_order()) reorder_buckets(*round);
 }
 
 // Alone, also while ranks take local steps, there is nothing to hide.
-bool Reducer::Impl::tuning() const {
-  return !tuner_->done() && channel_.size() > 1;
+bool Reducer::Impl::learns_order() const {
+  return rounds_to_learn_order_ > 0 && channel_.size() > 1;
 }
 
-// Every rank comes here after the same rounds with the same closings.
-void Reducer::Impl::tune_buckets(const sync::Round& round) {
-  auto plan = tuner_->learn(sync::last_seconds(round.closings()), round.numbers_of_first());
-  if (!plan) return;
+// Every rank comes here after the same rounds with the same closings. A round that step() had to run tells no order.
+void Reducer::Impl::reorder_buckets(const sync::Round& round) {
+  --rounds_to_learn_order_;
+  const std::span<const int> order = round.numbers_of_first();
+  const bool ordered = std::ranges::any_of(order, [](int parameter) { return parameter >= 0; });
+  if (!ordered || !sync::may_move(round.closings())) return;
+  rounds_to_learn_order_ = 0;
   const at::NoGradGuard no_grad;
-  buffer_->replan(std::move(*plan));
+  buffer_->replan(plan_buckets(buffer_->sizes(), options_.buckets, order));
   // All of them have just been averaged.
   buckets_.assign(buffer_->plan().buckets.size(), {.averaged = true});
   for (int i = 0; i < count(); ++i) states_[i].version = buffer_->slot(i)._version();

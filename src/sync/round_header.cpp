@@ -98,9 +98,8 @@ std::vector<double> lateness(std::span<const RoundOpening> openings) {
   return late;
 }
 
-std::optional<double> last_seconds(std::span<const RoundClosing> closings) {
-  const auto [fastest, slowest] = std::ranges::minmax(closings, {}, &RoundClosing::last_seconds);
-  return fastest.last_seconds < 0 ? std::nullopt : std::optional(slowest.last_seconds);
+bool may_move(std::span<const RoundClosing> closings) {
+  return std::ranges::all_of(closings, &RoundClosing::may_move);
 }
 
 RoundClosing abandoned_closing(std::string_view reason) {

@@ -39,12 +39,10 @@ struct RoundTerms {
 
 /// Sent when a rank's pass has ended; the bits of the parameters that it used follow.
 struct RoundClosing {
-  bool abandoned = false;  ///< an exception ended a pass of this rank's window
-  bool again = false;      ///< a gradient came after its bucket had left: one more round is needed
-  /// How long this rank's last round took from the begin of its backward pass; negative: there is nothing to tell, or
-  /// its gradients cannot change places.
-  double last_seconds = -1;
-  std::array<char, 118> reason{};  ///< zero-terminated
+  bool abandoned = false;          ///< an exception ended a pass of this rank's window
+  bool again = false;              ///< a gradient came after its bucket had left: one more round is needed
+  bool may_move = false;           ///< its gradients may change places: nobody holds memory of theirs
+  std::array<char, 125> reason{};  ///< zero-terminated
 };
 
 RoundTerms judge(std::span<const RoundOpening> openings);
@@ -58,8 +56,8 @@ bool needs_another(std::span<const RoundClosing> closings);
 /// By rank, seconds that it waited less than the rank that waited longest, in the round before.
 std::vector<double> lateness(std::span<const RoundOpening> openings);
 
-/// How long the last round took on the slowest rank; nullopt where some rank does not tell.
-std::optional<double> last_seconds(std::span<const RoundClosing> closings);
+/// Whether the gradients of all ranks may change places.
+bool may_move(std::span<const RoundClosing> closings);
 
 RoundClosing abandoned_closing(std::string_view reason);
 

@@ -180,7 +180,7 @@ void require_all_inputs(const at::Tensor& rows) {
 }  // namespace
 
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_, const Communicator& communicator)
-    : NormImplBase(options_), channel_(communicator.duplicate("SyncBatchNorm")) {}
+    : NormImplBase(options_), channel_(communicator.shared_duplicate("SyncBatchNorm")) {}
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
   const std::string why = refusal(input, *this);

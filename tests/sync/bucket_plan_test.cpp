@@ -44,6 +44,20 @@ TEST(BucketPlan, GroupsNeverShareABucket) {
   EXPECT_EQ(plan.group_bytes, (std::vector<std::int64_t>{128, 64}));
 }
 
+TEST(BucketPlan, TakesTheOrderThatItIsGiven) {
+  const std::vector<GradientSize> eight(8, {.bytes = 64});
+  const BucketOptions caps{.first_bucket_bytes = 128, .bucket_bytes = 128};
+  // What did not come follows as registered, the last one first; what came twice stands at its first place.
+  const std::vector<int> order = {0, 2, 4, 6, 2, -1, -1, -1};
+  const BucketPlan plan = plan_buckets(eight, caps, order);
+  std::vector<int> flat;
+  for (const Bucket& bucket : plan.buckets) {
+    flat.insert(flat.end(), bucket.parameters.begin(), bucket.parameters.end());
+  }
+  EXPECT_EQ(flat, (std::vector<int>{0, 2, 4, 6, 7, 5, 3, 1}));
+  EXPECT_EQ(plan.group_bytes, plan_buckets(eight, caps).group_bytes);
+}
+
 TEST(BucketPlan, RefusesCapsBelowOne) {
   EXPECT_THROW(plan_buckets({}, {.first_bucket_bytes = 0}), UsageError);
   EXPECT_THROW(plan_buckets({}, {.bucket_bytes = -1}), UsageError);

@@ -4,8 +4,11 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <cstring>
+
 #include "support/ranks.h"
 #include "support/training.h"
+#include "sync/sparse_rows.h"
 #include "tutti/core/error.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/sync/distributed_data_parallel.h"
@@ -174,6 +177,39 @@ TEST_P(SparseGradients, InfinityIsSeenByAllRanks) {
     (run.words->table(at::tensor({std::int64_t{3}})).sum() * factor).backward();
     EXPECT_TRUE(run.reducer->overflowed());
   });
+}
+
+// No ranks: bytes that a rank cannot have sent.
+TEST(SparseRows, BytesThatAreNoRowsAreRefusedByRank) {
+  const at::Tensor parameter = at::zeros({10, 3});
+  const at::Tensor gradient =
+      at::sparse_coo_tensor(at::tensor({std::int64_t{2}, std::int64_t{9}}).view({1, 2}), at::ones({2, 3}), {10, 3})
+          .coalesce();
+  const std::vector<std::byte> good = sync::pack_rows(gradient);
+  EXPECT_TRUE(at::equal(sync::sum_rows(std::vector<std::span<const std::byte>>{good, good}, parameter, 0.5).to_dense(),
+                        gradient.to_dense()));
+
+  std::vector<std::vector<std::byte>> bad;
+  for (const std::size_t length : {std::size_t{1}, sizeof(std::int64_t), good.size() - 1, good.size() + 1}) {
+    bad.push_back(good);
+    bad.back().resize(length);
+  }
+  const auto with = [&](std::size_t at, std::int64_t value) {
+    bad.push_back(good);
+    std::memcpy(bad.back().data() + at, &value, sizeof(value));
+  };
+  for (const std::int64_t rows : {std::int64_t{-1}, std::int64_t{1}, std::int64_t{3}, std::int64_t{1} << 60}) {
+    with(0, rows);
+  }
+  for (const std::int64_t row : {-1, 10}) with(sizeof(std::int64_t), row);
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    try {
+      sync::sum_rows(std::vector<std::span<const std::byte>>{good, bad[i]}, parameter, 1);
+      ADD_FAILURE() << "case " << i << " was taken";
+    } catch (const PeerFailure& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SparseGradients, testing::Values(1, 2, 3));

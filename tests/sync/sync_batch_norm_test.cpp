@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <filesystem>
+#include <iterator>
 #include <sstream>
 
 #include "support/rank_case.h"
@@ -237,6 +239,28 @@ TEST(SyncBatchNorm, RefusesCreateGraph) {
     const at::Tensor loss = model(input).square().sum();
     EXPECT_THROW(torch::autograd::grad({loss}, {input}, {}, std::nullopt, /*create_graph=*/true), UsageError);
   });
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator open("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(open), end(open)));
+}
+
+// Layers are many, and their operations come in one order.
+const RankCase share_a_channel("sync_batch_norm_channels", [](const Communicator& communicator) {
+  const BatchNormOptions options(channels);
+  std::vector<SyncBatchNorm> layers = {SyncBatchNorm(options, communicator)};
+  const std::size_t before = open_descriptors();
+  while (layers.size() < 40) layers.emplace_back(options, communicator);
+  at::Tensor values = random_tensor({3, channels}, static_cast<std::uint64_t>(communicator.rank())).requires_grad_();
+  at::Tensor end = values;
+  for (SyncBatchNorm& layer : layers) end = layer(end);
+  end.pow(3).sum().backward();
+  EXPECT_TRUE(values.grad().isfinite().all().item<bool>());
+  EXPECT_EQ(open_descriptors(), before);
+});
+TEST(SyncBatchNorm, ManyLayersNeedNoMoreConnectionsThanOne) {
+  share_a_channel.on_processes({2, 3});
 }
 
 }  // namespace

@@ -12,9 +12,9 @@ class WireCodec;
 struct BucketOptions {
   std::int64_t first_bucket_bytes = 1 << 20;  ///< cap of the bucket that is reduced first
   std::int64_t bucket_bytes = 4 << 20;        ///< cap of the others
-  /// The first synchronizations show in which order gradients become ready and which of a few caps around bucket_bytes
-  /// costs least; then that is kept, the same on all ranks. It changes no sum. False: as registered, as given.
-  bool measured = true;
+  /// The first synchronization shows in which order gradients become ready on rank 0; from then on they stand and
+  /// travel in that order, on all ranks. It changes no sum. False: in the reverse order of registration.
+  bool reorder = true;
 };
 
 /// How backward passes outside accumulate() decide. Inside accumulate() the scope decides (Accelerate's rule), under
