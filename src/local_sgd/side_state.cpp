@@ -81,7 +81,7 @@ SideState::SideState(const std::vector<NamedParameter>& buffers, std::shared_ptr
   if (contract.momentum == MomentumRule::local) return;
   if (!optimizer) throw UsageError("local updates: momentum can only be averaged when the optimizer is given");
   names_ = names_in(*optimizer, parameters);
-  if (optimizer_state(*optimizer, names_).contains("archive")) {
+  if (!names_its_parameters(*optimizer)) {
     throw UsageError(
         "local updates: the state of this optimizer is not known, so that its momentum cannot be averaged");
   }

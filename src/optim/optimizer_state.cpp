@@ -5,8 +5,6 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
-#include <torch/serialize/input-archive.h>
-#include <torch/serialize/output-archive.h>
 
 #include <algorithm>
 #include <cstring>
@@ -20,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "optim/archive_state.h"
 #include "optim/optimizer_fields.h"
 #include "optim/repeated_parameters.h"
 
@@ -32,7 +31,7 @@ using Betas = std::tuple<double, double>;
 using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer&>().state())>;
 
 constexpr const char* type_key = "type";
-constexpr const char* archive_key = "archive";
+constexpr const char* saved_key = "saved";
 
 std::string group_key(std::size_t group, const std::string& field) {
   return "group." + std::to_string(group) + "." + field;
@@ -224,62 +223,45 @@ std::string type_of(const torch::optim::Optimizer& optimizer) {
   return c10::demangle(typeid(optimizer).name());
 }
 
-std::string archive_of(const torch::optim::Optimizer& optimizer) {
+StateDict saved_by_itself(const torch::optim::Optimizer& optimizer) {
   try {
     const WithoutRepeats each_once(optimizer);
-    torch::serialize::OutputArchive archive;
-    optimizer.save(archive);
-    std::ostringstream stream;
-    archive.save_to(stream);
-    return std::move(stream).str();
+    return state_by_save(optimizer);
   } catch (const c10::Error& error) {
     // LibTorch's LBFGS, for one, cannot before it has as many steps behind it as its history is long.
     throw UsageError(type_of(optimizer) + " cannot be saved in this state: " + error.what_without_backtrace());
   }
 }
 
-void load_archive(torch::optim::Optimizer& optimizer, const std::string& bytes) {
-  const WithoutRepeats each_once(optimizer);
-  torch::serialize::InputArchive archive;
-  archive.load_from(bytes.data(), bytes.size());
-  optimizer.load(archive);
-}
-
-StateDict save_archive(const torch::optim::Optimizer& optimizer) {
-  const std::string bytes = archive_of(optimizer);
-  torch::serialize::InputArchive written;
-  written.load_from(bytes.data(), bytes.size());
-  if (written.keys().empty()) {
+StateDict save_unknown(const torch::optim::Optimizer& optimizer) {
+  const StateDict saved = saved_by_itself(optimizer);
+  if (saved.empty()) {
     throw UsageError(type_of(optimizer) +
                      " writes nothing in save(), so its state would be lost: override save() and "
                      "load() of torch::optim::Optimizer");
   }
-  const at::Tensor tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::TensorOptions(at::kByte));
-  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
   StateDict result;
   result.set(type_key, type_of(optimizer));
-  result.set(archive_key, tensor);
+  result.set(saved_key, saved);
   return result;
 }
 
-void restore_archive(torch::optim::Optimizer& optimizer, const StateDict& state) {
-  Saved saved(state);
-  if (const auto& other = saved.get<std::string>(type_key); other != type_of(optimizer)) {
+void load_unknown(torch::optim::Optimizer& optimizer, const StateDict& state) {
+  if (const auto& other = state.get<std::string>(type_key); other != type_of(optimizer)) {
     misfit("it is that of " + other + ", but this is " + type_of(optimizer));
   }
-  const at::Tensor tensor = saved.get<at::Tensor>(archive_key).detach().to(at::kCPU).contiguous();
-  saved.check_all_used();
-  if (tensor.scalar_type() != at::kByte || tensor.dim() != 1) misfit("its archive is not a tensor of bytes");
-  const std::string bytes(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+  const StateDict saved = state.part(saved_key);
+  if (saved.values().size() + 1 != state.values().size()) misfit("it holds more than what save() writes");
   // load() may fail halfway.
-  const std::string before = archive_of(optimizer);
+  const StateDict before = copy_to_cpu(saved_by_itself(optimizer));
+  const WithoutRepeats each_once(optimizer);
   try {
-    load_archive(optimizer, bytes);
+    load_by_load(optimizer, saved);
   } catch (const c10::Error& error) {
-    load_archive(optimizer, before);
+    load_by_load(optimizer, before);
     misfit(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    load_archive(optimizer, before);
+    load_by_load(optimizer, before);
     misfit(error.what());
   }
 }
@@ -302,12 +284,16 @@ bool with_known(const torch::optim::Optimizer& optimizer, Action action) {
 
 }  // namespace
 
+bool names_its_parameters(const torch::optim::Optimizer& optimizer) {
+  return with_known(optimizer, [](const auto&, const char*) {});
+}
+
 StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<const std::string> names) {
   check_names(optimizer, names);
   StateDict result;
   const bool known =
       with_known(optimizer, [&](auto type, const char* type_name) { result = type.save(optimizer, names, type_name); });
-  return known ? result : save_archive(optimizer);
+  return known ? result : save_unknown(optimizer);
 }
 
 void load_optimizer_state(torch::optim::Optimizer& optimizer, std::span<const std::string> names,
@@ -315,7 +301,7 @@ void load_optimizer_state(torch::optim::Optimizer& optimizer, std::span<const st
   check_names(optimizer, names);
   const bool known =
       with_known(optimizer, [&](auto type, const char* type_name) { type.load(optimizer, names, state, type_name); });
-  if (!known) restore_archive(optimizer, state);
+  if (!known) load_unknown(optimizer, state);
 }
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 #include <random>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -44,6 +45,35 @@ std::string new_run() {
 bool stands_in(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
   std::error_code ignored;
   return std::filesystem::equivalent(checkpoint::named(checkpoint).parent_path(), folder, ignored);
+}
+
+/// A window as each rank saves it, and what of it is equal on all ranks: gradients that a step has used.
+struct SplitWindow {
+  StateDict own;
+  StateDict gradients;
+};
+
+SplitWindow split(const StateDict& window) {
+  SplitWindow result;
+  for (const auto& [name, value] : window.values()) {
+    const bool of_gradient = name.starts_with("gradient.") || name.starts_with("averaged.");
+    (of_gradient ? result.gradients : result.own).set(name, value);
+  }
+  return result;
+}
+
+StateDict with_gradients(StateDict window, const StateDict& gradients) {
+  for (const auto& [name, value] : gradients.values()) window.set(name, value);
+  return window;
+}
+
+std::string window_part(std::size_t reducer) {
+  return "window_" + std::to_string(reducer);
+}
+
+/// The shared part that holds the gradients that a step has used.
+std::string gradients_part(std::size_t reducer) {
+  return "used_gradients_" + std::to_string(reducer);
 }
 
 }  // namespace
@@ -159,7 +189,8 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
         "save_state() with nothing prepared would save no model: pass model and optimizer to prepare() before");
   }
   CheckpointContent content{.metric = options.metric};
-  const auto names = checkpoint::on_all_ranks(prepare_channel_, "save_state", [&] {
+  std::vector<StateDict> windows;
+  const auto said = checkpoint::on_all_ranks(prepare_channel_, "save_state", [&] {
     for (const SavedParts::Part& part : saved_parts().all) {
       StateDict state = part.save();
       if (part.own) content.own.set(part.name, state);
@@ -167,17 +198,27 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
     }
     content.own.set("local", registry_->local());
     content.own.set("random", random_state());
-    for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
-      const StateDict window = registry_->reducers[i].reducer->state_dict();
-      content.step = std::max(content.step, window.get<std::int64_t>("window.steps"));
-      content.own.set("window_" + std::to_string(i), window);
+    std::string used;  // for each window a letter
+    for (const auto& known : registry_->reducers) {
+      windows.push_back(known.reducer->state_dict());
+      content.step = std::max(content.step, windows.back().get<std::int64_t>("window.steps"));
+      used += windows.back().get<bool>("consumed") && !registry_->local() ? 'y' : 'n';
     }
-    if (!is_main_process()) return std::string();
+    if (!is_main_process()) return used;
     if (!registry_->run) registry_->run = new_run();
     content.run = *registry_->run;
-    return automatic ? CheckpointFolder(checkpoints_folder()).next(content.step).string() : std::string();
+    return used + (automatic ? CheckpointFolder(checkpoints_folder()).next(content.step).string() : std::string());
   });
-  const std::filesystem::path folder = automatic ? std::filesystem::path(names[0]) : options.folder;
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    if (std::ranges::all_of(said, [i](const std::string& of_rank) { return of_rank.at(i) == 'y'; })) {
+      auto [own, gradients] = split(windows[i]);
+      windows[i] = std::move(own);
+      content.shared.emplace(gradients_part(i), std::move(gradients));
+    }
+    content.own.set(window_part(i), windows[i]);
+  }
+  const std::filesystem::path folder =
+      automatic ? std::filesystem::path(said[0].substr(windows.size())) : options.folder;
   const RetentionOptions retention = automatic ? project_.retention : RetentionOptions{};
   if (!registry_->writer) registry_->writer = std::make_unique<CheckpointWriter>(communicator_.duplicate("checkpoint"));
   registry_->writer->start(folder, content, retention);
@@ -209,8 +250,10 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
                               "': prepare and register what was there when it was saved");
       }
     }
+    std::set<std::string> of_windows;
+    for (std::size_t i = 0; i < registry_->reducers.size(); ++i) of_windows.insert(gradients_part(i));
     for (const auto& [name, state] : saved.shared) {
-      if (parts.find(name) == nullptr) {
+      if (parts.find(name) == nullptr && !of_windows.contains(name)) {
         throw CheckpointError(folder.string() + " holds '" + name +
                               "', which is not here: prepare and register what was there when it was saved");
       }
@@ -233,11 +276,12 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
         if (part.early) load_part(part, true);
       }
       for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
-        const std::string name = "window_" + std::to_string(i);
         std::vector<StateDict> windows;
-        for (const StateDict& own : saved.own) windows.push_back(own.part(name));
+        for (const StateDict& own : saved.own) windows.push_back(own.part(window_part(i)));
         const bool same_size = saved.info.world_size == num_processes();
-        const StateDict window = same_size ? windows.at(rank()) : redistribute(windows, rank(), num_processes());
+        StateDict window = same_size ? windows.at(rank()) : redistribute(windows, rank(), num_processes());
+        const auto used = saved.shared.find(gradients_part(i));
+        if (used != saved.shared.end()) window = with_gradients(std::move(window), used->second);
         const auto reducer = registry_->reducers[i].reducer;
         // Loading is how a program goes on after gradients were lost: then there is nothing to come back to.
         const auto before = [reducer] {

@@ -1,51 +1,47 @@
 #include "train/replicate_optimizer.h"
 
-#include <c10/util/Exception.h>
-#include <torch/serialize.h>
-
-#include <sstream>
+#include <cstddef>
+#include <map>
 #include <string>
-#include <utility>
+#include <vector>
 
-#include "optim/repeated_parameters.h"
-#include "tutti/core/error.h"
+#include "checkpoint/agreement.h"
+#include "train/broadcast_state.h"
+#include "tutti/optim/optimizer_state.h"
 
 namespace tutti {
 
 namespace {
 
-// The first letter of what rank 0 gives.
-constexpr char is_state = 's';
-constexpr char is_error = 'e';
+constexpr const char* call_name = "optimizer state";
 
-std::string state_of(const torch::optim::Optimizer& optimizer) {
-  if (optimizer.state().empty()) return {};
-  try {
-    std::ostringstream stream;
-    torch::save(optimizer, stream);
-    return is_state + std::move(stream).str();
-  } catch (const c10::Error& error) {
-    return is_error + std::string(error.what_without_backtrace());
+// By the order in which parameters stand, which is the same on all ranks. One may be listed twice.
+std::vector<std::string> numbered(const torch::optim::Optimizer& optimizer) {
+  std::map<const at::TensorImpl*, std::size_t> numbers;
+  std::vector<std::string> names;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const auto number = numbers.emplace(parameter.unsafeGetTensorImpl(), numbers.size()).first->second;
+      names.push_back(std::to_string(number));
+    }
   }
+  return names;
 }
 
 }  // namespace
 
 void replicate_optimizer(torch::optim::Optimizer& optimizer, const Communicator& communicator) {
   if (communicator.size() == 1) return;
-  const WithoutRepeats each_once(optimizer);
-  std::string state;
-  if (communicator.rank() == 0) state = state_of(optimizer);
-  state = communicator.broadcast_object(state, 0, {.name = "optimizer state"});
-  if (!state.empty() && state.front() == is_error) {
-    throw UsageError("the optimizer's state cannot be made that of rank 0 (" + state.substr(1) +
-                     "): prepare a new optimizer");
-  }
-  if (communicator.rank() == 0) return;
-  optimizer.state().clear();  // what rank 0 has not must go
-  if (state.empty()) return;
-  std::istringstream stream(state.substr(1));
-  torch::load(optimizer, stream);
+  const std::vector<std::string> names = numbered(optimizer);
+  const StateDict state = broadcast_state(communicator, call_name, [&] {
+    return optimizer.state().empty() ? StateDict() : optimizer_state(optimizer, names);
+  });
+  checkpoint::on_all_ranks(communicator, call_name, [&] {
+    if (communicator.rank() == 0) return std::string();
+    optimizer.state().clear();  // what rank 0 has not must go
+    if (!state.empty()) load_optimizer_state(optimizer, names, state);
+    return std::string();
+  });
 }
 
 }  // namespace tutti

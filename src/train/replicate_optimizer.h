@@ -6,8 +6,9 @@
 
 namespace tutti {
 
-/// The state (moments, step counts) becomes that of rank 0; without one there, it is dropped. Every rank must call it.
-/// Throws UsageError on all ranks where LibTorch cannot write the state.
+/// The state (moments, step counts, options) becomes that of rank 0; without a state there, it is dropped. Every rank
+/// must call it. Throws UsageError or CheckpointError on all ranks where the state of rank 0 cannot be written, or does
+/// not fit a rank's optimizer.
 void replicate_optimizer(torch::optim::Optimizer& optimizer, const Communicator& communicator);
 
 }  // namespace tutti

@@ -266,11 +266,11 @@ struct Problem {
 
 const std::vector<std::string> one_name = {"value"};
 
-TEST(OptimizerState, AnyOtherOptimizerComesBackThroughItsArchive) {
+TEST(OptimizerState, AnyOtherOptimizerComesBackThroughItsOwnSaveAndLoad) {
   Problem first;
   first.step();
   const StateDict state = copy_to_cpu(optimizer_state(first.optimizer, one_name));
-  EXPECT_EQ(state.get<at::Tensor>("archive").scalar_type(), at::kByte);
+  EXPECT_FALSE(state.part("saved").empty());
   Problem second;
   {
     const at::NoGradGuard no_grad;
@@ -282,15 +282,28 @@ TEST(OptimizerState, AnyOtherOptimizerComesBackThroughItsArchive) {
   EXPECT_TRUE(first.value.equal(second.value));
 }
 
-TEST(OptimizerState, ABrokenArchiveIsRefusedAndChangesNothing) {
+TEST(OptimizerState, WhatSaveCannotHaveWrittenIsRefusedAndChangesNothing) {
   Problem problem;
   problem.step();
   const StateDict state = copy_to_cpu(optimizer_state(problem.optimizer, one_name));
-  StateDict broken = state;
-  broken.set("archive", state.get<at::Tensor>("archive").narrow(0, 0, 100));
-  expect_refused([&] { load_optimizer_state(problem.optimizer, one_name, broken); }, "nothing was loaded");
-  broken.set("archive", at::ones({4}));
-  expect_refused([&] { load_optimizer_state(problem.optimizer, one_name, broken); }, "bytes");
+  const auto refused_with = [&](const std::string& name, const StateValue& value, const std::string& why) {
+    StateDict broken = state;
+    broken.set(name, value);
+    expect_refused([&] { load_optimizer_state(problem.optimizer, one_name, broken); }, why);
+  };
+  refused_with("saved.state", true, "nothing was loaded");
+  refused_with("saved.a\"b", 1.0, "is no name");
+  refused_with("saved.list.%list", std::int64_t{1} << 60, "is no whole list");
+  refused_with("saved.list.%list", std::int64_t{-1}, "is no whole list");
+  refused_with("archive", at::ones({4}), "more than what save() writes");
+  std::string deep = "saved";
+  for (int i = 0; i < 1000; ++i) deep += ".x";
+  refused_with(deep, true, "nested too deeply");
+  StateDict cut;
+  const StateDict saved = state.part("saved").part("param_groups");
+  cut.set("type", state.get<std::string>("type"));
+  cut.set("saved.param_groups", saved);
+  expect_refused([&] { load_optimizer_state(problem.optimizer, one_name, cut); }, "nothing was loaded");
   Trained adam(kinds()[0].make);
   expect_refused([&] { load_optimizer_state(*adam.optimizer, names, state); }, "LBFGS");
   Problem untouched;
