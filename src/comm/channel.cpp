@@ -79,7 +79,7 @@ class GuardedGather final : public PendingGather {
     const auto said = lengths_->finish();
     std::vector<std::uint64_t> lengths(said.size() / sizeof(std::uint64_t));
     std::memcpy(lengths.data(), said.data(), said.size());
-    const std::uint64_t longest = std::ranges::max(lengths);
+    const std::uint64_t longest = longest_of(lengths);
     all_ = at::empty({static_cast<std::int64_t>(lengths.size()), static_cast<std::int64_t>(longest)}, at::kByte);
     if (longest > 0) {
       mine_.resize(longest);
@@ -229,6 +229,14 @@ std::shared_ptr<WorkState> Channel::submit(std::function<void()> task) {
 
 std::string Channel::next_child_name(const std::string& kind) {
   return name_ + "/" + std::to_string(children_++) + "-" + kind;
+}
+
+std::shared_ptr<Channel> Channel::shared_child(const std::string& name,
+                                               const std::function<std::shared_ptr<Channel>()>& make) {
+  const std::lock_guard lock(shared_mutex_);
+  std::shared_ptr<Channel>& child = shared_children_[name];
+  if (!child) child = make();
+  return child;
 }
 
 void Channel::throw_if_poisoned() const {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,6 +63,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   /// A name for the next channel made from this one; equal on all ranks.
   std::string next_child_name(const std::string& kind);
 
+  /// The channel of this name that was made first, which lives as long as this one.
+  std::shared_ptr<Channel> shared_child(const std::string& name, const std::function<std::shared_ptr<Channel>()>& make);
+
   /// Runs one step of `operation`; a failed transfer poisons the channel and becomes a PeerFailure or Timeout.
   template <typename Step>
   auto guarded(const Operation& operation, const Step& step) {
@@ -92,6 +96,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::mutex order_mutex_;  // numbers are taken and tasks queued in one order
   std::uint64_t next_number_ = 0;
   std::atomic<int> children_ = 0;
+
+  std::mutex shared_mutex_;
+  std::map<std::string, std::shared_ptr<Channel>> shared_children_;
 
   mutable std::mutex failure_mutex_;  // held while the first failure is looked into
   std::atomic<bool> poisoned_ = false;

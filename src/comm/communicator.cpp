@@ -168,8 +168,7 @@ Work Communicator::barrier(const CallOptions& call) const {
 std::vector<std::string> Communicator::all_gather_object(const std::string& object, const CallOptions& call) const {
   std::vector<std::string> objects;
   const auto gather = [&](const Operation& operation, const Answers& answers) {
-    std::uint64_t longest = 0;
-    for (const auto& one : answers.by_rank) longest = std::max(longest, one.length);
+    const std::uint64_t longest = comm::longest_of(answers.by_rank);
     const auto width = static_cast<std::int64_t>(longest);
     auto mine = at::empty({width}, at::kByte);
     auto all = at::empty({width * size()}, at::kByte);
@@ -187,6 +186,7 @@ std::string Communicator::broadcast_object(const std::string& object, int root, 
   require_rank(root, size(), "broadcast_object");
   std::string result = object;
   const auto broadcast_bytes = [&](const Operation& operation, const Answers& answers) {
+    comm::longest_of(answers.by_rank);
     const auto length = answers.by_rank[static_cast<std::size_t>(root)].length;
     auto bytes = at::empty({static_cast<std::int64_t>(length)}, at::kByte);
     if (rank() == root) std::ranges::copy(object, static_cast<char*>(bytes.data_ptr()));
@@ -238,6 +238,10 @@ Communicator Communicator::duplicate(const std::string& name) const {
   };
   channel_->call("duplicate", "", {.timeout = std::nullopt, .name = name}, connect_copy)->wait();
   return *copy;
+}
+
+Communicator Communicator::shared_duplicate(const std::string& name) const {
+  return Communicator(channel_->shared_child(name, [&] { return duplicate(name).channel_; }));
 }
 
 bool Communicator::sums_on(at::Device device) const {

@@ -16,6 +16,23 @@ Fingerprint::Fingerprint(const std::string& call, std::uint64_t bytes_behind)
   std::copy_n(call.begin(), text_size, text.begin());
 }
 
+std::uint64_t longest_of(std::span<const std::uint64_t> by_rank) {
+  const auto longest = std::ranges::max_element(by_rank);
+  if (longest == by_rank.end()) return 0;
+  constexpr std::uint64_t addresses = std::uint64_t{1} << 47;  // of a process
+  const auto rank = static_cast<int>(longest - by_rank.begin());
+  if (*longest < addresses / by_rank.size()) return *longest;
+  throw PeerFailure("rank " + std::to_string(rank) + " says that it sends " + std::to_string(*longest) +
+                        " bytes, more than memory can hold. Nothing was exchanged.",
+                    {rank});
+}
+
+std::uint64_t longest_of(std::span<const Fingerprint> by_rank) {
+  std::vector<std::uint64_t> lengths(by_rank.size());
+  std::ranges::transform(by_rank, lengths.begin(), &Fingerprint::length);
+  return longest_of(lengths);
+}
+
 void require_agreement(std::span<const Fingerprint> by_rank, std::uint64_t operation) {
   const auto agrees = [&](const Fingerprint& one) { return one.hash == by_rank.front().hash; };
   if (std::ranges::all_of(by_rank, agrees)) return;

@@ -20,6 +20,26 @@
 namespace tutti::comm::parts_test {
 namespace {
 
+TEST(Fingerprint, TheLongestLengthIsOneThatMemoryCanHave) {
+  EXPECT_EQ(longest_of(std::vector<std::uint64_t>{3, 9, 1}), 9U);
+  EXPECT_EQ(longest_of(std::vector<std::uint64_t>{0}), 0U);
+  for (const std::uint64_t length : {std::uint64_t{1} << 46, ~std::uint64_t{0}}) {
+    try {
+      longest_of(std::vector<std::uint64_t>{3, 9, length});
+      FAIL() << length;
+    } catch (const PeerFailure& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{2});
+    }
+  }
+}
+
+TEST(Fingerprint, ReadsNoFurtherThanItsText) {
+  Fingerprint print("all_reduce(float [4])");
+  EXPECT_EQ(print.call(), "all_reduce(float [4])");
+  print.text_size = 1'000'000;
+  EXPECT_EQ(print.call().size(), print.text.size());
+}
+
 TEST(Slices, CoverEverythingOnceInWholeCacheLines) {
   for (const std::size_t elements : {0U, 1U, 15U, 16U, 17U, 100U, 1000U, 4097U}) {
     for (int size = 1; size <= 5; ++size) {

@@ -115,6 +115,10 @@ class Communicator {
   std::optional<Communicator> split(int color, int key = 0, const CallOptions& call = {}) const;
   /// The same ranks on a channel of its own, whose operations are ordered independently. Every rank must call it.
   Communicator duplicate(const std::string& name) const;
+  /// The channel that all who ask by this name share: the first call makes it (every rank must call it then), and it
+  /// lives as long as this one. For what there may be many of, such as layers, whose operations come in one order on
+  /// all ranks anyway.
+  Communicator shared_duplicate(const std::string& name) const;
 
   // For gradient rounds: no fingerprint (the plan was compared beforehand), started on one thread and completed on
   // another. All ranks must start the same operations in the same order.

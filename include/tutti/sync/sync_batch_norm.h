@@ -29,7 +29,8 @@ struct BatchStatistics;
 /// otherwise errors are those of a Communicator. Not thread safe.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
-  /// Every rank must call it, with the same number of features. Takes a channel of its own from `communicator`.
+  /// Every rank must call it, with the same number of features. All layers made from one `communicator` share a
+  /// channel: their passes must come in the same order on all ranks, as they do in equal models.
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, const Communicator& communicator);
 
   /// `input`: [N, C], [N, C, L], [N, C, H, W] or [N, C, D, H, W] on the CPU, floating. Throws UsageError for other

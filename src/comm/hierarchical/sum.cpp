@@ -21,6 +21,13 @@ bool is_narrow(at::ScalarType dtype) {
 
 }  // namespace
 
+void Levels::reduce_oldest() {
+  SumAcross& oldest = *between.front();
+  across_ranks.run([&] { oldest.pending->reduce(oldest.scale); });
+  oldest.reduced = true;
+  between.pop_front();
+}
+
 HierarchicalSum::HierarchicalSum(std::shared_ptr<Levels> levels, Operation operation, SharedPlace place,
                                  const at::Tensor& flat, std::shared_ptr<const WireCodec> codec, std::uint32_t number)
     : levels_(std::move(levels)),
@@ -37,10 +44,6 @@ HierarchicalSum::HierarchicalSum(std::shared_ptr<Levels> levels, Operation opera
   node.own().sums_started.advance_to(number_);
 }
 
-HierarchicalSum::~HierarchicalSum() {
-  std::erase(levels_->between, this);
-}
-
 void HierarchicalSum::wait_for_node(SharedProgress SharedRank::*progress) const {
   levels_->node_ranks.run([&] { levels_->node->wait_for_all(progress, number_, operation_.deadline()); });
 }
@@ -50,12 +53,14 @@ std::size_t HierarchicalSum::slice_begin() const {
 }
 
 void HierarchicalSum::reduce(double scale) {
-  scale_ = scale;
   wait_for_node(&SharedRank::sums_started);
   add_up_slice();
-  sum_ = levels_->across->start_sum(operation_, wide_slice_, codec_);
-  levels_->between.push_back(this);
-  while (levels_->between.size() > 1) levels_->between.front()->reduce_between();
+  across_ =
+      std::make_shared<SumAcross>(SumAcross{.slice = wide_slice_,
+                                            .pending = levels_->across->start_sum(operation_, wide_slice_, codec_),
+                                            .scale = scale / share_});
+  levels_->between.push_back(across_);
+  while (levels_->between.size() > 1) levels_->reduce_oldest();
 }
 
 void HierarchicalSum::add_up_slice() {
@@ -79,15 +84,9 @@ void HierarchicalSum::add_up_slice() {
           wide_slice_.scalar_type(), {.op = ReduceOp::sum, .rescale = {.factor = share_}});
 }
 
-void HierarchicalSum::reduce_between() {
-  levels_->between.pop_front();
-  levels_->across_ranks.run([&] { sum_->reduce(scale_ / share_); });
-}
-
 void HierarchicalSum::finish() {
-  while (std::ranges::find(levels_->between, this) != levels_->between.end())
-    levels_->between.front()->reduce_between();
-  levels_->across_ranks.run([&] { sum_->finish(); });
+  while (!across_->reduced) levels_->reduce_oldest();
+  levels_->across_ranks.run([&] { across_->pending->finish(); });
   hand_out();
   levels_->node->own().sums_reduced.advance_to(number_);
   wait_for_node(&SharedRank::sums_reduced);
@@ -101,7 +100,7 @@ void HierarchicalSum::hand_out() {
     if (rank != node.rank()) std::memcpy(place_.of(rank) + slice_begin(), slice_.const_data_ptr(), slice_.nbytes());
   }
   const auto given = static_cast<std::int64_t>(slice_.nbytes()) * (node.size() - 1);
-  bytes_sent_ = sum_->bytes_sent() + given + static_cast<std::int64_t>(flat_.nbytes() - slice_.nbytes());
+  bytes_sent_ = across_->pending->bytes_sent() + given + static_cast<std::int64_t>(flat_.nbytes() - slice_.nbytes());
 }
 
 }  // namespace tutti::comm

@@ -13,7 +13,13 @@
 
 namespace tutti::comm {
 
-class HierarchicalSum;
+/// A slice's sum between nodes. It outlives the sum that it belongs to where an exception ends that one early.
+struct SumAcross {
+  at::Tensor slice;
+  std::unique_ptr<PendingSum> pending;
+  double scale = 1;
+  bool reduced = false;
+};
 
 /// The two groups that a rank belongs to.
 struct Levels {
@@ -21,8 +27,11 @@ struct Levels {
   RankGroup node_ranks;
   std::shared_ptr<Engine> across;  ///< the ranks with this one's place on all nodes
   RankGroup across_ranks;
-  /// Sums whose slices are between nodes, in order. Of the channel's thread.
-  std::deque<HierarchicalSum*> between;
+  /// Those under way, in order. Only the channel's thread touches it.
+  std::deque<std::shared_ptr<SumAcross>> between;
+
+  /// Adds up the oldest one.
+  void reduce_oldest();
 };
 
 // Sum number n of a channel, in three steps:
@@ -38,9 +47,6 @@ class HierarchicalSum final : public PendingSum {
  public:
   HierarchicalSum(std::shared_ptr<Levels> levels, Operation operation, SharedPlace place, const at::Tensor& flat,
                   std::shared_ptr<const WireCodec> codec, std::uint32_t number);
-  ~HierarchicalSum() override;
-  HierarchicalSum(const HierarchicalSum&) = delete;
-  HierarchicalSum& operator=(const HierarchicalSum&) = delete;
 
   void reduce(double scale) override;
   void finish() override;
@@ -50,7 +56,6 @@ class HierarchicalSum final : public PendingSum {
   void wait_for_node(SharedProgress SharedRank::*progress) const;
   std::size_t slice_begin() const;
   void add_up_slice();
-  void reduce_between();
   void hand_out();
 
   std::shared_ptr<Levels> levels_;
@@ -62,8 +67,7 @@ class HierarchicalSum final : public PendingSum {
   at::Tensor slice_;       // of `flat`, in this rank's memory
   at::Tensor wide_slice_;  // in the dtype that sums are kept in
   double share_ = 1;       // what the node's versions are multiplied by, so that encoded ones do not overflow
-  double scale_ = 1;
-  std::unique_ptr<PendingSum> sum_;
+  std::shared_ptr<SumAcross> across_;
   std::int64_t bytes_sent_ = 0;
 };
 

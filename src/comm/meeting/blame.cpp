@@ -13,7 +13,9 @@ namespace tutti::comm {
 namespace {
 
 constexpr auto patience = std::chrono::milliseconds(700);  // a dead rank is named within a second
-constexpr auto between_looks = std::chrono::milliseconds(20);
+// The first looks soon, later ones more rarely: where many ranks fail at once they share one store.
+constexpr auto first_pause = std::chrono::milliseconds(10);
+constexpr auto longest_pause = std::chrono::milliseconds(40);
 
 const std::optional<Standing>& standing_of(const Standings& standings, int rank) {
   return standings.at(static_cast<std::size_t>(rank));
@@ -100,6 +102,24 @@ Standing Standing::from_text(const std::string& text) {
   return standing;
 }
 
+std::string to_entry(int rank, const std::string& text) {
+  return std::to_string(rank) + ' ' + std::to_string(text.size()) + ' ' + text;
+}
+
+std::vector<std::optional<std::string>> posts_in(const std::string& entries, int size) {
+  std::vector<std::optional<std::string>> posts(static_cast<std::size_t>(size));
+  std::istringstream stream(entries);
+  int rank = 0;
+  std::size_t length = 0;
+  while (stream >> rank >> length && stream.get() == ' ') {
+    const auto begin = static_cast<std::size_t>(stream.tellg());
+    if (rank < 0 || rank >= size || length > entries.size() - begin) break;
+    posts[static_cast<std::size_t>(rank)] = entries.substr(begin, length);
+    stream.seekg(static_cast<std::streamoff>(begin + length));
+  }
+  return posts;
+}
+
 bool is_complete(const Standings& standings, int rank) {
   std::set<int> seen;
   std::vector<int> left{rank};
@@ -153,12 +173,10 @@ struct Inquiry::Shared {
   void look(Bulletin& bulletin, int rank, const std::string& text) {
     try {
       bulletin.post(rank, text);
-      for (bool first = true;; first = false) {
-        std::unique_lock lock(mutex);
-        posted = true;
-        changed.notify_all();
-        if (!first) changed.wait_for(lock, between_looks, [&] { return over; });
-        if (over) return;
+      std::unique_lock lock(mutex);
+      posted = true;
+      changed.notify_all();
+      for (auto pause = first_pause; !over; pause = std::min(2 * pause, longest_pause)) {
         lock.unlock();
         Standings found;
         for (const auto& post : bulletin.read()) {
@@ -168,6 +186,7 @@ struct Inquiry::Shared {
         standings = std::move(found);
         answered = true;
         changed.notify_all();
+        changed.wait_for(lock, pause, [&] { return over; });
       }
     } catch (const std::exception&) {
       const std::lock_guard lock(mutex);
@@ -218,7 +237,8 @@ Verdict Inquiry::verdict() {
   });
   Standings standings(static_cast<std::size_t>(size_));
   if (shared_->answered) standings = shared_->standings;
-  const bool lost = shared_->unreachable || !shared_->answered;
+  const bool unreachable = shared_->unreachable;
+  const bool lost = unreachable || !shared_->answered;
   lock.unlock();
   standings.at(static_cast<std::size_t>(rank_)) = own_;
   // A holder that left word is gone for the reason that it gave.
@@ -226,8 +246,10 @@ Verdict Inquiry::verdict() {
   if (!lost || !holder_is_silent || own_.reason == Standing::Reason::timeout) return judge(standings, rank_);
 
   Verdict verdict{.culprits = {holder_}, .timed_out = false, .message = {}};
-  verdict.message = own_.where + ": " + describe_ranks(verdict.culprits) +
-                    ", which holds the store, is gone (neither it nor the store answers)";
+  const std::string who = own_.where + ": " + describe_ranks(verdict.culprits) + ", which holds the store, ";
+  verdict.message =
+      who + (unreachable ? "is gone (neither it nor the store answers)"
+                         : "has not answered for " + describe_duration(patience) + " (nor has its store)");
   return verdict;
 }
 

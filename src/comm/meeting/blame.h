@@ -28,6 +28,11 @@ struct Standing {
 };
 using Standings = std::vector<std::optional<Standing>>;  // by rank
 
+/// A post as it stands in a list that all ranks append to.
+std::string to_entry(int rank, const std::string& text);
+/// By rank what `entries` holds, the last word of each; entries that no rank of `size` can have written are left out.
+std::vector<std::optional<std::string>> posts_in(const std::string& entries, int size);
+
 struct Verdict {
   std::vector<int> culprits;  ///< ascending
   bool timed_out = false;     ///< they did not arrive, as opposed to: their connection was closed

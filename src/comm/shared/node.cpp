@@ -1,9 +1,5 @@
 #include "comm/shared/node.h"
 
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -11,6 +7,7 @@
 #include <system_error>
 #include <thread>
 
+#include "tutti/core/logging.h"
 #include "tutti/detail/comm/pending.h"
 
 namespace tutti::comm {
@@ -96,22 +93,16 @@ SharedNode::SharedNode(SegmentsByRank segments, int rank, const std::vector<Segm
   const unsigned cores = std::thread::hardware_concurrency();
   spins_ = ranks < cores ? 2000 : 50;
   looks_ = ranks <= cores ? 2000 : 0;
-  for (const SegmentAddress& address : addresses) {
-    processes_.push_back(static_cast<int>(::syscall(SYS_pidfd_open, address.process, 0)));
-  }
-}
-
-SharedNode::~SharedNode() {
-  close();
-  for (const int process : processes_) {
-    if (process >= 0) ::close(process);
+  for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process.number);
+  if (!std::ranges::all_of(processes_, &ProcessWatch::has_descriptor)) {
+    Logger(rank).warning(
+        "the system gives no descriptors of processes (pidfd_open): a rank that dies is noticed when "
+        "its parent has taken note of its end");
   }
 }
 
 bool SharedNode::alive(int rank) const {
-  if (of(rank).closed.load() || processes_[rank] < 0) return false;
-  pollfd process{.fd = processes_[rank], .events = POLLIN, .revents = 0};
-  return ::poll(&process, 1, 0) <= 0;
+  return !of(rank).closed.load() && processes_[rank].running();
 }
 
 void SharedNode::wait_for(int rank, SharedProgress SharedRank::*progress, std::uint32_t value,

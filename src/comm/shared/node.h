@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/engine/engine.h"
+#include "comm/shared/process.h"
 #include "comm/shared/progress.h"
 #include "comm/shared/segment.h"
 
@@ -41,7 +42,7 @@ class SharedNode {
  public:
   /// nullptr where the ranks cannot share memory; `reason` says why. Every rank must call it.
   static std::shared_ptr<SharedNode> connect(Engine& engine, const Operation& operation, std::string& reason);
-  ~SharedNode();
+  ~SharedNode() { close(); }
   SharedNode(const SharedNode&) = delete;
   SharedNode& operator=(const SharedNode&) = delete;
 
@@ -66,9 +67,9 @@ class SharedNode {
 
   SegmentsByRank segments_;
   int rank_;
-  int spins_;                   // on a channel's thread
-  int looks_;                   // on the thread that wants the result
-  std::vector<int> processes_;  // by rank a pidfd: readable when the process has ended
+  int spins_;                            // on a channel's thread
+  int looks_;                            // on the thread that wants the result
+  std::vector<ProcessWatch> processes_;  // by rank
 };
 
 }  // namespace tutti::comm

@@ -2,11 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 #include <system_error>
 #include <utility>
+
+#include "core/file_descriptor.h"
 
 namespace tutti::comm {
 namespace {
@@ -15,44 +20,57 @@ namespace {
   throw std::system_error(error, std::generic_category(), what);
 }
 
-/// Closes a descriptor that nobody took.
-class Descriptor {
- public:
-  Descriptor(int descriptor, const char* what) : descriptor_(descriptor) {
-    if (descriptor < 0) throw_errno(what);
-  }
-  ~Descriptor() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return descriptor_; }
-  int release() { return std::exchange(descriptor_, -1); }
+FileDescriptor opened(int descriptor, const char* what) {
+  if (descriptor < 0) throw_errno(what);
+  return FileDescriptor(descriptor);
+}
 
- private:
-  int descriptor_;
-};
+template <typename Nonce>
+Nonce random_nonce() {
+  Nonce nonce;
+  if (::getrandom(nonce.data(), sizeof(nonce), 0) != sizeof(nonce)) throw_errno("getrandom");
+  return nonce;
+}
+
+/// Whether the file is as long as a segment of that address, and holds its nonce.
+bool holds(const FileDescriptor& file, const SegmentAddress& address) {
+  struct stat about {};
+  auto nonce = address.nonce;
+  const auto end = static_cast<off_t>(address.bytes);
+  return ::fstat(file.get(), &about) == 0 && S_ISREG(about.st_mode) &&
+         about.st_size == end + static_cast<off_t>(sizeof(nonce)) &&
+         ::pread(file.get(), nonce.data(), sizeof(nonce), end) == sizeof(nonce) && nonce == address.nonce;
+}
 
 }  // namespace
 
 std::shared_ptr<SharedSegment> SharedSegment::create(std::size_t bytes) {
-  Descriptor descriptor(::memfd_create("tutti", MFD_CLOEXEC), "memfd_create");
-  if (const int error = ::posix_fallocate(descriptor.get(), 0, static_cast<off_t>(bytes)); error != 0) {
+  FileDescriptor descriptor = opened(::memfd_create("tutti", MFD_CLOEXEC), "memfd_create");
+  const auto nonce = random_nonce<Nonce>();
+  const auto end = static_cast<off_t>(bytes);
+  if (const int error = ::posix_fallocate(descriptor.get(), 0, end + static_cast<off_t>(sizeof(nonce))); error != 0) {
     throw_errno("allocating shared memory", error);
   }
-  std::shared_ptr<SharedSegment> segment(new SharedSegment(descriptor.get(), bytes));
+  if (::pwrite(descriptor.get(), nonce.data(), sizeof(nonce), end) != sizeof(nonce)) throw_errno("writing a memfd");
+  std::shared_ptr<SharedSegment> segment(new SharedSegment(descriptor.get(), bytes, nonce));
   segment->descriptor_ = descriptor.release();
   return segment;
 }
 
 std::shared_ptr<SharedSegment> SharedSegment::open(const SegmentAddress& address) {
-  if (address.process == ::getpid()) return address.segment->shared_from_this();
-  const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
-  const Descriptor descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC), "opening another rank's shared memory");
-  return std::shared_ptr<SharedSegment>(new SharedSegment(descriptor.get(), address.bytes));
+  if (address.process.is(this_process())) return address.segment->shared_from_this();
+  if (!this_process().sees(address.process)) {
+    throw_errno("another rank's process is in another namespace (container)", EXDEV);
+  }
+  const std::string path =
+      "/proc/" + std::to_string(address.process.number) + "/fd/" + std::to_string(address.descriptor);
+  const FileDescriptor descriptor =
+      opened(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), "opening another rank's shared memory");
+  if (!holds(descriptor, address)) throw_errno("another rank's shared memory is not what it said", ESTALE);
+  return std::shared_ptr<SharedSegment>(new SharedSegment(descriptor.get(), address.bytes, address.nonce));
 }
 
-SharedSegment::SharedSegment(int descriptor, std::size_t bytes) : size_(bytes) {
+SharedSegment::SharedSegment(int descriptor, std::size_t bytes, const Nonce& nonce) : size_(bytes), nonce_(nonce) {
   // Populated at once: first touches cost more than anything that is done with the memory later.
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor, 0);
   if (memory == MAP_FAILED) throw_errno("mapping shared memory");
@@ -67,7 +85,7 @@ SharedSegment::~SharedSegment() {
 }
 
 SegmentAddress SharedSegment::address() {
-  return {.process = ::getpid(), .descriptor = descriptor_, .bytes = size_, .segment = this};
+  return {.process = this_process(), .descriptor = descriptor_, .bytes = size_, .nonce = nonce_, .segment = this};
 }
 
 void SharedSegment::close_descriptor() {

@@ -2,21 +2,24 @@
 // Memory that the ranks of one node share: a memfd that its owner creates and the others map.
 //
 // Nothing has a name, so nothing is left after a crash: the memory goes with the last process that maps it.
-#include <sys/types.h>
-
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <string>
+
+#include "comm/shared/process.h"
 
 namespace tutti::comm {
 
-/// Where a segment can be found by processes of the same user: /proc/PID/fd/N.
 class SharedSegment;
+
+/// Where processes of the same user find a segment: /proc/PID/fd/N. Travels between ranks as bytes.
 struct SegmentAddress {
-  pid_t process = 0;
+  ProcessIdentity process;
   int descriptor = -1;
-  std::size_t bytes = 0;
-  SharedSegment* segment = nullptr;  ///< for ranks that are threads of the same process
+  std::uint64_t bytes = 0;
+  std::array<std::uint64_t, 2> nonce{};  ///< stands in the segment too, behind its bytes
+  SharedSegment* segment = nullptr;      ///< for ranks that are threads of the same process
 };
 
 /// A mapping. Thread safe.
@@ -25,8 +28,8 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
   /// All pages are there from the beginning, so that a full tmpfs is an error here and not a signal later. Throws
   /// std::system_error.
   static std::shared_ptr<SharedSegment> create(std::size_t bytes);
-  /// Maps what another process created and still holds open; inside a process it is the same mapping. Throws
-  /// std::system_error.
+  /// Maps what another process created and still holds open; inside a process it is the same mapping. Nothing is mapped
+  /// that is not that segment. Throws std::system_error.
   static std::shared_ptr<SharedSegment> open(const SegmentAddress& address);
 
   ~SharedSegment();
@@ -40,11 +43,13 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
   void close_descriptor();
 
  private:
-  SharedSegment(int descriptor, std::size_t bytes);
+  using Nonce = std::array<std::uint64_t, 2>;
+  SharedSegment(int descriptor, std::size_t bytes, const Nonce& nonce);
 
   int descriptor_ = -1;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  Nonce nonce_;
 };
 
 }  // namespace tutti::comm

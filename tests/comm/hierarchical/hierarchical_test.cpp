@@ -1,6 +1,7 @@
 // Ranks: 2 x 2, 3 x 2, 2 x 3 and 2 x 4, as threads and as processes. Shared memory inside nodes, messages between.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <iostream>
@@ -124,6 +125,24 @@ const RankProgram nodes_of_three("hierarchical_nodes_of_three", [] {
 });
 TEST(Hierarchical, OnNodesOfThreeOnlyWhenAskedFor) {
   test::expect_success(run_processes(nodes_of_three, 6, {.num_nodes = 2}));
+}
+
+// A limit on files holds for shared memory too.
+const RankProgram without_memory("hierarchical_without_memory", [] {
+  const auto channel = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
+  EXPECT_EQ(channel.engine_name(), "shared memory + gloo");
+  if (channel.rank() == 3) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{.rlim_cur = 100'000, .rlim_max = 100'000};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  }
+  const at::Tensor sum = sum_of(channel, at::full({100'000}, 1.0 + channel.rank()));
+  EXPECT_TRUE(at::allclose(sum, at::full({100'000}, 10 * 0.3)));
+  const at::Tensor fits = sum_of(channel, at::full({10'000}, 1.0 + channel.rank()));
+  EXPECT_TRUE(at::allclose(fits, at::full({10'000}, 10 * 0.3)));
+});
+TEST(Hierarchical, ARankWithoutMemoryToShareMakesAllTakeMessages) {
+  test::expect_success(run_processes(without_memory, 4, {.num_nodes = 2}));
 }
 
 const RankProgram killed("hierarchical_killed", [] {

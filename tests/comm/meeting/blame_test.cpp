@@ -69,6 +69,26 @@ TEST(Blame, ACircleNamesWhomThisRankWaitedFor) {
   EXPECT_EQ(judge(standings, 0).culprits, std::vector<int>{1});
 }
 
+TEST(Blame, TheListHoldsTheLastWordOfEachRank) {
+  const std::string standing = stood(Reason::closed, {3, 1}).to_text();
+  const std::string list = to_entry(2, standing) + to_entry(0, "") + to_entry(2, "again 7 x\n") + to_entry(1, standing);
+  const auto posts = posts_in(list, 4);
+  ASSERT_EQ(posts.size(), 4U);
+  EXPECT_EQ(posts[0], "");
+  EXPECT_EQ(posts[1], standing);
+  EXPECT_EQ(posts[2], "again 7 x\n");
+  EXPECT_FALSE(posts[3]);
+  EXPECT_EQ(posts_in("", 1), std::vector<std::optional<std::string>>(1));
+}
+
+TEST(Blame, AListThatNoRankCanHaveWrittenEndsWhereItGoesWrong) {
+  for (const std::string wrong : {"4 1 x", "-1 1 x", "1 99 x", "1 18446744073709551615 x", "1", "1 2", "x", "1 -1 x"}) {
+    const auto posts = posts_in(to_entry(0, "fine") + wrong, 2);
+    EXPECT_EQ(posts[0], "fine") << wrong;
+    EXPECT_FALSE(posts[1]) << wrong;
+  }
+}
+
 TEST(Blame, ALookIsCompleteWhenEveryTrailEndsInAPost) {
   EXPECT_FALSE(is_complete({stood(Reason::closed, {1}), std::nullopt}, 0));
   EXPECT_FALSE(is_complete({stood(Reason::closed, {1}), stood(Reason::closed, {2}), std::nullopt}, 0));

@@ -1,0 +1,49 @@
+#include "comm/shared/process.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace tutti::comm {
+namespace {
+
+ProcessIdentity identify() {
+  ProcessIdentity identity;
+  identity.number = ::getpid();
+  struct stat file {};
+  if (::stat("/proc/self/ns/pid", &file) == 0) {
+    identity.namespace_device = file.st_dev;
+    identity.namespace_inode = file.st_ino;
+  }
+  if (::getrandom(identity.nonce.data(), sizeof(identity.nonce), 0) != sizeof(identity.nonce)) {
+    throw std::system_error(errno, std::generic_category(), "getrandom");
+  }
+  return identity;
+}
+
+}  // namespace
+
+const ProcessIdentity& this_process() {
+  static const ProcessIdentity identity = identify();
+  return identity;
+}
+
+ProcessWatch::ProcessWatch(pid_t process)
+    : process_(process), descriptor_(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))) {
+  ended_ = !descriptor_.is_open() && errno == ESRCH;
+}
+
+bool ProcessWatch::running() const {
+  if (ended_) return false;
+  if (!descriptor_.is_open()) return ::kill(process_, 0) == 0 || errno != ESRCH;
+  pollfd process{.fd = descriptor_.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&process, 1, 0) <= 0;
+}
+
+}  // namespace tutti::comm

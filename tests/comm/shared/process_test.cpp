@@ -1,0 +1,163 @@
+// One process and a child. Telling processes apart, seeing them end, and mapping only what another one shared.
+#include "comm/shared/process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "comm/shared/segment.h"
+
+namespace tutti::comm::process_test {
+namespace {
+
+/// A child that does nothing.
+class Sleeper {
+ public:
+  Sleeper() {
+    std::array<char, 6> name{"sleep"};
+    std::array<char, 6> seconds{"10000"};
+    std::array<char*, 3> arguments = {name.data(), seconds.data(), nullptr};
+    EXPECT_EQ(::posix_spawnp(&process_, name.data(), nullptr, nullptr, arguments.data(), ::environ), 0);
+  }
+  ~Sleeper() { kill_and_reap(); }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  pid_t process() const { return process_; }
+  /// It has ended, and its parent has not taken note.
+  void kill() const {
+    ::kill(process_, SIGKILL);
+    siginfo_t info{};
+    EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT), 0);
+  }
+  void kill_and_reap() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    EXPECT_EQ(::waitpid(process_, nullptr, 0), process_);
+    process_ = 0;
+  }
+
+ private:
+  pid_t process_ = 0;
+};
+
+/// While it lives, no descriptor can be opened.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(ProcessWatch, SeesAProcessEndBeforeItsParentDoes) {
+  const Sleeper child;
+  const ProcessWatch watch(child.process());
+  EXPECT_TRUE(watch.has_descriptor());
+  EXPECT_TRUE(watch.running());
+  child.kill();
+  EXPECT_FALSE(watch.running());
+}
+
+TEST(ProcessWatch, WithoutADescriptorAProcessThatRunsIsNotGone) {
+  Sleeper child;
+  const ProcessWatch watch = [&] {
+    const NoDescriptors none;
+    return ProcessWatch(child.process());
+  }();
+  EXPECT_FALSE(watch.has_descriptor());
+  EXPECT_TRUE(watch.running());
+  child.kill_and_reap();
+  EXPECT_FALSE(watch.running());
+}
+
+TEST(ProcessWatch, AProcessThatIsNoMoreIsGone) {
+  Sleeper child;
+  const pid_t process = child.process();
+  child.kill_and_reap();
+  EXPECT_FALSE(ProcessWatch(process).running());
+}
+
+TEST(ProcessIdentity, IsItselfAndSeesItself) {
+  const ProcessIdentity own = this_process();
+  EXPECT_EQ(own.number, ::getpid());
+  EXPECT_TRUE(own.is(this_process()));
+  EXPECT_TRUE(own.sees(this_process()));
+  EXPECT_NE(own.nonce, decltype(own.nonce){});
+}
+
+/// What `address` would be if it came from another process with the number of this one.
+SegmentAddress of_another(SegmentAddress address) {
+  address.process.nonce[0] ^= 1;
+  return address;
+}
+
+/// The error of opening it; 0 for none.
+int error_of(const SegmentAddress& address) {
+  try {
+    SharedSegment::open(address);
+    return 0;
+  } catch (const std::system_error& error) {
+    return error.code().value();
+  }
+}
+
+TEST(SharedSegment, OfAnotherProcessIsMappedThroughItsDescriptor) {
+  const auto own = SharedSegment::create(10'000);
+  own->data()[9'999] = std::byte{42};
+  const auto other = SharedSegment::open(of_another(own->address()));
+  EXPECT_NE(own->data(), other->data());
+  EXPECT_EQ(other->size(), 10'000U);
+  EXPECT_EQ(other->data()[9'999], std::byte{42});
+}
+
+TEST(SharedSegment, IsNotTakenFromAnotherNamespaceThoughTheNumberIsThisProcess) {
+  const auto own = SharedSegment::create(100);
+  SegmentAddress address = of_another(own->address());
+  ++address.process.namespace_inode;
+  EXPECT_EQ(error_of(address), EXDEV);
+  address.process.namespace_inode = 0;  // it could not tell
+  EXPECT_EQ(error_of(address), EXDEV);
+}
+
+TEST(SharedSegment, IsNotTakenFromAFileThatIsSomethingElse) {
+  const auto own = SharedSegment::create(100);
+  const auto another = SharedSegment::create(100);
+  const SegmentAddress address = of_another(own->address());
+  EXPECT_EQ(error_of(address), 0);
+
+  SegmentAddress wrong = address;
+  wrong.descriptor = another->address().descriptor;
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  wrong = address;
+  ++wrong.bytes;
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  wrong = address;
+  ++wrong.nonce[1];
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  wrong = address;
+  wrong.descriptor = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  ::close(wrong.descriptor);
+  EXPECT_EQ(error_of(wrong), ENOENT);
+}
+
+}  // namespace
+}  // namespace tutti::comm::process_test
