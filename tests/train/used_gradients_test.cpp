@@ -1,5 +1,5 @@
-// Gradients in a checkpoint: those of a window that is not over are each rank's own, those that a step has used are saved
-// once. 1 to 3 ranks as threads.
+// Gradients in a checkpoint: those of a window that is not over are each rank's own, those that a step has used are
+// saved once. 1 to 3 ranks as threads.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
