@@ -63,8 +63,7 @@ TEST(BenchAllReduce, TakesEverySizeTypeAndNumberOfRanks) {
   const auto table = bench({"all-reduce", "--ranks", "2,3", "--sizes", "8,4KiB", "--dtypes", "float32,bfloat16",
                             "--repeats", "2", "--milliseconds", "1"},
                            rows);
-  for (const std::string system :
-       {"tutti gradients", "tutti all_reduce", "tutti over Gloo", "c10d Gloo", "memory limit"}) {
+  for (const std::string system : {"tutti gradients", "tutti all_reduce", "tutti over Gloo", "c10d Gloo", "bare sum"}) {
     EXPECT_EQ(std::ranges::count(rows, json(system), [](const json& row) { return row.at("system"); }), 8) << system;
     EXPECT_EQ(lines_with(table, system + " |"), 4) << table;
   }
@@ -86,7 +85,8 @@ TEST(BenchSync, ComparesAllSystems) {
   words.insert(words.begin(), {"sync", "--batches", "5", "--steps", "2"});
   json rows;
   bench(words, rows);
-  EXPECT_EQ(values_of(rows, "system"), (std::set<std::string>{"tutti", "c10d::Reducer", "hand-written", "none"}));
+  EXPECT_EQ(values_of(rows, "system"),
+            (std::set<std::string>{"tutti", "tutti, fused step", "c10d::Reducer", "hand-written", "none"}));
 }
 
 TEST(Bench, RefusesWhatItCannotDo) {

@@ -48,7 +48,7 @@ struct Move {
   std::array<bool, 2> members{true, true};
   bool last = true;
   std::vector<double> weights{};  ///< by rank
-  int absent = -1;              ///< the rank that leaves its passes out
+  int absent = -1;                ///< the rank that leaves its passes out
 };
 
 struct MoveParameter {

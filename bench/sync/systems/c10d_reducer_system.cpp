@@ -63,6 +63,11 @@ class DistributedDataParallel {
   std::shared_ptr<c10d::Logger> logger_;
 };
 
+/// As PyTorch's zero_grad() does. LibTorch's refuses gradients that are views of buckets.
+void drop_gradients(const Parameters& parameters) {
+  for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
+}
+
 class C10dReducerSystem : public System {
  public:
   C10dReducerSystem(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group, bool fp16)
@@ -106,7 +111,7 @@ class C10dReducerSystem : public System {
         loss.backward();
         if (ends_window) {
           optimizer.step();
-          optimizer.zero_grad();
+          drop_gradients(net->parameters());
         }
       }
     });
