@@ -94,6 +94,43 @@ measure_headers() {
     "$(whole "${least[torch/torch.h]}") of CPU"
 }
 
+# A newcomer's folder outside the clone, with what docs/from_zero.md says; then the same with each guide's program.
+measure_guides() {
+  local mine=$scratch/mine guide arguments
+  tools/packages.sh
+  run ./dev install --prefix /opt/first
+  row 'from zero: `./dev install`' "$seconds" "$cpu" ''
+  mkdir -p "$mine"
+  block '```cmake' docs/from_zero.md >"$mine/CMakeLists.txt"
+  block '<!-- snippet: program first_program -->' docs/from_zero.md | sed '/^```/d' >"$mine/train.cpp"
+  run own_program "$mine"
+  row 'from zero: the page'"'"'s program, on one process and on two' "$seconds" "$cpu" ''
+  echo "target_include_directories(train PRIVATE $PWD/examples)" >>"$mine/CMakeLists.txt"
+  for guide in gradient_accumulation same_result local_sgd train_step several_machines from_accelerate; do
+    cp "examples/guides/$guide.cpp" "$mine/train.cpp"
+    arguments=()
+    [[ $guide != train_step && $guide != several_machines ]] || arguments=("$scratch/$guide")
+    run own_program "$mine" "${arguments[@]}"
+    row "the program of docs/guides/$guide.md, on one process and on two" "$seconds" "$cpu" ''
+  done
+}
+
+# block LINE FILE: what stands between LINE and the next ``` at the begin of a line.
+block() {
+  awk -v begin="$1" 'found && /^```$/ { exit } found { print } $0 == begin { found = 1 }' "$2"
+}
+
+# own_program FOLDER [argument]: as docs/from_zero.md says it, with tutti in /opt/first. A folder given to the program is
+# a new one each time.
+own_program() {
+  local folder=$1 PATH=/opt/first/bin:$PATH
+  shift
+  cmake -G Ninja -S "$folder" -B "$folder/build" -DCMAKE_PREFIX_PATH=/opt/first &&
+    cmake --build "$folder/build" &&
+    "$folder/build/train" ${1:+"$1-one"} &&
+    tutti launch -n 2 -- "$folder/build/train" ${1:+"$1-two"}
+}
+
 measure_packages() {
   local libtorch python=/opt/python/bin/python version
   tools/packages.sh
