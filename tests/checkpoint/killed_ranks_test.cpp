@@ -101,7 +101,11 @@ TEST(StruckInASave, ARankThatStandsStillIsNamedAndToldWhenItGoesOn) {
   for (const int rank : {0, 2}) {
     EXPECT_NE(results[rank].output.find("rank 1 did not arrive"), std::string::npos) << results[rank].output;
   }
-  EXPECT_NE(results[1].output.find("gave up waiting for this rank (1)"), std::string::npos) << results[1].output;
+  // Rank 0 may have ended meanwhile, and the store with it.
+  const std::string& told = results[1].output;
+  EXPECT_TRUE(told.find("gave up waiting for this rank (1)") != std::string::npos ||
+              told.find("rank 0, which holds the store, is gone") != std::string::npos)
+      << told;
   expect_only_the_first(folder.path());
 }
 
