@@ -186,7 +186,7 @@ std::string Communicator::broadcast_object(const std::string& object, int root, 
   require_rank(root, size(), "broadcast_object");
   std::string result = object;
   const auto broadcast_bytes = [&](const Operation& operation, const Answers& answers) {
-    comm::longest_of(answers.by_rank);
+    comm::longest_of(answers.by_rank);  // throws for a length that cannot be
     const auto length = answers.by_rank[static_cast<std::size_t>(root)].length;
     auto bytes = at::empty({static_cast<std::int64_t>(length)}, at::kByte);
     if (rank() == root) std::ranges::copy(object, static_cast<char*>(bytes.data_ptr()));

@@ -152,7 +152,7 @@ c10::IValue kept(const StateDict& state, const std::string& name, int depth) {
   if (part.contains(list_mark)) {
     c10::List<at::Tensor> list;
     for (std::size_t i = 0; i < length_of(part, list_mark, name); ++i) {
-      list.push_back(part.get<at::Tensor>(element(i)));
+      list.push_back(kept(part, element(i), depth + 1).toTensor());
     }
     return list;
   }
@@ -164,9 +164,10 @@ c10::IValue kept(const StateDict& state, const std::string& name, int depth) {
   return c10::ivalue::Tuple::create(std::move(elements));
 }
 
+// The names become attributes of a LibTorch module, which is written as a program's text: LibTorch saves no other ones.
 bool may_be_in_a_name(char letter) {
   const auto code = static_cast<unsigned char>(letter);
-  return code > ' ' && code < 0x7f && letter != '"' && letter != '\'' && letter != '\\';
+  return code >= ' ' && code != 0x7f && letter != '"' && letter != '\'' && letter != '\\';
 }
 
 void write_archive(OutputArchive& archive, const StateDict& state, int depth);
@@ -188,7 +189,6 @@ void write_archive(OutputArchive& archive, const StateDict& state, int depth) {
   for (const auto& [name, value] : state.values()) {
     const std::size_t dot = name.find('.');
     const std::string first = name.substr(0, dot);
-    // The names become attributes of a LibTorch module, which is written as a program's text.
     if (first.empty() || !std::ranges::all_of(first, may_be_in_a_name)) refuse(name, "is no name");
     if (dot != std::string::npos) {
       if (first != last) write_part(archive, first, state, depth);

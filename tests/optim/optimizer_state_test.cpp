@@ -349,6 +349,60 @@ TEST(OptimizerState, ADerivedOptimizerIsSavedByItself) {
   EXPECT_EQ(second.param_groups()[0].options().get_lr(), 0.1);
 }
 
+// Writes every kind of value that can be kept.
+class Talkative : public optim::SGD {
+ public:
+  using SGD::SGD;
+  void save(torch::serialize::OutputArchive& archive) const override {
+    archive.write("with.dot and %", c10::IValue("text"));
+    archive.write("nothing", c10::IValue());
+    archive.write("numbers", c10::IValue(std::vector<std::int64_t>{1, 2}));
+    archive.write("pair", c10::IValue(std::make_tuple(0.5, std::int64_t{7})));
+    archive.write("tensors", c10::IValue(c10::List<at::Tensor>({at::ones({2}), at::zeros({3})})));
+    archive.write("no_tensors", c10::IValue(c10::List<at::Tensor>()));
+    torch::serialize::OutputArchive empty(archive.compilation_unit());
+    archive.write("empty", empty);
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    const auto value = [&archive](const std::string& key) {
+      c10::IValue read;
+      archive.read(key, read);
+      return read;
+    };
+    EXPECT_EQ(value("with.dot and %").toStringRef(), "text");
+    EXPECT_TRUE(value("nothing").isNone());
+    EXPECT_EQ(value("numbers").toIntVector(), (std::vector<std::int64_t>{1, 2}));
+    EXPECT_EQ(value("pair").toTupleRef().elements().at(0).toDouble(), 0.5);
+    EXPECT_EQ(value("pair").toTupleRef().elements().at(1).toInt(), 7);
+    ASSERT_EQ(value("tensors").toTensorVector().size(), 2U);
+    EXPECT_TRUE(value("tensors").toTensorVector()[1].equal(at::zeros({3})));
+    EXPECT_TRUE(value("no_tensors").toTensorVector().empty());
+    torch::serialize::InputArchive empty;
+    EXPECT_TRUE(archive.try_read("empty", empty));
+    loaded = true;
+  }
+  bool loaded = false;
+};
+
+TEST(OptimizerState, WhatSaveMayWriteComesToLoad) {
+  const std::vector<at::Tensor> values = {at::ones({2}).requires_grad_()};
+  const Talkative first(values, optim::SGDOptions(0.1));
+  Talkative second(values, optim::SGDOptions(0.1));
+  load_optimizer_state(second, one_name, copy_to_cpu(optimizer_state(first, one_name)));
+  EXPECT_TRUE(second.loaded);
+}
+
+struct Quoting : Talkative {
+  using Talkative::Talkative;
+  void save(torch::serialize::OutputArchive& archive) const override { archive.write("a\"b", c10::IValue(1)); }
+};
+
+TEST(OptimizerState, AKeyThatCouldNotBeLoadedIsRefusedWhenItIsSaved) {
+  const std::vector<at::Tensor> values = {at::ones({2}).requires_grad_()};
+  const Quoting optimizer(values, optim::SGDOptions(0.1));
+  expect_refused<UsageError>([&] { optimizer_state(optimizer, one_name); }, "cannot be saved in this state");
+}
+
 class Forgetful : public optim::Optimizer {
  public:
   explicit Forgetful(const std::vector<at::Tensor>& values)

@@ -21,13 +21,19 @@ ProcessIdentity identify() {
     identity.namespace_device = file.st_dev;
     identity.namespace_inode = file.st_ino;
   }
-  if (::getrandom(identity.nonce.data(), sizeof(identity.nonce), 0) != sizeof(identity.nonce)) {
-    throw std::system_error(errno, std::generic_category(), "getrandom");
-  }
+  identity.nonce = random_nonce();
   return identity;
 }
 
 }  // namespace
+
+Nonce random_nonce() {
+  Nonce nonce{};
+  if (::getrandom(nonce.data(), sizeof(nonce), 0) != sizeof(nonce)) {
+    throw std::system_error(errno, std::generic_category(), "getrandom");
+  }
+  return nonce;
+}
 
 const ProcessIdentity& this_process() {
   static const ProcessIdentity identity = identify();

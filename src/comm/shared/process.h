@@ -9,13 +9,18 @@
 
 namespace tutti::comm {
 
+/// A number that nobody else has.
+using Nonce = std::array<std::uint64_t, 2>;
+/// Throws std::system_error where the system gives no random numbers.
+Nonce random_nonce();
+
 /// Of one process. Numbers of processes mean something in their own namespace only, and two containers may each have a
 /// process 1; so the namespace and a random number go with it. Travels between ranks as bytes.
 struct ProcessIdentity {
   pid_t number = 0;
   std::uint64_t namespace_device = 0;
   std::uint64_t namespace_inode = 0;  ///< 0 where it cannot be told
-  std::array<std::uint64_t, 2> nonce{};
+  Nonce nonce{};
 
   /// Whether both are the same process.
   bool is(const ProcessIdentity& other) const { return nonce == other.nonce; }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,17 +24,10 @@ FileDescriptor opened(int descriptor, const char* what) {
   return FileDescriptor(descriptor);
 }
 
-template <typename Nonce>
-Nonce random_nonce() {
-  Nonce nonce;
-  if (::getrandom(nonce.data(), sizeof(nonce), 0) != sizeof(nonce)) throw_errno("getrandom");
-  return nonce;
-}
-
 /// Whether the file is as long as a segment of that address, and holds its nonce.
 bool holds(const FileDescriptor& file, const SegmentAddress& address) {
   struct stat about {};
-  auto nonce = address.nonce;
+  Nonce nonce{};
   const auto end = static_cast<off_t>(address.bytes);
   return ::fstat(file.get(), &about) == 0 && S_ISREG(about.st_mode) &&
          about.st_size == end + static_cast<off_t>(sizeof(nonce)) &&
@@ -46,7 +38,7 @@ bool holds(const FileDescriptor& file, const SegmentAddress& address) {
 
 std::shared_ptr<SharedSegment> SharedSegment::create(std::size_t bytes) {
   FileDescriptor descriptor = opened(::memfd_create("tutti", MFD_CLOEXEC), "memfd_create");
-  const auto nonce = random_nonce<Nonce>();
+  const Nonce nonce = random_nonce();
   const auto end = static_cast<off_t>(bytes);
   if (const int error = ::posix_fallocate(descriptor.get(), 0, end + static_cast<off_t>(sizeof(nonce))); error != 0) {
     throw_errno("allocating shared memory", error);

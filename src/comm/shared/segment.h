@@ -2,7 +2,6 @@
 // Memory that the ranks of one node share: a memfd that its owner creates and the others map.
 //
 // Nothing has a name, so nothing is left after a crash: the memory goes with the last process that maps it.
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,8 +17,8 @@ struct SegmentAddress {
   ProcessIdentity process;
   int descriptor = -1;
   std::uint64_t bytes = 0;
-  std::array<std::uint64_t, 2> nonce{};  ///< stands in the segment too, behind its bytes
-  SharedSegment* segment = nullptr;      ///< for ranks that are threads of the same process
+  Nonce nonce{};                     ///< stands in the segment too, behind its bytes
+  SharedSegment* segment = nullptr;  ///< for ranks that are threads of the same process
 };
 
 /// A mapping. Thread safe.
@@ -43,7 +42,6 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
   void close_descriptor();
 
  private:
-  using Nonce = std::array<std::uint64_t, 2>;
   SharedSegment(int descriptor, std::size_t bytes, const Nonce& nonce);
 
   int descriptor_ = -1;
