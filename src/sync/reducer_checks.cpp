@@ -135,15 +135,19 @@ void Reducer::Impl::notice_vanished(bool refuses_changes, bool begins_pass) {
                    "clip_grad_norm_() or clip_grad_value_(), which do");
 }
 
-std::optional<std::string> Reducer::Impl::foreign_gradient() const {
-  for (int i = 0; i < count(); ++i) {
-    if (parameters_[i].tensor.grad().defined() && !buffer_->attached(i)) return quoted(parameters_[i]);
+std::optional<std::string> Reducer::Impl::foreign_gradient(bool or_replaced) const {
+  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
+    if (!parameters_[i].tensor.grad().defined()) continue;
+    const bool ours = i < count() ? buffer_->attached(i) : sparse_->is_left(i - count());
+    const bool replaced = i < count() ? states_[i].attached : sparse_->left_here(i - count());
+    if (!ours && (or_replaced || !replaced)) return quoted(parameters_[i]);
   }
-  return sparse_->foreign();
+  return std::nullopt;
 }
 
 void Reducer::Impl::check_gradients_are_known() const {
-  const auto foreign = foreign_gradient();
+  // What the program has put in the place of a mean that was used is one still, as before the step.
+  const auto foreign = foreign_gradient(!life_.over());
   if (!foreign) return;
   throw UsageError("the gradient of " + *foreign +
                    " came from no backward pass that was synchronized: call synchronize() before step");

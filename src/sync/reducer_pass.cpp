@@ -73,9 +73,13 @@ void Reducer::Impl::begin_pass() {
   const bool window_is_pending = life_.window().pending() > 0;
   // What the user put in place of a synchronized gradient is one; with pending passes it would be a change by hand.
   for (int i = 0; i < count(); ++i) {
-    if (!window_is_pending && states_[i].attached && !buffer_->attached(i)) adopt(i);
+    if (!window_is_pending && states_[i].attached && !buffer_->attached(i)) {
+      adopt(i);
+      states_[i].attached = buffer_->attached(i);  // not where it was cleared
+    }
     if (!buffer_->attached(i)) buffer_->release(i);
   }
+  if (!window_is_pending) sparse_->forget_cleared();
   if (options_.check_replicas) {
     auto now = watch_->hashes();
     if (window_is_pending) check_parameters_unchanged(now);

@@ -68,13 +68,6 @@ std::optional<std::string> SparseGradients::left() const {
   return std::nullopt;
 }
 
-std::optional<std::string> SparseGradients::foreign() const {
-  for (int i = 0; i < count(); ++i) {
-    if (gradient(i).defined() && !gradient(i).is_same(states_[i].left)) return quoted(parameters_[i]);
-  }
-  return std::nullopt;
-}
-
 std::optional<std::string> SparseGradients::touched() const {
   for (int i = 0; i < count(); ++i) {
     const State& state = states_[i];
@@ -82,6 +75,12 @@ std::optional<std::string> SparseGradients::touched() const {
     if (!gradient(i).is_same(state.left) || state.left._version() != state.version) return quoted(parameters_[i]);
   }
   return std::nullopt;
+}
+
+void SparseGradients::forget_cleared() {
+  for (int i = 0; i < count(); ++i) {
+    if (!gradient(i).defined()) states_[i] = {};
+  }
 }
 
 void SparseGradients::forget() {

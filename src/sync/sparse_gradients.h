@@ -39,10 +39,12 @@ class SparseGradients {
   bool left_here(int index) const { return states_[index].left.defined(); }
   /// The name of a parameter whose gradient autograd or synchronization left, and that is there still; nullopt if none.
   std::optional<std::string> left() const;
-  /// The name of a parameter whose gradient came from elsewhere; nullopt if none.
-  std::optional<std::string> foreign() const;
+  /// Whether the gradient is that one.
+  bool is_left(int index) const { return gradient(index).is_same(states_[index].left); }
   /// The name of a parameter whose gradient is no longer what autograd left; nullopt if none.
   std::optional<std::string> touched() const;
+  /// Nothing was left where the program has cleared the gradient.
+  void forget_cleared();
   /// Gradients have been cleared, or count as none of ours from here on.
   void forget();
 

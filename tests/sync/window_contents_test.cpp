@@ -3,6 +3,7 @@
 
 #include "support/rank_case.h"
 #include "sync/toy_model.h"
+#include "tutti/core/error.h"
 #include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_scopes.h"
 
@@ -149,6 +150,43 @@ const RankCase kept_after_weights("kept_after_weights", [](const Communicator& c
 });
 TEST(ReplacedGradient, SynchronizedAfterAWeightedStepStaysWhatItIs) {
   kept_after_weights.on_threads({1, 2, 4});
+}
+
+// As before the step, a mean that was used is the program's to replace.
+const RankCase replaced_after_step("replaced_after_step", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  toy.pass({.a = 2});
+  toy.optimizer.step();
+  toy.a.mutable_grad() = toy.a.grad() * 0.5;
+  toy.optimizer.step();
+  EXPECT_TRUE(at::equal(toy.a, at::full({3}, -3.0F))) << toy.a;
+  toy.b.mutable_grad() = at::ones({3});  // which no pass has brought
+  EXPECT_THROW(toy.optimizer.step(), UsageError);
+});
+TEST(ReplacedGradient, AfterAStepIsOneStill) {
+  replaced_after_step.on_threads({1, 2, 3});
+}
+
+// Ranks had zeros for different parameters; what LibTorch has cleared behind tutti's back is not missed later.
+const RankCase cleared_behind_zeros("cleared_behind_zeros", [](const Communicator& communicator) {
+  for (const bool last : {false, true}) {
+    ToyModel toy(communicator);
+    toy.reducer->enter_no_sync();
+    toy.pass(communicator.rank() == 0 ? ToyPass{.a = 1, .b = 1} : ToyPass{.a = 1});
+    toy.reducer->leave_no_sync();
+    toy.optimizer.zero_grad(false);
+    toy.inner->zero_grad();
+    {
+      const auto scope = toy.accumulate(1, last);
+      toy.pass({.a = 4});
+    }
+    toy.optimizer.step();
+    toy.expect_gradient(toy.a, 4);
+    EXPECT_FALSE(toy.b.grad().defined());
+  }
+});
+TEST(ZeroGrad, LibTorchsOwnAfterZerosIsNotNoticedOnSomeRanksOnly) {
+  cleared_behind_zeros.on_threads({1, 2, 3});
 }
 
 // Ranks had used different parameters when they were cleared: all of them are zeros on all ranks, as on one process.

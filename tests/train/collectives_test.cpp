@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "support/rank_case.h"
+#include "support/training.h"
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
 
@@ -61,6 +62,29 @@ const RankCase gathers("collectives_gather", [](const Communicator& communicator
 });
 TEST(Gather, PutsTheRanksRowsOneAfterTheOther) {
   gathers.everywhere();
+}
+
+// A loss over what all ranks computed, which each of them takes whole: the mean over ranks is its gradient.
+const RankCase gathers_in_the_graph("collectives_gather_in_the_graph", [](const Communicator& communicator) {
+  const auto loss_of_rows = [](const at::Tensor& rows) { return rows.matmul(rows.t()).tanh().sum(); };
+  Mlp net;
+  Mlp alone;
+  Accelerator accelerator({.communicator = communicator});
+  accelerator.prepare(net);
+  for (int pass = 0; pass < 2; ++pass) {
+    net->zero_grad();
+    alone->zero_grad();
+    std::vector<at::Tensor> inputs;
+    for (int rank = 0; rank < communicator.size(); ++rank) inputs.push_back(batch_of(rank).input);
+    loss_of_rows(alone->forward(at::cat(inputs))).backward();
+
+    const at::Tensor all = accelerator.all_gather_with_grad(net->forward(inputs[communicator.rank()]));
+    accelerator.backward(loss_of_rows(all));
+    EXPECT_TRUE(close(gradients_of(*net), gradients_of(*alone)));
+  }
+});
+TEST(Gather, InTheGraphGivesTheGradientOfALossOverAllRanksRows) {
+  gathers_in_the_graph.everywhere();
 }
 
 const RankCase gathers_strided("collectives_gather_strided", [](const Communicator& communicator) {
