@@ -17,6 +17,18 @@
 namespace tutti::comm {
 namespace {
 
+Standing::Reason reason_of(const TransferError& error) {
+  switch (error.kind()) {
+    case TransferError::Kind::timeout:
+      return Standing::Reason::timeout;
+    case TransferError::Kind::stopped:
+      return Standing::Reason::stopped;
+    case TransferError::Kind::closed:
+      break;
+  }
+  return Standing::Reason::closed;
+}
+
 // What start_sum() and start_exchange() hand out: the engine's object with the channel's treatment of failures.
 template <typename Pending>
 class Guarded : public Pending {
@@ -255,10 +267,10 @@ void Channel::fail(const Operation& operation, const TransferError& error) {
     throw_earlier_failure();
   }
   poisoned_ = true;
-  const bool late = error.kind() == TransferError::Kind::timeout;
-  Standing own{.reason = late ? Standing::Reason::timeout : Standing::Reason::closed,
+  const bool late = error.kind() != TransferError::Kind::closed;
+  Standing own{.reason = reason_of(error),
                .operation = operation.number,
-               .timeout = operation.timeout,
+               .timeout = error.waited().value_or(operation.timeout),
                .waiting_for = error.peers(),
                .where = operation.describe()};
   Verdict verdict;

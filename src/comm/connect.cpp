@@ -17,6 +17,7 @@
 #include "comm/messages/engine.h"
 #include "comm/messages/gloo.h"
 #include "comm/mpi/transport.h"
+#include "comm/shared/stopped.h"
 #include "comm/single_engine.h"
 #include "core/launchers.h"
 #include "tutti/core/error.h"
@@ -108,6 +109,7 @@ std::vector<int> nodes_from(const std::vector<std::string>& introductions, const
 Communicator Communicator::connect(const Environment& environment, const CommunicatorOptions& options) {
   const std::string wanted = wanted_engine(options, environment.local_rank);
   check_timeouts(options);
+  (void)comm::stopped_timeout();  // whose variable may be wrong
   if (environment.world_size == 1) return make_communicator(comm::make_single_engine(), options, "");
 
   const int rank = environment.rank;

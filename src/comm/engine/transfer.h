@@ -15,18 +15,26 @@ using Deadline = Clock::time_point;
 /// A transfer that did not end well. The channel turns it into a PeerFailure or Timeout that says who is at fault.
 class TransferError : public std::exception {
  public:
-  enum class Kind { timeout, closed };
+  enum class Kind {
+    timeout,
+    closed,
+    stopped,  ///< the peer's process is stopped, and has been for long
+  };
 
-  TransferError(Kind kind, std::vector<int> peers, std::string detail)
-      : kind_(kind), peers_(std::move(peers)), detail_(std::move(detail)) {}
+  TransferError(Kind kind, std::vector<int> peers, std::string detail,
+                std::optional<std::chrono::milliseconds> waited = std::nullopt)
+      : kind_(kind), peers_(std::move(peers)), detail_(std::move(detail)), waited_(waited) {}
   Kind kind() const { return kind_; }
   const std::vector<int>& peers() const { return peers_; }
+  /// How long, where that is not the operation's timeout.
+  std::optional<std::chrono::milliseconds> waited() const { return waited_; }
   const char* what() const noexcept override { return detail_.c_str(); }
 
  private:
   Kind kind_;
   std::vector<int> peers_;
   std::string detail_;
+  std::optional<std::chrono::milliseconds> waited_;
 };
 
 /// Where ranks of a group leave word about a failure. Outlives the group's connections.

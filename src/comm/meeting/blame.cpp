@@ -34,7 +34,7 @@ class Trail {
       return;
     }
     for (const int next : standing->waiting_for) {
-      if (standing->reason == Standing::Reason::timeout && came_late(next)) {
+      if (standing->gave_up() && came_late(next)) {
         culprits_.insert(next);
       } else if (!visited_.contains(next)) {
         follow(next);
@@ -71,6 +71,10 @@ std::string what_happened(const std::vector<int>& culprits, const Standing& thro
   }
   const auto& standing = standing_of(standings, culprits.front());
   if (standing && standing->reason == Standing::Reason::abandoned) return who + " abandoned " + standing->where;
+  if (through.reason == Standing::Reason::stopped) {
+    return who + (culprits.size() == 1 ? " has" : " have") + " been stopped for " + describe_duration(through.timeout) +
+           " (SIGSTOP or Ctrl+Z)";
+  }
   if (through.reason == Standing::Reason::timeout) {
     return who + " did not arrive within " + describe_duration(through.timeout);
   }
@@ -143,7 +147,7 @@ Verdict judge(const Standings& standings, int rank) {
   verdict.culprits.assign(trail.culprits().begin(), trail.culprits().end());
   // A circle: everyone in it was waiting for another one. Say whom this rank was waiting for.
   if (verdict.culprits.empty()) verdict.culprits = own.waiting_for;
-  verdict.timed_out = through.reason == Standing::Reason::timeout;
+  verdict.timed_out = through.gave_up();
 
   std::vector<int> waiting;
   for (std::size_t other = 0; other < standings.size(); ++other) {
@@ -243,7 +247,7 @@ Verdict Inquiry::verdict() {
   standings.at(static_cast<std::size_t>(rank_)) = own_;
   // A holder that left word is gone for the reason that it gave.
   const bool holder_is_silent = holder_ >= 0 && !standing_of(standings, holder_);
-  if (!lost || !holder_is_silent || own_.reason == Standing::Reason::timeout) return judge(standings, rank_);
+  if (!lost || !holder_is_silent || own_.gave_up()) return judge(standings, rank_);
 
   Verdict verdict{.culprits = {holder_}, .timed_out = false, .message = {}};
   const std::string who = own_.where + ": " + describe_ranks(verdict.culprits) + ", which holds the store, ";

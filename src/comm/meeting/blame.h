@@ -16,10 +16,11 @@ namespace tutti::comm {
 
 /// Where a rank stood when it left the group.
 struct Standing {
-  enum class Reason { timeout, closed, abandoned };
+  enum class Reason { timeout, closed, abandoned, stopped };
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;
-  std::chrono::milliseconds timeout{0};
+  std::chrono::milliseconds timeout{0};  ///< how long it has waited
+  bool gave_up() const { return reason == Reason::timeout || reason == Reason::stopped; }
   std::vector<int> waiting_for;
   std::string where;  ///< "all_reduce 'loss' (operation 17)"
 
@@ -35,7 +36,7 @@ std::vector<std::optional<std::string>> posts_in(const std::string& entries, int
 
 struct Verdict {
   std::vector<int> culprits;  ///< ascending
-  bool timed_out = false;     ///< they did not arrive, as opposed to: their connection was closed
+  bool timed_out = false;     ///< they did not arrive or are stopped, as opposed to: their connection was closed
   std::string message;
 };
 

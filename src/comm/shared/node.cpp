@@ -105,15 +105,37 @@ bool SharedNode::alive(int rank) const {
   return !of(rank).closed.load() && processes_[rank].running();
 }
 
+/// What the others see of a rank while they wait for it.
+class SharedNode::Look {
+ public:
+  Look(const SharedNode& node, int rank) : node_(node), rank_(rank) {}
+
+  /// Throws TransferError when waiting for `awaited` to reach `value` has no sense any more.
+  void operator()(const SharedProgress& awaited, std::uint32_t value) {
+    const bool alive = node_.alive(rank_);
+    const bool stopped_for_long = alive && has_stopped_for_long();
+    // A rank that came that far and then left is no failure.
+    if ((alive && !stopped_for_long) || awaited.reached(value)) return;
+    if (alive) throw TransferError(TransferError::Kind::stopped, {rank_}, "it is stopped", node_.stopped_timeout_);
+    throw TransferError(TransferError::Kind::closed, {rank_}, "it is gone");
+  }
+
+ private:
+  bool has_stopped_for_long() {
+    const auto now = Clock::now();
+    return clock_.due(now) && clock_.look(now, node_.processes_[rank_].stopped()) >= node_.stopped_timeout_;
+  }
+
+  const SharedNode& node_;
+  int rank_;
+  StoppedClock clock_{Clock::now()};
+};
+
 void SharedNode::wait_for(int rank, SharedProgress SharedRank::*progress, std::uint32_t value,
                           Deadline deadline) const {
   SharedProgress& awaited = of(rank).*progress;
-  const auto still_there = [&] {
-    // A rank that came that far and then left is no failure.
-    if (alive(rank) || awaited.reached(value)) return;
-    throw TransferError(TransferError::Kind::closed, {rank}, "it is gone");
-  };
-  if (awaited.wait_for(value, spins_, deadline, still_there)) return;
+  Look look(*this, rank);
+  if (awaited.wait_for(value, spins_, deadline, [&] { look(awaited, value); })) return;
   std::vector<int> missing;
   for (int other = 0; other < size(); ++other) {
     if (!(of(other).*progress).reached(value)) missing.push_back(other);

@@ -10,6 +10,7 @@
 #include "comm/shared/process.h"
 #include "comm/shared/progress.h"
 #include "comm/shared/segment.h"
+#include "comm/shared/stopped.h"
 
 namespace tutti::comm {
 
@@ -64,9 +65,11 @@ class SharedNode {
  private:
   SharedNode(SegmentsByRank segments, int rank, const std::vector<SegmentAddress>& addresses);
   bool alive(int rank) const;
+  class Look;
 
   SegmentsByRank segments_;
   int rank_;
+  std::chrono::milliseconds stopped_timeout_ = stopped_timeout();
   int spins_;                            // on a channel's thread
   int looks_;                            // on the thread that wants the result
   std::vector<ProcessWatch> processes_;  // by rank

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <string>
 #include <system_error>
 
 namespace tutti::comm {
@@ -43,6 +45,15 @@ const ProcessIdentity& this_process() {
 ProcessWatch::ProcessWatch(pid_t process)
     : process_(process), descriptor_(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))) {
   ended_ = !descriptor_.is_open() && errno == ESRCH;
+}
+
+bool ProcessWatch::stopped() const {
+  std::ifstream file("/proc/" + std::to_string(process_) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  // "PID (NAME) STATE ...", and a name may hold anything.
+  const auto end_of_name = line.rfind(')');
+  return end_of_name != std::string::npos && line.substr(end_of_name + 1, 3) == " T ";
 }
 
 bool ProcessWatch::running() const {

@@ -42,6 +42,9 @@ class ProcessWatch {
   explicit ProcessWatch(pid_t process);
 
   bool running() const;
+  /// Whether it was stopped by a signal (SIGSTOP, Ctrl+Z). One that a debugger holds is not, nor one that cannot be
+  /// looked at.
+  bool stopped() const;
   bool has_descriptor() const { return descriptor_.is_open(); }
 
  private:

@@ -35,6 +35,21 @@ TEST(Blame, TheRankWithoutAPostIsLate) {
             "all_reduce 'loss' (operation 17): rank 2 did not arrive within 30 s; ranks 0, 1 were waiting");
 }
 
+TEST(Blame, ARankThatIsStoppedIsSaidToBe) {
+  auto stopped = stood(Reason::stopped, {2});
+  stopped.timeout = std::chrono::milliseconds(1500);
+  const Standings standings = {stopped, stood(Reason::closed, {0}), stood(Reason::closed, {0})};
+  for (const int rank : {0, 1}) {
+    const auto verdict = judge({standings[0], standings[1], std::nullopt}, rank);
+    EXPECT_EQ(verdict.culprits, std::vector<int>{2});
+    EXPECT_TRUE(verdict.timed_out);
+    EXPECT_NE(verdict.message.find("rank 2 has been stopped for 1500 ms (SIGSTOP or Ctrl+Z)"), std::string::npos)
+        << verdict.message;
+  }
+  const auto awake = judge(standings, 2);
+  EXPECT_NE(awake.message.find("gave up waiting for this rank (2) after 1500 ms"), std::string::npos) << awake.message;
+}
+
 TEST(Blame, FollowsTheChainToTheRankThatDied) {
   const Standings standings = {stood(Reason::closed, {1}), stood(Reason::closed, {2}), std::nullopt};
   const auto verdict = judge(standings, 0);

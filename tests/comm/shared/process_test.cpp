@@ -11,10 +11,14 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <string>
 #include <system_error>
 
 #include "comm/shared/segment.h"
+#include "comm/shared/stopped.h"
+#include "tutti/core/error.h"
 
 namespace tutti::comm::process_test {
 namespace {
@@ -74,6 +78,64 @@ TEST(ProcessWatch, SeesAProcessEndBeforeItsParentDoes) {
   EXPECT_TRUE(watch.running());
   child.kill();
   EXPECT_FALSE(watch.running());
+}
+
+TEST(ProcessWatch, TellsAStoppedProcessFromOneThatWaits) {
+  const Sleeper child;
+  const ProcessWatch watch(child.process());
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(child.process());
+  EXPECT_FALSE(watch.stopped());
+  for (int time = 0; time < 2; ++time) {
+    ::kill(child.process(), SIGSTOP);
+    ASSERT_EQ(::waitid(P_PID, id, &info, WSTOPPED), 0);
+    EXPECT_TRUE(watch.stopped());
+    EXPECT_TRUE(watch.running());
+    ::kill(child.process(), SIGCONT);
+    ASSERT_EQ(::waitid(P_PID, id, &info, WCONTINUED), 0);
+    EXPECT_FALSE(watch.stopped());
+  }
+  child.kill();
+  EXPECT_FALSE(watch.stopped());
+}
+
+/// A variable of this process, as long as this lives.
+class Variable {
+ public:
+  explicit Variable(const std::string& value) { ::setenv(name, value.c_str(), 1); }
+  ~Variable() { ::unsetenv(name); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  static constexpr const char* name = "TUTTI_STOPPED_TIMEOUT";
+};
+
+TEST(StoppedTimeout, IsWhatTheVariableSays) {
+  EXPECT_EQ(stopped_timeout(), std::chrono::milliseconds(1500));
+  {
+    const Variable seconds("0.25");
+    EXPECT_EQ(stopped_timeout(), std::chrono::milliseconds(250));
+  }
+  for (const char* wrong : {"", "0", "-1", "soon", "1s", "1e99", "nan"}) {
+    const Variable variable(wrong);
+    EXPECT_THROW((void)stopped_timeout(), UsageError) << wrong;
+  }
+}
+
+TEST(StoppedClock, CountsWhatWasSeenWithoutInterruption) {
+  using std::chrono::milliseconds;
+  const Deadline begin{};
+  StoppedClock clock(begin);
+  EXPECT_FALSE(clock.due(begin + milliseconds(99)));
+  EXPECT_TRUE(clock.due(begin + milliseconds(100)));
+  EXPECT_EQ(clock.look(begin + milliseconds(100), true), milliseconds(100));
+  EXPECT_FALSE(clock.due(begin + milliseconds(150)));
+  EXPECT_EQ(clock.look(begin + milliseconds(250), true), milliseconds(250));
+  EXPECT_EQ(clock.look(begin + milliseconds(350), false), milliseconds(0));
+  EXPECT_EQ(clock.look(begin + milliseconds(450), true), milliseconds(100));
+  // An hour that nobody saw.
+  EXPECT_EQ(clock.look(begin + std::chrono::hours(1), true), milliseconds(300));
 }
 
 TEST(ProcessWatch, WithoutADescriptorAProcessThatRunsIsNotGone) {

@@ -138,7 +138,7 @@ const RankProgram absent_from_a_sum("shared_absent_from_a_sum", [] {
   at::Tensor memory = gradients(channel, 1 << 10, at::kFloat);
   unhurried.barrier().wait();
   if (channel.rank() == 2) {
-    raise(SIGSTOP);
+    ::pause();
     return;
   }
   try {
@@ -157,6 +157,31 @@ TEST(SharedMemory, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   ranks.send_signal(2, SIGKILL);
   const auto results = ranks.wait();
   for (const int rank : {0, 1}) EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+}
+
+const RankProgram stopped_before_a_sum("shared_stopped_before_a_sum", [] {
+  const Communicator channel = connect("shared_memory");
+  at::Tensor memory = gradients(channel, 1 << 10, at::kFloat);
+  if (channel.rank() == 2) raise(SIGSTOP);
+  try {
+    const auto sum = channel.start_sum(memory);
+    sum->reduce(1.0);
+    sum->finish();
+    std::cout << "summed" << std::endl;
+  } catch (const Timeout& timeout) {
+    EXPECT_EQ(timeout.ranks(), std::vector<int>{2}) << timeout.what();
+    std::cout << timeout.what() << std::endl;
+  }
+});
+TEST(SharedMemory, AStoppedRankIsNamedLongBeforeTheDeadline) {
+  test::RankProcesses ranks(stopped_before_a_sum, 3);
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(ranks.wait_for_output(rank, "rank 2 has been stopped for 1500 ms (SIGSTOP or Ctrl+Z)"));
+  }
+  ranks.send_signal(2, SIGCONT);
+  const auto results = ranks.wait();
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+  EXPECT_EQ(results[2].output.find("summed"), std::string::npos) << results[2].output;
 }
 
 TEST(SharedSegment, IsTheSameMappingInsideAProcessAndOutlivesItsDescriptor) {
