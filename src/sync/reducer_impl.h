@@ -136,8 +136,8 @@ class Reducer::Impl {
   bool all_zero() const;
   void check_gradients_are_known() const;
   void check_parameters_unchanged(const std::vector<std::uint64_t>& now) const;
-  /// The name of a parameter whose gradient came from no backward pass, or was put in the place of one that did; nullopt
-  /// if none.
+  /// The name of a parameter whose gradient came from no backward pass, or was put in the place of one that did;
+  /// nullopt if none.
   std::optional<std::string> foreign_gradient(bool or_replaced = true) const;
   bool holds_foreign_gradients() const { return foreign_gradient().has_value(); }
   /// In front of errors that name no parameter; empty where models have no names.
