@@ -84,6 +84,8 @@ void WindowLife::end_round(Weighting weighting, bool empty) {
   window_.synchronized();
   zeros_may_differ_ = false;
   due_ = first_ = false;
+  // What begin_round() weighed for the others' sake is no weight of the window that follows.
+  if (empty && over()) window_.restart(false);
   // Also on a rank that took no part in it, the gradients are this window's now.
   if (!empty) gradients_ = Gradients::mean;
 }

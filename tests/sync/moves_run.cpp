@@ -117,7 +117,7 @@ std::size_t MovesRun::run_scope(const std::vector<Move>& moves, std::size_t open
   {
     const AccumulateScope scope(members);
     scope_ = &open;
-    left_out_ = false;
+    left_out_ = nullptr;
     while (next < moves.size() && moves[next].verb != Verb::close) next = run_from(moves, next);
     scope_ = nullptr;
   }
@@ -129,8 +129,10 @@ std::size_t MovesRun::run_scope(const std::vector<Move>& moves, std::size_t open
 
 void MovesRun::run_move(const Move& move) {
   Model& model = models_[move.model];
-  // A rank that has left its passes out has not what the others have: it may come to the round and nothing else.
-  const bool comes_to_the_round = left_out_ && (move.verb == Verb::step || move.verb == Verb::clip);
+  // A rank that has left its pass out has not what the others have: it may come to the pass's rounds, for which they
+  // wait, and do nothing else.
+  const bool comes_to_the_round =
+      left_out_ != nullptr && move.model <= left_out_->model && (move.verb == Verb::step || move.verb == Verb::clip);
   if (one_is_absent() && move.verb != Verb::pass && !comes_to_the_round) return;
   // Outside of scopes a rank without passes does not know that the others wait for it.
   const bool uses = move.verb == Verb::step || move.verb == Verb::clip || move.verb == Verb::clip_behind;
@@ -186,7 +188,8 @@ Mean MovesRun::mean_after(const Move& pass, int model) const {
 
 void MovesRun::run_pass(const Move& pass) {
   const bool absent = one_is_absent();
-  if (absent && std::exchange(left_out_, true)) return;
+  if (absent && left_out_ != nullptr) return;
+  if (absent) left_out_ = &pass;
   const int rank = status_.rank();
   bool synchronizes = true;
   bool refused = false;

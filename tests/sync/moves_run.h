@@ -67,7 +67,7 @@ class MovesRun {
   Communicator status_;  // apart from what is tested
   std::array<Model, 2> models_;
   const Move* scope_ = nullptr;
-  bool left_out_ = false;  // the absent rank's pass of this scope
+  const Move* left_out_ = nullptr;  // the absent rank's pass of this scope
   std::vector<Held> held_;
   std::string found_;       // in the middle of an iteration
   bool must_fail_ = false;  // this iteration, on all ranks

@@ -152,6 +152,21 @@ TEST(ReplacedGradient, SynchronizedAfterAWeightedStepStaysWhatItIs) {
   kept_after_weights.on_threads({1, 2, 4});
 }
 
+// Clipping after the step of a scope runs a round to which nobody brings anything.
+const RankCase cleared_after_an_empty_round("cleared_after_an_empty_round", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  const auto scope = toy.accumulate(1, true);
+  toy.pass({.a = 4});
+  toy.optimizer.step();
+  toy.reducer->prepare_step();
+  toy.optimizer.zero_grad(false);
+  toy.optimizer.zero_grad();
+  EXPECT_FALSE(toy.a.grad().defined());
+});
+TEST(ZeroGrad, AfterAnEmptyRoundInAScopeClearsTwice) {
+  cleared_after_an_empty_round.on_threads({1, 2, 3});
+}
+
 // As before the step, a mean that was used is the program's to replace.
 const RankCase replaced_after_step("replaced_after_step", [](const Communicator& communicator) {
   ToyModel toy(communicator);
