@@ -265,7 +265,8 @@ void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
     }
   }
   for (int i = 0; i < count(); ++i) {
-    states_[i].attached = parameters_[i].tensor.grad().defined() && buffer_->attached(i);
+    adopt(i);  // zeros are known, wherever they lie
+    states_[i].attached = buffer_->attached(i);
     if (!states_[i].attached) buffer_->release(i);
   }
   sparse_->forget();

@@ -139,7 +139,9 @@ class Reducer::Impl {
   /// The name of a parameter whose gradient came from no backward pass, or was put in the place of one that did;
   /// nullopt if none.
   std::optional<std::string> foreign_gradient(bool or_replaced = true) const;
-  bool holds_foreign_gradients() const { return foreign_gradient().has_value(); }
+  /// Whether a round is told of them. In a scope, what was put in the place of a used mean is one still, which a round
+  /// of the others' must not touch.
+  bool brings_foreign_gradients() const { return !(life_.scope() && life_.over()) && foreign_gradient().has_value(); }
   /// In front of errors that name no parameter; empty where models have no names.
   std::string whose() const;
   /// Runs what knows nothing of names, and says whose its errors are.

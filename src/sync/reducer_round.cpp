@@ -19,15 +19,16 @@ namespace tutti {
 void Reducer::Impl::open_round() {
   // Before the round itself holds buckets.
   may_move_ = learns_order() && !buffer_->shared();
-  life_.begin_round();
+  life_.begin_round(kept_gradient());
   const Window& window = life_.window();
   round_ = std::make_unique<sync::Round>(
       channel_,
       sync::RoundOpening{.step = window.steps(),
-                         .passes = window.passes() + (holds_foreign_gradients() || life_.zeros_may_differ() ? 1 : 0),
+                         .passes = window.passes() + (brings_foreign_gradients() || life_.zeros_may_differ() ? 1 : 0),
                          .weighting = window.weighting(),
                          .weight = window.weight(),
-                         .kept = life_.began_on_kept(kept_gradient()) ? 1 : 0,
+                         .kept = life_.began_on_kept() ? 1 : 0,
+                         .over = life_.over() ? 1 : 0,
                          .loss_scale = loss_scale_,
                          .lengths = window.lengths(),
                          .parameters = options_.check_replicas ? sync::combine(watch_->hashes()) : 0,
@@ -45,7 +46,12 @@ void Reducer::Impl::start_ready_buckets() {
 
 void Reducer::Impl::start_bucket(int bucket) {
   // An abandoned round's sums are thrown away, and gradients that do not fit may be why it is abandoned.
-  if (!life_.is(sync::Gradients::abandoned)) fill_bucket(bucket);
+  if (life_.is(sync::Gradients::abandoned)) {
+    // But what the program holds may lie where they are made.
+    for (const int parameter : buffer_->plan().buckets[bucket].parameters) buffer_->release(parameter);
+  } else {
+    fill_bucket(bucket);
+  }
   round_->start_bucket(buffer_->bucket(bucket), options_.comm_hook);
 }
 
@@ -94,7 +100,7 @@ void Reducer::Impl::run_round() {
   if (!round_) open_round();
   // What a step has used is equal on all ranks: its mean is what it is, whatever weighed in its window.
   if (life_.over()) last_total_weight_ = channel_.size() * life_.weight_of_kept();
-  if (life_.window().passes() == 0 && !holds_foreign_gradients() && !life_.zeros_may_differ()) {
+  if (life_.window().passes() == 0 && !brings_foreign_gradients() && !life_.zeros_may_differ()) {
     // If nobody has anything there is nothing to sum; whoever has something started its buckets without asking.
     try {
       round_->wait_for_opening();
@@ -162,7 +168,7 @@ void Reducer::Impl::judge_round() {
   for (std::size_t i = 0; i < round->rows().size(); ++i) {
     sparse_->synchronized(static_cast<int>(i), round->rows()[i]);
   }
-  life_.end_round(terms.weighting, terms.empty);
+  life_.end_round(terms.weighting, terms.empty, terms.over);
   stats_ += SyncStats{.seconds_late = sync::lateness(round->openings())};
   if (needs_another(round->closings())) return run_round();
   if (!terms.empty && learns_order()) reorder_buckets(*round);

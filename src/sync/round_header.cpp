@@ -44,6 +44,7 @@ RoundTerms judge(std::span<const RoundOpening> openings) {
     return terms;
   }
   terms.empty = std::ranges::all_of(openings, [](const RoundOpening& opening) { return opening.passes == 0; });
+  terms.over = std::ranges::all_of(openings, [](const RoundOpening& opening) { return opening.over != 0; });
   if ((terms.divergence = weighting_conflict(openings))) return terms;
   if (const auto rank = first_difference(openings, [](const RoundOpening& o) { return o.loss_scale; })) {
     terms.divergence = "rank 0 scales its loss by " + std::to_string(openings[0].loss_scale) + ", " + rank_name(*rank) +

@@ -20,7 +20,8 @@ struct RoundOpening {
   std::int64_t passes = 0;  ///< of this rank in the window
   Weighting weighting = Weighting::undecided;
   double weight = 0;             ///< of this rank's part of the window
-  std::int64_t kept = 0;         ///< 1: the window began on gradients of the window before
+  std::int32_t kept = 0;         ///< 1: the window began on gradients of the window before
+  std::int32_t over = 0;         ///< 1: this rank has nothing but those
   double loss_scale = 1;         ///< what this rank's losses were multiplied by
   WindowLengths lengths{};       ///< for the automatic policy
   std::uint64_t parameters = 0;  ///< a sampled hash of this rank's parameters
@@ -34,6 +35,7 @@ struct RoundTerms {
   double scale = 1;                       ///< what sums are multiplied by
   bool drifted = false;                   ///< parameters differ between ranks
   bool empty = false;                     ///< no rank has run a pass: there is nothing to sum
+  bool over = false;                      ///< all there is was left by the window before
   std::optional<std::string> divergence;  ///< why the round's result is no gradient
 };
 

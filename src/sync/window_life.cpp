@@ -12,7 +12,6 @@ void WindowLife::open_scope(const AccumulateStep& step) {
   if (!std::isfinite(step.weight) || step.weight < 0) {
     throw UsageError("accumulate() with weight " + std::to_string(step.weight) + ": a weight is 0 or positive");
   }
-  if (is(Gradients::left)) window_.restart(false);
   step_ = step;
   weighed_ = reached_ = stepped_ = false;
   due_ = step.syncs;
@@ -22,11 +21,9 @@ void WindowLife::open_scope(const AccumulateStep& step) {
 void WindowLife::close_scope() {
   if (!std::exchange(step_, std::nullopt)->syncs || is(Gradients::abandoned) || is(Gradients::lost)) return;
   // What came after a step of the scope is a window that ends with it; one that nobody has stepped in goes on.
-  if (stepped_ && is(Gradients::mean)) {
-    gradients_ = Gradients::left;
-  } else if (over() || (stepped_ && is(Gradients::none))) {
-    window_.restart(false);  // weights of passes that brought nothing
-  }
+  if (stepped_ && is(Gradients::mean)) gradients_ = Gradients::left;
+  // Also weights of passes that brought nothing.
+  if (over() || (stepped_ && is(Gradients::none))) window_.restart(false);
 }
 
 void WindowLife::begin_pass(const std::optional<std::string>& kept) {
@@ -35,7 +32,6 @@ void WindowLife::begin_pass(const std::optional<std::string>& kept) {
       throw UsageError("the gradient of " + *kept + " is still that of the last step: call optimizer.zero_grad() " +
                        (is(Gradients::left) ? "where no step is taken" : "after optimizer.step()"));
     }
-    if (is(Gradients::left) && !step_) window_.restart(false);
     on_kept_ = kept.has_value();
   }
   if (step_) {
@@ -74,20 +70,22 @@ bool WindowLife::round_due_at_step() const {
   return window_.pending() > 0 || zeros_may_differ_ || is(Gradients::abandoned);
 }
 
-void WindowLife::begin_round() {
+void WindowLife::begin_round(const std::optional<std::string>& kept) {
+  // Whoever takes no part in it goes on as the others do, who began on the same.
+  if (over()) on_kept_ = kept.has_value();
   // What is left of a window that is over weighs on this rank what its scope has weighed: nothing.
   if (step_ && over() && window_.weighting() == Weighting::undecided) window_.weigh(0);
 }
 
-void WindowLife::end_round(Weighting weighting, bool empty) {
+void WindowLife::end_round(Weighting weighting, bool empty, bool all_over) {
   if (!empty && weighting == Weighting::weighted && window_.weighting() == Weighting::undecided) window_.weigh(0);
   window_.synchronized();
   zeros_may_differ_ = false;
   due_ = first_ = false;
   // What begin_round() weighed for the others' sake is no weight of the window that follows.
-  if (empty && over()) window_.restart(false);
+  if ((empty || all_over) && over()) window_.restart(false);
   // Also on a rank that took no part in it, the gradients are this window's now.
-  if (!empty) gradients_ = Gradients::mean;
+  if (!empty && !all_over) gradients_ = Gradients::mean;
 }
 
 void WindowLife::lose(const std::string& why) {

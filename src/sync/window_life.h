@@ -62,9 +62,11 @@ class WindowLife {
   /// Whether a step must run a round first. `in_place`: see zeros_may_differ().
   bool round_due_at_step() const;
   /// A round begins: also a scope whose passes did not come here takes part in its window.
-  void begin_round();
-  /// `weighting`: of all ranks. `empty`: no rank had anything.
-  void end_round(Weighting weighting, bool empty);
+  /// `kept` as in begin_pass().
+  void begin_round(const std::optional<std::string>& kept);
+  /// `weighting`: of all ranks. `empty`: no rank had anything. `all_over`: none had more than what is left of a window
+  /// that is over.
+  void end_round(Weighting weighting, bool empty, bool all_over);
   /// Whether a round has been run since the scope was opened.
   bool round_in_scope() const { return step_ && !first_; }
   void lose(const std::string& why);
@@ -86,8 +88,8 @@ class WindowLife {
   /// What is there from a window that is over counts as often as this rank's part of the new one weighs, so that the
   /// mean of it is what it was.
   double weight_of_kept() const { return window_.weighting() == Weighting::weighted ? window_.weight() : 1; }
-  /// Whether the window began on gradients of one that was over; `kept` as in begin_pass().
-  bool began_on_kept(const std::optional<std::string>& kept) const { return over() ? kept.has_value() : on_kept_; }
+  /// Whether the window under way in a round began on gradients of one that was over.
+  bool began_on_kept() const { return on_kept_; }
   /// Pending gradients were cleared in place: ranks may have zeros for different parameters.
   bool zeros_may_differ() const { return zeros_may_differ_; }
 

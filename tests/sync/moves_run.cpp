@@ -118,6 +118,7 @@ std::size_t MovesRun::run_scope(const std::vector<Move>& moves, std::size_t open
     const AccumulateScope scope(members);
     scope_ = &open;
     left_out_ = nullptr;
+    came_.fill(false);
     while (next < moves.size() && moves[next].verb != Verb::close) next = run_from(moves, next);
     scope_ = nullptr;
   }
@@ -131,8 +132,9 @@ void MovesRun::run_move(const Move& move) {
   Model& model = models_[move.model];
   // A rank that has left its pass out has not what the others have: it may come to the pass's rounds, for which they
   // wait, and do nothing else.
-  const bool comes_to_the_round =
-      left_out_ != nullptr && move.model <= left_out_->model && (move.verb == Verb::step || move.verb == Verb::clip);
+  const bool comes_to_the_round = left_out_ != nullptr && move.model <= left_out_->model &&
+                                  !came_[static_cast<std::size_t>(move.model)] &&
+                                  (move.verb == Verb::step || move.verb == Verb::clip);
   if (one_is_absent() && move.verb != Verb::pass && !comes_to_the_round) return;
   // Outside of scopes a rank without passes does not know that the others wait for it.
   const bool uses = move.verb == Verb::step || move.verb == Verb::clip || move.verb == Verb::clip_behind;
@@ -144,6 +146,7 @@ void MovesRun::run_move(const Move& move) {
     case Verb::pass:
       return run_pass(move);
     case Verb::step:
+      came_[static_cast<std::size_t>(move.model)] = true;
       model.optimizer->step();
       model.told->step();
       return;

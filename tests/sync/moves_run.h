@@ -68,6 +68,7 @@ class MovesRun {
   std::array<Model, 2> models_;
   const Move* scope_ = nullptr;
   const Move* left_out_ = nullptr;  // the absent rank's pass of this scope
+  std::array<bool, 2> came_{};      // by model: to a step of this scope
   std::vector<Held> held_;
   std::string found_;       // in the middle of an iteration
   bool must_fail_ = false;  // this iteration, on all ranks

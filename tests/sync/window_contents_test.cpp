@@ -167,6 +167,70 @@ TEST(ZeroGrad, AfterAnEmptyRoundInAScopeClearsTwice) {
   cleared_after_an_empty_round.on_threads({1, 2, 3});
 }
 
+const RankCase replaced_and_cleared("replaced_and_cleared", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  toy.pass({.a = 4});
+  toy.a.mutable_grad() = toy.a.grad() * 0.5;
+  toy.optimizer.zero_grad(false);
+  toy.optimizer.step();
+  toy.expect_gradient(toy.a, 0);
+});
+TEST(ReplacedGradient, ClearedInPlaceIsZeros) {
+  replaced_and_cleared.on_threads({1, 2, 3});
+}
+
+// What came after the step of a scope stays what it is, also where a program synchronizes once more.
+const RankCase synchronized_when_left("synchronized_when_left", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  {
+    const auto scope = toy.accumulate(2, true);
+    toy.optimizer.step();
+    toy.pass({.a = 8});
+  }
+  toy.reducer->synchronize();
+  toy.expect_gradient(toy.a, 4);
+  toy.pass({.a = 2});
+  toy.expect_gradient(toy.a, 6);
+});
+TEST(ReplacedGradient, WhatAScopeLeftIsAddedToAfterASynchronizationToo) {
+  synchronized_when_left.on_threads({1, 2, 3});
+}
+
+const RankCase replaced_in_a_scope("replaced_in_a_scope", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  const auto scope = toy.accumulate(1 + communicator.rank(), true);
+  toy.pass({.a = 2.0 * (1 + communicator.rank())});
+  toy.optimizer.step();
+  const at::Tensor before = toy.a.detach().clone();
+  toy.a.mutable_grad() = toy.a.grad() * 0.5;
+  const at::Tensor replaced = toy.a.grad();
+  toy.optimizer.step();
+  EXPECT_TRUE(at::equal(toy.a, before - replaced)) << toy.a;
+});
+TEST(ReplacedGradient, AfterAStepInAScopeIsOneStill) {
+  replaced_in_a_scope.on_threads({1, 2, 3});
+}
+
+// One rank takes no part in a window that others began on what an earlier one left.
+const RankCase left_out_on_kept("left_out_on_kept", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  {
+    const auto scope = toy.accumulate(1, true);
+    toy.pass({.a = 4});
+    toy.optimizer.step();
+    toy.pass({.a = 4});
+  }
+  toy.inner->zero_grad();
+  for (int time = 0; time < 2; ++time) {
+    const auto scope = toy.accumulate(1, true);
+    if (time == 0 && communicator.rank() > 0) toy.pass({.a = 2});
+  }
+  EXPECT_EQ(toy.a.grad().defined(), communicator.size() > 1);
+});
+TEST(ReplacedGradient, ARankThatTakesNoPartAgreesOnWhatTheWindowBeganOn) {
+  left_out_on_kept.on_threads({1, 2, 3});
+}
+
 // As before the step, a mean that was used is the program's to replace.
 const RankCase replaced_after_step("replaced_after_step", [](const Communicator& communicator) {
   ToyModel toy(communicator);

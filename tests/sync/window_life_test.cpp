@@ -83,7 +83,7 @@ class Driven {
     averaged_ = false;
   }
   void round() {
-    life_.begin_round();
+    life_.begin_round(kept());
     if (life_.over()) divisor_ = life_.weight_of_kept();
     const Window& window = life_.window();
     const bool empty = window.passes() == 0;
@@ -93,7 +93,7 @@ class Driven {
       if (gradient_) *gradient_ /= divisor_;
       averaged_ = true;
     }
-    life_.end_round(window.weighting(), empty);
+    life_.end_round(window.weighting(), empty, life_.over());
   }
   void step() {
     if (life_.scope() && !life_.scope()->syncs) return;
@@ -247,12 +247,12 @@ TEST(WindowLife, TakesItsStateUpAgain) {
   EXPECT_TRUE(loaded.is(sync::Gradients::pending));
   EXPECT_EQ(loaded.window().weight(), 3);
   life.open_scope({.weight = 1, .syncs = true});
-  life.begin_round();
-  life.end_round(Weighting::weighted, false);
+  life.begin_round(std::nullopt);
+  life.end_round(Weighting::weighted, false, false);
   life.step();
   life.begin_pass(std::nullopt);
-  life.begin_round();
-  life.end_round(Weighting::weighted, false);
+  life.begin_round(std::nullopt);
+  life.end_round(Weighting::weighted, false, false);
   life.end_pass(true);
   life.close_scope();
   loaded.load_state_dict(life.state_dict());

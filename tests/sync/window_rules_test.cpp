@@ -219,6 +219,30 @@ TEST(WindowRules, AGradientThatTheProgramHoldsKeepsItsValues) {
   }
 }
 
+// The sums of a round that an exception has left are thrown away; where they are made, a gradient may lie that the
+// program holds.
+TEST(WindowRules, AGradientThatTheProgramHoldsKeepsItsValuesWhenARoundIsAbandoned) {
+  for (const int ranks : one_to_three) {
+    run_thread_ranks(ranks, [](const Communicator& communicator) {
+      ToyModel toy(communicator);
+      {
+        const auto scope = toy.accumulate(2, false);
+        toy.pass({.a = 4});
+      }
+      const at::Tensor held = toy.a.grad();
+      const at::Tensor values = held.clone();
+      toy.inner->zero_grad();
+      expect_says(what_of([&] {
+                    const auto scope = toy.accumulate(1, true);
+                    throw std::runtime_error("boom");
+                  }),
+                  "boom");
+      toy.optimizer.zero_grad();
+      EXPECT_TRUE(at::equal(held, values)) << held;
+    });
+  }
+}
+
 TEST(WindowRules, AGradientThatNobodyHoldsIsNotCopied) {
   run_thread_ranks(1, [](const Communicator& communicator) {
     ToyModel toy(communicator);
