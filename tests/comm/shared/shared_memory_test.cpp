@@ -171,6 +171,9 @@ const RankProgram stopped_before_a_sum("shared_stopped_before_a_sum", [] {
   } catch (const Timeout& timeout) {
     EXPECT_EQ(timeout.ranks(), std::vector<int>{2}) << timeout.what();
     std::cout << timeout.what() << std::endl;
+  } catch (const PeerFailure& failure) {
+    // Rank 0 may have ended by the time that it goes on.
+    EXPECT_EQ(channel.rank(), 2) << failure.what();
   }
 });
 TEST(SharedMemory, AStoppedRankIsNamedLongBeforeTheDeadline) {
