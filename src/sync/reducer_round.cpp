@@ -164,6 +164,7 @@ void Reducer::Impl::judge_round() {
   for (int i = 0; i < count(); ++i) {
     if (round->used_by_any()[i] && !parameters_[i].tensor.grad().defined()) buffer_->attach(i);
     states_[i].attached = buffer_->attached(i);
+    states_[i].version = buffer_->slot(i)._version();
   }
   for (std::size_t i = 0; i < round->rows().size(); ++i) {
     sparse_->synchronized(static_cast<int>(i), round->rows()[i]);

@@ -179,6 +179,22 @@ TEST(ReplacedGradient, ClearedInPlaceIsZeros) {
   replaced_and_cleared.on_threads({1, 2, 3});
 }
 
+// A mean that happens to be zero is nothing that the program has cleared.
+const RankCase mean_of_zero("mean_of_zero", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  {
+    const auto scope = toy.accumulate(1, false);
+    toy.pass(communicator.rank() == 0 ? ToyPass{.a = 0} : ToyPass{});
+  }
+  toy.reducer->synchronize();
+  const auto scope = toy.accumulate(1, true);
+  toy.pass({.a = 4});
+  toy.expect_gradient(toy.a, 2);
+});
+TEST(Accumulate, AMeanOfZeroKeepsItsWeight) {
+  mean_of_zero.on_threads({1, 2, 3});
+}
+
 // What came after the step of a scope stays what it is, also where a program synchronizes once more.
 const RankCase synchronized_when_left("synchronized_when_left", [](const Communicator& communicator) {
   ToyModel toy(communicator);
