@@ -23,6 +23,8 @@ Standing::Reason reason_of(const TransferError& error) {
       return Standing::Reason::timeout;
     case TransferError::Kind::stopped:
       return Standing::Reason::stopped;
+    case TransferError::Kind::ended:
+      return Standing::Reason::ended;
     case TransferError::Kind::closed:
       break;
   }
@@ -267,7 +269,7 @@ void Channel::fail(const Operation& operation, const TransferError& error) {
     throw_earlier_failure();
   }
   poisoned_ = true;
-  const bool late = error.kind() != TransferError::Kind::closed;
+  const bool late = error.kind() == TransferError::Kind::timeout || error.kind() == TransferError::Kind::stopped;
   Standing own{.reason = reason_of(error),
                .operation = operation.number,
                .timeout = error.waited().value_or(operation.timeout),

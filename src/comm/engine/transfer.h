@@ -18,6 +18,7 @@ class TransferError : public std::exception {
   enum class Kind {
     timeout,
     closed,
+    ended,    ///< the peer's process has ended
     stopped,  ///< the peer's process is stopped, and has been for long
   };
 

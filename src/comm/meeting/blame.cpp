@@ -78,7 +78,9 @@ std::string what_happened(const std::vector<int>& culprits, const Standing& thro
   if (through.reason == Standing::Reason::timeout) {
     return who + " did not arrive within " + describe_duration(through.timeout);
   }
-  return who + (culprits.size() == 1 ? " is" : " are") + " gone (connection closed)";
+  const bool ended = through.reason == Standing::Reason::ended;
+  return who + (culprits.size() == 1 ? " is" : " are") + " gone (" +
+         (ended ? "the process has ended" : "connection closed") + ")";
 }
 
 }  // namespace
@@ -133,7 +135,9 @@ bool is_complete(const Standings& standings, int rank) {
     if (!seen.insert(next).second) continue;
     const auto& standing = standing_of(standings, next);
     if (!standing) return false;
-    left.insert(left.end(), standing->waiting_for.begin(), standing->waiting_for.end());
+    for (const int other : standing->waiting_for) {
+      if (!standing->is_certain() || standing_of(standings, other)) left.push_back(other);
+    }
   }
   return true;
 }

@@ -16,11 +16,13 @@ namespace tutti::comm {
 
 /// Where a rank stood when it left the group.
 struct Standing {
-  enum class Reason { timeout, closed, abandoned, stopped };
+  enum class Reason { timeout, closed, abandoned, stopped, ended };
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;
   std::chrono::milliseconds timeout{0};  ///< how long it has waited
   bool gave_up() const { return reason == Reason::timeout || reason == Reason::stopped; }
+  /// Whether those that it waited for can leave no word any more.
+  bool is_certain() const { return reason == Reason::stopped || reason == Reason::ended; }
   std::vector<int> waiting_for;
   std::string where;  ///< "all_reduce 'loss' (operation 17)"
 
@@ -43,7 +45,7 @@ struct Verdict {
 /// Pure: what `rank` says given what all ranks posted. Its own standing must be there.
 Verdict judge(const Standings& standings, int rank);
 
-/// Whether `standings` has a post of every rank that someone (starting from `rank`) waits for.
+/// Whether `standings` has a post of every rank that someone (starting from `rank`) waits for, and that can still post.
 bool is_complete(const Standings& standings, int rank);
 
 /// Posts where this rank stands (at once), then lets look what the others posted (for at most about a second).

@@ -101,10 +101,6 @@ SharedNode::SharedNode(SegmentsByRank segments, int rank, const std::vector<Segm
   }
 }
 
-bool SharedNode::alive(int rank) const {
-  return !of(rank).closed.load() && processes_[rank].running();
-}
-
 /// What the others see of a rank while they wait for it.
 class SharedNode::Look {
  public:
@@ -112,12 +108,13 @@ class SharedNode::Look {
 
   /// Throws TransferError when waiting for `awaited` to reach `value` has no sense any more.
   void operator()(const SharedProgress& awaited, std::uint32_t value) {
-    const bool alive = node_.alive(rank_);
-    const bool stopped_for_long = alive && has_stopped_for_long();
+    const bool ended = !node_.processes_[rank_].running();
+    const bool closed = node_.of(rank_).closed.load();
+    const bool stopped = !ended && !closed && has_stopped_for_long();
     // A rank that came that far and then left is no failure.
-    if ((alive && !stopped_for_long) || awaited.reached(value)) return;
-    if (alive) throw TransferError(TransferError::Kind::stopped, {rank_}, "it is stopped", node_.stopped_timeout_);
-    throw TransferError(TransferError::Kind::closed, {rank_}, "it is gone");
+    if (!(ended || closed || stopped) || awaited.reached(value)) return;
+    if (stopped) throw TransferError(TransferError::Kind::stopped, {rank_}, "it is stopped", node_.stopped_timeout_);
+    throw TransferError(ended ? TransferError::Kind::ended : TransferError::Kind::closed, {rank_}, "it is gone");
   }
 
  private:

@@ -64,7 +64,6 @@ class SharedNode {
 
  private:
   SharedNode(SegmentsByRank segments, int rank, const std::vector<SegmentAddress>& addresses);
-  bool alive(int rank) const;
   class Look;
 
   SegmentsByRank segments_;

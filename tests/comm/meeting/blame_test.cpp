@@ -79,6 +79,22 @@ TEST(Blame, NamesWhoAbandonedAnOperation) {
   EXPECT_NE(verdict.message.find("rank 1 abandoned all_reduce 'loss' (operation 16)"), std::string::npos);
 }
 
+TEST(Blame, AProcessThatHasEndedIsNotAskedForItsWord) {
+  const Standings standings = {stood(Reason::ended, {2}), stood(Reason::closed, {0}), std::nullopt};
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(is_complete(standings, rank));
+    const auto verdict = judge(standings, rank);
+    EXPECT_EQ(verdict.culprits, std::vector<int>{2});
+    EXPECT_FALSE(verdict.timed_out);
+    EXPECT_NE(verdict.message.find("rank 2 is gone (the process has ended)"), std::string::npos) << verdict.message;
+  }
+  // What it left counts: here, that it ended because of another one.
+  const Standings told = {stood(Reason::ended, {1}), stood(Reason::closed, {2}), std::nullopt};
+  EXPECT_FALSE(is_complete(told, 0));
+  EXPECT_EQ(judge(told, 0).culprits, std::vector<int>{2});
+  EXPECT_TRUE(is_complete({stood(Reason::stopped, {1}), std::nullopt}, 0));
+}
+
 TEST(Blame, ACircleNamesWhomThisRankWaitedFor) {
   const Standings standings = {stood(Reason::timeout, {1}), stood(Reason::timeout, {0})};
   EXPECT_EQ(judge(standings, 0).culprits, std::vector<int>{1});
