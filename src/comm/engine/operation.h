@@ -25,4 +25,10 @@ struct Operation {
   }
 };
 
+/// An operation under way: one deadline for all that it waits for. Not longer than the operation itself.
+struct OperationWait {
+  const Operation& operation;
+  Deadline deadline = operation.deadline();
+};
+
 }  // namespace tutti::comm

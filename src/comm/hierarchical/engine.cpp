@@ -161,6 +161,7 @@ std::shared_ptr<Engine> make_hierarchical_engine(const std::shared_ptr<Engine>& 
     if (reason.empty()) reason = "the node of rank " + std::to_string(*without) + " cannot share memory";
     return messages;
   }
+  node->node()->call_ranks(node_ranks.members);
   return std::make_shared<HierarchicalEngine>(messages, std::move(for_groups), std::move(node), std::move(across));
 }
 

@@ -41,11 +41,12 @@ HierarchicalSum::HierarchicalSum(std::shared_ptr<Levels> levels, Operation opera
   const Range range = slice_of(elements, flat_.element_size(), node.rank(), node.size());
   slice_ = flat_.narrow(0, static_cast<std::int64_t>(range.offset), static_cast<std::int64_t>(range.length));
   if (codec_) share_ = 1.0 / static_cast<double>(std::bit_ceil(static_cast<unsigned>(node.size())));
+  node.own().last_call.set(operation_);
   node.own().sums_started.advance_to(number_);
 }
 
 void HierarchicalSum::wait_for_node(SharedProgress SharedRank::*progress) const {
-  levels_->node_ranks.run([&] { levels_->node->wait_for_all(progress, number_, operation_.deadline()); });
+  levels_->node_ranks.run([&] { levels_->node->wait_for_all(progress, number_, {operation_}); });
 }
 
 std::size_t HierarchicalSum::slice_begin() const {

@@ -51,7 +51,7 @@ void SharedMemoryEngine::all_reduce(const Operation& operation, const at::Tensor
     sum->reduce(1);
     sum->finish();
   } else if (SharedStage* const stage = stage_for(operation)) {
-    stage->all_reduce(flat, combination_of(op, size()), operation.deadline());
+    stage->all_reduce(flat, combination_of(op, size()), {operation});
   } else {
     below().all_reduce(operation, flat, op);
   }
@@ -59,7 +59,7 @@ void SharedMemoryEngine::all_reduce(const Operation& operation, const at::Tensor
 
 void SharedMemoryEngine::all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
   if (SharedStage* const stage = stage_for(operation)) {
-    stage->all_gather(output, input, operation.deadline());
+    stage->all_gather(output, input, {operation});
   } else {
     below().all_gather(operation, output, input);
   }
@@ -68,7 +68,7 @@ void SharedMemoryEngine::all_gather(const Operation& operation, const at::Tensor
 void SharedMemoryEngine::reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
                                         ReduceOp op) {
   if (SharedStage* const stage = stage_for(operation)) {
-    stage->reduce_scatter(output, input, combination_of(op, size()), operation.deadline());
+    stage->reduce_scatter(output, input, combination_of(op, size()), {operation});
   } else {
     below().reduce_scatter(operation, output, input, op);
   }
@@ -76,7 +76,7 @@ void SharedMemoryEngine::reduce_scatter(const Operation& operation, const at::Te
 
 void SharedMemoryEngine::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
   if (SharedStage* const stage = stage_for(operation)) {
-    stage->all_to_all(output, input, operation.deadline());
+    stage->all_to_all(output, input, {operation});
   } else {
     below().all_to_all(operation, output, input);
   }
@@ -84,7 +84,7 @@ void SharedMemoryEngine::all_to_all(const Operation& operation, const at::Tensor
 
 void SharedMemoryEngine::broadcast(const Operation& operation, const at::Tensor& tensor, int root) {
   if (SharedStage* const stage = stage_for(operation)) {
-    stage->broadcast(tensor, root, operation.deadline());
+    stage->broadcast(tensor, root, {operation});
   } else {
     below().broadcast(operation, tensor, root);
   }

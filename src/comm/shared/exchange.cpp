@@ -8,7 +8,8 @@ namespace tutti::comm {
 SharedExchange::SharedExchange(std::shared_ptr<SharedNode> node, Operation operation, std::span<const std::byte> mine,
                                std::uint32_t number)
     : node_(std::move(node)), operation_(std::move(operation)), length_(mine.size()), number_(number) {
-  if (number_ > mailboxes) node_->wait_for_all(&SharedRank::exchanges_read, number_ - mailboxes, operation_.deadline());
+  node_->own().last_call.set(operation_);
+  if (number_ > mailboxes) node_->wait_for_all(&SharedRank::exchanges_read, number_ - mailboxes, {operation_});
   std::memcpy(node_->own().mailbox[number_ % mailboxes], mine.data(), mine.size());
   node_->own().exchanges_posted.advance_to(number_);
 }
@@ -21,7 +22,7 @@ bool SharedExchange::ready() const {
 }
 
 std::span<const std::byte> SharedExchange::finish() {
-  node_->wait_for_all(&SharedRank::exchanges_posted, number_, operation_.deadline());
+  node_->wait_for_all(&SharedRank::exchanges_posted, number_, {operation_});
   all_.resize(length_ * static_cast<std::size_t>(node_->size()));
   for (int rank = 0; rank < node_->size(); ++rank) {
     std::memcpy(all_.data() + length_ * static_cast<std::size_t>(rank), node_->of(rank).mailbox[number_ % mailboxes],

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <thread>
+#include <utility>
 
+#include "comm/engine/describe.h"
 #include "tutti/core/logging.h"
 #include "tutti/detail/comm/pending.h"
 
@@ -101,47 +104,71 @@ SharedNode::SharedNode(SegmentsByRank segments, int rank, const std::vector<Segm
   }
 }
 
-/// What the others see of a rank while they wait for it.
+/// What a rank that waits sees of the one that it waits for.
 class SharedNode::Look {
  public:
-  Look(const SharedNode& node, int rank) : node_(node), rank_(rank) {}
+  explicit Look(const SharedNode& node) : node_(node) {}
 
-  /// Throws TransferError when waiting for `awaited` to reach `value` has no sense any more.
-  void operator()(const SharedProgress& awaited, std::uint32_t value) {
-    const bool ended = !node_.processes_[rank_].running();
-    const bool closed = node_.of(rank_).closed.load();
-    const bool stopped = !ended && !closed && has_stopped_for_long();
+  /// Throws TransferError when waiting for `rank` has no sense any more.
+  void operator()(int rank, const Awaited& awaited, const Operation& operation) {
+    // Nothing is counted before the first look: most waits are over by then.
+    const auto now = Clock::now();
+    if (std::exchange(rank_, rank) != rank) clock_.emplace(now);
+    if (!line_) line_.emplace(now);
+    const ProcessWatch& process = node_.processes_[rank];
+    const bool ended = !process.running();
+    const bool closed = node_.of(rank).closed.load();
+    const bool stopped =
+        !ended && !closed && clock_->due(now) && clock_->look(now, process.stopped()) >= node_.stopped_timeout_;
     // A rank that came that far and then left is no failure.
-    if (!(ended || closed || stopped) || awaited.reached(value)) return;
-    if (stopped) throw TransferError(TransferError::Kind::stopped, {rank_}, "it is stopped", node_.stopped_timeout_);
-    throw TransferError(ended ? TransferError::Kind::ended : TransferError::Kind::closed, {rank_}, "it is gone");
+    if (node_.reached(rank, awaited)) return;
+    if (stopped) throw TransferError(TransferError::Kind::stopped, {rank}, "it is stopped", node_.stopped_timeout_);
+    if (ended) throw TransferError(TransferError::Kind::ended, {rank}, "it is gone");
+    if (closed) throw TransferError(TransferError::Kind::closed, {rank}, "it is gone");
+    if (line_->due(now)) node_.say_who_is_awaited(awaited, operation, line_->waited(now), now);
   }
 
  private:
-  bool has_stopped_for_long() {
-    const auto now = Clock::now();
-    return clock_.due(now) && clock_.look(now, node_.processes_[rank_].stopped()) >= node_.stopped_timeout_;
-  }
-
   const SharedNode& node_;
-  int rank_;
-  StoppedClock clock_{Clock::now()};
+  int rank_ = -1;
+  std::optional<StoppedClock> clock_;
+  std::optional<WaitingLine> line_;
 };
 
-void SharedNode::wait_for(int rank, SharedProgress SharedRank::*progress, std::uint32_t value,
-                          Deadline deadline) const {
-  SharedProgress& awaited = of(rank).*progress;
-  Look look(*this, rank);
-  if (awaited.wait_for(value, spins_, deadline, [&] { look(awaited, value); })) return;
+void SharedNode::wait_for(int rank, const Awaited& awaited, const OperationWait& wait, Look& look) const {
+  SharedProgress& progress = of(rank).*awaited.progress;
+  if (progress.wait_for(awaited.value, spins_, wait.deadline, [&] { look(rank, awaited, wait.operation); })) return;
   std::vector<int> missing;
   for (int other = 0; other < size(); ++other) {
-    if (!(of(other).*progress).reached(value)) missing.push_back(other);
+    if (!reached(other, awaited)) missing.push_back(other);
   }
   throw TransferError(TransferError::Kind::timeout, missing, "it did not come");
 }
 
-void SharedNode::wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value, Deadline deadline) const {
-  for (int step = 1; step < size(); ++step) wait_for((rank_ + step) % size(), progress, value, deadline);
+void SharedNode::wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value,
+                              const OperationWait& wait) const {
+  const Awaited awaited{progress, value};
+  Look look(*this);
+  for (int step = 1; step < size(); ++step) wait_for((rank_ + step) % size(), awaited, wait, look);
+}
+
+void SharedNode::say_who_is_awaited(const Awaited& awaited, const Operation& operation, std::chrono::seconds waited,
+                                    Deadline now) const {
+  constexpr int most_named = 4;
+  const auto name = [this](int rank) { return "rank " + std::to_string(names_.empty() ? rank : names_[rank]); };
+  std::string absent;
+  int count = 0;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (reached(rank, awaited)) {
+      if (rank < rank_) return;  // that one says it
+      continue;
+    }
+    if (++count > most_named) continue;
+    absent += (count > 1 ? "; " : "") + name(rank) + " (its last call here: " + of(rank).last_call.describe(now) + ")";
+  }
+  if (count > most_named) absent += "; and " + std::to_string(count - most_named) + " more";
+  Logger(names_.empty() ? rank_ : names_[rank_])
+      .warning(operation.describe() + " has waited for " + describe_duration(waited) + " for " + absent);
 }
 
 void SharedNode::close() noexcept {

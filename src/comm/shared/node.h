@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "comm/engine/engine.h"
+#include "comm/shared/last_call.h"
 #include "comm/shared/process.h"
 #include "comm/shared/progress.h"
 #include "comm/shared/segment.h"
 #include "comm/shared/stopped.h"
+#include "comm/shared/waiting_line.h"
 
 namespace tutti::comm {
 
@@ -35,6 +37,7 @@ struct SharedRank {
   alignas(64) SharedProgress chunks_reduced;
   alignas(64) SharedProgress chunks_read;
   alignas(64) std::atomic<bool> closed;  // it gave the channel up
+  alignas(64) LastCall last_call;
   alignas(64) std::byte mailbox[mailboxes][mailbox_bytes];
 };
 
@@ -54,8 +57,11 @@ class SharedNode {
 
   /// Blocks until every rank's `progress` has reached `value`. Throws TransferError naming those that have not, at the
   /// deadline, or when one died or gave up.
-  void wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value, Deadline deadline) const;
-  void wait_for(int rank, SharedProgress SharedRank::*progress, std::uint32_t value, Deadline deadline) const;
+  /// Whoever waits for long says so: the first of those that wait.
+  void wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value, const OperationWait& wait) const;
+
+  /// What the ranks are called in lines of the log, where they are a group of others.
+  void call_ranks(std::vector<int> names) { names_ = std::move(names); }
 
   /// See Engine.
   int looks_before_sleep() const { return looks_; }
@@ -65,9 +71,18 @@ class SharedNode {
  private:
   SharedNode(SegmentsByRank segments, int rank, const std::vector<SegmentAddress>& addresses);
   class Look;
+  struct Awaited {
+    SharedProgress SharedRank::*progress;
+    std::uint32_t value;
+  };
+  void wait_for(int rank, const Awaited& awaited, const OperationWait& wait, Look& look) const;
+  bool reached(int rank, const Awaited& awaited) const { return (of(rank).*awaited.progress).reached(awaited.value); }
+  void say_who_is_awaited(const Awaited& awaited, const Operation& operation, std::chrono::seconds waited,
+                          Deadline now) const;
 
   SegmentsByRank segments_;
   int rank_;
+  std::vector<int> names_;
   std::chrono::milliseconds stopped_timeout_ = stopped_timeout();
   int spins_;                            // on a channel's thread
   int looks_;                            // on the thread that wants the result

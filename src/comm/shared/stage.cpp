@@ -24,7 +24,8 @@ std::size_t part_of_slot(int parts) {
 }  // namespace
 
 template <typename Fill, typename Use>
-void SharedStage::run(std::size_t bytes, std::size_t at_once, Deadline deadline, const Fill& fill, const Use& use) {
+void SharedStage::run(std::size_t bytes, std::size_t at_once, const OperationWait& wait, const Fill& fill,
+                      const Use& use) {
   const std::uint32_t first = last_ + 1;
   const auto chunks = static_cast<std::uint32_t>((bytes + at_once - 1) / at_once);
   last_ += chunks;
@@ -34,7 +35,7 @@ void SharedStage::run(std::size_t bytes, std::size_t at_once, Deadline deadline,
   };
   const auto post = [&](std::uint32_t index) {
     const Chunk chunk = chunk_at(index);
-    node_->wait_for_all(&SharedRank::chunks_read, chunk.number - slots, deadline);
+    node_->wait_for_all(&SharedRank::chunks_read, chunk.number - slots, wait);
     fill(chunk, slot(node_->rank(), chunk.number));
     node_->own().chunks_posted.advance_to(chunk.number);
   };
@@ -42,20 +43,20 @@ void SharedStage::run(std::size_t bytes, std::size_t at_once, Deadline deadline,
   for (std::uint32_t index = 0; index < chunks; ++index) {
     if (index + 1 < chunks) post(index + 1);
     const Chunk chunk = chunk_at(index);
-    node_->wait_for_all(&SharedRank::chunks_posted, chunk.number, deadline);
+    node_->wait_for_all(&SharedRank::chunks_posted, chunk.number, wait);
     use(chunk);
     node_->own().chunks_read.advance_to(chunk.number);
   }
 }
 
-void SharedStage::all_reduce(const at::Tensor& flat, const Combination& combination, Deadline deadline) {
+void SharedStage::all_reduce(const at::Tensor& flat, const Combination& combination, const OperationWait& wait) {
   std::byte* const memory = memory_of(flat);
   const std::size_t width = flat.element_size();
   const auto fill = [&](const Chunk& chunk, std::byte* to) { std::memcpy(to, memory + chunk.offset, chunk.length); };
   const auto use = [&](const Chunk& chunk) {
     std::byte* const to = memory + chunk.offset;
     if (node_->size() > few_ranks) {
-      combine_slices(chunk, flat.scalar_type(), combination, to, deadline);
+      combine_slices(chunk, flat.scalar_type(), combination, to, wait);
       return;
     }
     std::vector<const std::byte*> versions;
@@ -64,11 +65,11 @@ void SharedStage::all_reduce(const at::Tensor& flat, const Combination& combinat
     }
     combine(versions, to, chunk.length / width, flat.scalar_type(), combination);
   };
-  run(flat.nbytes(), slot_bytes, deadline, fill, use);
+  run(flat.nbytes(), slot_bytes, wait, fill, use);
 }
 
 void SharedStage::combine_slices(const Chunk& chunk, at::ScalarType dtype, const Combination& combination,
-                                 std::byte* to, Deadline deadline) {
+                                 std::byte* to, const OperationWait& wait) {
   const std::size_t width = c10::elementSize(dtype);
   const std::size_t elements = chunk.length / width;
   const auto slice_of_rank = [&](int rank) { return slice_of(elements, width, rank, node_->size()); };
@@ -78,14 +79,14 @@ void SharedStage::combine_slices(const Chunk& chunk, at::ScalarType dtype, const
   // Nobody else reads this slice of the own slot before it is announced.
   combine(versions, slot(node_->rank(), chunk.number) + own.offset * width, own.length, dtype, combination);
   node_->own().chunks_reduced.advance_to(chunk.number);
-  node_->wait_for_all(&SharedRank::chunks_reduced, chunk.number, deadline);
+  node_->wait_for_all(&SharedRank::chunks_reduced, chunk.number, wait);
   for (int rank = 0; rank < node_->size(); ++rank) {
     const Range slice = slice_of_rank(rank);
     std::memcpy(to + slice.offset * width, slot(rank, chunk.number) + slice.offset * width, slice.length * width);
   }
 }
 
-void SharedStage::all_gather(const at::Tensor& output, const at::Tensor& input, Deadline deadline) {
+void SharedStage::all_gather(const at::Tensor& output, const at::Tensor& input, const OperationWait& wait) {
   const std::byte* const from = memory_of(input);
   std::byte* const to = memory_of(output);
   const std::size_t bytes = input.nbytes();
@@ -95,11 +96,11 @@ void SharedStage::all_gather(const at::Tensor& output, const at::Tensor& input, 
       std::memcpy(to + bytes * static_cast<std::size_t>(rank) + chunk.offset, slot(rank, chunk.number), chunk.length);
     }
   };
-  run(bytes, slot_bytes, deadline, fill, use);
+  run(bytes, slot_bytes, wait, fill, use);
 }
 
 void SharedStage::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const Combination& combination,
-                                 Deadline deadline) {
+                                 const OperationWait& wait) {
   const std::byte* const from = memory_of(input);
   std::byte* const to = memory_of(output);
   const std::size_t bytes = output.nbytes();
@@ -117,10 +118,10 @@ void SharedStage::reduce_scatter(const at::Tensor& output, const at::Tensor& inp
     }
     combine(versions, to + chunk.offset, chunk.length / output.element_size(), output.scalar_type(), combination);
   };
-  run(bytes, part, deadline, fill, use);
+  run(bytes, part, wait, fill, use);
 }
 
-void SharedStage::all_to_all(const at::Tensor& output, const at::Tensor& input, Deadline deadline) {
+void SharedStage::all_to_all(const at::Tensor& output, const at::Tensor& input, const OperationWait& wait) {
   const std::byte* const from = memory_of(input);
   std::byte* const to = memory_of(output);
   const std::size_t bytes = output.nbytes() / static_cast<std::size_t>(node_->size());
@@ -137,10 +138,10 @@ void SharedStage::all_to_all(const at::Tensor& output, const at::Tensor& input, 
                   slot(rank, chunk.number) + static_cast<std::size_t>(node_->rank()) * part, chunk.length);
     }
   };
-  run(bytes, part, deadline, fill, use);
+  run(bytes, part, wait, fill, use);
 }
 
-void SharedStage::broadcast(const at::Tensor& tensor, int root, Deadline deadline) {
+void SharedStage::broadcast(const at::Tensor& tensor, int root, const OperationWait& wait) {
   std::byte* const memory = memory_of(tensor);
   const bool sends = node_->rank() == root;
   const auto fill = [&](const Chunk& chunk, std::byte* slot) {
@@ -149,7 +150,7 @@ void SharedStage::broadcast(const at::Tensor& tensor, int root, Deadline deadlin
   const auto use = [&](const Chunk& chunk) {
     if (!sends) std::memcpy(memory + chunk.offset, slot(root, chunk.number), chunk.length);
   };
-  run(tensor.nbytes(), slot_bytes, deadline, fill, use);
+  run(tensor.nbytes(), slot_bytes, wait, fill, use);
 }
 
 }  // namespace tutti::comm

@@ -29,12 +29,12 @@ class SharedStage {
   SharedStage(std::shared_ptr<SharedNode> node, SegmentsByRank segments)
       : node_(std::move(node)), segments_(std::move(segments)) {}
 
-  void all_reduce(const at::Tensor& flat, const Combination& combination, Deadline deadline);
-  void all_gather(const at::Tensor& output, const at::Tensor& input, Deadline deadline);
+  void all_reduce(const at::Tensor& flat, const Combination& combination, const OperationWait& wait);
+  void all_gather(const at::Tensor& output, const at::Tensor& input, const OperationWait& wait);
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, const Combination& combination,
-                      Deadline deadline);
-  void all_to_all(const at::Tensor& output, const at::Tensor& input, Deadline deadline);
-  void broadcast(const at::Tensor& tensor, int root, Deadline deadline);
+                      const OperationWait& wait);
+  void all_to_all(const at::Tensor& output, const at::Tensor& input, const OperationWait& wait);
+  void broadcast(const at::Tensor& tensor, int root, const OperationWait& wait);
 
  private:
   struct Chunk {
@@ -46,13 +46,13 @@ class SharedStage {
   /// Runs through `bytes` in chunks of at most `at_once`: `fill(chunk, slot)` copies in, `use(chunk)` works on all
   /// ranks' slots.
   template <typename Fill, typename Use>
-  void run(std::size_t bytes, std::size_t at_once, Deadline deadline, const Fill& fill, const Use& use);
+  void run(std::size_t bytes, std::size_t at_once, const OperationWait& wait, const Fill& fill, const Use& use);
 
   std::byte* slot(int rank, std::uint32_t number) const {
     return segments_[static_cast<std::size_t>(rank)]->data() + (number % slots) * slot_bytes;
   }
   void combine_slices(const Chunk& chunk, at::ScalarType dtype, const Combination& combination, std::byte* to,
-                      Deadline deadline);
+                      const OperationWait& wait);
 
   std::shared_ptr<SharedNode> node_;
   SegmentsByRank segments_;

@@ -24,11 +24,12 @@ SharedSum::SharedSum(std::shared_ptr<SharedNode> node, Operation operation, Shar
       elements_(static_cast<std::size_t>(flat.numel())),
       number_(number),
       combination_(combination) {
+  node_->own().last_call.set(operation_);
   node_->own().sums_started.advance_to(number_);
 }
 
 void SharedSum::reduce(double scale) {
-  node_->wait_for_all(&SharedRank::sums_started, number_, operation_.deadline());
+  node_->wait_for_all(&SharedRank::sums_started, number_, {operation_});
   combination_.rescale.factor = scale;
   const std::size_t width = c10::elementSize(dtype_);
   const Range slice = slice_of(elements_, width, node_->rank(), node_->size());
@@ -48,7 +49,7 @@ void SharedSum::reduce(double scale) {
 }
 
 void SharedSum::finish() {
-  node_->wait_for_all(&SharedRank::sums_reduced, number_, operation_.deadline());
+  node_->wait_for_all(&SharedRank::sums_reduced, number_, {operation_});
 }
 
 std::int64_t SharedSum::bytes_sent() const {

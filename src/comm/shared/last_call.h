@@ -1,0 +1,30 @@
+#pragma once
+// What a rank of this node called last, for the others to read while they wait for it: it may be elsewhere in its
+// program.
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "comm/engine/operation.h"
+
+namespace tutti::comm {
+
+/// One writer, any readers, in any processes that map it. Zero-initialized memory is a valid one. Read while it is
+/// written it may tell half of two calls: it is for people.
+class LastCall {
+ public:
+  void set(const Operation& operation);
+  /// "barrier 'epoch' (operation 16), 11 s ago"; "none" where there was none.
+  std::string describe(Deadline now) const;
+
+ private:
+  static constexpr std::size_t words = 12;
+
+  std::array<std::atomic<std::uint64_t>, words> text_;  // what and name, each with a zero behind
+  std::atomic<std::uint64_t> number_;
+  std::atomic<std::int64_t> since_;  // of the steady clock, which all processes of a machine share
+};
+
+}  // namespace tutti::comm

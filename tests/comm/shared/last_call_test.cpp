@@ -1,0 +1,79 @@
+// What ranks that wait for long tell: pure parts, and one job of 3 processes.
+#include "comm/shared/last_call.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <memory>
+
+#include "comm/shared/waiting_line.h"
+#include "support/rank_case.h"
+#include "tutti/comm/communicator.h"
+
+namespace tutti::comm::last_call_test {
+namespace {
+
+TEST(LastCall, IsToldAsItWasMade) {
+  const auto call = std::make_unique<LastCall>();
+  EXPECT_EQ(call->describe(Clock::now()), "none");
+  call->set({.number = 16, .what = "barrier", .name = "epoch"});
+  const auto later = Clock::now() + std::chrono::milliseconds(11'500);
+  EXPECT_EQ(call->describe(later), "barrier 'epoch' (operation 16), 11 s ago");
+  call->set({.number = 17, .what = "gradient sum", .name = ""});
+  EXPECT_EQ(call->describe(later), "gradient sum (operation 17), 11 s ago");
+  EXPECT_EQ(call->describe(Deadline{}), "gradient sum (operation 17), 0 s ago");
+}
+
+TEST(LastCall, LongNamesAreCut) {
+  const auto call = std::make_unique<LastCall>();
+  for (const std::size_t length : {40, 80, 93, 94, 95, 96, 500}) {
+    const std::string name(length, 'n');
+    call->set({.number = 1, .what = "all_reduce", .name = name});
+    const std::string said = call->describe(Clock::now());
+    EXPECT_EQ(said.find("all_reduce 'nnn"), 0U) << said;
+    EXPECT_LT(said.size(), 140U) << said;
+    call->set({.number = 1, .what = name, .name = name});
+    EXPECT_EQ(call->describe(Clock::now()).find("nnn"), 0U);
+  }
+}
+
+TEST(WaitingLine, ComesMoreAndMoreRarely) {
+  const Deadline begin{};
+  WaitingLine line(begin);
+  std::vector<int> said;
+  for (int second = 0; second <= 2000; ++second) {
+    const auto now = begin + std::chrono::seconds(second);
+    if (!line.due(now)) continue;
+    said.push_back(second);
+    EXPECT_EQ(line.waited(now), std::chrono::seconds(second));
+  }
+  EXPECT_EQ(said, (std::vector<int>{10, 60, 660, 1260, 1860}));
+}
+
+const test::RankProgram one_is_elsewhere("shared_one_is_elsewhere", [] {
+  const Communicator job = Communicator::connect(read_environment(), {});
+  job.barrier({.name = "begin"}).wait();
+  if (job.rank() == 1) {
+    std::signal(SIGUSR1, [](int) {});
+    ::pause();
+  }
+  job.barrier({.name = "end"}).wait();
+  std::cout << "all came" << std::endl;
+});
+TEST(WaitingLine, TheFirstOfThoseThatWaitNamesWhoIsAbsent) {
+  test::RankProcesses ranks(one_is_elsewhere, 3);
+  EXPECT_TRUE(ranks.wait_for_output(0,
+                                    "barrier 'end' (operation 1) has waited for 10 s for rank 1 (its last call here: "
+                                    "barrier 'begin' (operation 0), 1"));
+  ranks.send_signal(1, SIGUSR1);
+  const auto results = ranks.wait();
+  test::expect_success(results);
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(results[rank].output.find("has waited"), std::string::npos) << results[rank].output;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::comm::last_call_test
