@@ -72,8 +72,8 @@ std::string what_happened(const std::vector<int>& culprits, const Standing& thro
   const auto& standing = standing_of(standings, culprits.front());
   if (standing && standing->reason == Standing::Reason::abandoned) return who + " abandoned " + standing->where;
   if (through.reason == Standing::Reason::stopped) {
-    return who + (culprits.size() == 1 ? " has" : " have") + " been stopped for " + describe_duration(through.timeout) +
-           " (SIGSTOP or Ctrl+Z)";
+    return who + (culprits.size() == 1 ? " has been stopped for " : " have been stopped for ") +
+           describe_duration(through.timeout) + " (SIGSTOP or Ctrl+Z)";
   }
   if (through.reason == Standing::Reason::timeout) {
     return who + " did not arrive within " + describe_duration(through.timeout);
