@@ -269,12 +269,12 @@ void Channel::fail(const Operation& operation, const TransferError& error) {
     throw_earlier_failure();
   }
   poisoned_ = true;
-  const bool late = error.kind() == TransferError::Kind::timeout || error.kind() == TransferError::Kind::stopped;
   Standing own{.reason = reason_of(error),
                .operation = operation.number,
                .timeout = error.waited().value_or(operation.timeout),
                .waiting_for = error.peers(),
                .where = operation.describe()};
+  const bool late = own.gave_up();
   Verdict verdict;
   try {
     Inquiry inquiry(engine_->bulletin(), engine_->rank(), engine_->size(), std::move(own));

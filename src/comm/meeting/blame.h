@@ -20,11 +20,13 @@ struct Standing {
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;
   std::chrono::milliseconds timeout{0};  ///< how long it has waited
+  std::vector<int> waiting_for;
+  std::string where;  ///< "all_reduce 'loss' (operation 17)"
+
+  /// Whether it stopped waiting for ranks that may still come.
   bool gave_up() const { return reason == Reason::timeout || reason == Reason::stopped; }
   /// Whether those that it waited for can leave no word any more.
   bool is_certain() const { return reason == Reason::stopped || reason == Reason::ended; }
-  std::vector<int> waiting_for;
-  std::string where;  ///< "all_reduce 'loss' (operation 17)"
 
   std::string to_text() const;
   static Standing from_text(const std::string& text);

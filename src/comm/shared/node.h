@@ -56,8 +56,8 @@ class SharedNode {
   SharedRank& own() const { return of(rank_); }
 
   /// Blocks until every rank's `progress` has reached `value`. Throws TransferError naming those that have not, at the
-  /// deadline, or when one died or gave up.
-  /// Whoever waits for long says so: the first of those that wait.
+  /// deadline, or when one died, gave up or is stopped for long. After a while the first of the ranks that wait logs
+  /// for whom.
   void wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value, const OperationWait& wait) const;
 
   /// What the ranks are called in lines of the log, where they are a group of others.
