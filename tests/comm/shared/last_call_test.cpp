@@ -7,6 +7,7 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
+#include <thread>
 
 #include "comm/shared/waiting_line.h"
 #include "support/rank_case.h"
@@ -59,6 +60,8 @@ const test::RankProgram one_is_elsewhere("shared_one_is_elsewhere", [] {
     std::signal(SIGUSR1, [](int) {});
     ::pause();
   }
+  // Rank 2 has waited for 10 s before rank 0 has, and leaves the word to it.
+  if (job.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   job.barrier({.name = "end"}).wait();
   std::cout << "all came" << std::endl;
 });
