@@ -23,6 +23,8 @@ Standing::Reason reason_of(const TransferError& error) {
       return Standing::Reason::timeout;
     case TransferError::Kind::stopped:
       return Standing::Reason::stopped;
+    case TransferError::Kind::left:
+      return Standing::Reason::left;
     case TransferError::Kind::ended:
       return Standing::Reason::ended;
     case TransferError::Kind::closed:

@@ -18,6 +18,7 @@ class TransferError : public std::exception {
   enum class Kind {
     timeout,
     closed,
+    left,     ///< the peer has let go of the channel, and has left all the word that it had
     ended,    ///< the peer's process has ended
     stopped,  ///< the peer's process is stopped, and has been for long
   };

@@ -48,10 +48,10 @@ class Trail {
   const std::optional<Standing>& through() const { return through_; }
 
  private:
-  // A rank that arrives after others gave up finds their connections closed and blames them.
+  // A rank that arrives after others gave up finds them gone and blames them.
   bool came_late(int rank) const {
     const auto& standing = standing_of(standings_, rank);
-    return standing && standing->reason == Standing::Reason::closed &&
+    return standing && standing->found_nobody() &&
            std::all_of(standing->waiting_for.begin(), standing->waiting_for.end(),
                        [&](int other) { return visited_.contains(other); });
   }

@@ -16,7 +16,7 @@ namespace tutti::comm {
 
 /// Where a rank stood when it left the group.
 struct Standing {
-  enum class Reason { timeout, closed, abandoned, stopped, ended };
+  enum class Reason { timeout, closed, abandoned, stopped, left, ended };
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;
   std::chrono::milliseconds timeout{0};  ///< how long it has waited
@@ -25,8 +25,10 @@ struct Standing {
 
   /// Whether it stopped waiting for ranks that may still come.
   bool gave_up() const { return reason == Reason::timeout || reason == Reason::stopped; }
+  /// Whether it found those that it waited for to be away.
+  bool found_nobody() const { return reason == Reason::closed || reason == Reason::left || reason == Reason::ended; }
   /// Whether those that it waited for can leave no word any more.
-  bool is_certain() const { return reason == Reason::stopped || reason == Reason::ended; }
+  bool is_certain() const { return reason == Reason::stopped || reason == Reason::left || reason == Reason::ended; }
 
   std::string to_text() const;
   static Standing from_text(const std::string& text);

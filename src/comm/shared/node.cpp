@@ -124,7 +124,8 @@ class SharedNode::Look {
     if (node_.reached(rank, awaited)) return;
     if (stopped) throw TransferError(TransferError::Kind::stopped, {rank}, "it is stopped", node_.stopped_timeout_);
     if (ended) throw TransferError(TransferError::Kind::ended, {rank}, "it is gone");
-    if (closed) throw TransferError(TransferError::Kind::closed, {rank}, "it is gone");
+    // It posts what it has to say before it closes.
+    if (closed) throw TransferError(TransferError::Kind::left, {rank}, "it is gone");
     if (line_->due(now)) node_.say_who_is_awaited(awaited, operation, line_->waited(now), now);
   }
 

@@ -65,11 +65,15 @@ TEST(Blame, AClosedConnectionBehindATimeoutIsATimeout) {
 }
 
 TEST(Blame, WhoComesLateIsToldSo) {
-  const Standings standings = {stood(Reason::timeout, {2}), stood(Reason::timeout, {2}), stood(Reason::closed, {0})};
-  EXPECT_EQ(judge(standings, 0).culprits, std::vector<int>{2});
-  const auto verdict = judge(standings, 2);
-  EXPECT_EQ(verdict.culprits, std::vector<int>{2});
-  EXPECT_NE(verdict.message.find("gave up waiting for this rank (2) after 30 s"), std::string::npos) << verdict.message;
+  // Those that gave up may have let go of the channel or have ended by then.
+  for (const auto reason : {Reason::closed, Reason::left, Reason::ended}) {
+    const Standings standings = {stood(Reason::timeout, {2}), stood(Reason::timeout, {2}), stood(reason, {0})};
+    EXPECT_EQ(judge(standings, 0).culprits, std::vector<int>{2});
+    const auto verdict = judge(standings, 2);
+    EXPECT_EQ(verdict.culprits, std::vector<int>{2});
+    EXPECT_NE(verdict.message.find("gave up waiting for this rank (2) after 30 s"), std::string::npos)
+        << verdict.message;
+  }
 }
 
 TEST(Blame, NamesWhoAbandonedAnOperation) {
@@ -93,6 +97,9 @@ TEST(Blame, AProcessThatHasEndedIsNotAskedForItsWord) {
   EXPECT_FALSE(is_complete(told, 0));
   EXPECT_EQ(judge(told, 0).culprits, std::vector<int>{2});
   EXPECT_TRUE(is_complete({stood(Reason::stopped, {1}), std::nullopt}, 0));
+  EXPECT_TRUE(is_complete({stood(Reason::left, {1}), std::nullopt}, 0));
+  const auto left = judge({stood(Reason::left, {1}), std::nullopt}, 0);
+  EXPECT_NE(left.message.find("rank 1 is gone (connection closed)"), std::string::npos) << left.message;
 }
 
 TEST(Blame, ACircleNamesWhomThisRankWaitedFor) {
