@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "all_reduce/all_reduce_benchmark.h"
+#include "failures/failures_benchmark.h"
 #include "local_sgd/local_sgd_benchmark.h"
+#include "scale/scale_benchmark.h"
 #include "step/step_benchmark.h"
 #include "sync/sync_benchmark.h"
 #include "tutti/core/error.h"
@@ -22,6 +24,8 @@ constexpr const char* help =
     "  all-reduce   a sum over the ranks of one node: tutti, Gloo, MPI, and the additions alone\n"
     "  step         one process: tutti's loop and its parts beside the plain LibTorch loop\n"
     "  local-sgd    Local SGD, SlowMo and DiLoCo beside synchronous training: time, bytes and loss\n"
+    "  failures     how soon the other ranks know of a rank that is killed, stopped or cut off\n"
+    "  scale        many ranks of one machine: what meeting, a few steps and leaving cost\n"
     "\n"
     "`tutti bench NAME --help` tells more.\n";
 
@@ -36,6 +40,8 @@ int run(const std::vector<std::string>& words) {
   if (name == "all-reduce") return tutti::bench::run_all_reduce_benchmark({words.begin() + 1, words.end()});
   if (name == "step") return tutti::bench::run_step_benchmark({words.begin() + 1, words.end()});
   if (name == "local-sgd") return tutti::bench::run_local_sgd_benchmark({words.begin() + 1, words.end()});
+  if (name == "failures") return tutti::bench::run_failures_benchmark({words.begin() + 1, words.end()});
+  if (name == "scale") return tutti::bench::run_scale_benchmark({words.begin() + 1, words.end()});
   throw tutti::UsageError("there is no benchmark '" + name + "': see 'tutti bench --help'");
 }
 

@@ -23,6 +23,8 @@ Standing::Reason reason_of(const TransferError& error) {
       return Standing::Reason::timeout;
     case TransferError::Kind::stopped:
       return Standing::Reason::stopped;
+    case TransferError::Kind::silent:
+      return Standing::Reason::silent;
     case TransferError::Kind::left:
       return Standing::Reason::left;
     case TransferError::Kind::ended:
@@ -201,13 +203,22 @@ void Channel::complete(Call& call) {
 }
 
 at::Tensor Channel::allocate(std::int64_t bytes, at::Device device) {
-  std::unique_lock lock(order_mutex_);
+  const std::lock_guard lock(order_mutex_);
   const auto operation = next_operation("allocate", {});
-  lock.unlock();
-  return guarded(operation, [&] {
-    return engine_->sums_on(device.type()) ? engine_->allocate_on(operation, device, bytes)
-                                           : engine_->allocate(operation, bytes);
-  });
+  at::Tensor memory;
+  const auto run = [&] {
+    memory = guarded(operation, [&] {
+      return engine_->sums_on(device.type()) ? engine_->allocate_on(operation, device, bytes)
+                                             : engine_->allocate(operation, bytes);
+    });
+  };
+  // After the calls that came before it, on all ranks: these may share memory too, and offers meet in order.
+  if (worker_.idle()) {
+    run();
+  } else {
+    worker_.submit(run)->wait();
+  }
+  return memory;
 }
 
 std::unique_ptr<PendingSum> Channel::start_sum(const at::Tensor& flat, const std::shared_ptr<const WireCodec>& codec) {

@@ -19,10 +19,8 @@ std::string why_no_hierarchy(const NodeLayout& layout) {
   return "it needs nodes that hold equal numbers of neighbouring ranks, 2 or more";
 }
 
-}  // namespace
-
-std::shared_ptr<Engine> choose_engine(std::shared_ptr<Engine> messages, const std::string& wanted,
-                                      const std::string& name, std::chrono::milliseconds timeout) {
+std::shared_ptr<Engine> pick_engine(std::shared_ptr<Engine> messages, const std::string& wanted,
+                                    const std::string& name, std::chrono::milliseconds timeout) {
   if (messages->size() == 1 || (wanted != "auto" && wanted != "shared_memory" && wanted != "hierarchical")) {
     return messages;
   }
@@ -54,6 +52,15 @@ std::shared_ptr<Engine> choose_engine(std::shared_ptr<Engine> messages, const st
     logger.warning(line);
   }
   return messages;
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> choose_engine(std::shared_ptr<Engine> messages, const std::string& wanted,
+                                      const std::string& name, std::chrono::milliseconds timeout) {
+  auto engine = pick_engine(std::move(messages), wanted, name, timeout);
+  engine->connect();
+  return engine;
 }
 
 }  // namespace tutti::comm

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -11,13 +12,14 @@
 #include "comm/device/engine.h"
 #include "comm/device/nccl.h"
 #include "comm/engine/describe.h"
+#include "comm/engine/patience.h"
 #include "comm/make_communicator.h"
 #include "comm/meeting/local_address.h"
 #include "comm/meeting/rendezvous.h"
+#include "comm/meeting/silence.h"
 #include "comm/messages/engine.h"
 #include "comm/messages/gloo.h"
 #include "comm/mpi/transport.h"
-#include "comm/shared/stopped.h"
 #include "comm/single_engine.h"
 #include "core/launchers.h"
 #include "tutti/core/error.h"
@@ -58,6 +60,18 @@ comm::GlooPlace place_of(const Environment& environment) {
   if (environment.num_nodes == 1) return {.interface = "", .address = "127.0.0.1"};
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) return {.interface = interface, .address = ""};
   return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
+}
+
+// Ranks of several machines give one another signs of life.
+comm::GroupPulse pulse_of_job(const comm::Rendezvous& rendezvous, int rank, const std::vector<int>& nodes,
+                              std::chrono::milliseconds timeout) {
+  std::vector<int> everyone(nodes.size());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const auto watched = comm::watched_by(rank, nodes);
+  if (watched.empty()) return {nullptr, std::move(everyone)};
+  const auto size = static_cast<int>(nodes.size());
+  return {std::make_shared<comm::Pulse>(rendezvous, rank, size, watched, comm::stopped_timeout(), timeout),
+          std::move(everyone)};
 }
 
 // Each rank tells the others its node, how many ranks it expects, how many of them on its node, and the engine.
@@ -113,24 +127,24 @@ Communicator Communicator::connect(const Environment& environment, const Communi
   if (environment.world_size == 1) return make_communicator(comm::make_single_engine(), options, "");
 
   const int rank = environment.rank;
-  const int size = environment.world_size;
   const auto timeout = options.connect_timeout;
   const auto [rendezvous, introductions] = comm::join_job(environment, introduction(environment, wanted), timeout);
-  std::vector<int> nodes;
-  std::shared_ptr<comm::Transport> transport;
+  std::shared_ptr<comm::Engine> engine;
   try {
-    nodes = nodes_from(introductions, environment, wanted);
-    if (wanted.starts_with("mpi")) transport = comm::connect_mpi(rendezvous, rank, size, timeout);
+    auto nodes = nodes_from(introductions, environment, wanted);
+    auto pulse = pulse_of_job(rendezvous, rank, nodes, timeout);
+    auto transport = wanted.starts_with("mpi") ? comm::connect_mpi(rendezvous, rank, std::move(pulse), timeout)
+                                               : comm::make_gloo_transport(rendezvous, place_of(environment), rank,
+                                                                           std::move(pulse), timeout);
+    auto layout = comm::make_layout(std::move(nodes), rank);
+    auto messages = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
+    const bool best_for_host = wanted == "mpi" || wanted == "nccl";
+    engine = comm::choose_engine(std::move(messages), best_for_host ? "auto" : wanted, "job", timeout);
   } catch (const UsageError&) {
     // All ranks see the same and throw; the one that serves the store must not take it away before they have seen it.
-    comm::part(rendezvous, rank, size);
+    comm::part(rendezvous, rank, environment.world_size);
     throw;
   }
-  if (!transport) transport = comm::connect_gloo(rendezvous, place_of(environment), rank, size, timeout);
-  auto layout = comm::make_layout(std::move(nodes), rank);
-  auto messages = std::make_shared<comm::MessageEngine>(std::move(transport), std::move(layout));
-  const bool best_for_host = wanted == "mpi" || wanted == "nccl";
-  auto engine = comm::choose_engine(std::move(messages), best_for_host ? "auto" : wanted, "job", timeout);
   if (wanted == "nccl") engine = comm::make_device_engine(engine, comm::nccl_backend(rendezvous.store), "job");
   return make_communicator(std::move(engine), options, "job");
 }

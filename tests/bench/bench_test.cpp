@@ -58,6 +58,24 @@ TEST(BenchStep, ComparesTheLoopAndItsParts) {
   EXPECT_EQ(values_of(rows, "system"), (std::set<std::string>{"LibTorch", "tutti", "tutti / LibTorch"}));
 }
 
+TEST(BenchFailures, TimesWhoIsNamed) {
+  json rows;
+  const auto table = bench({"failures", "--failures", "killed,stopped", "--ranks", "2", "--trials", "1"}, rows);
+  EXPECT_EQ(lines_with(table, ", one node | "), 4) << table;
+  EXPECT_EQ(values_of(rows, "failure"), (std::set<std::string>{"killed", "stopped"}));
+  EXPECT_EQ(values_of(rows, "during"), (std::set<std::string>{"collectives", "training"}));
+}
+
+TEST(BenchScale, CountsWhatEachNumberOfRanksCosts) {
+  json rows;
+  const auto table = bench({"scale", "--ranks", "2,3", "--steps", "2"}, rows);
+  EXPECT_EQ(lines_with(table, "| threads |"), 1) << table;
+  EXPECT_TRUE(contains(table, "| 3 | ")) << table;
+  EXPECT_EQ(values_of(rows, "figure"),
+            (std::set<std::string>{"time", "CPU", "CPU without meeting", "threads", "threads without meeting",
+                                   "descriptors", "descriptors without meeting"}));
+}
+
 TEST(BenchAllReduce, TakesEverySizeTypeAndNumberOfRanks) {
   json rows;
   const auto table = bench({"all-reduce", "--ranks", "2,3", "--sizes", "8,4KiB", "--dtypes", "float32,bfloat16",

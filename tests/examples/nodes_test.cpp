@@ -1,10 +1,19 @@
-// Two ranks on each of two and three network namespaces, against as many ranks on one node. The sum over ranks is the
-// same tree wherever ranks are, so the same bits come out.
+// Two ranks on each of two and three network namespaces, against as many ranks on one node: the sum over ranks is the
+// same tree wherever ranks are, so the same bits come out. And namespaces that lose their link.
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
 #include <string>
 
 #include "examples/programs.h"
+#include "support/rank_program.h"
+#include "support/ranks.h"
+#include "tutti/comm/communicator.h"
+#include "tutti/core/error.h"
 
 namespace tutti::test::nodes_test {
 namespace {
@@ -34,6 +43,41 @@ TEST_P(Nodes, GptEndsWithTheLossOfOneNode) {
                           " --steps 5 --accumulation 2 --batch-size 1 --context 16 --width 64 --layers 2 --heads 2 "
                           "--sample-bytes 8 --data " SOME_TEXT,
                           "held-out loss ");
+}
+
+// The last rank cuts the link of its node, and no packet comes through any more, not even that the connection has
+// ended. Then all sum until that fails; each rank says what it was told, and how long it waited in vain.
+const RankProgram loses_its_link("loses_its_link", [] {
+  const auto communicator = Communicator::connect(read_environment());
+  const bool cuts = communicator.rank() == communicator.size() - 1;
+  if (cuts) {
+    ASSERT_EQ(std::system("ip link set \"$GLOO_SOCKET_IFNAME\" down"), 0);
+  }
+  auto last = std::chrono::steady_clock::now();
+  try {
+    for (;;) {
+      communicator.all_reduce(at::ones({4})).wait();
+      last = std::chrono::steady_clock::now();
+    }
+  } catch (const Timeout& failure) {
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - last);
+    std::cout << "rank " + std::to_string(communicator.rank()) + " after " + std::to_string(waited.count()) +
+                     " ms: " + failure.what() + "\n"
+              << std::flush;
+  }
+});
+
+TEST_P(Nodes, ThatLoseTheirLinkAreNamedLongBeforeTheDeadline) {
+  const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(GetParam()) +
+                        " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
+                        "=loses_its_link \"$(readlink /proc/" + std::to_string(::getpid()) + "/exe)\" 2>&1");
+  if (apart.exit_code == impossible) GTEST_SKIP() << apart.output;
+  EXPECT_EQ(apart.exit_code, 0) << apart.output;
+  const int ranks = 2 * GetParam();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string line = from_last("rank " + std::to_string(rank) + " after ", apart.output);
+    EXPECT_NE(line.find("not been heard of for"), std::string::npos) << "rank " << rank << ":\n" << apart.output;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(TwoAndThree, Nodes, testing::Values(2, 3));

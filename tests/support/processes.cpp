@@ -42,6 +42,9 @@ ListeningSocket listen_on_free_port() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
   require(::bind(descriptor, reinterpret_cast<sockaddr*>(&address), length) == 0, "bind");
+  // As the launcher's: connections inherit it, and ended ones do not keep the port from a later connect of rank 0.
+  const int on = 1;
+  require(::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0, "setsockopt");
   require(::listen(descriptor, SOMAXCONN) == 0, "listen");
   require(::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) == 0, "getsockname");
   return {descriptor, ntohs(address.sin_port)};

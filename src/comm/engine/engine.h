@@ -50,6 +50,11 @@ class Engine {
   /// How often it is worth looking whether an exchange is ready before a thread goes to sleep over it.
   virtual int looks_before_sleep() const { return 0; }
 
+  /// Connects now what would be connected with the first message. Every rank must call it. Throws PeerFailure.
+  virtual void connect() {}
+  /// Every rank's `mine`, by rank, for setting something up. Blocks. Every rank must call it, with as many bytes.
+  virtual std::vector<std::byte> meet(const Operation& operation, std::span<const std::byte> mine);
+
   /// See Communicator::allocate.
   virtual at::Tensor allocate(const Operation& operation, std::int64_t bytes) = 0;
   /// Whether start_sum() takes tensors on devices of this type too.

@@ -39,6 +39,10 @@ class ForwardingEngine : public Engine {
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
     below_->broadcast(operation, tensor, root);
   }
+  void connect() override { below_->connect(); }
+  std::vector<std::byte> meet(const Operation& operation, std::span<const std::byte> mine) override {
+    return below_->meet(operation, mine);
+  }
   std::size_t cheap_exchange_bytes() const override { return below_->cheap_exchange_bytes(); }
   int looks_before_sleep() const override { return below_->looks_before_sleep(); }
   at::Tensor allocate(const Operation& operation, std::int64_t bytes) override {

@@ -21,6 +21,7 @@ class TransferError : public std::exception {
     left,     ///< the peer has let go of the channel, and has left all the word that it had
     ended,    ///< the peer's process has ended
     stopped,  ///< the peer's process is stopped, and has been for long
+    silent,   ///< nothing was heard of the peer's process for long
   };
 
   TransferError(Kind kind, std::vector<int> peers, std::string detail,

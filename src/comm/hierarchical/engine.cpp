@@ -114,6 +114,10 @@ class HierarchicalEngine final : public ForwardingEngine {
     return for_groups_(below().connect_again(members, name, timeout), name, timeout);
   }
 
+  void connect() override {
+    below().connect();
+    levels_->across->connect();
+  }
   void close() noexcept override {
     node_->close();
     levels_->across->close();

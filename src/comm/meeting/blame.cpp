@@ -13,6 +13,7 @@ namespace tutti::comm {
 namespace {
 
 constexpr auto patience = std::chrono::milliseconds(700);  // a dead rank is named within a second
+constexpr auto patience_after_silence = std::chrono::milliseconds(100);
 // The first looks soon, later ones more rarely: where many ranks fail at once they share one store.
 constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(40);
@@ -62,6 +63,12 @@ class Trail {
   std::optional<Standing> through_;
 };
 
+std::string without_culprit(const Standing& own) {
+  if (own.reason != Standing::Reason::silent) return "the connections were closed";
+  return "the launcher's store has not answered for " + describe_duration(own.timeout) +
+         " (its machine or this one is cut off)";
+}
+
 std::string what_happened(const std::vector<int>& culprits, const Standing& through, const Standings& standings,
                           int rank) {
   const std::string who = describe_ranks(culprits);
@@ -74,6 +81,10 @@ std::string what_happened(const std::vector<int>& culprits, const Standing& thro
   if (through.reason == Standing::Reason::stopped) {
     return who + (culprits.size() == 1 ? " has been stopped for " : " have been stopped for ") +
            describe_duration(through.timeout) + " (SIGSTOP or Ctrl+Z)";
+  }
+  if (through.reason == Standing::Reason::silent) {
+    return who + (culprits.size() == 1 ? " has" : " have") + " not been heard of for " +
+           describe_duration(through.timeout) + " (the machine is cut off, or it or the process stands still)";
   }
   if (through.reason == Standing::Reason::timeout) {
     return who + " did not arrive within " + describe_duration(through.timeout);
@@ -159,9 +170,9 @@ Verdict judge(const Standings& standings, int rank) {
     const auto& standing = standings[other];
     if (standing && standing->operation == own.operation && !at_fault) waiting.push_back(static_cast<int>(other));
   }
-  verdict.message = own.where + ": " +
-                    (verdict.culprits.empty() ? std::string("the connections were closed")
-                                              : what_happened(verdict.culprits, through, standings, rank));
+  verdict.message =
+      own.where + ": " +
+      (verdict.culprits.empty() ? without_culprit(own) : what_happened(verdict.culprits, through, standings, rank));
   if (!waiting.empty()) {
     verdict.message += "; " + describe_ranks(waiting) + (waiting.size() == 1 ? " was" : " were") + " waiting";
   }
@@ -213,7 +224,12 @@ struct Inquiry::Shared {
 // The bulletin may be held by a process that has stopped without closing its sockets; asking it then blocks for ever.
 // So the asking is left to a thread that is not waited for without limit.
 Inquiry::Inquiry(std::shared_ptr<Bulletin> bulletin, int rank, int size, Standing own)
-    : shared_(std::make_shared<Shared>()), rank_(rank), size_(size), holder_(bulletin->holder()), own_(std::move(own)) {
+    : shared_(std::make_shared<Shared>()),
+      rank_(rank),
+      size_(size),
+      holder_(bulletin->holder()),
+      patience_(own.reason == Standing::Reason::silent ? patience_after_silence : patience),
+      own_(std::move(own)) {
   thread_ = std::thread([shared = shared_, bulletin, rank, text = own_.to_text()] {
     shared->look(*bulletin, rank, text);
     shared->end();
@@ -224,7 +240,7 @@ Inquiry::~Inquiry() {
   std::unique_lock lock(shared_->mutex);
   shared_->over = true;
   shared_->changed.notify_all();
-  const bool ended = shared_->changed.wait_for(lock, patience, [&] { return shared_->ended; });
+  const bool ended = shared_->changed.wait_for(lock, patience_, [&] { return shared_->ended; });
   lock.unlock();
   if (ended) {
     thread_.join();
@@ -235,12 +251,12 @@ Inquiry::~Inquiry() {
 
 void Inquiry::wait_until_posted() {
   std::unique_lock lock(shared_->mutex);
-  shared_->changed.wait_for(lock, patience, [&] { return shared_->posted || shared_->unreachable; });
+  shared_->changed.wait_for(lock, patience_, [&] { return shared_->posted || shared_->unreachable; });
 }
 
 Verdict Inquiry::verdict() {
   std::unique_lock lock(shared_->mutex);
-  shared_->changed.wait_for(lock, patience, [&] {
+  shared_->changed.wait_for(lock, patience_, [&] {
     return shared_->unreachable || (shared_->answered && is_complete(shared_->standings, rank_));
   });
   Standings standings(static_cast<std::size_t>(size_));
@@ -257,7 +273,7 @@ Verdict Inquiry::verdict() {
   const std::string who = own_.where + ": " + describe_ranks(verdict.culprits) + ", which holds the store, ";
   verdict.message =
       who + (unreachable ? "is gone (neither it nor the store answers)"
-                         : "has not answered for " + describe_duration(patience) + " (nor has its store)");
+                         : "has not answered for " + describe_duration(patience_) + " (nor has its store)");
   return verdict;
 }
 

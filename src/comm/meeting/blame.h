@@ -16,7 +16,7 @@ namespace tutti::comm {
 
 /// Where a rank stood when it left the group.
 struct Standing {
-  enum class Reason { timeout, closed, abandoned, stopped, left, ended };
+  enum class Reason { timeout, closed, abandoned, stopped, silent, left, ended };
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;
   std::chrono::milliseconds timeout{0};  ///< how long it has waited
@@ -24,11 +24,13 @@ struct Standing {
   std::string where;  ///< "all_reduce 'loss' (operation 17)"
 
   /// Whether it stopped waiting for ranks that may still come.
-  bool gave_up() const { return reason == Reason::timeout || reason == Reason::stopped; }
+  bool gave_up() const { return reason == Reason::timeout || reason == Reason::stopped || reason == Reason::silent; }
   /// Whether it found those that it waited for to be away.
   bool found_nobody() const { return reason == Reason::closed || reason == Reason::left || reason == Reason::ended; }
   /// Whether those that it waited for can leave no word any more.
-  bool is_certain() const { return reason == Reason::stopped || reason == Reason::left || reason == Reason::ended; }
+  bool is_certain() const {
+    return reason != Reason::timeout && reason != Reason::closed && reason != Reason::abandoned;
+  }
 
   std::string to_text() const;
   static Standing from_text(const std::string& text);
@@ -52,7 +54,8 @@ Verdict judge(const Standings& standings, int rank);
 /// Whether `standings` has a post of every rank that someone (starting from `rank`) waits for, and that can still post.
 bool is_complete(const Standings& standings, int rank);
 
-/// Posts where this rank stands (at once), then lets look what the others posted (for at most about a second).
+/// Posts where this rank stands (at once), then lets look what the others posted (for at most about a second; hardly at
+/// all where other machines are silent, for the store may be on one of them).
 class Inquiry {
  public:
   Inquiry(std::shared_ptr<Bulletin> bulletin, int rank, int size, Standing own);
@@ -71,6 +74,7 @@ class Inquiry {
   int rank_;
   int size_;
   int holder_;
+  std::chrono::milliseconds patience_;
   Standing own_;
 };
 

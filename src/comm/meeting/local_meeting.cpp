@@ -92,8 +92,14 @@ LoopbackSocket listen_on_loopback() {
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(where);
   auto* address = reinterpret_cast<sockaddr*>(&where);
-  if (made.get() < 0 || ::bind(made.get(), address, length) != 0 || ::listen(made.get(), SOMAXCONN) != 0 ||
-      ::getsockname(made.get(), address, &length) != 0) {
+  // Connections inherit this: ended ones do not keep the port from a later connect. Only after bind(), or two jobs
+  // might choose the same port.
+  const int on = 1;
+  const auto let_port_be_used_again = [&] {
+    return ::setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0;
+  };
+  if (made.get() < 0 || ::bind(made.get(), address, length) != 0 || !let_port_be_used_again() ||
+      ::listen(made.get(), SOMAXCONN) != 0 || ::getsockname(made.get(), address, &length) != 0) {
     throw_system_error("cannot listen on the loopback interface");
   }
   return {.descriptor = made.release(), .port = ntohs(where.sin_port)};

@@ -7,12 +7,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <numeric>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "comm/engine/describe.h"
+#include "comm/meeting/blame.h"
 #include "comm/meeting/local_meeting.h"
 #include "core/launchers.h"
 #include "tutti/core/error.h"
@@ -64,12 +67,6 @@ bool says_port_in_use(std::string text) {
   return text.find("eaddrinuse") != std::string::npos || text.find("address already in use") != std::string::npos;
 }
 
-const char* const mark_of_absence = "absent";
-
-std::string key_of_value(int rank) {
-  return "here/" + std::to_string(rank);
-}
-
 // The store could not be reached, or was and is gone.
 struct StoreLost {
   std::string cause;
@@ -104,6 +101,24 @@ Rendezvous open_rendezvous(const Environment& environment, std::chrono::millisec
   }
 }
 
+constexpr const char* all_came = "all came";
+
+// What the store holds then: "all came", or "absent 3 5".
+std::string outcome_without(const std::vector<int>& ranks) {
+  if (ranks.empty()) return all_came;
+  std::string text = "absent";
+  for (const int rank : ranks) text += " " + std::to_string(rank);
+  return text;
+}
+
+std::vector<int> absent_in(const std::string& outcome) {
+  if (outcome == all_came) return {};
+  std::istringstream words(outcome);
+  std::string absent;
+  words >> absent;
+  return {std::istream_iterator<int>(words), {}};
+}
+
 [[noreturn]] void throw_absent(const std::vector<int>& absent, int size, std::chrono::milliseconds timeout) {
   throw Timeout(describe_ranks(absent) + " did not come within " + describe_duration(timeout) +
                     "; the other ranks are waiting. Check that all " + std::to_string(size) +
@@ -111,32 +126,51 @@ Rendezvous open_rendezvous(const Environment& environment, std::chrono::millisec
                 absent);
 }
 
-// Leaves this rank's value and waits for all. A rank that waited too long puts a mark in the place of those that are
-// not there: that ends the waits of all others, who may have begun later. Throws StoreLost and Timeout.
-std::vector<std::string> exchange_values(c10d::Store& store, int rank, int size, const std::string& value,
-                                         std::chrono::milliseconds timeout) {
+// By rank; nullopt for those that have left nothing yet.
+std::vector<std::optional<std::string>> values_in(c10d::Store& store, const std::string& list, int size) {
+  const auto bytes = store.get(list);
+  return posts_in({bytes.begin(), bytes.end()}, size);
+}
+
+std::vector<int> absent_from(const std::vector<std::optional<std::string>>& values) {
+  std::vector<int> absent;
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    if (!values[rank]) absent.push_back(static_cast<int>(rank));
+  }
+  return absent;
+}
+
+// A rank appends its value to a list, and whoever finds the list complete says so to all. A rank that waited too long
+// says instead who is absent. The first word holds, so that all ranks hear the same: also those that come later, and
+// those that began to wait later. Throws StoreLost and Timeout.
+std::vector<std::string> exchange_values(c10d::Store& store, const std::string& topic, int rank, int size,
+                                         const std::string& value, std::chrono::milliseconds timeout) {
+  const std::string list = topic + "/values";
+  const std::string outcome = topic + "/outcome";
   try {
-    const auto leave = [&](int place, const std::string& text) {
-      return store.compareSet(key_of_value(place), std::string(), text);
+    const auto absent_now = [&] { return absent_from(values_in(store, list, size)); };
+    const auto say = [&](const std::vector<int>& absent) {
+      store.compareSet(outcome, std::string(), outcome_without(absent));
     };
-    if (leave(rank, value) == mark_of_absence) {
-      throw Timeout("the other ranks gave up waiting for this rank (" + std::to_string(rank) + ")", {rank});
-    }
-    std::vector<std::string> keys;
-    for (int other = 0; other < size; ++other) keys.push_back(key_of_value(other));
+    const std::string entry = to_entry(rank, value);
+    store.append(list, {entry.begin(), entry.end()});
+    // Two processes may have been given the same rank: the number of those that came is not enough.
+    if (store.add(topic + "/count", 1) >= size && absent_now().empty()) say({});
     try {
-      store.wait(keys, timeout);
+      store.wait({outcome}, timeout);
     } catch (const std::exception&) {
       // Too late, or the store is gone: what follows tells.
+      if (!store.check({outcome})) say(absent_now());
     }
-    std::vector<int> absent;
-    std::vector<std::string> values;
-    for (int other = 0; other < size; ++other) {
-      values.push_back(leave(other, mark_of_absence));
-      if (values.back() == mark_of_absence) absent.push_back(other);
+    const auto said = store.get(outcome);
+    const auto absent = absent_in({said.begin(), said.end()});
+    if (std::ranges::find(absent, rank) != absent.end()) {
+      throw Timeout("the other ranks gave up waiting for this rank (" + std::to_string(rank) + ")", {rank});
     }
     if (!absent.empty()) throw_absent(absent, size, timeout);
-    return values;
+    std::vector<std::string> all;
+    for (auto& left : values_in(store, list, size)) all.push_back(std::move(left.value()));
+    return all;
   } catch (const Timeout&) {
     throw;
   } catch (const std::exception& error) {
@@ -181,7 +215,7 @@ Joined join_at_store(const Environment& environment, const std::string& value, s
     Rendezvous rendezvous;  // out here: it may have to outlive the exception
     try {
       rendezvous = open_rendezvous(environment, std::max(left, std::chrono::milliseconds(1)));
-      auto values = exchange_values(*rendezvous.store, environment.rank, environment.world_size, value, timeout);
+      auto values = exchange_values(*rendezvous.store, "job", environment.rank, environment.world_size, value, timeout);
       return {std::move(rendezvous), std::move(values)};
     } catch (const Timeout&) {
       // The others read the marks: the store stays for a moment.
@@ -235,19 +269,15 @@ Joined join_job(const Environment& environment, const std::string& value, std::c
   return join_at_store(found, value, timeout);
 }
 
-std::vector<std::string> exchange(const Rendezvous& rendezvous, int rank, int size, const std::string& value,
-                                  std::chrono::milliseconds timeout) {
+std::vector<std::string> exchange(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
+                                  const std::string& value, std::chrono::milliseconds timeout) {
   try {
-    return exchange_values(*rendezvous.store, rank, size, value, timeout);
+    return exchange_values(*rendezvous.store, topic, rank, size, value, timeout);
   } catch (const StoreLost& lost) {
     const std::vector<int> holders(rendezvous.holder < 0 ? 0U : 1U, rendezvous.holder);
     throw PeerFailure(
         "The store that all ranks meet at is gone: rank 0 or the launcher has ended. (" + lost.cause + ")", holders);
   }
-}
-
-void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout) {
-  exchange(rendezvous, rank, size, "here", timeout);
 }
 
 void part(const Rendezvous& rendezvous, int rank, int size) noexcept {

@@ -37,13 +37,11 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
 /// ends before it began.
 void part(const Rendezvous& rendezvous, int rank, int size) noexcept;
 
-/// Leaves `value` for the other ranks of a group, once, and waits for theirs, which it returns by rank. Throws Timeout
+/// Leaves `value` for the other ranks of a group and waits for theirs, which it returns by rank. `topic` is the same on
+/// all of them, and new to the group. A rank asks the store five times, however many ranks there are. Throws Timeout
 /// naming those that did not come, PeerFailure.
-std::vector<std::string> exchange(const Rendezvous& rendezvous, int rank, int size, const std::string& value,
-                                  std::chrono::milliseconds timeout);
-
-/// The same without a value: waits until all ranks of a group are here.
-void meet(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout);
+std::vector<std::string> exchange(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
+                                  const std::string& value, std::chrono::milliseconds timeout);
 
 std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size);
 

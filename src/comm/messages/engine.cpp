@@ -154,6 +154,11 @@ void MessageEngine::broadcast(const Operation& operation, const at::Tensor& tens
   wait_all(sends, deadline);
 }
 
+std::vector<std::byte> MessageEngine::meet(const Operation& operation, std::span<const std::byte> mine) {
+  if (auto all = transport_->meet(mine, operation.timeout)) return std::move(*all);
+  return Engine::meet(operation, mine);
+}
+
 at::Tensor MessageEngine::allocate(const Operation&, std::int64_t bytes) {
   return at::empty({bytes}, at::kByte);
 }

@@ -25,6 +25,8 @@ class MessageEngine final : public Engine {
   void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override;
 
+  void connect() override { transport_->connect(); }
+  std::vector<std::byte> meet(const Operation& operation, std::span<const std::byte> mine) override;
   at::Tensor allocate(const Operation& operation, std::int64_t bytes) override;
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override;

@@ -4,11 +4,16 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <list>
 #include <mutex>
+#include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "comm/engine/describe.h"
@@ -29,13 +34,17 @@ int wire_tag(Tag tag, std::size_t length) {
   return static_cast<int>(number << 15 | phase << 12 | hash);
 }
 
+using GlooWork = c10::intrusive_ptr<c10d::Work>;
+using GlooOptions = c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>;
+
 // What the transfers of one group share.
 class Group {
  public:
-  explicit Group(c10::intrusive_ptr<c10d::ProcessGroupGloo> process_group) : process_group_(std::move(process_group)) {}
+  Group(c10::intrusive_ptr<c10d::ProcessGroupGloo> process_group, GroupPulse pulse)
+      : process_group_(std::move(process_group)), pulse_(std::move(pulse)) {}
 
   // c10d counts calls without a lock.
-  c10::intrusive_ptr<c10d::Work> post(bool send, int peer, int tag, at::Tensor bytes) {
+  GlooWork post(bool send, int peer, int tag, at::Tensor bytes) {
     const WithoutSigpipe guard;
     const std::lock_guard lock(mutex_);
     std::vector<at::Tensor> tensors{std::move(bytes)};
@@ -55,8 +64,34 @@ class Group {
     return late_;
   }
 
+  // Waits for `work`, whatever its deadline no longer than the machines of all members give signs of life.
+  void wait(const GlooWork& work, std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    const auto place = awaited_.insert(awaited_.end(), work);
+    lock.unlock();
+    const auto forget = c10::make_scope_exit([&] {
+      const std::lock_guard lock_again(mutex_);
+      awaited_.erase(place);
+    });
+    pulse_.throw_if_silent();
+    try {
+      if (work->wait(timeout)) return;
+    } catch (const std::exception&) {
+      pulse_.throw_if_silent();
+      throw;
+    }
+    pulse_.throw_if_silent();
+    throw std::runtime_error("the wait was given up");
+  }
+
+  void end_waits_for(const std::vector<int>& silent) {
+    if (!pulse_.concerns(silent)) return;
+    const std::lock_guard lock(mutex_);
+    for (const GlooWork& work : awaited_) work->abort();
+  }
+
   // Its memory may still be written to: kept until the connections are closed.
-  void bury(c10::intrusive_ptr<c10d::Work> work) {
+  void bury(GlooWork work) {
     const std::lock_guard lock(mutex_);
     buried_.push_back(std::move(work));
   }
@@ -82,15 +117,17 @@ class Group {
 
  private:
   c10::intrusive_ptr<c10d::ProcessGroupGloo> process_group_;
+  GroupPulse pulse_;
   std::mutex mutex_;
   std::condition_variable noted_;
   std::vector<int> late_;
-  std::vector<c10::intrusive_ptr<c10d::Work>> buried_;
+  std::list<GlooWork> awaited_;
+  std::vector<GlooWork> buried_;
 };
 
 class GlooTransfer final : public Transfer {
  public:
-  GlooTransfer(std::shared_ptr<Group> group, c10::intrusive_ptr<c10d::Work> work, int peer)
+  GlooTransfer(std::shared_ptr<Group> group, GlooWork work, int peer)
       : group_(std::move(group)), work_(std::move(work)), peer_(peer) {}
   ~GlooTransfer() override {
     if (work_) group_->bury(std::move(work_));
@@ -102,8 +139,10 @@ class GlooTransfer final : public Transfer {
     using std::chrono::milliseconds;
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
     try {
-      work_->wait(std::max(left, milliseconds(1)));
+      group_->wait(work_, std::max(left, milliseconds(1)));
       work_.reset();
+    } catch (const TransferError&) {
+      throw;
     } catch (const std::exception& error) {
       const std::string cause = error.what();
       if (cause.find("Application timeout") != std::string::npos && Clock::now() < deadline) {
@@ -117,20 +156,79 @@ class GlooTransfer final : public Transfer {
 
  private:
   std::shared_ptr<Group> group_;
-  c10::intrusive_ptr<c10d::Work> work_;
+  GlooWork work_;
   int peer_;
+};
+
+std::unique_ptr<Transfer> post(const std::shared_ptr<Group>& group, bool send, int peer, Tag tag, const Block& block) {
+  auto bytes = at::from_blob(
+      block.data, {static_cast<std::int64_t>(block.size)}, [owner = block.owner](void*) {}, at::kByte);
+  try {
+    auto work = group->post(send, peer, wire_tag(tag, block.size), std::move(bytes));
+    return std::make_unique<GlooTransfer>(group, std::move(work), peer);
+  } catch (const std::exception& error) {
+    throw TransferError(TransferError::Kind::closed, {peer}, error.what());
+  }
+}
+
+// Gloo connects in the background. One byte from everyone to everyone: after it no start of an operation has to wait.
+void try_connections(const std::shared_ptr<Group>& group, int rank, int size, std::chrono::milliseconds timeout) {
+  const auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(size));
+  const Block all{bytes->data(), bytes->size(), bytes};
+  const Tag tag{connecting, Phase::exchange};
+  Transfers transfers;
+  const auto each_peer = [&](const auto& visit) {
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer != rank) visit(peer);
+    }
+  };
+  const auto byte_of = [&](int of) { return all.part(static_cast<std::size_t>(of), 1); };
+  each_peer([&](int peer) { transfers.push_back(post(group, false, peer, tag, byte_of(peer))); });
+  each_peer([&](int peer) { transfers.push_back(post(group, true, peer, tag, byte_of(rank))); });
+  wait_all(transfers, Clock::now() + timeout);
+}
+
+// Where this process listens, for all its groups: one socket, and one thread that looks after their connections.
+class Endpoint {
+ public:
+  explicit Endpoint(GlooPlace place) : place_(std::move(place)) {}
+
+  std::string describe() const { return place_.interface.empty() ? place_.address : "interface " + place_.interface; }
+
+  /// Listens from now on. Throws where it cannot.
+  GlooOptions options(std::chrono::milliseconds timeout) {
+    const std::lock_guard lock(mutex_);
+    if (devices_.empty()) {
+      devices_.push_back(place_.interface.empty()
+                             ? c10d::ProcessGroupGloo::createDeviceForHostname(place_.address, connect_when_needed)
+                             : c10d::ProcessGroupGloo::createDeviceForInterface(place_.interface, connect_when_needed));
+    }
+    auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+    options->devices = devices_;
+    options->threads = 1;  // they run collectives, which nobody asks of it
+    return options;
+  }
+
+ private:
+  static constexpr bool connect_when_needed = false;
+
+  GlooPlace place_;
+  std::mutex mutex_;
+  decltype(c10d::ProcessGroupGloo::Options::devices) devices_;
 };
 
 class GlooTransport final : public Transport {
  public:
-  GlooTransport(Rendezvous rendezvous, GlooPlace place, std::shared_ptr<Group> group, int rank, int size)
+  GlooTransport(Rendezvous rendezvous, std::shared_ptr<Endpoint> endpoint, int rank, GroupPulse pulse,
+                std::chrono::milliseconds timeout)
       : rendezvous_(std::move(rendezvous)),
-        place_(std::move(place)),
-        group_(std::move(group)),
+        endpoint_(std::move(endpoint)),
         rank_(rank),
-        size_(size) {}
+        size_(static_cast<int>(pulse.job_ranks().size())),
+        pulse_(std::move(pulse)),
+        timeout_(timeout) {}
   ~GlooTransport() override {
-    if (group_->has_buried()) close();
+    if (group_ && group_->has_buried()) close();
   }
 
   const std::string& name() const override {
@@ -141,83 +239,129 @@ class GlooTransport final : public Transport {
   int size() const override { return size_; }
 
   std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Block& block) override {
-    return post(true, peer, tag, block);
+    return post(group_for(peer), true, peer, tag, block);
   }
   std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Block& block) override {
-    return post(false, peer, tag, block);
+    return post(group_for(peer), false, peer, tag, block);
   }
 
   std::shared_ptr<Transport> connect_again(const std::vector<int>& members, const std::string& name,
                                            std::chrono::milliseconds timeout) override {
-    const auto rendezvous = rendezvous_of_group(rendezvous_, name, members);
     const auto rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
-    const auto size = static_cast<int>(members.size());
-    meet(rendezvous, rank, size, timeout);
-    return connect_gloo(rendezvous, place_, rank, size, timeout);
+    return std::make_shared<GlooTransport>(rendezvous_of_group(rendezvous_, name, members), endpoint_, rank,
+                                           pulse_.of(members), timeout);
+  }
+
+  void connect() override {
+    const std::lock_guard lock(connecting_);
+    if (group()) return;
+    try {
+      auto connected = connected_group(options_of_all());
+      if (const auto& pulse = pulse_.pulse()) {
+        alarm_ = pulse->when_silent([of = std::weak_ptr(connected)](const std::vector<int>& silent) {
+          if (const auto still = of.lock()) still->end_waits_for(silent);
+        });
+      }
+      const std::lock_guard group_lock(mutex_);
+      group_ = std::move(connected);
+    } catch (const PeerFailure&) {
+      throw;
+    } catch (const TransferError& error) {
+      throw PeerFailure(
+          "Connecting over Gloo: no answer from " + describe_ranks(error.peers()) + " (" + error.what() + ")",
+          error.peers());
+    } catch (const std::exception& error) {
+      throw PeerFailure(std::string("Connecting over Gloo failed: ") + error.what(), {});
+    }
+    if (closed_) close();
+  }
+
+  // At the store, where all ranks of the group can be told apart before any is connected.
+  std::optional<std::vector<std::byte>> meet(std::span<const std::byte> mine,
+                                             std::chrono::milliseconds timeout) override {
+    const std::string value(reinterpret_cast<const char*>(mine.data()), mine.size());
+    const auto values = exchange(rendezvous_, "meet/" + std::to_string(meetings_++), rank_, size_, value, timeout);
+    std::vector<std::byte> all;
+    for (const std::string& other : values) {
+      if (other.size() != mine.size()) throw PeerFailure("A rank of another program came to the store.", {});
+      const auto* const bytes = reinterpret_cast<const std::byte*>(other.data());
+      all.insert(all.end(), bytes, bytes + other.size());
+    }
+    return all;
   }
 
   std::shared_ptr<Bulletin> bulletin() override { return make_store_bulletin(rendezvous_, size_); }
-  void close() noexcept override { group_->close(rank_, size_); }
+  void close() noexcept override {
+    closed_ = true;  // whoever is just connecting sees it afterwards
+    if (const auto connected = group()) connected->close(rank_, size_);
+  }
 
  private:
-  std::unique_ptr<Transfer> post(bool send, int peer, Tag tag, const Block& block) {
-    auto bytes = at::from_blob(
-        block.data, {static_cast<std::int64_t>(block.size)}, [owner = block.owner](void*) {}, at::kByte);
+  std::shared_ptr<Group> group() const {
+    const std::lock_guard lock(mutex_);
+    return group_;
+  }
+
+  std::shared_ptr<Group> group_for(int peer) {
+    if (auto connected = group()) return connected;
+    if (closed_) throw TransferError(TransferError::Kind::closed, {peer}, "the channel was given up");
     try {
-      auto work = group_->post(send, peer, wire_tag(tag, block.size), std::move(bytes));
-      return std::make_unique<GlooTransfer>(group_, std::move(work), peer);
-    } catch (const std::exception& error) {
-      throw TransferError(TransferError::Kind::closed, {peer}, error.what());
+      connect();
+    } catch (const Timeout& failure) {
+      throw TransferError(TransferError::Kind::timeout, failure.ranks(), failure.what(), timeout_);
+    } catch (const PeerFailure& failure) {
+      throw TransferError(TransferError::Kind::closed, failure.ranks(), failure.what());
     }
+    return group();
+  }
+
+  // A rank that cannot listen says so here, and those that do not come are named: Gloo would wait for either.
+  GlooOptions options_of_all() {
+    const WithoutSigpipe guard;  // also for the thread that Gloo starts here
+    GlooOptions options;
+    std::string trouble;
+    try {
+      options = endpoint_->options(timeout_);
+    } catch (const std::exception& error) {
+      trouble = "listening on " + endpoint_->describe() + " failed: " + error.what();
+    }
+    const auto troubles =
+        exchange(rendezvous_, "connecting/" + std::to_string(attempts_++), rank_, size_, trouble, timeout_);
+    const auto first = std::ranges::find_if(troubles, [](const std::string& text) { return !text.empty(); });
+    if (first == troubles.end()) return options;
+    const auto who = static_cast<int>(first - troubles.begin());
+    throw PeerFailure("Connecting over Gloo: on rank " + std::to_string(who) + " " + *first, {who});
+  }
+
+  std::shared_ptr<Group> connected_group(GlooOptions options) const {
+    const WithoutSigpipe guard;
+    auto connected = std::make_shared<Group>(
+        c10::make_intrusive<c10d::ProcessGroupGloo>(rendezvous_.store, rank_, size_, std::move(options)), pulse_);
+    try_connections(connected, rank_, size_, timeout_);
+    return connected;
   }
 
   Rendezvous rendezvous_;
-  GlooPlace place_;
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<Endpoint> endpoint_;
   int rank_;
   int size_;
+  GroupPulse pulse_;
+  std::chrono::milliseconds timeout_;  // for connecting
+  std::atomic<int> meetings_ = 0;
+  int attempts_ = 0;  // to connect
+  std::atomic<bool> closed_ = false;
+  std::mutex connecting_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Group> group_;  // null until it is connected
+  std::shared_ptr<void> alarm_;
 };
-
-// Gloo connects in the background. One byte from everyone to everyone: after it no start of an operation has to wait.
-void try_connections(Transport& transport, std::chrono::milliseconds timeout) {
-  const auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(transport.size()));
-  const Block all{bytes->data(), bytes->size(), bytes};
-  const Tag tag{connecting, Phase::exchange};
-  Transfers transfers;
-  const auto each_peer = [&](const auto& visit) {
-    for (int peer = 0; peer < transport.size(); ++peer) {
-      if (peer != transport.rank()) visit(peer);
-    }
-  };
-  const auto byte_of = [&](int rank) { return all.part(static_cast<std::size_t>(rank), 1); };
-  each_peer([&](int peer) { transfers.push_back(transport.post_receive(peer, tag, byte_of(peer))); });
-  each_peer([&](int peer) { transfers.push_back(transport.post_send(peer, tag, byte_of(transport.rank()))); });
-  wait_all(transfers, Clock::now() + timeout);
-}
 
 }  // namespace
 
-std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous, const GlooPlace& place, int rank, int size,
-                                        std::chrono::milliseconds timeout) {
-  const WithoutSigpipe guard;  // also for the threads that Gloo starts here
-  try {
-    auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-    options->devices.push_back(place.interface.empty()
-                                   ? c10d::ProcessGroupGloo::createDeviceForHostname(place.address)
-                                   : c10d::ProcessGroupGloo::createDeviceForInterface(place.interface));
-    auto group = std::make_shared<Group>(
-        c10::make_intrusive<c10d::ProcessGroupGloo>(rendezvous.store, rank, size, std::move(options)));
-    auto transport = std::make_shared<GlooTransport>(rendezvous, place, std::move(group), rank, size);
-    try_connections(*transport, timeout);
-    return transport;
-  } catch (const TransferError& error) {
-    throw PeerFailure(
-        "Connecting over Gloo: no answer from " + describe_ranks(error.peers()) + " (" + error.what() + ")",
-        error.peers());
-  } catch (const std::exception& error) {
-    const std::string where = place.interface.empty() ? place.address : "interface " + place.interface;
-    throw PeerFailure("Connecting over Gloo (listening on " + where + ") failed: " + error.what(), {});
-  }
+std::shared_ptr<Transport> make_gloo_transport(const Rendezvous& rendezvous, const GlooPlace& place, int rank,
+                                               GroupPulse pulse, std::chrono::milliseconds timeout) {
+  return std::make_shared<GlooTransport>(rendezvous, std::make_shared<Endpoint>(place), rank, std::move(pulse),
+                                         timeout);
 }
 
 }  // namespace tutti::comm

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/meeting/pulse.h"
 #include "comm/meeting/rendezvous.h"
 #include "comm/messages/transport.h"
 
@@ -15,8 +16,9 @@ struct GlooPlace {
   std::string address;
 };
 
-/// Connects `size` ranks that met at `rendezvous`.
-std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous, const GlooPlace& place, int rank, int size,
-                                        std::chrono::milliseconds timeout);
+/// Messages among the ranks of `pulse`, which met at `rendezvous`. They connect with the first one, which every rank
+/// must send or receive, or when Transport::connect() is called.
+std::shared_ptr<Transport> make_gloo_transport(const Rendezvous& rendezvous, const GlooPlace& place, int rank,
+                                               GroupPulse pulse, std::chrono::milliseconds timeout);
 
 }  // namespace tutti::comm

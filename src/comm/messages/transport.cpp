@@ -11,7 +11,7 @@ void wait_all(Transfers& transfers, Deadline deadline) {
     try {
       transfer->wait(deadline);
     } catch (const TransferError& error) {
-      if (error.kind() == TransferError::Kind::closed && !first) throw;
+      if (error.kind() != TransferError::Kind::timeout && !first) throw;
       if (!first) first = error;
       late.push_back(transfer->peer());
     }
@@ -21,6 +21,10 @@ void wait_all(Transfers& transfers, Deadline deadline) {
   std::sort(late.begin(), late.end());
   late.erase(std::unique(late.begin(), late.end()), late.end());
   throw TransferError(first->kind(), std::move(late), first->what());
+}
+
+std::optional<std::vector<std::byte>> Transport::meet(std::span<const std::byte>, std::chrono::milliseconds) {
+  return std::nullopt;
 }
 
 }  // namespace tutti::comm

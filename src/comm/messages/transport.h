@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,10 +58,17 @@ class Transport {
   virtual std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Block& block) = 0;
   virtual std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Block& block) = 0;
 
-  /// Connects the ranks `members` (of this group, in their new order, this rank among them) anew. Every member must
+  /// A transport for the ranks `members` (of this group, in their new order, this rank among them). Every member must
   /// call it with the same `name`, which must be new.
   virtual std::shared_ptr<Transport> connect_again(const std::vector<int>& members, const std::string& name,
                                                    std::chrono::milliseconds timeout) = 0;
+
+  /// Connects now what would be connected with the first message. Every rank must call it. Throws PeerFailure.
+  virtual void connect() {}
+  /// Every rank's `mine`, by rank, without a message; nullopt where there is no other way. Every rank must call it,
+  /// with as many bytes. Throws Timeout, PeerFailure.
+  virtual std::optional<std::vector<std::byte>> meet(std::span<const std::byte> mine,
+                                                     std::chrono::milliseconds timeout);
 
   virtual std::shared_ptr<Bulletin> bulletin() = 0;
   /// Ends all transfers, here and (as closed connections) on the other ranks. After it nothing touches their memory.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -35,13 +34,14 @@ class Backoff {
 
 class MpiTransfer final : public Transfer {
  public:
-  MpiTransfer(std::shared_ptr<MpiMailbox> mailbox, std::shared_ptr<MpiMail> mail)
-      : mailbox_(std::move(mailbox)), mail_(std::move(mail)) {}
+  MpiTransfer(std::shared_ptr<MpiMailbox> mailbox, std::shared_ptr<MpiMail> mail, GroupPulse pulse)
+      : mailbox_(std::move(mailbox)), mail_(std::move(mail)), pulse_(std::move(pulse)) {}
 
   int peer() const override { return mail_->peer; }
 
   void wait(Deadline deadline) override {
     for (Backoff backoff; !mailbox_->has_ended(mail_); backoff.pause()) {
+      pulse_.throw_if_silent();
       if (Clock::now() > deadline) throw TransferError(TransferError::Kind::timeout, {peer()}, "timed out");
     }
   }
@@ -49,16 +49,17 @@ class MpiTransfer final : public Transfer {
  private:
   std::shared_ptr<MpiMailbox> mailbox_;
   std::shared_ptr<MpiMail> mail_;
+  GroupPulse pulse_;
 };
 
 class MpiTransport final : public Transport {
  public:
-  /// Every rank of `world_ranks` must call it, with the same `name`.
-  MpiTransport(Rendezvous rendezvous, std::vector<int> world_ranks, int rank, const std::string& name, MpiTags tags)
-      : rendezvous_(std::move(rendezvous)), world_ranks_(std::move(world_ranks)), rank_(rank), tags_(tags) {
+  /// Every rank of `pulse` must call it, with the same `name`.
+  MpiTransport(Rendezvous rendezvous, GroupPulse pulse, int rank, const std::string& name, MpiTags tags)
+      : rendezvous_(std::move(rendezvous)), pulse_(std::move(pulse)), rank_(rank), tags_(tags) {
     const auto& functions = mpi_functions();
     MpiGroup* group = nullptr;
-    if (const char* const why = functions.make_group(world_ranks_.data(), size(), tags_.of_name(name), &group)) {
+    if (const char* const why = functions.make_group(pulse_.job_ranks().data(), size(), tags_.of_name(name), &group)) {
       throw PeerFailure(std::string("Connecting over MPI failed: ") + why, {});
     }
     mailbox_ = std::make_shared<MpiMailbox>(functions, group, tags_, rank_, size());
@@ -70,24 +71,22 @@ class MpiTransport final : public Transport {
     return name;
   }
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(world_ranks_.size()); }
+  int size() const override { return static_cast<int>(pulse_.job_ranks().size()); }
 
   std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Block& block) override {
-    return std::make_unique<MpiTransfer>(mailbox_, mailbox_->post(true, peer, tag, block));
+    return std::make_unique<MpiTransfer>(mailbox_, mailbox_->post(true, peer, tag, block), pulse_);
   }
   std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Block& block) override {
-    return std::make_unique<MpiTransfer>(mailbox_, mailbox_->post(false, peer, tag, block));
+    return std::make_unique<MpiTransfer>(mailbox_, mailbox_->post(false, peer, tag, block), pulse_);
   }
 
   std::shared_ptr<Transport> connect_again(const std::vector<int>& members, const std::string& name,
                                            std::chrono::milliseconds timeout) override {
-    std::vector<int> world_ranks;
-    for (const int member : members) world_ranks.push_back(world_ranks_.at(static_cast<std::size_t>(member)));
     auto rendezvous = rendezvous_of_group(rendezvous_, name, members);
     const auto rank = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
     // Making a group has no deadline: all must be there before.
-    meet(rendezvous, rank, static_cast<int>(members.size()), timeout);
-    return std::make_shared<MpiTransport>(std::move(rendezvous), std::move(world_ranks), rank, name, tags_);
+    (void)exchange(rendezvous, "mpi", rank, static_cast<int>(members.size()), "", timeout);
+    return std::make_shared<MpiTransport>(std::move(rendezvous), pulse_.of(members), rank, name, tags_);
   }
 
   std::shared_ptr<Bulletin> bulletin() override { return make_store_bulletin(rendezvous_, size()); }
@@ -95,21 +94,15 @@ class MpiTransport final : public Transport {
 
  private:
   Rendezvous rendezvous_;
-  std::vector<int> world_ranks_;  // by rank of the group
+  GroupPulse pulse_;
   int rank_;
   MpiTags tags_;
   std::shared_ptr<MpiMailbox> mailbox_;
 };
 
-std::vector<int> first_ranks(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 // Initialising MPI waits for all ranks, without a deadline: nobody goes on alone.
-void agree(const Rendezvous& rendezvous, int rank, int size, std::chrono::milliseconds timeout,
-           const std::function<void()>& step) {
+void agree(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
+           std::chrono::milliseconds timeout, const std::function<void()>& step) {
   const std::string good = "good";
   std::string own = good;
   try {
@@ -117,7 +110,7 @@ void agree(const Rendezvous& rendezvous, int rank, int size, std::chrono::millis
   } catch (const UsageError& error) {
     own = error.what();
   }
-  const auto answers = exchange(rendezvous, rank, size, own, timeout);
+  const auto answers = exchange(rendezvous, topic, rank, size, own, timeout);
   for (std::size_t other = 0; other < answers.size(); ++other) {
     if (answers[other] == good) continue;
     throw UsageError("The engine mpi cannot be used, says rank " + std::to_string(other) + ": " + answers[other] + ".");
@@ -133,17 +126,16 @@ void require_same_place(const MpiPlace& place, int rank, int size) {
 
 }  // namespace
 
-std::shared_ptr<Transport> connect_mpi(const Rendezvous& rendezvous, int rank, int size,
+std::shared_ptr<Transport> connect_mpi(const Rendezvous& rendezvous, int rank, GroupPulse pulse,
                                        std::chrono::milliseconds timeout) {
-  const auto everyone = first_ranks(size);
-  const auto in = [&](const char* name) { return rendezvous_of_group(rendezvous, name, everyone); };
-  agree(in("mpi/before"), rank, size, timeout, [&] { require_mpi_job(size); });
+  const auto size = static_cast<int>(pulse.job_ranks().size());
+  agree(rendezvous, "mpi/before", rank, size, timeout, [&] { require_mpi_job(size); });
   MpiPlace place;
-  agree(in("mpi/after"), rank, size, timeout, [&] {
+  agree(rendezvous, "mpi/after", rank, size, timeout, [&] {
     place = join_mpi();
     require_same_place(place, rank, size);
   });
-  return std::make_shared<MpiTransport>(rendezvous, everyone, rank, "job", MpiTags(place.highest_tag));
+  return std::make_shared<MpiTransport>(rendezvous, std::move(pulse), rank, "job", MpiTags(place.highest_tag));
 }
 
 }  // namespace tutti::comm

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "comm/shared/bulletin.h"
 #include "comm/shared/exchange.h"
 #include "tutti/core/logging.h"
 
@@ -94,9 +95,10 @@ at::Tensor SharedMemoryEngine::allocate(const Operation& operation, std::int64_t
   if (bytes == 0) return below().allocate(operation, bytes);
   std::string reason;
   auto allocation = std::make_shared<SharedAllocation>();
-  allocation->segments = share_segments(below(), operation, static_cast<std::size_t>(bytes), reason);
+  allocation->segments = share_segments(*this, operation, static_cast<std::size_t>(bytes), reason);
   if (allocation->segments.empty()) {
     log_fallback(below(), "a gradient buffer of " + std::to_string(bytes) + " bytes", reason);
+    below().connect();  // here, where all ranks are, and not when a sum starts
     return below().allocate(operation, bytes);
   }
   allocation->begin = allocation->segments[static_cast<std::size_t>(rank())]->data();
@@ -107,6 +109,14 @@ at::Tensor SharedMemoryEngine::allocate(const Operation& operation, std::int64_t
   allocations_.push_back(allocation);
   return at::from_blob(
       allocation->begin, {bytes}, [allocation](void*) {}, at::kByte);
+}
+
+std::vector<std::byte> SharedMemoryEngine::meet(const Operation& operation, std::span<const std::byte> mine) {
+  return Engine::meet(operation, mine);  // by mailboxes
+}
+
+std::shared_ptr<Bulletin> SharedMemoryEngine::bulletin() {
+  return make_shared_bulletin(node_);
 }
 
 std::shared_ptr<Engine> SharedMemoryEngine::connect_again(const std::vector<int>& members, const std::string& name,
@@ -165,7 +175,7 @@ SharedStage* SharedMemoryEngine::stage_for(const Operation& operation) {
   std::string reason = "too many ranks";
   SegmentsByRank segments;
   if (size() <= most_ranks) {
-    segments = share_segments(below(), operation, SharedStage::slots * SharedStage::slot_bytes, reason);
+    segments = share_segments(*this, operation, SharedStage::slots * SharedStage::slot_bytes, reason);
   }
   no_stage_ = segments.empty();
   if (no_stage_) {
@@ -182,7 +192,11 @@ std::shared_ptr<SharedMemoryEngine> make_shared_memory_engine(const std::shared_
   const Operation operation{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
   auto node = SharedNode::connect(*messages, operation, reason);
   if (!node) return nullptr;
-  return std::make_shared<SharedMemoryEngine>(messages, std::move(for_groups), std::move(node));
+  auto engine = std::make_shared<SharedMemoryEngine>(messages, std::move(for_groups), std::move(node));
+  // Whoever serves the store may leave only when all others have read it.
+  const std::byte here{1};
+  (void)engine->meet(operation, std::span(&here, 1));
+  return engine;
 }
 
 }  // namespace tutti::comm

@@ -41,6 +41,9 @@ class SharedMemoryEngine final : public ForwardingEngine {
   at::Tensor allocate(const Operation& operation, std::int64_t bytes) override;
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override;
+  void connect() override {}
+  std::vector<std::byte> meet(const Operation& operation, std::span<const std::byte> mine) override;
+  std::shared_ptr<Bulletin> bulletin() override;
   void close() noexcept override;
 
   // For sums over several nodes.

@@ -18,9 +18,8 @@ namespace {
 
 /// Every rank's `mine`, by rank.
 template <typename T>
-std::vector<T> exchange(Engine& engine, const Operation& operation, const T& mine) {
-  const auto pending = engine.start_exchange(operation, std::as_bytes(std::span(&mine, 1)));
-  const auto bytes = pending->finish();
+std::vector<T> meet(Engine& engine, const Operation& operation, const T& mine) {
+  const auto bytes = engine.meet(operation, std::as_bytes(std::span(&mine, 1)));
   std::vector<T> all(bytes.size() / sizeof(T));
   std::memcpy(all.data(), bytes.data(), bytes.size());
   return all;
@@ -36,9 +35,13 @@ struct Outcome {
   }
 };
 
-/// Whether all ranks report `mine.fine`; else why the first does not.
-bool all_fine(Engine& engine, const Operation& operation, const Outcome& mine, std::string& reason) {
-  const auto outcomes = exchange(engine, operation, mine);
+struct Offer {
+  Outcome outcome;
+  SegmentAddress address;
+};
+
+/// Whether all of `outcomes` are fine; else why the first is not.
+bool all_fine(std::span<const Outcome> outcomes, std::string& reason) {
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     if (outcomes[rank].fine) continue;
     reason = "rank " + std::to_string(rank) + ": " + outcomes[rank].reason;
@@ -53,17 +56,23 @@ struct Shared {
 };
 
 Shared share(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason) {
-  Outcome outcome;
+  Offer offer;
   std::shared_ptr<SharedSegment> own;
   try {
     own = SharedSegment::create(bytes);
+    offer.address = own->address();
   } catch (const std::system_error& error) {
-    outcome.note(error);
+    offer.outcome.note(error);
   }
-  if (!all_fine(engine, operation, outcome, reason)) return {};
-
   Shared shared;
-  shared.addresses = exchange(engine, operation, own->address());
+  std::vector<Outcome> outcomes;
+  for (const Offer& other : meet(engine, operation, offer)) {
+    outcomes.push_back(other.outcome);
+    shared.addresses.push_back(other.address);
+  }
+  if (!all_fine(outcomes, reason)) return {};
+
+  Outcome outcome;
   try {
     for (int rank = 0; rank < engine.size(); ++rank) {
       shared.segments.push_back(rank == engine.rank() ? own : SharedSegment::open(shared.addresses[rank]));
@@ -71,7 +80,7 @@ Shared share(Engine& engine, const Operation& operation, std::size_t bytes, std:
   } catch (const std::system_error& error) {
     outcome.note(error);
   }
-  if (!all_fine(engine, operation, outcome, reason)) return {};
+  if (!all_fine(meet(engine, operation, outcome), reason)) return {};
   own->close_descriptor();
   return shared;
 }
@@ -97,11 +106,6 @@ SharedNode::SharedNode(SegmentsByRank segments, int rank, const std::vector<Segm
   spins_ = ranks < cores ? 2000 : 50;
   looks_ = ranks <= cores ? 2000 : 0;
   for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process.number);
-  if (!std::ranges::all_of(processes_, &ProcessWatch::has_descriptor)) {
-    Logger(rank).warning(
-        "the system gives no descriptors of processes (pidfd_open): a rank that dies is noticed when "
-        "its parent has taken note of its end");
-  }
 }
 
 /// What a rank that waits sees of the one that it waits for.
@@ -115,15 +119,14 @@ class SharedNode::Look {
     const auto now = Clock::now();
     if (std::exchange(rank_, rank) != rank) clock_.emplace(now);
     if (!line_) line_.emplace(now);
-    const ProcessWatch& process = node_.processes_[rank];
-    const bool ended = !process.running();
     const bool closed = node_.of(rank).closed.load();
-    const bool stopped =
-        !ended && !closed && clock_->due(now) && clock_->look(now, process.stopped()) >= node_.stopped_timeout_;
+    const bool due = clock_->due(now);
+    const auto state = due ? node_.processes_[rank].state() : ProcessState::running;
+    const bool stopped = due && clock_->look(now, state == ProcessState::stopped) >= node_.stopped_timeout_;
     // A rank that came that far and then left is no failure.
     if (node_.reached(rank, awaited)) return;
     if (stopped) throw TransferError(TransferError::Kind::stopped, {rank}, "it is stopped", node_.stopped_timeout_);
-    if (ended) throw TransferError(TransferError::Kind::ended, {rank}, "it is gone");
+    if (state == ProcessState::ended) throw TransferError(TransferError::Kind::ended, {rank}, "it is gone");
     // It posts what it has to say before it closes.
     if (closed) throw TransferError(TransferError::Kind::left, {rank}, "it is gone");
     if (line_->due(now)) node_.say_who_is_awaited(awaited, operation, line_->waited(now), now);

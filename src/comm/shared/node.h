@@ -2,11 +2,13 @@
 // What the ranks of a channel share on their node: memory of every rank, mapped by all, and how far each has come.
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/engine/engine.h"
+#include "comm/engine/patience.h"
 #include "comm/shared/last_call.h"
 #include "comm/shared/process.h"
 #include "comm/shared/progress.h"
@@ -19,13 +21,16 @@ namespace tutti::comm {
 /// By rank; the own one among them.
 using SegmentsByRank = std::vector<std::shared_ptr<SharedSegment>>;
 
-/// Every rank creates a segment of `bytes` and maps those of all others. Every rank must call it; addresses travel over
-/// `engine`. Where it cannot be done on some rank, it is done on none: `reason` then says why. Throws TransferError.
+/// Every rank creates a segment of `bytes` and maps those of all others. Every rank must call it; addresses travel by
+/// `engine`.meet(). Where it cannot be done on some rank, it is done on none: `reason` then says why. Throws
+/// TransferError.
 SegmentsByRank share_segments(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason);
 
 /// The mailbox for exchanges; larger ones go by messages.
 inline constexpr std::size_t mailbox_bytes = 8192;
 inline constexpr std::uint32_t mailboxes = 16;
+
+inline constexpr std::size_t last_word_bytes = 4096;
 
 /// One rank's part, in its segment. Zeros are a valid one. Each number has a cache line of its own.
 struct SharedRank {
@@ -38,6 +43,8 @@ struct SharedRank {
   alignas(64) SharedProgress chunks_read;
   alignas(64) std::atomic<bool> closed;  // it gave the channel up
   alignas(64) LastCall last_call;
+  alignas(64) std::atomic<std::uint32_t> last_word_length;  // 0: it has said nothing
+  char last_word[last_word_bytes];                          // why it gave the channel up
   alignas(64) std::byte mailbox[mailboxes][mailbox_bytes];
 };
 

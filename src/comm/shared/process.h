@@ -5,8 +5,6 @@
 #include <array>
 #include <cstdint>
 
-#include "core/file_descriptor.h"
-
 namespace tutti::comm {
 
 /// A number that nobody else has.
@@ -34,23 +32,24 @@ struct ProcessIdentity {
 /// That of the calling process; the same at each call. Throws std::system_error without random numbers.
 const ProcessIdentity& this_process();
 
-/// Tells whether a process of the own namespace still runs. Thread safe.
+enum class ProcessState {
+  running,
+  stopped,  ///< by a signal (SIGSTOP, Ctrl+Z); one that a debugger holds is running
+  ended,    ///< also where its parent has not noticed yet
+};
+
+/// Looks at a process of the own namespace. It keeps no descriptor: a job has as many of these as ranks on the node.
+/// Thread safe.
 class ProcessWatch {
  public:
-  /// Where no descriptor can be had (an old kernel, a filter of system calls, too many open files), the number alone
-  /// is asked for: a process that has ended then counts as running until its parent has noticed.
   explicit ProcessWatch(pid_t process);
 
-  bool running() const;
-  /// Whether it was stopped by a signal (SIGSTOP, Ctrl+Z). One that a debugger holds is not, nor one that cannot be
-  /// looked at.
-  bool stopped() const;
-  bool has_descriptor() const { return descriptor_.is_open(); }
+  /// Costs some 20 microseconds. A process that cannot be looked at counts as running.
+  ProcessState state() const;
 
  private:
   pid_t process_;
-  bool ended_ = false;
-  FileDescriptor descriptor_;  // a pidfd: readable when the process has ended
+  std::uint64_t started_ = 0;  // by the system's clock: the number may be another process's by now; 0: not known
 };
 
 }  // namespace tutti::comm

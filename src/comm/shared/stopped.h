@@ -1,15 +1,10 @@
 #pragma once
-// A rank whose process is stopped (SIGSTOP, Ctrl+Z) is given up long before an operation's deadline. Pure, but for the
-// variable.
+// A rank whose process is stopped (SIGSTOP, Ctrl+Z) is given up long before an operation's deadline. Pure.
 #include <chrono>
 
 #include "comm/engine/transfer.h"
 
 namespace tutti::comm {
-
-/// How long a process may be stopped before those that wait for it give it up: TUTTI_STOPPED_TIMEOUT in seconds, or
-/// 1.5 s. Throws UsageError where the variable is no positive number.
-std::chrono::milliseconds stopped_timeout();
 
 /// For how long a process has been seen to be stopped. Looks that are far apart do not count in full: whoever looks may
 /// have been stopped meanwhile itself, with all others.
@@ -23,7 +18,7 @@ class StoppedClock {
   Clock::duration look(Deadline now, bool stopped);
 
  private:
-  static constexpr auto between_looks = std::chrono::milliseconds(100);
+  static constexpr auto between_looks = std::chrono::milliseconds(50);
   Deadline last_;
   Clock::duration stopped_ = Clock::duration::zero();
 };

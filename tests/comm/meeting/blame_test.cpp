@@ -102,6 +102,20 @@ TEST(Blame, AProcessThatHasEndedIsNotAskedForItsWord) {
   EXPECT_NE(left.message.find("rank 1 is gone (connection closed)"), std::string::npos) << left.message;
 }
 
+TEST(Blame, AMachineThatIsSilentIsNotAskedForItsWord) {
+  const Standings standings = {stood(Reason::silent, {2}), stood(Reason::closed, {0}), std::nullopt};
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(is_complete(standings, rank));
+    const auto verdict = judge(standings, rank);
+    EXPECT_EQ(verdict.culprits, std::vector<int>{2});
+    EXPECT_TRUE(verdict.timed_out);
+    EXPECT_NE(verdict.message.find("rank 2 has not been heard of for 30 s"), std::string::npos) << verdict.message;
+  }
+  const auto store = judge({stood(Reason::silent, {})}, 0);
+  EXPECT_EQ(store.culprits, std::vector<int>{});
+  EXPECT_NE(store.message.find("the launcher's store has not answered for 30 s"), std::string::npos) << store.message;
+}
+
 TEST(Blame, ACircleNamesWhomThisRankWaitedFor) {
   const Standings standings = {stood(Reason::timeout, {1}), stood(Reason::timeout, {0})};
   EXPECT_EQ(judge(standings, 0).culprits, std::vector<int>{1});

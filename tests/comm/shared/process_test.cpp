@@ -16,6 +16,7 @@
 #include <string>
 #include <system_error>
 
+#include "comm/engine/patience.h"
 #include "comm/shared/segment.h"
 #include "comm/shared/stopped.h"
 #include "tutti/core/error.h"
@@ -74,10 +75,9 @@ class NoDescriptors {
 TEST(ProcessWatch, SeesAProcessEndBeforeItsParentDoes) {
   const Sleeper child;
   const ProcessWatch watch(child.process());
-  EXPECT_TRUE(watch.has_descriptor());
-  EXPECT_TRUE(watch.running());
+  EXPECT_EQ(watch.state(), ProcessState::running);
   child.kill();
-  EXPECT_FALSE(watch.running());
+  EXPECT_EQ(watch.state(), ProcessState::ended);
 }
 
 TEST(ProcessWatch, TellsAStoppedProcessFromOneThatWaits) {
@@ -85,18 +85,17 @@ TEST(ProcessWatch, TellsAStoppedProcessFromOneThatWaits) {
   const ProcessWatch watch(child.process());
   siginfo_t info{};
   const auto id = static_cast<id_t>(child.process());
-  EXPECT_FALSE(watch.stopped());
+  EXPECT_EQ(watch.state(), ProcessState::running);
   for (int time = 0; time < 2; ++time) {
     ::kill(child.process(), SIGSTOP);
     ASSERT_EQ(::waitid(P_PID, id, &info, WSTOPPED), 0);
-    EXPECT_TRUE(watch.stopped());
-    EXPECT_TRUE(watch.running());
+    EXPECT_EQ(watch.state(), ProcessState::stopped);
     ::kill(child.process(), SIGCONT);
     ASSERT_EQ(::waitid(P_PID, id, &info, WCONTINUED), 0);
-    EXPECT_FALSE(watch.stopped());
+    EXPECT_EQ(watch.state(), ProcessState::running);
   }
   child.kill();
-  EXPECT_FALSE(watch.stopped());
+  EXPECT_EQ(watch.state(), ProcessState::ended);
 }
 
 /// A variable of this process, as long as this lives.
@@ -127,34 +126,40 @@ TEST(StoppedClock, CountsWhatWasSeenWithoutInterruption) {
   using std::chrono::milliseconds;
   const Deadline begin{};
   StoppedClock clock(begin);
-  EXPECT_FALSE(clock.due(begin + milliseconds(99)));
-  EXPECT_TRUE(clock.due(begin + milliseconds(100)));
-  EXPECT_EQ(clock.look(begin + milliseconds(100), true), milliseconds(100));
-  EXPECT_FALSE(clock.due(begin + milliseconds(150)));
-  EXPECT_EQ(clock.look(begin + milliseconds(250), true), milliseconds(250));
-  EXPECT_EQ(clock.look(begin + milliseconds(350), false), milliseconds(0));
-  EXPECT_EQ(clock.look(begin + milliseconds(450), true), milliseconds(100));
+  EXPECT_FALSE(clock.due(begin + milliseconds(49)));
+  EXPECT_TRUE(clock.due(begin + milliseconds(50)));
+  EXPECT_EQ(clock.look(begin + milliseconds(50), true), milliseconds(50));
+  EXPECT_FALSE(clock.due(begin + milliseconds(75)));
+  EXPECT_EQ(clock.look(begin + milliseconds(125), true), milliseconds(125));
+  EXPECT_EQ(clock.look(begin + milliseconds(175), false), milliseconds(0));
+  EXPECT_EQ(clock.look(begin + milliseconds(225), true), milliseconds(50));
   // An hour that nobody saw.
-  EXPECT_EQ(clock.look(begin + std::chrono::hours(1), true), milliseconds(300));
+  EXPECT_EQ(clock.look(begin + std::chrono::hours(1), true), milliseconds(150));
 }
 
-TEST(ProcessWatch, WithoutADescriptorAProcessThatRunsIsNotGone) {
+TEST(ProcessWatch, WithoutDescriptorsAProcessThatRunsIsNotGone) {
   Sleeper child;
-  const ProcessWatch watch = [&] {
+  const auto look_without_descriptors = [](const ProcessWatch& watch) {
+    const NoDescriptors none;
+    return watch.state();
+  };
+  const ProcessWatch watch(child.process());
+  EXPECT_EQ(look_without_descriptors(watch), ProcessState::running);
+  const ProcessWatch made_without = [&] {
     const NoDescriptors none;
     return ProcessWatch(child.process());
   }();
-  EXPECT_FALSE(watch.has_descriptor());
-  EXPECT_TRUE(watch.running());
+  EXPECT_EQ(made_without.state(), ProcessState::running);
   child.kill_and_reap();
-  EXPECT_FALSE(watch.running());
+  EXPECT_EQ(look_without_descriptors(watch), ProcessState::ended);
+  EXPECT_EQ(made_without.state(), ProcessState::ended);
 }
 
 TEST(ProcessWatch, AProcessThatIsNoMoreIsGone) {
   Sleeper child;
   const pid_t process = child.process();
   child.kill_and_reap();
-  EXPECT_FALSE(ProcessWatch(process).running());
+  EXPECT_EQ(ProcessWatch(process).state(), ProcessState::ended);
 }
 
 TEST(ProcessIdentity, IsItselfAndSeesItself) {

@@ -1,0 +1,60 @@
+#include "failures/failures_benchmark.h"
+
+#include <iostream>
+#include <optional>
+
+#include "command/child_process.h"
+#include "command/launched.h"
+#include "command/nameless_file.h"
+#include "failures/options.h"
+#include "failures/rank.h"
+#include "failures/table.h"
+#include "report/spread.h"
+
+namespace tutti::bench {
+namespace {
+
+/// nullopt where this machine cannot make two nodes; it has said why.
+std::optional<FailuresRow> take_row(const FailuresOptions& options, const std::string& failure,
+                                    const std::string& during) {
+  FailuresRow row{.failure = failure, .during = during};
+  const Place place{.ranks = options.ranks, .nodes = failure == "cut" ? 2 : 1};
+  for (int trial = 1; trial <= options.trials; ++trial) {
+    const NamelessFile file;
+    auto command = launched(
+        place, {own_program(), "failures", "--failure", failure, "--during", during, "--results", file.path()});
+    // What the ranks and the launcher say of a failure that was wanted.
+    command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>/dev/null", "sh"});
+    if (run_program(command, variables_of(place)) == nodes_impossible) return std::nullopt;
+    add_trial(row, read_moments(file.path()), options.ranks);
+    std::cerr << failure << " during " << during << " " << trial << "/" << options.trials << ": "
+              << (row.seconds.empty() ? "?" : number(row.seconds.back(), 2)) << " s\n";
+  }
+  return row;
+}
+
+}  // namespace
+
+int run_failures_benchmark(const std::vector<std::string>& words) {
+  const auto environment = read_environment();
+  const bool under_launcher = environment.launcher != "none";
+  const auto options = parse_failures_options(words, under_launcher);
+  if (!options) return 0;
+  if (under_launcher) return run_failures_rank(*options, environment);
+  const Machine machine = describe_machine();
+  std::vector<FailuresRow> rows;
+  int misnamed = 0;
+  for (const std::string& failure : options->failures) {
+    for (const std::string& during : options->during) {
+      const auto row = take_row(*options, failure, during);
+      if (!row) break;
+      misnamed += row->misnamed;
+      rows.push_back(*row);
+    }
+  }
+  std::cout << failures_markdown(rows, *options, machine);
+  if (!options->json.empty()) write_file(options->json, failures_json(rows, *options, machine));
+  return misnamed > 0 ? 1 : 0;
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,34 @@
+#include "failures/options.h"
+
+#include "command/words.h"
+#include "report/spread.h"
+#include "tutti/core/error.h"
+
+namespace tutti::bench {
+
+std::optional<FailuresOptions> parse_failures_options(const std::vector<std::string>& words, bool under_launcher) {
+  FailuresOptions options;
+  CLI::App app("How soon the other ranks know of a rank that fails, by its name, with no deadline set.");
+  app.name("tutti bench failures");
+  app.option_defaults()->always_capture_default();
+  const std::vector<CLI::Option*> place{
+      app.add_option("--failures", options.failures,
+                     "killed (SIGKILL), stopped (SIGSTOP), cut (the link of one of two nodes; needs root)")
+          ->delimiter(',')
+          ->check(CLI::IsMember({"killed", "stopped", "cut"})),
+      app.add_option("--ranks", options.ranks, "Ranks, an even number")->check(CLI::Range(2, 64)),
+      app.add_option("--trials", options.trials, "Jobs for each figure")->check(CLI::Range(1, 100'000)),
+      app.add_option("--json", options.json, "Also write the rows to this file")};
+  app.add_option("--during", options.during, "What the ranks do meanwhile: collectives, training")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"collectives", "training"}));
+  app.add_option("--failure", options.failure)->group("");
+  app.add_option("--results", options.results)->group("");
+  if (!parse_words(app, words)) return std::nullopt;
+  refuse_under_launcher(under_launcher, place);
+  if (options.ranks % 2 != 0) throw UsageError("--ranks " + std::to_string(options.ranks) + " is not even");
+  check_json_file(options.json);
+  return options;
+}
+
+}  // namespace tutti::bench

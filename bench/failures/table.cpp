@@ -1,0 +1,98 @@
+#include "failures/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "report/spread.h"
+
+namespace tutti::bench {
+namespace {
+
+/// The smallest value that 99 of 100 trials do not exceed.
+double ninety_ninth(std::vector<double> values) {
+  std::ranges::sort(values);
+  const double place = std::ceil(0.99 * static_cast<double>(values.size()));
+  return values[static_cast<std::size_t>(place) - 1];
+}
+
+bool names_a_culprit(const Moment& moment, const std::string& failure, int ranks) {
+  const auto at_fault = [&](int rank) {
+    if (failure != "cut") return rank == ranks - 1;
+    const int of_node = ranks / 2;
+    return rank / of_node != moment.rank / of_node;
+  };
+  return !moment.named.empty() && std::ranges::all_of(moment.named, at_fault);
+}
+
+const char* description(const std::string& failure) {
+  if (failure == "killed") return "killed (SIGKILL), one node";
+  if (failure == "stopped") return "stopped (SIGSTOP), one node";
+  return "one of two nodes cut off (no packet passes)";
+}
+
+}  // namespace
+
+void add_trial(FailuresRow& row, const std::vector<Moment>& moments, int ranks) {
+  const auto failed = std::ranges::find_if(moments, [](const Moment& moment) { return moment.named.empty(); });
+  // Whoever cuts its own link survives too.
+  const auto survivors = static_cast<std::size_t>(row.failure == "cut" ? ranks : ranks - 1);
+  bool fine = failed != moments.end() && moments.size() == survivors + 1;
+  std::int64_t last = 0;
+  for (const Moment& moment : moments) {
+    if (moment.named.empty()) continue;
+    fine = fine && names_a_culprit(moment, row.failure, ranks);
+    last = std::max(last, moment.nanoseconds);
+  }
+  constexpr double nanosecond = 1e-9;
+  if (failed != moments.end() && last > 0) {
+    row.seconds.push_back(nanosecond * static_cast<double>(last - failed->nanoseconds));
+  }
+  row.misnamed += fine ? 0 : 1;
+}
+
+std::string failures_markdown(const std::vector<FailuresRow>& rows, const FailuresOptions& options,
+                              const Machine& machine) {
+  std::ostringstream out;
+  out << "From the failure of one of " << counted(options.ranks, "rank")
+      << " until the last of the others knew of it: " << counted(options.trials, "trial") << " each, seconds.\n\n"
+      << "| failure | during | median | 99 of 100 | most | trials with a wrong name or none "
+         "|\n|---|---|---|---|---|---|\n";
+  for (const FailuresRow& row : rows) {
+    out << "| " << description(row.failure) << " | " << row.during << " | ";
+    if (row.seconds.empty()) {
+      out << "| | ";
+    } else {
+      const auto [median, least, most] = spread_of(row.seconds);
+      out << number(median, 2) << " | " << number(ninety_ninth(row.seconds), 2) << " | " << number(most, 2);
+    }
+    out << " | " << row.misnamed << " |\n";
+  }
+  out << "\n- no deadline and no variable is set\n- " << describe(machine) << '\n';
+  return out.str();
+}
+
+std::string failures_json(const std::vector<FailuresRow>& rows, const FailuresOptions& options,
+                          const Machine& machine) {
+  auto json = nlohmann::ordered_json::array();
+  for (const FailuresRow& row : rows) {
+    if (row.seconds.empty()) continue;
+    const auto [median, least, most] = spread_of(row.seconds);
+    json.push_back({{"failure", row.failure},
+                    {"during", row.during},
+                    {"median", median},
+                    {"min", least},
+                    {"max", most},
+                    {"p99", ninety_ninth(row.seconds)},
+                    {"unit", "s"},
+                    {"trials", row.seconds.size()},
+                    {"misnamed", row.misnamed},
+                    {"ranks", options.ranks},
+                    {"libtorch", machine.libtorch},
+                    {"commit", machine.commit}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tutti::bench

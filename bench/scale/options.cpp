@@ -1,0 +1,36 @@
+#include "scale/options.h"
+
+#include "command/words.h"
+#include "report/spread.h"
+#include "tutti/core/error.h"
+
+namespace tutti::bench {
+
+std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& words, bool under_launcher) {
+  ScaleOptions options;
+  CLI::App app("What many ranks of one machine cost: they meet, train a toy model for some steps and leave.");
+  app.name("tutti bench scale");
+  app.option_defaults()->always_capture_default();
+  const auto count = CLI::Range(1, 1 << 20, "NUMBER");
+  const std::vector<CLI::Option*> place{
+      app.add_option("--ranks", options.ranks, "Numbers of ranks")->delimiter(',')->check(CLI::Range(2, 4096)),
+      app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count),
+      app.add_option("--json", options.json, "Also write the rows to this file")};
+  app.add_option("--steps", options.steps, "Optimizer steps")->check(count);
+  app.add_option("--engine", options.engine, "auto, gloo or shared_memory")
+      ->check(CLI::IsMember({"auto", "gloo", "shared_memory"}));
+  app.add_flag("--alone", options.alone)->group("");
+  app.add_option("--results", options.results)->group("");
+  if (!parse_words(app, words)) return std::nullopt;
+  refuse_under_launcher(under_launcher, place);
+  check_json_file(options.json);
+  return options;
+}
+
+std::vector<std::string> work_arguments(const ScaleOptions& options) {
+  std::vector<std::string> words{"--steps", std::to_string(options.steps), "--engine", options.engine};
+  if (options.alone) words.emplace_back("--alone");
+  return words;
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,26 @@
+#pragma once
+// What `tutti bench scale` was asked for.
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::bench {
+
+struct ScaleOptions {
+  std::vector<int> ranks{16, 64, 128, 256};
+  int steps = 20;               ///< optimizer steps of a toy model
+  std::string engine = "auto";  ///< see CommunicatorOptions
+  int repeats = 1;
+  bool alone = false;   ///< a rank's: does the same work without the others, to tell what LibTorch itself costs
+  std::string json;     ///< file for the rows; none when empty
+  std::string results;  ///< where rank 0 leaves what it found for the process that started it
+};
+
+/// nullopt when help was asked for (and printed). `under_launcher`: this process is a rank already, so options about
+/// ranks are refused. Throws UsageError.
+std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& words, bool under_launcher);
+
+/// The options that a rank needs to do the same work.
+std::vector<std::string> work_arguments(const ScaleOptions& options);
+
+}  // namespace tutti::bench

@@ -1,0 +1,70 @@
+#include "scale/table.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "report/spread.h"
+
+namespace tutti::bench {
+namespace {
+
+std::string cell(const std::vector<double>& values) {
+  const auto [median, least, most] = spread_of(values);
+  std::string text = number(median, 1);
+  if (values.size() > 1) text += " (" + number(least, 1) + "-" + number(most, 1) + ")";
+  return text;
+}
+
+double median_of(const std::vector<double>& values) {
+  return spread_of(values).median;
+}
+
+}  // namespace
+
+std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions& options, const Machine& machine) {
+  std::ostringstream out;
+  out << "Ranks of one machine meet, take " << counted(options.steps, "optimizer step") << " of a toy model and leave"
+      << (options.engine == "auto" ? "" : ", engine " + options.engine) << ".\n\n"
+      << "| ranks | seconds | CPU s | × that of the row above | CPU s without meeting | threads | descriptors |\n"
+      << "|---|---|---|---|---|---|---|\n";
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const ScaleRow& row = rows[i];
+    const std::string growth = i == 0 ? "" : number(median_of(row.cpu) / median_of(rows[i - 1].cpu), 2);
+    out << "| " << row.ranks << " | " << cell(row.seconds) << " | " << cell(row.cpu) << " | " << growth << " | "
+        << cell(row.cpu_alone) << " | " << row.most.threads << " (" << row.most_alone.threads << ") | "
+        << row.most.descriptors << " (" << row.most_alone.descriptors << ") |\n";
+  }
+  out << "\n- threads and descriptors: the most that any rank has while it trains, in brackets without meeting\n- "
+      << describe(machine) << '\n';
+  return out.str();
+}
+
+std::string scale_json(const std::vector<ScaleRow>& rows, const ScaleOptions& options, const Machine& machine) {
+  auto json = nlohmann::ordered_json::array();
+  for (const ScaleRow& row : rows) {
+    const auto add = [&](const char* figure, const std::vector<double>& values, const char* unit) {
+      const auto [median, least, most] = spread_of(values);
+      json.push_back({{"ranks", row.ranks},
+                      {"figure", figure},
+                      {"median", median},
+                      {"min", least},
+                      {"max", most},
+                      {"unit", unit},
+                      {"repeats", values.size()},
+                      {"steps", options.steps},
+                      {"engine", options.engine},
+                      {"libtorch", machine.libtorch},
+                      {"commit", machine.commit}});
+    };
+    add("time", row.seconds, "s");
+    add("CPU", row.cpu, "s");
+    add("CPU without meeting", row.cpu_alone, "s");
+    add("threads", {static_cast<double>(row.most.threads)}, "1");
+    add("threads without meeting", {static_cast<double>(row.most_alone.threads)}, "1");
+    add("descriptors", {static_cast<double>(row.most.descriptors)}, "1");
+    add("descriptors without meeting", {static_cast<double>(row.most_alone.descriptors)}, "1");
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tutti::bench

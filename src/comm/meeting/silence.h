@@ -1,0 +1,51 @@
+#pragma once
+// Which ranks of other machines have not been heard of for long. Pure.
+//
+// Every rank raises a number at the store while it lives, and reads those of others. A number that stands still means
+// that its rank's process or machine does; a store that does not answer, that its holder's machine does. Neither says
+// anything of a rank that is merely slow: a thread that does not train raises the number.
+#include <cstdint>
+#include <vector>
+
+#include "comm/engine/transfer.h"
+
+namespace tutti::comm {
+
+/// What stands at the store for a rank that has left: it will be silent, and nobody minds.
+inline constexpr std::int64_t has_left = -1;
+
+class Silence {
+ public:
+  /// `holder` serves the store; -1 where none of the ranks does. They are given up after `patience` without a sign.
+  Silence(const std::vector<int>& ranks, int holder, std::chrono::milliseconds patience, Deadline now);
+
+  /// A request to the store goes out.
+  void asked(Deadline now);
+  /// Its answer: the numbers of the ranks, in the order in which they were given.
+  void heard(const std::vector<std::int64_t>& beats, Deadline now);
+
+  /// Those that have been silent for too long, ascending. Call it often: what passes between two calls that are far
+  /// apart does not count, since this process was stopped itself.
+  std::vector<int> silent(Deadline now);
+
+ private:
+  struct Watched {
+    int rank = 0;
+    std::int64_t beat = 0;
+    Deadline changed;
+  };
+  bool too_long(Deadline since, Deadline now) const { return now - since >= patience_; }
+
+  static constexpr auto longest_between_looks = std::chrono::milliseconds(200);
+  std::vector<Watched> watched_;
+  int holder_;
+  std::chrono::milliseconds patience_;
+  Deadline asked_;
+  bool waits_ = false;  // for an answer
+  Deadline last_look_;
+};
+
+/// Whom `rank` watches: of each other node the rank in the same place, or its first one where it has fewer ranks.
+std::vector<int> watched_by(int rank, const std::vector<int>& node_of_rank);
+
+}  // namespace tutti::comm

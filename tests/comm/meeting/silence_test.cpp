@@ -1,0 +1,77 @@
+// One process, no store.
+#include "comm/meeting/silence.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace tutti::comm::silence_test {
+namespace {
+
+using std::chrono::milliseconds;
+using Ranks = std::vector<int>;
+
+constexpr milliseconds patience{1000};
+constexpr Deadline begin{};
+
+/// Looks every 50 ms, and each time the store answers with `beats` of what time it is.
+template <typename Beats>
+Ranks watch(Silence& silence, milliseconds until, const Beats& beats) {
+  constexpr milliseconds between{50};
+  Ranks ranks;
+  for (milliseconds now = between; now <= until; now += between) {
+    silence.asked(begin + now);
+    silence.heard(beats(now), begin + now);
+    ranks = silence.silent(begin + now);
+  }
+  return ranks;
+}
+
+TEST(Silence, IsOfThoseWhoseNumberStandsStill) {
+  Silence silence({5, 3}, 0, patience, begin);
+  // 5 stands still from 500 ms on.
+  const auto beats = [](milliseconds now) {
+    return std::vector<std::int64_t>{std::min<std::int64_t>(now.count(), 500), now.count()};
+  };
+  EXPECT_EQ(watch(silence, milliseconds(1450), beats), Ranks{});
+  Silence again({5, 3}, 0, patience, begin);
+  EXPECT_EQ(watch(again, milliseconds(1500), beats), Ranks{5});
+}
+
+TEST(Silence, OfTheStoreIsItsHolders) {
+  Silence silence({5}, 2, patience, begin);
+  EXPECT_EQ(watch(silence, milliseconds(300), [](milliseconds now) { return std::vector{now.count()}; }), Ranks{});
+  silence.asked(begin + milliseconds(300));
+  for (int now = 350; now < 1300; now += 50) EXPECT_EQ(silence.silent(begin + milliseconds(now)), Ranks{}) << now;
+  EXPECT_EQ(silence.silent(begin + milliseconds(1300)), Ranks{2});
+}
+
+TEST(Silence, OfThoseThatHaveLeftIsNoMatter) {
+  Silence silence({1, 2}, 0, patience, begin);
+  const auto beats = [](milliseconds) { return std::vector<std::int64_t>{has_left, 7}; };
+  EXPECT_EQ(watch(silence, milliseconds(3000), beats), Ranks{2});
+}
+
+TEST(Silence, DoesNotCountWhileThisProcessWasStoppedItself) {
+  Silence silence({1}, 0, patience, begin);
+  EXPECT_EQ(watch(silence, milliseconds(300), [](milliseconds now) { return std::vector{now.count()}; }), Ranks{});
+  silence.asked(begin + milliseconds(300));
+  EXPECT_EQ(silence.silent(begin + std::chrono::hours(1)), Ranks{});
+  // 200 ms of that hour count.
+  for (int after = 50; after < 800; after += 50) {
+    EXPECT_EQ(silence.silent(begin + std::chrono::hours(1) + milliseconds(after)), Ranks{}) << after;
+  }
+  EXPECT_EQ(silence.silent(begin + std::chrono::hours(1) + milliseconds(800)), Ranks{0});
+}
+
+TEST(Silence, IsListenedForOnOtherNodes) {
+  EXPECT_EQ(watched_by(0, {0, 0, 0}), Ranks{});
+  EXPECT_EQ(watched_by(1, {0, 0, 1, 1, 2, 2}), (Ranks{3, 5}));
+  EXPECT_EQ(watched_by(4, {0, 0, 1, 1, 2, 2}), (Ranks{0, 2}));
+  // A node with fewer ranks than the place: its first one.
+  EXPECT_EQ(watched_by(2, {0, 0, 0, 1}), Ranks{3});
+  EXPECT_EQ(watched_by(3, {0, 0, 0, 1}), Ranks{0});
+}
+
+}  // namespace
+}  // namespace tutti::comm::silence_test
