@@ -49,6 +49,7 @@ TEST_P(Nodes, GptEndsWithTheLossOfOneNode) {
 // ended. Then all sum until that fails; each rank says what it was told, and how long it waited in vain.
 const RankProgram loses_its_link("loses_its_link", [] {
   const auto communicator = Communicator::connect(read_environment());
+  communicator.barrier().wait();  // all are connected
   const bool cuts = communicator.rank() == communicator.size() - 1;
   if (cuts) {
     ASSERT_EQ(std::system("ip link set \"$GLOO_SOCKET_IFNAME\" down"), 0);

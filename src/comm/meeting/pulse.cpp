@@ -48,8 +48,9 @@ struct Pulse::Shared {
 
   std::mutex mutex;
   std::condition_variable changed;
-  bool over = false;  // the pulse is let go of
-  int running = 2;    // threads
+  bool over = false;    // the pulse is let go of
+  bool failed = false;  // because of an exception
+  int running = 2;      // threads
   Silence silence;
   std::optional<std::vector<int>> silent;
   std::list<Wake> wakes;
@@ -67,12 +68,13 @@ struct Pulse::Shared {
         silence.heard(beats, Clock::now());
         changed.wait_for(lock, between_beats, [&] { return over || silent.has_value(); });
       }
+      const bool in_order = !silent && !failed;
       lock.unlock();
-      store->set(key_of(rank), as_bytes(has_left));
+      if (in_order) store->set(key_of(rank), as_bytes(has_left));
     } catch (const std::exception&) {
-      // The store has ended with its process: whoever waits for that one sees the connection close.
+      // The store has ended with its process.
       const std::lock_guard lock(mutex);
-      over = true;
+      over = over || silence.lost();
       changed.notify_all();
     }
   }
@@ -104,7 +106,13 @@ Pulse::Pulse(const Rendezvous& rendezvous, int rank, int size, const std::vector
   store->set(key_of(rank), as_bytes(0));
   // A number that is asked for and does not stand there yet would be waited for.
   (void)exchange(rendezvous, "pulse", rank, size, "", connect_timeout);
-  shared_ = std::make_shared<Shared>(store, rank, watched, rendezvous.holder, patience);
+  // How the holder of the store leaves matters to all.
+  auto all_watched = watched;
+  holds_store_ = rendezvous.holder == rank;
+  if (!holds_store_ && rendezvous.holder >= 0 && std::ranges::find(watched, rendezvous.holder) == watched.end()) {
+    all_watched.push_back(rendezvous.holder);
+  }
+  shared_ = std::make_shared<Shared>(store, rank, all_watched, rendezvous.holder, patience);
   for (const auto run : {&Shared::ask, &Shared::watch}) {
     std::thread([shared = shared_, run] {
       ((*shared).*run)();
@@ -116,8 +124,13 @@ Pulse::Pulse(const Rendezvous& rendezvous, int rank, int size, const std::vector
 Pulse::~Pulse() {
   std::unique_lock lock(shared_->mutex);
   shared_->over = true;
+  shared_->failed = std::uncaught_exceptions() > 0;
   shared_->changed.notify_all();
   shared_->changed.wait_for(lock, longest_good_bye, [&] { return shared_->running == 0; });
+  const bool in_order = !shared_->failed && !shared_->silent;
+  lock.unlock();
+  // The others hear the good-bye before the store is gone.
+  if (holds_store_ && in_order) std::this_thread::sleep_for(2 * between_beats);
 }
 
 std::optional<std::vector<int>> Pulse::silent() const {

@@ -17,7 +17,8 @@ class Pulse {
   /// Every rank of the job must make one. Throws Timeout, PeerFailure.
   Pulse(const Rendezvous& rendezvous, int rank, int size, const std::vector<int>& watched,
         std::chrono::milliseconds patience, std::chrono::milliseconds connect_timeout);
-  /// Says good-bye, so that nobody minds the silence.
+  /// Says good-bye, so that nobody minds the silence; not where an exception is the reason. Who serves the store waits
+  /// for a moment until the others have heard it.
   ~Pulse();
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
@@ -35,6 +36,7 @@ class Pulse {
  private:
   struct Shared;
   std::chrono::milliseconds patience_;
+  bool holds_store_ = false;
   std::shared_ptr<Shared> shared_;
 };
 

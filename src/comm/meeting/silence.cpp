@@ -23,6 +23,12 @@ void Silence::heard(const std::vector<std::int64_t>& beats, Deadline now) {
   }
 }
 
+bool Silence::lost() {
+  waits_ = true;
+  const auto holder = std::ranges::find(watched_, holder_, &Watched::rank);
+  return holder != watched_.end() && holder->beat == has_left;
+}
+
 std::vector<int> Silence::silent(Deadline now) {
   const auto passed = now - std::exchange(last_look_, now);
   if (passed > longest_between_looks) {

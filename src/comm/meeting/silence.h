@@ -24,6 +24,9 @@ class Silence {
   /// Its answer: the numbers of the ranks, in the order in which they were given.
   void heard(const std::vector<std::int64_t>& beats, Deadline now);
 
+  /// The store has ended, without an answer. Returns whether its holder had left before, so that nobody minds.
+  bool lost();
+
   /// Those that have been silent for too long, ascending. Call it often: what passes between two calls that are far
   /// apart does not count, since this process was stopped itself.
   std::vector<int> silent(Deadline now);

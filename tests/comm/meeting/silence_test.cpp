@@ -46,6 +46,20 @@ TEST(Silence, OfTheStoreIsItsHolders) {
   EXPECT_EQ(silence.silent(begin + milliseconds(1300)), Ranks{2});
 }
 
+TEST(Silence, OfAStoreThatHasEndedIsItsHoldersUnlessThatOneHadLeft) {
+  for (const bool left : {false, true}) {
+    Silence silence({0, 1}, 0, patience, begin);
+    const auto beats = [&](milliseconds now) { return std::vector<std::int64_t>{left ? has_left : 1, now.count()}; };
+    EXPECT_EQ(watch(silence, milliseconds(300), beats), Ranks{});
+    silence.asked(begin + milliseconds(300));
+    EXPECT_EQ(silence.lost(), left);
+    for (int now = 350; now < 1300; now += 50) (void)silence.silent(begin + milliseconds(now));
+    if (!left) {
+      EXPECT_EQ(silence.silent(begin + milliseconds(1300)), Ranks{0});
+    }
+  }
+}
+
 TEST(Silence, OfThoseThatHaveLeftIsNoMatter) {
   Silence silence({1, 2}, 0, patience, begin);
   const auto beats = [](milliseconds) { return std::vector<std::int64_t>{has_left, 7}; };
