@@ -48,7 +48,9 @@ TEST_P(Nodes, GptEndsWithTheLossOfOneNode) {
 // The last rank cuts the link of its node, and no packet comes through any more, not even that the connection has
 // ended. Then all sum until that fails; each rank says what it was told, and how long it waited in vain.
 const RankProgram loses_its_link("loses_its_link", [] {
-  const auto communicator = Communicator::connect(read_environment());
+  // Deadlines for the case that nothing is noticed; another message tells them apart.
+  constexpr std::chrono::seconds late(60);
+  const auto communicator = Communicator::connect(read_environment(), {.timeout = late, .connect_timeout = late});
   communicator.barrier().wait();  // all are connected
   const bool cuts = communicator.rank() == communicator.size() - 1;
   if (cuts) {

@@ -38,8 +38,8 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
 void part(const Rendezvous& rendezvous, int rank, int size) noexcept;
 
 /// Leaves `value` for the other ranks of a group and waits for theirs, which it returns by rank. `topic` is the same on
-/// all of them, and new to the group. A rank asks the store five times, however many ranks there are. Throws Timeout
-/// naming those that did not come, PeerFailure.
+/// all of them, and new to the group. A rank asks the store five times (the last one seven), however many there are.
+/// Throws Timeout naming those that did not come, PeerFailure.
 std::vector<std::string> exchange(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
                                   const std::string& value, std::chrono::milliseconds timeout);
 

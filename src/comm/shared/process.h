@@ -44,7 +44,7 @@ class ProcessWatch {
  public:
   explicit ProcessWatch(pid_t process);
 
-  /// Costs some 20 microseconds. A process that cannot be looked at counts as running.
+  /// Reads a file of /proc. A process that cannot be looked at counts as running.
   ProcessState state() const;
 
  private:
