@@ -117,7 +117,7 @@ int run_launch_command(const std::vector<std::string>& words) {
       app.add_option("--node-rank", options.node_rank, "Which node this is, from 0")->capture_default_str();
   auto* address_option =
       app.add_option("--master-addr", options.master_addr, "Address of node 0")->capture_default_str();
-  auto* port_option = app.add_option("--master-port", master_port, "Port of the store on node 0 [a free one]")
+  auto* port_option = app.add_option("--master-port", master_port, "MASTER_PORT, free on node 0 [a free one]")
                           ->check(CLI::Range(1, 65535));
   app.add_option("--max-restarts", options.max_restarts,
                  "How often all ranks are started again after one failed (one node only)")
@@ -128,6 +128,8 @@ int run_launch_command(const std::vector<std::string>& words) {
   app.add_option("--ssh", on_hosts.ssh, "With --hostfile: what reaches a host")->capture_default_str();
   // What one launcher asks of another.
   app.add_flag("--announce-port", options.announce_port)->group("");
+  std::uint16_t store_port = 0;
+  auto* store_option = app.add_option("--store-port", store_port)->check(CLI::Range(1, 65535))->group("");
   app.add_flag("--end-with-stdin", options.end_with_stdin)->group("");
   app.add_option("--grace", grace,
                  "Seconds that ranks get to end by themselves, before SIGTERM and again before SIGKILL")
@@ -169,6 +171,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   // 127.0.0.1 is a default for one node only: launch() asks for what several nodes need.
   if (options.num_nodes > 1 && address_option->count() == 0 && names_no_master) options.master_addr.clear();
   if (port_option->count() > 0) options.master_port = master_port;
+  if (store_option->count() > 0) options.store_port = store_port;
   if (log_option->count() > 0) options.log_dir = log_dir;
   options.grace = std::chrono::milliseconds(std::llround(grace * 1000));
   if (hostfile_option->count() > 0) {

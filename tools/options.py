@@ -88,7 +88,7 @@ def variables():
 def launch_options():
     text = (ROOT / "cmd" / "launch_command.cpp").read_text()
     groups = re.findall(r'add_(?:option|flag)\(\s*"([^"]+)"[^;]*?;', text)
-    hidden = re.findall(r'add_flag\("([^"]+)"[^;]*group\(""\)', text)
+    hidden = re.findall(r'add_(?:option|flag)\("([^"]+)"[^;]*group\(""\)', text)
     spellings = re.findall(r'\{"(--[\w-]+)", "--', text)
     return {name for group in groups if group not in hidden for name in group.split(",")} | set(spellings)
 

@@ -1,5 +1,6 @@
 #pragma once
 // One function for each launcher: from its variables to the place of this process.
+#include <cstdint>
 #include <string>
 
 #include "core/variables.h"
@@ -17,6 +18,11 @@ struct PlaceNames {
   std::string group_size{};
   std::string when_uneven{};  ///< what to do where nodes cannot be told apart; empty: set the missing pair
 };
+
+/// Where the ranks of tutti meet under `tutti launch`, which leaves MASTER_PORT to other programs: "STORE,MASTER". It
+/// counts while MASTER_PORT is MASTER: a launcher inside that one sets another, and has a store of its own there.
+inline constexpr const char* store_port_variable = "TUTTI_MASTER_PORT";
+std::string store_port_text(std::uint16_t store_port, std::uint16_t master_port);
 
 /// Fills the place within and among nodes. What is not set follows from the rest if nodes are equal and ranks on one
 /// node are consecutive, which is how launchers number them unless told otherwise. Throws UsageError.

@@ -5,6 +5,20 @@
 namespace tutti {
 namespace {
 
+/// The port of the store that `tutti launch` holds, where that is the launcher of these ranks.
+std::optional<std::uint16_t> read_store_port(const VariableReader& variables, std::uint16_t master_port) {
+  const auto text = variables.text(store_port_variable);
+  if (!text) return std::nullopt;
+  const auto comma = text->find(',');
+  const auto store = port_in(std::string_view(*text).substr(0, comma));
+  const auto master = comma == std::string::npos ? std::nullopt : port_in(std::string_view(*text).substr(comma + 1));
+  if (!store || !master) {
+    throw UsageError(shown(store_port_variable, *text) +
+                     ": it is set by `tutti launch`, to two ports with a comma between them. Unset it.");
+  }
+  return *master == master_port ? store : std::nullopt;
+}
+
 void read_master(const VariableReader& variables, Environment& environment) {
   const auto address = variables.text("MASTER_ADDR");
   const bool has_port = variables.has("MASTER_PORT");
@@ -18,9 +32,14 @@ void read_master(const VariableReader& variables, Environment& environment) {
   }
   if (address) environment.master_addr = *address;
   environment.master_port = read_port(variables).value_or(environment.master_port);
+  environment.master_port = read_store_port(variables, environment.master_port).value_or(environment.master_port);
 }
 
 }  // namespace
+
+std::string store_port_text(std::uint16_t store_port, std::uint16_t master_port) {
+  return std::to_string(store_port) + "," + std::to_string(master_port);
+}
 
 Environment read_torchrun(const VariableReader& variables) {
   const PlaceNames names{.rank = "RANK",

@@ -59,6 +59,13 @@ std::optional<RankAndSize> read_pair(const VariableReader& variables, const std:
   return RankAndSize{*rank, *size};
 }
 
+std::optional<std::uint16_t> port_in(std::string_view text) {
+  std::uint16_t port = 0;
+  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  const bool whole = error == std::errc{} && stopped == text.data() + text.size();
+  return whole && port > 0 ? std::optional(port) : std::nullopt;
+}
+
 std::optional<std::uint16_t> read_port(const VariableReader& variables, const std::string& name) {
   constexpr int max_port = 65535;
   const auto port = variables.number(name);

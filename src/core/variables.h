@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/core/environment.h"
@@ -39,6 +40,9 @@ struct RankAndSize {
 /// contradict each other.
 std::optional<RankAndSize> read_pair(const VariableReader& variables, const std::string& rank_name,
                                      const std::string& size_name);
+
+/// The port that `text` is, from 1 to 65535; nullopt where it is something else.
+std::optional<std::uint16_t> port_in(std::string_view text);
 
 /// A port; nullopt where it is not set. Throws UsageError.
 std::optional<std::uint16_t> read_port(const VariableReader& variables, const std::string& name = "MASTER_PORT");

@@ -104,7 +104,7 @@ class Attempts {
 
  private:
   AttemptEnd run_one();
-  MasterSocket listen();
+  MasterSocket reserve_master_port();
   void start_ranks(std::deque<RankProcess>& ranks);
   bool may_restart(const Supervisor::Result& result);
 
@@ -132,11 +132,18 @@ AttemptEnd Attempts::run_one() {
 
 void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
   MasterSocket master;
-  if (options_.node_rank == 0) master = listen();
+  MasterSocket store;
+  if (options_.node_rank == 0) master = reserve_master_port();
   JobVariables job;
   job.master_port = options_.node_rank == 0 ? master.port : *options_.master_port;
-  if (options_.announce_port && attempt_ == 0) {
-    out_.append(port_announcement(job.master_port));
+  job.store_port = options_.store_port;
+  // Other nodes know the ports that they were told.
+  if (options_.node_rank == 0 && (options_.num_nodes == 1 || !options_.master_port)) {
+    store = listen_for_ranks(options_.master_addr, std::nullopt);
+    job.store_port = store.port;
+  }
+  if (options_.announce_port && !options_.master_port && attempt_ == 0) {
+    out_.append(port_announcement({.master = job.master_port, .store = *job.store_port}));
     out_.flush();
   }
   if (run_id_.empty()) run_id_ = choose_run_id(options_, job.master_port);
@@ -149,7 +156,7 @@ void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
                                                    std::to_string(options_.max_restarts) + " begins here";
   for (int local_rank = 0; local_rank < options_.ranks_per_node; ++local_rank) {
     const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
-    command_.inherited_fd = rank == 0 ? std::optional(master.fd.get()) : std::nullopt;
+    command_.inherited_fd = rank == 0 && store.fd.is_open() ? std::optional(store.fd.get()) : std::nullopt;
     command_.environment =
         environment_block(rank_variables(options_, job, local_rank, command_.inherited_fd, inherited));
     ranks.emplace_back(rank, command_, RankOutput(rank, options_.log_dir, headline), out_, err_);
@@ -157,11 +164,11 @@ void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
 }
 
 /// A program that was killed may need a moment to let go of a port that the user has chosen.
-MasterSocket Attempts::listen() {
+MasterSocket Attempts::reserve_master_port() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(attempt_ == 0 ? 0 : 10);
   while (true) {
     try {
-      return listen_for_ranks(options_.master_addr, options_.master_port);
+      return reserve_port(options_.master_port);
     } catch (const UsageError&) {
       if (std::chrono::steady_clock::now() >= deadline) throw;
     }

@@ -88,9 +88,12 @@ class HostJob {
     command_.arguments.insert(command_.arguments.end(), {host, "/bin/sh"});
     command_.stdin_fd = read_end.get();
     RankOutput output("[" + host + "] ", [this](const std::string& line) {
-      const auto port = announced_port(line);
-      if (port && !job_.master_port) job_.master_port = port;
-      return port.has_value();
+      const auto ports = announced_ports(line);
+      if (ports && !job_.master_port) {
+        job_.master_port = ports->master;
+        job_.store_port = ports->store;
+      }
+      return ports.has_value();
     });
     processes_.emplace_back(static_cast<int>(node), command_, std::move(output), out_, err_);
     inputs_.push_back(std::move(write_end));

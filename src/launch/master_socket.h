@@ -1,6 +1,7 @@
 #pragma once
-// The listening socket for the store of rank 0. The launcher binds it and rank 0 inherits it, so no other process can
-// take the port in between.
+// Two ports of a job. At one of them the launcher listens, and rank 0 inherits the socket: there tutti's ranks meet,
+// and no other process can take the port in between. The other, MASTER_PORT, is for programs that listen there
+// themselves, as torch.distributed does.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,5 +18,10 @@ struct MasterSocket {
 /// Listens on `port`, or on a free one where it is unset. `address` is what the ranks connect to: for 127.0.0.1 the
 /// socket is not reachable from other machines. Throws UsageError when the port is in use.
 MasterSocket listen_for_ranks(const std::string& address, std::optional<std::uint16_t> port);
+
+/// Keeps `port`, or a free one where it is unset, for a program that is going to listen there, on whatever address:
+/// while the socket is open the kernel gives that port to nobody who asks for any. Throws UsageError when somebody
+/// listens there.
+MasterSocket reserve_port(std::optional<std::uint16_t> port);
 
 }  // namespace tutti

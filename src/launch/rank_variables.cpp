@@ -7,6 +7,8 @@
 #include <array>
 #include <string_view>
 
+#include "core/launcher_variables.h"
+
 namespace tutti {
 
 Variables current_variables() {
@@ -41,9 +43,11 @@ Variables rank_variables(const LaunchOptions& options, const JobVariables& job, 
       {"TORCHELASTIC_RUN_ID", job.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
   };
+  if (job.store_port) variables.emplace(store_port_variable, store_port_text(*job.store_port, job.master_port));
   if (master_listen_fd) variables.emplace("TUTTI_MASTER_LISTEN_FD", std::to_string(*master_listen_fd));
   // A launcher that a rank of another job started must not hand on that job's socket.
   inherited.erase("TUTTI_MASTER_LISTEN_FD");
+  inherited.erase(store_port_variable);
   inherited.emplace("OMP_NUM_THREADS", std::to_string(job.threads_per_rank));
   variables.merge(inherited);  // what is set above wins
   return variables;

@@ -13,6 +13,8 @@ namespace tutti {
 /// What is the same for all ranks that this launcher starts.
 struct JobVariables {
   std::uint16_t master_port = 0;
+  /// Where the socket listens that rank 0 inherits. Unset: ranks meet at master_port, which nobody holds.
+  std::optional<std::uint16_t> store_port{};
   std::string run_id;
   int threads_per_rank = 1;
   int restart_count = 0;

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <sstream>
+
+#include "core/variables.h"
 
 namespace tutti {
 namespace {
 
 constexpr std::string_view announcement = "tutti: the store listens on port ";
+constexpr std::string_view beside = ", MASTER_PORT is ";
 
 /// What the session on the other host has of its own.
 bool belongs_to_login(std::string_view name) {
@@ -56,6 +58,7 @@ std::string remote_script(const LaunchOptions& job, int node, const std::string&
          << static_cast<double>(job.grace.count()) / 1000 << " --end-with-stdin";
   if (job.master_port) {
     script << " --master-port " << *job.master_port;
+    if (job.store_port) script << " --store-port " << *job.store_port;
   } else {
     script << " --announce-port";
   }
@@ -66,16 +69,19 @@ std::string remote_script(const LaunchOptions& job, int node, const std::string&
   return script.str();
 }
 
-std::optional<std::uint16_t> announced_port(std::string_view line) {
+std::optional<JobPorts> announced_ports(std::string_view line) {
   if (!line.starts_with(announcement)) return std::nullopt;
   line.remove_prefix(announcement.size());
-  std::uint16_t port = 0;
-  const auto [stopped, error] = std::from_chars(line.data(), line.data() + line.size(), port);
-  return error == std::errc{} && stopped == line.data() + line.size() && port > 0 ? std::optional(port) : std::nullopt;
+  const auto middle = line.find(beside);
+  if (middle == std::string_view::npos) return std::nullopt;
+  const auto store = port_in(line.substr(0, middle));
+  const auto master = port_in(line.substr(middle + beside.size()));
+  return store && master ? std::optional(JobPorts{.master = *master, .store = *store}) : std::nullopt;
 }
 
-std::string port_announcement(std::uint16_t port) {
-  return std::string(announcement) + std::to_string(port) + '\n';
+std::string port_announcement(const JobPorts& ports) {
+  return std::string(announcement) + std::to_string(ports.store) + std::string(beside) + std::to_string(ports.master) +
+         '\n';
 }
 
 }  // namespace tutti

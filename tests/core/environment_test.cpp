@@ -163,6 +163,14 @@ TEST(Environment, KnowsWhetherTheAgentServesTheStore) {
   }
 }
 
+TEST(Environment, PrefersThePortThatTheLauncherHolds) {
+  EXPECT_EQ(read(with(torchrun(), {{"TUTTI_MASTER_PORT", "777,12345"}})).master_port, 777);
+  EXPECT_EQ(read(with(torchrun(), {{"TUTTI_MASTER_PORT", "777,1"}})).master_port, 12345);
+  for (const char* wrong : {"1", "1,", ",1", "1,2,3", "x,1", "0,1", "1,70000"}) {
+    expect_complaint(with(torchrun(), {{"TUTTI_MASTER_PORT", wrong}}), {"TUTTI_MASTER_PORT"});
+  }
+}
+
 TEST(Environment, HandsTheListeningSocketToRankZeroOnly) {
   const auto other = with(torchrun(), {{"TUTTI_MASTER_LISTEN_FD", "7"}});
   EXPECT_EQ(read(other).master_listen_fd, std::nullopt);

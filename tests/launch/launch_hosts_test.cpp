@@ -59,16 +59,23 @@ TEST(RemoteScript, PassesVariablesOnButNotThoseOfALogin) {
             "cd '/some where' || exit 1\nexport DATA='a'\\''b'\n"
             "exec '/bin/tutti' launch --nnodes 3 --node-rank 1 -n 2 --master-addr 'a' --grace 5 --end-with-stdin "
             "--master-port 77 -- './p' 'x y'\n");
+  job.store_port = 88;
+  EXPECT_TRUE(contains(remote_script(job, 1, "t", "/", {}), " --master-port 77 --store-port 88 --"));
   job.master_port = std::nullopt;
   EXPECT_TRUE(contains(remote_script(job, 0, "t", "/", {}), " --announce-port "));
 }
 
 TEST(RemoteScript, PortAnnouncement) {
-  const auto line = port_announcement(4321);
-  EXPECT_EQ(announced_port(line.substr(0, line.size() - 1)), 4321);
-  for (const std::string other :
-       {"", "4321", "tutti: the store listens on port ", "tutti: the store listens on port 1x"}) {
-    EXPECT_EQ(announced_port(other), std::nullopt);
+  const auto line = port_announcement({.master = 4321, .store = 1234});
+  const auto ports = announced_ports(line.substr(0, line.size() - 1));
+  ASSERT_TRUE(ports);
+  EXPECT_EQ(ports->master, 4321);
+  EXPECT_EQ(ports->store, 1234);
+  const std::string start = "tutti: the store listens on port ";
+  for (const std::string& other :
+       {std::string(), std::string("4321"), start, start + "1", start + "1x, MASTER_PORT is 2",
+        start + "1, MASTER_PORT is 2x", start + "1, MASTER_PORT is 0"}) {
+    EXPECT_FALSE(announced_ports(other)) << other;
   }
 }
 
@@ -100,7 +107,9 @@ TEST_F(LaunchHosts, StartsRanksOnEachHost) {
   const TuttiProcess::Options here{.working_directory = folder_.path(), .variables = {"DATA=some 'data'"}};
   const auto done =
       TuttiProcess(
-          launch_script("echo $RANK/$WORLD_SIZE node $GROUP_RANK at $MASTER_ADDR:$MASTER_PORT in $(pwd) $DATA"), here)
+          launch_script("echo $RANK/$WORLD_SIZE node $GROUP_RANK at $MASTER_ADDR:$MASTER_PORT in $(pwd) $DATA; "
+                        "echo ports $TUTTI_MASTER_PORT"),
+          here)
           .wait();
   EXPECT_EQ(done.exit_code, 0) << done.err;
   const auto port_begin = done.out.find("127.0.0.1:") + 10;
@@ -113,7 +122,9 @@ TEST_F(LaunchHosts, StartsRanksOnEachHost) {
     const auto line = "[" + host + "] [rank " + number + "] " + number + "/4 node " + (rank < 2 ? "0" : "1") + rest;
     EXPECT_TRUE(contains(done.out, line)) << line << " is not in: " << done.out;
   }
-  EXPECT_EQ(lines_with(done.out, ""), 4) << done.out;  // the port's line is not shown
+  EXPECT_EQ(lines_with(done.out, "ports "), 4) << done.out;
+  EXPECT_EQ(lines_with(done.out, "," + port), 4) << done.out;
+  EXPECT_EQ(lines_with(done.out, ""), 8) << done.out;  // the line that announces the ports is not shown
   EXPECT_EQ(done.err, "");
 }
 

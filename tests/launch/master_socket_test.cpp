@@ -33,6 +33,17 @@ TEST(MasterSocket, TakesAPortAgainOnceItIsFree) {
   EXPECT_EQ(listen_for_ranks("127.0.0.1", first.port).port, first.port);
 }
 
+TEST(ReservedPort, CanBeListenedOnButIsNotGivenAway) {
+  const auto reserved = reserve_port(std::nullopt);
+  EXPECT_FALSE(accepts_connections(reserved.port));
+  for (int i = 0; i < 20; ++i) EXPECT_NE(listen_for_ranks("node0", std::nullopt).port, reserved.port);
+  for (const std::string address : {"127.0.0.1", "node0"}) {
+    const auto program = listen_for_ranks(address, reserved.port);
+    EXPECT_TRUE(accepts_connections(reserved.port));
+    EXPECT_THROW(reserve_port(reserved.port), UsageError);
+  }
+}
+
 TEST(MasterSocket, NamesAPortInUse) {
   for (const std::string address : {"127.0.0.1", "node0"}) {
     const auto taken = listen_for_ranks(address, std::nullopt);

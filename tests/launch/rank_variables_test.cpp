@@ -78,6 +78,19 @@ TEST(RankVariables, NameTheInheritedSocket) {
   EXPECT_EQ(rank_variables(two_nodes, job, 0, 5, {}).at("TUTTI_MASTER_LISTEN_FD"), "5");
 }
 
+TEST(RankVariables, TellTuttiAPortOfItsOwn) {
+  auto held = job;
+  held.store_port = 4321;
+  auto variables = rank_variables(two_nodes, held, 0, std::nullopt, {{"TUTTI_MASTER_PORT", "1,2"}});
+  EXPECT_EQ(variables.at("MASTER_PORT"), "1234");
+  EXPECT_EQ(environment_of(variables).master_port, 4321);
+  // A launcher inside this one.
+  variables["MASTER_PORT"] = "999";
+  EXPECT_EQ(environment_of(variables).master_port, 999);
+  EXPECT_FALSE(
+      rank_variables(two_nodes, job, 0, std::nullopt, {{"TUTTI_MASTER_PORT", "1,2"}}).contains("TUTTI_MASTER_PORT"));
+}
+
 TEST(EnvironmentBlock, JoinsNamesAndValues) {
   EXPECT_EQ(environment_block({{"A", "1"}, {"B", "x=y"}}), (std::vector<std::string>{"A=1", "B=x=y"}));
 }

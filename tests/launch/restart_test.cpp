@@ -66,8 +66,16 @@ TEST(Restart, GivesEachAttemptAStoreOfItsOwn) {
 }
 
 TEST(Restart, WaitsForAChosenPortThatALeftoverStillHolds) {
-  // A process in a session of its own keeps the inherited socket open for a moment after its rank.
-  const auto script = "echo port $MASTER_PORT; [ " + attempt + " = 1 ] && exit 0; setsid sleep 0.3 >&- 2>&- & exit 1";
+  // A process in a session of its own listens there for a moment after its rank, as one that serves a store may.
+  const auto script = "echo port $MASTER_PORT; [ " + attempt + R"( = 1 ] && exit 0; python3 -c "
+import os, socket, time
+server = socket.create_server(('', int(os.environ['MASTER_PORT'])))
+if os.fork() == 0:
+    os.setsid()
+    os.close(1)
+    os.close(2)
+    time.sleep(0.3)
+"; exit 1)";
   const auto [port, done] = run_with_a_free_port([&](const std::string& free) {
     auto options = two_restarts;
     options.insert(options.end(), {"--master-port", free});

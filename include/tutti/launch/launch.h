@@ -15,8 +15,12 @@ struct LaunchOptions {
   int num_nodes = 1;                      ///< nodes of the job, each with a launcher of its own
   int node_rank = 0;                      ///< which of them this is
   std::string master_addr = "127.0.0.1";  ///< node 0, where the ranks meet: a name or an address
-  /// The store's port. Unset: a free one (one node only).
+  /// MASTER_PORT. Unset: a free one (one node only). Nobody listens there yet: a program may, torch.distributed's rank
+  /// 0 does. Ranks of tutti meet at a port of their own, which the launcher holds for rank 0; where several nodes are
+  /// given a master_port they know no other, and meet there.
   std::optional<std::uint16_t> master_port = std::nullopt;
+  /// The port that node 0 holds for tutti, as its launcher announced it; for launch_on_hosts.
+  std::optional<std::uint16_t> store_port = std::nullopt;
   /// When set, what each rank prints also goes to LOG_DIR/rank_R.log.
   std::optional<std::filesystem::path> log_dir = std::nullopt;
   /// Between a first failure and SIGTERM, and again between SIGTERM and SIGKILL: time for the other ranks to throw
@@ -25,7 +29,7 @@ struct LaunchOptions {
   /// How often all ranks are started again after one failed, as torchrun does it: a program that keeps checkpoints goes
   /// on from the last one. One node only.
   int max_restarts = 0;
-  /// Node 0 of several without a master_port chooses a free one and prints it, for launch_on_hosts.
+  /// Node 0 of several without a master_port chooses both ports and prints them, for launch_on_hosts.
   bool announce_port = false;
   /// The end of standard input counts as SIGTERM: the launcher that started this one on another host is gone.
   bool end_with_stdin = false;
