@@ -18,15 +18,46 @@ bool Work::is_completed() const {
   return !state_ || state_->is_completed();
 }
 
+std::exception_ptr Work::failure() const {
+  return state_ ? state_->failure() : nullptr;
+}
+
+void Work::then(std::function<void()> continuation) const {
+  if (!state_) {
+    continuation();
+  } else {
+    state_->then(std::move(continuation));
+  }
+}
+
 namespace comm {
 
 void WorkState::end(std::exception_ptr failure) {
+  std::vector<std::function<void()>> continuations;
   {
     const std::lock_guard lock(mutex_);
     completed_ = true;
     failure_ = std::move(failure);
+    continuations.swap(continuations_);
   }
   ended_.notify_all();
+  for (const auto& continuation : continuations) continuation();
+}
+
+void WorkState::then(std::function<void()> continuation) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!completed_) {
+      continuations_.push_back(std::move(continuation));
+      return;
+    }
+  }
+  continuation();
+}
+
+std::exception_ptr WorkState::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 void WorkState::wait() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace tutti::comm {
 
@@ -15,12 +16,17 @@ class WorkState {
   void end(std::exception_ptr failure);
   void wait();
   bool is_completed() const;
+  /// What it failed with; null while it has not ended, and where it ended well.
+  std::exception_ptr failure() const;
+  /// See Work::then.
+  void then(std::function<void()> continuation);
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   bool completed_ = false;
   std::exception_ptr failure_;
+  std::vector<std::function<void()>> continuations_;
 };
 
 /// Runs `task` now and keeps what it throws.

@@ -22,6 +22,7 @@ ROOMS = {
     "tracking": "Where a run's numbers go, and the report over them.",
     "comm": "A group of ranks and its collectives.",
     "data_parallel": "Replicas of a module on threads of one process.",
+    "process_group": "A backend for c10d and torch.distributed.",
     "launch": "Starting ranks on this machine and on others.",
     "core": "Errors, log lines, and who this process is.",
 }

@@ -12,6 +12,7 @@
 // order across ranks.
 #include <ATen/core/TensorBody.h>
 #include <c10/core/Device.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <cstddef>
@@ -26,6 +27,10 @@
 #include "tutti/comm/wire_codec.h"
 #include "tutti/comm/work.h"
 #include "tutti/core/environment.h"
+
+namespace c10d {
+class Store;
+}
 
 namespace tutti {
 
@@ -77,6 +82,13 @@ class Communicator {
   /// Joins the job that `environment` describes. Every rank must call it. Throws UsageError (unknown engine, port in
   /// use) and Timeout (unreachable master, or ranks that did not come: they are named).
   static Communicator connect(const Environment& environment, const CommunicatorOptions& options = {});
+  /// Joins the group of `size` ranks that share `store` (any of c10d's), as rank `rank`. Which ranks live on one node
+  /// is found out: same machine, same namespaces of processes and network. The group keeps connections of its own to
+  /// the store. Groups over one store each need a c10d::PrefixStore, unless all ranks connect them in the same order.
+  /// Every rank must call it. Throws UsageError (ranks that contradict one another), Timeout (ranks that did not come:
+  /// they are named) and PeerFailure.
+  static Communicator connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                              const CommunicatorOptions& options = {});
 
   /// This rank's number in the group, 0 .. size() - 1.
   int rank() const;

@@ -1,5 +1,7 @@
 #pragma once
 // The handle of an operation that is under way.
+#include <exception>
+#include <functional>
 #include <memory>
 
 namespace tutti {
@@ -21,6 +23,12 @@ class Work {
   void wait() const;
   /// Whether wait() would return or throw at once.
   bool is_completed() const;
+  /// What wait() would throw; null while the operation has not ended, and where it ended well.
+  std::exception_ptr failure() const;
+  /// Calls `continuation` once, when the operation has ended, well or not: on the thread that ended it, before that
+  /// does anything else, or at once where it has ended. So it must not block, and not throw. Those who wait may be
+  /// woken before it runs. Several are called in the order in which they were added.
+  void then(std::function<void()> continuation) const;
 
  private:
   std::shared_ptr<comm::WorkState> state_;

@@ -126,10 +126,33 @@ std::vector<int> absent_in(const std::string& outcome) {
                 absent);
 }
 
+std::string text_of(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+// A list that ranks append to, in one request where the store can do that: a file cannot.
+void append(c10d::Store& store, const std::string& list, const std::string& entry) {
+  if (store.hasExtendedApi()) {
+    store.append(list, {entry.begin(), entry.end()});
+    return;
+  }
+  store.set(list + "/" + std::to_string(store.add(list, 1)), entry);
+}
+
+/// All that was appended, one behind the other; something must have been.
+std::string entries_in(c10d::Store& store, const std::string& list) {
+  if (store.hasExtendedApi()) return text_of(store.get(list));
+  std::string entries;
+  for (std::int64_t last = store.add(list, 0), number = 1; number <= last; ++number) {
+    const std::string key = list + "/" + std::to_string(number);
+    if (store.check({key})) entries += text_of(store.get(key));  // else it is just being written
+  }
+  return entries;
+}
+
 // By rank; nullopt for those that have left nothing yet.
 std::vector<std::optional<std::string>> values_in(c10d::Store& store, const std::string& list, int size) {
-  const auto bytes = store.get(list);
-  return posts_in({bytes.begin(), bytes.end()}, size);
+  return posts_in(entries_in(store, list), size);
 }
 
 std::vector<int> absent_from(const std::vector<std::optional<std::string>>& values) {
@@ -152,8 +175,7 @@ std::vector<std::string> exchange_values(c10d::Store& store, const std::string& 
     const auto say = [&](const std::vector<int>& absent) {
       store.compareSet(outcome, std::string(), outcome_without(absent));
     };
-    const std::string entry = to_entry(rank, value);
-    store.append(list, {entry.begin(), entry.end()});
+    append(store, list, to_entry(rank, value));
     // Two processes may have been given the same rank: the number of those that came is not enough.
     if (store.add(topic + "/count", 1) >= size && absent_now().empty()) say({});
     try {
@@ -185,14 +207,10 @@ class StoreBulletin final : public Bulletin {
   StoreBulletin(c10::intrusive_ptr<c10d::Store> store, int holder, int size)
       : store_(std::move(store)), holder_(holder), size_(size) {}
 
-  void post(int rank, const std::string& text) override {
-    const std::string entry = to_entry(rank, text);
-    store_->append(key, {entry.begin(), entry.end()});
-  }
+  void post(int rank, const std::string& text) override { append(*store_, key, to_entry(rank, text)); }
   std::vector<std::optional<std::string>> read() override {
     if (!store_->check({key})) return std::vector<std::optional<std::string>>(static_cast<std::size_t>(size_));
-    const auto bytes = store_->get(key);
-    return posts_in({bytes.begin(), bytes.end()}, size_);
+    return values_in(*store_, key, size_);
   }
   int holder() const override { return holder_; }
 

@@ -1,0 +1,96 @@
+#include "process_group/arguments.h"
+
+#include <sstream>
+#include <string>
+
+#include "tutti/core/error.h"
+
+namespace tutti::process_group {
+namespace {
+
+template <typename T>
+T& only_one(const char* what, std::vector<T>& list, const char* of) {
+  if (list.size() == 1) return list.front();
+  throw UsageError(std::string(what) + ": a rank gives one " + of + ", not " + std::to_string(list.size()) + ".");
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes();
+  return text.str();
+}
+
+}  // namespace
+
+at::Tensor& the_one(const char* what, Tensors& tensors) {
+  at::Tensor& tensor = only_one(what, tensors, "tensor");
+  require_usable(what, tensor);
+  return tensor;
+}
+
+Tensors& the_one(const char* what, std::vector<Tensors>& lists) {
+  return only_one(what, lists, "list of tensors");
+}
+
+void require_usable(const char* what, const at::Tensor& tensor) {
+  const std::string prefix = std::string(what) + ": ";
+  if (!tensor.defined()) throw UsageError(prefix + "the tensor is undefined.");
+  if (tensor.layout() != at::kStrided || tensor.is_quantized()) throw UsageError(prefix + "the tensor is not dense.");
+  if (!tensor.device().is_cpu()) {
+    throw UsageError(prefix + "the tensor is on " + tensor.device().str() +
+                     "; the backend tutti takes CPU tensors. Give devices a backend of their own, for example "
+                     "\"cpu:tutti,cuda:nccl\".");
+  }
+}
+
+void require_each_like(const char* what, const Tensors& list, const at::Tensor& one, int size) {
+  if (list.size() != static_cast<std::size_t>(size)) {
+    throw UsageError(std::string(what) + ": a list of " + std::to_string(list.size()) + " tensors for " +
+                     std::to_string(size) + " ranks; it holds one for each.");
+  }
+  for (std::size_t rank = 0; rank < list.size(); ++rank) {
+    require_usable(what, list[rank]);
+    if (list[rank].scalar_type() == one.scalar_type() && list[rank].sizes() == one.sizes()) continue;
+    throw UsageError(std::string(what) + ": the tensor of rank " + std::to_string(rank) + " is " +
+                     describe(list[rank]) + ", and this rank's own " + describe(one) +
+                     "; they must have the same dtype and shape.");
+  }
+}
+
+void require_pairs(const char* what, const Tensors& outputs, const Tensors& inputs) {
+  if (outputs.size() == inputs.size()) return;
+  throw UsageError(std::string(what) + ": " + std::to_string(outputs.size()) + " outputs for " +
+                   std::to_string(inputs.size()) + " inputs.");
+}
+
+void require_whole(const char* what, const at::Tensor& whole, const at::Tensor& part, int size) {
+  if (whole.scalar_type() == part.scalar_type() && whole.numel() == part.numel() * size) return;
+  throw UsageError(std::string(what) + ": " + describe(whole) + " is not " + std::to_string(size) + " times " +
+                   describe(part) + ": one part for each rank, of the same dtype.");
+}
+
+int require_root(const char* what, std::int64_t root, int size) {
+  if (root >= 0 && root < size) return static_cast<int>(root);
+  throw UsageError(std::string(what) + ": root " + std::to_string(root) + " is no rank of this group of " +
+                   std::to_string(size) + ".");
+}
+
+ReduceOp op_of(const char* what, const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::sum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::mean;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::product;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::min;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::max;
+    default:
+      break;
+  }
+  throw UsageError(std::string(what) + ": the backend tutti has no such ReduceOp.");
+}
+
+}  // namespace tutti::process_group

@@ -1,0 +1,100 @@
+#include "process_group/group_work.h"
+
+#include <utility>
+
+#include "tutti/core/error.h"
+
+namespace tutti::process_group {
+namespace {
+
+std::string title_of(const Parts& parts) {
+  return std::string("tutti:") + parts.what;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<GroupWork> GroupWork::start(int rank, std::uint64_t number, std::chrono::milliseconds timeout,
+                                               const std::vector<at::Tensor>& inputs, Parts parts) {
+  auto work = c10::make_intrusive<GroupWork>(rank, number, timeout, inputs, std::move(parts));
+  if (work->parts_.works.empty()) work->end(nullptr);
+  for (const auto& part : work->parts_.works) {
+    part.then([work, part] { work->part_ended(part); });
+  }
+  return work;
+}
+
+GroupWork::GroupWork(int rank, std::uint64_t number, std::chrono::milliseconds timeout,
+                     const std::vector<at::Tensor>& inputs, Parts parts)
+    : c10d::Work(rank, parts.type, title_of(parts).c_str(), inputs),
+      parts_(std::move(parts)),
+      number_(number),
+      timeout_(timeout),
+      left_(parts_.works.size()) {}
+
+bool GroupWork::wait(std::chrono::milliseconds timeout) {
+  {
+    std::unique_lock lock(mutex_);
+    const auto ended = [&] { return completed_; };
+    if (timeout <= std::chrono::milliseconds::zero()) {
+      cv_.wait(lock, ended);
+    } else if (!cv_.wait_for(lock, timeout, ended)) {
+      throw Timeout(std::string(parts_.what) + ": rank " + std::to_string(rank_) + " waited for " +
+                        std::to_string(timeout.count()) +
+                        " ms, and the operation has not ended. It goes on until its own deadline.",
+                    {});
+    }
+    if (exception_) std::rethrow_exception(exception_);
+  }
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
+  bool ended = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (future_) return future_;
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    ended = ended_;
+  }
+  if (ended) end_future(*future_);
+  return future_;
+}
+
+void GroupWork::part_ended(const tutti::Work& part) {
+  if (const auto failure = part.failure()) {
+    const std::lock_guard lock(mutex_);
+    if (!first_failure_) first_failure_ = failure;
+  }
+  if (--left_ > 0) return;
+  std::exception_ptr failure = first_failure_;
+  if (!failure && parts_.at_end) {
+    try {
+      parts_.at_end();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  end(std::move(failure));
+}
+
+void GroupWork::end(std::exception_ptr failure) {
+  parts_.at_end = nullptr;
+  finish(std::move(failure));
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    future = future_;
+  }
+  if (future) end_future(*future);
+}
+
+void GroupWork::end_future(c10::ivalue::Future& future) {
+  if (exception_) {
+    future.setError(exception_);
+  } else {
+    future.markCompleted(c10::IValue(parts_.outputs));
+  }
+}
+
+}  // namespace tutti::process_group

@@ -1,0 +1,330 @@
+#include "tutti/process_group/process_group_tutti.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "process_group/arguments.h"
+#include "process_group/group_work.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using c10d::OpType;
+using process_group::op_of;
+using process_group::require_each_like;
+using process_group::require_pairs;
+using process_group::require_root;
+using process_group::require_usable;
+using process_group::the_one;
+using std::chrono::milliseconds;
+using Tensors = std::vector<at::Tensor>;
+
+Communicator connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                     const ProcessGroupTutti::Options* options) {
+  if (options == nullptr) throw UsageError("ProcessGroupTutti: the options are null.");
+  return Communicator::connect(
+      store, rank, size,
+      {.engine = options->engine, .timeout = options->timeout, .connect_timeout = options->connect_timeout});
+}
+
+void count_writes(const Tensors& tensors) {
+  for (const auto& tensor : tensors) {
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+/// One behind the other, outside autograd.
+at::Tensor flat_of(const Tensors& tensors) {
+  const at::AutoDispatchBelowADInplaceOrView without_autograd;
+  Tensors flat;
+  for (const auto& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
+  return at::cat(flat);
+}
+
+/// The other way round.
+void spread(const at::Tensor& flat, const Tensors& tensors) {
+  const at::AutoDispatchBelowADInplaceOrView without_autograd;
+  std::int64_t begin = 0;
+  for (const auto& tensor : tensors) {
+    tensor.detach().copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
+  }
+}
+
+at::Tensor flat_for(const at::Tensor& one, std::int64_t times) {
+  return at::empty({one.numel() * times}, one.options().requires_grad(false));
+}
+
+}  // namespace
+
+struct ProcessGroupTutti::Parts : process_group::Parts {
+  milliseconds timeout{0};
+  Tensors inputs;  // for profilers
+};
+
+ProcessGroupTutti::Options::Options(milliseconds deadline, std::string wanted)
+    : c10d::Backend::Options("tutti", deadline), engine(std::move(wanted)) {}
+
+c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupTutti::Options::clone() const {
+  return c10::make_intrusive<Options>(*this);
+}
+
+ProcessGroupTutti::ProcessGroupTutti(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                     const c10::intrusive_ptr<Options>& options)
+    : c10d::Backend(rank, size),
+      options_(options),
+      timeout_(options ? options->timeout : milliseconds(0)),
+      communicator_(connect(store, rank, size, options.get())) {
+  init();
+}
+
+ProcessGroupTutti::~ProcessGroupTutti() = default;
+
+void ProcessGroupTutti::setTimeout(milliseconds timeout) {
+  if (timeout <= milliseconds::zero()) {
+    throw UsageError("setTimeout: the timeout must be positive, not " + std::to_string(timeout.count()) + " ms.");
+  }
+  timeout_ = timeout;
+  options_->timeout = timeout;
+}
+
+CallOptions ProcessGroupTutti::call_options(milliseconds timeout) const {
+  return {.timeout = timeout > milliseconds::zero() ? timeout : timeout_.load()};
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::work_of(Parts parts) {
+  const auto timeout = *call_options(parts.timeout).timeout;
+  const auto inputs = std::move(parts.inputs);
+  return process_group::GroupWork::start(rank_, ++calls_, timeout, inputs, std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  constexpr const char* what = "all_reduce";
+  const at::Tensor& tensor = the_one(what, tensors);
+  Parts parts{{.type = OpType::ALLREDUCE, .what = what, .outputs = tensors}, options.timeout, tensors};
+  parts.works.push_back(communicator_.all_reduce(tensor, op_of(what, options.reduceOp), call_options(options.timeout)));
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce_coalesced(Tensors& tensors,
+                                                                  const c10d::AllreduceCoalescedOptions& options) {
+  constexpr const char* what = "all_reduce_coalesced";
+  const auto op = op_of(what, options.reduceOp);
+  for (const auto& tensor : tensors) require_usable(what, tensor);
+  Parts parts{{.type = OpType::ALLREDUCE_COALESCED, .what = what, .outputs = tensors}, options.timeout, tensors};
+  for (const auto& tensor : tensors) {
+    parts.works.push_back(communicator_.all_reduce(tensor, op, call_options(options.timeout)));
+  }
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  constexpr const char* what = "reduce";
+  const at::Tensor& tensor = the_one(what, tensors);
+  const int root = require_root(what, options.rootRank, size_);
+  const auto op = op_of(what, options.reduceOp);
+  Parts parts{{.type = OpType::REDUCE, .what = what, .outputs = tensors}, options.timeout, tensors};
+  const at::Tensor target = rank_ == root ? tensor : tensor.detach().clone();
+  parts.works.push_back(communicator_.all_reduce(target, op, call_options(options.timeout)));
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  constexpr const char* what = "broadcast";
+  const at::Tensor& tensor = the_one(what, tensors);
+  const int root = require_root(what, options.rootRank, size_);
+  Parts parts{{.type = OpType::BROADCAST, .what = what, .outputs = tensors}, options.timeout, tensors};
+  parts.works.push_back(communicator_.broadcast(tensor, root, call_options(options.timeout)));
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                        const c10d::AllgatherOptions& options) {
+  constexpr const char* what = "all_gather";
+  const at::Tensor& input = the_one(what, inputs);
+  const Tensors& list = the_one(what, outputs);
+  require_each_like(what, list, input, size_);
+  const at::Tensor all = flat_for(input, size_);
+  Parts parts{{.type = OpType::ALLGATHER, .what = what, .outputs = list}, options.timeout, inputs};
+  count_writes(list);
+  parts.works.push_back(communicator_.all_gather(all, input, call_options(options.timeout)));
+  parts.at_end = [all, list] { spread(all, list); };
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                                  const c10d::AllgatherOptions& options) {
+  constexpr const char* what = "all_gather_coalesced";
+  // outputs[rank][i] is what `rank` gives as its input i.
+  if (outputs.size() != static_cast<std::size_t>(size_)) {
+    throw UsageError(std::string(what) + ": " + std::to_string(outputs.size()) + " lists of outputs for " +
+                     std::to_string(size_) + " ranks; there is one for each.");
+  }
+  for (const auto& list : outputs) require_pairs(what, list, inputs);
+  std::vector<Tensors> by_input(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    require_usable(what, inputs[i]);
+    for (const auto& list : outputs) by_input[i].push_back(list[i]);
+    require_each_like(what, by_input[i], inputs[i], size_);
+  }
+  Parts parts{{.type = OpType::ALLGATHER_COALESCED, .what = what}, options.timeout, inputs};
+  std::vector<at::Tensor> gathered;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    gathered.push_back(flat_for(inputs[i], size_));
+    count_writes(by_input[i]);
+    parts.works.push_back(communicator_.all_gather(gathered[i], inputs[i], call_options(options.timeout)));
+  }
+  for (const auto& list : outputs) parts.outputs.insert(parts.outputs.end(), list.begin(), list.end());
+  parts.at_end = [gathered, by_input] {
+    for (std::size_t i = 0; i < gathered.size(); ++i) spread(gathered[i], by_input[i]);
+  };
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                              const c10d::AllgatherOptions& options) {
+  Parts parts{
+      {.type = OpType::_ALLGATHER_BASE, .what = "_all_gather_base", .outputs = {output}}, options.timeout, {input}};
+  parts.works.push_back(communicator_.all_gather(output, input, call_options(options.timeout)));
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                              const c10d::AllgatherOptions& options) {
+  constexpr const char* what = "all_gather_into_tensor_coalesced";
+  require_pairs(what, outputs, inputs);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    require_usable(what, inputs[i]);
+    require_usable(what, outputs[i]);
+    process_group::require_whole(what, outputs[i], inputs[i], size_);
+  }
+  Parts parts{
+      {.type = OpType::ALLGATHER_INTO_TENSOR_COALESCED, .what = what, .outputs = outputs}, options.timeout, inputs};
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    parts.works.push_back(communicator_.all_gather(outputs[i], inputs[i], call_options(options.timeout)));
+  }
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                     const c10d::GatherOptions& options) {
+  constexpr const char* what = "gather";
+  const at::Tensor& input = the_one(what, inputs);
+  const int root = require_root(what, options.rootRank, size_);
+  Tensors list;
+  if (rank_ == root) {
+    list = the_one(what, outputs);
+    require_each_like(what, list, input, size_);
+  } else if (!outputs.empty()) {
+    throw UsageError("gather: outputs on rank " + std::to_string(rank_) + ", which is not the root: only rank " +
+                     std::to_string(root) + " gives them.");
+  }
+  const at::Tensor all = flat_for(input, size_);
+  Parts parts{{.type = OpType::GATHER, .what = what, .outputs = list}, options.timeout, inputs};
+  count_writes(list);
+  parts.works.push_back(communicator_.all_gather(all, input, call_options(options.timeout)));
+  parts.at_end = [all, list] { spread(all, list); };
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                      const c10d::ScatterOptions& options) {
+  constexpr const char* what = "scatter";
+  const at::Tensor& output = the_one(what, outputs);
+  const int root = require_root(what, options.rootRank, size_);
+  at::Tensor all = flat_for(output, size_);
+  if (rank_ == root) {
+    const Tensors& list = the_one(what, inputs);
+    require_each_like(what, list, output, size_);
+    all = flat_of(list);
+  } else if (!inputs.empty()) {
+    throw UsageError("scatter: inputs on rank " + std::to_string(rank_) + ", which is not the root: only rank " +
+                     std::to_string(root) + " gives them.");
+  }
+  Parts parts{{.type = OpType::SCATTER, .what = what, .outputs = outputs}, options.timeout, outputs};
+  count_writes(outputs);
+  parts.works.push_back(communicator_.broadcast(all, root, call_options(options.timeout)));
+  parts.at_end = [all, output, rank = rank_] {
+    spread(all.narrow(0, rank * output.numel(), output.numel()), {output});
+  };
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                             const c10d::ReduceScatterOptions& options) {
+  constexpr const char* what = "reduce_scatter";
+  const at::Tensor& output = the_one(what, outputs);
+  const Tensors& list = the_one(what, inputs);
+  require_each_like(what, list, output, size_);
+  const auto op = op_of(what, options.reduceOp);
+  Parts parts{{.type = OpType::REDUCE_SCATTER, .what = what, .outputs = outputs}, options.timeout, list};
+  parts.works.push_back(communicator_.reduce_scatter(output, flat_of(list), op, call_options(options.timeout)));
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                                   const c10d::ReduceScatterOptions& options) {
+  constexpr const char* what = "_reduce_scatter_base";
+  const auto op = op_of(what, options.reduceOp);
+  Parts parts{{.type = OpType::_REDUCE_SCATTER_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
+  parts.works.push_back(communicator_.reduce_scatter(output, input, op, call_options(options.timeout)));
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  constexpr const char* what = "reduce_scatter_tensor_coalesced";
+  require_pairs(what, outputs, inputs);
+  const auto op = op_of(what, options.reduceOp);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    require_usable(what, inputs[i]);
+    require_usable(what, outputs[i]);
+    process_group::require_whole(what, inputs[i], outputs[i], size_);
+  }
+  Parts parts{
+      {.type = OpType::REDUCE_SCATTER_TENSOR_COALESCED, .what = what, .outputs = outputs}, options.timeout, inputs};
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    parts.works.push_back(communicator_.reduce_scatter(outputs[i], inputs[i], op, call_options(options.timeout)));
+  }
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                            std::vector<std::int64_t>& output_splits,
+                                                            std::vector<std::int64_t>& input_splits,
+                                                            const c10d::AllToAllOptions& options) {
+  constexpr const char* what = "all_to_all_single";
+  if (!output_splits.empty() || !input_splits.empty()) {
+    throw UsageError(std::string(what) + ": parts of different sizes are not supported.");
+  }
+  Parts parts{{.type = OpType::ALLTOALL_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
+  parts.works.push_back(communicator_.all_to_all(output, input, call_options(options.timeout)));
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall(Tensors& outputs, Tensors& inputs,
+                                                       const c10d::AllToAllOptions& options) {
+  constexpr const char* what = "all_to_all";
+  require_pairs(what, outputs, inputs);
+  if (inputs.empty()) throw UsageError(std::string(what) + ": there are no tensors.");
+  require_each_like(what, inputs, inputs.front(), size_);
+  require_each_like(what, outputs, inputs.front(), size_);
+  const at::Tensor all = flat_for(inputs.front(), size_);
+  Parts parts{{.type = OpType::ALLTOALL, .what = what, .outputs = outputs}, options.timeout, inputs};
+  count_writes(outputs);
+  parts.works.push_back(communicator_.all_to_all(all, flat_of(inputs), call_options(options.timeout)));
+  parts.at_end = [all, outputs] { spread(all, outputs); };
+  return work_of(std::move(parts));
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::barrier(const c10d::BarrierOptions& options) {
+  Parts parts{{.type = OpType::BARRIER, .what = "barrier"}, options.timeout, {}};
+  parts.works.push_back(communicator_.barrier(call_options(options.timeout)));
+  return work_of(std::move(parts));
+}
+
+}  // namespace tutti
