@@ -6,6 +6,7 @@
 
 #include "all_reduce/all_reduce_benchmark.h"
 #include "failures/failures_benchmark.h"
+#include "flight_record/flight_record_benchmark.h"
 #include "local_sgd/local_sgd_benchmark.h"
 #include "scale/scale_benchmark.h"
 #include "step/step_benchmark.h"
@@ -20,12 +21,13 @@ constexpr const char* help =
     "Usage: tutti bench NAME ...\n"
     "\n"
     "Benchmarks:\n"
-    "  sync         ways to synchronize gradients: tutti, PyTorch's c10d::Reducer, a hand-written loop\n"
-    "  all-reduce   a sum over the ranks of one node: tutti, Gloo, MPI, and the additions alone\n"
-    "  step         one process: tutti's loop and its parts beside the plain LibTorch loop\n"
-    "  local-sgd    Local SGD, SlowMo and DiLoCo beside synchronous training: time, bytes and loss\n"
-    "  failures     how soon the other ranks know of a rank that is killed, stopped or cut off\n"
-    "  scale        many ranks of one machine: what meeting, a few steps and leaving cost\n"
+    "  sync           ways to synchronize gradients: tutti, PyTorch's c10d::Reducer, a hand-written loop\n"
+    "  all-reduce     a sum over the ranks of one node: tutti, Gloo, MPI, and the additions alone\n"
+    "  step           one process: tutti's loop and its parts beside the plain LibTorch loop\n"
+    "  local-sgd      Local SGD, SlowMo and DiLoCo beside synchronous training: time, bytes and loss\n"
+    "  failures       how soon the other ranks know of a rank that is killed, stopped or cut off\n"
+    "  flight-record  what writing an operation down costs a rank\n"
+    "  scale          many ranks of one machine: what meeting, a few steps and leaving cost\n"
     "\n"
     "`tutti bench NAME --help` tells more.\n";
 
@@ -41,6 +43,7 @@ int run(const std::vector<std::string>& words) {
   if (name == "step") return tutti::bench::run_step_benchmark({words.begin() + 1, words.end()});
   if (name == "local-sgd") return tutti::bench::run_local_sgd_benchmark({words.begin() + 1, words.end()});
   if (name == "failures") return tutti::bench::run_failures_benchmark({words.begin() + 1, words.end()});
+  if (name == "flight-record") return tutti::bench::run_flight_record_benchmark({words.begin() + 1, words.end()});
   if (name == "scale") return tutti::bench::run_scale_benchmark({words.begin() + 1, words.end()});
   throw tutti::UsageError("there is no benchmark '" + name + "': see 'tutti bench --help'");
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "choose_libtorch.h"
+#include "inspect_command.h"
 #include "launch_command.h"
 #include "nearest_word.h"
 #include "siblings.h"
@@ -24,6 +25,7 @@ std::string help() {
       "Commands:\n"
       "  launch    start a program as several ranks: tutti launch -n 4 -- ./train\n"
       "  env       show what a program finds here: launcher, ranks, LibTorch, engines\n"
+      "  inspect   tell what the ranks of a job do or did: tutti inspect\n"
       "  report    make an HTML page from runs: tutti report runs/first runs/second\n";
   // The benchmarks are built, but not installed.
   if (tutti::has_sibling("tutti-bench")) text += "  bench     run a benchmark: tutti bench NAME ...\n";
@@ -40,6 +42,7 @@ int run(const std::vector<std::string>& words) {
   const auto& command = words.front();
   const std::vector<std::string> rest(words.begin() + 1, words.end());
   if (command == "launch") return tutti::run_launch_command(rest);
+  if (command == "inspect") return tutti::run_inspect_command(rest);
   if (command == "report") tutti::become_sibling("tutti-report", rest);
   if (command == "env") {
     tutti::choose_libtorch();
@@ -59,7 +62,7 @@ int run(const std::vector<std::string>& words) {
     std::cout << help();
     return 0;
   }
-  const auto meant = tutti::nearest_word(command, {"launch", "env", "report", "bench", "help"});
+  const auto meant = tutti::nearest_word(command, {"launch", "env", "inspect", "report", "bench", "help"});
   throw tutti::UsageError("there is no command '" + command + "': " + (meant ? "did you mean " + *meant + "? " : "") +
                           "see 'tutti --help'");
 }

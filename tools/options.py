@@ -24,9 +24,10 @@ ELSEWHERE = {
     "ShardOptions": "the loader fills it",
     "LaunchOptions": "the options of tutti launch",
     "HostLaunchOptions": "the options of tutti launch",
+    "InspectOptions": "the options of tutti inspect",
 }
 # Words in capitals that are no variables.
-NO_VARIABLES = re.compile(r"(SIG[A-Z]+|POSITIVE|NUMBER|RUN|SGD\w*|CUDA|CU\w+_STATUS_\w+|TORCH_VERSION_\w+|[FIUC]\d+\w*|B?F\d+\w*|"
+NO_VARIABLES = re.compile(r"(SIG[A-Z]+|POSITIVE|NUMBER|RUN|FOLDER|SGD\w*|CUDA|CU\w+_STATUS_\w+|TORCH_VERSION_\w+|[FIUC]\d+\w*|B?F\d+\w*|"
                           r"BOOL|\w+_|[A-Z]{1,2})$")
 # A login's own, which --hostfile leaves behind.
 LOGIN = {"DISPLAY", "HOME", "HOSTNAME", "LOGNAME", "LS_COLORS", "MAIL", "OLDPWD", "PWD", "SHELL", "SHLVL", "STY", "TMUX", "TMPDIR",

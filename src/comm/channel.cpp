@@ -52,6 +52,10 @@ class Guarded : public Pending {
   auto run(const Step& step) {
     return channel_->guarded(operation_, step);
   }
+  void end() {
+    finished_ = true;
+    channel_->finished(operation_);
+  }
 
   std::shared_ptr<Channel> channel_;
   Operation operation_;
@@ -67,7 +71,7 @@ class GuardedSum final : public Guarded<PendingSum> {
   }
   void finish() override {
     run([&] { pending_->finish(); });
-    finished_ = true;
+    end();
   }
   void join() const override { pending_->join(); }
   std::int64_t bytes_sent() const override { return pending_->bytes_sent(); }
@@ -78,7 +82,7 @@ class GuardedExchange final : public Guarded<PendingExchange> {
   using Guarded::Guarded;
   std::span<const std::byte> finish() override {
     const auto blocks = run([&] { return pending_->finish(); });
-    finished_ = true;
+    end();
     return blocks;
   }
 };
@@ -104,6 +108,7 @@ class GuardedGather final : public PendingGather {
       const at::Tensor input = at::from_blob(mine_.data(), {static_cast<std::int64_t>(longest)}, at::kByte);
       channel_->guarded(operation_, [&] { channel_->engine().all_gather(operation_, all_, input); });
     }
+    channel_->finished(operation_);
     std::vector<std::span<const std::byte>> blocks;
     const auto* memory = static_cast<const std::byte*>(all_.const_data_ptr());
     for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
@@ -122,20 +127,35 @@ class GuardedGather final : public PendingGather {
 
 }  // namespace
 
-Channel::Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name)
-    : engine_(std::move(engine)), timeout_(timeout), name_(std::move(name)) {}
+Channel::Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name,
+                 std::shared_ptr<flight::Recorder> recorder)
+    : engine_(std::move(engine)), timeout_(timeout), name_(std::move(name)), recorder_(std::move(recorder)) {}
 
 Channel::~Channel() {
   // Whoever leaves because of an exception does not wait for others: calls under way end at once.
   if (std::uncaught_exceptions() > 0) engine_->close();
 }
 
-Operation Channel::next_operation(const std::string& what, const CallOptions& options) {
+Operation Channel::next_operation(const std::string& what, const CallOptions& options, const std::string& text,
+                                  std::uint64_t bytes) {
   const auto timeout = options.timeout.value_or(timeout_);
   if (timeout <= std::chrono::milliseconds::zero()) {
     throw UsageError(what + ": the timeout must be positive, not " + describe_duration(timeout) + ".");
   }
-  return {.number = next_number_++, .what = what, .name = options.name, .timeout = timeout};
+  Operation operation{.number = next_number_++, .what = what, .name = options.name, .timeout = timeout};
+  if (recorder_) {
+    operation.entry = recorder_->called(
+        {.text = text, .channel = name_, .operation = operation.number, .bytes = bytes, .group_size = engine_->size()});
+  }
+  return operation;
+}
+
+void Channel::write_down_start(const Operation& operation) noexcept {
+  if (recorder_) recorder_->runs(operation.entry);
+}
+
+void Channel::write_down_end(const Operation& operation, flight::EntryState how) noexcept {
+  if (recorder_) recorder_->ended(operation.entry, how);
 }
 
 /// A collective under way.
@@ -156,7 +176,8 @@ std::shared_ptr<WorkState> Channel::call(const std::string& what, const std::str
   throw_if_poisoned();
   std::string text = what + "(" + arguments;
   if (!options.name.empty()) text += std::string(arguments.empty() ? "" : ", ") + "'" + options.name + "'";
-  const Fingerprint mine(text + ")", data.length);
+  text += ")";
+  const Fingerprint mine(text, data.length);
   const auto call = std::make_shared<Call>();
   call->body = std::move(body);
   const auto fingerprint = mine.bytes();
@@ -164,7 +185,7 @@ std::shared_ptr<WorkState> Channel::call(const std::string& what, const std::str
   if (data.payload) call->message.insert(call->message.end(), data.payload->begin(), data.payload->end());
 
   const std::lock_guard lock(order_mutex_);
-  call->operation = next_operation(what, options);
+  call->operation = next_operation(what, options, text, data.payload ? data.payload->size() : data.length);
   const auto run = [this, call] {
     start(*call);
     complete(*call);
@@ -184,6 +205,7 @@ std::shared_ptr<WorkState> Channel::call(const std::string& what, const std::str
 }
 
 void Channel::start(Call& call) {
+  write_down_start(call.operation);
   guarded(call.operation, [&] { call.exchange = engine_->start_exchange(call.operation, call.message); });
 }
 
@@ -200,17 +222,20 @@ void Channel::complete(Call& call) {
     require_agreement(answers.by_rank, call.operation.number);
     call.body(call.operation, answers);
   });
+  finished(call.operation);
 }
 
 at::Tensor Channel::allocate(std::int64_t bytes, at::Device device) {
   const std::lock_guard lock(order_mutex_);
-  const auto operation = next_operation("allocate", {});
+  const auto operation = next_operation("allocate", {}, "allocate", static_cast<std::uint64_t>(bytes));
   at::Tensor memory;
   const auto run = [&] {
+    write_down_start(operation);
     memory = guarded(operation, [&] {
       return engine_->sums_on(device.type()) ? engine_->allocate_on(operation, device, bytes)
                                              : engine_->allocate(operation, bytes);
     });
+    finished(operation);
   };
   // After the calls that came before it, on all ranks: these may share memory too, and offers meet in order.
   if (worker_.idle()) {
@@ -223,25 +248,29 @@ at::Tensor Channel::allocate(std::int64_t bytes, at::Device device) {
 
 std::unique_ptr<PendingSum> Channel::start_sum(const at::Tensor& flat, const std::shared_ptr<const WireCodec>& codec) {
   std::unique_lock lock(order_mutex_);
-  const auto operation = next_operation("gradient sum", {});
+  const auto operation = next_operation("gradient sum", {}, "gradient sum", flat.nbytes());
   lock.unlock();
+  write_down_start(operation);
   auto pending = guarded(operation, [&] { return engine_->start_sum(operation, flat, codec); });
   return std::make_unique<GuardedSum>(shared_from_this(), operation, std::move(pending));
 }
 
 std::unique_ptr<PendingExchange> Channel::start_exchange(std::span<const std::byte> mine) {
   std::unique_lock lock(order_mutex_);
-  const auto operation = next_operation("gradient exchange", {});
+  const auto operation = next_operation("gradient exchange", {}, "gradient exchange", mine.size());
   lock.unlock();
+  write_down_start(operation);
   auto pending = guarded(operation, [&] { return engine_->start_exchange(operation, mine); });
   return std::make_unique<GuardedExchange>(shared_from_this(), operation, std::move(pending));
 }
 
 std::unique_ptr<PendingGather> Channel::start_gather(std::vector<std::byte> mine) {
   std::unique_lock lock(order_mutex_);
-  const auto operation = next_operation("gradient gather", {});
-  const auto second = next_operation("gradient gather", {});
+  const auto operation = next_operation("gradient gather", {}, "gradient gather, lengths");
+  const auto second = next_operation("gradient gather", {}, "gradient gather", mine.size());
   lock.unlock();
+  write_down_start(operation);
+  write_down_start(second);
   const std::uint64_t length = mine.size();
   auto lengths =
       guarded(operation, [&] { return engine_->start_exchange(operation, std::as_bytes(std::span(&length, 1))); });
@@ -309,6 +338,7 @@ void Channel::fail(const Operation& operation, const TransferError& error) {
 }
 
 void Channel::abandon(const Operation& operation) noexcept {
+  write_down_end(operation, flight::EntryState::failed);
   try {
     const std::lock_guard lock(failure_mutex_);
     if (poisoned_) return;

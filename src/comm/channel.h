@@ -15,6 +15,7 @@
 #include "comm/engine/engine.h"
 #include "comm/fingerprint.h"
 #include "comm/worker.h"
+#include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 
 namespace tutti::comm {
@@ -29,8 +30,9 @@ struct CallData {
 
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  /// `name` is unique in the job: channels made from this one are named after it.
-  Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name);
+  /// `name` is unique in the job: channels made from this one are named after it. `recorder` may be null.
+  Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name,
+          std::shared_ptr<flight::Recorder> recorder);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -39,6 +41,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool poisoned() const { return poisoned_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   const std::string& name() const { return name_; }
+  /// What its operations are written down by, and those of channels made from it; null where nobody does.
+  const std::shared_ptr<flight::Recorder>& recorder() const { return recorder_; }
 
   /// What all ranks sent when they agreed on a call.
   struct Answers {
@@ -69,13 +73,19 @@ class Channel : public std::enable_shared_from_this<Channel> {
   /// Runs one step of `operation`; a failed transfer poisons the channel and becomes a PeerFailure or Timeout.
   template <typename Step>
   auto guarded(const Operation& operation, const Step& step) {
-    throw_if_poisoned();
     try {
+      throw_if_poisoned();
       return step();
     } catch (const TransferError& error) {
+      write_down_end(operation, flight::EntryState::failed);
       fail(operation, error);
+    } catch (...) {
+      write_down_end(operation, flight::EntryState::failed);
+      throw;
     }
   }
+  /// All steps of `operation` are behind this rank.
+  void finished(const Operation& operation) noexcept { write_down_end(operation, flight::EntryState::done); }
   /// `operation` was started and will not be completed by this rank: nothing can follow it.
   void abandon(const Operation& operation) noexcept;
 
@@ -84,7 +94,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void start(Call& call);
   void complete(Call& call);
 
-  Operation next_operation(const std::string& what, const CallOptions& options);
+  /// `text` and `bytes` are for the flight record.
+  Operation next_operation(const std::string& what, const CallOptions& options, const std::string& text,
+                           std::uint64_t bytes = 0);
+  void write_down_start(const Operation& operation) noexcept;
+  void write_down_end(const Operation& operation, flight::EntryState how) noexcept;
   void throw_if_poisoned() const;
   [[noreturn]] void fail(const Operation& operation, const TransferError& error);
   [[noreturn]] void throw_earlier_failure() const;
@@ -92,6 +106,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   const std::shared_ptr<Engine> engine_;
   const std::chrono::milliseconds timeout_;
   const std::string name_;
+  const std::shared_ptr<flight::Recorder> recorder_;
 
   std::mutex order_mutex_;  // numbers are taken and tasks queued in one order
   std::uint64_t next_number_ = 0;

@@ -50,12 +50,14 @@ void require_rank(int rank, int size, const char* what) {
 }  // namespace
 
 Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
-                               std::string name) {
-  return Communicator(std::make_shared<comm::Channel>(std::move(engine), options.timeout, std::move(name)));
+                               std::string name, std::shared_ptr<flight::Recorder> recorder) {
+  return Communicator(
+      std::make_shared<comm::Channel>(std::move(engine), options.timeout, std::move(name), std::move(recorder)));
 }
 
 Communicator::Communicator()
-    : Communicator(std::make_shared<comm::Channel>(comm::make_single_engine(), CommunicatorOptions().timeout, "")) {}
+    : Communicator(
+          std::make_shared<comm::Channel>(comm::make_single_engine(), CommunicatorOptions().timeout, "", nullptr)) {}
 
 Communicator::Communicator(std::shared_ptr<comm::Channel> channel) : channel_(std::move(channel)) {}
 
@@ -73,6 +75,9 @@ const std::string& Communicator::engine_name() const {
 }
 bool Communicator::poisoned() const {
   return channel_->poisoned();
+}
+void Communicator::note_step(std::int64_t step) const {
+  if (const auto& recorder = channel_->recorder()) recorder->set_step(step);
 }
 
 Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions& call) const {
@@ -219,7 +224,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
     const auto group_name = name + "-" + std::to_string(color);
     auto engine = members.size() == 1 ? comm::make_single_engine()
                                       : channel_->engine().connect_again(members, group_name, operation.timeout);
-    group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, group_name);
+    group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, group_name, channel_->recorder());
   };
   channel_->call("split", "", call, connect_group)->wait();
   // Nobody leaves while others may still need it to meet one another: rank 0 may hold the store.
@@ -234,7 +239,7 @@ Communicator Communicator::duplicate(const std::string& name) const {
     std::vector<int> everyone(static_cast<std::size_t>(size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     auto engine = channel_->engine().connect_again(everyone, full_name, operation.timeout);
-    copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name);
+    copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name, channel_->recorder());
   };
   channel_->call("duplicate", "", {.timeout = std::nullopt, .name = name}, connect_copy)->wait();
   return *copy;

@@ -10,6 +10,7 @@
 #include "comm/make_communicator.h"
 #include "comm/meeting/local_address.h"
 #include "comm/single_engine.h"
+#include "flight/recorder.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -79,12 +80,15 @@ Communicator Communicator::connect(const Environment& environment, const Communi
                              .rank = environment.rank,
                              .nodes = nodes_from(introductions, environment, wanted.name),
                              .place = place_of(environment)};
-    return comm::connect_ranks(met, wanted.name, options);
+    auto recorder = flight::make_recorder(
+        {.rank = environment.rank, .world_size = environment.world_size, .restart = environment.restart_count});
+    return comm::connect_ranks(met, wanted.name, options, std::move(recorder));
   } catch (const UsageError&) {
     // All ranks see the same and throw; the one that serves the store must not take it away before they have seen it.
     comm::part(rendezvous, environment.rank, environment.world_size);
     throw;
   }
+#include "flight/recorder.h"
 }
 
 }  // namespace tutti

@@ -60,7 +60,8 @@ void require_nccl(const WantedEngine& wanted, int local_rank) {
   }
 }
 
-Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const CommunicatorOptions& options) {
+Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const CommunicatorOptions& options,
+                           std::shared_ptr<flight::Recorder> recorder) {
   const auto timeout = options.connect_timeout;
   auto pulse = pulse_of_job(met.rendezvous, met.rank, met.nodes, timeout);
   auto transport = wanted.starts_with("mpi")
@@ -70,7 +71,7 @@ Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const
   const bool best_for_host = wanted == "mpi" || wanted == "nccl";
   auto engine = choose_engine(std::move(messages), best_for_host ? "auto" : wanted, "job", timeout);
   if (wanted == "nccl") engine = make_device_engine(engine, nccl_backend(met.rendezvous.store), "job");
-  return make_communicator(std::move(engine), options, "job");
+  return make_communicator(std::move(engine), options, "job", std::move(recorder));
 }
 
 }  // namespace tutti::comm

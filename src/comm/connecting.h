@@ -7,6 +7,7 @@
 #include "comm/engine/engine.h"
 #include "comm/meeting/rendezvous.h"
 #include "comm/messages/gloo.h"
+#include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 
 namespace tutti::comm {
@@ -30,7 +31,8 @@ struct MetRanks {
   GlooPlace place;
 };
 
-/// Connects them. Every rank must call it. Throws UsageError, PeerFailure, Timeout.
-Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const CommunicatorOptions& options);
+/// Connects them. Every rank must call it. `recorder` may be null. Throws UsageError, PeerFailure, Timeout.
+Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const CommunicatorOptions& options,
+                           std::shared_ptr<flight::Recorder> recorder = nullptr);
 
 }  // namespace tutti::comm

@@ -2,12 +2,14 @@
 #include <memory>
 #include <string>
 
+#include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 
 namespace tutti {
 
-/// A Communicator over `engine`. `name` is unique in the job.
+/// A Communicator over `engine`. `name` is unique in the job. `recorder` writes down its operations, and those of
+/// communicators made from it; null: nobody does.
 Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
-                               std::string name);
+                               std::string name, std::shared_ptr<flight::Recorder> recorder = nullptr);
 
 }  // namespace tutti

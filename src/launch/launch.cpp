@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "launch/flight_records.h"
 #include "launch/launch_report.h"
 #include "launch/master_socket.h"
 #include "launch/output.h"
@@ -115,6 +117,7 @@ class Attempts {
   SignalEvents signals_;
   std::optional<StdinWatch> stdin_watch_;
   std::string run_id_;
+  std::unique_ptr<FlightRecords> records_;
   int attempt_ = 0;
 };
 
@@ -122,11 +125,12 @@ AttemptEnd Attempts::run_one() {
   std::deque<RankProcess> ranks;
   start_ranks(ranks);
   const auto result = Supervisor(ranks, signals_, {&out_, &err_}, options_.grace).run();
+  const std::string records = result.first_failed == nullptr ? "" : records_->describe_failure();
   if (may_restart(result)) {
-    err_.append(describe_restart(*result.first_failed, attempt_ + 1, options_.max_restarts));
+    err_.append(records + describe_restart(*result.first_failed, attempt_ + 1, options_.max_restarts));
     return {.exit_code = 0, .restarts = true};
   }
-  err_.append(describe_end(result, ranks, options_));
+  err_.append(describe_end(result, ranks, options_) + records);
   return {.exit_code = result.first_failed == nullptr ? 0 : result.first_failed->exit_status()->exit_code()};
 }
 
@@ -148,6 +152,8 @@ void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
   }
   if (run_id_.empty()) run_id_ = choose_run_id(options_, job.master_port);
   job.run_id = run_id_;
+  if (!records_) records_ = std::make_unique<FlightRecords>(run_id_ + "-node" + std::to_string(options_.node_rank));
+  job.record_folder = records_->folder();
   job.threads_per_rank = std::max(1, allowed_cores() / options_.ranks_per_node);
   job.restart_count = attempt_;
   const Variables inherited = current_variables();

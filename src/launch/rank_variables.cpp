@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/launcher_variables.h"
+#include "flight/recorder.h"
 
 namespace tutti {
 
@@ -42,6 +43,7 @@ Variables rank_variables(const LaunchOptions& options, const JobVariables& job, 
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)},
       {"TORCHELASTIC_RUN_ID", job.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {flight::records_variable, job.record_folder.string()},
   };
   if (job.store_port) variables.emplace(store_port_variable, store_port_text(*job.store_port, job.master_port));
   if (master_listen_fd) variables.emplace("TUTTI_MASTER_LISTEN_FD", std::to_string(*master_listen_fd));

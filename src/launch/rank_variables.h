@@ -1,6 +1,7 @@
 #pragma once
 // The environment variables that a rank starts with: torchrun's names, so that programs written for torchrun run too.
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,8 @@ struct JobVariables {
   std::string run_id;
   int threads_per_rank = 1;
   int restart_count = 0;
+  /// Where ranks keep their flight records. Empty: they keep none.
+  std::filesystem::path record_folder{};
 };
 
 using Variables = std::map<std::string, std::string>;

@@ -21,6 +21,7 @@ void Reducer::Impl::open_round() {
   may_move_ = learns_order() && !buffer_->shared();
   life_.begin_round(kept_gradient());
   const Window& window = life_.window();
+  channel_.note_step(window.steps());
   round_ = std::make_unique<sync::Round>(
       channel_,
       sync::RoundOpening{.step = window.steps(),

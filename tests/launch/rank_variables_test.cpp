@@ -49,6 +49,7 @@ TEST(RankVariables, HoldAllNamesOfTorchrun) {
                            {"TORCHELASTIC_MAX_RESTARTS", "0"},
                            {"TORCHELASTIC_RUN_ID", "id"},
                            {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                           {"TUTTI_FLIGHT_RECORDS", ""},
                            {"OMP_NUM_THREADS", "4"}};
   EXPECT_EQ(variables, expected);
 }
@@ -61,6 +62,13 @@ TEST(RankVariables, WinOverInheritedOnes) {
   EXPECT_EQ(variables.at("OMP_NUM_THREADS"), "9");
   EXPECT_EQ(variables.at("HOME"), "/home");
   EXPECT_FALSE(variables.contains("TUTTI_MASTER_LISTEN_FD"));
+}
+
+TEST(RankVariables, NameTheFolderOfThisJobNotOfAnOuterOne) {
+  auto recorded = job;
+  recorded.record_folder = "/records/of/this";
+  const auto variables = rank_variables(two_nodes, recorded, 0, std::nullopt, {{"TUTTI_FLIGHT_RECORDS", "/outer"}});
+  EXPECT_EQ(variables.at("TUTTI_FLIGHT_RECORDS"), "/records/of/this");
 }
 
 TEST(RankVariables, CountRestarts) {

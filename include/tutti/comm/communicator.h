@@ -65,6 +65,9 @@ struct CallOptions {
   std::string name{};
 };
 
+namespace flight {
+class Recorder;
+}
 namespace comm {
 class Engine;
 class Channel;
@@ -154,11 +157,13 @@ class Communicator {
 
   /// Whether an operation has failed, so that every later call throws.
   bool poisoned() const;
+  /// For the flight record (`tutti inspect`): later operations of this process belong to this step of training.
+  void note_step(std::int64_t step) const;
 
  private:
   explicit Communicator(std::shared_ptr<comm::Channel> channel);
   friend Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
-                                        std::string name);
+                                        std::string name, std::shared_ptr<flight::Recorder> recorder);
 
   std::shared_ptr<comm::Channel> channel_;
 };

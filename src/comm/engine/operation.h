@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/engine/transfer.h"
+#include "flight/recorder.h"
 
 namespace tutti::comm {
 
@@ -14,6 +15,7 @@ struct Operation {
   std::string what;          ///< "all_reduce"
   std::string name;          ///< CallOptions::name
   std::chrono::milliseconds timeout{0};
+  flight::EntryId entry{};  ///< in the flight record
 
   /// Counted from when this rank begins to wait.
   Deadline deadline() const {

@@ -1,0 +1,85 @@
+#include "flight_record/flight_record_benchmark.h"
+
+#include <stdlib.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <system_error>
+
+#include "flight/recorder.h"
+#include "report/spread.h"
+#include "tutti/core/error.h"
+
+namespace tutti::bench {
+namespace {
+
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tutti-bench-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw UsageError("cannot make " + name);
+    path_ = name;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Nanoseconds for an operation: called, begun and ended.
+double nanoseconds_an_entry(flight::Recorder& recorder, int entries) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (int number = 0; number < entries; ++number) {
+    const auto entry = recorder.called({.text = "all_reduce(float32 [1024], sum, 'loss')",
+                                        .channel = "job/0-reducer",
+                                        .operation = static_cast<std::uint64_t>(number),
+                                        .bytes = 4096,
+                                        .group_size = 8});
+    recorder.runs(entry);
+    recorder.ended(entry, flight::EntryState::done);
+  }
+  const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
+  return time.count() / entries;
+}
+
+}  // namespace
+
+int run_flight_record_benchmark(const std::vector<std::string>& words) {
+  int repeats = 7;
+  int entries = 1'000'000;
+  CLI::App app("What it costs a rank to write an operation into its flight record: called, begun, ended.");
+  app.name("tutti bench flight-record");
+  app.add_option("--repeats", repeats, "How often")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--entries", entries, "Operations in a repeat")
+      ->check(CLI::Range(1, 100'000'000))
+      ->capture_default_str();
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + ": see 'tutti bench flight-record --help'");
+  }
+  const Machine machine = describe_machine();
+  const ScratchFolder folder;
+  const auto recorder = flight::Recorder::create(folder.path(), {});
+  std::vector<double> times(static_cast<std::size_t>(repeats));
+  std::ranges::generate(times, [&] { return nanoseconds_an_entry(*recorder, entries); });
+  const Spread spread = spread_of(times);
+  std::cout << "An operation in the flight record: " << number(spread.median, 0) << " ns (" << number(spread.least, 0)
+            << "-" << number(spread.most, 0) << "), median of " << repeats << " times " << entries << ".\n\n"
+            << describe(machine) << '\n';
+  return 0;
+}
+
+}  // namespace tutti::bench

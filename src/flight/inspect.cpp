@@ -1,0 +1,32 @@
+#include "tutti/flight/inspect.h"
+
+#include <chrono>
+
+#include "flight/job_folder.h"
+#include "flight/rank_record.h"
+#include "flight/verdict.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+std::string inspect(const InspectOptions& options) {
+  auto folders = options.folders;
+  if (folders.empty()) {
+    const auto newest = flight::newest_job_folder();
+    if (!newest) {
+      throw UsageError(
+          "no job of `tutti launch` has left flight records on this machine: name a folder that holds some.");
+    }
+    folders.push_back(*newest);
+  }
+  const auto records = flight::read_records(folders);
+  const auto time = std::chrono::system_clock::now().time_since_epoch();
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  std::string text = flight::verdict(records, now);
+  if (options.last_operations == 0) return text;
+  const auto sight = flight::time_of_sight(records, now);
+  for (const auto& record : records) text += flight::last_operations(record, options.last_operations, sight);
+  return text;
+}
+
+}  // namespace tutti

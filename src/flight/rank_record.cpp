@@ -1,0 +1,134 @@
+#include "flight/rank_record.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <span>
+#include <sstream>
+#include <system_error>
+#include <tuple>
+
+#include "core/file_descriptor.h"
+#include "tutti/core/error.h"
+
+namespace tutti::flight {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint32_t largest_capacity = 1U << 20U;
+constexpr int largest_group = 1 << 20;
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& why) {
+  throw UsageError(file.string() + " is no flight record that this tutti can read: " + why + ".");
+}
+
+// A file may come from anywhere: no zero need stand in it, and what stands in it is printed to a terminal.
+template <std::size_t Size>
+std::string text_of(const std::array<char, Size>& bytes) {
+  std::string text(bytes.begin(), std::ranges::find(bytes, '\0'));
+  std::ranges::replace_if(
+      text, [](unsigned char letter) { return letter < ' ' || letter == 0x7f; }, '?');
+  return text;
+}
+
+std::string read_bytes(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  constexpr std::size_t most = record_bytes(largest_capacity);
+  std::error_code error;
+  const auto size = fs::file_size(file, error);
+  if (!stream || error) throw UsageError("cannot read " + file.string() + ".");
+  if (size > most) refuse(file, "it is too long");
+  std::string bytes(size, '\0');
+  stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!stream) throw UsageError("cannot read " + file.string() + ".");
+  return bytes;
+}
+
+RecordHeader header_of(const std::string& bytes, const fs::path& file) {
+  RecordHeader header;
+  if (bytes.size() < sizeof(header)) refuse(file, "it is too short");
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.magic != record_magic) refuse(file, "it does not begin like one");
+  if (header.entry_bytes != sizeof(RecordEntry) || header.capacity > largest_capacity)
+    refuse(file, "it is of another tutti");
+  if (bytes.size() != record_bytes(header.capacity)) refuse(file, "its length is not that of its entries");
+  if (header.world_size < 1 || header.world_size > largest_group || header.rank < 0 ||
+      header.rank >= header.world_size) {
+    refuse(file, "it belongs to no rank");
+  }
+  return header;
+}
+
+// The copy is this process's own: nobody writes it.
+RecordedOperation operation_of(const RecordEntry& entry, std::int64_t to_wall_clock) {
+  const auto wall = [&](std::int64_t time) { return time == 0 ? 0 : time + to_wall_clock; };
+  return {.text = text_of(entry.text),
+          .channel = text_of(entry.channel),
+          .serial = entry.serial.load(),
+          .operation = entry.operation,
+          .bytes = entry.bytes,
+          .step = entry.step,
+          .group_size = static_cast<int>(std::clamp<std::uint32_t>(entry.group_size, 1, largest_group)),
+          .state = static_cast<EntryState>(entry.state.load()),
+          .called = wall(entry.called),
+          .ran = wall(entry.ran.load()),
+          .ended = wall(entry.ended.load())};
+}
+
+bool is_locked(const fs::path& file) {
+  const FileDescriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  return descriptor.is_open() && ::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0;
+}
+
+}  // namespace
+
+bool is_record(const fs::path& file) {
+  return file.extension() == record_suffix;
+}
+
+RankRecord read_record(const fs::path& file) {
+  const bool running = is_locked(file);
+  const std::string bytes = read_bytes(file);
+  const RecordHeader header = header_of(bytes, file);
+  RankRecord record{.rank = header.rank,
+                    .world_size = header.world_size,
+                    .process = header.process,
+                    .restart = header.restart,
+                    .running = running,
+                    .host = text_of(header.host),
+                    .program = text_of(header.program)};
+  for (std::uint32_t slot = 0; slot < header.capacity; ++slot) {
+    RecordEntry entry{};
+    std::memcpy(static_cast<void*>(&entry), bytes.data() + record_bytes(slot), sizeof(entry));
+    if (entry.serial.load() == 0 || entry.state.load() > static_cast<std::uint32_t>(EntryState::failed)) continue;
+    record.operations.push_back(operation_of(entry, header.to_wall_clock));
+  }
+  std::ranges::sort(record.operations, {}, &RecordedOperation::serial);
+  return record;
+}
+
+std::vector<RankRecord> read_records(const std::vector<fs::path>& folders) {
+  std::vector<RankRecord> records;
+  for (const auto& folder : folders) {
+    std::error_code error;
+    const std::size_t before = records.size();
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (is_record(entry.path())) records.push_back(read_record(entry.path()));
+    }
+    if (error) throw UsageError("cannot read the folder " + folder.string() + ": " + error.message() + ".");
+    if (records.size() == before) {
+      throw UsageError("there are no flight records in " + folder.string() + ": `tutti launch` keeps them, or set " +
+                       "TUTTI_FLIGHT_RECORDS to a folder for the ranks.");
+    }
+  }
+  const auto last_start = std::ranges::max(records, {}, &RankRecord::restart).restart;
+  std::erase_if(records, [&](const RankRecord& record) { return record.restart != last_start; });
+  std::ranges::stable_sort(records, {}, &RankRecord::rank);
+  return records;
+}
+
+}  // namespace tutti::flight

@@ -1,0 +1,164 @@
+#include "flight/recorder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "tutti/core/logging.h"
+
+namespace tutti::flight {
+namespace {
+
+constexpr int most_records_of_a_rank = 100;
+
+std::int64_t now() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
+
+[[noreturn]] void throw_errno(const std::string& what, int error = errno) {
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+// Cut off where it does not fit; a zero stays behind it.
+template <std::size_t Size>
+void copy_text(std::string_view from, std::array<char, Size>& to) {
+  const std::size_t length = std::min(from.size(), Size - 1);
+  std::memcpy(to.data(), from.data(), length);
+  to[length] = '\0';
+}
+
+// A file that nobody else writes: that of an ended process is replaced, not overwritten, as somebody may be reading it.
+FileDescriptor open_record(const std::filesystem::path& folder, int rank) {
+  std::string name = "rank_" + std::to_string(rank);
+  const std::string first = name;
+  for (int copy = 2; copy <= most_records_of_a_rank; ++copy) {
+    const auto path = folder / (name + record_suffix);
+    const FileDescriptor old(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const bool in_use = old.is_open() && ::flock(old.get(), LOCK_EX | LOCK_NB) != 0;
+    if (!in_use) {
+      if (old.is_open() && ::unlink(path.c_str()) != 0 && errno != ENOENT) throw_errno(path.string());
+      FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+      if (!file.is_open()) throw_errno(path.string());
+      if (::flock(file.get(), LOCK_SH) != 0) throw_errno(path.string());
+      return file;
+    }
+    name = first + "-" + std::to_string(copy);  // a process may connect more than once
+  }
+  throw_errno(folder.string() + ": this rank has many records there already", EEXIST);
+}
+
+void fill(RecordHeader& header, const RecordOwner& owner) {
+  header.entry_bytes = sizeof(RecordEntry);
+  header.capacity = record_capacity;
+  header.rank = owner.rank;
+  header.world_size = owner.world_size;
+  header.restart = owner.restart;
+  header.process = ::getpid();
+  header.to_wall_clock =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count() -
+      now();
+  ::gethostname(header.host.data(), header.host.size() - 1);
+  copy_text(program_invocation_short_name, header.program);
+  header.magic = record_magic;
+}
+
+}  // namespace
+
+std::shared_ptr<Recorder> Recorder::create(const std::filesystem::path& folder, const RecordOwner& owner) {
+  std::filesystem::create_directories(folder);
+  FileDescriptor file = open_record(folder, owner.rank);
+  constexpr std::size_t bytes = record_bytes(record_capacity);
+  // All pages are there from the beginning: a full disk is an error here, not a signal later.
+  if (const int error = ::posix_fallocate(file.get(), 0, bytes); error != 0) throw_errno(folder.string(), error);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (memory == MAP_FAILED) throw_errno("mmap of a flight record");
+  std::shared_ptr<Recorder> recorder(new Recorder(std::move(file), static_cast<std::byte*>(memory)));
+  fill(*reinterpret_cast<RecordHeader*>(recorder->memory_), owner);
+  return recorder;
+}
+
+Recorder::Recorder(FileDescriptor file, std::byte* memory)
+    : file_(std::move(file)),
+      memory_(memory),
+      entries_(reinterpret_cast<RecordEntry*>(memory + sizeof(RecordHeader))) {}
+
+Recorder::~Recorder() {
+  ::munmap(memory_, record_bytes(record_capacity));
+}
+
+// The oldest entry makes place, but not one that is under way: that is the one that matters.
+std::uint32_t Recorder::free_slot() noexcept {
+  for (std::uint32_t tries = 0; tries < record_capacity; ++tries) {
+    const std::uint32_t slot = cursor_.fetch_add(1, std::memory_order_relaxed) % record_capacity;
+    const RecordEntry& entry = entries_[slot];
+    const auto state = static_cast<EntryState>(entry.state.load(std::memory_order_relaxed));
+    const bool used = entry.serial.load(std::memory_order_acquire) != 0;
+    if (!used || state == EntryState::done || state == EntryState::failed) return slot;
+  }
+  return cursor_.fetch_add(1, std::memory_order_relaxed) % record_capacity;
+}
+
+RecordEntry* Recorder::find(EntryId id) noexcept {
+  if (id.serial == 0) return nullptr;
+  RecordEntry& entry = entries_[id.slot];
+  return entry.serial.load(std::memory_order_relaxed) == id.serial ? &entry : nullptr;
+}
+
+EntryId Recorder::called(const OperationText& operation) noexcept {
+  const EntryId id{.slot = free_slot(), .serial = serial_.fetch_add(1, std::memory_order_relaxed) + 1};
+  RecordEntry& entry = entries_[id.slot];
+  entry.serial.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  entry.state.store(static_cast<std::uint32_t>(EntryState::called), std::memory_order_relaxed);
+  entry.group_size = static_cast<std::uint32_t>(operation.group_size);
+  entry.operation = operation.operation;
+  entry.bytes = operation.bytes;
+  entry.step = step_.load(std::memory_order_relaxed);
+  entry.called = now();
+  entry.ran.store(0, std::memory_order_relaxed);
+  entry.ended.store(0, std::memory_order_relaxed);
+  copy_text(operation.channel, entry.channel);
+  copy_text(operation.text, entry.text);
+  entry.serial.store(id.serial, std::memory_order_release);
+  return id;
+}
+
+void Recorder::runs(EntryId id) noexcept {
+  RecordEntry* entry = find(id);
+  if (entry == nullptr || entry->ran.load(std::memory_order_relaxed) != 0) return;
+  entry->ran.store(now(), std::memory_order_relaxed);
+  entry->state.store(static_cast<std::uint32_t>(EntryState::running), std::memory_order_relaxed);
+}
+
+void Recorder::ended(EntryId id, EntryState how) noexcept {
+  RecordEntry* entry = find(id);
+  if (entry == nullptr) return;
+  entry->ended.store(now(), std::memory_order_relaxed);
+  entry->state.store(static_cast<std::uint32_t>(how), std::memory_order_relaxed);
+}
+
+std::shared_ptr<Recorder> make_recorder(const RecordOwner& owner) {
+  const char* folder = std::getenv(records_variable);
+  if (folder == nullptr || *folder == '\0') return nullptr;
+  try {
+    return Recorder::create(folder, owner);
+  } catch (const std::system_error& error) {
+    Logger(owner.rank)
+        .warning(std::string("no flight record of this rank is kept: ") + records_variable + "=" + folder + ": " +
+                 error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace tutti::flight

@@ -1,0 +1,271 @@
+#include "flight/verdict.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace tutti::flight {
+namespace {
+
+constexpr double nanoseconds = 1e9;
+constexpr std::size_t most_ranks_named = 16;
+
+// "rank 3", "ranks 0, 2 and 5"
+std::string name_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  const std::size_t named = std::min(ranks.size(), most_ranks_named);
+  for (std::size_t i = 0; i < named; ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  if (named < ranks.size()) text += " and " + std::to_string(ranks.size() - named) + " more";
+  return text;
+}
+
+std::string capital(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text;
+}
+
+std::string seconds(std::int64_t duration) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f s", static_cast<double>(std::max<std::int64_t>(duration, 0)) / nanoseconds);
+  return text;
+}
+
+std::string describe(const RecordedOperation& operation) {
+  std::string text = operation.text + " (operation " + std::to_string(operation.operation) + " of " + operation.channel;
+  if (operation.step >= 0) text += ", step " + std::to_string(operation.step);
+  return text + ")";
+}
+
+std::int64_t last_time(const RecordedOperation& operation) {
+  return std::max({operation.called, operation.ran, operation.ended});
+}
+
+/// The operations of one channel, of every rank that has a record.
+struct Channel {
+  std::map<int, std::vector<const RecordedOperation*>> by_rank;
+  int group_size = 1;
+};
+
+std::map<std::string, Channel> channels_of(const std::vector<RankRecord>& records) {
+  std::map<std::string, Channel> channels;
+  for (const auto& record : records) {
+    for (const auto& operation : record.operations) {
+      auto& channel = channels[operation.channel];
+      channel.by_rank[record.rank].push_back(&operation);
+      channel.group_size = std::max(channel.group_size, operation.group_size);
+    }
+  }
+  for (auto& [name, channel] : channels) {
+    for (auto& [rank, operations] : channel.by_rank) {
+      std::ranges::stable_sort(operations, {}, [](const RecordedOperation* one) { return one->operation; });
+    }
+  }
+  return channels;
+}
+
+const RecordedOperation* find(const std::vector<const RecordedOperation*>& operations, std::uint64_t number) {
+  const auto found =
+      std::ranges::lower_bound(operations, number, {}, [](const RecordedOperation* one) { return one->operation; });
+  return found != operations.end() && (*found)->operation == number ? *found : nullptr;
+}
+
+std::vector<int> ranks_of(const std::vector<RankRecord>& records) {
+  std::set<int> ranks;
+  for (const auto& record : records) ranks.insert(record.rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+// Who has left what: "4 ranks. Rank 2 has left no record. The process of rank 1 has ended."
+std::string who_is_there(const std::vector<RankRecord>& records) {
+  const int size = records.front().world_size;
+  const auto present = ranks_of(records);
+  std::vector<int> missing;
+  for (int rank = 0; rank < size; ++rank) {
+    if (!std::ranges::binary_search(present, rank)) missing.push_back(rank);
+  }
+  std::set<int> running, ended;
+  for (const auto& record : records) (record.running ? running : ended).insert(record.rank);
+  std::string text = std::to_string(size) + (size == 1 ? " rank" : " ranks");
+  if (running.empty()) {
+    text += present.size() == 1 ? "; the process has ended.\n" : "; all processes have ended.\n";
+  } else if (ended.empty()) {
+    text += running.size() == 1 ? "; the process runs.\n" : "; all processes run.\n";
+  } else {
+    text += "; the processes of " + name_ranks({ended.begin(), ended.end()}) + " have ended, those of " +
+            name_ranks({running.begin(), running.end()}) + " run.\n";
+  }
+  if (!missing.empty()) text += "No record here of " + name_ranks(missing) + ".\n";
+  return text;
+}
+
+std::string last_of(int rank, const Channel& channel, std::int64_t now) {
+  const auto found = channel.by_rank.find(rank);
+  if (found == channel.by_rank.end()) return capital(name_ranks({rank})) + " has called nothing there.\n";
+  const auto& last = *found->second.back();
+  std::string text = capital(name_ranks({rank})) + " called last there: " + describe(last) + ", ";
+  if (last.state == EntryState::done) return text + "done " + seconds(now - last.ended) + " ago.\n";
+  if (last.state == EntryState::failed) return text + "which failed " + seconds(now - last.ended) + " ago.\n";
+  return text + seconds(now - last.called) + " ago, and has not finished it.\n";
+}
+
+/// The first operation of a channel that some ranks of its group have begun and not all have finished.
+struct Waiting {
+  const RecordedOperation* operation = nullptr;  // of the rank that waits longest
+  std::vector<int> waiting{};
+  std::vector<int> died{};    // in it
+  std::vector<int> absent{};  // have not called it
+};
+
+bool is_running(int rank, const std::vector<RankRecord>& records) {
+  return std::ranges::any_of(records, [&](const RankRecord& record) { return record.rank == rank && record.running; });
+}
+
+std::optional<Waiting> who_waits(const Channel& channel, const std::vector<RankRecord>& records) {
+  std::optional<Waiting> found;
+  for (const auto& [rank, operations] : channel.by_rank) {
+    // Failed ones waited too, until they gave up.
+    const auto open = std::ranges::find_if(operations, [](const RecordedOperation* one) {
+      return one->state == EntryState::running || one->state == EntryState::failed;
+    });
+    if (open == operations.end()) continue;
+    if (found && (*open)->operation > found->operation->operation) continue;
+    if (!found || (*open)->operation < found->operation->operation) found = Waiting{.operation = *open};
+    const bool died = (*open)->state == EntryState::running && !is_running(rank, records);
+    (died ? found->died : found->waiting).push_back(rank);
+    if ((*open)->called < found->operation->called || (*open)->state == EntryState::failed) found->operation = *open;
+  }
+  if (!found) return std::nullopt;
+  const bool everyone = channel.group_size == records.front().world_size;
+  for (const int rank : ranks_of(records)) {
+    const auto there = channel.by_rank.find(rank);
+    if (there == channel.by_rank.end()) {
+      if (everyone) found->absent.push_back(rank);
+    } else if (there->second.back()->operation < found->operation->operation) {
+      found->absent.push_back(rank);
+    }
+  }
+  return found;
+}
+
+std::string describe_waiting(const Waiting& waiting, const Channel& channel, std::int64_t now) {
+  const auto& operation = *waiting.operation;
+  const bool failed = operation.state == EntryState::failed;
+  std::string text;
+  if (!waiting.died.empty()) {
+    text += capital(name_ranks(waiting.died)) + " ended inside " + describe(operation) + ".\n";
+  }
+  if (!waiting.waiting.empty() && failed) {
+    text += capital(name_ranks(waiting.waiting)) + " gave up in " + describe(operation) + " after " +
+            seconds(operation.ended - operation.called) + ".\n";
+  } else if (!waiting.waiting.empty()) {
+    text += capital(name_ranks(waiting.waiting)) + (waiting.waiting.size() == 1 ? " is in " : " are in ") +
+            describe(operation) + " for " + seconds(now - operation.called) + ".\n";
+  }
+  if (waiting.absent.empty()) return text;
+  text += capital(name_ranks(waiting.absent)) + (failed ? " never came to it.\n" : " did not come to it.\n");
+  for (std::size_t i = 0; i < std::min(waiting.absent.size(), most_ranks_named); ++i) {
+    text += last_of(waiting.absent[i], channel, now);
+  }
+  return text;
+}
+
+/// The first number at which ranks called different operations, where all their records reach back to it.
+std::string first_difference(const std::string& name, const Channel& channel) {
+  if (channel.by_rank.size() < 2) return "";
+  std::set<std::uint64_t> numbers;
+  for (const auto& [rank, operations] : channel.by_rank) {
+    for (const auto* one : operations) numbers.insert(one->operation);
+  }
+  for (const auto number : numbers) {
+    std::map<std::string, std::vector<int>> texts;
+    for (const auto& [rank, operations] : channel.by_rank) {
+      if (const auto* one = find(operations, number)) texts[one->text].push_back(rank);
+    }
+    if (texts.size() < 2) continue;
+    std::string text = "First difference: operation " + std::to_string(number) + " of " + name + " is ";
+    for (auto it = texts.begin(); it != texts.end(); ++it) {
+      if (it != texts.begin()) text += std::next(it) == texts.end() ? " and " : ", ";
+      text += it->first + " on " + name_ranks(it->second);
+    }
+    return text + ".\n";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::int64_t time_of_sight(const std::vector<RankRecord>& records, std::int64_t now) {
+  std::int64_t last = 0;
+  for (const auto& record : records) {
+    if (record.running) return now;
+    for (const auto& operation : record.operations) last = std::max(last, last_time(operation));
+  }
+  return last;
+}
+
+std::string verdict(const std::vector<RankRecord>& records, std::int64_t now) {
+  if (records.empty()) return "No records.\n";
+  now = time_of_sight(records, now);
+  std::string text = who_is_there(records);
+  std::string troubles;
+  std::vector<std::tuple<std::int64_t, std::string, const Channel*, Waiting>> waits;  // the longest wait first
+  const auto channels = channels_of(records);
+  for (const auto& [name, channel] : channels) {
+    if (auto waiting = who_waits(channel, records)) {
+      waits.emplace_back(waiting->operation->called, name, &channel, std::move(*waiting));
+    }
+  }
+  std::ranges::sort(waits, {}, [](const auto& wait) { return std::get<0>(wait); });
+  for (const auto& [since, name, channel, waiting] : waits) troubles += describe_waiting(waiting, *channel, now);
+  for (const auto& [name, channel] : channels) troubles += first_difference(name, channel);
+  if (!troubles.empty()) return text + troubles;
+
+  const RecordedOperation* last = nullptr;
+  for (const auto& record : records) {
+    for (const auto& operation : record.operations) {
+      if (last == nullptr || last_time(operation) > last_time(*last)) last = &operation;
+    }
+  }
+  if (last == nullptr) return text + "No rank has called an operation.\n";
+  return text + "No rank waits for another. The last operation: " + describe(*last) + ", " +
+         seconds(now - last_time(*last)) + " ago.\n";
+}
+
+std::string last_operations(const RankRecord& record, std::size_t count, std::int64_t now) {
+  std::string text = capital(name_ranks({record.rank})) + " (" + record.program + ", process " +
+                     std::to_string(record.process) + " on " + record.host + (record.running ? "" : ", ended") + "):\n";
+  const std::size_t first = record.operations.size() - std::min(count, record.operations.size());
+  for (std::size_t i = first; i < record.operations.size(); ++i) {
+    const auto& operation = record.operations[i];
+    text += "  " + describe(operation);
+    if (operation.bytes > 0) text += ", " + std::to_string(operation.bytes) + " bytes";
+    text += ", called " + seconds(now - operation.called) + " ago, ";
+    const auto took = [&] { return seconds(operation.ended - operation.called); };
+    switch (operation.state) {
+      case EntryState::called:
+        text += "behind others";
+        break;
+      case EntryState::running:
+        text += "under way";
+        break;
+      case EntryState::done:
+        text += "done after " + took();
+        break;
+      case EntryState::failed:
+        text += "failed after " + took();
+        break;
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace tutti::flight

@@ -1,0 +1,102 @@
+// `tutti launch` with 2 and 3 ranks as processes that keep flight records, and `tutti inspect` over them.
+#include "tutti/flight/inspect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "launch/tutti_process.h"
+#include "support/temporary_folder.h"
+#include "tutti/core/error.h"
+
+namespace tutti::inspect_test {
+namespace {
+
+using test::TemporaryFolder;
+using test::TuttiProcess;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<std::string> ranks(int count, const std::string& mode) {
+  return {"launch", "-n", std::to_string(count), "--", TUTTI_FLIGHT_RANK, mode};
+}
+
+// What the launcher calls the folder in its report, and in it what it tells.
+std::string folder_in(const std::string& report) {
+  const std::string before = "`tutti inspect ";
+  const auto begin = report.find(before);
+  if (begin == std::string::npos) return "";
+  const auto end = report.find('`', begin + 1);
+  return report.substr(begin + before.size(), end - begin - before.size());
+}
+
+TEST(Inspect, ALauncherTellsWhatTheRanksOfAKilledOneWereDoing) {
+  const auto finished = test::run_tutti(ranks(3, "killed"));
+  EXPECT_NE(finished.exit_code, 0);
+  EXPECT_THAT(finished.err,
+              AllOf(HasSubstr("Ranks 0 and 2 gave up in barrier('second') (operation 1 of job, step 7)"),
+                    HasSubstr("Rank 1 never came to it."),
+                    HasSubstr("Rank 1 called last there: barrier('first') (operation 0 of job, step 7), done")));
+  // The records are still there for a closer look.
+  const std::string folder = folder_in(finished.err);
+  ASSERT_FALSE(folder.empty()) << finished.err;
+  const auto inspected = test::run_tutti({"inspect", "--operations", "5", folder});
+  EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
+  EXPECT_THAT(inspected.out, AllOf(HasSubstr("Rank 1 never came to it."), HasSubstr("Rank 0 (flight_rank, process ")));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Inspect, ALiveJobTellsWhoIsElsewhere) {
+  const TemporaryFolder folder;
+  TuttiProcess job(ranks(3, "elsewhere"),
+                   {.variables = {"TUTTI_FLIGHT_RECORDS=" + folder.path().string(), "OMP_NUM_THREADS=1"}});
+  job.wait_for_line("is elsewhere");
+  std::string text;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (text.find("Ranks 0 and 2 are in") == std::string::npos && std::chrono::steady_clock::now() < deadline) {
+    text = inspect({.folders = {folder.path()}});
+    std::this_thread::yield();
+  }
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("3 ranks; all processes run."), HasSubstr("Ranks 0 and 2 are in barrier('second')"),
+                    HasSubstr("Rank 1 did not come to it."), HasSubstr("Rank 1 called last there: barrier('first')")));
+  job.send(SIGTERM);
+  job.wait();
+  EXPECT_THAT(inspect({.folders = {folder.path()}}), HasSubstr("all processes have ended"));
+}
+
+TEST(Inspect, TheFirstOperationThatDiffersIsTold) {
+  const auto finished = test::run_tutti(ranks(2, "differs"));
+  EXPECT_THAT(finished.err, HasSubstr("First difference: operation 1 of job is barrier('second') on rank 0 and "
+                                      "broadcast_object(root 0) on rank 1."));
+  std::filesystem::remove_all(folder_in(finished.err));
+}
+
+TEST(Inspect, AJobThatWentWellLeavesNoRecordsButThoseAskedFor) {
+  const TemporaryFolder folder;
+  TuttiProcess job(ranks(2, "well"), {.variables = {"TUTTI_FLIGHT_RECORDS=" + folder.path().string()}});
+  const auto finished = job.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err, Not(HasSubstr("tutti inspect")));
+  EXPECT_THAT(inspect({.folders = {folder.path()}}),
+              AllOf(HasSubstr("No rank waits for another."), HasSubstr("The last operation: barrier('second')")));
+}
+
+TEST(Inspect, AnEmptyVariableMeansNone) {
+  TuttiProcess job(ranks(2, "killed"), {.variables = {"TUTTI_FLIGHT_RECORDS="}});
+  EXPECT_THAT(job.wait().err, Not(HasSubstr("tutti inspect")));
+}
+
+TEST(Inspect, AFolderWithoutRecordsIsRefused) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(inspect({.folders = {folder.path()}}), UsageError);
+  EXPECT_THROW(inspect({.folders = {folder.path() / "not there"}}), UsageError);
+  EXPECT_EQ(test::run_tutti({"inspect", folder.path().string()}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace tutti::inspect_test

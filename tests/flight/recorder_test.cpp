@@ -1,0 +1,179 @@
+// One rank's flight record: written, read, damaged. Threads, no ranks.
+#include "flight/recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "flight/rank_record.h"
+#include "support/temporary_folder.h"
+#include "tutti/core/error.h"
+
+namespace tutti::recorder_test {
+namespace {
+
+using flight::EntryState;
+using flight::Recorder;
+using test::TemporaryFolder;
+
+flight::RankRecord only_record(const TemporaryFolder& folder) {
+  const auto records = flight::read_records({folder.path()});
+  EXPECT_EQ(records.size(), 1U);
+  return records.front();
+}
+
+TEST(Recorder, WhatAnEntryHolds) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::create(folder.path(), {.rank = 2, .world_size = 4, .restart = 1});
+  recorder->set_step(11);
+  const auto sum = recorder->called(
+      {.text = "all_reduce(float32 [4])", .channel = "job/0-ddp", .operation = 5, .bytes = 16, .group_size = 4});
+  auto record = only_record(folder);
+  EXPECT_EQ(record.rank, 2);
+  EXPECT_EQ(record.world_size, 4);
+  EXPECT_EQ(record.restart, 1);
+  EXPECT_TRUE(record.running);
+  EXPECT_EQ(record.program, "test_flight");
+  ASSERT_EQ(record.operations.size(), 1U);
+  EXPECT_EQ(record.operations[0].text, "all_reduce(float32 [4])");
+  EXPECT_EQ(record.operations[0].channel, "job/0-ddp");
+  EXPECT_EQ(record.operations[0].operation, 5U);
+  EXPECT_EQ(record.operations[0].bytes, 16U);
+  EXPECT_EQ(record.operations[0].step, 11);
+  EXPECT_EQ(record.operations[0].group_size, 4);
+  EXPECT_EQ(record.operations[0].state, EntryState::called);
+
+  recorder->runs(sum);
+  EXPECT_EQ(only_record(folder).operations[0].state, EntryState::running);
+  recorder->ended(sum, EntryState::done);
+  record = only_record(folder);
+  EXPECT_EQ(record.operations[0].state, EntryState::done);
+  EXPECT_LE(record.operations[0].called, record.operations[0].ran);
+  EXPECT_LE(record.operations[0].ran, record.operations[0].ended);
+}
+
+TEST(Recorder, TheOldestMakePlaceButNotThoseUnderWay) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::create(folder.path(), {});
+  const auto slow = recorder->called({.text = "slow", .channel = "job", .operation = 0});
+  constexpr std::uint64_t others = 3 * flight::record_capacity;
+  for (std::uint64_t number = 1; number <= others; ++number) {
+    recorder->ended(recorder->called({.text = "quick", .channel = "job", .operation = number}), EntryState::done);
+  }
+  const auto operations = only_record(folder).operations;
+  ASSERT_EQ(operations.size(), flight::record_capacity);
+  EXPECT_EQ(operations.front().text, "slow");
+  EXPECT_EQ(operations.back().operation, others);
+  recorder->ended(slow, EntryState::failed);
+  EXPECT_EQ(only_record(folder).operations.front().state, EntryState::failed);
+}
+
+TEST(Recorder, AnEntryThatMadePlaceIsNotTouchedAnyMore) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::create(folder.path(), {});
+  // All of them are under way: the oldest has to go after all.
+  const auto first = recorder->called({.text = "first", .channel = "job"});
+  for (std::uint32_t i = 0; i < flight::record_capacity; ++i) recorder->called({.text = "later", .channel = "job"});
+  recorder->ended(first, EntryState::failed);
+  for (const auto& operation : only_record(folder).operations) {
+    EXPECT_EQ(operation.text, "later");
+    EXPECT_EQ(operation.state, EntryState::called);
+  }
+}
+
+TEST(Recorder, LongNamesAreCutOff) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::create(folder.path(), {});
+  recorder->called({.text = std::string(1000, 'a'), .channel = std::string(1000, 'b')});
+  const auto operation = only_record(folder).operations.at(0);
+  EXPECT_EQ(operation.text, std::string(sizeof(flight::RecordEntry::text) - 1, 'a'));
+  EXPECT_EQ(operation.channel, std::string(sizeof(flight::RecordEntry::channel) - 1, 'b'));
+}
+
+TEST(Recorder, ThreadsWriteTogether) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::create(folder.path(), {});
+  constexpr int count = 200;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < count; ++i) {
+        const auto entry = recorder->called({.text = "sum", .channel = "job"});
+        recorder->runs(entry);
+        recorder->ended(entry, EntryState::done);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const auto operations = only_record(folder).operations;
+  EXPECT_EQ(operations.size(), 4U * count);
+  for (const auto& operation : operations) EXPECT_EQ(operation.state, EntryState::done);
+}
+
+TEST(Recorder, ASecondConnectionOfAProcessHasItsOwnFile) {
+  const TemporaryFolder folder;
+  auto first = Recorder::create(folder.path(), {});
+  const auto second = Recorder::create(folder.path(), {});
+  second->called({.text = "of the second", .channel = "job"});
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "rank_0.flight"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "rank_0-2.flight"));
+  EXPECT_TRUE(flight::read_record(folder.path() / "rank_0.flight").operations.empty());
+
+  // What an ended process left is replaced.
+  first.reset();
+  EXPECT_FALSE(flight::read_record(folder.path() / "rank_0.flight").running);
+  first = Recorder::create(folder.path(), {.restart = 1});
+  EXPECT_TRUE(flight::read_record(folder.path() / "rank_0.flight").running);
+  EXPECT_EQ(flight::read_record(folder.path() / "rank_0.flight").restart, 1);
+}
+
+TEST(Recorder, AFolderThatCannotBeMadeIsAnError) {
+  EXPECT_THROW(Recorder::create("/proc/no/such/folder", {}), std::system_error);
+}
+
+TEST(Recorder, DamagedFilesAreRefused) {
+  const TemporaryFolder folder;
+  Recorder::create(folder.path(), {.rank = 1, .world_size = 2});
+  const auto file = folder.path() / "rank_1.flight";
+  std::string good(std::filesystem::file_size(file), '\0');
+  std::ifstream(file, std::ios::binary).read(good.data(), static_cast<std::streamsize>(good.size()));
+  const auto refuses = [&](const std::string& bytes) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+    EXPECT_THROW(flight::read_record(file), UsageError);
+  };
+  const auto with = [&](std::size_t at, std::uint32_t value) {
+    std::string bytes = good;
+    std::memcpy(bytes.data() + at, &value, sizeof(value));
+    return bytes;
+  };
+  refuses("");
+  refuses(good.substr(0, 100));
+  refuses(good.substr(0, good.size() - 1));
+  refuses(good + "x");
+  refuses("x" + good.substr(1));
+  refuses(with(offsetof(flight::RecordHeader, entry_bytes), 8));
+  refuses(with(offsetof(flight::RecordHeader, capacity), 0xffffffff));
+  refuses(with(offsetof(flight::RecordHeader, rank), 2));
+  refuses(with(offsetof(flight::RecordHeader, world_size), 0));
+
+  // An entry in a state that there is not does not count; letters that a terminal would obey are not printed.
+  std::string bytes = with(flight::record_bytes(0) + offsetof(flight::RecordEntry, serial), 1);
+  const std::uint32_t unknown_state = 77;
+  std::memcpy(bytes.data() + flight::record_bytes(0) + offsetof(flight::RecordEntry, state), &unknown_state, 4);
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+  EXPECT_TRUE(flight::read_record(file).operations.empty());
+  bytes[flight::record_bytes(0) + offsetof(flight::RecordEntry, state)] = 0;
+  for (int i = 1; i < 4; ++i) bytes[flight::record_bytes(0) + offsetof(flight::RecordEntry, state) + i] = 0;
+  for (std::size_t i = 0; i < 80; ++i)
+    bytes[flight::record_bytes(0) + offsetof(flight::RecordEntry, text) + i] = '\x1b';
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+  EXPECT_EQ(flight::read_record(file).operations.at(0).text, std::string(80, '?'));
+}
+
+}  // namespace
+}  // namespace tutti::recorder_test

@@ -1,0 +1,136 @@
+// What records say together. Pure: records are made up, no ranks.
+#include "flight/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tutti::verdict_test {
+namespace {
+
+using flight::EntryState;
+using flight::RankRecord;
+using flight::RecordedOperation;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::int64_t second = 1'000'000'000;
+
+struct Call {
+  std::uint64_t number;
+  EntryState state = EntryState::done;
+  std::string text = "barrier()";
+  std::string channel = "job";
+  int group_size = 3;
+};
+
+// Calls are a second apart and take a tenth of one.
+RankRecord rank_with(int rank, const std::vector<Call>& calls, bool running = true) {
+  RankRecord record{
+      .rank = rank, .world_size = 3, .process = 100 + rank, .running = running, .host = "node", .program = "train"};
+  std::uint64_t serial = 0;
+  for (const auto& call : calls) {
+    const auto time = static_cast<std::int64_t>(++serial) * second;
+    const bool over = call.state == EntryState::done || call.state == EntryState::failed;
+    record.operations.push_back({.text = call.text,
+                                 .channel = call.channel,
+                                 .serial = serial,
+                                 .operation = call.number,
+                                 .group_size = call.group_size,
+                                 .state = call.state,
+                                 .called = time,
+                                 .ran = call.state == EntryState::called ? 0 : time,
+                                 .ended = over ? time + second / 10 : 0});
+  }
+  return record;
+}
+
+TEST(Verdict, NobodyWaits) {
+  const auto text =
+      flight::verdict({rank_with(0, {{0}, {1}}), rank_with(1, {{0}, {1}}), rank_with(2, {{0}, {1}})}, 5 * second);
+  EXPECT_EQ(text,
+            "3 ranks; all processes run.\n"
+            "No rank waits for another. The last operation: barrier() (operation 1 of job), 2.9 s ago.\n");
+}
+
+TEST(Verdict, WhoDidNotComeIsNamedWithWhatItDidLast) {
+  const Call waits{.number = 1, .state = EntryState::running, .text = "all_reduce('loss')"};
+  const auto text =
+      flight::verdict({rank_with(0, {{0}, waits}), rank_with(1, {{0}}), rank_with(2, {{0}, waits})}, 14 * second);
+  EXPECT_EQ(text,
+            "3 ranks; all processes run.\n"
+            "Ranks 0 and 2 are in all_reduce('loss') (operation 1 of job) for 12.0 s.\n"
+            "Rank 1 did not come to it.\n"
+            "Rank 1 called last there: barrier() (operation 0 of job), done 12.9 s ago.\n");
+}
+
+TEST(Verdict, ARankWithoutARecordIsNamed) {
+  const Call waits{.number = 0, .state = EntryState::running};
+  EXPECT_THAT(flight::verdict({rank_with(0, {waits}), rank_with(2, {waits})}, 14 * second),
+              HasSubstr("No record here of rank 1.\n"));
+}
+
+TEST(Verdict, ARankThatNeverUsedTheChannelIsAbsent) {
+  const Call waits{.number = 0, .state = EntryState::running, .channel = "job/0-ddp"};
+  const auto text = flight::verdict({rank_with(0, {waits}), rank_with(1, {waits}), rank_with(2, {{0}})}, 4 * second);
+  EXPECT_THAT(text, AllOf(HasSubstr("Rank 2 did not come to it."), HasSubstr("Rank 2 has called nothing there.")));
+}
+
+TEST(Verdict, ThoseOutsideASmallerGroupAreNotAbsent) {
+  const Call waits{.number = 0, .state = EntryState::running, .channel = "job/0-split", .group_size = 2};
+  EXPECT_THAT(flight::verdict({rank_with(0, {waits}), rank_with(1, {waits}), rank_with(2, {{0}})}, 4 * second),
+              Not(HasSubstr("did not come")));
+}
+
+TEST(Verdict, ThoseInsideAreToldWhereAllCame) {
+  const Call waits{.number = 0, .state = EntryState::running};
+  const auto text = flight::verdict({rank_with(0, {waits}), rank_with(1, {waits}), rank_with(2, {waits})}, 4 * second);
+  EXPECT_THAT(text, AllOf(HasSubstr("Ranks 0, 1 and 2 are in barrier()"), Not(HasSubstr("did not come"))));
+}
+
+TEST(Verdict, WhoDiedInsideIsToldFromWhoGaveUp) {
+  const Call died{.number = 1, .state = EntryState::running};
+  const Call gave_up{.number = 1, .state = EntryState::failed};
+  const auto text = flight::verdict(
+      {rank_with(0, {{0}, gave_up}), rank_with(1, {{0}, died}, false), rank_with(2, {{0}, gave_up})}, 14 * second);
+  EXPECT_THAT(text, AllOf(HasSubstr("the processes of rank 1 have ended, those of ranks 0 and 2 run"),
+                          HasSubstr("Rank 1 ended inside barrier() (operation 1 of job).\n"),
+                          HasSubstr("Ranks 0 and 2 gave up in barrier() (operation 1 of job) after 0.1 s.\n")));
+}
+
+TEST(Verdict, TheFirstDifferenceIsTold) {
+  const Call other{.number = 1, .text = "broadcast()"};
+  const auto text = flight::verdict(
+      {rank_with(0, {{0}, {1}, {2}}), rank_with(1, {{0}, other, {2}}), rank_with(2, {{0}, {1}, {2}})}, 9 * second);
+  EXPECT_THAT(
+      text,
+      HasSubstr("First difference: operation 1 of job is barrier() on ranks 0 and 2 and broadcast() on rank 1.\n"));
+}
+
+TEST(Verdict, OfAnEndedJobTimesCountFromItsLastSign) {
+  const Call waits{.number = 1, .state = EntryState::running};
+  const auto text = flight::verdict(
+      {rank_with(0, {{0}, waits}, false), rank_with(1, {{0}}, false), rank_with(2, {{0}}, false)}, 1'000'000 * second);
+  EXPECT_THAT(text, AllOf(HasSubstr("all processes have ended"), HasSubstr("Ranks 1 and 2 did not come to it."),
+                          HasSubstr("done 0.9 s ago")));
+}
+
+TEST(Verdict, ManyRanksAreCountedAfterTheFirstFew) {
+  std::vector<RankRecord> records;
+  for (int rank = 0; rank < 40; ++rank) {
+    records.push_back(rank_with(rank, {{.number = 0, .state = EntryState::running, .group_size = 40}}));
+    records.back().world_size = 40;
+  }
+  EXPECT_THAT(flight::verdict(records, 4 * second), HasSubstr("14, 15 and 24 more are in"));
+}
+
+TEST(LastOperations, OneALine) {
+  EXPECT_EQ(
+      flight::last_operations(rank_with(0, {{0}, {1}, {.number = 2, .state = EntryState::called}}), 2, 5 * second),
+      "Rank 0 (train, process 100 on node):\n"
+      "  barrier() (operation 1 of job), called 3.0 s ago, done after 0.1 s\n"
+      "  barrier() (operation 2 of job), called 2.0 s ago, behind others\n");
+}
+
+}  // namespace
+}  // namespace tutti::verdict_test
