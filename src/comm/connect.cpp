@@ -76,10 +76,12 @@ Communicator Communicator::connect(const Environment& environment, const Communi
   const auto [rendezvous, introductions] =
       comm::join_job(environment, introduction(environment, wanted.name), options.connect_timeout);
   try {
+    // Only Gloo needs an address. MPI's ranks may have met without any.
+    const bool over_gloo = !wanted.name.starts_with("mpi");
     const comm::MetRanks met{.rendezvous = rendezvous,
                              .rank = environment.rank,
                              .nodes = nodes_from(introductions, environment, wanted.name),
-                             .place = place_of(environment)};
+                             .place = over_gloo ? place_of(environment) : comm::GlooPlace{}};
     auto recorder = flight::make_recorder(
         {.rank = environment.rank, .world_size = environment.world_size, .restart = environment.restart_count});
     return comm::connect_ranks(met, wanted.name, options, std::move(recorder));
