@@ -21,8 +21,8 @@ struct LocalSGDBenchOptions {
   std::int64_t layers = 3;
   std::int64_t context = 64;
   double learning_rate = 3e-3;
-  double outer_learning_rate = 0.4;
-  double outer_momentum = 0.8;
+  double outer_learning_rate = 0.7;
+  double outer_momentum = 0.6;
   int seeds = 3;
   /// Report the loss on the part of the held-out text that hyperparameters are chosen on, not on the other one.
   bool validate = false;

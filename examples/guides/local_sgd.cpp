@@ -80,7 +80,7 @@ int main() {
     train(communicator, "DiLoCo",
           {.local_sgd_steps = 8,
            .engine = {.method = tutti::OuterMethod::diloco,
-                      .diloco = {.lr = 0.4, .momentum = 0.8},
+                      .diloco = {.lr = 0.7, .momentum = 0.6},
                       .wire = tutti::WireFormat::bf16}});
     return 0;
   } catch (const std::exception& error) {
