@@ -57,7 +57,8 @@ TEST(Inspect, ALiveJobTellsWhoIsElsewhere) {
   job.wait_for_line("is elsewhere");
   std::string text;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (text.find("Ranks 0 and 2 are in") == std::string::npos && std::chrono::steady_clock::now() < deadline) {
+  while (text.find("Ranks 0 and 2 are in barrier('second')") == std::string::npos &&
+         std::chrono::steady_clock::now() < deadline) {
     text = inspect({.folders = {folder.path()}});
     std::this_thread::yield();
   }
