@@ -39,6 +39,7 @@ COMM_ROOMS = {
     "shared": ["engine", "sums"],
     "hierarchical": ["engine", "sums", "shared"],
     "device": ["engine"],
+    "mail": ["engine", "meeting", "shared"],
 }
 FRONT = "in front"
 

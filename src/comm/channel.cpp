@@ -128,21 +128,34 @@ class GuardedGather final : public PendingGather {
 }  // namespace
 
 Channel::Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name,
-                 std::shared_ptr<flight::Recorder> recorder)
-    : engine_(std::move(engine)), timeout_(timeout), name_(std::move(name)), recorder_(std::move(recorder)) {}
+                 std::shared_ptr<flight::Recorder> recorder, std::shared_ptr<Mail> mail)
+    : engine_(std::move(engine)),
+      timeout_(timeout),
+      name_(std::move(name)),
+      recorder_(std::move(recorder)),
+      mail_(std::move(mail)) {}
 
 Channel::~Channel() {
+  if (mail_) {
+    const auto failure = std::make_exception_ptr(Error("The communicator was let go before anything came."));
+    mail_->end(failure, /*sends_too=*/false);
+  }
   // Whoever leaves because of an exception does not wait for others: calls under way end at once.
   if (std::uncaught_exceptions() > 0) engine_->close();
 }
 
-Operation Channel::next_operation(const std::string& what, const CallOptions& options, const std::string& text,
-                                  std::uint64_t bytes) {
+Operation Channel::timed(const std::string& what, const CallOptions& options) const {
   const auto timeout = options.timeout.value_or(timeout_);
   if (timeout <= std::chrono::milliseconds::zero()) {
     throw UsageError(what + ": the timeout must be positive, not " + describe_duration(timeout) + ".");
   }
-  Operation operation{.number = next_number_++, .what = what, .name = options.name, .timeout = timeout};
+  return {.number = 0, .what = what, .name = options.name, .timeout = timeout};
+}
+
+Operation Channel::next_operation(const std::string& what, const CallOptions& options, const std::string& text,
+                                  std::uint64_t bytes) {
+  auto operation = timed(what, options);
+  operation.number = next_number_++;
   if (recorder_) {
     operation.entry = recorder_->called(
         {.text = text, .channel = name_, .operation = operation.number, .bytes = bytes, .group_size = engine_->size()});
@@ -333,6 +346,7 @@ void Channel::fail(const Operation& operation, const TransferError& error) {
   }
   failure_ = verdict.message;
   culprits_ = verdict.culprits;
+  end_mail();
   if (verdict.timed_out) throw Timeout(failure_, culprits_);
   throw PeerFailure(failure_, culprits_);
 }

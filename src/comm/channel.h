@@ -14,6 +14,7 @@
 
 #include "comm/engine/engine.h"
 #include "comm/fingerprint.h"
+#include "comm/mail/mail.h"
 #include "comm/worker.h"
 #include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
@@ -30,9 +31,10 @@ struct CallData {
 
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  /// `name` is unique in the job: channels made from this one are named after it. `recorder` may be null.
+  /// `name` is unique in the job: channels made from this one are named after it. `recorder` may be null, and so may
+  /// `mail`: then there are no messages from rank to rank.
   Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name,
-          std::shared_ptr<flight::Recorder> recorder);
+          std::shared_ptr<flight::Recorder> recorder, std::shared_ptr<Mail> mail);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -43,6 +45,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   const std::string& name() const { return name_; }
   /// What its operations are written down by, and those of channels made from it; null where nobody does.
   const std::shared_ptr<flight::Recorder>& recorder() const { return recorder_; }
+  /// That of a group of `members` called `name`; null where this channel has none.
+  std::shared_ptr<Mail> mail_of(const std::vector<int>& members, const std::string& name) const {
+    return mail_ ? mail_->of(members, name) : nullptr;
+  }
 
   /// What all ranks sent when they agreed on a call.
   struct Answers {
@@ -63,6 +69,17 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::unique_ptr<PendingExchange> start_exchange(std::span<const std::byte> mine);
   std::unique_ptr<PendingGather> start_gather(std::vector<std::byte> mine);
   std::shared_ptr<WorkState> submit(std::function<void()> task);
+
+  // In no order with the calls above. `memory` is contiguous.
+  std::shared_ptr<WorkState> send(const at::Tensor& memory, int peer, int tag, const CallOptions& options,
+                                  const char* what = "send");
+  /// `at_end(source)` is called before the work ends well, on another thread.
+  std::shared_ptr<WorkState> receive(const at::Tensor& memory, int peer, int tag, const CallOptions& options,
+                                     std::function<void(int)> at_end, const char* what = "receive");
+  /// See Communicator::monitored_barrier.
+  void monitored_barrier(bool wait_for_all, const CallOptions& options);
+  /// See Communicator::abort.
+  void abort(const std::string& reason) noexcept;
 
   /// A name for the next channel made from this one; equal on all ranks.
   std::string next_child_name(const std::string& kind);
@@ -94,6 +111,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void start(Call& call);
   void complete(Call& call);
 
+  OrderPtr make_order(const char* what, const at::Tensor& memory, int peer, int tag, const CallOptions& options) const;
+  void end_mail() noexcept;
+
+  /// Without a number.
+  Operation timed(const std::string& what, const CallOptions& options) const;
   /// `text` and `bytes` are for the flight record.
   Operation next_operation(const std::string& what, const CallOptions& options, const std::string& text,
                            std::uint64_t bytes = 0);
@@ -107,9 +129,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   const std::chrono::milliseconds timeout_;
   const std::string name_;
   const std::shared_ptr<flight::Recorder> recorder_;
+  const std::shared_ptr<Mail> mail_;
+  std::atomic<int> monitored_barriers_ = 0;
 
   std::mutex order_mutex_;  // numbers are taken and tasks queued in one order
-  std::uint64_t next_number_ = 0;
+  std::atomic<std::uint64_t> next_number_ = 0;
   std::atomic<int> children_ = 0;
 
   std::mutex shared_mutex_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/channel.h"
+#include "comm/describe_call.h"
 #include "comm/engine/describe.h"
 #include "comm/make_communicator.h"
 #include "comm/single_engine.h"
@@ -21,43 +22,22 @@ using comm::FlatTensor;
 using comm::Operation;
 using Answers = comm::Channel::Answers;
 
-std::span<const std::byte> bytes_of(const at::Tensor& memory) {
-  return {static_cast<const std::byte*>(memory.const_data_ptr()), memory.nbytes()};
-}
-
-std::string describe_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::mean:
-      return "mean";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-    case ReduceOp::product:
-      return "product";
-  }
-  return "?";
-}
-
-void require_rank(int rank, int size, const char* what) {
-  if (rank >= 0 && rank < size) return;
-  throw UsageError(std::string(what) + ": root " + std::to_string(rank) + " is no rank of this group of " +
-                   std::to_string(size) + ".");
-}
+using comm::bytes_of;
+using comm::describe_op;
+using comm::require_rank;
 
 }  // namespace
 
 Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
-                               std::string name, std::shared_ptr<flight::Recorder> recorder) {
-  return Communicator(
-      std::make_shared<comm::Channel>(std::move(engine), options.timeout, std::move(name), std::move(recorder)));
+                               std::string name, std::shared_ptr<flight::Recorder> recorder,
+                               std::shared_ptr<comm::Mail> mail) {
+  return Communicator(std::make_shared<comm::Channel>(std::move(engine), options.timeout, std::move(name),
+                                                      std::move(recorder), std::move(mail)));
 }
 
 Communicator::Communicator()
-    : Communicator(
-          std::make_shared<comm::Channel>(comm::make_single_engine(), CommunicatorOptions().timeout, "", nullptr)) {}
+    : Communicator(std::make_shared<comm::Channel>(comm::make_single_engine(), CommunicatorOptions().timeout, "",
+                                                   nullptr, nullptr)) {}
 
 Communicator::Communicator(std::shared_ptr<comm::Channel> channel) : channel_(std::move(channel)) {}
 
@@ -224,12 +204,42 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
     const auto group_name = name + "-" + std::to_string(color);
     auto engine = members.size() == 1 ? comm::make_single_engine()
                                       : channel_->engine().connect_again(members, group_name, operation.timeout);
-    group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, group_name, channel_->recorder());
+    group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, group_name, channel_->recorder(),
+                              channel_->mail_of(members, group_name));
   };
   channel_->call("split", "", call, connect_group)->wait();
   // Nobody leaves while others may still need it to meet one another: rank 0 may hold the store.
   barrier({.timeout = call.timeout, .name = "split"}).wait();
   return group;
+}
+
+Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::string& name) const {
+  std::vector<int> sorted = ranks;
+  std::ranges::sort(sorted);
+  const bool repeated = std::ranges::adjacent_find(sorted) != sorted.end();
+  const bool outside = sorted.empty() || sorted.front() < 0 || sorted.back() >= size();
+  if (repeated || outside || !std::ranges::binary_search(sorted, rank())) {
+    throw UsageError("subgroup: the ranks must be ranks of this group of " + std::to_string(size()) +
+                     ", each once, and rank " + std::to_string(rank()) + ", which calls, among them.");
+  }
+  const auto full_name = channel_->name() + "/sub-" + name;
+  std::optional<Communicator> group;
+  // On this channel's own thread: engines of groups are connected where the engine's other calls run.
+  channel_
+      ->submit([&] {
+        auto engine = comm::make_single_engine();
+        try {
+          if (ranks.size() > 1) engine = channel_->engine().connect_again(ranks, full_name, channel_->timeout());
+        } catch (const comm::TransferError& error) {
+          throw PeerFailure("subgroup '" + name + "': no answer from " + comm::describe_ranks(error.peers()) +
+                                " of it while connecting (" + error.what() + ")",
+                            {});
+        }
+        group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name, channel_->recorder(),
+                                  channel_->mail_of(ranks, full_name));
+      })
+      ->wait();
+  return *group;
 }
 
 Communicator Communicator::duplicate(const std::string& name) const {
@@ -239,7 +249,8 @@ Communicator Communicator::duplicate(const std::string& name) const {
     std::vector<int> everyone(static_cast<std::size_t>(size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     auto engine = channel_->engine().connect_again(everyone, full_name, operation.timeout);
-    copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name, channel_->recorder());
+    copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name, channel_->recorder(),
+                             channel_->mail_of(everyone, full_name));
   };
   channel_->call("duplicate", "", {.timeout = std::nullopt, .name = name}, connect_copy)->wait();
   return *copy;

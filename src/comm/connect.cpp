@@ -90,7 +90,6 @@ Communicator Communicator::connect(const Environment& environment, const Communi
     comm::part(rendezvous, environment.rank, environment.world_size);
     throw;
   }
-#include "flight/recorder.h"
 }
 
 }  // namespace tutti

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -10,6 +11,8 @@
 #include "comm/device/nccl.h"
 #include "comm/engine/describe.h"
 #include "comm/engine/patience.h"
+#include "comm/mail/mail.h"
+#include "comm/mail/sockets.h"
 #include "comm/make_communicator.h"
 #include "comm/meeting/silence.h"
 #include "comm/messages/engine.h"
@@ -31,6 +34,16 @@ GroupPulse pulse_of_job(const Rendezvous& rendezvous, int rank, const std::vecto
   if (watched.empty()) return {nullptr, std::move(everyone)};
   const auto size = static_cast<int>(nodes.size());
   return {std::make_shared<Pulse>(rendezvous, rank, size, watched, stopped_timeout(), timeout), std::move(everyone)};
+}
+
+/// Where the mail of this rank listens. MPI's ranks may have met without an address.
+std::string mail_host(const GlooPlace& place, bool one_node) {
+  if (!place.interface.empty()) return address_of_interface(place.interface);
+  if (!place.address.empty()) return place.address;
+  if (one_node) return "127.0.0.1";
+  if (const auto interface = process_variable("GLOO_SOCKET_IFNAME")) return address_of_interface(*interface);
+  throw UsageError(
+      "Messages from rank to rank go by TCP. Set GLOO_SOCKET_IFNAME to the network interface that the nodes share.");
 }
 
 }  // namespace
@@ -71,7 +84,13 @@ Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const
   const bool best_for_host = wanted == "mpi" || wanted == "nccl";
   auto engine = choose_engine(std::move(messages), best_for_host ? "auto" : wanted, "job", timeout);
   if (wanted == "nccl") engine = make_device_engine(engine, nccl_backend(met.rendezvous.store), "job");
-  return make_communicator(std::move(engine), options, "job", std::move(recorder));
+  const auto host = [place = met.place, one_node = std::ranges::count(met.nodes, met.nodes.front()) ==
+                                                   std::ssize(met.nodes)] { return mail_host(place, one_node); };
+  std::vector<int> everyone(met.nodes.size());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  auto mail = std::make_shared<Mail>(std::make_shared<OfficePlace>(met.rendezvous, met.rank, host), "job",
+                                     std::move(everyone), met.rank);
+  return make_communicator(std::move(engine), options, "job", std::move(recorder), std::move(mail));
 }
 
 }  // namespace tutti::comm

@@ -56,6 +56,11 @@ void require_combinable(const char* what, const at::Tensor& tensor, ReduceOp op)
   if (op == ReduceOp::mean && !floating) {
     throw UsageError(std::string(what) + ": mean needs a floating dtype, not " + describe_tensor(tensor) + ".");
   }
+  const bool bitwise = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+  if (bitwise && !at::isIntegralType(dtype, /*includeBool=*/true)) {
+    throw UsageError(std::string(what) + ": bitwise operations need an integer dtype or bool, not " +
+                     describe_tensor(tensor) + ".");
+  }
   if (!plain && (ordered || !at::isComplexType(dtype))) {
     throw UsageError(std::string(what) + ": this operation is not defined for " + describe_tensor(tensor) + ".");
   }

@@ -1,12 +1,16 @@
 #include "tutti/comm/thread_ranks.h"
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "comm/choose_engine.h"
+#include "comm/mail/mail.h"
 #include "comm/make_communicator.h"
 #include "comm/messages/engine.h"
 #include "comm/messages/threads.h"
@@ -45,6 +49,7 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
   for (int rank = 0; rank < size; ++rank) node_of_rank.push_back(rank / (size / num_nodes));
 
   auto transports = comm::make_thread_transports(size);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::optional<Communicator>> made(static_cast<std::size_t>(size));
   const auto make = [&](int rank) {
     auto& place = made[static_cast<std::size_t>(rank)];
@@ -54,7 +59,12 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     if (options.engine != "auto") {
       engine = comm::choose_engine(std::move(engine), options.engine, "threads", options.connect_timeout);
     }
-    place = make_communicator(std::move(engine), options, "threads");
+    std::vector<int> everyone(static_cast<std::size_t>(size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    const auto office = std::make_shared<comm::OfficePlace>(comm::Rendezvous{.store = store, .bulletin_store = store},
+                                                            rank, [] { return std::string("127.0.0.1"); });
+    place = make_communicator(std::move(engine), options, "threads", nullptr,
+                              std::make_shared<comm::Mail>(office, "threads", std::move(everyone), rank));
   };
   on_threads(size, make);
   std::vector<Communicator> communicators;

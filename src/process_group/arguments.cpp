@@ -69,6 +69,41 @@ void require_whole(const char* what, const at::Tensor& whole, const at::Tensor& 
                    describe(part) + ": one part for each rank, of the same dtype.");
 }
 
+Tensors parts_of(const char* what, const char* name, const at::Tensor& tensor, const std::vector<std::int64_t>& sizes,
+                 int size) {
+  require_usable(what, tensor);
+  const std::string prefix = std::string(what) + ": ";
+  if (tensor.dim() == 0) throw UsageError(prefix + "the " + name + " has no dimensions.");
+  const std::int64_t rows = tensor.size(0);
+  const auto ranks = static_cast<std::size_t>(size);
+  std::vector<std::int64_t> counts = sizes;
+  if (counts.empty()) {
+    if (rows % size != 0) {
+      throw UsageError(prefix + "the " + name + " " + describe(tensor) + " cannot be divided among " +
+                       std::to_string(size) + " ranks. Give the sizes of its parts.");
+    }
+    counts.assign(ranks, rows / size);
+  }
+  std::int64_t sum = 0;
+  bool negative = false;
+  for (const auto count : counts) {
+    negative = negative || count < 0 || count > rows;
+    sum += count;
+  }
+  if (counts.size() != ranks || negative || sum != rows) {
+    throw UsageError(prefix + std::to_string(counts.size()) + " sizes of parts of the " + name + " " +
+                     describe(tensor) + ": there must be one for each of " + std::to_string(size) +
+                     " ranks, and their sum " + std::to_string(rows) + ".");
+  }
+  Tensors parts;
+  std::int64_t begin = 0;
+  for (const auto count : counts) {
+    parts.push_back(tensor.detach().narrow(0, begin, count));
+    begin += count;
+  }
+  return parts;
+}
+
 int require_root(const char* what, std::int64_t root, int size) {
   if (root >= 0 && root < size) return static_cast<int>(root);
   throw UsageError(std::string(what) + ": root " + std::to_string(root) + " is no rank of this group of " +
@@ -87,6 +122,14 @@ ReduceOp op_of(const char* what, const c10d::ReduceOp& op) {
       return ReduceOp::min;
     case c10d::ReduceOp::MAX:
       return ReduceOp::max;
+    case c10d::ReduceOp::BAND:
+      return ReduceOp::bit_and;
+    case c10d::ReduceOp::BOR:
+      return ReduceOp::bit_or;
+    case c10d::ReduceOp::BXOR:
+      return ReduceOp::bit_xor;
+    case c10d::ReduceOp::PREMUL_SUM:
+      throw UsageError(std::string(what) + ": ReduceOp.PREMUL_SUM is not supported: multiply the tensor, and use SUM.");
     default:
       break;
   }

@@ -22,6 +22,10 @@ void require_each_like(const char* what, const Tensors& list, const at::Tensor& 
 void require_pairs(const char* what, const Tensors& outputs, const Tensors& inputs);
 /// `whole` holds `size` times the elements of `part`, of the same dtype.
 void require_whole(const char* what, const at::Tensor& whole, const at::Tensor& part, int size);
+/// `tensor` in parts along its first dimension, one for each rank: of the given sizes, or equal ones where none are
+/// given.
+Tensors parts_of(const char* what, const char* name, const at::Tensor& tensor, const std::vector<std::int64_t>& sizes,
+                 int size);
 int require_root(const char* what, std::int64_t root, int size);
 ReduceOp op_of(const char* what, const c10d::ReduceOp& op);
 

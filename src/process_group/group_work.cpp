@@ -60,6 +60,11 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
   return future_;
 }
 
+int GroupWork::sourceRank() const {
+  if (!parts_.source) throw UsageError(std::string(parts_.what) + ": only a receive has a source.");
+  return *parts_.source;
+}
+
 void GroupWork::part_ended(const tutti::Work& part) {
   if (const auto failure = part.failure()) {
     const std::lock_guard lock(mutex_);

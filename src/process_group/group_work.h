@@ -15,10 +15,11 @@ namespace tutti::process_group {
 /// What an operation of a group consists of.
 struct Parts {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  const char* what = "";                 ///< "all_reduce"
-  std::vector<Work> works = {};          ///< all must end
-  std::vector<at::Tensor> outputs = {};  ///< result() and the future's value
-  std::function<void()> at_end = {};     ///< once all have ended well, before anybody hears of it
+  const char* what = "";                          ///< "all_reduce"
+  std::vector<Work> works = {};                   ///< all must end
+  std::vector<at::Tensor> outputs = {};           ///< result() and the future's value
+  std::function<void()> at_end = {};              ///< once all have ended well, before anybody hears of it
+  std::shared_ptr<std::atomic<int>> source = {};  ///< of a message
 };
 
 class GroupWork final : public c10d::Work {
@@ -33,6 +34,8 @@ class GroupWork final : public c10d::Work {
   void synchronize() override {}
   std::vector<at::Tensor> result() override { return parts_.outputs; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  int sourceRank() const override;
+  const std::vector<tutti::Work>& works() const { return parts_.works; }
   std::uint64_t getSequencenumber() const override { return number_; }
   std::chrono::milliseconds getTimeout() const override { return timeout_; }
 

@@ -82,6 +82,14 @@ ProcessGroupTutti::ProcessGroupTutti(const c10::intrusive_ptr<c10d::Store>& stor
   init();
 }
 
+ProcessGroupTutti::ProcessGroupTutti(Communicator communicator, const c10::intrusive_ptr<Options>& options)
+    : c10d::Backend(communicator.rank(), communicator.size()),
+      options_(options),
+      timeout_(options->timeout),
+      communicator_(std::move(communicator)) {
+  init();
+}
+
 ProcessGroupTutti::~ProcessGroupTutti() = default;
 
 void ProcessGroupTutti::setTimeout(milliseconds timeout) {
@@ -99,11 +107,14 @@ CallOptions ProcessGroupTutti::call_options(milliseconds timeout) const {
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::work_of(Parts parts) {
   const auto timeout = *call_options(parts.timeout).timeout;
   const auto inputs = std::move(parts.inputs);
-  return process_group::GroupWork::start(rank_, ++calls_, timeout, inputs, std::move(parts));
+  auto work = process_group::GroupWork::start(rank_, ++calls_, timeout, inputs, std::move(parts));
+  note(*work);
+  return work;
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   constexpr const char* what = "all_reduce";
+  require_open(what);
   const at::Tensor& tensor = the_one(what, tensors);
   Parts parts{{.type = OpType::ALLREDUCE, .what = what, .outputs = tensors}, options.timeout, tensors};
   parts.works.push_back(communicator_.all_reduce(tensor, op_of(what, options.reduceOp), call_options(options.timeout)));
@@ -113,6 +124,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce(Tensors& tensors, const 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce_coalesced(Tensors& tensors,
                                                                   const c10d::AllreduceCoalescedOptions& options) {
   constexpr const char* what = "all_reduce_coalesced";
+  require_open(what);
   const auto op = op_of(what, options.reduceOp);
   for (const auto& tensor : tensors) require_usable(what, tensor);
   Parts parts{{.type = OpType::ALLREDUCE_COALESCED, .what = what, .outputs = tensors}, options.timeout, tensors};
@@ -124,17 +136,18 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce_coalesced(Tensors& tenso
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   constexpr const char* what = "reduce";
+  require_open(what);
   const at::Tensor& tensor = the_one(what, tensors);
   const int root = require_root(what, options.rootRank, size_);
   const auto op = op_of(what, options.reduceOp);
   Parts parts{{.type = OpType::REDUCE, .what = what, .outputs = tensors}, options.timeout, tensors};
-  const at::Tensor target = rank_ == root ? tensor : tensor.detach().clone();
-  parts.works.push_back(communicator_.all_reduce(target, op, call_options(options.timeout)));
+  parts.works.push_back(communicator_.reduce(tensor, root, op, call_options(options.timeout)));
   return work_of(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   constexpr const char* what = "broadcast";
+  require_open(what);
   const at::Tensor& tensor = the_one(what, tensors);
   const int root = require_root(what, options.rootRank, size_);
   Parts parts{{.type = OpType::BROADCAST, .what = what, .outputs = tensors}, options.timeout, tensors};
@@ -145,6 +158,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::broadcast(Tensors& tensors, const 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                         const c10d::AllgatherOptions& options) {
   constexpr const char* what = "all_gather";
+  require_open(what);
   const at::Tensor& input = the_one(what, inputs);
   const Tensors& list = the_one(what, outputs);
   require_each_like(what, list, input, size_);
@@ -159,6 +173,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather(std::vector<Tensors>& ou
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                                   const c10d::AllgatherOptions& options) {
   constexpr const char* what = "all_gather_coalesced";
+  require_open(what);
   // outputs[rank][i] is what `rank` gives as its input i.
   if (outputs.size() != static_cast<std::size_t>(size_)) {
     throw UsageError(std::string(what) + ": " + std::to_string(outputs.size()) + " lists of outputs for " +
@@ -196,6 +211,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::_allgather_base(at::Tensor& output
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                               const c10d::AllgatherOptions& options) {
   constexpr const char* what = "all_gather_into_tensor_coalesced";
+  require_open(what);
   require_pairs(what, outputs, inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_usable(what, inputs[i]);
@@ -213,6 +229,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_into_tensor_coalesced(Te
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                      const c10d::GatherOptions& options) {
   constexpr const char* what = "gather";
+  require_open(what);
   const at::Tensor& input = the_one(what, inputs);
   const int root = require_root(what, options.rootRank, size_);
   Tensors list;
@@ -223,40 +240,34 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::gather(std::vector<Tensors>& outpu
     throw UsageError("gather: outputs on rank " + std::to_string(rank_) + ", which is not the root: only rank " +
                      std::to_string(root) + " gives them.");
   }
-  const at::Tensor all = flat_for(input, size_);
   Parts parts{{.type = OpType::GATHER, .what = what, .outputs = list}, options.timeout, inputs};
-  count_writes(list);
-  parts.works.push_back(communicator_.all_gather(all, input, call_options(options.timeout)));
-  parts.at_end = [all, list] { spread(all, list); };
+  parts.works.push_back(communicator_.gather(list, input, root, call_options(options.timeout)));
   return work_of(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                       const c10d::ScatterOptions& options) {
   constexpr const char* what = "scatter";
+  require_open(what);
   const at::Tensor& output = the_one(what, outputs);
   const int root = require_root(what, options.rootRank, size_);
-  at::Tensor all = flat_for(output, size_);
+  Tensors list;
   if (rank_ == root) {
-    const Tensors& list = the_one(what, inputs);
+    list = the_one(what, inputs);
     require_each_like(what, list, output, size_);
-    all = flat_of(list);
   } else if (!inputs.empty()) {
     throw UsageError("scatter: inputs on rank " + std::to_string(rank_) + ", which is not the root: only rank " +
                      std::to_string(root) + " gives them.");
   }
   Parts parts{{.type = OpType::SCATTER, .what = what, .outputs = outputs}, options.timeout, outputs};
-  count_writes(outputs);
-  parts.works.push_back(communicator_.broadcast(all, root, call_options(options.timeout)));
-  parts.at_end = [all, output, rank = rank_] {
-    spread(all.narrow(0, rank * output.numel(), output.numel()), {output});
-  };
+  parts.works.push_back(communicator_.scatter(output, list, root, call_options(options.timeout)));
   return work_of(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                              const c10d::ReduceScatterOptions& options) {
   constexpr const char* what = "reduce_scatter";
+  require_open(what);
   const at::Tensor& output = the_one(what, outputs);
   const Tensors& list = the_one(what, inputs);
   require_each_like(what, list, output, size_);
@@ -269,7 +280,10 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce_scatter(Tensors& outputs, s
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                                    const c10d::ReduceScatterOptions& options) {
   constexpr const char* what = "_reduce_scatter_base";
+  require_open(what);
   const auto op = op_of(what, options.reduceOp);
+  require_usable(what, output);
+  require_usable(what, input);
   Parts parts{{.type = OpType::_REDUCE_SCATTER_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
   parts.works.push_back(communicator_.reduce_scatter(output, input, op, call_options(options.timeout)));
   return work_of(std::move(parts));
@@ -278,6 +292,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::_reduce_scatter_base(at::Tensor& o
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   constexpr const char* what = "reduce_scatter_tensor_coalesced";
+  require_open(what);
   require_pairs(what, outputs, inputs);
   const auto op = op_of(what, options.reduceOp);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -298,30 +313,32 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall_base(at::Tensor& output, 
                                                             std::vector<std::int64_t>& input_splits,
                                                             const c10d::AllToAllOptions& options) {
   constexpr const char* what = "all_to_all_single";
-  if (!output_splits.empty() || !input_splits.empty()) {
-    throw UsageError(std::string(what) + ": parts of different sizes are not supported.");
-  }
+  require_open(what);
+  const Tensors outputs = process_group::parts_of(what, "output", output, output_splits, size_);
+  const Tensors inputs = process_group::parts_of(what, "input", input, input_splits, size_);
   Parts parts{{.type = OpType::ALLTOALL_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
-  parts.works.push_back(communicator_.all_to_all(output, input, call_options(options.timeout)));
+  parts.works.push_back(communicator_.all_to_all_parts(outputs, inputs, call_options(options.timeout)));
   return work_of(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall(Tensors& outputs, Tensors& inputs,
                                                        const c10d::AllToAllOptions& options) {
   constexpr const char* what = "all_to_all";
-  require_pairs(what, outputs, inputs);
-  if (inputs.empty()) throw UsageError(std::string(what) + ": there are no tensors.");
-  require_each_like(what, inputs, inputs.front(), size_);
-  require_each_like(what, outputs, inputs.front(), size_);
-  const at::Tensor all = flat_for(inputs.front(), size_);
+  require_open(what);
+  for (const auto* list : {&outputs, &inputs}) {
+    if (list->size() != static_cast<std::size_t>(size_)) {
+      throw UsageError(std::string(what) + ": a list of " + std::to_string(list->size()) + " tensors for " +
+                       std::to_string(size_) + " ranks; it holds one for each.");
+    }
+    for (const auto& tensor : *list) require_usable(what, tensor);
+  }
   Parts parts{{.type = OpType::ALLTOALL, .what = what, .outputs = outputs}, options.timeout, inputs};
-  count_writes(outputs);
-  parts.works.push_back(communicator_.all_to_all(all, flat_of(inputs), call_options(options.timeout)));
-  parts.at_end = [all, outputs] { spread(all, outputs); };
+  parts.works.push_back(communicator_.all_to_all_parts(outputs, inputs, call_options(options.timeout)));
   return work_of(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::barrier(const c10d::BarrierOptions& options) {
+  require_open("barrier");
   Parts parts{{.type = OpType::BARRIER, .what = "barrier"}, options.timeout, {}};
   parts.works.push_back(communicator_.barrier(call_options(options.timeout)));
   return work_of(std::move(parts));

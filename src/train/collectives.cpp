@@ -44,6 +44,12 @@ std::string name_of(ReduceOp op) {
       return "max";
     case ReduceOp::product:
       return "product";
+    case ReduceOp::bit_and:
+      return "bit_and";
+    case ReduceOp::bit_or:
+      return "bit_or";
+    case ReduceOp::bit_xor:
+      return "bit_xor";
   }
   return "?";
 }
@@ -54,6 +60,10 @@ std::string why_not_reducible(const NestedTensors& mine, ReduceOp op, double sca
     const auto dtype = one.tensor.scalar_type();
     const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
     if (ordered && at::isComplexType(dtype)) return "complex numbers have no order";
+    const bool bitwise = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+    if (bitwise && !at::isIntegralType(dtype, /*includeBool=*/true)) {
+      return "bitwise operations need an integer dtype or bool";
+    }
     if (at::isFloatingType(dtype) || (at::isComplexType(dtype) && op != ReduceOp::mean)) continue;
     if (op == ReduceOp::mean) return "the mean needs a floating dtype: convert the tensor, or use sum";
     if (scale != 1.0) return "a scale needs a floating dtype: convert the tensor";

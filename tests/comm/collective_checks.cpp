@@ -112,6 +112,69 @@ void check_all_to_all(const Communicator& communicator) {
   }
 }
 
+void check_roots(const Communicator& communicator) {
+  const int rank = communicator.rank();
+  const int size = communicator.size();
+  for (int root = 0; root < size; ++root) {
+    for (const auto elements : sizes) {
+      const auto mine = tensor_of_rank(rank, elements, at::kFloat);
+      auto sum = mine.clone();
+      communicator.reduce(sum, root).wait();
+      EXPECT_TRUE(same_bits(sum, rank == root ? expected(size, elements, at::kFloat, ReduceOp::sum) : mine));
+
+      std::vector<at::Tensor> gathered;
+      std::vector<at::Tensor> dealt;
+      for (int other = 0; rank == root && other < size; ++other) {
+        gathered.push_back(at::zeros({elements}));
+        dealt.push_back(tensor_of_rank(other, elements, at::kFloat) + 1);
+      }
+      communicator.gather(gathered, mine, root).wait();
+      for (int other = 0; rank == root && other < size; ++other) {
+        EXPECT_TRUE(same_bits(gathered[static_cast<std::size_t>(other)], tensor_of_rank(other, elements, at::kFloat)));
+      }
+      auto part = at::zeros({elements});
+      communicator.scatter(part, dealt, root).wait();
+      EXPECT_TRUE(same_bits(part, mine + 1));
+    }
+  }
+  // Rank r sends (r + 2 * other) * more elements to rank `other`.
+  for (const std::int64_t more : {0, 1, 40'000}) {
+    std::vector<at::Tensor> inputs;
+    std::vector<at::Tensor> outputs;
+    for (int other = 0; other < size; ++other) {
+      inputs.push_back(tensor_of_rank(rank, (rank + 2 * other) * more, at::kFloat));
+      outputs.push_back(at::zeros({(other + 2 * rank) * more}));
+    }
+    communicator.all_to_all_parts(outputs, inputs).wait();
+    for (int other = 0; other < size; ++other) {
+      EXPECT_TRUE(same_bits(outputs[static_cast<std::size_t>(other)],
+                            tensor_of_rank(other, (other + 2 * rank) * more, at::kFloat)));
+    }
+  }
+}
+
+void check_messages(const Communicator& communicator) {
+  const int rank = communicator.rank();
+  const int size = communicator.size();
+  for (const auto elements : sizes) {
+    std::vector<Work> works;
+    std::vector<at::Tensor> received;
+    for (int peer = 0; peer < size; ++peer) {
+      received.push_back(at::zeros({elements}));
+      if (peer != rank) works.push_back(communicator.receive(received.back(), peer, rank));
+    }
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer != rank) works.push_back(communicator.send(tensor_of_rank(rank, elements, at::kFloat), peer, peer));
+    }
+    for (const auto& work : works) work.wait();
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      EXPECT_TRUE(same_bits(received[static_cast<std::size_t>(peer)], tensor_of_rank(peer, elements, at::kFloat)));
+    }
+  }
+  communicator.monitored_barrier();
+}
+
 void check_broadcast(const Communicator& communicator) {
   for (int root = 0; root < communicator.size(); ++root) {
     for (const auto elements : sizes) {
@@ -272,6 +335,8 @@ void check_all(const Communicator& communicator) {
   check_all_gather(communicator);
   check_reduce_scatter(communicator);
   check_all_to_all(communicator);
+  check_roots(communicator);
+  check_messages(communicator);
   check_broadcast(communicator);
   check_objects(communicator);
   check_pending(communicator);

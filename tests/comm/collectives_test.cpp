@@ -32,6 +32,8 @@ const std::vector<std::pair<const char*, Check>> checks = {
     {"all_gather", &check_all_gather},
     {"reduce_scatter", &check_reduce_scatter},
     {"all_to_all", &check_all_to_all},
+    {"roots", &check_roots},
+    {"messages", &check_messages},
     {"broadcast", &check_broadcast},
     {"objects", &check_objects},
     {"pending", &check_pending},

@@ -41,6 +41,9 @@ enum class ReduceOp {
   min,      ///< the smallest
   max,      ///< the largest
   product,  ///< multiplied
+  bit_and,  ///< of integers and bool
+  bit_or,   ///< of integers and bool
+  bit_xor,  ///< of integers and bool
 };
 
 /// How ranks are connected. Every rank gives the same.
@@ -71,6 +74,7 @@ class Recorder;
 namespace comm {
 class Engine;
 class Channel;
+class Mail;
 class PendingSum;
 class PendingExchange;
 class PendingGather;
@@ -115,10 +119,43 @@ class Communicator {
                       const CallOptions& call = {}) const;
   /// Part r of `input` goes to rank r; part r of `output` comes from rank r. Both hold size * n elements.
   Work all_to_all(at::Tensor output, at::Tensor input, const CallOptions& call = {}) const;
+  /// `inputs[r]` goes to rank r; `outputs[r]` comes from rank r. Parts may differ in size, and be empty; what a rank
+  /// sends must be as long as what the other takes. All have one dtype, the same on all ranks.
+  Work all_to_all_parts(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                        const CallOptions& call = {}) const;
+  /// `outputs[r]` of the root receives the `input` of rank r; other ranks give no outputs.
+  Work gather(const std::vector<at::Tensor>& outputs, at::Tensor input, int root = 0,
+              const CallOptions& call = {}) const;
+  /// `output` receives `inputs[rank()]` of the root; other ranks give no inputs.
+  Work scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root = 0,
+               const CallOptions& call = {}) const;
+  /// The root's `tensor` becomes the combination that all_reduce() would give; those of others stay as they are.
+  Work reduce(at::Tensor tensor, int root = 0, ReduceOp op = ReduceOp::sum, const CallOptions& call = {}) const;
   /// Every rank's `tensor` becomes that of `root`.
   Work broadcast(at::Tensor tensor, int root = 0, const CallOptions& call = {}) const;
   /// Ends when every rank has called it.
   Work barrier(const CallOptions& call = {}) const;
+
+  // Messages from rank to rank, in no order with collectives: neither waits for the other. They go by TCP, over
+  // connections that the first ones make, on a thread of their own.
+
+  /// Sends `tensor` to rank `peer`. Messages with one `tag` (0 or more) arrive in the order in which they were sent.
+  /// Ends when the system has taken the bytes, whether the peer has asked for them or not. Throws UsageError for a peer
+  /// that is no other rank of the group. Ends with Timeout or PeerFailure naming the peer; the group can still be used.
+  Work send(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
+  /// `tensor` becomes the next message of rank `peer` with that `tag`, which must have as many bytes: Divergence
+  /// otherwise, and the message is lost.
+  Work receive(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
+  /// The same from any other rank; `came_from` is told which, before the Work ends, on another thread.
+  Work receive_from_any(at::Tensor tensor, int tag = 0, std::function<void(int source)> came_from = {},
+                        const CallOptions& call = {}) const;
+  /// A barrier that stands in no order with other calls, and tells who is missing: rank 0 throws a Timeout that names
+  /// the first rank that did not come, or all of them where `wait_for_all`; the others then throw a PeerFailure.
+  /// Blocks.
+  void monitored_barrier(bool wait_for_all = false, const CallOptions& call = {}) const;
+  /// Gives the group up: what is under way ends with an error, here and on the other ranks, and so does every later
+  /// call. `reason` is what errors say.
+  void abort(const std::string& reason) const;
 
   /// Every rank's bytes, by rank; they may differ in length. Blocks.
   std::vector<std::string> all_gather_object(const std::string& object, const CallOptions& call = {}) const;
@@ -128,6 +165,9 @@ class Communicator {
   /// A group of the ranks that gave the same `color`, ordered by (key, rank); nullopt for a negative color. Every rank
   /// must call it.
   std::optional<Communicator> split(int color, int key = 0, const CallOptions& call = {}) const;
+  /// A group of `ranks` (of this one, in their new order, this rank among them), which alone must call it, with a
+  /// `name` that no other group made here has had. Nothing is asked of the other ranks.
+  Communicator subgroup(const std::vector<int>& ranks, const std::string& name) const;
   /// The same ranks on a channel of its own, whose operations are ordered independently. Every rank must call it.
   Communicator duplicate(const std::string& name) const;
   /// The channel that all who ask by this name share: the first call makes it (every rank must call it then), and it
@@ -163,7 +203,8 @@ class Communicator {
  private:
   explicit Communicator(std::shared_ptr<comm::Channel> channel);
   friend Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
-                                        std::string name, std::shared_ptr<flight::Recorder> recorder);
+                                        std::string name, std::shared_ptr<flight::Recorder> recorder,
+                                        std::shared_ptr<comm::Mail> mail);
 
   std::shared_ptr<comm::Channel> channel_;
 };

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -19,6 +21,10 @@
 #include "tutti/comm/communicator.h"
 
 namespace tutti {
+
+namespace process_group {
+struct Parts;
+}
 
 class ProcessGroupTutti final : public c10d::Backend {
  public:
@@ -37,6 +43,8 @@ class ProcessGroupTutti final : public c10d::Backend {
   /// Joins the group of `size` ranks that share `store`, as Communicator::connect() does. Every rank must call it.
   ProcessGroupTutti(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                     const c10::intrusive_ptr<Options>& options = c10::make_intrusive<Options>());
+  /// A group over a connection that stands already.
+  ProcessGroupTutti(Communicator communicator, const c10::intrusive_ptr<Options>& options);
   ~ProcessGroupTutti() override;
 
   /// The ranks' connection, whose calls stand in one order with this group's collectives. duplicate() it for others.
@@ -75,14 +83,45 @@ class ProcessGroupTutti final : public c10d::Backend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
+  // Messages stand in no order with collectives, and their tags are any numbers from 0 on. A send ends when the system
+  // has taken the bytes. A Timeout or PeerFailure names the peer, and the group can still be used.
+  WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  /// Communicator::monitored_barrier.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) override;
+
+  /// What is called between the two ends with the Work of endCoalescing() too. Nothing is merged: each call starts.
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  /// A group of `ranks`, which alone need to call it; null on others. It meets over this group's connection: `store` is
+  /// not used.
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+
+  /// Ends what is under way with an error, here and on the other ranks; nothing can be called any more.
+  void abort() override;
+  /// Nothing can be called any more; what is under way goes on.
+  void shutdown() override;
+
  private:
   struct Parts;
   WorkPtr work_of(Parts parts);
+  WorkPtr message_of(process_group::Parts parts, const Tensors& shown);
+  void note(const c10d::Work& work);
+  void require_open(const char* what) const;
   CallOptions call_options(std::chrono::milliseconds timeout) const;
 
   c10::intrusive_ptr<Options> options_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_ = 0;
+  std::atomic<bool> shut_down_ = false;
+  std::mutex coalescing_mutex_;
+  std::optional<std::vector<Work>> coalescing_;  // since startCoalescing()
+  std::map<std::string, int> splits_;            // how many of a name
   Communicator communicator_;
 };
 

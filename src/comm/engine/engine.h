@@ -44,6 +44,10 @@ class Engine {
                               ReduceOp op) = 0;
   virtual void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) = 0;
   virtual void broadcast(const Operation& operation, const at::Tensor& tensor, int root) = 0;
+  /// Part r of `inputs` becomes, on rank r, this rank's part of `outputs`. Both have a part for each rank, which may be
+  /// empty and is as long here as there; `longest` is the number of bytes of the longest one of any rank.
+  virtual void exchange_parts(const Operation& operation, const std::vector<at::Tensor>& outputs,
+                              const std::vector<at::Tensor>& inputs, std::size_t longest) = 0;
 
   /// How long an exchange may be to cost no more than a short one; equal on all ranks.
   virtual std::size_t cheap_exchange_bytes() const { return 0; }
@@ -69,6 +73,8 @@ class Engine {
 
   /// Where ranks leave word about a failure; null where no other rank is.
   virtual std::shared_ptr<Bulletin> bulletin() = 0;
+  /// Whether nothing will come from `rank` any more, for all that can be seen here.
+  virtual bool is_gone(int) const { return false; }
   /// See Transport::close.
   virtual void close() noexcept = 0;
 };

@@ -39,6 +39,11 @@ class ForwardingEngine : public Engine {
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
     below_->broadcast(operation, tensor, root);
   }
+  void exchange_parts(const Operation& operation, const std::vector<at::Tensor>& outputs,
+                      const std::vector<at::Tensor>& inputs, std::size_t longest) override {
+    below_->exchange_parts(operation, outputs, inputs, longest);
+  }
+  bool is_gone(int rank) const override { return below_->is_gone(rank); }
   void connect() override { below_->connect(); }
   std::vector<std::byte> meet(const Operation& operation, std::span<const std::byte> mine) override {
     return below_->meet(operation, mine);

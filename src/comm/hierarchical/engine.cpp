@@ -114,6 +114,11 @@ class HierarchicalEngine final : public ForwardingEngine {
     return for_groups_(below().connect_again(members, name, timeout), name, timeout);
   }
 
+  bool is_gone(int rank) const override {
+    if (layout().node_of_rank[rank] != layout().node_rank) return below().is_gone(rank);
+    return node_->is_gone(rank % layout().local_size);
+  }
+
   void connect() override {
     below().connect();
     levels_->across->connect();

@@ -66,7 +66,7 @@ void MessageEngine::all_reduce(const Operation& operation, const at::Tensor& fla
 }
 
 template <typename PartFor>
-void MessageEngine::exchange_parts(const Operation& operation, const Block& output, const PartFor& part_for) {
+void MessageEngine::exchange_equal_parts(const Operation& operation, const Block& output, const PartFor& part_for) {
   const std::size_t part_size = output.size / static_cast<std::size_t>(size());
   if (part_size == 0) return;
   const Tag tag{operation.number, Phase::data};
@@ -86,14 +86,38 @@ void MessageEngine::exchange_parts(const Operation& operation, const Block& outp
 
 void MessageEngine::all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
   const Block mine = block_of(input);
-  exchange_parts(operation, block_of(output), [&](int) { return mine; });
+  exchange_equal_parts(operation, block_of(output), [&](int) { return mine; });
 }
 
 void MessageEngine::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
   const Block all = block_of(input);
   const std::size_t part_size = all.size / static_cast<std::size_t>(size());
-  exchange_parts(operation, block_of(output),
-                 [&](int peer) { return all.part(part_size * static_cast<std::size_t>(peer), part_size); });
+  exchange_equal_parts(operation, block_of(output),
+                       [&](int peer) { return all.part(part_size * static_cast<std::size_t>(peer), part_size); });
+}
+
+void MessageEngine::exchange_parts(const Operation& operation, const std::vector<at::Tensor>& outputs,
+                                   const std::vector<at::Tensor>& inputs, std::size_t) {
+  const Tag tag{operation.number, Phase::data};
+  const auto part_of = [](const std::vector<at::Tensor>& parts, int peer) {
+    return block_of(parts[static_cast<std::size_t>(peer)]);
+  };
+  Transfers transfers;
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    if (const Block part = part_of(outputs, peer); part.size > 0) {
+      transfers.push_back(transport_->post_receive(peer, tag, part));
+    }
+  }
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    if (const Block part = part_of(inputs, peer); part.size > 0) {
+      transfers.push_back(transport_->post_send(peer, tag, part));
+    }
+  }
+  const Block own = part_of(outputs, rank());
+  if (own.size > 0) std::memmove(own.data, part_of(inputs, rank()).data, own.size);
+  wait_all(transfers, operation.deadline());
 }
 
 void MessageEngine::reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,

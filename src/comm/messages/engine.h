@@ -24,6 +24,9 @@ class MessageEngine final : public Engine {
                       ReduceOp op) override;
   void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override;
+  void exchange_parts(const Operation& operation, const std::vector<at::Tensor>& outputs,
+                      const std::vector<at::Tensor>& inputs, std::size_t longest) override;
+  bool is_gone(int rank) const override { return transport_->is_gone(rank); }
 
   void connect() override { transport_->connect(); }
   std::vector<std::byte> meet(const Operation& operation, std::span<const std::byte> mine) override;
@@ -36,7 +39,7 @@ class MessageEngine final : public Engine {
  private:
   // Part r of `output` comes from rank r; what goes to rank r is `part_for(r)`.
   template <typename PartFor>
-  void exchange_parts(const Operation& operation, const Block& output, const PartFor& part_for);
+  void exchange_equal_parts(const Operation& operation, const Block& output, const PartFor& part_for);
 
   std::shared_ptr<Transport> transport_;
   NodeLayout layout_;

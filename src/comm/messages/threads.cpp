@@ -56,6 +56,11 @@ class Hub {
     changed_.wait(lock, [&] { return copies_under_way_ == 0; });
   }
 
+  bool is_gone(int rank) {
+    const std::lock_guard lock(mutex_);
+    return gone_[static_cast<std::size_t>(rank)];
+  }
+
   // The first member to come makes the group, the last one to come takes it off the list.
   std::shared_ptr<Hub> child(const std::string& name, int size) {
     const std::lock_guard lock(mutex_);
@@ -180,6 +185,7 @@ class ThreadTransport final : public Transport {
   }
 
   std::shared_ptr<Bulletin> bulletin() override { return std::make_shared<ThreadBulletin>(hub_); }
+  bool is_gone(int rank) const override { return hub_->is_gone(rank); }
   void close() noexcept override { hub_->leave(rank_); }
 
  private:

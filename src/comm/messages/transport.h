@@ -70,6 +70,8 @@ class Transport {
   virtual std::optional<std::vector<std::byte>> meet(std::span<const std::byte> mine,
                                                      std::chrono::milliseconds timeout);
 
+  /// Whether nothing will come from `rank` any more, for all that can be seen here.
+  virtual bool is_gone(int) const { return false; }
   virtual std::shared_ptr<Bulletin> bulletin() = 0;
   /// Ends all transfers, here and (as closed connections) on the other ranks. After it nothing touches their memory.
   virtual void close() noexcept = 0;

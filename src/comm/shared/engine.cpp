@@ -91,6 +91,15 @@ void SharedMemoryEngine::broadcast(const Operation& operation, const at::Tensor&
   }
 }
 
+void SharedMemoryEngine::exchange_parts(const Operation& operation, const std::vector<at::Tensor>& outputs,
+                                        const std::vector<at::Tensor>& inputs, std::size_t longest) {
+  if (SharedStage* const stage = stage_for(operation)) {
+    stage->exchange_parts(outputs, inputs, longest, {operation});
+  } else {
+    below().exchange_parts(operation, outputs, inputs, longest);
+  }
+}
+
 at::Tensor SharedMemoryEngine::allocate(const Operation& operation, std::int64_t bytes) {
   if (bytes == 0) return below().allocate(operation, bytes);
   std::string reason;

@@ -35,6 +35,9 @@ class SharedMemoryEngine final : public ForwardingEngine {
                       ReduceOp op) override;
   void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override;
+  void exchange_parts(const Operation& operation, const std::vector<at::Tensor>& outputs,
+                      const std::vector<at::Tensor>& inputs, std::size_t longest) override;
+  bool is_gone(int rank) const override { return node_->is_gone(rank); }
   std::size_t cheap_exchange_bytes() const override { return mailbox_bytes; }
   int looks_before_sleep() const override { return node_->looks_before_sleep(); }
 

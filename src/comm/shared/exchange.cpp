@@ -22,7 +22,15 @@ bool SharedExchange::ready() const {
 }
 
 std::span<const std::byte> SharedExchange::finish() {
-  node_->wait_for_all(&SharedRank::exchanges_posted, number_, {operation_});
+  try {
+    node_->wait_for_all(&SharedRank::exchanges_posted, number_, {operation_});
+  } catch (const TransferError&) {
+    // Another rank may have seen all come, and goes on.
+    if (!node_->settle_exchange(number_, false)) throw;
+  }
+  if (!node_->settle_exchange(number_, true)) {
+    throw TransferError(TransferError::Kind::left, node_->who_gave_up(), "it gave the operation up");
+  }
   all_.resize(length_ * static_cast<std::size_t>(node_->size()));
   for (int rank = 0; rank < node_->size(); ++rank) {
     std::memcpy(all_.data() + length_ * static_cast<std::size_t>(rank), node_->of(rank).mailbox[number_ % mailboxes],

@@ -125,6 +125,7 @@ class SharedNode::Look {
     const bool stopped = due && clock_->look(now, state == ProcessState::stopped) >= node_.stopped_timeout_;
     // A rank that came that far and then left is no failure.
     if (node_.reached(rank, awaited)) return;
+    if (node_.own().closed.load()) throw TransferError(TransferError::Kind::closed, {rank}, "this rank gave up");
     if (stopped) throw TransferError(TransferError::Kind::stopped, {rank}, "it is stopped", node_.stopped_timeout_);
     if (state == ProcessState::ended) throw TransferError(TransferError::Kind::ended, {rank}, "it is gone");
     // It posts what it has to say before it closes.
@@ -154,6 +155,34 @@ void SharedNode::wait_for_all(SharedProgress SharedRank::*progress, std::uint32_
   const Awaited awaited{progress, value};
   Look look(*this);
   for (int step = 1; step < size(); ++step) wait_for((rank_ + step) % size(), awaited, wait, look);
+}
+
+bool SharedNode::settle_exchange(std::uint32_t number, bool made) const {
+  auto& settled = of(0).exchanges_settled[number % mailboxes];
+  const std::uint64_t mine = std::uint64_t{number} << 1 | (made ? 1U : 0U);
+  std::uint64_t found = settled.load();
+  while (found >> 1 != number) {
+    if (settled.compare_exchange_weak(found, mine)) return made;
+  }
+  return (found & 1U) != 0;
+}
+
+std::vector<int> SharedNode::who_gave_up() const {
+  // A rank leaves word of its failure before it closes.
+  constexpr auto patience = std::chrono::seconds(2);
+  std::vector<int> others;
+  for (const auto deadline = Clock::now() + patience; Clock::now() < deadline;) {
+    std::vector<int> closed;
+    others.clear();
+    for (int rank = 0; rank < size(); ++rank) {
+      if (rank == rank_) continue;
+      others.push_back(rank);
+      if (of(rank).closed.load()) closed.push_back(rank);
+    }
+    if (!closed.empty()) return closed;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return others;
 }
 
 void SharedNode::say_who_is_awaited(const Awaited& awaited, const Operation& operation, std::chrono::seconds waited,

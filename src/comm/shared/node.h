@@ -38,7 +38,8 @@ struct SharedRank {
   alignas(64) SharedProgress sums_reduced;      // the results of its slice are in everyone's memory
   alignas(64) SharedProgress exchanges_posted;  // its bytes are in its mailbox
   alignas(64) SharedProgress exchanges_read;    // it has read everyone's
-  alignas(64) SharedProgress chunks_posted;     // shared_stage.h says what these three mean
+  alignas(64) std::atomic<std::uint64_t> exchanges_settled[mailboxes];  // of rank 0: settle_exchange()
+  alignas(64) SharedProgress chunks_posted;                             // shared_stage.h says what these three mean
   alignas(64) SharedProgress chunks_reduced;
   alignas(64) SharedProgress chunks_read;
   alignas(64) std::atomic<bool> closed;  // it gave the channel up
@@ -67,11 +68,20 @@ class SharedNode {
   /// for whom.
   void wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value, const OperationWait& wait) const;
 
+  /// Whether exchange `number` is made or given up: the first rank that says so decides for all of them, so that none
+  /// goes on where another one failed. Returns whether it is made.
+  bool settle_exchange(std::uint32_t number, bool made) const;
+  /// Those that have given the channel up, once there are any; all others where none says so soon.
+  std::vector<int> who_gave_up() const;
+
   /// What the ranks are called in lines of the log, where they are a group of others.
   void call_ranks(std::vector<int> names) { names_ = std::move(names); }
 
   /// See Engine.
   int looks_before_sleep() const { return looks_; }
+
+  /// Whether `rank` has given the channel up or its process has ended.
+  bool is_gone(int rank) const { return of(rank).closed.load() || processes_[rank].state() == ProcessState::ended; }
 
   void close() noexcept;
 

@@ -153,4 +153,29 @@ void SharedStage::broadcast(const at::Tensor& tensor, int root, const OperationW
   run(tensor.nbytes(), slot_bytes, wait, fill, use);
 }
 
+void SharedStage::exchange_parts(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                                 std::size_t longest, const OperationWait& wait) {
+  const std::size_t part = part_of_slot(node_->size());
+  // How much of a tensor is in a chunk.
+  const auto bytes_in = [](const at::Tensor& tensor, const Chunk& chunk) {
+    const std::size_t bytes = tensor.nbytes();
+    return bytes > chunk.offset ? std::min(chunk.length, bytes - chunk.offset) : 0;
+  };
+  const auto fill = [&](const Chunk& chunk, std::byte* slot) {
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      const std::size_t bytes = bytes_in(inputs[rank], chunk);
+      if (bytes > 0) std::memcpy(slot + rank * part, memory_of(inputs[rank]) + chunk.offset, bytes);
+    }
+  };
+  const auto use = [&](const Chunk& chunk) {
+    const std::size_t here = static_cast<std::size_t>(node_->rank()) * part;
+    for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
+      const std::size_t bytes = bytes_in(outputs[rank], chunk);
+      if (bytes == 0) continue;
+      std::memcpy(memory_of(outputs[rank]) + chunk.offset, slot(static_cast<int>(rank), chunk.number) + here, bytes);
+    }
+  };
+  run(longest, part, wait, fill, use);
+}
+
 }  // namespace tutti::comm

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "comm/shared/node.h"
 #include "comm/sums/combine.h"
@@ -35,6 +36,9 @@ class SharedStage {
                       const OperationWait& wait);
   void all_to_all(const at::Tensor& output, const at::Tensor& input, const OperationWait& wait);
   void broadcast(const at::Tensor& tensor, int root, const OperationWait& wait);
+  /// See Engine::exchange_parts.
+  void exchange_parts(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                      std::size_t longest, const OperationWait& wait);
 
  private:
   struct Chunk {

@@ -2,6 +2,9 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_or.h>
+#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/maximum.h>
@@ -33,6 +36,15 @@ void combine_two(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Redu
       return;
     case ReduceOp::product:
       at::mul_out(out, a, b);
+      return;
+    case ReduceOp::bit_and:
+      at::bitwise_and_out(out, a, b);
+      return;
+    case ReduceOp::bit_or:
+      at::bitwise_or_out(out, a, b);
+      return;
+    case ReduceOp::bit_xor:
+      at::bitwise_xor_out(out, a, b);
       return;
   }
 }

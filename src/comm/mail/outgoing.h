@@ -1,0 +1,74 @@
+#pragma once
+// The letters that go to one other rank.
+#include <poll.h>
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/mail/order.h"
+#include "comm/mail/sockets.h"
+#include "comm/shared/process.h"
+
+namespace tutti::comm {
+
+/// Where a rank takes letters, as it stands in the store.
+struct PostalAddress {
+  SocketAddress socket;
+  Nonce nonce{};  ///< who does not know it is turned away
+
+  std::string to_text() const;
+  static PostalAddress from_text(const std::string& text);
+};
+
+/// The first bytes of a connection.
+struct Greeting {
+  Nonce nonce{};
+  std::int64_t rank = 0;  ///< in the job
+};
+
+/// Used by one thread at a time.
+class Outgoing {
+ public:
+  explicit Outgoing(int own_rank) : own_rank_(own_rank) {}
+
+  void add(const Letter& letter, OrderPtr order);
+  /// Nobody is told more than what is on its way.
+  bool is_connected() const { return socket_.is_open() && !connecting_; }
+  /// No order is left.
+  bool idle() const;
+  /// A farewell is on its way to a rank that is there.
+  bool says_farewell() const { return is_connected() && !parcels_.empty(); }
+  bool needs_address() const { return !idle() && !socket_.is_open() && !broken_; }
+  /// Orders of the group that have not begun to leave end with `failure`.
+  void end(std::uint64_t group, const std::exception_ptr& failure, AllEnded& ended);
+  void connect(const PostalAddress& address, AllEnded& ended);
+
+  /// What to poll for; nullopt without a connection.
+  std::optional<pollfd> wish() const;
+  /// After poll() has found something: writes what can be written.
+  void work(short found, AllEnded& ended);
+  /// Orders whose deadline has passed, or whose peer is gone and has no connection.
+  void look(Deadline now, bool look_for_the_gone, AllEnded& ended);
+  std::optional<Deadline> next_deadline() const;
+
+ private:
+  struct Parcel {
+    Letter letter;
+    OrderPtr order;  // null for a farewell
+    std::size_t sent = 0;
+  };
+  void write(AllEnded& ended);
+  void give_up(AllEnded& ended);
+
+  int own_rank_;
+  FileDescriptor socket_;
+  bool connecting_ = false;
+  bool broken_ = false;
+  Greeting greeting_;
+  std::size_t greeted_ = 0;
+  std::deque<Parcel> parcels_;
+};
+
+}  // namespace tutti::comm

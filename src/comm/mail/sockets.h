@@ -1,0 +1,40 @@
+#pragma once
+// Stream sockets that never block.
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/file_descriptor.h"
+
+namespace tutti::comm {
+
+/// A numeric address.
+struct SocketAddress {
+  std::string host;
+  int port = 0;
+};
+
+struct Listening {
+  FileDescriptor socket;
+  SocketAddress address;
+};
+
+/// The numeric address of a network interface. Throws UsageError where it has none.
+std::string address_of_interface(const std::string& interface);
+
+/// Listens on a free port of `host`. All throw std::system_error.
+Listening listen_on(const std::string& host);
+/// Begins to connect: the socket can be written to when it is.
+FileDescriptor begin_to_connect(const SocketAddress& address);
+/// Throws where connecting has failed.
+void finish_connecting(const FileDescriptor& socket);
+/// Somebody who connects; nullopt where there is nobody now.
+std::optional<FileDescriptor> accept_from(const FileDescriptor& listening);
+
+/// How much was read; 0 where nothing is there now, nullopt at the other side's end. Throws where it broke.
+std::optional<std::size_t> read_some(const FileDescriptor& socket, std::span<std::byte> to);
+/// How much was taken; it may be 0. Throws where the connection has ended.
+std::size_t write_some(const FileDescriptor& socket, std::span<const std::byte> from);
+
+}  // namespace tutti::comm

@@ -1,0 +1,122 @@
+// What a group does out of order with its collectives: messages, the monitored barrier, its end, groups of its ranks.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "process_group/arguments.h"
+#include "process_group/group_work.h"
+#include "tutti/core/error.h"
+#include "tutti/process_group/process_group_tutti.h"
+
+namespace tutti {
+
+using process_group::GroupWork;
+using process_group::the_one;
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::send(Tensors& tensors, int peer, int tag) {
+  require_open("send");
+  const at::Tensor& tensor = the_one("send", tensors);
+  process_group::Parts parts{.type = c10d::OpType::SEND, .what = "send"};
+  parts.works.push_back(communicator_.send(tensor, peer, tag, call_options(c10d::kUnsetTimeout)));
+  return message_of(std::move(parts), tensors);
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::recv(Tensors& tensors, int peer, int tag) {
+  require_open("receive");
+  const at::Tensor& tensor = the_one("receive", tensors);
+  process_group::Parts parts{.type = c10d::OpType::RECV, .what = "recv", .outputs = tensors};
+  parts.works.push_back(communicator_.receive(tensor, peer, tag, call_options(c10d::kUnsetTimeout)));
+  parts.source = std::make_shared<std::atomic<int>>(peer);
+  return message_of(std::move(parts), tensors);
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::recvAnysource(Tensors& tensors, int tag) {
+  require_open("receive");
+  const at::Tensor& tensor = the_one("receive", tensors);
+  process_group::Parts parts{.type = c10d::OpType::RECVANYSOURCE, .what = "recvAnySource", .outputs = tensors};
+  parts.source = std::make_shared<std::atomic<int>>(-1);
+  parts.works.push_back(communicator_.receive_from_any(
+      tensor, tag, [source = parts.source](int from) { *source = from; }, call_options(c10d::kUnsetTimeout)));
+  return message_of(std::move(parts), tensors);
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::message_of(process_group::Parts parts, const Tensors& shown) {
+  auto work = GroupWork::start(rank_, calls_, timeout_.load(), shown, std::move(parts));
+  note(*work);
+  return work;
+}
+
+void ProcessGroupTutti::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) {
+  require_open("monitored_barrier");
+  communicator_.monitored_barrier(wait_for_all, call_options(options.timeout));
+}
+
+void ProcessGroupTutti::startCoalescing() {
+  const std::lock_guard lock(coalescing_mutex_);
+  if (coalescing_) throw UsageError("startCoalescing: the last one has not been ended.");
+  coalescing_.emplace();
+}
+
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::endCoalescing() {
+  process_group::Parts parts{.type = c10d::OpType::COALESCED, .what = "coalesced"};
+  {
+    const std::lock_guard lock(coalescing_mutex_);
+    if (!coalescing_) throw UsageError("endCoalescing: nothing was started.");
+    parts.works = std::move(*coalescing_);
+    coalescing_.reset();
+  }
+  return GroupWork::start(rank_, calls_, timeout_.load(), {}, std::move(parts));
+}
+
+void ProcessGroupTutti::note(const c10d::Work& work) {
+  const std::lock_guard lock(coalescing_mutex_);
+  if (!coalescing_) return;
+  const auto& works = static_cast<const GroupWork&>(work).works();
+  coalescing_->insert(coalescing_->end(), works.begin(), works.end());
+}
+
+void ProcessGroupTutti::require_open(const char* what) const {
+  if (shut_down_) {
+    throw UsageError(std::string(what) + ": this process group was shut down; nothing can be called any more.");
+  }
+}
+
+void ProcessGroupTutti::abort() {
+  shut_down_ = true;
+  communicator_.abort("rank " + std::to_string(rank_) + " aborted the process group");
+}
+
+void ProcessGroupTutti::shutdown() {
+  shut_down_ = true;
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupTutti::split(const c10::intrusive_ptr<c10d::Store>&,
+                                                           const std::vector<int>& ranks,
+                                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  require_open("split");
+  const auto place = std::ranges::find(ranks, rank_);
+  if (place == ranks.end()) return nullptr;
+  auto own = options ? c10::dynamic_intrusive_pointer_cast<Options>(options->clone()) : nullptr;
+  if (!own) {
+    own = c10::make_intrusive<Options>(*options_);
+    if (options) {
+      own->timeout = options->timeout;
+      own->group_name = options->group_name;
+    }
+  }
+  // The ranks of a group have made the same groups of it, in the same order: those that they are in.
+  std::string name = own->group_name;
+  for (const int rank : ranks) {
+    name += ',';
+    name += std::to_string(rank);
+  }
+  int times = 0;
+  {
+    const std::lock_guard lock(coalescing_mutex_);
+    times = ++splits_[name];
+  }
+  auto group = communicator_.subgroup(ranks, name + "#" + std::to_string(times));
+  return c10::make_intrusive<ProcessGroupTutti>(std::move(group), own);
+}
+
+}  // namespace tutti

@@ -1,0 +1,335 @@
+// Ranks: 1, 2 and 3 as threads, through shared memory and over Gloo. Dtypes, operations, uneven parts, and a group's
+// end.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <future>
+
+#include "process_group/groups.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test::operations_test {
+namespace {
+
+using c10d::ReduceOp;
+using std::chrono::milliseconds;
+
+void expect_equal(const at::Tensor& found, const at::Tensor& expected) {
+  EXPECT_TRUE(at::equal(found, expected)) << found.flatten().slice(0, 0, 8) << "expected\n"
+                                          << expected.flatten().slice(0, 0, 8);
+}
+
+c10d::AllreduceOptions with(ReduceOp::RedOpType op) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = op;
+  return options;
+}
+
+at::Tensor reduced(ProcessGroupTutti& group, const at::Tensor& tensor, ReduceOp::RedOpType op) {
+  Tensors tensors{tensor.clone()};
+  group.allreduce(tensors, with(op))->wait();
+  return tensors[0];
+}
+
+const std::vector<at::ScalarType> dtypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar,
+                                         at::kByte,  at::kShort,  at::kInt,  at::kLong};
+
+// Of a few elements, and of more than travel with a call.
+TEST(Operations, EveryDtype) {
+  run_everywhere([](ProcessGroupTutti& group) {
+    const int size = group.getSize();
+    const int rank = group.getRank();
+    for (const auto dtype : dtypes) {
+      for (const std::int64_t elements : {3, 20'000}) {
+        const auto ones = at::ones({elements}, dtype);
+        expect_equal(reduced(group, ones * (rank + 1), ReduceOp::SUM), ones * (size * (size + 1) / 2));
+        expect_equal(reduced(group, ones * 2, ReduceOp::PRODUCT), ones * (1 << size));
+        expect_equal(reduced(group, ones * (rank + 1), ReduceOp::MIN), ones);
+        expect_equal(reduced(group, ones * (rank + 1), ReduceOp::MAX), ones * size);
+        if (at::isFloatingType(dtype)) {
+          expect_equal(reduced(group, ones * (2 * rank), ReduceOp::AVG), ones * (size - 1));
+          continue;
+        }
+        const auto bits = at::full({elements}, 8 | (1 << rank), dtype);
+        const int low = (1 << size) - 1;
+        expect_equal(reduced(group, bits, ReduceOp::BOR), at::full({elements}, 8 | low, dtype));
+        expect_equal(reduced(group, bits, ReduceOp::BAND), at::full({elements}, size == 1 ? 9 : 8, dtype));
+        expect_equal(reduced(group, bits, ReduceOp::BXOR), at::full({elements}, (size % 2 == 1 ? 8 : 0) | low, dtype));
+      }
+    }
+  });
+}
+
+TEST(Operations, BoolAndComplex) {
+  run_everywhere([](ProcessGroupTutti& group) {
+    const int size = group.getSize();
+    const auto mine = at::arange(4).eq(group.getRank());  // true at this rank's place
+    const auto any = at::arange(4).lt(size);
+    for (const auto op : {ReduceOp::SUM, ReduceOp::MAX, ReduceOp::BOR}) expect_equal(reduced(group, mine, op), any);
+    const auto all = size == 1 ? mine : at::zeros({4}, at::kBool);
+    for (const auto op : {ReduceOp::PRODUCT, ReduceOp::MIN, ReduceOp::BAND}) {
+      expect_equal(reduced(group, mine, op), all);
+    }
+    for (const auto dtype : {at::kComplexFloat, at::kComplexDouble}) {
+      const auto turned = at::full({5}, c10::complex<double>(1, 2), dtype);
+      expect_equal(reduced(group, turned, ReduceOp::SUM), turned * size);
+    }
+  });
+}
+
+TEST(Operations, WhatIsNotDefined) {
+  run_groups(2, [](ProcessGroupTutti& group) {
+    EXPECT_EQ(message_of<UsageError>([&] { reduced(group, at::ones({2}), ReduceOp::BAND); }),
+              "all_reduce: bitwise operations need an integer dtype or bool, not float [2].");
+    EXPECT_NE(message_of<UsageError>([&] {
+                reduced(group, at::ones({2}, at::kLong), ReduceOp::AVG);
+              }).find("mean needs a floating dtype"),
+              std::string::npos);
+    Tensors tensors{at::ones({2})};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::makePreMulSum(2.0);
+    EXPECT_NE(message_of<UsageError>([&] { group.allreduce(tensors, options); }).find("PREMUL_SUM is not supported"),
+              std::string::npos);
+    group.barrier({})->wait();
+  });
+}
+
+// Rank r sends r + other + `more` rows to rank `other`.
+TEST(Parts, OfDifferentSizes) {
+  run_everywhere([](ProcessGroupTutti& group) {
+    const int size = group.getSize();
+    const int rank = group.getRank();
+    for (const std::int64_t more : {0, 70'000}) {
+      std::vector<std::int64_t> rows;
+      std::int64_t total = 0;
+      for (int other = 0; other < size; ++other) total += rows.emplace_back(rank + other + more);
+      auto input = at::arange(2 * total, at::kLong).view({total, 2}) + 1'000'000 * rank;
+      auto output = at::zeros({total, 2}, at::kLong);
+      group.alltoall_base(output, input, rows, rows, {})->wait();
+      Tensors to;
+      Tensors from;
+      std::int64_t begin = 0;
+      for (int other = 0; other < size; ++other) {
+        std::int64_t there = 0;  // where this rank's part begins on the other one
+        for (int before = 0; before < rank; ++before) there += other + before + more;
+        const auto count = rows[static_cast<std::size_t>(other)];
+        const auto expected =
+            at::arange(2 * there, 2 * (there + count), at::kLong).view({count, 2}) + 1'000'000 * other;
+        expect_equal(output.narrow(0, begin, count), expected);
+        from.push_back(input.narrow(0, begin, count));
+        to.push_back(at::zeros({2, count}, at::kLong).t());
+        begin += count;
+      }
+      group.alltoall(to, from, {})->wait();
+      for (int other = 0; other < size; ++other) {
+        expect_equal(to[other], output.narrow(0, 0, output.size(0)).split_with_sizes(rows)[other]);
+      }
+    }
+  });
+}
+
+TEST(Parts, ThatDoNotFitAreToldOnAllRanks) {
+  run_groups(3, [](ProcessGroupTutti& group) {
+    Tensors from{at::zeros({1}), at::zeros({1}), at::zeros({1})};
+    Tensors to{at::zeros({1}), at::zeros({group.getRank() == 2 ? 2 : 1}), at::zeros({1})};
+    EXPECT_NE(message_of<Divergence>([&] {
+                group.alltoall(to, from, {})->wait();
+              }).find("rank 1 sends 4 bytes to rank 2, which takes 8 from it. Nothing was exchanged."),
+              std::string::npos);
+    auto flat = at::zeros({6});
+    std::vector<std::int64_t> even;
+    std::vector<std::int64_t> wrong{1, 2, 4};
+    EXPECT_NE(
+        message_of<UsageError>([&] {
+          group.alltoall_base(flat, flat, wrong, even, {});
+        }).find("3 sizes of parts of the output Float [6]: there must be one for each of 3 ranks, and their sum 6"),
+        std::string::npos);
+    group.barrier({})->wait();
+  });
+}
+
+TEST(Coalescing, OneWorkForAll) {
+  run_everywhere([](ProcessGroupTutti& group) {
+    const int size = group.getSize();
+    Tensors first{at::ones({3})};
+    Tensors second{at::ones({200'000})};
+    std::vector<Tensors> gathered(1);
+    for (int rank = 0; rank < size; ++rank) gathered[0].push_back(at::zeros({3}));
+    Tensors input{at::full({3}, group.getRank(), at::kFloat)};
+    group.startCoalescing();
+    group.allreduce(first, {});
+    group.allreduce(second, {});
+    group.allgather(gathered, input, {});
+    const auto work = group.endCoalescing();
+    work->wait();
+    expect_equal(first[0], at::full({3}, size, at::kFloat));
+    expect_equal(second[0], at::full({200'000}, size, at::kFloat));
+    for (int rank = 0; rank < size; ++rank) expect_equal(gathered[0][rank], at::full({3}, rank, at::kFloat));
+    EXPECT_NE(message_of<UsageError>([&] { group.endCoalescing(); }).find("nothing was started"), std::string::npos);
+  });
+}
+
+TEST(MonitoredBarrier, PassesAndNamesTheAbsent) {
+  std::barrier<> looked(3);
+  run_groups(
+      3,
+      [&](ProcessGroupTutti& group) {
+        group.monitoredBarrier({}, false);
+        group.monitoredBarrier({}, true);
+        c10d::BarrierOptions brief;
+        brief.timeout = milliseconds(300);
+        const auto once = [&](bool wait_for_all, const std::string& names) {
+          if (group.getRank() == 0) {
+            EXPECT_EQ(message_of<Timeout>([&] { group.monitoredBarrier(brief, wait_for_all); }),
+                      "monitored_barrier: " + names + " failed to pass monitoredBarrier within 300 ms.");
+          }
+          looked.arrive_and_wait();
+          // Who comes late hears what became of it.
+          if (group.getRank() > 0) {
+            EXPECT_NE(message_of<PeerFailure>([&] { group.monitoredBarrier(brief, wait_for_all); }).find("from rank 0"),
+                      std::string::npos);
+          }
+        };
+        once(false, "Rank 1");
+        once(true, "Ranks 1, 2");
+        group.monitoredBarrier({}, false);
+        Tensors tensors{at::ones({3})};
+        group.allreduce(tensors, {})->wait();
+        group.barrier({})->wait();
+      },
+      "auto");
+}
+
+// A rank that comes after its peer has given up does not go on as if nothing had been.
+TEST(Failures, ALateRankHasAnErrorToo) {
+  for (const char* engine : {"auto", "gloo"}) {
+    for (const std::int64_t elements : {std::int64_t{1}, std::int64_t{1024}, std::int64_t{100'000}}) {
+      std::promise<void> gave_up;
+      const auto given_up = gave_up.get_future().share();
+      std::barrier<> end(2);
+      run_groups(
+          2,
+          [&](ProcessGroupTutti& group) {
+            Tensors tensors{at::ones({elements})};
+            if (group.getRank() == 0) {
+              c10d::AllreduceOptions options;
+              options.timeout = milliseconds(100);
+              EXPECT_NE(message_of<Timeout>([&] { group.allreduce(tensors, options)->wait(); }).find("rank 1"),
+                        std::string::npos);
+              gave_up.set_value();
+            } else {
+              given_up.wait();
+              const auto text = message_of<PeerFailure>([&] { group.allreduce(tensors, {})->wait(); });
+              EXPECT_NE(text.find("gave up waiting for this rank (1)"), std::string::npos) << text;
+            }
+            const auto later = message_of<PeerFailure>([&] { group.allreduce(tensors, {})->wait(); });
+            EXPECT_NE(later.find("failed earlier"), std::string::npos) << later;
+            end.arrive_and_wait();
+          },
+          engine);
+    }
+  }
+}
+
+TEST(Failures, AbortEndsWhatIsUnderWayEverywhere) {
+  for (const char* engine : {"auto", "gloo"}) {
+    std::barrier<> end(2);
+    std::promise<void> waiting;
+    const auto peer_waits = waiting.get_future().share();
+    run_groups(
+        2,
+        [&](ProcessGroupTutti& group) {
+          Tensors tensors{at::ones({100'000})};
+          Tensors received{at::ones({3})};
+          group.barrier({})->wait();
+          if (group.getRank() == 0) {
+            peer_waits.wait();
+            auto own = at::zeros({3});
+            Tensors mine{own};
+            const auto receive = group.recv(mine, 1, 0);
+            group.abort();
+            EXPECT_NE(message_of<PeerFailure>([&] { receive->wait(); }).find("aborted"), std::string::npos);
+            EXPECT_NE(message_of<UsageError>([&] { group.allreduce(tensors, {}); }).find("was shut down"),
+                      std::string::npos);
+          } else {
+            const auto work = group.allreduce(tensors, {});
+            waiting.set_value();
+            const auto text = message_of<PeerFailure>([&] { work->wait(); });
+            EXPECT_NE(text.find("rank 0"), std::string::npos) << text;
+          }
+          end.arrive_and_wait();
+        },
+        engine);
+  }
+}
+
+// The rank that aborts has something under way itself.
+TEST(Failures, AbortEndsOwnWaits) {
+  for (const char* engine : {"auto", "gloo"}) {
+    std::barrier<> end(2);
+    run_groups(
+        2,
+        [&](ProcessGroupTutti& group) {
+          group.barrier({})->wait();
+          if (group.getRank() == 0) {
+            Tensors tensors{at::ones({100'000})};
+            const auto work = group.allreduce(tensors, {});
+            group.abort();
+            EXPECT_NE(message_of<PeerFailure>([&] { work->wait(); }).find("aborted"), std::string::npos);
+          }
+          end.arrive_and_wait();
+        },
+        engine);
+  }
+}
+
+TEST(Split, MembersAloneMakeAGroup) {
+  for (const char* engine : {"auto", "gloo"}) {
+    run_groups(
+        3,
+        [](ProcessGroupTutti& group) {
+          for (const std::vector<int>& ranks : {std::vector<int>{2, 0}, std::vector<int>{1}, std::vector<int>{2, 0}}) {
+            if (std::find(ranks.begin(), ranks.end(), group.getRank()) == ranks.end()) {
+              if (group.getRank() == 1) {
+                EXPECT_EQ(group.split(nullptr, ranks, nullptr).get(), nullptr);
+              }
+              continue;
+            }
+            const auto part = group.split(nullptr, ranks, nullptr);
+            EXPECT_EQ(part->getSize(), static_cast<int>(ranks.size()));
+            EXPECT_EQ(ranks[static_cast<std::size_t>(part->getRank())], group.getRank());
+            for (const std::int64_t elements : {3, 100'000}) {
+              Tensors tensors{at::ones({elements})};
+              part->allreduce(tensors, {})->wait();
+              expect_equal(tensors[0], at::full({elements}, part->getSize(), at::kFloat));
+            }
+            if (part->getSize() == 1) continue;
+            Tensors sent{at::full({2}, part->getRank(), at::kFloat)};
+            Tensors received{at::zeros({2})};
+            const auto receive = part->recv(received, 1 - part->getRank(), 0);
+            part->send(sent, 1 - part->getRank(), 0)->wait();
+            receive->wait();
+            expect_equal(received[0], at::full({2}, 1 - part->getRank(), at::kFloat));
+          }
+          group.barrier({})->wait();
+        },
+        engine);
+  }
+}
+
+TEST(Deadlines, OfAGroup) {
+  std::barrier<> end(2);
+  run_groups(2, [&](ProcessGroupTutti& group) {
+    EXPECT_NE(message_of<UsageError>([&] { group.setTimeout(milliseconds(0)); }).find("must be positive"),
+              std::string::npos);
+    group.setTimeout(milliseconds(150));
+    if (group.getRank() == 0) {
+      EXPECT_NE(message_of<Timeout>([&] { group.barrier({})->wait(); }).find("150 ms"), std::string::npos);
+    }
+    end.arrive_and_wait();
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test::operations_test
