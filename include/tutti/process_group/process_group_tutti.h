@@ -26,6 +26,7 @@ namespace process_group {
 struct Parts;
 }
 
+/// A Communicator as a backend of c10d.
 class ProcessGroupTutti final : public c10d::Backend {
  public:
   /// What a group may be given. Every rank gives the same.
@@ -35,6 +36,7 @@ class ProcessGroupTutti final : public c10d::Backend {
     /// Replaces c10d's, where its release has one.
     c10::intrusive_ptr<c10d::Backend::Options> clone() const;
 
+    /// As CommunicatorOptions::engine.
     std::string engine;
     /// How long connecting may take: waiting for all ranks.
     std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
@@ -50,55 +52,81 @@ class ProcessGroupTutti final : public c10d::Backend {
   /// The ranks' connection, whose calls stand in one order with this group's collectives. duplicate() it for others.
   const Communicator& communicator() const { return communicator_; }
 
+  /// "tutti".
   const std::string getBackendName() const override { return "tutti"; }
+  /// Those that the group was made with; setTimeout() changes them.
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
   /// Of operations that are called from now on and set no deadline of their own.
   void setTimeout(std::chrono::milliseconds timeout) override;
   /// How many collectives this rank has called; equal on all ranks that have called the same.
   std::uint64_t getSequenceNumberForGroup() override { return calls_; }
 
+  /// As c10d passes them.
   using Tensors = std::vector<at::Tensor>;
+  /// c10d's handle of an operation.
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+  /// Combines the one tensor of each rank, in place: Communicator::all_reduce().
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  /// The same with several tensors, under one Work.
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  /// The root's tensor becomes the combination; those of others stay as they are.
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  /// Every rank's tensor becomes that of the root.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  /// `outputs[0][r]` receives the input of rank r; all have its dtype and shape.
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  /// `outputs[r][i]` receives input i of rank r.
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
+  /// `output` receives all inputs, one behind the other.
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  /// The same with several pairs, under one Work.
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
+  /// `outputs[0][r]` of the root receives the input of rank r; other ranks give no outputs.
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  /// `outputs[0]` receives `inputs[0][rank]` of the root; other ranks give no inputs.
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
+  /// `outputs[0]` receives the combination of all ranks' `inputs[0][rank]`.
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& options) override;
+  /// `output` receives this rank's part of the combination of all inputs.
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override;
+  /// The same with several pairs, under one Work.
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
+  /// Part r of `input` goes to rank r, along the first dimension; without sizes the parts are equal.
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                         std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+  /// `inputs[r]` goes to rank r, `outputs[r]` comes from it; they may differ in size.
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  /// Ends when every rank has called it.
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
   // Messages stand in no order with collectives, and their tags are any numbers from 0 on. A send ends when the system
   // has taken the bytes. A Timeout or PeerFailure names the peer, and the group can still be used.
+  /// To rank `peer` of the group.
   WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  /// From rank `peer`: the next message with that tag, of as many bytes.
   WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  /// From any rank; the Work's sourceRank() tells which.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   /// Communicator::monitored_barrier.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) override;
 
-  /// What is called between the two ends with the Work of endCoalescing() too. Nothing is merged: each call starts.
+  /// Yes.
   bool supportsCoalescing() const override { return true; }
+  /// What is called between the two ends with the Work of endCoalescing() too. Nothing is merged: each call starts.
   void startCoalescing() override;
+  /// Ends when all that was called since startCoalescing() has ended.
   WorkPtr endCoalescing() override;
 
+  /// Yes.
+  bool supportsSplitting() const override { return true; }
   /// A group of `ranks`, which alone need to call it; null on others. It meets over this group's connection: `store` is
   /// not used.
-  bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 

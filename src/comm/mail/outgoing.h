@@ -43,6 +43,8 @@ class Outgoing {
   bool needs_address() const { return !idle() && !socket_.is_open() && !broken_; }
   /// Orders of the group that have not begun to leave end with `failure`.
   void end(std::uint64_t group, const std::exception_ptr& failure, AllEnded& ended);
+  /// The peer is gone.
+  void lose(AllEnded& ended) { give_up(ended); }
   void connect(const PostalAddress& address, AllEnded& ended);
 
   /// What to poll for; nullopt without a connection.

@@ -283,6 +283,9 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
   void drop(Incoming& incoming, AllEnded& ended) {
     sorting_.lose(incoming.rank(), incoming.body() ? &*incoming.body() : nullptr, ended);
     incoming.body().reset();
+    // Its end closes both connections, one after the other.
+    const auto peer = peers_.find(incoming.rank());
+    if (peer != peers_.end()) peer->second.outgoing.lose(ended);
   }
 
   c10::intrusive_ptr<c10d::Store> store_;
