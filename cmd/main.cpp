@@ -23,14 +23,15 @@ std::string help() {
       "Data-parallel training for C++ on LibTorch.\n"
       "\n"
       "Commands:\n"
-      "  launch    start a program as several ranks: tutti launch -n 4 -- ./train\n"
-      "  env       show what a program finds here: launcher, ranks, LibTorch, engines\n"
-      "  inspect   tell what the ranks of a job do or did: tutti inspect\n"
-      "  report    make an HTML page from runs: tutti report runs/first runs/second\n";
+      "  launch        start a program as several ranks: tutti launch -n 4 -- ./train\n"
+      "  env           show what a program finds here: launcher, ranks, LibTorch, engines\n"
+      "  export-check  tell what a program of torch.export holds, and whether it can be trained\n"
+      "  inspect       tell what the ranks of a job do or did: tutti inspect\n"
+      "  report        make an HTML page from runs: tutti report runs/first runs/second\n";
   // The benchmarks are built, but not installed.
-  if (tutti::has_sibling("tutti-bench")) text += "  bench     run a benchmark: tutti bench NAME ...\n";
+  if (tutti::has_sibling("tutti-bench")) text += "  bench         run a benchmark: tutti bench NAME ...\n";
   return text +
-         "  help      show this text; `tutti COMMAND --help` tells more\n"
+         "  help          show this text; `tutti COMMAND --help` tells more\n"
          "\n"
          "Options:\n"
          "  -h, --help    show this text\n"
@@ -44,9 +45,9 @@ int run(const std::vector<std::string>& words) {
   if (command == "launch") return tutti::run_launch_command(rest);
   if (command == "inspect") return tutti::run_inspect_command(rest);
   if (command == "report") tutti::become_sibling("tutti-report", rest);
-  if (command == "env") {
+  if (command == "env" || command == "export-check") {
     tutti::choose_libtorch();
-    tutti::become_sibling("tutti-env", rest);
+    tutti::become_sibling("tutti-" + command, rest);
   }
   if (command == "bench") {
     if (!tutti::has_sibling("tutti-bench")) {
@@ -62,7 +63,7 @@ int run(const std::vector<std::string>& words) {
     std::cout << help();
     return 0;
   }
-  const auto meant = tutti::nearest_word(command, {"launch", "env", "inspect", "report", "bench", "help"});
+  const auto meant = tutti::nearest_word(command, {"launch", "env", "export-check", "inspect", "report", "bench", "help"});
   throw tutti::UsageError("there is no command '" + command + "': " + (meant ? "did you mean " + *meant + "? " : "") +
                           "see 'tutti --help'");
 }

@@ -24,6 +24,7 @@ ROOMS = {
     "process_group": ["core", "comm"],
     "local_sgd": ["core", "state", "comm", "sync", "optim"],
     "checkpoint": ["core", "state", "comm"],
+    "exported": ["core", "state", "checkpoint"],
     "tracking": ["core"],
 }
 ROOMS["train"] = list(ROOMS)
@@ -72,7 +73,7 @@ def room_of(file):
         return parts[3] if parts[2] == "detail" else parts[2]
     if parts[0] == "src" and len(parts) > 2:
         return parts[1]
-    if parts[:2] == ["cmd", "env"]:  # a program of its own, which asks LibTorch
+    if parts[0] == "cmd" and parts[1] in ("env", "export_check"):  # programs of their own, which ask LibTorch
         return None
     return "cmd" if parts[0] == "cmd" else None
 

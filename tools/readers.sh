@@ -5,10 +5,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/python.sh
 folder=$PWD/.deps/readers
+# Those in the second line are what torch.export needs besides.
+packages="numpy safetensors tensorboard
+sympy filelock networkx jinja2 fsspec"
 
-if [[ ! -e $folder/complete ]]; then
+if [[ ! -e $folder/complete || $(<"$folder/complete") != "$packages" ]]; then
   python_venv "$folder"
-  "$folder/bin/pip" install --no-cache-dir numpy safetensors tensorboard >&2
-  touch "$folder/complete"
+  # shellcheck disable=SC2086
+  "$folder/bin/pip" install --no-cache-dir $packages >&2
+  echo "$packages" >"$folder/complete"
 fi
 echo "$folder/bin/python"

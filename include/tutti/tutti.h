@@ -27,6 +27,7 @@
 #include "tutti/data/samplers.h"
 #include "tutti/data/stream_loader.h"
 #include "tutti/data_parallel/data_parallel.h"
+#include "tutti/exported/exported_module.h"
 #include "tutti/flight/inspect.h"
 #include "tutti/launch/launch.h"
 #include "tutti/launch/launch_defaults.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/python.h"
 #include "data/data_files.h"
 #include "examples/programs.h"
 #include "support/temporary_folder.h"
@@ -141,6 +142,44 @@ TEST(Guides, FromAcceleratesRecipesWork) {
     EXPECT_NEAR(number_after("plateau, rate", finished.output), 0.05 / 8, 1e-6);
     EXPECT_LT(number_after("local, then synchronous, loss", finished.output), 0.5);
   }
+}
+
+/// The first block of Python on a page.
+std::string python_of(const std::string& page) {
+  const std::string text = content_of(page);
+  const auto begin = text.find("```python\n") + 10;
+  return text.substr(begin, text.find("```", begin) - begin);
+}
+
+TEST(Guides, AnExportedModelTrainsAsTheOneByHand) {
+  const auto python = python_from("TUTTI_TORCH_PYTHON");
+  if (!python) GTEST_SKIP() << "set TUTTI_TORCH_PYTHON=$(tools/torch_python.sh LIBTORCH)";
+  const TemporaryFolder folder;
+  const std::string chdir = "import os, sys; os.chdir(sys.argv[1])\n", page = DOCS "guides/exported.md";
+  const auto exported = run_python(*python, chdir + python_of(page), {folder.path().string()});
+  ASSERT_EQ(exported.exit_code, 0) << exported.output;
+  const std::string file = (folder.path() / "points.pt2").string(),
+                    trained = (folder.path() / "points.safetensors").string();
+  for (const int ranks : {1, 2}) {
+    const auto finished = run(program("guide_exported", ranks, file + " " + trained));
+    ASSERT_EQ(finished.exit_code, 0) << finished.output;
+    const std::regex line("(by hand|exported): (loss [0-9.]+, digest [0-9a-f]+)");
+    std::vector<std::string> ends;
+    for (auto match = std::sregex_iterator(finished.output.begin(), finished.output.end(), line);
+         match != std::sregex_iterator(); ++match) {
+      ends.push_back((*match)[2]);
+    }
+    ASSERT_EQ(ends.size(), 2U) << finished.output;
+    EXPECT_EQ(ends[0], ends[1]);
+  }
+  const auto loaded = run_python(*python, chdir + python_of(page) + R"(
+from safetensors.torch import load_file
+before = net.state_dict()["0.weight"].clone()
+net.load_state_dict(load_file("points.safetensors"))
+assert not torch.equal(before, net.state_dict()["0.weight"])
+)",
+                                 {folder.path().string()});
+  EXPECT_EQ(loaded.exit_code, 0) << loaded.output;
 }
 
 /// The formulas of docs/guides/train_step.md.

@@ -1,0 +1,297 @@
+#include "exported/compile.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "exported/node_rules.h"
+#include "exported/size_operators.h"
+#include "exported/values.h"
+#include "tutti/core/error.h"
+
+namespace tutti::exported {
+namespace {
+
+using Kind = Argument::Kind;
+
+/// One graph while it is compiled.
+class Compiler {
+ public:
+  /// `origins`: by input, the Python name of the buffer that it is; empty for others.
+  Compiler(const Graph& graph, Findings& findings, std::vector<std::string> origins)
+      : graph_(graph), findings_(findings), origins_(std::move(origins)) {}
+
+  std::shared_ptr<const Plan> run() {
+    for (const Argument& input : graph_.inputs) add_input(input);
+    plan_.inputs = plan_.slots;
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      plan_.names.push_back(node.target);
+      ++findings_.operators[operator_name(node.target)];
+      try {
+        compile(node, static_cast<std::uint32_t>(i));
+      } catch (const CheckpointError& error) {
+        throw CheckpointError("node " + std::to_string(i) + " (" + node.target + "): " + error.what());
+      }
+    }
+    for (const Argument& output : graph_.outputs) add_items(output, plan_.outputs);
+    find_last_uses();
+    return std::make_shared<const Plan>(std::move(plan_));
+  }
+
+ private:
+  std::int32_t new_slot(const Argument& name) {
+    const auto slot = static_cast<std::int32_t>(plan_.slots++);
+    holds_number_.push_back(name.of_size);
+    if (!name.text.empty() && !slots_.emplace(name.text, slot).second) {
+      throw CheckpointError("the value '" + name.text + "' is made twice");
+    }
+    return slot;
+  }
+
+  // A fixed input takes a place too, but nobody can name it.
+  void add_input(const Argument& input) { new_slot(input.kind == Kind::name ? input : Argument{}); }
+
+  std::int32_t find(const Argument& name) const {
+    const auto found = slots_.find(name.text);
+    if (found == slots_.end()) throw CheckpointError("the value '" + name.text + "' is used before it is made");
+    return found->second;
+  }
+
+  FindSlot finder() {
+    return [this](const Argument& name) { return find(name); };
+  }
+
+  void add_items(const Argument& argument, std::vector<Item>& items) {
+    if (argument.kind != Kind::list) {
+      items.push_back(compile_item(argument, finder()));
+      return;
+    }
+    for (const Argument& item : argument.items) add_items(item, items);
+  }
+
+  void add_targets(const Argument& output, std::vector<Target>& targets) {
+    if (output.kind == Kind::none) {
+      targets.push_back({});
+    } else if (output.kind == Kind::name) {
+      targets.push_back(
+          {.kind = output.of_size ? Target::Kind::number : Target::Kind::value, .slots = {new_slot(output)}});
+    } else if (output.kind == Kind::list) {
+      Target list{.kind = Target::Kind::list, .slots = {}};
+      for (const Argument& item : output.items) list.slots.push_back(item.kind == Kind::name ? new_slot(item) : -1);
+      targets.push_back(std::move(list));
+    } else {
+      throw CheckpointError("a result has no name");
+    }
+  }
+
+  void compile(const Node& node, std::uint32_t number) {
+    if (is_check_of_the_export(node.target)) return;
+    Step step;
+    step.node = number;
+    if (const auto op = size_operator(node.target)) {
+      compile_size(node, *op, step);
+    } else if (node.target.starts_with("torch.ops.higher_order.")) {
+      compile_higher_order(node, step);
+    } else {
+      compile_call(node, step);
+    }
+    for (const Argument& output : node.outputs) add_targets(output, step.targets);
+    if (step.kind == Step::Kind::call && step.op && step.targets.size() > step.op->schema().returns().size()) {
+      throw CheckpointError("it has more results than the operator gives");
+    }
+    plan_.steps.push_back(std::move(step));
+  }
+
+  void compile_size(const Node& node, SizeOperator op, Step& step) {
+    step.kind = Step::Kind::size;
+    step.size_operator = op;
+    for (const NamedArgument& input : node.inputs) step.operands.push_back(compile_item(input.value, finder()));
+    if (step.operands.size() != size_operator_arity(op) || node.outputs.size() != 1) {
+      throw CheckpointError("it has another number of arguments than the operator");
+    }
+  }
+
+  void compile_call(const Node& node, Step& step) {
+    step.op = find_operator(node.target);
+    if (!step.op) {
+      findings_.missing.insert(operator_name(node.target));
+      return;
+    }
+    const auto& schema = step.op->schema();
+    for (const NamedArgument& input : node.inputs) {
+      if (!schema.argumentIndexWithName(input.name)) {
+        throw CheckpointError("the operator of this LibTorch has no argument '" + input.name + "'");
+      }
+    }
+    for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+      const c10::Argument& wanted = schema.arguments()[i];
+      const Argument* given = nullptr;
+      for (const NamedArgument& input : node.inputs) {
+        if (input.name == wanted.name()) given = &input.value;
+      }
+      step.arguments.push_back(compile_argument_of(node, wanted, given, step, i));
+    }
+    if (counts_batches(node)) step.only_in_training = true;
+    if (step.only_in_training) step.module = module_of(node);
+  }
+
+  c10::IValue compile_argument_of(const Node& node, const c10::Argument& wanted, const Argument* given, Step& step,
+                                  std::size_t position) {
+    if (given == nullptr) {
+      if (wanted.default_value()) return *wanted.default_value();
+      if (wanted.type()->kind() == c10::TypeKind::OptionalType) return {};
+      throw CheckpointError("it is not given '" + wanted.name() + "', which the operator of this LibTorch needs");
+    }
+    if (given->kind == Kind::graph) throw CheckpointError("argument '" + wanted.name() + "' is a graph");
+    Compiled compiled = compile_argument(*given, wanted, finder(), [this](std::int32_t slot) {
+      return slot >= 0 && holds_number_[static_cast<std::size_t>(slot)];
+    });
+    if (compiled.fill) {
+      compiled.fill->position = static_cast<std::uint32_t>(position);
+      step.fills.push_back(std::move(*compiled.fill));
+      return {};
+    }
+    const ModeRule rule = mode_rule(node, wanted.name(), compiled.constant);
+    if (rule.frozen)
+      findings_.frozen.insert(operator_name(node.target) + (node.module.empty() ? "" : " in " + node.module));
+    if (!rule.evaluation) return compiled.constant;
+    step.module = module_of(node);
+    step.fills.push_back({.position = static_cast<std::uint32_t>(position),
+                          .make = Make::mode,
+                          .items = {{.slot = -1, .last = false, .constant = compiled.constant}},
+                          .evaluation = *rule.evaluation});
+    return {};
+  }
+
+  // Batch norm counts its batches in a node of its own.
+  bool counts_batches(const Node& node) const {
+    if (node.target != "torch.ops.aten.add_.Tensor" || node.inputs.empty()) return false;
+    const Argument& self = node.inputs.front().value;
+    const auto slot = self.kind == Kind::name ? slots_.find(self.text) : slots_.end();
+    if (slot == slots_.end() || static_cast<std::size_t>(slot->second) >= origins_.size()) return false;
+    return is_batch_counter(origins_[static_cast<std::size_t>(slot->second)]);
+  }
+
+  std::int32_t module_of(const Node& node) {
+    auto& modules = findings_.modules;
+    const auto place = std::find(modules.begin(), modules.end(), node.module) - modules.begin();
+    if (place == std::ssize(modules)) modules.push_back(node.module);
+    return static_cast<std::int32_t>(place);
+  }
+
+  void compile_higher_order(const Node& node, Step& step) {
+    std::vector<const Argument*> graphs;
+    for (const NamedArgument& input : node.inputs) {
+      if (input.value.kind == Kind::graph) {
+        graphs.push_back(&input.value);
+      } else if (graphs.empty() && step.operands.empty() && node.target != "torch.ops.higher_order.cond") {
+        // What stands before the graph: is autocast on, and in which dtype?
+        step.arguments.push_back(compile_item(input.value, finder()).constant);
+      } else {
+        add_items(input.value, step.operands);
+      }
+    }
+    const auto wants = [&](Step::Kind kind, std::size_t arguments, std::size_t number_of_graphs) {
+      step.kind = kind;
+      if (step.arguments.size() != arguments || graphs.size() != number_of_graphs) {
+        throw CheckpointError("it has another number of arguments than the operator");
+      }
+    };
+    if (node.target == "torch.ops.higher_order.cond") {
+      wants(Step::Kind::cond, 0, 2);
+      if (step.operands.empty()) throw CheckpointError("it has no condition");
+    } else if (node.target == "torch.ops.higher_order.wrap_with_autocast") {
+      wants(Step::Kind::autocast, 4, 1);
+      check_autocast(step.arguments);
+    } else if (node.target == "torch.ops.higher_order.wrap_with_set_grad_enabled") {
+      wants(Step::Kind::grad_mode, 1, 1);
+      if (!step.arguments[0].isBool()) throw CheckpointError("it does not say whether gradients are wanted");
+    } else {
+      findings_.missing.insert(operator_name(node.target));
+      return;
+    }
+    compile_graphs(node, graphs, step);
+  }
+
+  void compile_graphs(const Node& node, const std::vector<const Argument*>& graphs, Step& step) {
+    const std::size_t first = step.kind == Step::Kind::cond ? 1 : 0;
+    std::vector<std::string> origins;
+    for (std::size_t i = first; i < step.operands.size(); ++i) {
+      const auto slot = static_cast<std::size_t>(step.operands[i].slot);
+      origins.push_back(step.operands[i].slot >= 0 && slot < origins_.size() ? origins_[slot] : "");
+    }
+    std::size_t results = 0;
+    for (const Argument& output : node.outputs) results += output.kind == Kind::list ? output.items.size() : 1;
+    for (const Argument* graph : graphs) {
+      if (graph->graph->inputs.size() != origins.size()) {
+        throw CheckpointError("its graph takes " + std::to_string(graph->graph->inputs.size()) +
+                              " inputs and is given " + std::to_string(origins.size()));
+      }
+      step.graphs.push_back(Compiler(*graph->graph, findings_, origins).run());
+      if (step.graphs.back()->outputs.size() != results) {
+        throw CheckpointError("its graph gives " + std::to_string(step.graphs.back()->outputs.size()) +
+                              " values where " + std::to_string(results) + " are named");
+      }
+    }
+  }
+
+  // From behind: the first reader that is met is the last one. What nobody reads is not kept.
+  void find_last_uses() {
+    std::vector<bool> read(plan_.slots, false);
+    const auto visit = [&](std::vector<Item>& items) {
+      for (auto item = items.rbegin(); item != items.rend(); ++item) {
+        if (item->slot < 0) continue;
+        const auto slot = static_cast<std::size_t>(item->slot);
+        item->last = !read[slot];
+        read[slot] = true;
+      }
+    };
+    visit(plan_.outputs);
+    for (auto step = plan_.steps.rbegin(); step != plan_.steps.rend(); ++step) {
+      for (Target& target : step->targets) {
+        bool wanted = false;
+        for (std::int32_t& slot : target.slots) {
+          if (slot >= 0 && !read[static_cast<std::size_t>(slot)]) slot = -1;
+          wanted = wanted || slot >= 0;
+        }
+        if (!wanted) target.kind = Target::Kind::ignored;
+      }
+      visit(step->operands);
+      for (auto fill = step->fills.rbegin(); fill != step->fills.rend(); ++fill) visit(fill->items);
+    }
+  }
+
+  const Graph& graph_;
+  Findings& findings_;
+  std::vector<std::string> origins_;
+  std::map<std::string, std::int32_t> slots_{};
+  std::vector<bool> holds_number_{};
+  Plan plan_{};
+};
+
+}  // namespace
+
+std::shared_ptr<const Plan> compile_program(const Program& program, Findings& findings) {
+  std::vector<std::string> origins;
+  for (std::size_t i = 0; i < program.inputs.size(); ++i) {
+    const Input& input = program.inputs[i];
+    const Argument& placeholder = program.graph.inputs[i];
+    if (input.kind != Input::Kind::fixed && (placeholder.kind != Kind::name || placeholder.text != input.value.text)) {
+      throw CheckpointError("the program's signature and its graph name input " + std::to_string(i) + " differently");
+    }
+    origins.push_back(input.kind == Input::Kind::buffer ? input.target : "");
+  }
+  return Compiler(program.graph, findings, std::move(origins)).run();
+}
+
+void require_operators(const Findings& findings) {
+  if (findings.missing.empty()) return;
+  std::string names;
+  for (const std::string& name : findings.missing) names += (names.empty() ? "" : ", ") + name;
+  throw UsageError("this program has no operators " + names +
+                   ": link or load the library that defines them before the model (operators of Python alone, and "
+                   "higher-order ones besides cond, autocast and no_grad, cannot be run)");
+}
+
+}  // namespace tutti::exported

@@ -1,0 +1,212 @@
+#include "tutti/exported/exported_module.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "exported/load_program.h"
+#include "exported/module_tree.h"
+#include "exported/run.h"
+#include "exported/values.h"
+#include "tutti/checkpoint/model_file.h"
+#include "tutti/checkpoint/safetensors.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+using exported::Input;
+using exported::LoadedProgram;
+using exported::Output;
+
+struct ExportedModule::Impl {
+  explicit Impl(LoadedProgram program) : loaded(std::move(program)) {}
+
+  /// One input of the graph: a tensor of the module, or the next one of the caller's.
+  struct Bound {
+    std::optional<at::Tensor> tensor{};
+    bool constant = false;
+    bool overwritten = false;  ///< by an output, after the pass
+
+    /// Backward may need what a buffer was: it gets a copy of one that changes.
+    at::Tensor value() const { return overwritten ? tensor->detach().clone() : *tensor; }
+  };
+
+  LoadedProgram loaded;
+  std::vector<Bound> bound{};
+  std::vector<const torch::nn::Module*> modes{};  ///< by Step::module
+  std::map<std::string, at::Tensor> state{};      ///< what outputs may overwrite, by Python's name
+  std::set<std::string> not_persistent{};
+  c10::Device home{c10::kCPU};
+  c10::Device device{c10::kCPU};
+  std::optional<at::Tensor> reference{};  ///< a floating point parameter, which tells the dtype
+  std::optional<c10::ScalarType> home_dtype{};
+
+  exported::RunState run_state(std::span<const char> training) const {
+    exported::RunState now;
+    now.training = training;
+    now.home = home;
+    now.device = reference ? reference->device() : device;
+    now.home_dtype = home_dtype;
+    if (reference) now.dtype = reference->scalar_type();
+    return now;
+  }
+
+  void apply_mutations(const std::vector<c10::IValue>& outputs, const std::vector<c10::IValue>& inputs, bool training);
+  void find_home();
+  void move_constants();
+};
+
+namespace {
+
+constexpr const char* own_name = "ExportedModule";
+
+}  // namespace
+
+ExportedModule::ExportedModule(const std::filesystem::path& path, const std::string& model)
+    : torch::nn::Module(own_name), impl_(std::make_unique<Impl>(exported::load_program(path, model))) {
+  exported::require_operators(impl_->loaded.findings);
+  Impl& impl = *impl_;
+  try {
+    exported::ModuleTree tree(*this);
+    for (const Input& input : impl.loaded.program.inputs) {
+      if (input.kind == Input::Kind::user || input.kind == Input::Kind::fixed) {
+        impl.bound.emplace_back();
+        continue;
+      }
+      const exported::LoadedTensor& tensor = impl.loaded.tensor_of(input);
+      const bool constant = input.kind == Input::Kind::constant;
+      if (!constant) tree.add(input.target, tensor.tensor, tensor.requires_grad, input.kind == Input::Kind::parameter);
+      if (input.kind == Input::Kind::buffer && !input.persistent) impl.not_persistent.insert(input.target);
+      if (!constant) impl.state.emplace(input.target, tensor.tensor);
+      impl.bound.push_back({.tensor = tensor.tensor,
+                            .constant = constant,
+                            .overwritten = input.kind == Input::Kind::buffer && impl.loaded.overwrites(input.target)});
+    }
+    // What the graph does not use belongs to the model's state all the same.
+    for (const auto& [name, tensor] : impl.loaded.weights) {
+      if (impl.state.contains(name)) continue;
+      tree.add(name, tensor.tensor, tensor.requires_grad, tensor.is_parameter);
+    }
+    for (const std::string& module : impl.loaded.findings.modules) impl.modes.push_back(&tree.module(module));
+  } catch (const CheckpointError& error) {
+    throw CheckpointError("cannot read " + path.string() + ": " + error.what());
+  }
+  impl.find_home();
+}
+
+ExportedModule::~ExportedModule() = default;
+
+c10::IValue ExportedModule::forward(std::vector<c10::IValue> inputs, std::map<std::string, c10::IValue> named) {
+  const LoadedProgram& loaded = impl_->loaded;
+  const auto leaves =
+      exported::flatten_inputs(loaded.inputs, loaded.program.argument_names, std::move(inputs), std::move(named));
+  loaded.guards->check(leaves);
+  std::vector<c10::IValue> values;
+  values.reserve(impl_->bound.size());
+  std::size_t next = 0;
+  for (const Impl::Bound& bound : impl_->bound) {
+    values.push_back(bound.tensor ? c10::IValue(bound.value()) : leaves[next++]);
+  }
+  std::vector<char> training;
+  training.reserve(impl_->modes.size());
+  for (const torch::nn::Module* module : impl_->modes) training.push_back(module->is_training() ? 1 : 0);
+  auto outputs = exported::run(*loaded.plan, std::move(values), impl_->run_state(training));
+  impl_->apply_mutations(outputs, leaves, is_training());
+  std::vector<c10::IValue> results;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (loaded.program.outputs[i].kind == Output::Kind::user) results.push_back(std::move(outputs[i]));
+  }
+  return exported::unflatten(loaded.outputs, std::move(results));
+}
+
+// Programs without in-place operators give what buffers become as further outputs.
+void ExportedModule::Impl::apply_mutations(const std::vector<c10::IValue>& outputs,
+                                           const std::vector<c10::IValue>& inputs, bool training) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Output& output = loaded.program.outputs[i];
+    if (output.kind == Output::Kind::user) continue;
+    if (output.kind == Output::Kind::input_mutation) {
+      inputs[loaded.mutated_input(output.target)].toTensor().copy_(outputs[i].toTensor());
+      continue;
+    }
+    if (!training && exported::is_batch_counter(output.target)) continue;
+    const at::NoGradGuard no_grad;
+    state.at(output.target).copy_(outputs[i].toTensor());
+  }
+}
+
+void ExportedModule::Impl::find_home() {
+  bool first = true;
+  for (const auto* tensors : {&loaded.weights, &loaded.constants}) {
+    for (const auto& [name, tensor] : *tensors) {
+      if (first) home = exported::device_of(tensor.device);
+      first = false;
+      if (!tensor.is_parameter || !tensor.tensor.is_floating_point()) continue;
+      const bool same = !reference || home_dtype == tensor.tensor.scalar_type();
+      if (!reference) reference = tensor.tensor;
+      home_dtype = same ? std::optional(tensor.tensor.scalar_type()) : std::nullopt;
+      if (!same) return;
+    }
+  }
+  for (const auto& [name, meta] : loaded.program.graph.tensors) {
+    if (first) home = exported::device_of(meta.device);
+    first = false;
+  }
+}
+
+void ExportedModule::Impl::move_constants() {
+  const auto now = run_state({});
+  for (Bound& input : bound) {
+    if (!input.constant) continue;
+    const bool converts = home_dtype && input.tensor->scalar_type() == *home_dtype;
+    *input.tensor = input.tensor->to(now.device, converts ? now.dtype : input.tensor->scalar_type());
+  }
+}
+
+// The base converts integers too, which Python does not.
+void ExportedModule::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  const auto converted = [&](const at::Tensor& tensor) {
+    const bool floating = tensor.is_floating_point() || tensor.is_complex();
+    return tensor.detach().to(device, floating ? dtype : tensor.scalar_type(), non_blocking);
+  };
+  for (at::Tensor& parameter : parameters()) parameter.set_data(converted(parameter));
+  for (at::Tensor& buffer : buffers()) buffer.set_data(converted(buffer));
+  impl_->device = device;
+  impl_->move_constants();
+}
+
+void ExportedModule::to(torch::Dtype dtype, bool non_blocking) {
+  to(impl_->run_state({}).device, dtype, non_blocking);
+}
+
+void ExportedModule::to(torch::Device device, bool non_blocking) {
+  for (at::Tensor& parameter : parameters()) parameter.set_data(parameter.detach().to(device, non_blocking));
+  for (at::Tensor& buffer : buffers()) buffer.set_data(buffer.detach().to(device, non_blocking));
+  impl_->device = device;
+  impl_->move_constants();
+}
+
+void ExportedModule::save(const std::filesystem::path& path) const {
+  Safetensors content{.tensors = named_tensors_of(*this), .metadata = {{"format", "pt"}}};
+  for (const std::string& name : impl_->not_persistent) content.tensors.erase(name);
+  save_safetensors(path, content);
+}
+
+void ExportedModule::load(const std::filesystem::path& path) {
+  auto tensors = load_safetensors(path).tensors;
+  // A file from Python has no names for these.
+  for (const std::string& name : impl_->not_persistent) tensors.emplace(name, impl_->state.at(name));
+  load_model(*this, tensors);
+}
+
+at::Tensor ExportedModule::tensor_of(const c10::IValue& output) {
+  if (output.isTensor()) return output.toTensor();
+  throw UsageError("ExportedModule: the program returns " + output.tagKind() +
+                   ", not a tensor: call forward(std::vector<c10::IValue>{...})");
+}
+
+}  // namespace tutti

@@ -1,0 +1,201 @@
+#include "exported/guards.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "exported/integers.h"
+#include "exported/values.h"
+#include "tutti/core/error.h"
+
+namespace tutti::exported {
+namespace {
+
+[[noreturn]] void refuse(const std::string& name, std::optional<std::size_t> dimension, std::int64_t value,
+                         const std::string& wanted) {
+  const std::string of = dimension ? "dimension " + std::to_string(*dimension) + " of " : "";
+  throw UsageError(of + "input " + name + " is " + std::to_string(value) + ", but the program was exported for " +
+                   wanted + ": give it such sizes, or export it with this dimension dynamic");
+}
+
+// As conditions name it: "L['batch']['x'].size()[0]".
+std::string place_of(const std::string& name, std::size_t dimension) {
+  const auto bracket = std::min(name.find('['), name.size());
+  return "L['" + name.substr(0, bracket) + "']" + name.substr(bracket) + ".size()[" + std::to_string(dimension) + "]";
+}
+
+bool same_value(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isDouble() && b.isDouble() && a.toDouble() != a.toDouble()) return b.toDouble() != b.toDouble();
+  if ((a.isInt() || a.isDouble()) && (b.isInt() || b.isDouble()))
+    return a.toScalar().toDouble() == b.toScalar().toDouble();
+  if (a.isBool() && b.isBool()) return a.toBool() == b.toBool();
+  if (a.isString() && b.isString()) return a.toStringRef() == b.toStringRef();
+  return a.isNone() && b.isNone();
+}
+
+std::string shown(const c10::IValue& value) {
+  if (value.isString()) return "'" + value.toStringRef() + "'";
+  if (value.isNone()) return "None";
+  if (value.isBool()) return value.toBool() ? "True" : "False";
+  if (value.isInt()) return std::to_string(value.toInt());
+  return value.isDouble() ? std::to_string(value.toDouble()) : "a " + value.tagKind();
+}
+
+}  // namespace
+
+Guards::Guards(const Program& program, const std::vector<std::string>& names) : ranges_(program.ranges) {
+  std::size_t next = 0;
+  for (const Input& input : program.inputs) {
+    if (input.kind != Input::Kind::user && input.kind != Input::Kind::fixed) continue;
+    if (next == names.size()) break;
+    Wanted wanted{.name = names[next++], .kind = input.kind};
+    if (input.kind == Input::Kind::fixed) {
+      wanted.fixed = compile_item(input.value, {}).constant;
+    } else if (input.value.of_size) {
+      const auto size = program.graph.sizes.find(input.value.text);
+      if (size != program.graph.sizes.end()) wanted.number = size_of(size->second);
+    } else {
+      const auto meta = program.graph.tensors.find(input.value.text);
+      if (meta == program.graph.tensors.end()) throw CheckpointError("input " + wanted.name + " has no description");
+      for (const SymInt& size : meta->second.sizes) wanted.sizes.push_back(size_of(size));
+    }
+    wanted_.push_back(std::move(wanted));
+  }
+  for (const std::string& guard : program.guards) add_condition(guard);
+}
+
+void Guards::add_condition(const std::string& text) {
+  try {
+    Condition condition{.text = text, .expression = Expression::parse(text)};
+    for (const std::string& name : condition.expression.names()) {
+      if (!is_known(name)) throw CheckpointError(name + " is unknown");
+    }
+    conditions_.push_back(std::move(condition));
+  } catch (const CheckpointError&) {
+    unchecked_.push_back(text);
+  }
+}
+
+// Whether check() will have a value for it.
+bool Guards::is_known(const std::string& name) const {
+  for (const Wanted& wanted : wanted_) {
+    for (std::size_t d = 0; d < wanted.sizes.size(); ++d) {
+      const auto& expression = wanted.sizes[d].expression;
+      if (name == place_of(wanted.name, d) || (expression && expression->names().contains(name))) return true;
+    }
+    if (wanted.number && wanted.number->expression && wanted.number->expression->names().contains(name)) return true;
+  }
+  return false;
+}
+
+Guards::Size Guards::size_of(const SymInt& size) {
+  if (size.expression.empty()) return {.expression = {}, .number = size.value};
+  return {.expression = Expression::parse(size.expression), .number = size.value};
+}
+
+void Guards::check(std::span<const c10::IValue> inputs) const {
+  Known known;
+  // First what symbols are, then what is made of them.
+  for (const bool symbols : {true, false}) {
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      const Wanted& wanted = wanted_[i];
+      const c10::IValue& input = inputs[i];
+      if (wanted.kind == Input::Kind::fixed) {
+        if (same_value(input, wanted.fixed)) continue;
+        throw UsageError("input " + wanted.name + " is " + shown(input) + ", but the program was exported with " +
+                         shown(wanted.fixed) + ", which is written into it: export it again with another value");
+      }
+      if (wanted.number) {
+        if (!input.isInt()) throw UsageError("input " + wanted.name + " is " + shown(input) + ", not an integer");
+        check_size(*wanted.number, input.toInt(), wanted, std::nullopt, known, symbols);
+        continue;
+      }
+      if (!input.isTensor() || !input.toTensor().defined()) {
+        throw UsageError("input " + wanted.name + " is " + shown(input) + ", not a tensor");
+      }
+      const at::Tensor& tensor = input.toTensor();
+      if (tensor.dim() != static_cast<std::int64_t>(wanted.sizes.size())) {
+        throw UsageError("input " + wanted.name + " has " + std::to_string(tensor.dim()) +
+                         " dimensions, but the program was exported for " + std::to_string(wanted.sizes.size()));
+      }
+      for (std::size_t d = 0; d < wanted.sizes.size(); ++d) {
+        const std::int64_t size = tensor.size(static_cast<std::int64_t>(d));
+        check_size(wanted.sizes[d], size, wanted, d, known, symbols);
+        if (symbols && !conditions_.empty()) known.emplace(place_of(wanted.name, d), size);
+      }
+    }
+  }
+  const auto lookup = [&](const std::string& name) -> std::optional<std::int64_t> {
+    const auto found = known.find(name);
+    if (found != known.end()) return found->second;
+    return std::nullopt;
+  };
+  for (const Condition& condition : conditions_) {
+    if (condition.expression.evaluate(lookup) == 0) {
+      throw UsageError("the inputs' sizes break a condition that the program was exported under: " + condition.text);
+    }
+  }
+}
+
+void Guards::check_size(const Size& size, std::int64_t value, const Wanted& wanted,
+                        std::optional<std::size_t> dimension, Known& known, bool symbols) const {
+  if (!size.expression) {
+    if (symbols && value != size.number) refuse(wanted.name, dimension, value, std::to_string(size.number));
+    return;
+  }
+  const Expression& expression = *size.expression;
+  if (expression.is_name() != symbols) return;
+  const auto names = expression.names();
+  const auto lookup = [&](const std::string& name) -> std::optional<std::int64_t> {
+    const auto found = known.find(name);
+    if (found != known.end()) return found->second;
+    return std::nullopt;
+  };
+  if (expression.is_name()) {
+    const auto [symbol, is_new] = known.emplace(*names.begin(), value);
+    if (is_new) check_range(symbol->first, value, value, wanted, dimension);
+    if (symbol->second != value) {
+      refuse(wanted.name, dimension, value,
+             std::to_string(symbol->second) + " here, as another dimension of the inputs is");
+    }
+    return;
+  }
+  if (const auto right = expression.evaluate(lookup)) {
+    if (*right != value)
+      refuse(wanted.name, dimension, value, std::to_string(*right) + " here, by the other dimensions of the inputs");
+    return;
+  }
+  // a * s + b with an s that is known from nowhere else.
+  if (names.size() != 1) return;
+  const auto at_s = [&](std::int64_t s) {
+    return expression.evaluate([s](const std::string&) { return std::optional(s); });
+  };
+  const auto at_1 = at_s(1), at_2 = at_s(2), at_3 = at_s(3);
+  if (!at_1 || !at_2 || !at_3 || *at_1 == *at_2) return;
+  const std::int64_t slope = integers::subtract(*at_2, *at_1), base = integers::subtract(*at_1, slope);
+  if (integers::subtract(*at_3, *at_2) != slope) return;
+  const std::int64_t rise = integers::subtract(value, base);
+  if (integers::modulo(rise, slope) != 0) {
+    refuse(wanted.name, dimension, value, "a multiple of " + std::to_string(slope) + " plus " + std::to_string(base));
+  }
+  const std::int64_t solved = integers::floor_divide(rise, slope);
+  known.emplace(*names.begin(), solved);
+  check_range(*names.begin(), solved, value, wanted, dimension);
+}
+
+void Guards::check_range(const std::string& symbol, std::int64_t value, std::int64_t size, const Wanted& wanted,
+                         std::optional<std::size_t> dimension) const {
+  const auto found = ranges_.find(symbol);
+  if (found == ranges_.end()) return;
+  const Range& range = found->second;
+  // Python demands no more of a size that is at least 2: so it writes "neither 0 nor 1 was special".
+  const bool enough = !range.min || *range.min <= 2 || value >= *range.min;
+  if (enough && (!range.max || value <= *range.max)) return;
+  const std::string least = range.min ? "at least " + std::to_string(*range.min) : "";
+  const std::string most = range.max ? "at most " + std::to_string(*range.max) : "";
+  const std::string derived = value == size ? "" : symbol + " (" + std::to_string(value) + " here) of ";
+  refuse(wanted.name, dimension, size, derived + least + (least.empty() || most.empty() ? "" : " and ") + most);
+}
+
+}  // namespace tutti::exported

@@ -1,0 +1,113 @@
+#include "exported/json.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "tutti/core/error.h"
+
+namespace tutti::exported {
+namespace {
+
+// Before the parser sees it: what it builds is torn down as deep as it is.
+void check_depth(const std::string& text, const std::string& what) {
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      if (c == '"') quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > max_json_depth) {
+        throw CheckpointError(what + " is nested deeper than " + std::to_string(max_json_depth) + " levels");
+      }
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+}
+
+[[noreturn]] void expected(const char* what, const Json& json) {
+  std::string shown = json.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
+  throw CheckpointError(std::string("the program has ") + shown + " where " + what + " belongs");
+}
+
+}  // namespace
+
+Json parse_json(const std::string& text, const std::string& what) {
+  check_depth(text, what);
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw CheckpointError(what + " is not JSON: " + error.what());
+  }
+}
+
+std::int64_t integer_of(const Json& json) {
+  if (json.is_number_unsigned()) {
+    const auto value = json.get<std::uint64_t>();
+    if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      return static_cast<std::int64_t>(value);
+    }
+  } else if (json.is_number_integer()) {
+    return json.get<std::int64_t>();
+  }
+  expected("an integer", json);
+}
+
+double number_of(const Json& json) {
+  if (json.is_number()) return json.get<double>();
+  // JSON has no words for these.
+  if (json == "Infinity") return std::numeric_limits<double>::infinity();
+  if (json == "-Infinity") return -std::numeric_limits<double>::infinity();
+  if (json == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  expected("a number", json);
+}
+
+bool boolean_of(const Json& json) {
+  if (!json.is_boolean()) expected("a boolean", json);
+  return json.get<bool>();
+}
+
+const std::string& text_of(const Json& json) {
+  if (!json.is_string()) expected("a text", json);
+  return json.get_ref<const std::string&>();
+}
+
+const Json& list_of(const Json& json) {
+  if (!json.is_array()) expected("a list", json);
+  return json;
+}
+
+const Json& object_of(const Json& json) {
+  if (!json.is_object()) expected("an object", json);
+  return json;
+}
+
+const Json& field_of(const Json& json, const char* name) {
+  const auto found = object_of(json).find(name);
+  if (found == json.end()) throw CheckpointError(std::string("the program lacks '") + name + "'");
+  return *found;
+}
+
+const Json* optional_field(const Json& json, const char* name) {
+  const auto found = object_of(json).find(name);
+  return found == json.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::pair<std::string, const Json*> tagged(const Json& json) {
+  std::pair<std::string, const Json*> found{{}, nullptr};
+  for (const auto& [name, value] : object_of(json).items()) {
+    if (value.is_null()) continue;
+    if (found.second != nullptr) expected("one value of a kind", json);
+    found = {name, &value};
+  }
+  if (found.second == nullptr) expected("one value of a kind", json);
+  return found;
+}
+
+}  // namespace tutti::exported

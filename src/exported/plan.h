@@ -1,0 +1,80 @@
+#pragma once
+// A graph made ready to run: operators are resolved, arguments are values or places in a frame.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::exported {
+
+struct Plan;
+
+/// A value: a constant, or what lies in a slot of the frame.
+struct Item {
+  std::int32_t slot = -1;  ///< -1: the constant
+  bool last = false;       ///< nobody reads the slot after this
+  c10::IValue constant{};
+};
+
+/// How an argument is made when the step runs.
+enum class Make : std::uint8_t {
+  value,           ///< the item as it is
+  wrapped_number,  ///< a number where a tensor belongs, as Python passes it
+  floating,        ///< a number where a float belongs
+  integers,        ///< lists, by what they hold
+  floats,
+  booleans,
+  numbers,
+  tensors,
+  optional_tensors,
+  mode,         ///< the constant in training, `evaluation` else
+  device,       ///< the device of the export becomes that of the model
+  scalar_type,  ///< the dtype of the export becomes that of the model
+};
+
+/// One argument that is not the same in every run.
+struct Fill {
+  std::uint32_t position = 0;  ///< among the arguments
+  Make make = Make::value;
+  std::vector<Item> items{};
+  c10::IValue evaluation{};
+};
+
+/// Where one result goes.
+struct Target {
+  enum class Kind : std::uint8_t { ignored, value, number, list };
+  Kind kind = Kind::ignored;
+  std::vector<std::int32_t> slots{};  ///< -1: nobody reads it
+};
+
+/// Numbers made of numbers: sizes, mostly.
+enum class SizeOperator : std::uint8_t;
+
+struct Step {
+  enum class Kind : std::uint8_t { call, size, cond, autocast, grad_mode };
+  Kind kind = Kind::call;
+  std::optional<c10::OperatorHandle> op{};
+  SizeOperator size_operator{};
+  std::vector<c10::IValue> arguments{};  ///< constants, and empty places for fills
+  std::vector<Fill> fills{};
+  std::vector<Target> targets{};
+  std::int32_t module = 0;        ///< whose mode counts
+  bool only_in_training = false;  ///< counts batches
+  std::vector<std::shared_ptr<const Plan>> graphs{};
+  std::vector<Item> operands{};  ///< of the graphs
+  std::uint32_t node = 0;        ///< for messages
+};
+
+struct Plan {
+  std::uint32_t slots = 0;
+  std::uint32_t inputs = 0;  ///< these slots come first
+  std::vector<Step> steps{};
+  std::vector<Item> outputs{};
+  std::vector<std::string> names{};  ///< of the nodes
+};
+
+}  // namespace tutti::exported

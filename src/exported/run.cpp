@@ -1,0 +1,241 @@
+#include "exported/run.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <utility>
+
+#include "exported/node_rules.h"
+#include "exported/size_operators.h"
+#include "exported/values.h"
+#include "tutti/core/error.h"
+
+namespace tutti::exported {
+namespace {
+
+/// torch.autocast, as a program has it.
+class Autocast {
+ public:
+  Autocast(const std::vector<c10::IValue>& arguments, const RunState& state)
+      : device_(c10::Device(arguments[0].toStringRef()).type()), cache_(at::autocast::is_autocast_cache_enabled()) {
+    if (device_ == state.home.type()) device_ = state.device.type();
+    if (!at::autocast::is_autocast_available(device_)) {
+      throw UsageError("the program uses autocast for " + c10::DeviceTypeName(device_, true) +
+                       ", which LibTorch has not");
+    }
+    enabled_ = at::autocast::is_autocast_enabled(device_);
+    dtype_ = at::autocast::get_autocast_dtype(device_);
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_enabled(device_, arguments[2].toBool());
+    if (arguments[1].isInt()) {
+      at::autocast::set_autocast_dtype(device_, static_cast<c10::ScalarType>(arguments[1].toInt()));
+    }
+    if (arguments[3].isBool()) at::autocast::set_autocast_cache_enabled(arguments[3].toBool());
+  }
+  ~Autocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_, enabled_);
+    at::autocast::set_autocast_dtype(device_, dtype_);
+    at::autocast::set_autocast_cache_enabled(cache_);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  bool cache_;
+  bool enabled_ = false;
+  c10::ScalarType dtype_ = c10::kFloat;
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Plan& plan, std::vector<c10::IValue> inputs, const RunState& state)
+      : plan_(plan), frame_(std::move(inputs)), state_(state) {
+    frame_.resize(plan.slots);
+  }
+
+  std::vector<c10::IValue> run() {
+    for (const Step& step : plan_.steps) {
+      try {
+        run(step);
+      } catch (c10::Error& error) {
+        error.add_context("in node " + std::to_string(step.node) + " of the exported program, " +
+                          plan_.names[step.node]);
+        throw;
+      }
+    }
+    std::vector<c10::IValue> outputs;
+    outputs.reserve(plan_.outputs.size());
+    for (const Item& item : plan_.outputs) outputs.push_back(take(item));
+    return outputs;
+  }
+
+ private:
+  // The last reader takes the value away, so that it is freed as soon as nobody needs it.
+  c10::IValue take(const Item& item) {
+    if (item.slot < 0) return item.constant;
+    c10::IValue& value = frame_[static_cast<std::size_t>(item.slot)];
+    if (item.last) return std::move(value);
+    return value;
+  }
+
+  void run(const Step& step) {
+    switch (step.kind) {
+      case Step::Kind::call:
+        call(step);
+        return;
+      case Step::Kind::size: {
+        stack_.clear();
+        for (const Item& item : step.operands) stack_.push_back(take(item));
+        c10::IValue result = apply_size_operator(step.size_operator, stack_);
+        stack_.assign(1, std::move(result));
+        store(step);
+        return;
+      }
+      case Step::Kind::cond: {
+        const c10::IValue condition = take(step.operands.front());
+        const bool chosen = condition.isTensor() ? condition.toTensor().item<bool>() : condition.toBool();
+        branch(step, *step.graphs[chosen ? 0 : 1], 1);
+        return;
+      }
+      case Step::Kind::autocast: {
+        const Autocast scope(step.arguments, state_);
+        branch(step, *step.graphs.front(), 0);
+        return;
+      }
+      case Step::Kind::grad_mode: {
+        const at::AutoGradMode scope(step.arguments.front().toBool());
+        branch(step, *step.graphs.front(), 0);
+        return;
+      }
+    }
+  }
+
+  bool in_training(const Step& step) const { return state_.training[static_cast<std::size_t>(step.module)] != 0; }
+
+  void call(const Step& step) {
+    stack_.assign(step.arguments.begin(), step.arguments.end());
+    for (const Fill& fill : step.fills) stack_[fill.position] = make(fill, step);
+    if (step.only_in_training && !in_training(step)) {
+      // In place, so the result is what it was.
+      stack_.resize(1);
+    } else {
+      step.op->callBoxed(stack_);
+    }
+    store(step);
+  }
+
+  c10::IValue make(const Fill& fill, const Step& step) {
+    switch (fill.make) {
+      case Make::value:
+        return take(fill.items.front());
+      case Make::wrapped_number: {
+        c10::IValue value = take(fill.items.front());
+        return value.isTensor() ? value : wrapped_number(value);
+      }
+      case Make::floating: {
+        c10::IValue value = take(fill.items.front());
+        return value.isDouble() ? value : value.toScalar().toDouble();
+      }
+      case Make::mode:
+        return in_training(step) ? fill.items.front().constant : fill.evaluation;
+      case Make::device: {
+        const c10::IValue& baked = fill.items.front().constant;
+        return baked.toDevice().type() == state_.home.type() ? state_.device : baked.toDevice();
+      }
+      case Make::scalar_type: {
+        const c10::IValue& baked = fill.items.front().constant;
+        const bool is_home = state_.home_dtype && baked.toInt() == static_cast<std::int64_t>(*state_.home_dtype);
+        return is_home ? static_cast<std::int64_t>(state_.dtype) : baked.toInt();
+      }
+      case Make::integers:
+        return list<std::int64_t>(fill, [](const c10::IValue& value) { return value.toInt(); });
+      case Make::floats:
+        return list<double>(fill, [](const c10::IValue& value) { return value.toScalar().toDouble(); });
+      case Make::booleans:
+        return list<bool>(fill, [](const c10::IValue& value) { return value.toBool(); });
+      case Make::numbers: {
+        c10::impl::GenericList numbers(c10::NumberType::get());
+        for (const Item& item : fill.items) numbers.push_back(take(item));
+        return numbers;
+      }
+      case Make::tensors:
+        return list<at::Tensor>(fill, [](c10::IValue value) { return std::move(value).toTensor(); });
+      case Make::optional_tensors:
+        return list<std::optional<at::Tensor>>(fill, [](c10::IValue value) -> std::optional<at::Tensor> {
+          if (value.isNone()) return std::nullopt;
+          return std::move(value).toTensor();
+        });
+    }
+    return {};
+  }
+
+  template <typename Element, typename Convert>
+  c10::IValue list(const Fill& fill, Convert convert) {
+    c10::List<Element> elements;
+    elements.reserve(fill.items.size());
+    for (const Item& item : fill.items) elements.push_back(convert(take(item)));
+    return elements;
+  }
+
+  // Results of the operator, from the stack into the frame.
+  void store(const Step& step) {
+    for (std::size_t i = 0; i < step.targets.size(); ++i) {
+      const Target& target = step.targets[i];
+      if (target.kind == Target::Kind::ignored) continue;
+      if (target.kind == Target::Kind::list) {
+        store_list(target, stack_[i]);
+        continue;
+      }
+      c10::IValue& slot = frame_[static_cast<std::size_t>(target.slots.front())];
+      slot = std::move(stack_[i]);
+      if (target.kind == Target::Kind::number && slot.isSymInt()) slot = slot.toSymInt().guard_int(__FILE__, __LINE__);
+    }
+    stack_.clear();
+  }
+
+  void store_list(const Target& target, const c10::IValue& values) {
+    const auto list = values.toListRef();
+    if (list.size() != target.slots.size()) {
+      throw UsageError("an operator gives " + std::to_string(list.size()) +
+                       " tensors where the program was exported for " + std::to_string(target.slots.size()) +
+                       ": the inputs' sizes are others than the program allows");
+    }
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (target.slots[i] >= 0) frame_[static_cast<std::size_t>(target.slots[i])] = list[i];
+    }
+  }
+
+  void branch(const Step& step, const Plan& plan, std::size_t first) {
+    std::vector<c10::IValue> inputs;
+    inputs.reserve(step.operands.size());
+    for (std::size_t i = first; i < step.operands.size(); ++i) inputs.push_back(take(step.operands[i]));
+    std::vector<c10::IValue> results = Interpreter(plan, std::move(inputs), state_).run();
+    std::size_t next = 0;
+    for (const Target& target : step.targets) {
+      // An ignored list has its slots still.
+      if (target.slots.empty()) ++next;
+      for (const std::int32_t slot : target.slots) {
+        if (slot >= 0) frame_[static_cast<std::size_t>(slot)] = std::move(results[next]);
+        ++next;
+      }
+    }
+  }
+
+  const Plan& plan_;
+  std::vector<c10::IValue> frame_;
+  std::vector<c10::IValue> stack_{};
+  const RunState& state_;
+};
+
+}  // namespace
+
+std::vector<c10::IValue> run(const Plan& plan, std::vector<c10::IValue> inputs, const RunState& state) {
+  return Interpreter(plan, std::move(inputs), state).run();
+}
+
+}  // namespace tutti::exported

@@ -1,0 +1,146 @@
+// What an exported program computes in C++ is what the eager module computes in Python, to the bit: outputs, loss,
+// every gradient, buffers, in training and evaluation, with other sizes than it was exported with. One rank.
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/library.h>
+#include <torch/utils.h>
+
+#include <chrono>
+#include <functional>
+#include <iostream>
+
+#include "checkpoint/python.h"
+#include "exported/python_models.h"
+#include "support/temporary_folder.h"
+#include "tutti/core/error.h"
+#include "tutti/exported/exported_module.h"
+
+// An operator that no LibTorch has.
+TORCH_LIBRARY(tutti_test, library) {
+  library.def("twice(Tensor x) -> Tensor", [](const at::Tensor& x) { return at::mul(x, 2); });
+}
+
+namespace tutti::test::exported_models_test {
+namespace {
+
+/// Calls the model with the tensors that Python gave it, in Python's order.
+using Call = std::function<c10::IValue(ExportedModule& model, const std::vector<at::Tensor>& inputs)>;
+
+c10::IValue plain(ExportedModule& model, const std::vector<at::Tensor>& inputs) {
+  return model.forward(std::vector<c10::IValue>(inputs.begin(), inputs.end()));
+}
+
+c10::IValue encode(ExportedModule& model, const std::vector<at::Tensor>& inputs) {
+  return model.forward({inputs[0], inputs[1]}, {{"padding", inputs[2]}});
+}
+
+c10::IValue mix(ExportedModule& model, const std::vector<at::Tensor>& in) {
+  c10::Dict<std::string, at::Tensor> batch;
+  batch.insert("m", in[1]);
+  batch.insert("x", in[0]);
+  const c10::IValue inner = c10::ivalue::Tuple::create({in[3], in[4]});
+  return model.forward({batch, 2.0, c10::ivalue::Tuple::create({in[2], inner})}, {{"flag", in[5]}});
+}
+
+void expect_all(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& wanted, const char* what) {
+  ASSERT_EQ(got.size(), wanted.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], wanted[i])) << what << " " << i;
+}
+
+/// One pass in training against what Python recorded under `prefix`.
+void expect_pass(ExportedModule& model, const PythonModel& python, const Call& call, const std::string& prefix) {
+  SCOPED_TRACE("prefix '" + prefix + "'");
+  model.train();
+  model.zero_grad();
+  const auto inputs = python.list(prefix + "in.");
+  torch::manual_seed(1);
+  const c10::IValue outputs = call(model, inputs);
+  expect_all(leaves_of(outputs), python.list(prefix + "out."), "output");
+  const at::Tensor loss = loss_of(outputs);
+  EXPECT_TRUE(same_bits(loss.detach(), python.at(prefix + "loss"))) << "loss";
+  loss.backward();
+  int gradients = 0;
+  for (const auto& entry : model.named_parameters()) {
+    const auto wanted = python.tensors.find(prefix + "grad." + entry.key());
+    ASSERT_EQ(entry.value().grad().defined(), wanted != python.tensors.end()) << entry.key();
+    if (wanted == python.tensors.end()) continue;
+    EXPECT_TRUE(same_bits(entry.value().grad(), wanted->second)) << entry.key();
+    ++gradients;
+  }
+  EXPECT_GT(gradients, 0);
+  for (const auto& entry : model.named_buffers()) {
+    EXPECT_TRUE(same_bits(entry.value(), python.at(prefix + "buffer." + entry.key()))) << entry.key();
+  }
+  expect_all(inputs, python.list(prefix + "after."), "input, afterwards,");
+}
+
+void expect_state(const ExportedModule& model, const PythonModel& python) {
+  std::map<std::string, at::Tensor> own;
+  for (const auto& entry : model.named_parameters()) own.emplace(entry.key(), entry.value());
+  for (const auto& entry : model.named_buffers()) own.emplace(entry.key(), entry.value());
+  for (const auto& [name, tensor] : python.tensors) {
+    if (!name.starts_with("state.")) continue;
+    const auto found = own.find(name.substr(6));
+    ASSERT_NE(found, own.end()) << name;
+    EXPECT_TRUE(same_bits(found->second.detach(), tensor)) << name;
+  }
+}
+
+class Exported : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::set_num_threads(1);
+    if (!python_from("TUTTI_TORCH_PYTHON")) GTEST_SKIP() << "set TUTTI_TORCH_PYTHON=$(tools/torch_python.sh LIBTORCH)";
+  }
+
+  static void expect_python(const std::string& name, const Call& call = plain) {
+    const PythonModel& python = *python_model(name);
+    ExportedModule model(python.program);
+    expect_state(model, python);
+    expect_pass(model, python, call, "");
+    if (python.tensors.contains("more.in.0")) expect_pass(model, python, call, "more.");
+    if (!python.tensors.contains("eval.0")) return;
+    model.eval();
+    const at::NoGradGuard no_grad;
+    expect_all(leaves_of(call(model, python.list("in."))), python.list("eval."), "output in evaluation");
+  }
+};
+
+TEST_F(Exported, AConvolutionNetWithBatchNormAndDropout) {
+  expect_python("net");
+}
+
+TEST_F(Exported, AGptWithTiedWeights) {
+  expect_python("gpt");
+  const ExportedModule model(python_model("gpt")->program);
+  const auto parameters = model.named_parameters();
+  EXPECT_TRUE(parameters["head.weight"].is_same(parameters["tokens.weight"]));
+}
+
+TEST_F(Exported, AnEncoderWithMasks) {
+  expect_python("encoder", encode);
+}
+
+TEST_F(Exported, AnLstm) {
+  expect_python("lstm");
+}
+
+TEST_F(Exported, NestedInputsBranchesAutocastAndMutations) {
+  expect_python("mixed", mix);
+}
+
+TEST_F(Exported, AProgramWithoutOperatorsInPlace) {
+  expect_python("functional");
+}
+
+TEST_F(Exported, AnOperatorOfALibrary) {
+  expect_python("custom");
+}
+
+}  // namespace
+}  // namespace tutti::test::exported_models_test

@@ -1,0 +1,167 @@
+// An ExportedModule from small files of the test's own: what it is, what it demands of inputs, what it moves. One rank.
+#include "tutti/exported/exported_module.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <iostream>
+
+#include "checkpoint/scratch.h"
+#include "exported/pt2_file.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test::exported_module_test {
+namespace {
+
+class Small : public testing::Test {
+ protected:
+  ExportedModule load(const Records& records) {
+    const auto path = folder_.path() / "small.pt2";
+    write_content(path, zip_of(records));
+    return ExportedModule(path);
+  }
+  ExportedModule load(const nlohmann::json& program) { return load(with_program(program)); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Small, HasPythonsNamesAndRunsUnderAutograd) {
+  auto model = load(small_model());
+  EXPECT_EQ(model.named_parameters().keys(), (std::vector<std::string>{"layer.weight", "layer.bias"}));
+  EXPECT_EQ(model.named_buffers().keys(), (std::vector<std::string>{"inner.seen"}));
+  const at::Tensor y = model.forward(at::ones({3, 3}));
+  EXPECT_EQ(y[0][0].item<float>(), 16);
+  EXPECT_EQ(y[2][1].item<float>(), 35);
+  y.sum().backward();
+  EXPECT_EQ(model.named_parameters()["layer.bias"].grad()[0].item<float>(), 3);
+  EXPECT_EQ(model.named_buffers()["inner.seen"].item<std::int64_t>(), 8);
+}
+
+TEST_F(Small, IsMovedToAnotherDtypeButNotItsIntegers) {
+  auto model = load(small_model());
+  model.to(at::kDouble);
+  EXPECT_EQ(model.forward(at::ones({3, 3}, at::kDouble)).scalar_type(), at::kDouble);
+  EXPECT_EQ(model.named_buffers()["inner.seen"].scalar_type(), at::kLong);
+}
+
+TEST_F(Small, ADtypeAndADeviceInTheGraphGoAlong) {
+  auto program = small_program();
+  auto& graph = program["graph_module"]["graph"];
+  graph["nodes"].push_back(nlohmann::json::parse(R"({"target": "torch.ops.aten.full.default",
+    "inputs": [{"name": "size", "arg": {"as_ints": [2]}}, {"name": "fill_value", "arg": {"as_float": 2.0}},
+               {"name": "dtype", "arg": {"as_scalar_type": 7}}, {"name": "device", "arg": {"as_device": {"type": "cpu", "index": null}}}],
+    "outputs": [{"as_tensor": {"name": "made"}}], "metadata": {}})"));
+  graph["outputs"][0]["as_tensor"]["name"] = "made";
+  program["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"]["as_tensor"]["name"] = "made";
+  auto model = load(program);
+  EXPECT_EQ(model.forward(at::ones({3, 3})).scalar_type(), at::kFloat);
+  model.to(at::kDouble);
+  EXPECT_EQ(model.forward(at::ones({3, 3}, at::kDouble)).scalar_type(), at::kDouble);
+}
+
+TEST_F(Small, SaveAndLoadKeepTheState) {
+  auto model = load(small_model());
+  {
+    const at::NoGradGuard no_grad;
+    model.named_parameters()["layer.bias"].fill_(3);
+  }
+  model.save(folder_.path() / "state.safetensors");
+  auto other = load(small_model());
+  other.load(folder_.path() / "state.safetensors");
+  EXPECT_EQ(other.named_parameters()["layer.bias"][1].item<float>(), 3);
+}
+
+TEST_F(Small, InputsThatBreakAGuardAreNamed) {
+  auto model = load(small_model());
+  const auto refuse = [&](const std::vector<c10::IValue>& inputs, std::initializer_list<std::string> parts) {
+    expect_error<UsageError>([&] { model.forward(inputs); }, parts);
+  };
+  refuse({at::ones({2, 3})}, {"dimension 0 of input x is 2", "at least 3 and at most 100"});
+  refuse({at::ones({101, 3})}, {"dimension 0 of input x is 101", "at most 100"});
+  refuse({at::ones({3, 4})}, {"dimension 1 of input x is 4", "exported for 3"});
+  refuse({at::ones({3})}, {"input x has 1 dimensions", "for 2"});
+  refuse({}, {"is not given x"});
+  refuse({at::ones({3, 3}), 1}, {"too many inputs", "the inputs x"});
+  refuse({1}, {"input x is 1, not a tensor"});
+  refuse({std::vector<at::Tensor>{}}, {"input x is not one value"});
+  expect_error<UsageError>([&] { model.forward({at::ones({3, 3})}, {{"mask", 1}}); }, {"given mask", "does not take"});
+  // Nothing ran.
+  EXPECT_EQ(model.named_buffers()["inner.seen"].item<std::int64_t>(), 7);
+}
+
+TEST_F(Small, ConditionsAndDerivedSizesAreChecked) {
+  auto program = small_program();
+  program["guards_code"] = {"L['x'].size()[0] % 2 == 0", "L['x'].size()[0] ~ 3"};
+  auto model = load(program);
+  EXPECT_NO_THROW(model.forward(at::ones({4, 3})));
+  expect_error<UsageError>([&] { model.forward(at::ones({5, 3})); }, {"condition", "% 2 == 0"});
+
+  program = small_program();
+  program["graph_module"]["graph"]["tensor_values"]["x"]["sizes"][0]["as_expr"]["expr_str"] =
+      "Add(Mul(Integer(2), Symbol('s0', integer=True)), Integer(1))";
+  auto derived = load(program);
+  EXPECT_NO_THROW(derived.forward(at::ones({7, 3})));
+  expect_error<UsageError>([&] { derived.forward(at::ones({8, 3})); }, {"is 8", "multiple of 2 plus 1"});
+  expect_error<UsageError>([&] { derived.forward(at::ones({5, 3})); }, {"is 5", "at least 3"});
+}
+
+TEST_F(Small, AllMissingOperatorsAreNamedAtOnce) {
+  auto program = small_program();
+  auto& nodes = program["graph_module"]["graph"]["nodes"];
+  nodes[0]["target"] = "torch.ops.mine.count.default";
+  auto other = nodes[0];
+  other["target"] = "torch.ops.higher_order.while_loop";
+  other["outputs"][0]["as_tensor"]["name"] = "other";
+  nodes.push_back(other);
+  auto third = nodes[0];
+  third["target"] = "torch.ops.aten.from_file.default";
+  third["outputs"][0]["as_tensor"]["name"] = "third";
+  nodes.push_back(third);
+  expect_error<UsageError>([&] { load(program); }, {"mine::count", "higher_order::while_loop", "aten::from_file"});
+}
+
+TEST_F(Small, AnErrorOfAnOperatorNamesTheNode) {
+  auto model = load(small_model());
+  expect_error<c10::Error>([&] { model.forward(at::ones({3, 3}, at::kDouble)); }, {"node 1", "torch.ops.aten.linear"});
+}
+
+// Prints what a node costs beyond its operator; the bound is loose, since other work may run beside the test.
+TEST_F(Small, ANodeCostsLittleBeyondItsOperator) {
+  auto program = small_program();
+  auto& graph = program["graph_module"]["graph"];
+  constexpr int count = 1000;
+  auto view = nlohmann::json::parse(R"({"target": "torch.ops.aten.add_.Tensor",
+    "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "seen"}}}, {"name": "other", "arg": {"as_int": 1}}],
+    "outputs": [{"as_tensor": {"name": ""}}], "metadata": {}})");
+  for (int i = 0; i < count; ++i) {
+    view["outputs"][0]["as_tensor"]["name"] = "seen_" + std::to_string(i);
+    graph["nodes"].push_back(view);
+  }
+  auto model = load(program);
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::ones({3, 3});
+  using Clock = std::chrono::steady_clock;
+  const auto microseconds = [](Clock::duration time) {
+    return std::chrono::duration<double, std::micro>(time).count() / count;
+  };
+  double best = 1e9, best_alone = 1e9;
+  const at::Tensor seen = at::full({}, 7, at::kLong), one = at::full({}, 1, at::kLong);
+  for (int round = 0; round < 20; ++round) {
+    const auto begin = Clock::now();
+    model.forward(x);
+    const auto middle = Clock::now();
+    for (int i = 0; i < count; ++i) seen.add_(one);
+    best = std::min(best, microseconds(middle - begin));
+    best_alone = std::min(best_alone, microseconds(Clock::now() - middle));
+  }
+  std::cout << "a node: " << best << " us, its operator alone: " << best_alone << " us\n";
+  EXPECT_LT(best - best_alone, 50);
+}
+
+}  // namespace
+}  // namespace tutti::test::exported_module_test
