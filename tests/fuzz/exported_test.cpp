@@ -66,7 +66,7 @@ TEST(ExportedMutations, OfTheArchive) {
   const std::string whole = zip_of(small_model());
   Random random(1);
   int accepted = 0;
-  constexpr int iterations = 3'000;
+  constexpr int iterations = 1'500;
   for (int i = 0; i < iterations; ++i) {
     std::string file = whole;
     mutate(file, {whole}, words, random);
@@ -105,7 +105,7 @@ TEST(ExportedMutations, OfTheProgramAndTheWeights) {
   const TemporaryFolder folder;
   Random random(3);
   int accepted = 0;
-  constexpr int iterations = 6'000;
+  constexpr int iterations = 3'000;
   for (int i = 0; i < iterations; ++i) {
     Records records = small_model();
     std::string& text = records[below(3, random) != 0 ? "models/model.json" : "data/weights/model_weights_config.json"];
