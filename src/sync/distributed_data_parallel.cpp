@@ -46,6 +46,10 @@ std::vector<NamedParameter> named_parameters_of(const torch::nn::Module& module)
   return parameters;
 }
 
+void replicate_tensors(const std::vector<at::Tensor>& tensors, const Communicator& communicator) {
+  sync::replicate(tensors, communicator);
+}
+
 void replicate_module(const torch::nn::Module& module, const Communicator& communicator) {
   std::vector<at::Tensor> tensors;
   for (const NamedParameter& parameter : named_parameters_of(module)) tensors.push_back(parameter.tensor);

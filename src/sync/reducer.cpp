@@ -47,6 +47,9 @@ bool Reducer::local() const {
 std::int64_t Reducer::steps() const {
   return impl_->steps();
 }
+void Reducer::set_check_replicas(bool check) {
+  impl_->set_check_replicas(check);
+}
 bool Reducer::at_window_end() const {
   return impl_->at_window_end();
 }

@@ -51,8 +51,8 @@ Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator channel
   frozen_watch_ = std::make_unique<sync::ParameterWatch>(frozen_);
   self_ = std::make_shared<Self>(Self{this});
   hooks_ = std::make_unique<sync::AutogradHooks>(
-      tensors_of(parameters_), [this](int parameter) { before_accumulate(parameter); },
-      [this](int parameter) { after_accumulate(parameter); });
+      tensors_of(parameters_), [this](int parameter) { in_pass([&] { before_accumulate(parameter); }); },
+      [this](int parameter) { in_pass([&] { after_accumulate(parameter); }); });
 }
 
 Reducer::Impl::~Impl() {
@@ -136,6 +136,13 @@ void Reducer::Impl::set_local(bool local) {
   hashes_.clear();
   std::swap(channel_, other_channel_);
   local_ = local;
+}
+
+void Reducer::Impl::set_check_replicas(bool check) {
+  const std::lock_guard lock(mutex_);
+  settle();
+  options_.check_replicas = check;
+  hashes_.clear();
 }
 
 void Reducer::Impl::trigger_sync_in_backward() {

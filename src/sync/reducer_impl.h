@@ -50,6 +50,7 @@ class Reducer::Impl {
   bool local() const { return local_; }
   std::int64_t steps() const { return life_.window().steps(); }
 
+  void set_check_replicas(bool check);
   bool at_window_end() const { return !life_.scope() || life_.scope()->syncs; }
   void synchronize();
   double mean_over_ranks(double value);
@@ -90,6 +91,10 @@ class Reducer::Impl {
   class PassToken;
   class OuterHook;
   struct Self;
+
+  /// Runs what a backward pass calls: an error that leaves it goes through ReducerOptions::pass_error.
+  template <typename Action>
+  void in_pass(const Action& action) const;
 
   // Passes (reducer_pass.cpp).
   void before_accumulate(int parameter);
@@ -206,6 +211,16 @@ void Reducer::Impl::named(const Action& action) const {
     // It may have named a parameter, and the model with it.
     if (who.empty() || what.find(who.substr(0, who.size() - 2)) != std::string::npos) throw;
     throw UsageError(who + what);
+  }
+}
+
+template <typename Action>
+void Reducer::Impl::in_pass(const Action& action) const {
+  try {
+    action();
+  } catch (...) {
+    if (options_.pass_error) options_.pass_error(std::current_exception());
+    throw;
   }
 }
 

@@ -27,13 +27,17 @@ class Reducer::Impl::PassToken {
 
   void ended() {
     done_ = true;
-    if (self_->reducer != nullptr) self_->reducer->task_ended(task_);
+    Impl* const reducer = self_->reducer;
+    if (reducer != nullptr) reducer->in_pass([&] { reducer->task_ended(task_); });
   }
   void completed() {
     done_ = true;
-    if (self_->reducer == nullptr) return;
-    const std::lock_guard lock(self_->reducer->mutex_);
-    self_->reducer->complete_pass();
+    Impl* const reducer = self_->reducer;
+    if (reducer == nullptr) return;
+    reducer->in_pass([&] {
+      const std::lock_guard lock(reducer->mutex_);
+      reducer->complete_pass();
+    });
   }
 
  private:

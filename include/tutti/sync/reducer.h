@@ -69,6 +69,9 @@ class Reducer final : public Stateful {
   std::int64_t steps() const;
 
   // Steps.
+  /// Whether rounds compare parameters from now on (ReducerOptions::check_replicas is what they begin with): not while
+  /// ranks without data stand by, which take no steps. Every rank must call it between the same steps.
+  void set_check_replicas(bool check);
   /// Whether gradients may be used now: false inside an accumulate() scope that is not its window's last.
   bool at_window_end() const;
   /// Synchronizes what has not been: every rank must call it.

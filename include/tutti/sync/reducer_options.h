@@ -1,6 +1,7 @@
 #pragma once
 // What may be asked of a Reducer.
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 
@@ -25,7 +26,7 @@ enum class SyncPolicy {
   automatic,   ///< learns how many passes a step has, then only the last one of them
 };
 
-/// What a Reducer is told. Every rank gives the same, but for before_pass.
+/// What a Reducer is told. Every rank gives the same, but for before_pass and pass_error.
 struct ReducerOptions {
   /// Which gradients travel together.
   BucketOptions buckets{};
@@ -47,6 +48,9 @@ struct ReducerOptions {
   bool reproducible = false;
   /// Called when a backward pass begins, on the thread that it runs on; what it throws ends the pass.
   std::function<void()> before_pass{};
+  /// Called with an error that is about to leave a backward pass, on the thread that it runs on. It may throw another in
+  /// its place: what LibTorch passes on to another language keeps its type only as an exception of that language.
+  std::function<void(std::exception_ptr)> pass_error{};
 };
 
 }  // namespace tutti

@@ -1,0 +1,59 @@
+#include "errors.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "tutti/core/error.h"
+
+namespace tutti::python {
+namespace {
+
+const char* name_of(const Error& error) {
+  if (dynamic_cast<const Timeout*>(&error) != nullptr) return "Timeout";
+  if (dynamic_cast<const PeerFailure*>(&error) != nullptr) return "PeerFailure";
+  if (dynamic_cast<const Divergence*>(&error) != nullptr) return "Divergence";
+  if (dynamic_cast<const UsageError*>(&error) != nullptr) return "UsageError";
+  return "Error";
+}
+
+/// Sets Python's error. The interpreter's lock is held.
+void set_error(const Error& error) {
+  try {
+    const py::object type = py::module_::import("torch_tutti.errors").attr(name_of(error));
+    const py::object raised = type(error.what());
+    if (const auto* failure = dynamic_cast<const PeerFailure*>(&error)) {
+      raised.attr("ranks") = py::tuple(py::cast(failure->ranks()));
+    }
+    PyErr_SetObject(type.ptr(), raised.ptr());
+  } catch (py::error_already_set& other) {  // while the interpreter ends, modules are gone
+    other.restore();
+  }
+}
+
+}  // namespace
+
+void register_errors() {
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(std::move(error));
+    } catch (const Error& ours) {
+      set_error(ours);
+    }
+  });
+}
+
+void throw_as_python(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& ours) {
+    const py::gil_scoped_acquire lock;
+    set_error(ours);
+    python_error raised;
+    raised.persist();
+    throw raised;
+  } catch (...) {
+    return;  // it goes on as it is
+  }
+}
+
+}  // namespace tutti::python

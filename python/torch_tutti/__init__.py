@@ -1,0 +1,33 @@
+"""tutti for PyTorch: a backend for torch.distributed, and data-parallel training that exchanges gradients once a step.
+
+    import torch.distributed as dist
+    import torch_tutti
+
+    dist.init_process_group("tutti")
+    model = torch_tutti.DistributedDataParallel(model)
+
+Everything else stays as it is: the loop, the optimizer, the launcher.
+"""
+
+from torch_tutti._build import version as __version__
+from torch_tutti import _torch_version
+
+_torch_version.check()
+
+from torch_tutti._accelerate import accelerate  # noqa: E402
+from torch_tutti._backend import Options, engine_name  # noqa: E402
+from torch_tutti._distributed_data_parallel import DistributedDataParallel  # noqa: E402
+from torch_tutti.errors import Divergence, Error, PeerFailure, Timeout, UsageError  # noqa: E402
+
+__all__ = [
+    "DistributedDataParallel",
+    "Divergence",
+    "Error",
+    "Options",
+    "PeerFailure",
+    "Timeout",
+    "UsageError",
+    "__version__",
+    "accelerate",
+    "engine_name",
+]

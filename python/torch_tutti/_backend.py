@@ -1,0 +1,49 @@
+"""The backend "tutti" of torch.distributed."""
+
+import dataclasses
+
+import torch
+import torch.distributed as dist
+
+from torch_tutti import _C
+from torch_tutti.errors import UsageError
+
+
+@dataclasses.dataclass
+class Options:
+    """What init_process_group() and new_group() take as pg_options. Every rank gives the same."""
+
+    engine: str = "auto"
+    """What carries the bytes: "auto" (shared memory inside a node, Gloo between nodes), "gloo", "shared_memory",
+    "hierarchical". "auto" asks the variable TUTTI_ENGINE."""
+
+
+def _create(group, options):
+    if options is None:
+        options = Options()
+    if not isinstance(options, Options):
+        raise UsageError(f"pg_options of the backend tutti are torch_tutti.Options, not {type(options).__name__}")
+    return _C.create_backend(group.store, group.group_rank, group.group_size, group.timeout, options.engine)
+
+
+dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+
+
+def communicator_of(group):
+    """The communicator under a process group; UsageError where it is not tutti's."""
+    if not dist.is_initialized():
+        raise UsageError('there is no process group: call torch.distributed.init_process_group("tutti") first')
+    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    backend = getattr(backend, "wrapped_pg", backend)  # under TORCH_DISTRIBUTED_DEBUG=DETAIL
+    communicator = _C.communicator_of(backend)
+    if communicator is None:
+        raise UsageError(
+            f'this process group is over {backend.name()}, not over tutti: make one with init_process_group("tutti") or '
+            'new_group(backend="tutti")'
+        )
+    return communicator
+
+
+def engine_name(group=None):
+    """What carries the bytes of a process group, for example "shared memory + gloo"."""
+    return communicator_of(group).engine_name

@@ -1,0 +1,348 @@
+"""DistributedDataParallel over tutti's reducer: gradients are exchanged once for each optimizer step."""
+
+import contextlib
+import itertools
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
+
+from torch_tutti import _C, _comm_hooks, _step_hooks
+from torch_tutti._backend import communicator_of
+from torch_tutti.errors import UsageError
+
+_numbers = itertools.count()
+
+
+def _refuse(**options):
+    for name, (value, default, instead) in options.items():
+        if value is not None and value != default:
+            raise UsageError(f"DistributedDataParallel({name}=...): {instead}")
+
+
+def _sparse_weights(module):
+    tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    return {id(part.weight) for part in module.modules() if isinstance(part, tables) and part.sparse}
+
+
+class DistributedDataParallel(torch.nn.Module, Joinable):
+    """A model whose gradients are the mean over the ranks of a group when an optimizer uses them.
+
+    Takes the arguments of torch.nn.parallel.DistributedDataParallel, and has its attributes where they mean something.
+    Parameters lie in CPU memory; the group is over the backend tutti. Every rank must construct it, with the same model
+    (Divergence names what differs).
+
+    windows="automatic" learns how many backward passes a step has, and from then on exchanges gradients in the last one
+    only. A step that comes sooner than expected makes up for it, and so do clip_grad_norm_(), clip_grad_value_() and a
+    GradScaler; a program that reads .grad itself before such a step calls synchronize() first. windows="every_pass"
+    exchanges gradients in each backward pass, as PyTorch's does. Once no_sync() has been used, it alone decides.
+
+    check_replicas=False does not compare a sample of the parameters in each exchange: for ranks on machines of different
+    kinds, whose last bits may differ.
+    """
+
+    def __init__(
+        self,
+        module,
+        device_ids=None,
+        output_device=None,
+        dim=0,
+        broadcast_buffers=None,
+        init_sync=True,
+        process_group=None,
+        bucket_cap_mb=None,
+        find_unused_parameters=False,
+        check_reduction=False,
+        gradient_as_bucket_view=False,
+        static_graph=False,
+        delay_all_reduce_named_params=None,
+        param_to_hook_all_reduce=None,
+        mixed_precision=None,
+        device_mesh=None,
+        skip_all_reduce_unused_params=False,
+        batched_grad_copy=False,
+        lazy_bucket_allocation=False,
+        forward_sync_buffers=None,
+        *,
+        windows="automatic",
+        check_replicas=True,
+    ):
+        super().__init__()
+        Joinable.__init__(self)
+        on_devices = "parameters lie in CPU memory; for devices use PyTorch's DistributedDataParallel"
+        _refuse(
+            device_ids=(device_ids, [], on_devices),
+            output_device=(output_device, None, on_devices),
+            mixed_precision=(mixed_precision, None, "use torch.autocast"),
+            delay_all_reduce_named_params=(delay_all_reduce_named_params, None, "gradients travel as they come"),
+            param_to_hook_all_reduce=(param_to_hook_all_reduce, None, "gradients travel as they come"),
+        )
+        if process_group is not None and device_mesh is not None:
+            raise UsageError("DistributedDataParallel takes a process_group or a device_mesh, not both")
+        if device_mesh is not None:
+            if device_mesh.ndim != 1:
+                raise UsageError(f"DistributedDataParallel takes a device_mesh of one dimension, not {device_mesh.ndim}")
+            process_group = device_mesh.get_group()
+        if windows not in ("automatic", "every_pass"):
+            raise UsageError(f"windows={windows!r}: it is 'automatic' or 'every_pass'")
+        # What PyTorch's reducer asks of a model, this one finds out by itself: find_unused_parameters, static_graph,
+        # gradient_as_bucket_view and the others change nothing.
+        self.module = module
+        self.process_group = process_group or dist.group.WORLD
+        self.device = torch.device("cpu")
+        self.dim = dim
+        self.find_unused_parameters = find_unused_parameters
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.static_graph = static_graph
+        chosen = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers
+        self.broadcast_buffers = True if chosen is None else chosen
+        self.require_forward_param_sync = True
+        self._windows = windows
+        self._check_replicas = check_replicas
+        self._bucket_bytes = int(bucket_cap_mb * 1024 * 1024) if bucket_cap_mb else 0
+        self._codec = ""
+        self._requires_sync = True
+        self._joining = False
+        self._number = next(_numbers)
+        self._communicator = communicator_of(process_group)
+        self._check_module()
+        self._make_reducer()
+        if init_sync:
+            self._replicate([*(tensor for _, tensor in self._named_parameters()), *self._buffers_to_sync()])
+        # The round of the reducer after which buffers were made equal.
+        self._buffers_of_round = 0 if init_sync else -1
+        _step_hooks.watch(self)
+
+    # What it is made of.
+
+    def _ignored(self):
+        return set(getattr(self.module, "_ddp_params_and_buffers_to_ignore", ()))
+
+    def _named_parameters(self):
+        ignored = self._ignored()
+        return [(name, tensor) for name, tensor in self.module.named_parameters() if name not in ignored]
+
+    def _buffers_to_sync(self):
+        ignored = self._ignored()
+        return [tensor for name, tensor in self.module.named_buffers() if name not in ignored]
+
+    def _check_module(self):
+        parameters = self._named_parameters()
+        if not any(tensor.requires_grad for _, tensor in parameters):
+            raise UsageError("DistributedDataParallel is not needed: no parameter of the module requires a gradient")
+        for name, tensor in parameters:
+            if torch.nn.parameter.is_lazy(tensor):
+                raise UsageError(f"parameter '{name}' has no shape yet: run the model once before wrapping it")
+            if tensor.device.type != "cpu":
+                raise UsageError(
+                    f"parameter '{name}' is on {tensor.device}: gradients are exchanged in CPU memory only; for devices "
+                    "use PyTorch's DistributedDataParallel"
+                )
+
+    def _make_reducer(self):
+        named = self._named_parameters()
+        sparse = _sparse_weights(self.module)
+        self._trained = {id(tensor) for _, tensor in named if tensor.requires_grad}
+        self.reducer = _C.Reducer(
+            names=[name for name, _ in named],
+            tensors=[tensor for _, tensor in named],
+            sparse=[id(tensor) in sparse for _, tensor in named],
+            communicator=self._communicator,
+            policy=self._windows,
+            bucket_bytes=self._bucket_bytes,
+            codec=self._codec,
+            check_replicas=self._check_replicas,
+        )
+
+    def _replicate(self, tensors):
+        if tensors:
+            with torch.no_grad():
+                _C.replicate([tensor.detach() for tensor in tensors], self._communicator)
+
+    # A step.
+
+    def forward(self, *inputs, **keywords):
+        if self._joining:
+            self._tell_joined_ranks()
+        self._sync_buffers()
+        return self.module(*inputs, **keywords)
+
+    @torch._dynamo.disable
+    def _sync_buffers(self):
+        if not self.broadcast_buffers:
+            return
+        # All ranks take part in the same rounds: they come to the same answer.
+        rounds = self.reducer.rounds()
+        if rounds != self._buffers_of_round:
+            self._replicate(self._buffers_to_sync())
+            self._buffers_of_round = rounds
+
+    def _before_step(self):
+        # A step under no_sync() is meant to be one of this rank alone.
+        if self._requires_sync:
+            self.reducer.prepare_step()
+
+    def _after_step(self):
+        self.reducer.stepped()
+
+    def synchronize(self):
+        """Synchronizes what no backward pass has. Every rank must call it."""
+        self.reducer.synchronize()
+
+    def clip_grad_norm_(self, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+        """torch.nn.utils.clip_grad_norm_() over the parameters of this model. Every rank must call it."""
+        return torch.nn.utils.clip_grad_norm_(
+            self.parameters(), max_norm, norm_type, error_if_nonfinite=error_if_nonfinite, foreach=foreach
+        )
+
+    def stats(self):
+        """What synchronization did and cost on this rank: passes, rounds, rounds_avoided, bytes_sent and more."""
+        return self.reducer.stats()
+
+    # Which passes synchronize.
+
+    @property
+    def require_backward_grad_sync(self):
+        """Whether backward passes may synchronize: False under no_sync()."""
+        return self._requires_sync
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, required):
+        if bool(required) == self._requires_sync:
+            return
+        self._requires_sync = bool(required)
+        if required:
+            self.reducer.leave_no_sync()
+        else:
+            self.reducer.enter_no_sync()
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Backward passes under it keep gradients to this rank. What counts is where backward runs."""
+        before = self.require_backward_grad_sync
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def register_comm_hook(self, state, hook):
+        """How gradients travel between nodes: torch's fp16_compress_hook and bf16_compress_hook, or allreduce_hook.
+
+        They become codecs of tutti, which round what travels between nodes and nothing inside one. Call it before the
+        first backward pass, on every rank.
+        """
+        codec = _comm_hooks.codec_of(hook)
+        if self.reducer.stats()["passes"] > 0 or self._codec:
+            raise UsageError("register_comm_hook() is called once, before the first backward pass")
+        if codec != self._codec:
+            self._codec = codec
+            del self.reducer
+            self._make_reducer()
+
+    def _set_static_graph(self):
+        """As PyTorch's; nothing depends on it."""
+        self.static_graph = True
+
+    # Ranks that run out of data (torch.distributed.algorithms.Join).
+
+    def join(self, divide_by_initial_world_size=True, enable=True, throw_on_early_termination=False):
+        """Ranks that run out of data take part with nothing until all are done, as in PyTorch's."""
+        return Join(
+            [self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size
+        )
+
+    def join_hook(self, divide_by_initial_world_size=True, **_):
+        if not divide_by_initial_world_size:
+            raise UsageError("join(divide_by_initial_world_size=False): the mean is over all ranks of the group")
+        self._joining = True
+        self.reducer.set_check_replicas(False)
+        return _JoinHook(self)
+
+    @property
+    def join_device(self):
+        return self.device
+
+    @property
+    def join_process_group(self):
+        return self.process_group
+
+    def _tell_joined_ranks(self):
+        if Join.notify_join_context(self) is None and not self._join_config.enable:
+            self._joining = False  # the context is over
+            self.reducer.set_check_replicas(self._check_replicas)
+            return
+        self._agree_on_pass(torch.is_grad_enabled() and self._requires_sync, self.reducer.steps())
+
+    def _agree_on_pass(self, synchronizes, steps):
+        """Whether the pass that comes synchronizes on any rank, and how many steps were taken."""
+        news = torch.tensor([int(synchronizes), steps], dtype=torch.int64)
+        dist.all_reduce(news, dist.ReduceOp.MAX, group=self.process_group)
+        synchronizes, steps = news.tolist()
+        if synchronizes:
+            self.reducer.trigger_sync_in_backward()
+        return bool(synchronizes), steps
+
+    # Copies and files.
+
+    def __getstate__(self):
+        state = dict(self.__dict__)
+        for name in ("reducer", "process_group", "_communicator", "_trained"):
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self.__dict__.setdefault("_requires_sync", True)
+        self.process_group = dist.group.WORLD
+        self._communicator = communicator_of(None)
+        self._number = next(_numbers)
+        self._requires_sync = True
+        self._joining = False
+        self._make_reducer()
+        self._buffers_of_round = 0
+        _step_hooks.watch(self)
+
+
+class _JoinHook(JoinHook):
+    """What a rank does in place of a pass when it has no data left."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.began = False
+
+    def _catch_up(self, steps):
+        while self.model.reducer.steps() < steps:
+            self.model.reducer.stepped()
+
+    def main_hook(self):
+        model = self.model
+        synchronizes, steps = model._agree_on_pass(False, 0)
+        reducer = model.reducer
+        # Where the others have stepped since, what this rank holds of their mean is over.
+        if not self.began or reducer.steps() < steps:
+            self._catch_up(steps)
+            reducer.clear()
+        self.began = True
+        model._sync_buffers()
+        if synchronizes:
+            reducer.synchronize()
+
+    def post_hook(self, is_last_joiner):
+        """All ranks end with the parameters of one that trained to the end."""
+        model = self.model
+        rank = dist.get_rank(model.process_group)
+        last = torch.tensor([rank if is_last_joiner else -1], dtype=torch.int64)
+        dist.all_reduce(last, dist.ReduceOp.MAX, group=model.process_group)
+        steps = torch.tensor([model.reducer.steps()], dtype=torch.int64)
+        dist.all_reduce(steps, dist.ReduceOp.MAX, group=model.process_group)
+        self._catch_up(steps.item())
+        tensors = [tensor for _, tensor in model._named_parameters()] + model._buffers_to_sync()
+        with torch.no_grad():
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), group_src=int(last.item()), group=model.process_group)
+        model._buffers_of_round = model.reducer.rounds()
+        model.reducer.clear()
+        model._joining = False
+        model.reducer.set_check_replicas(model._check_replicas)

@@ -1,0 +1,96 @@
+"""How models learn of optimizers' steps: torch calls these hooks before and after any of them.
+
+Gradients that no backward pass has synchronized yet are synchronized before they are used: by step(), by clipping, by a
+GradScaler that looks for infinity.
+"""
+
+import functools
+import weakref
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+_models = weakref.WeakSet()
+_generation = 0  # of what is in _models
+_of_optimizers = weakref.WeakKeyDictionary()
+_installed = False
+
+
+def watch(model):
+    """From now on `model` is told of the steps of whichever optimizer has a parameter of it."""
+    global _generation
+    _models.add(model)
+    _generation += 1
+    _install()
+
+
+def _models_with(parameters):
+    wanted = {id(parameter) for parameter in parameters}
+    # In the order in which they were made, which all ranks share.
+    models = sorted(_models, key=lambda model: model._number)
+    return [model for model in models if not wanted.isdisjoint(model._trained)]
+
+
+def _models_of(optimizer):
+    groups = optimizer.param_groups
+    key = (_generation, sum(len(group["params"]) for group in groups))
+    found = _of_optimizers.get(optimizer)
+    if found is None or found[0] != key:
+        models = _models_with(parameter for group in groups for parameter in group["params"])
+        found = (key, [weakref.ref(model) for model in models])
+        _of_optimizers[optimizer] = found
+    return [model for model in (reference() for reference in found[1]) if model is not None]
+
+
+def _before_step(optimizer, arguments, keywords):
+    for model in _models_of(optimizer):
+        model._before_step()
+
+
+def _after_step(optimizer, arguments, keywords):
+    for model in _models_of(optimizer):
+        model._after_step()
+
+
+def _before_reading(function):
+    """For functions whose first argument is a parameter or several, and that read their gradients."""
+
+    @functools.wraps(function)
+    def synchronized(parameters, *arguments, **keywords):
+        if isinstance(parameters, torch.Tensor):
+            parameters = [parameters]
+        parameters = list(parameters)
+        for model in _models_with(parameters):
+            model._before_step()
+        return function(parameters, *arguments, **keywords)
+
+    return synchronized
+
+
+def _before_scaling(method):
+    """For methods of a GradScaler that read the gradients of an optimizer."""
+
+    @functools.wraps(method)
+    def synchronized(scaler, optimizer, *arguments, **keywords):
+        if scaler.is_enabled():
+            for model in _models_of(optimizer):
+                model._before_step()
+        return method(scaler, optimizer, *arguments, **keywords)
+
+    return synchronized
+
+
+def _install():
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    torch_optimizer.register_optimizer_step_pre_hook(_before_step)
+    torch_optimizer.register_optimizer_step_post_hook(_after_step)
+    # Both places where programs find them.
+    for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            setattr(module, name, _before_reading(getattr(torch.nn.utils.clip_grad, name)))
+    scaler = torch.amp.GradScaler
+    scaler.unscale_ = _before_scaling(scaler.unscale_)
+    scaler._check_inf_per_device = _before_scaling(scaler._check_inf_per_device)
