@@ -3,7 +3,7 @@
 #   tools/packages.sh --names     only prints what the build needs
 set -euo pipefail
 
-packages=(python3 python3-venv g++ cmake ninja-build ccache libgloo-dev libcli11-dev nlohmann-json3-dev libgtest-dev
+packages=(python3 python3-venv libpython3-dev g++ cmake ninja-build ccache libgloo-dev libcli11-dev nlohmann-json3-dev libgtest-dev
   iproute2 ca-certificates)
 [[ ${1:-} != --names ]] || { printf '%s\n' "${packages[@]}"; exit; }
 packages+=("$@")

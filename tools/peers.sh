@@ -9,7 +9,7 @@ folder=$PWD/.deps/peers
 
 if [[ ! -e $folder/torch-$version ]]; then
   python_venv "$folder"
-  "$folder/bin/pip" install --no-cache-dir "torch==$version" accelerate==1.15.0 numpy >&2
+  "$folder/bin/pip" install --no-cache-dir "torch==$version" accelerate==1.15.0 numpy expecttest >&2
   touch "$folder/torch-$version"
 fi
 echo "$folder/bin/python"

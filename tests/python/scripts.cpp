@@ -8,7 +8,8 @@ Finished run_script(const std::string& python, const std::string& script, int ra
                     const std::vector<std::string>& arguments, const std::vector<std::string>& options) {
   std::vector<std::string> words{"launch", "-n", std::to_string(ranks)};
   words.insert(words.end(), options.begin(), options.end());
-  words.insert(words.end(), {"--", python, "-u", std::string(PYTHON_SCRIPTS) + "/" + script});
+  words.insert(words.end(),
+               {"--", python, "-u", script.starts_with('/') ? script : std::string(PYTHON_SCRIPTS) + "/" + script});
   words.insert(words.end(), arguments.begin(), arguments.end());
   const TuttiProcess::Options with_package{.variables = {"PYTHONPATH=" PYTHON_PACKAGES, "OMP_NUM_THREADS=1"}};
   return TuttiProcess(words, with_package).wait();

@@ -9,7 +9,8 @@
 
 namespace tutti::test {
 
-/// Runs tests/python/`script` as so many ranks, with what the build has made of python/ in the way of imports.
+/// Runs tests/python/`script`, or that of a whole path, as so many ranks, with what the build has made of python/ in
+/// the way of imports.
 Finished run_script(const std::string& python, const std::string& script, int ranks,
                     const std::vector<std::string>& arguments = {}, const std::vector<std::string>& options = {});
 

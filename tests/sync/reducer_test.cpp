@@ -281,6 +281,37 @@ TEST(Reducer, CreateGraphIsRefused) {
   create_graph_is_refused.on_threads({2});
 }
 
+const ProcessCase errors_can_be_replaced(
+    "reducer: errors of passes can be replaced", [](const Communicator& communicator) {
+      Linear model(4, 1);
+      int told = 0;
+      const auto replace = [&](const std::exception_ptr& error) {
+        ++told;
+        EXPECT_THROW(std::rethrow_exception(error), UsageError);
+        throw std::domain_error("in another language");
+      };
+      const DistributedDataParallel ddp(model, communicator, {.pass_error = replace});
+      EXPECT_THROW(model(input_of(0)).sum().backward({}, true, /*create_graph=*/true), std::domain_error);
+      EXPECT_EQ(told, 1);
+    });
+TEST(Reducer, ErrorsOfPassesCanBeReplaced) {
+  errors_can_be_replaced.on_threads({1, 2});
+}
+
+const ProcessCase replicas_are_not_compared("reducer: replicas are not compared", [](const Communicator& communicator) {
+  Prepared prepared(communicator, SyncPolicy::every_pass);
+  prepared.reducer->set_check_replicas(false);
+  if (communicator.rank() == 1) prepared.model->second->weight.data().add_(0.01);
+  prepared.pass(communicator.rank());
+  prepared.optimizer.step();
+  prepared.optimizer.zero_grad();
+  prepared.reducer->set_check_replicas(true);
+  expect_mentions(message_of<Divergence>([&] { prepared.pass(communicator.rank()); }), "second.weight");
+});
+TEST(Reducer, ReplicasAreNotComparedWhileRanksStandBy) {
+  replicas_are_not_compared.on_threads({2});
+}
+
 const ProcessCase gradients_touched_before_an_early_step_are_refused(
     "reducer: gradients touched before an early step are refused", [](const Communicator& communicator) {
       Prepared prepared(communicator, SyncPolicy::manual);

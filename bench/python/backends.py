@@ -1,0 +1,119 @@
+"""torch.distributed's Gloo beside the backend tutti, in turns in one run:
+
+    ./dev python_bench              # 2 ranks; RANKS=4 ./dev python_bench
+
+Prints the median and, in brackets, the smallest and the largest of the repeats. Every rank computes with one thread.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+
+import torch_tutti
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--repeats", type=int, default=9)
+parser.add_argument("--seconds", type=float, default=0.3, help="for each measurement, about")
+options = parser.parse_args()
+
+
+def layers():
+    """25 MB of gradients in the shapes of a small transformer."""
+    torch.manual_seed(1)
+    blocks = [torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 512)) for _ in range(6)]
+    return torch.nn.Sequential(*blocks)
+
+
+def timed(function, count):
+    """Seconds for one of `count` calls, of the slowest rank."""
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(count):
+        function()
+    seconds = torch.tensor([(time.perf_counter() - start) / count], dtype=torch.float64)
+    dist.all_reduce(seconds, dist.ReduceOp.MAX)
+    return seconds.item()
+
+
+def calibrated(function):
+    """How many calls take about the time of a measurement: the same number on all ranks."""
+    function()
+    return max(1, min(1000, int(options.seconds / max(timed(function, 2), 1e-6))))
+
+
+def contest(title, unit, contestants):
+    counts = {name: calibrated(function) for name, function in contestants.items()}
+    seconds = {name: [] for name in contestants}
+    for _ in range(options.repeats):
+        for name, function in contestants.items():
+            seconds[name].append(timed(function, counts[name]))
+    if dist.get_rank() != 0:
+        return
+    first = statistics.median(next(iter(seconds.values())))
+    print(title)
+    for name, values in seconds.items():
+        middle = statistics.median(values)
+        low, high = min(values) * unit[0], max(values) * unit[0]
+        print(f"  {name:34} {middle * unit[0]:9.2f} {unit[1]} ({low:.2f}-{high:.2f}), {first / middle:.2f} times as fast", flush=True)
+
+
+def sums(gloo):
+    for title, count, unit in (
+        ("all_reduce of 4 KiB", 1 << 10, (1e6, "us")),
+        ("all_reduce of 1 MiB", 1 << 18, (1e3, "ms")),
+        ("all_reduce of 25 MiB", 25 << 18, (1e3, "ms")),
+    ):
+        tensors = [torch.zeros(count) for _ in range(2)]
+        contest(
+            title,
+            unit,
+            {
+                "Gloo": lambda: dist.all_reduce(tensors[0], group=gloo),
+                "tutti": lambda: dist.all_reduce(tensors[1]),
+            },
+        )
+
+
+def steps(gloo):
+    data = torch.randn(16, 512)
+
+    def step_of(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+
+        def step():
+            model(data).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    torch_ddp = torch.nn.parallel.DistributedDataParallel
+    alone = layers()
+    contest(
+        "a step with 25 MB of gradients",
+        (1e3, "ms"),
+        {
+            "PyTorch's DDP over Gloo": step_of(torch_ddp(layers(), process_group=gloo)),
+            "PyTorch's DDP over tutti": step_of(torch_ddp(layers())),
+            "torch_tutti's DDP": step_of(torch_tutti.DistributedDataParallel(layers())),
+            "no exchange": step_of(alone),
+        },
+    )
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("tutti")
+    gloo = dist.new_group(backend="gloo")
+    if dist.get_rank() == 0:
+        print(f"{dist.get_world_size()} ranks, {torch_tutti.engine_name()}, torch {torch.__version__}", flush=True)
+    sums(gloo)
+    steps(gloo)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

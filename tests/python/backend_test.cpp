@@ -1,0 +1,74 @@
+// torch_tutti: the backend and DistributedDataParallel, in Python programs of 2 and 3 ranks.
+#include <cstdlib>
+
+#include "python/scripts.h"
+
+namespace tutti::test::python_backend_test {
+namespace {
+
+class TorchTutti : public WithPyTorch {
+ protected:
+  void SetUp() override {
+    WithPyTorch::SetUp();
+    if (!IsSkipped() && !BUILDS_TORCH_TUTTI) GTEST_SKIP() << "torch_tutti was not built: CMake says why";
+  }
+};
+
+TEST_F(TorchTutti, CollectivesAreThoseOfGloo) {
+  for (const int ranks : {2, 3}) expect_success("collectives.py", ranks);
+}
+
+TEST_F(TorchTutti, CarriesWhatPyTorchBuildsOnIt) {
+  for (const int ranks : {2, 3}) expect_success("torch_models.py", ranks);
+}
+
+TEST_F(TorchTutti, TrainsModelsAsOneProcess) {
+  for (const int ranks : {2, 3}) expect_success("models.py", ranks);
+  expect_success("by_hand.py", 2);
+}
+
+TEST_F(TorchTutti, TellsTheRanksWhenOneFails) {
+  // The one that is killed fails the job.
+  const auto killed = run_script(python_, "failures.py", 3, {"killed"}, {"--grace", "60"});
+  EXPECT_EQ(killed.exit_code, 128 + 9) << killed.out << killed.err;
+  EXPECT_EQ(lines_with(killed.out, "told"), 2) << killed.out << killed.err;
+  expect_success("failures.py", 2, {"late"});
+  expect_success("failures.py", 2, {"asynchronous"});
+}
+
+TEST_F(TorchTutti, EndsInOrder) {
+  for (const char* how : {"destroyed", "left", "forked", "again", "waited"}) {
+    const auto done = run_script(python_, "leaving.py", 2, {how});
+    EXPECT_EQ(done.exit_code, 0) << how << ": " << done.out << done.err;
+    EXPECT_EQ(lines_with(done.out, "left"), 2) << how << ": " << done.out << done.err;
+  }
+}
+
+TEST_F(TorchTutti, RunsTheProgramOfTheGuide) {
+  const auto done = run_script(python_, std::string(PYTHON_EXAMPLES) + "/train.py", 2);
+  EXPECT_EQ(done.exit_code, 0) << done.out << done.err;
+  EXPECT_EQ(lines_with(done.out, "exchanges so far"), 3) << done.out;
+}
+
+TEST_F(TorchTutti, RefusesAnotherTorch) {
+  expect_success("versions.py", 1);
+}
+
+/// These need Accelerate besides.
+class Accelerated : public TorchTutti {
+ protected:
+  void SetUp() override {
+    TorchTutti::SetUp();
+    const char* peers = std::getenv("TUTTI_PEERS_PYTHON");  // NOLINT(concurrency-mt-unsafe)
+    if (peers == nullptr) GTEST_SKIP() << "set TUTTI_PEERS_PYTHON: ./dev peers makes one";
+    python_ = peers;
+  }
+};
+
+TEST_F(Accelerated, LoopsOfItsDocumentsRunOverBothModels) {
+  expect_success("accelerated.py", 2, {"ours"});
+  expect_success("accelerated.py", 2);
+}
+
+}  // namespace
+}  // namespace tutti::test::python_backend_test

@@ -1,0 +1,49 @@
+"""What ranks are told when one of them fails. The argument says how the last rank does."""
+
+import datetime
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import torch_tutti
+
+how = sys.argv[1]
+dist.init_process_group("tutti", timeout=datetime.timedelta(seconds=5 if how == "late" else 120))
+last = dist.get_rank() == dist.get_world_size() - 1
+numbers = torch.ones(4)
+dist.all_reduce(numbers)
+
+if how == "killed":
+    if last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while True:
+            dist.all_reduce(numbers)
+    except torch_tutti.PeerFailure as error:
+        assert f"rank {dist.get_world_size() - 1}" in str(error) and "all_reduce" in str(error), error
+        assert not isinstance(error, torch_tutti.Timeout), error
+elif how == "late":
+    if last:
+        time.sleep(8)
+    try:
+        dist.all_reduce(numbers)
+        dist.all_reduce(numbers)
+        raise SystemExit("nobody was told")
+    except torch_tutti.PeerFailure as error:
+        assert last or isinstance(error, torch_tutti.Timeout), error
+        assert last or dist.get_world_size() - 1 in error.ranks, error.ranks
+        assert isinstance(error, dist.DistBackendError)
+elif how == "asynchronous":
+    # The error is the future's too.
+    try:
+        dist.all_reduce(torch.ones(3 + int(last)), async_op=True).get_future().wait()
+        raise SystemExit("nobody was told")
+    except (torch_tutti.Divergence, RuntimeError) as error:
+        assert "rank" in str(error), error
+    dist.all_reduce(numbers)
+print("told", flush=True)
+os._exit(0)

@@ -1,0 +1,102 @@
+"""PyTorch's own distributed suite, which its wheel carries, over a backend: BACKEND=tutti (or gloo), WORLD_SIZE=2 or 3.
+
+    BACKEND=tutti WORLD_SIZE=2 python tests/python/torch_suite.py [--list FILE] [test names]
+
+Runs each case in processes of its own, forked from this one, and prints what failed and the counts. --list writes a line
+for each case: its name and passed, failed or skipped.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import unittest
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--list")
+parser.add_argument("names", nargs="*")
+arguments = parser.parse_args()
+backend = os.environ.setdefault("BACKEND", "tutti")
+os.environ.setdefault("WORLD_SIZE", "2")
+os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+folder = tempfile.TemporaryDirectory()
+os.environ["TEMP_DIR"] = folder.name
+
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+import torch_tutti  # noqa: E402,F401
+from torch.testing._internal import common_distributed  # noqa: E402
+
+# The suite asks by name what a backend can do.
+for feature in ("ddp", "subgroup", "gpu"):
+    common_distributed.DistTestCases.backend_feature[feature].add("tutti")
+from torch.testing._internal.distributed import distributed_test  # noqa: E402
+
+# Where it asks whether this is Gloo it means: the backend for CPU memory.
+timeout_of_a_case = 120
+
+
+class TestDistributed(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+    def setUp(self):
+        super().setUp()
+        self._fork_processes()
+
+    def _fork_processes(self):
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+    @property
+    def timeout(self):
+        return timeout_of_a_case
+
+
+class Listed(unittest.TextTestResult):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        self.passed, self.lines = [], []
+
+    def _note(self, test, how):
+        self.lines.append(f"{test._testMethodName} {how}")
+        print(self.lines[-1], flush=True)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.passed.append(test)
+        self._note(test, "passed")
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self._note(test, "failed")
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self._note(test, "failed")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self._note(test, "skipped")
+
+
+def main():
+    names = arguments.names or unittest.TestLoader().getTestCaseNames(TestDistributed)
+    suite = unittest.TestSuite(TestDistributed(name) for name in names)
+    start = time.monotonic()
+    with open(os.devnull, "w") as nowhere:
+        result = unittest.TextTestRunner(stream=nowhere, resultclass=Listed).run(suite)
+    for test, text in result.failures + result.errors:
+        print(f"\n== {test._testMethodName}\n" + "\n".join(text.splitlines()[-25:]))
+    failed = len(result.failures) + len(result.errors)
+    print(
+        f"{backend}, {os.environ['WORLD_SIZE']} ranks: {len(result.passed)} passed, {failed} failed, "
+        f"{len(result.skipped)} skipped of {result.testsRun} in {time.monotonic() - start:.0f} s"
+    )
+    if arguments.list:
+        with open(arguments.list, "w") as file:
+            file.write("\n".join(sorted(result.lines)) + "\n")
+    sys.stdout.flush()
+    os._exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
