@@ -33,7 +33,7 @@ def net():
 
 
 def trained(model, steps=4):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for step in range(steps):
         generator = torch.Generator().manual_seed(10 * step + rank())
         model(torch.randn(5, 6, generator=generator)).pow(2).mean().backward()
