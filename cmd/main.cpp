@@ -63,7 +63,8 @@ int run(const std::vector<std::string>& words) {
     std::cout << help();
     return 0;
   }
-  const auto meant = tutti::nearest_word(command, {"launch", "env", "export-check", "inspect", "report", "bench", "help"});
+  const auto meant =
+      tutti::nearest_word(command, {"launch", "env", "export-check", "inspect", "report", "bench", "help"});
   throw tutti::UsageError("there is no command '" + command + "': " + (meant ? "did you mean " + *meant + "? " : "") +
                           "see 'tutti --help'");
 }

@@ -21,8 +21,8 @@ namespace tutti {
 /// Named parameters of `module`, each once however often it is shared.
 std::vector<NamedParameter> named_parameters_of(const torch::nn::Module& module);
 
-/// Every rank's tensors become those of rank 0, a few megabytes at a time. Shapes and dtypes must agree. Every rank must
-/// call it.
+/// Every rank's tensors become those of rank 0, a few megabytes at a time. Shapes and dtypes must agree. Every rank
+/// must call it.
 void replicate_tensors(const std::vector<at::Tensor>& tensors, const Communicator& communicator);
 
 /// Parameters and buffers of `module` become those of rank 0. Every rank must call it.

@@ -48,8 +48,8 @@ struct ReducerOptions {
   bool reproducible = false;
   /// Called when a backward pass begins, on the thread that it runs on; what it throws ends the pass.
   std::function<void()> before_pass{};
-  /// Called with an error that is about to leave a backward pass, on the thread that it runs on. It may throw another in
-  /// its place: what LibTorch passes on to another language keeps its type only as an exception of that language.
+  /// Called with an error that is about to leave a backward pass, on the thread that it runs on. It may throw another
+  /// in its place: what LibTorch passes on to another language keeps its type only as an exception of that language.
   std::function<void(std::exception_ptr)> pass_error{};
 };
 
