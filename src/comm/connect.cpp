@@ -10,6 +10,7 @@
 #include "comm/make_communicator.h"
 #include "comm/meeting/local_address.h"
 #include "comm/single_engine.h"
+#include "core/launchers.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
 
@@ -17,7 +18,9 @@ namespace tutti {
 namespace {
 
 comm::GlooPlace place_of(const Environment& environment) {
-  if (environment.num_nodes == 1) return {.interface = "", .address = "127.0.0.1"};
+  // Ranks that met by the name of a store are on one machine, whatever they take for its nodes.
+  const bool one_machine = environment.num_nodes == 1 || environment.master_addr.starts_with(local_meeting);
+  if (one_machine) return {.interface = "", .address = "127.0.0.1"};
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) return {.interface = interface, .address = ""};
   return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
 }
@@ -76,12 +79,10 @@ Communicator Communicator::connect(const Environment& environment, const Communi
   const auto [rendezvous, introductions] =
       comm::join_job(environment, introduction(environment, wanted.name), options.connect_timeout);
   try {
-    // Only Gloo needs an address. MPI's ranks may have met without any.
-    const bool over_gloo = !wanted.name.starts_with("mpi");
     const comm::MetRanks met{.rendezvous = rendezvous,
                              .rank = environment.rank,
                              .nodes = nodes_from(introductions, environment, wanted.name),
-                             .place = over_gloo ? place_of(environment) : comm::GlooPlace{}};
+                             .place = place_of(environment)};
     auto recorder = flight::make_recorder(
         {.rank = environment.rank, .world_size = environment.world_size, .restart = environment.restart_count});
     return comm::connect_ranks(met, wanted.name, options, std::move(recorder));
