@@ -10,6 +10,7 @@ from support import case, expect, rank, run, same_bits, size
 floats = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 integers = [torch.uint8, torch.int8, torch.int32, torch.int64]
 arithmetic = [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX]
+bitwise = [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
 _gloo = []
 
 
@@ -45,6 +46,11 @@ def expect_reduced(cases):
 @case
 def all_reduce_has_all_dtypes_and_ops():
     expect_reduced((dtype, op) for dtype in floats + integers for op in arithmetic)
+
+
+@case
+def all_reduce_has_bitwise_ops():
+    expect_reduced((dtype, op) for dtype in integers for op in bitwise)
 
 
 @case
@@ -125,13 +131,51 @@ def all_gather_and_reduce_scatter():
 
 
 @case
-def all_to_all_of_equal_parts():
+def all_to_all_even_uneven_and_as_lists():
     def even(group):
         output = torch.zeros(2 * size())
         dist.all_to_all_single(output, torch.arange(2.0 * size()) + 100 * rank(), group=group)
         return output
 
+    def uneven(group):
+        # Rank r sends i + r rows to rank i.
+        sent = [of + rank() for of in range(size())]
+        received = [rank() + of for of in range(size())]
+        output = torch.zeros(sum(received), 2)
+        dist.all_to_all_single(output, torch.arange(2.0 * sum(sent)).view(-1, 2) + 100 * rank(), received, sent, group=group)
+        return output
+
     same_bits(*both(even), "even")
+    same_bits(*both(uneven), "uneven")
+    inputs = [torch.full((3,), float(10 * rank() + of)) for of in range(size())]
+    outputs = [torch.zeros(3) for _ in range(size())]
+    dist.all_to_all(outputs, inputs)
+    for of in range(size()):
+        assert outputs[of].tolist() == [10 * of + rank()] * 3
+
+
+@case
+def point_to_point():
+    to, source = (rank() + 1) % size(), (rank() - 1) % size()
+    received = torch.zeros(7)
+    sending = dist.isend(torch.full((7,), float(rank())), to)
+    dist.recv(received, source)
+    sending.wait()
+    assert received.tolist() == [source] * 7
+    operations = [
+        dist.P2POp(dist.isend, torch.full((3,), float(rank())), to),
+        dist.P2POp(dist.irecv, received[:3], source),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    if rank() == 0:
+        seen = set()
+        for _ in range(size() - 1):
+            anyone = torch.zeros(1)
+            seen.add(dist.recv(anyone))
+        assert seen == set(range(1, size())), seen
+    else:
+        dist.send(torch.zeros(1), 0)
 
 
 @case
@@ -217,8 +261,9 @@ def functional_collectives():
 
 
 @case
-def a_barrier():
+def barriers():
     dist.barrier()
+    dist.monitored_barrier()
 
 
 @case
