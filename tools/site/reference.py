@@ -23,6 +23,8 @@ ROOMS = {
     "comm": "A group of ranks and its collectives.",
     "data_parallel": "Replicas of a module on threads of one process.",
     "process_group": "A backend for c10d and torch.distributed.",
+    "exported": "Programs of Python's torch.export as modules that are trained.",
+    "flight": "What the ranks of a job were doing when something went wrong.",
     "launch": "Starting ranks on this machine and on others.",
     "core": "Errors, log lines, and who this process is.",
 }
