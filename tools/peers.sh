@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Prints the Python of an environment with PyTorch and Accelerate, the peers in the benchmarks; makes it once.
-# It takes more than 5 GB: PyTorch's wheel brings all CUDA libraries.
+# Prints the Python of an environment with PyTorch and Accelerate, the peers in the benchmarks, and the models of
+# torchvision and transformers; makes it once. It takes more than 5 GB: PyTorch's wheel brings all CUDA libraries.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/python.sh
 version=${TORCH_VERSION:-2.15.0}
 folder=$PWD/.deps/peers
+packages=("torch==$version" accelerate==1.15.0 transformers==5.23.0 torchvision numpy expecttest)
+# Each release of torchvision names the PyTorch that it is for: pip finds that of another one.
+[[ $version != 2.15.0 ]] || packages[3]+="==0.29.2"
+mark=$folder/torch-$version
 
-if [[ ! -e $folder/torch-$version ]]; then
+if [[ ! -e $mark || $(<"$mark") != "${packages[*]}" ]]; then
   python_venv "$folder"
-  "$folder/bin/pip" install --no-cache-dir "torch==$version" accelerate==1.15.0 numpy expecttest >&2
-  touch "$folder/torch-$version"
+  rm -f "$folder"/torch-*
+  "$folder/bin/pip" install --no-cache-dir "${packages[@]}" >&2
+  echo "${packages[*]}" >"$mark"
 fi
 echo "$folder/bin/python"
