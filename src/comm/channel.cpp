@@ -346,30 +346,36 @@ void Channel::fail(const Operation& operation, const TransferError& error) {
   }
   failure_ = verdict.message;
   culprits_ = verdict.culprits;
+  lock.unlock();
   end_mail();
   if (verdict.timed_out) throw Timeout(failure_, culprits_);
   throw PeerFailure(failure_, culprits_);
 }
 
-void Channel::abandon(const Operation& operation) noexcept {
-  write_down_end(operation, flight::EntryState::failed);
+void Channel::give_up(Standing own, const std::string& reason) noexcept {
   try {
     const std::lock_guard lock(failure_mutex_);
     if (poisoned_) return;
     poisoned_ = true;
-    failure_ = operation.describe() + " was started and not finished";
+    failure_ = reason;
     if (engine_->size() > 1) {
-      Standing own{.reason = Standing::Reason::abandoned,
-                   .operation = operation.number,
-                   .timeout = operation.timeout,
-                   .waiting_for = {},
-                   .where = operation.describe()};
       Inquiry(engine_->bulletin(), engine_->rank(), engine_->size(), std::move(own)).wait_until_posted();
     }
   } catch (const std::exception&) {
     // Leaving word is a courtesy; closing is what the others notice.
   }
+  end_mail();
   engine_->close();
+}
+
+void Channel::abandon(const Operation& operation) noexcept {
+  write_down_end(operation, flight::EntryState::failed);
+  give_up({.reason = Standing::Reason::abandoned,
+           .operation = operation.number,
+           .timeout = operation.timeout,
+           .waiting_for = {},
+           .where = operation.describe()},
+          operation.describe() + " was started and not finished");
 }
 
 }  // namespace tutti::comm

@@ -21,6 +21,8 @@
 
 namespace tutti::comm {
 
+struct Standing;
+
 /// What a rank sends along with the call.
 struct CallData {
   std::uint64_t length = 0;  // may differ between ranks
@@ -113,6 +115,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   OrderPtr make_order(const char* what, const at::Tensor& memory, int peer, int tag, const CallOptions& options) const;
   void end_mail() noexcept;
+  /// The first failure, by this rank's own will: leaves word of it and closes.
+  void give_up(Standing own, const std::string& reason) noexcept;
 
   /// Without a number.
   Operation timed(const std::string& what, const CallOptions& options) const;

@@ -121,26 +121,15 @@ void Channel::monitored_barrier(bool wait_for_all, const CallOptions& options) {
 }
 
 void Channel::abort(const std::string& reason) noexcept {
-  try {
-    const std::lock_guard lock(failure_mutex_);
-    if (poisoned_) return;
-    poisoned_ = true;
-    failure_ = reason;
-    if (engine_->size() > 1) {
-      Standing own{.reason = Standing::Reason::abandoned,
-                   .operation = next_number_,
-                   .timeout = timeout_,
-                   .waiting_for = {},
-                   .where = "the group (" + reason + ")"};
-      Inquiry(engine_->bulletin(), engine_->rank(), engine_->size(), std::move(own)).wait_until_posted();
-    }
-  } catch (const std::exception&) {
-    // Leaving word is a courtesy; closing is what the others notice.
-  }
-  end_mail();
-  engine_->close();
+  give_up({.reason = Standing::Reason::abandoned,
+           .operation = next_number_,
+           .timeout = timeout_,
+           .waiting_for = {},
+           .where = "the group (" + reason + ")"},
+          reason);
 }
 
+// Without the mutex: whoever waits for a message is told, and may use this channel then.
 void Channel::end_mail() noexcept {
   if (!mail_) return;
   mail_->end(std::make_exception_ptr(

@@ -3,6 +3,7 @@
 #include <deque>
 #include <utility>
 
+#include "comm/engine/keep_process.h"
 #include "tutti/comm/work.h"
 #include "tutti/core/error.h"
 
@@ -84,6 +85,7 @@ std::shared_ptr<WorkState> run_now(const std::function<void()>& task) {
 
 struct Worker::Queue {
   struct Entry {
+    KeepProcess until_its_end{};
     std::function<void()> task;
     std::shared_ptr<WorkState> state;
   };
@@ -152,7 +154,7 @@ std::shared_ptr<WorkState> Worker::submit(std::function<void()> task) {
   auto state = std::make_shared<WorkState>();
   {
     const std::lock_guard lock(queue_->mutex);
-    queue_->entries.push_back({std::move(task), state});
+    queue_->entries.push_back({.task = std::move(task), .state = state});
   }
   queue_->changed.notify_one();
   return state;

@@ -23,9 +23,12 @@ Incoming::State Incoming::read() {
       if (greeting_.nonce != nonce_) return State::ended;
     }
     if (body_) {
-      const auto full = fill(body_->to, body_->read);
-      if (!full) return State::ended;
-      return *full ? State::message : State::nothing;
+      do {
+        const auto full = fill(body_->to, body_->read);
+        if (!full) return State::ended;
+        if (!*full) return State::nothing;
+      } while (body_->next_piece());
+      return State::message;
     }
     const auto full = fill(std::as_writable_bytes(std::span(&letter_, 1)), letter_read_);
     if (!full) return State::ended;

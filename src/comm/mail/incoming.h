@@ -29,6 +29,9 @@ class Incoming {
   /// Reads until something has happened. Throws nothing.
   State read();
   const Letter& letter() const { return letter_; }
+  /// The message behind the letter stays on the wire for now.
+  bool is_held() const { return held_; }
+  void hold(bool held) { held_ = held; }
 
  private:
   /// Whether `to` is full; fills it from `read` on. Nothing: the connection has ended.
@@ -40,6 +43,7 @@ class Incoming {
   std::size_t greeted_ = 0;
   Letter letter_;
   std::size_t letter_read_ = 0;
+  bool held_ = false;
   std::optional<Body> body_;
 };
 

@@ -53,6 +53,7 @@ using OrderPtr = std::shared_ptr<Order>;
 struct Ended {
   OrderPtr order;
   std::exception_ptr failure;
+  int source = any_source;  ///< of the message that has come
 };
 using AllEnded = std::vector<Ended>;
 

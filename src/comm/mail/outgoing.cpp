@@ -17,6 +17,10 @@ std::exception_ptr gone(const Order& order) {
       PeerFailure(order.what + ": " + order.peer_name() + " is gone (connection closed)", {order.peer}));
 }
 
+std::exception_ptr not_sent(const Order& order) {
+  return std::make_exception_ptr(Error(order.what + ": it was not sent, since an exception ended the communicator."));
+}
+
 std::exception_ptr too_late(const Order& order) {
   return std::make_exception_ptr(
       Timeout(order.what + ": " + order.peer_name() + " did not take it within " + describe_duration(order.timeout),
@@ -60,7 +64,7 @@ void Outgoing::connect(const PostalAddress& address, AllEnded& ended) {
     connecting_ = true;
     greeting_ = {.nonce = address.nonce, .rank = own_rank_};
   } catch (const std::system_error&) {
-    give_up(ended);
+    lose(ended);
   }
 }
 
@@ -79,12 +83,12 @@ void Outgoing::work(short found, AllEnded& ended) {
     }
     std::array<std::byte, 64> unasked;
     if ((found & (POLLIN | POLLHUP | POLLERR)) != 0 && !read_some(socket_, unasked)) {
-      give_up(ended);
+      lose(ended);
       return;
     }
     write(ended);
   } catch (const std::system_error&) {
-    give_up(ended);
+    lose(ended);
   }
 }
 
@@ -128,7 +132,7 @@ void Outgoing::look(Deadline now, bool look_for_the_gone, AllEnded& ended) {
     return true;
   });
   // What follows half a message would be read as its other half.
-  if (half_sent) give_up(ended);
+  if (half_sent) lose(ended);
 }
 
 std::optional<Deadline> Outgoing::next_deadline() const {
@@ -139,13 +143,21 @@ std::optional<Deadline> Outgoing::next_deadline() const {
   return first;
 }
 
-void Outgoing::give_up(AllEnded& ended) {
+void Outgoing::give_up(AllEnded& ended, Why why) {
   broken_ = true;
   socket_.reset();
   for (Parcel& parcel : parcels_) {
-    if (parcel.order) ended.push_back({parcel.order, gone(*parcel.order)});
+    if (parcel.order) ended.push_back({parcel.order, why(*parcel.order)});
   }
   parcels_.clear();
+}
+
+void Outgoing::lose(AllEnded& ended) {
+  give_up(ended, gone);
+}
+
+void Outgoing::let_go(AllEnded& ended) {
+  give_up(ended, not_sent);
 }
 
 }  // namespace tutti::comm

@@ -44,7 +44,9 @@ class Outgoing {
   /// Orders of the group that have not begun to leave end with `failure`.
   void end(std::uint64_t group, const std::exception_ptr& failure, AllEnded& ended);
   /// The peer is gone.
-  void lose(AllEnded& ended) { give_up(ended); }
+  void lose(AllEnded& ended);
+  /// This rank ends without sending what is left.
+  void let_go(AllEnded& ended);
   void connect(const PostalAddress& address, AllEnded& ended);
 
   /// What to poll for; nullopt without a connection.
@@ -62,7 +64,8 @@ class Outgoing {
     std::size_t sent = 0;
   };
   void write(AllEnded& ended);
-  void give_up(AllEnded& ended);
+  using Why = std::exception_ptr (*)(const Order&);
+  void give_up(AllEnded& ended, Why why);
 
   int own_rank_;
   FileDescriptor socket_;

@@ -11,6 +11,10 @@ bool fits(const Order& order, int source, int tag) {
 
 }  // namespace
 
+bool Pigeonhole::has_order(int source, int tag) const {
+  return std::ranges::any_of(orders_, [&](const OrderPtr& order) { return fits(*order, source, tag); });
+}
+
 OrderPtr Pigeonhole::take_order(int source, int tag) {
   const auto found = std::ranges::find_if(orders_, [&](const OrderPtr& order) { return fits(*order, source, tag); });
   if (found == orders_.end()) return nullptr;

@@ -23,13 +23,15 @@ class Pigeonhole {
  public:
   /// The receive that takes a message which begins to come: the first one that fits; null where none does.
   OrderPtr take_order(int source, int tag);
+  bool has_order(int source, int tag) const;
   /// The message that `order` takes: the first one that fits; null where none has come.
   ArrivedPtr take_message(const Order& order);
 
   void add(OrderPtr order) { orders_.push_back(std::move(order)); }
   void add(ArrivedPtr message) { messages_.push_back(std::move(message)); }
-  /// A message that will never be complete.
-  void remove(const ArrivedPtr& message) { std::erase(messages_, message); }
+  /// A message that will never be complete. Returns false where it has been taken.
+  bool remove(const ArrivedPtr& message) { return std::erase(messages_, message) > 0; }
+  const std::deque<ArrivedPtr>& messages() const { return messages_; }
 
   /// `source` sends nothing any more: `why` is what errors say. Orders that wait for it come back.
   std::vector<OrderPtr> said_farewell(int source, const char* why);

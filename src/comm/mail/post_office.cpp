@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/engine/keep_process.h"
 #include "comm/mail/incoming.h"
 #include "comm/mail/outgoing.h"
 #include "tutti/core/error.h"
@@ -27,8 +28,16 @@ std::string address_key(int rank) {
   return "mail/" + std::to_string(rank);
 }
 
+// Without the mutex: what users hang on to messages may send others.
 void announce(AllEnded& all) {
   for (Ended& ended : all) {
+    if (!ended.failure && ended.order->at_end) {
+      try {
+        ended.order->at_end(ended.source);
+      } catch (...) {
+        ended.failure = std::current_exception();
+      }
+    }
     ended.order->owner = nullptr;
     ended.order->end(std::move(ended.failure));
   }
@@ -62,6 +71,7 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
     }
     ring();
     if (thread_.get_id() == std::this_thread::get_id()) {
+      keeps_process_.emplace();
       thread_.detach();
     } else {
       thread_.join();
@@ -141,6 +151,7 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
     AllEnded ended;
     sorting_.end_all(ended);
     for (auto& incoming : incoming_) drop(incoming, ended);
+    for (auto& [rank, peer] : peers_) peer.outgoing.let_go(ended);
     lock.unlock();
     announce(ended);
   }
@@ -204,7 +215,9 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
       }
     }
     const std::size_t first_incoming = wishes.size();
-    for (const auto& incoming : incoming_) wishes.push_back({incoming.descriptor(), POLLIN, 0});
+    for (const auto& incoming : incoming_) {
+      wishes.push_back({incoming.is_held() ? -1 : incoming.descriptor(), POLLIN, 0});
+    }
     const int timeout = milliseconds_to_wait();
     lock.unlock();
     ::poll(wishes.data(), wishes.size(), timeout);
@@ -217,7 +230,7 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
     auto next = incoming_.begin();
     for (std::size_t i = first_incoming; i < wishes.size(); ++i) {
       const auto incoming = next++;
-      if (wishes[i].revents == 0 || read(*incoming, ended)) continue;
+      if ((wishes[i].revents == 0 && !incoming->is_held()) || read(*incoming, ended)) continue;
       const std::lock_guard again(mutex_);
       drop(*incoming, ended);
       incoming_.erase(incoming);
@@ -256,19 +269,32 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
   }
 
+  /// The message whose letter has come gets its memory. Returns false where there is none now.
+  bool begin(Incoming& incoming, AllEnded& ended) {
+    const std::lock_guard lock(mutex_);
+    incoming.hold(true);
+    try {
+      if (!sorting_.has_room_for(incoming.letter())) return false;
+      incoming.body() = sorting_.begin(incoming.letter(), incoming.rank(), ended);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    incoming.hold(false);
+    return true;
+  }
+
   /// Returns false at the connection's end.
   bool read(Incoming& incoming, AllEnded& ended) {
+    if (incoming.is_held() && !begin(incoming, ended)) return true;
     for (;;) {
       switch (incoming.read()) {
         case Incoming::State::nothing:
           return true;
         case Incoming::State::ended:
           return false;
-        case Incoming::State::letter: {
-          const std::lock_guard lock(mutex_);
-          incoming.body() = sorting_.begin(incoming.letter(), incoming.rank(), ended);
+        case Incoming::State::letter:
+          if (!begin(incoming, ended)) return true;
           break;
-        }
         case Incoming::State::message: {
           const std::lock_guard lock(mutex_);
           sorting_.complete(*incoming.body(), ended);
@@ -288,6 +314,7 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
     if (peer != peers_.end()) peer->second.outgoing.lose(ended);
   }
 
+  std::optional<KeepProcess> keeps_process_;  // goes last
   c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
   const Nonce nonce_;

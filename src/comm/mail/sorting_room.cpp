@@ -44,25 +44,13 @@ bool fits(const Letter& letter, const OrderPtr& order, AllEnded& ended) {
   return false;
 }
 
-void hand_over(const OrderPtr& order, int source, AllEnded& ended) {
-  try {
-    if (order->at_end) order->at_end(source);
-    ended.push_back({order, nullptr});
-  } catch (...) {
-    ended.push_back({order, std::current_exception()});
-  }
-}
-
 void take(Arrived& message, AllEnded& ended) {
   const auto order = std::exchange(message.order, nullptr);
   if (!message.bytes.empty()) std::memcpy(order->memory.data(), message.bytes.data(), message.bytes.size());
-  hand_over(order, message.source, ended);
+  ended.push_back({order, nullptr, message.source});
 }
 
-void read_into_scrap(Body& body) {
-  body.scrap.resize(static_cast<std::size_t>(body.letter.bytes));
-  body.to = body.scrap;
-}
+constexpr std::uint64_t scrap_bytes = 64 * 1024;
 
 bool is_gone(Order& order, Deadline now) {
   if (!order.peer_is_gone()) {
@@ -75,6 +63,27 @@ bool is_gone(Order& order, Deadline now) {
 
 }  // namespace
 
+bool Body::next_piece() {
+  if (later == 0) return false;
+  to = std::span(scrap).first(static_cast<std::size_t>(std::min<std::uint64_t>(later, scrap.size())));
+  later -= to.size();
+  read = 0;
+  return true;
+}
+
+void Body::read_into_scrap() {
+  later = letter.bytes - read;
+  scrap.resize(static_cast<std::size_t>(std::min(later, scrap_bytes)));
+  to = {};
+  read = 0;
+  next_piece();
+}
+
+bool SortingRoom::has_room_for(const Letter& letter) {
+  if (letter.kind == Letter::Kind::farewell || over_.contains(letter.group)) return true;
+  return letter.bytes <= room_ - std::min(room_, unasked_) || holes_[letter.group].has_order(letter.source, letter.tag);
+}
+
 void SortingRoom::receive(std::uint64_t group, OrderPtr order, AllEnded& ended) {
   if (const auto over = over_.find(group); over != over_.end()) {
     ended.push_back({std::move(order), over->second});
@@ -82,6 +91,7 @@ void SortingRoom::receive(std::uint64_t group, OrderPtr order, AllEnded& ended) 
   }
   Pigeonhole& hole = holes_[group];
   if (const auto message = hole.take_message(*order)) {
+    forget(*message);
     const Letter letter{.tag = message->tag, .source = message->source, .bytes = message->bytes.size()};
     if (!fits(letter, order, ended)) return;
     message->order = std::move(order);
@@ -105,7 +115,7 @@ std::optional<Body> SortingRoom::begin(const Letter& letter, int from, AllEnded&
   Body body{.letter = letter, .order = nullptr, .message = nullptr, .scrap = {}, .to = {}};
   auto order = over ? nullptr : holes_[letter.group].take_order(letter.source, letter.tag);
   if (over || (order && !fits(letter, order, ended))) {
-    read_into_scrap(body);
+    body.read_into_scrap();
   } else if (order) {
     body.to = order->memory;
     body.order = std::move(order);
@@ -115,6 +125,7 @@ std::optional<Body> SortingRoom::begin(const Letter& letter, int from, AllEnded&
     body.message->tag = letter.tag;
     body.message->bytes.resize(static_cast<std::size_t>(letter.bytes));
     body.to = body.message->bytes;
+    unasked_ += body.message->bytes.size();
     holes_[letter.group].add(body.message);
   }
   return body;
@@ -122,7 +133,7 @@ std::optional<Body> SortingRoom::begin(const Letter& letter, int from, AllEnded&
 
 void SortingRoom::complete(Body& body, AllEnded& ended) {
   if (body.order) {
-    hand_over(std::exchange(body.order, nullptr), body.letter.source, ended);
+    ended.push_back({std::exchange(body.order, nullptr), nullptr, body.letter.source});
   } else if (body.message) {
     body.message->complete = true;
     if (body.message->order) take(*body.message, ended);
@@ -134,7 +145,7 @@ void SortingRoom::lose(int from, Body* body, AllEnded& ended) {
   if (body != nullptr) {
     auto& order = body->message ? body->message->order : body->order;
     if (order) lost(std::exchange(order, nullptr), why, ended);
-    if (body->message) holes_[body->letter.group].remove(body->message);
+    if (body->message && holes_[body->letter.group].remove(body->message)) forget(*body->message);
   }
   for (auto& [group, by_source] : sources_) {
     for (const auto& [source, rank] : by_source) {
@@ -147,6 +158,7 @@ void SortingRoom::lose(int from, Body* body, AllEnded& ended) {
 bool SortingRoom::end(std::uint64_t group, const std::exception_ptr& failure, AllEnded& ended) {
   if (!over_.emplace(group, failure).second) return false;
   for (auto& order : holes_[group].take_orders(any_order)) ended.push_back({std::move(order), failure});
+  for (const auto& message : holes_[group].messages()) forget(*message);
   holes_.erase(group);
   return true;
 }
@@ -172,7 +184,7 @@ void SortingRoom::look(Deadline now, bool for_the_gone, AllEnded& ended) {
 void SortingRoom::look(Body& body, Deadline now, AllEnded& ended) {
   OrderPtr& taker = body.message ? body.message->order : body.order;
   if (!taker || taker->deadline > now) return;
-  if (!body.message) read_into_scrap(body);
+  if (!body.message) body.read_into_scrap();
   late(std::exchange(taker, nullptr), ended);
 }
 

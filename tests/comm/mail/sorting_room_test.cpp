@@ -18,7 +18,6 @@ const Deadline start{};
 
 struct Receive {
   std::array<char, 4> memory{};
-  int source = -2;
   OrderPtr order = std::make_shared<Order>();
 
   explicit Receive(int peer, int tag = 0) {
@@ -28,7 +27,6 @@ struct Receive {
     order->memory = std::as_writable_bytes(std::span(memory));
     order->deadline = start + std::chrono::hours(1);
     order->peer_is_gone = [] { return false; };
-    order->at_end = [this](int from) { source = from; };
   }
   std::string text() const { return {memory.data(), memory.size()}; }
 };
@@ -37,6 +35,9 @@ class SortingRoomTest : public testing::Test {
  protected:
   std::optional<Body> begin(int source, int tag, std::size_t bytes = 4) {
     return room.begin({.tag = tag, .group = group, .source = source, .bytes = bytes}, source, ended);
+  }
+  bool has_room_for(int tag, std::size_t bytes) {
+    return room.has_room_for({.tag = tag, .group = group, .source = 1, .bytes = bytes});
   }
   void fill(Body& body, const char* text) {
     std::memcpy(body.to.data(), text, body.to.size());
@@ -51,7 +52,7 @@ class SortingRoomTest : public testing::Test {
     EXPECT_EQ(ended.front().order, receive.order);
     EXPECT_EQ(ended.front().failure, nullptr);
     EXPECT_EQ(receive.text(), text);
-    EXPECT_EQ(receive.source, source);
+    EXPECT_EQ(ended.front().source, source);
     ended.erase(ended.begin());
   }
   template <typename T>
@@ -67,7 +68,7 @@ class SortingRoomTest : public testing::Test {
     return "it ended well";
   }
 
-  SortingRoom room;
+  SortingRoom room{10};
   AllEnded ended;
 };
 
@@ -144,6 +145,41 @@ TEST_F(SortingRoomTest, DeadlinesAlsoInTheMiddleOfAMessage) {
   fill(*body, "lost");
   EXPECT_TRUE(ended.empty());
   EXPECT_EQ(reads.memory, (std::array<char, 4>{}));
+}
+
+TEST_F(SortingRoomTest, WhatNobodyAskedForHasLittleRoom) {
+  come(1, 0, "one ");
+  come(1, 0, "two ");
+  EXPECT_TRUE(has_room_for(0, 2));
+  EXPECT_FALSE(has_room_for(0, 3));
+  EXPECT_FALSE(has_room_for(0, ~std::size_t{0}));
+
+  Receive other_tag(1, 5);
+  room.receive(group, other_tag.order, ended);
+  EXPECT_TRUE(has_room_for(5, 3));
+  EXPECT_FALSE(has_room_for(0, 3));
+
+  Receive first(1);
+  room.receive(group, first.order, ended);
+  expect_ended(first, "one ", 1);
+  EXPECT_TRUE(has_room_for(0, 6));
+  auto half = begin(1, 0, 6);
+  EXPECT_FALSE(has_room_for(0, 1));
+  room.lose(1, &*half, ended);
+  EXPECT_TRUE(has_room_for(0, 6));
+  room.end(group, std::make_exception_ptr(PeerFailure("it is over", {})), ended);
+  EXPECT_TRUE(has_room_for(0, 1000)) << "it is thrown away";
+}
+
+TEST_F(SortingRoomTest, NobodysMessageTakesLittleMemoryAndIsReadWhole) {
+  Receive wrong(1);
+  room.receive(group, wrong.order, ended);
+  constexpr std::size_t bytes = 1'000'001;
+  auto body = begin(1, 0, bytes);
+  EXPECT_LE(body->to.size(), 100'000U);
+  std::size_t read = body->to.size();
+  while (body->next_piece()) read += body->to.size();
+  EXPECT_EQ(read, bytes);
 }
 
 TEST_F(SortingRoomTest, AnEndedGroupTakesNothing) {

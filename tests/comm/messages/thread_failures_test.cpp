@@ -1,4 +1,6 @@
 // Ranks: 2 and 3 as threads. What happens when one does not take part.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -134,6 +136,46 @@ TEST(ThreadFailures, AnAbandonedSumIsNamedToAll) {
     });
     EXPECT_EQ(failure.ranks(), std::vector<int>{1});
     EXPECT_NE(std::string(failure.what()).find("rank 1 abandoned gradient sum"), std::string::npos) << failure.what();
+  });
+}
+
+TEST(ThreadFailures, WhoeverWaitsForAMessageHearsOfAnAbortAndMayUseTheGroup) {
+  std::latch heard(1);
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    if (communicator.rank() == 1) {
+      heard.wait();
+      return;
+    }
+    const Work receive = communicator.receive(at::ones({4}), 1);
+    std::string on_the_way;
+    receive.then([&] {
+      on_the_way = failure_of<PeerFailure>([&] { communicator.barrier().wait(); }).what();
+      heard.count_down();
+    });
+    communicator.abort("enough");
+    heard.wait();
+    EXPECT_NE(on_the_way.find("enough"), std::string::npos) << on_the_way;
+    EXPECT_NE(std::string(failure_of<PeerFailure>([&] { receive.wait(); }).what()).find("enough"), std::string::npos);
+  });
+}
+
+TEST(ThreadFailures, AMessagesEndMaySendTheNextOne) {
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    const int other = 1 - communicator.rank();
+    auto came = at::ones({4});
+    auto back = at::ones({4});
+    std::latch sent(1);
+    Work answer;
+    const Work receive = communicator.receive_from_any(came, 0, [&](int source) {
+      answer = communicator.send(came, source, 1);
+      sent.count_down();
+    });
+    communicator.send(at::full({4}, communicator.rank(), at::kFloat), other, 0).wait();
+    receive.wait();
+    communicator.receive(back, other, 1).wait();
+    sent.wait();
+    answer.wait();
+    EXPECT_TRUE(at::equal(back, at::full({4}, communicator.rank(), at::kFloat)));
   });
 }
 
