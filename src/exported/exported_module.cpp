@@ -123,6 +123,13 @@ c10::IValue ExportedModule::forward(std::vector<c10::IValue> inputs, std::map<st
   return exported::unflatten(loaded.outputs, std::move(results));
 }
 
+std::vector<at::Tensor> ExportedModule::parameters(bool recurse) const {
+  std::set<const at::TensorImpl*> seen;
+  auto all = torch::nn::Module::parameters(recurse);
+  std::erase_if(all, [&](const at::Tensor& one) { return !seen.insert(one.unsafeGetTensorImpl()).second; });
+  return all;
+}
+
 // Programs without in-place operators give what buffers become as further outputs.
 void ExportedModule::Impl::apply_mutations(const std::vector<c10::IValue>& outputs,
                                            const std::vector<c10::IValue>& inputs, bool training) {

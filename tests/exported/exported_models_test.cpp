@@ -120,6 +120,7 @@ TEST_F(Exported, AGptWithTiedWeights) {
   const ExportedModule model(python_model("gpt")->program);
   const auto parameters = model.named_parameters();
   EXPECT_TRUE(parameters["head.weight"].is_same(parameters["tokens.weight"]));
+  EXPECT_EQ(model.parameters().size(), parameters.size() - 1);
 }
 
 TEST_F(Exported, AnEncoderWithMasks) {

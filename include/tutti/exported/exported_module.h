@@ -48,6 +48,10 @@ class ExportedModule : public torch::nn::Module {
     return tensor_of(forward(std::vector<c10::IValue>{inputs...}));
   }
 
+  /// Each parameter once, as in Python: an optimizer over the base's list, where tied ones stand under all their names,
+  /// would step these twice.
+  std::vector<at::Tensor> parameters(bool recurse = true) const;
+
   using torch::nn::Module::load;
   using torch::nn::Module::save;
   /// Writes parameters and persistent buffers as safetensors, each under all its names: what Python's
