@@ -14,6 +14,7 @@
 #include "comm/meeting/this_node.h"
 #include "comm/single_engine.h"
 #include "core/launchers.h"
+#include "flight/recorder.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -96,6 +97,15 @@ void agree_on_nccl(const comm::Rendezvous& rendezvous, const comm::WantedEngine&
   }
 }
 
+// A group that is not the whole job has ranks of its own, which would be taken for the job's.
+std::shared_ptr<flight::Recorder> recorder_of_job(int rank, int size) {
+  if (process_variable("RANK") != std::to_string(rank) || process_variable("WORLD_SIZE") != std::to_string(size)) {
+    return nullptr;
+  }
+  const auto restarts = process_variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  return flight::make_recorder({.rank = rank, .world_size = size, .restart = std::atoi(restarts.c_str())});
+}
+
 }  // namespace
 
 Communicator Communicator::connect(const StorePtr& store, int rank, int size, const CommunicatorOptions& options) {
@@ -123,7 +133,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
     if (wanted.name == "nccl") agree_on_nccl(met.rendezvous, wanted, rank, met.nodes, timeout);
     const bool alone = std::ranges::count(met.nodes, met.nodes.front()) == size;
     met.place = alone ? comm::GlooPlace{.interface = "", .address = "127.0.0.1"} : place_towards(store);
-    return comm::connect_ranks(met, wanted.name, options);
+    return comm::connect_ranks(met, wanted.name, options, recorder_of_job(rank, size));
   } catch (const UsageError&) {
     comm::part(met.rendezvous, rank, size);
     throw;

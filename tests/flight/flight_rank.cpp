@@ -1,18 +1,34 @@
 // A rank that meets the others at the barrier 'first', and then does what its argument says instead of coming to the
-// barrier 'second': nothing special (well), one that is killed, is elsewhere, or calls something else.
+// barrier 'second': nothing special (well), one that is killed, is elsewhere, or calls something else. With a second
+// argument the ranks meet over a store in that file.
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string>
 
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+
 #include "tutti/comm/communicator.h"
+#include "tutti/core/environment.h"
+
+namespace {
+
+tutti::Communicator connect(const char* file) {
+  const auto environment = tutti::read_environment();
+  if (file == nullptr) return tutti::Communicator::connect(environment);
+  return tutti::Communicator::connect(c10::make_intrusive<c10d::FileStore>(file, environment.world_size),
+                                      environment.rank, environment.world_size);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "well";
   try {
-    const auto communicator = tutti::Communicator::connect(tutti::read_environment());
+    const auto communicator = connect(argc > 2 ? argv[2] : nullptr);
     communicator.note_step(7);
     communicator.barrier({.timeout = std::nullopt, .name = "first"}).wait();
     if (communicator.rank() == 1 && mode == "killed") ::raise(SIGKILL);

@@ -50,6 +50,18 @@ TEST(Inspect, ALauncherTellsWhatTheRanksOfAKilledOneWereDoing) {
   std::filesystem::remove_all(folder);
 }
 
+// As Python's ranks do.
+TEST(Inspect, RanksThatMetOverAStoreAreRecordedToo) {
+  const TemporaryFolder folder;
+  auto command = ranks(3, "killed");
+  command.push_back(folder.path() / "store");
+  const auto finished = test::run_tutti(command);
+  EXPECT_NE(finished.exit_code, 0);
+  EXPECT_THAT(finished.err, AllOf(HasSubstr("Ranks 0 and 2 gave up in barrier('second') (operation 1 of job, step 7)"),
+                                  HasSubstr("Rank 1 never came to it.")));
+  std::filesystem::remove_all(folder_in(finished.err));
+}
+
 TEST(Inspect, ALiveJobTellsWhoIsElsewhere) {
   const TemporaryFolder folder;
   TuttiProcess job(ranks(3, "elsewhere"),
