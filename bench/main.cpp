@@ -8,6 +8,7 @@
 #include "failures/failures_benchmark.h"
 #include "flight_record/flight_record_benchmark.h"
 #include "local_sgd/local_sgd_benchmark.h"
+#include "nlp/nlp_benchmark.h"
 #include "scale/scale_benchmark.h"
 #include "step/step_benchmark.h"
 #include "sync/sync_benchmark.h"
@@ -27,6 +28,7 @@ constexpr const char* help =
     "  local-sgd      Local SGD, SlowMo and DiLoCo beside synchronous training: time, bytes and loss\n"
     "  failures       how soon the other ranks know of a rank that is killed, stopped or cut off\n"
     "  flight-record  what writing an operation down costs a rank\n"
+    "  nlp            BERT from Python: trained in C++, and in Python by PyTorch DDP and Accelerate\n"
     "  scale          many ranks of one machine: what meeting, a few steps and leaving cost\n"
     "\n"
     "`tutti bench NAME --help` tells more.\n";
@@ -44,6 +46,7 @@ int run(const std::vector<std::string>& words) {
   if (name == "local-sgd") return tutti::bench::run_local_sgd_benchmark({words.begin() + 1, words.end()});
   if (name == "failures") return tutti::bench::run_failures_benchmark({words.begin() + 1, words.end()});
   if (name == "flight-record") return tutti::bench::run_flight_record_benchmark({words.begin() + 1, words.end()});
+  if (name == "nlp") return tutti::bench::run_nlp_benchmark({words.begin() + 1, words.end()});
   if (name == "scale") return tutti::bench::run_scale_benchmark({words.begin() + 1, words.end()});
   throw tutti::UsageError("there is no benchmark '" + name + "': see 'tutti bench --help'");
 }

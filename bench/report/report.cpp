@@ -24,6 +24,7 @@ const Row* find_row(const Results& results, const std::string& system, const std
 std::string label(const Row& row) {
   if (row.system == "hand-written") return "hand-written loop";
   if (row.system == without_communication) return "no communication";
+  if (row.system == "none in Python") return "no communication, Python";
   return row.own_processes ? row.system + " [own processes]" : row.system;
 }
 
@@ -63,13 +64,12 @@ void write_table(std::ostream& out, const Results& results) {
   }
 }
 
-void write_notes(std::ostream& out, const Results& results, const SyncOptions& options, const Machine& machine) {
+void write_notes(std::ostream& out, const Results& results, const SyncOptions& options, const Machine& machine,
+                 const std::string& model) {
   out << "- " << options.batches << " batches of " << options.batch_size
       << " sequences a rank, an optimizer step every " << options.steps << "; "
       << number(static_cast<double>(results.gradient_bytes) / 1e6, 1) << " MB of fp32 gradients in a synchronization\n";
-  out << "- GPT of width " << options.width << ", " << counted(options.layers, "layer") << ", context "
-      << options.context << ", vocabulary " << options.vocabulary
-      << "; LibTorch's AdamW in all rows that do not say otherwise; one thread a rank\n";
+  out << "- " << model << '\n';
   for (const auto& system : systems_of(results)) {
     const auto row = std::ranges::find(results.rows, system, &Row::system);
     if (!row->settings.empty()) out << "- " << label(*row) << ": " << row->settings << '\n';
@@ -80,16 +80,23 @@ void write_notes(std::ostream& out, const Results& results, const SyncOptions& o
   out << "- " << describe(machine) << '\n';
 }
 
-}  // namespace
-
-std::string markdown(const Results& results, const SyncOptions& options, const Machine& machine) {
+std::string markdown(const Results& results, const SyncOptions& options, const Machine& machine,
+                     const std::string& model) {
   std::ostringstream out;
   out << "Milliseconds per batch, " << place(options) << ": median of " << options.repeats
       << ", × the time without communication, (min-max).\n\n";
   write_table(out, results);
   out << '\n';
-  write_notes(out, results, options, machine);
+  write_notes(out, results, options, machine, model);
   return out.str();
+}
+
+}  // namespace
+
+std::string describe_gpt(const SyncOptions& options) {
+  return "GPT of width " + std::to_string(options.width) + ", " + counted(options.layers, "layer") + ", context " +
+         std::to_string(options.context) + ", vocabulary " + std::to_string(options.vocabulary) +
+         "; LibTorch's AdamW in all rows that do not say otherwise; one thread a rank";
 }
 
 void write_json(const Results& results, const SyncOptions& options, const Machine& machine) {
@@ -104,7 +111,7 @@ void write_json(const Results& results, const SyncOptions& options, const Machin
                                   {"min", least},
                                   {"max", most},
                                   {"unit", "ms/batch"},
-                                  {"bytes", row.system == without_communication ? 0 : results.gradient_bytes},
+                                  {"bytes", row.system.starts_with(without_communication) ? 0 : results.gradient_bytes},
                                   {"dtype", "float32"},
                                   {"steps", options.steps},
                                   {"batches", options.batches},
@@ -123,8 +130,8 @@ void write_json(const Results& results, const SyncOptions& options, const Machin
   if (!out) throw std::runtime_error("cannot write " + options.json);
 }
 
-int report(const Results& results, const SyncOptions& options, const Machine& machine) {
-  std::cout << markdown(results, options, machine) << std::flush;
+int report(const Results& results, const SyncOptions& options, const Machine& machine, const std::string& model) {
+  std::cout << markdown(results, options, machine, model) << std::flush;
   if (!options.json.empty()) write_json(results, options, machine);
   for (const auto& fault : results.faults) std::cerr << "tutti bench: wrong result: " << fault << '\n';
   return results.faults.empty() ? 0 : 1;

@@ -28,13 +28,11 @@ std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& system
 
 }  // namespace
 
-Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Workload& workload,
-                const Communicator& communicator, int repeats) {
+Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Parameters& start,
+                bool whole_windows, const Communicator& communicator, int repeats) {
   auto entries = entries_of(systems);
-  const auto start = copy_of(workload.make_model()->parameters());
-  const bool whole_windows = workload.timed().batches.size() % static_cast<std::size_t>(workload.steps()) == 0;
   // Runs that are not counted: the process is cold, and systems look for their settings.
-  Guard guard(communicator, start, reference.run(Mode::no_sync), whole_windows);
+  Guard guard(communicator, start, reference.name(), reference.run(Mode::no_sync), whole_windows);
 
   for (const auto& system : systems) system->tune();
 

@@ -10,8 +10,9 @@
 namespace tutti::bench {
 
 /// Runs every mode of every system `repeats` times, forwards and backwards through the list in turn, so that a machine
-/// that gets slower or faster does so for all. What they end with is held against `reference`. Every rank must call it.
-Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Workload& workload,
-                const Communicator& communicator, int repeats);
+/// that gets slower or faster does so for all. What they end with is held against `reference`. `start`: a fresh model's
+/// parameters; `whole_windows`: the timed epoch has no short window. Every rank must call it.
+Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Parameters& start,
+                bool whole_windows, const Communicator& communicator, int repeats);
 
 }  // namespace tutti::bench

@@ -14,9 +14,11 @@ constexpr double largest_distance_rounded = 0.2;
 
 }  // namespace
 
-Guard::Guard(Communicator communicator, Parameters start, Measurement reference, bool whole_windows)
+Guard::Guard(Communicator communicator, Parameters start, std::string trusted, Measurement reference,
+             bool whole_windows)
     : communicator_(std::move(communicator)),
       start_(std::move(start)),
+      trusted_(std::move(trusted)),
       reference_(std::move(reference)),
       whole_windows_(whole_windows) {}
 
@@ -38,7 +40,7 @@ void Guard::check_distance(const std::string& what, const Parameters& parameters
                            double largest) {
   const double distance = relative_distance(parameters, reference, start_);
   if (distance < largest) return;
-  faults_.push_back(what + ": the parameters are off those of c10d::Reducer by " + std::to_string(distance) +
+  faults_.push_back(what + ": the parameters are off those of " + trusted_ + " by " + std::to_string(distance) +
                     " of the way they went");
 }
 

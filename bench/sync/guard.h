@@ -10,9 +10,9 @@ namespace tutti::bench {
 
 class Guard {
  public:
-  /// `start`: the parameters before training. `reference`: what a training that is trusted made of them.
-  /// `whole_windows`: the timed epoch has no short window.
-  Guard(Communicator communicator, Parameters start, Measurement reference, bool whole_windows);
+  /// `start`: the parameters before training. `reference`: what a training that is trusted, that of `trusted`, made of
+  /// them. `whole_windows`: the timed epoch has no short window.
+  Guard(Communicator communicator, Parameters start, std::string trusted, Measurement reference, bool whole_windows);
 
   /// Compares the ranks with one another and with the reference. Every rank must call it.
   void check(const std::string& what, bool averages_short_windows, bool rounds_gradients,
@@ -27,6 +27,7 @@ class Guard {
 
   Communicator communicator_;
   Parameters start_;
+  std::string trusted_;
   Measurement reference_;
   bool whole_windows_;
   std::vector<std::string> faults_;

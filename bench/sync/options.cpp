@@ -26,6 +26,8 @@ void add_work_options(CLI::App& app, SyncOptions& options) {
   number("--vocabulary", options.vocabulary, "Different tokens");
 }
 
+}  // namespace
+
 void check_place(const SyncOptions& options, bool rate_given) {
   if (options.ranks % options.nodes != 0) {
     throw UsageError("--ranks " + std::to_string(options.ranks) + " do not divide evenly among --nodes " +
@@ -36,8 +38,6 @@ void check_place(const SyncOptions& options, bool rate_given) {
     throw UsageError("--rate '" + options.rate + "' is not a rate: give one such as 1gbit or 100mbit");
   }
 }
-
-}  // namespace
 
 std::optional<SyncOptions> parse_sync_options(const std::vector<std::string>& words, bool under_launcher) {
   SyncOptions options;

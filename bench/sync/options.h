@@ -31,6 +31,9 @@ struct SyncOptions {
 /// ranks and nodes are refused. Throws UsageError.
 std::optional<SyncOptions> parse_sync_options(const std::vector<std::string>& words, bool under_launcher);
 
+/// Throws UsageError where ranks, nodes and rate contradict one another.
+void check_place(const SyncOptions& options, bool rate_given);
+
 /// The options that a rank, or the Python script, needs to do the same work `repeats` times.
 std::vector<std::string> work_arguments(const SyncOptions& options, int repeats);
 

@@ -81,7 +81,7 @@ int orchestrate(const SyncOptions& options) {
   check_python(options.python);
   const auto machine = describe_machine();
   try {
-    return report(take_all(options), options, machine);
+    return report(take_all(options), options, machine, describe_gpt(options));
   } catch (const PartFailed& part) {
     if (part.code != nodes_impossible || options.nodes == 1) return part.code;
     // nodes.sh has said why. A script that reads the file finds no rows rather than no file.

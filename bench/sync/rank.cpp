@@ -32,7 +32,9 @@ int run_rank(const SyncOptions& options, const Environment& environment) {
     systems.push_back(make_hand_written_system(arena, group));
   }
   systems.push_back(make_no_communication_system(arena));
-  const auto results = compare(systems, reference, workload, communicator, options.repeats);
+  const bool whole_windows = workload.timed().batches.size() % static_cast<std::size_t>(workload.steps()) == 0;
+  const auto results = compare(systems, reference, copy_of(workload.make_model()->parameters()), whole_windows,
+                               communicator, options.repeats);
 
   int code = 0;
   if (communicator.rank() == 0) {
@@ -40,7 +42,7 @@ int run_rank(const SyncOptions& options, const Environment& environment) {
       auto place = options;
       place.ranks = environment.world_size;
       place.nodes = environment.num_nodes;
-      code = report(results, place, machine);
+      code = report(results, place, machine, describe_gpt(place));
     } else {
       write_results(options.results, results);
     }

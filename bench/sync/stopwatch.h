@@ -14,6 +14,10 @@ struct Measurement {
   Parameters after_epoch;
 };
 
+/// Runs `warm_up`, then `timed`, a training on so many batches that is timed from barrier to barrier.
+Measurement measure(Communicator communicator, const Parameters& parameters, std::size_t batches,
+                    const std::function<void()>& warm_up, const std::function<void()>& timed);
+
 class Stopwatch {
  public:
   /// `communicator` holds the ranks together before and after what is timed; it is not used in between.

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -107,6 +108,23 @@ TEST(BenchSync, ComparesAllSystems) {
             (std::set<std::string>{"tutti", "tutti, fused step", "c10d::Reducer", "hand-written", "none"}));
 }
 
+TEST(BenchNlp, TrainsInBothLanguages) {
+  const char* python = std::getenv("TUTTI_PEERS_PYTHON");  // NOLINT(concurrency-mt-unsafe)
+  if (python == nullptr || !BUILDS_TORCH_TUTTI) GTEST_SKIP() << "set TUTTI_PEERS_PYTHON: ./dev peers makes one";
+  ::setenv("PYTHONPATH", PYTHON_PACKAGES, /*overwrite=*/1);  // NOLINT(concurrency-mt-unsafe)
+  json rows;
+  const auto table =
+      bench({"nlp", "--python", python, "--width", "64", "--layers", "1", "--context", "8", "--vocabulary", "100",
+             "--batch-size", "2", "--repeats", "1", "--batches", "5", "--steps", "2"},
+            rows);
+  ::unsetenv("PYTHONPATH");  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(
+      values_of(rows, "system"),
+      (std::set<std::string>{"tutti, C++", "none", "none in Python", "PyTorch DDP over Gloo", "Accelerate over Gloo",
+                             "PyTorch DDP over tutti", "torch_tutti's DDP", "Accelerate with torch_tutti's DDP"}));
+  EXPECT_TRUE(contains(table, "BertForSequenceClassification")) << table;
+}
+
 TEST(Bench, RefusesWhatItCannotDo) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{"step", "--width", "6"}, "--width"},
@@ -115,6 +133,9 @@ TEST(Bench, RefusesWhatItCannotDo) {
       {{"all-reduce", "--sizes", "many"}, "--sizes"},
       {{"all-reduce", "--dtypes", "int3"}, "--dtypes"},
       {{"all-reduce", "--ranks", "0"}, "--ranks"},
+      {{"nlp"}, "--python"},
+      {{"nlp", "--python", "/no/such/python"}, "--python"},
+      {{"nlp", "--python", "/bin/sh", "--width", "100"}, "multiple of 64"},
       {{"none-of-these"}, "there is no benchmark"},
   };
   for (auto [words, part] : cases) {

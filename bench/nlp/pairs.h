@@ -1,0 +1,58 @@
+#pragma once
+// Pairs of sentences, as nlp_peer.py has written them.
+#include <ATen/core/TensorBody.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/data/to_device.h"
+
+namespace tutti::bench {
+
+struct Pairs {
+  at::Tensor tokens;    ///< int64 [pairs, context]
+  at::Tensor types;     ///< 0 in the first sentence, 1 in the second
+  at::Tensor attended;  ///< 0 where there is padding
+  at::Tensor labels;    ///< int64 [pairs]
+
+  Pairs narrow(std::int64_t first, std::int64_t count) const;
+};
+
+/// For the Accelerator's loader.
+Pairs to_device(Pairs pairs, const Placement& place);
+
+class PairDataset {
+ public:
+  using BatchType = Pairs;
+
+  explicit PairDataset(Pairs all) : all_(std::move(all)) {}
+
+  Pairs get_batch(const std::vector<std::size_t>& indices);
+  std::optional<std::size_t> size() const { return static_cast<std::size_t>(all_.labels.size(0)); }
+
+ private:
+  Pairs all_;
+};
+
+struct PairBatch {
+  Pairs pairs;
+  bool ends_window = false;  ///< an optimizer step follows
+};
+
+struct PairEpoch {
+  PairDataset dataset;             ///< of all ranks, interleaved as DistributedSampler deals
+  std::vector<PairBatch> batches;  ///< of this rank
+};
+
+struct PairEpochs {
+  PairEpoch warm_up;
+  PairEpoch timed;
+};
+
+/// Of rank `rank`. `steps`: batches in an optimizer step. Throws CheckpointError for a file that is not whole.
+PairEpochs read_pairs(const std::filesystem::path& file, int rank, int world_size, int batch_size, int steps);
+
+}  // namespace tutti::bench

@@ -1,0 +1,86 @@
+#include "nlp/python_peer.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+
+namespace tutti::bench {
+namespace {
+
+std::array<int, 2> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw std::system_error(errno, std::generic_category(), "cannot make a pipe");
+  return ends;
+}
+
+}  // namespace
+
+PythonPeer::PythonPeer(std::vector<std::string> command) {
+  ::signal(SIGPIPE, SIG_IGN);  // a Python that has ended is told as an error
+  const auto orders = make_pipe();
+  const auto answers = make_pipe();
+  std::vector<char*> arguments;
+  for (std::string& word : command) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t parent = ::getpid();
+  child_ = ::fork();
+  if (child_ < 0) throw std::system_error(errno, std::generic_category(), "cannot start " + command.front());
+  if (child_ == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
+    ::dup2(orders[0], STDIN_FILENO);
+    ::dup2(answers[1], STDOUT_FILENO);
+    ::signal(SIGPIPE, SIG_DFL);
+    ::execv(arguments[0], arguments.data());
+    ::_exit(1);
+  }
+  ::close(orders[0]);
+  ::close(answers[1]);
+  orders_ = orders[1];
+  answers_ = answers[0];
+}
+
+PythonPeer::~PythonPeer() {
+  if (child_ > 0) {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  if (orders_ >= 0) ::close(orders_);
+  ::close(answers_);
+}
+
+std::string PythonPeer::ask(const std::string& line) {
+  const std::string whole = line + "\n";
+  // A pipe takes a short line as a whole.
+  bool alive = ::write(orders_, whole.data(), whole.size()) == static_cast<ssize_t>(whole.size());
+  std::string answer;
+  while (alive) {
+    char next = 0;
+    const auto got = ::read(answers_, &next, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 1 && next == '\n') return answer;
+    answer += next;
+    alive = got == 1;
+  }
+  throw std::runtime_error("the Python of this rank ended at '" + line + "': what it says stands above");
+}
+
+void PythonPeer::finish() {
+  ::close(orders_);
+  orders_ = -1;
+  int status = 0;
+  while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
+  }
+  child_ = -1;
+  if (status != 0) throw std::runtime_error("the Python of this rank failed at its end: what it says stands above");
+}
+
+}  // namespace tutti::bench

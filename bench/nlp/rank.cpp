@@ -1,0 +1,125 @@
+#include "nlp/rank.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "command/launched.h"
+#include "nlp/systems.h"
+#include "report/results.h"
+#include "sync/compare.h"
+#include "tutti/exported/exported_module.h"
+
+namespace tutti::bench {
+namespace {
+
+using Systems = std::vector<std::unique_ptr<System>>;
+
+constexpr auto with_no_sync = {Mode::baseline, Mode::no_sync_misplaced, Mode::no_sync};
+constexpr auto with_accumulate = {Mode::baseline, Mode::no_sync_misplaced, Mode::no_sync, Mode::accumulate};
+
+/// Where the Pythons meet: rank 0 serves it.
+struct Meeting {
+  c10::intrusive_ptr<c10d::TCPStore> server{};
+  std::string order{};
+};
+
+Meeting make_meeting(const Communicator& communicator, const Environment& environment) {
+  Meeting meeting;
+  if (communicator.rank() == 0) {
+    c10d::TCPStoreOptions options;
+    options.isServer = true;
+    options.waitWorkers = false;
+    options.port = 0;
+    meeting.server = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+  }
+  const auto port = communicator.broadcast_object(meeting.server ? std::to_string(meeting.server->getPort()) : "");
+  meeting.order = "join " + environment.master_addr + " " + port;
+  return meeting;
+}
+
+std::vector<std::string> python_command(const NlpOptions& options, const Environment& environment,
+                                        const std::string& backend) {
+  std::vector<std::string> command{options.python,
+                                   python_script(),
+                                   "serve",
+                                   options.folder,
+                                   backend,
+                                   std::to_string(environment.rank),
+                                   std::to_string(environment.world_size),
+                                   "--ranks",
+                                   std::to_string(environment.world_size)};
+  const auto shapes = model_arguments(options);
+  command.insert(command.end(), shapes.begin(), shapes.end());
+  return command;
+}
+
+Systems make_systems(const NlpArena& arena, PythonPeer& gloo, PythonPeer& tutti) {
+  Systems systems;
+  systems.push_back(make_tutti_bert(arena));
+  systems.push_back(make_lone_bert(arena));
+  const auto add = [&](PythonPeer& peer, PythonSystem system) {
+    systems.push_back(make_python_bert(arena, peer, std::move(system)));
+  };
+  add(gloo, {.name = "none in Python",
+             .shown = "none in Python",
+             .modes = {Mode::baseline},
+             .tuned = false,
+             .synchronizes = false});
+  add(gloo, {.name = "PyTorch DDP", .shown = "PyTorch DDP over Gloo", .modes = with_no_sync, .tuned = true});
+  add(gloo, {.name = "Accelerate", .shown = "Accelerate over Gloo", .modes = with_accumulate});
+  add(tutti, {.name = "PyTorch DDP", .shown = "PyTorch DDP over tutti", .modes = with_no_sync, .tuned = true});
+  add(tutti, {.name = "torch_tutti",
+              .shown = "torch_tutti's DDP",
+              .modes = {Mode::baseline, Mode::no_sync_misplaced, Mode::no_sync, Mode::automatic}});
+  add(tutti, {.name = "Accelerate with torch_tutti",
+              .shown = "Accelerate with torch_tutti's DDP",
+              .modes = {Mode::no_sync_misplaced, Mode::no_sync, Mode::accumulate, Mode::automatic}});
+  return systems;
+}
+
+}  // namespace
+
+std::string python_script() {
+  return std::filesystem::path(own_program()).parent_path() / "bench" / "nlp_peer.py";
+}
+
+std::vector<std::string> model_arguments(const NlpOptions& options) {
+  auto arguments = work_arguments(options, options.repeats);
+  const auto repeats = std::ranges::find(arguments, "--repeats");
+  arguments.erase(repeats, repeats + 2);
+  return arguments;
+}
+
+int run_nlp_rank(const NlpOptions& options, const Environment& environment) {
+  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
+  at::set_num_threads(1);
+  PythonPeer gloo(python_command(options, environment, "gloo"));
+  PythonPeer tutti(python_command(options, environment, "tutti"));
+
+  const auto communicator = Communicator::connect(environment);
+  const auto meeting = make_meeting(communicator, environment);
+  const auto epochs = read_pairs(std::filesystem::path(options.folder) / "batches.safetensors", communicator.rank(),
+                                 communicator.size(), options.batch_size, options.steps);
+  const NlpArena arena{options, epochs, communicator};
+  for (PythonPeer* peer : {&gloo, &tutti}) peer->ask(meeting.order);
+  if (communicator.rank() == 0) std::cerr << "the Pythons have met\n";
+
+  const auto systems = make_systems(arena, gloo, tutti);
+  // PyTorch's own DDP is trusted.
+  System& reference = *systems[3];
+  const auto start = copy_of(ExportedModule(arena.program()).parameters());
+  const bool whole_windows = options.batches % options.steps == 0;
+  const auto results = compare(systems, reference, start, whole_windows, communicator, options.repeats);
+  if (communicator.rank() == 0) write_results(options.results, results);
+
+  for (PythonPeer* peer : {&gloo, &tutti}) peer->finish();
+  communicator.barrier().wait();  // rank 0 serves the store: nobody leaves before the others have finished
+  return 0;
+}
+
+}  // namespace tutti::bench
