@@ -43,18 +43,34 @@ void require_usable(const char* what, const at::Tensor& tensor) {
   }
 }
 
-void require_each_like(const char* what, const Tensors& list, const at::Tensor& one, int size) {
+void require_one_each(const char* what, const Tensors& list, int size) {
   if (list.size() != static_cast<std::size_t>(size)) {
     throw UsageError(std::string(what) + ": a list of " + std::to_string(list.size()) + " tensors for " +
                      std::to_string(size) + " ranks; it holds one for each.");
   }
+  for (const auto& tensor : list) require_usable(what, tensor);
+}
+
+void require_each_like(const char* what, const Tensors& list, const at::Tensor& one, int size) {
+  require_one_each(what, list, size);
   for (std::size_t rank = 0; rank < list.size(); ++rank) {
-    require_usable(what, list[rank]);
     if (list[rank].scalar_type() == one.scalar_type() && list[rank].sizes() == one.sizes()) continue;
     throw UsageError(std::string(what) + ": the tensor of rank " + std::to_string(rank) + " is " +
                      describe(list[rank]) + ", and this rank's own " + describe(one) +
                      "; they must have the same dtype and shape.");
   }
+}
+
+Tensors list_of_root(const char* what, const char* name, std::vector<Tensors>& lists, const at::Tensor& one, int rank,
+                     int root, int size) {
+  if (rank != root) {
+    if (lists.empty()) return {};
+    throw UsageError(std::string(what) + ": " + name + " on rank " + std::to_string(rank) +
+                     ", which is not the root: only rank " + std::to_string(root) + " gives them.");
+  }
+  const Tensors& list = the_one(what, lists);
+  require_each_like(what, list, one, size);
+  return list;
 }
 
 void require_pairs(const char* what, const Tensors& outputs, const Tensors& inputs) {
@@ -63,10 +79,15 @@ void require_pairs(const char* what, const Tensors& outputs, const Tensors& inpu
                    std::to_string(inputs.size()) + " inputs.");
 }
 
-void require_whole(const char* what, const at::Tensor& whole, const at::Tensor& part, int size) {
-  if (whole.scalar_type() == part.scalar_type() && whole.numel() == part.numel() * size) return;
-  throw UsageError(std::string(what) + ": " + describe(whole) + " is not " + std::to_string(size) + " times " +
-                   describe(part) + ": one part for each rank, of the same dtype.");
+void require_wholes(const char* what, const Tensors& wholes, const Tensors& parts, int size) {
+  for (std::size_t i = 0; i < wholes.size(); ++i) {
+    const at::Tensor &whole = wholes[i], &part = parts[i];
+    require_usable(what, whole);
+    require_usable(what, part);
+    if (whole.scalar_type() == part.scalar_type() && whole.numel() == part.numel() * size) continue;
+    throw UsageError(std::string(what) + ": " + describe(whole) + " is not " + std::to_string(size) + " times " +
+                     describe(part) + ": one part for each rank, of the same dtype.");
+  }
 }
 
 Tensors parts_of(const char* what, const char* name, const at::Tensor& tensor, const std::vector<std::int64_t>& sizes,

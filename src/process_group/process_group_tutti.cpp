@@ -202,8 +202,11 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_coalesced(std::vector<Te
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                               const c10d::AllgatherOptions& options) {
-  Parts parts{
-      {.type = OpType::_ALLGATHER_BASE, .what = "_all_gather_base", .outputs = {output}}, options.timeout, {input}};
+  constexpr const char* what = "_all_gather_base";
+  require_open(what);
+  require_usable(what, output);
+  require_usable(what, input);
+  Parts parts{{.type = OpType::_ALLGATHER_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
   parts.works.push_back(communicator_.all_gather(output, input, call_options(options.timeout)));
   return work_of(std::move(parts));
 }
@@ -213,11 +216,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_into_tensor_coalesced(Te
   constexpr const char* what = "all_gather_into_tensor_coalesced";
   require_open(what);
   require_pairs(what, outputs, inputs);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    require_usable(what, inputs[i]);
-    require_usable(what, outputs[i]);
-    process_group::require_whole(what, outputs[i], inputs[i], size_);
-  }
+  process_group::require_wholes(what, outputs, inputs, size_);
   Parts parts{
       {.type = OpType::ALLGATHER_INTO_TENSOR_COALESCED, .what = what, .outputs = outputs}, options.timeout, inputs};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -232,14 +231,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::gather(std::vector<Tensors>& outpu
   require_open(what);
   const at::Tensor& input = the_one(what, inputs);
   const int root = require_root(what, options.rootRank, size_);
-  Tensors list;
-  if (rank_ == root) {
-    list = the_one(what, outputs);
-    require_each_like(what, list, input, size_);
-  } else if (!outputs.empty()) {
-    throw UsageError("gather: outputs on rank " + std::to_string(rank_) + ", which is not the root: only rank " +
-                     std::to_string(root) + " gives them.");
-  }
+  const Tensors list = process_group::list_of_root(what, "outputs", outputs, input, rank_, root, size_);
   Parts parts{{.type = OpType::GATHER, .what = what, .outputs = list}, options.timeout, inputs};
   parts.works.push_back(communicator_.gather(list, input, root, call_options(options.timeout)));
   return work_of(std::move(parts));
@@ -251,14 +243,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::scatter(Tensors& outputs, std::vec
   require_open(what);
   const at::Tensor& output = the_one(what, outputs);
   const int root = require_root(what, options.rootRank, size_);
-  Tensors list;
-  if (rank_ == root) {
-    list = the_one(what, inputs);
-    require_each_like(what, list, output, size_);
-  } else if (!inputs.empty()) {
-    throw UsageError("scatter: inputs on rank " + std::to_string(rank_) + ", which is not the root: only rank " +
-                     std::to_string(root) + " gives them.");
-  }
+  const Tensors list = process_group::list_of_root(what, "inputs", inputs, output, rank_, root, size_);
   Parts parts{{.type = OpType::SCATTER, .what = what, .outputs = outputs}, options.timeout, outputs};
   parts.works.push_back(communicator_.scatter(output, list, root, call_options(options.timeout)));
   return work_of(std::move(parts));
@@ -295,11 +280,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce_scatter_tensor_coalesced(
   require_open(what);
   require_pairs(what, outputs, inputs);
   const auto op = op_of(what, options.reduceOp);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    require_usable(what, inputs[i]);
-    require_usable(what, outputs[i]);
-    process_group::require_whole(what, inputs[i], outputs[i], size_);
-  }
+  process_group::require_wholes(what, inputs, outputs, size_);
   Parts parts{
       {.type = OpType::REDUCE_SCATTER_TENSOR_COALESCED, .what = what, .outputs = outputs}, options.timeout, inputs};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -325,13 +306,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall(Tensors& outputs, Tensors
                                                        const c10d::AllToAllOptions& options) {
   constexpr const char* what = "all_to_all";
   require_open(what);
-  for (const auto* list : {&outputs, &inputs}) {
-    if (list->size() != static_cast<std::size_t>(size_)) {
-      throw UsageError(std::string(what) + ": a list of " + std::to_string(list->size()) + " tensors for " +
-                       std::to_string(size_) + " ranks; it holds one for each.");
-    }
-    for (const auto& tensor : *list) require_usable(what, tensor);
-  }
+  for (const auto* list : {&outputs, &inputs}) process_group::require_one_each(what, *list, size_);
   Parts parts{{.type = OpType::ALLTOALL, .what = what, .outputs = outputs}, options.timeout, inputs};
   parts.works.push_back(communicator_.all_to_all_parts(outputs, inputs, call_options(options.timeout)));
   return work_of(std::move(parts));

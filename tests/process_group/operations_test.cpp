@@ -284,6 +284,39 @@ TEST(Failures, AbortEndsOwnWaits) {
   }
 }
 
+TEST(Shutdown, NothingCanBeCalledAfterIt) {
+  run_groups(1, [](ProcessGroupTutti& group) {
+    group.shutdown();
+    at::Tensor tensor = at::ones({2}), other = at::ones({2});
+    Tensors one{tensor}, another{other};
+    std::vector<Tensors> lists{{other}};
+    std::vector<std::int64_t> equal;
+    const std::vector<std::function<void()>> calls{[&] { group.allreduce(one, {}); },
+                                                   [&] { group.allreduce_coalesced(one, {}); },
+                                                   [&] { group.reduce(one, {}); },
+                                                   [&] { group.broadcast(one, {}); },
+                                                   [&] { group.allgather(lists, one, {}); },
+                                                   [&] { group.allgather_coalesced(lists, one, {}); },
+                                                   [&] { group._allgather_base(other, tensor, {}); },
+                                                   [&] { group.allgather_into_tensor_coalesced(another, one, {}); },
+                                                   [&] { group.gather(lists, one, {}); },
+                                                   [&] { group.scatter(one, lists, {}); },
+                                                   [&] { group.reduce_scatter(one, lists, {}); },
+                                                   [&] { group._reduce_scatter_base(other, tensor, {}); },
+                                                   [&] { group.reduce_scatter_tensor_coalesced(another, one, {}); },
+                                                   [&] { group.alltoall_base(other, tensor, equal, equal, {}); },
+                                                   [&] { group.alltoall(another, one, {}); },
+                                                   [&] { group.barrier({}); },
+                                                   [&] { group.send(one, 0, 0); },
+                                                   [&] { group.recv(one, 0, 0); },
+                                                   [&] { group.recvAnysource(one, 0); },
+                                                   [&] { group.monitoredBarrier({}, false); }};
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      EXPECT_NE(message_of<UsageError>(calls[i]).find("was shut down"), std::string::npos) << "call " << i;
+    }
+  });
+}
+
 TEST(Split, MembersAloneMakeAGroup) {
   for (const char* engine : {"auto", "gloo"}) {
     run_groups(
