@@ -22,7 +22,34 @@ std::int64_t to_integer(double number) {
   return static_cast<std::int64_t>(number);
 }
 
-// The operators that give an integer for integers.
+// The operators that mean the same for integers and floats; nullopt for others.
+template <typename Number>
+std::optional<c10::IValue> of_either(Op op, Number a, Number b) {
+  switch (op) {
+    case Op::pos:
+      return a;
+    case Op::eq:
+      return a == b;
+    case Op::ne:
+      return a != b;
+    case Op::lt:
+      return a < b;
+    case Op::le:
+      return a <= b;
+    case Op::gt:
+      return a > b;
+    case Op::ge:
+      return a >= b;
+    case Op::max:
+      return std::max(a, b);
+    case Op::min:
+      return std::min(a, b);
+    default:
+      return std::nullopt;
+  }
+}
+
+// nullopt where the result for integers is a float.
 std::optional<c10::IValue> of_integers(Op op, std::int64_t a, std::int64_t b) {
   switch (op) {
     case Op::add:
@@ -40,22 +67,9 @@ std::optional<c10::IValue> of_integers(Op op, std::int64_t a, std::int64_t b) {
       return integers::power(a, b);
     case Op::neg:
       return integers::subtract(0, a);
-    case Op::pos:
     case Op::to_int:
     case Op::trunc:
       return a;
-    case Op::eq:
-      return a == b;
-    case Op::ne:
-      return a != b;
-    case Op::lt:
-      return a < b;
-    case Op::le:
-      return a <= b;
-    case Op::gt:
-      return a > b;
-    case Op::ge:
-      return a >= b;
     case Op::bool_and:
       return a & b;
     case Op::bool_or:
@@ -64,12 +78,8 @@ std::optional<c10::IValue> of_integers(Op op, std::int64_t a, std::int64_t b) {
       return integers::multiply(a, integers::power_of_two(b));
     case Op::shift_right:
       return integers::floor_divide(a, integers::power_of_two(b));
-    case Op::max:
-      return std::max(a, b);
-    case Op::min:
-      return std::min(a, b);
     default:
-      return std::nullopt;
+      return of_either(op, a, b);
   }
 }
 
@@ -94,33 +104,18 @@ c10::IValue of_floats(Op op, double a, double b) {
       return std::pow(a, b);
     case Op::neg:
       return -a;
-    case Op::pos:
     case Op::to_float:
       return a;
-    case Op::eq:
-      return a == b;
-    case Op::ne:
-      return a != b;
-    case Op::lt:
-      return a < b;
-    case Op::le:
-      return a <= b;
-    case Op::gt:
-      return a > b;
-    case Op::ge:
-      return a >= b;
-    case Op::max:
-      return std::max(a, b);
-    case Op::min:
-      return std::min(a, b);
     case Op::to_int:
     case Op::trunc:
       return to_integer(std::trunc(a));
     case Op::sqrt:
       return std::sqrt(a);
     default:
-      fail("an operator of integers on a float");
+      break;
   }
+  if (auto result = of_either(op, a, b)) return std::move(*result);
+  fail("an operator of integers on a float");
 }
 
 bool is_number(const c10::IValue& value) {
