@@ -61,6 +61,16 @@ std::string name_of(const testing::TestParamInfo<OnThreads::ParamType>& instance
 INSTANTIATE_TEST_SUITE_P(Collectives, OnThreads, testing::Combine(testing::ValuesIn(places), testing::ValuesIn(checks)),
                          name_of);
 
+// Their exchanges go in rounds.
+TEST(ManyRanks, HearOfOneAnother) {
+  run_thread_ranks(11, [](const Communicator& communicator) {
+    check_objects(communicator);
+    check_layout_of_tensors(communicator);
+    check_groups(communicator);
+    check_mismatches(communicator);
+  });
+}
+
 TEST(Single, EveryCheckHoldsWithoutLaunch) {
   check_all(Communicator());
 }

@@ -4,47 +4,11 @@
 
 #include <cstring>
 
+#include "comm/messages/exchange.h"
 #include "comm/messages/sum.h"
 #include "comm/sums/combine.h"
 
 namespace tutti::comm {
-namespace {
-
-class MessageExchange final : public PendingExchange {
- public:
-  MessageExchange(std::shared_ptr<Transport> transport, Operation operation, std::span<const std::byte> mine)
-      : transport_(std::move(transport)), operation_(std::move(operation)) {
-    const auto size = static_cast<std::size_t>(transport_->size());
-    const auto bytes = std::make_shared<std::vector<std::byte>>(mine.size() * size);
-    blocks_ = {bytes->data(), bytes->size(), bytes};
-    const auto part_of = [&](int rank) {
-      return blocks_.part(mine.size() * static_cast<std::size_t>(rank), mine.size());
-    };
-    const Block own = part_of(transport_->rank());
-    if (mine.empty()) return;
-    std::memcpy(own.data, mine.data(), mine.size());
-    const Tag tag{operation_.number, Phase::exchange};
-    for (int peer = 0; peer < transport_->size(); ++peer) {
-      if (peer != transport_->rank()) transfers_.push_back(transport_->post_receive(peer, tag, part_of(peer)));
-    }
-    for (int peer = 0; peer < transport_->size(); ++peer) {
-      if (peer != transport_->rank()) transfers_.push_back(transport_->post_send(peer, tag, own));
-    }
-  }
-
-  std::span<const std::byte> finish() override {
-    wait_all(transfers_, operation_.deadline());
-    return {blocks_.data, blocks_.size};
-  }
-
- private:
-  std::shared_ptr<Transport> transport_;
-  Operation operation_;
-  Block blocks_;
-  Transfers transfers_;
-};
-
-}  // namespace
 
 MessageEngine::MessageEngine(std::shared_ptr<Transport> transport, NodeLayout layout)
     : transport_(std::move(transport)), layout_(std::move(layout)) {}
@@ -56,7 +20,8 @@ std::unique_ptr<PendingSum> MessageEngine::start_sum(const Operation& operation,
 
 std::unique_ptr<PendingExchange> MessageEngine::start_exchange(const Operation& operation,
                                                                std::span<const std::byte> mine) {
-  return std::make_unique<MessageExchange>(transport_, operation, mine);
+  if (size() > most_ranks_told_directly) return std::make_unique<ExchangeInRounds>(transport_, operation, mine);
+  return std::make_unique<DirectExchange>(*transport_, operation, mine);
 }
 
 void MessageEngine::all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) {

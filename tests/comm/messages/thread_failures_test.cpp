@@ -84,6 +84,31 @@ TEST(ThreadFailures, ARankThatLeavesIsNamedToAll) {
   });
 }
 
+// Exchanges go in rounds there: most wait for somebody who waits for it.
+TEST(ThreadFailures, AmongManyTooTheOneThatLeavesIsNamed) {
+  run_thread_ranks(11, [&](const Communicator& communicator) {
+    if (communicator.rank() == 4) return;
+    const auto failure = failure_of<PeerFailure>([&] { communicator.barrier().wait(); });
+    EXPECT_EQ(failure.ranks(), std::vector<int>{4}) << failure.what();
+  });
+}
+
+TEST(ThreadFailures, AmongManyTooTheOneThatDoesNotComeIsNamed) {
+  std::barrier all_come(10);
+  std::latch all_failed(10);
+  run_thread_ranks(11, [&](const Communicator& communicator) {
+    if (communicator.rank() == 4) {
+      all_failed.wait();
+      return;
+    }
+    all_come.arrive_and_wait();  // so that nobody is late
+    const CallOptions call{.timeout = milliseconds(2500), .name = "end"};
+    const auto failure = failure_of<Timeout>([&] { communicator.barrier(call).wait(); });
+    EXPECT_EQ(failure.ranks(), std::vector<int>{4}) << failure.what();
+    all_failed.count_down();
+  });
+}
+
 TEST(ThreadFailures, AFailureOfOneRankIsTheFailureOfTheRun) {
   const auto run = [] {
     run_thread_ranks(3, [&](const Communicator& communicator) {
