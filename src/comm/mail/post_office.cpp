@@ -146,7 +146,8 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
       lock.unlock();
       announce(ended);
       lock.lock();
-      wait_and_work(lock);
+      // What has passed its deadline just now may have been the last: then nothing would end the wait.
+      if (!(ending_ && nothing_to_send())) wait_and_work(lock);
     }
     AllEnded ended;
     sorting_.end_all(ended);
