@@ -48,6 +48,11 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::message_of(process_group::Parts pa
 
 void ProcessGroupTutti::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) {
   require_open("monitored_barrier");
+  if (options.timeout == std::chrono::milliseconds::zero()) {
+    throw Timeout("monitored_barrier: Rank " + std::to_string(rank_) +
+                      " timed out in monitoredBarrier after 0 ms: there was no time to wait for anybody.",
+                  {});
+  }
   communicator_.monitored_barrier(wait_for_all, call_options(options.timeout));
 }
 
