@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/python.sh
 version=${TORCH_VERSION:-2.15.0}
 folder=$PWD/.deps/peers
-packages=("torch==$version" accelerate==1.15.0 transformers==5.23.0 torchvision numpy expecttest)
+packages=("torch==$version" accelerate==1.15.0 transformers==5.23.0 torchvision torchdata==0.11.0 numpy expecttest)
 # Each release of torchvision names the PyTorch that it is for: pip finds that of another one.
 [[ $version != 2.15.0 ]] || packages[3]+="==0.29.2"
 mark=$folder/torch-$version
