@@ -14,6 +14,15 @@ inline std::size_t below(std::size_t bound, Random& random) {
   return bound == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
 }
 
+/// What JSON is made of, and numbers at the ends of their ranges, before `more` words.
+inline std::vector<std::string> json_words(const std::vector<std::string>& more) {
+  std::vector<std::string> words = {
+      "{", "}", "[", "]", ",", ":", "\"", "-1", "0", "1e9", "9223372036854775807", "18446744073709551615", "null"};
+  words.push_back(std::string(1, '\0'));
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 /// One damage: a bit, a cut, something left out, one of `words` put in, a piece of one of `others`, or a repeat.
 inline void mutate(std::string& file, const std::vector<std::string>& others, const std::vector<std::string>& words,
                    Random& random) {

@@ -22,26 +22,8 @@
 namespace tutti::test::mutations_test {
 namespace {
 
-const std::vector<std::string> words = {"{",
-                                        "}",
-                                        "[",
-                                        "]",
-                                        ",",
-                                        ":",
-                                        "\"",
-                                        "-1",
-                                        "0",
-                                        "1e9",
-                                        "18446744073709551615",
-                                        "9223372036854775807",
-                                        "null",
-                                        "\"dtype\"",
-                                        "\"F64\"",
-                                        "\"shape\"",
-                                        "\"data_offsets\"",
-                                        "\"__metadata__\"",
-                                        "\\u0000",
-                                        std::string(1, '\0')};
+const std::vector<std::string> words =
+    json_words({"\"dtype\"", "\"F64\"", "\"shape\"", "\"data_offsets\"", "\"__metadata__\"", "\\u0000"});
 
 // The bytes that a file would have, by writing one.
 std::string bytes_of(const Safetensors& content) {
