@@ -59,7 +59,7 @@ struct AcceleratorOptions {
   ProjectConfiguration project{};
   /// How backward passes outside accumulate() decide whether they synchronize.
   SyncPolicy sync_policy = SyncPolicy::automatic;
-  /// Which gradients travel together; the defaults measure it.
+  /// Which gradients travel together, and in which order.
   BucketOptions buckets{};
   /// Compare a sampled hash of the parameters whenever gradients are synchronized, so that replicas that drifted apart
   /// are a Divergence. Turn it off where they may differ in their last bits (machines of different kinds).
