@@ -1,9 +1,17 @@
 // Ranks: 2 and 3 processes over Gloo.
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
 #include "comm/collective_checks.h"
 #include "support/ranks.h"
+#include "support/temporary_folder.h"
 #include "tutti/core/environment.h"
 
 namespace tutti::test::gloo_test {
@@ -34,6 +42,29 @@ const RankProgram two_nodes("two_nodes", [] {
 const RankProgram leaves_work_behind("leaves_work_behind", [] {
   const auto communicator = Communicator::connect(read_environment());
   check_unwaited(communicator);
+});
+
+constexpr const char* ended_variable = "TUTTI_TEST_ENDED";
+
+// Rank 0's main() has returned before rank 1 calls what rank 0's thread still waits for.
+const RankProgram ends_while_a_thread_waits("ends_while_a_thread_waits", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
+  auto copy = communicator.duplicate("copy");
+  const auto add_up = [copy] { return copy.all_reduce(at::ones({4})); };
+  if (communicator.rank() == 0) {
+    add_up();
+    copy.submit([copy] {});  // the last reference
+    std::atexit([] { std::ofstream(std::getenv(ended_variable)) << "ended"; });
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!std::filesystem::exists(std::getenv(ended_variable))) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    std::this_thread::yield();
+  }
+  // Time in which a process that did not wait would end. Whatever it is, one that waits is still there.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  add_up().wait();
 });
 
 // Two at once, and another after both.
@@ -73,6 +104,12 @@ TEST(Gloo, TheLaunchersStoreIsUsedAcrossRestarts) {
                                                       {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt)}}};
     expect_success(run_processes(connects_again, 2, under_an_agent));
   }
+}
+
+TEST(Gloo, AProcessEndsAfterItsThreads) {
+  const TemporaryFolder folder;
+  expect_success(
+      run_processes(ends_while_a_thread_waits, 2, {.variables = {{ended_variable, folder.path() / "ended"}}}));
 }
 
 TEST(Gloo, UnwaitedWorkIsCompleted) {
