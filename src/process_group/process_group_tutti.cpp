@@ -8,6 +8,7 @@
 
 #include "process_group/arguments.h"
 #include "process_group/group_work.h"
+#include "process_group/sparse.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -115,6 +116,12 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::work_of(Parts parts) {
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   constexpr const char* what = "all_reduce";
   require_open(what);
+  if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == at::kSparse) {
+    count_writes(tensors);
+    return work_of(
+        {process_group::sparse_all_reduce(communicator_, tensors[0], options.reduceOp, call_options(options.timeout)),
+         options.timeout, tensors});
+  }
   const at::Tensor& tensor = the_one(what, tensors);
   Parts parts{{.type = OpType::ALLREDUCE, .what = what, .outputs = tensors}, options.timeout, tensors};
   parts.works.push_back(communicator_.all_reduce(tensor, op_of(what, options.reduceOp), call_options(options.timeout)));

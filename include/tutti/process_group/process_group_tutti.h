@@ -66,7 +66,8 @@ class ProcessGroupTutti final : public c10d::Backend {
   /// c10d's handle of an operation.
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  /// Combines the one tensor of each rank, in place: Communicator::all_reduce().
+  /// Combines the one tensor of each rank, in place: Communicator::all_reduce(). Sparse COO tensors are added; the call
+  /// returns when all ranks have told how many elements theirs have.
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   /// The same with several tensors, under one Work.
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
