@@ -1,6 +1,5 @@
 // Communicator::connect(Environment): from what the launcher says to connected ranks.
 #include <algorithm>
-#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -20,8 +19,8 @@ namespace {
 comm::GlooPlace place_of(const Environment& environment) {
   // Ranks that met by the name of a store are on one machine, whatever they take for its nodes.
   const bool one_machine = environment.num_nodes == 1 || environment.master_addr.starts_with(local_meeting);
-  if (one_machine) return {.interface = "", .address = "127.0.0.1"};
-  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) return {.interface = interface, .address = ""};
+  if (one_machine) return comm::loopback();
+  if (auto place = comm::place_of_interface()) return *std::move(place);
   return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
 }
 

@@ -3,7 +3,6 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +41,7 @@ std::string host_of(const StorePtr& store) {
 
 // Where ranks of other nodes find this one.
 comm::GlooPlace place_towards(const StorePtr& store) {
-  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) return {.interface = interface, .address = ""};
+  if (auto place = comm::place_of_interface()) return *std::move(place);
   std::string host = host_of(store);
   if (host.empty()) host = process_variable("MASTER_ADDR").value_or("");
   if (host.empty()) {
@@ -132,7 +131,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
     met.nodes = comm::nodes_of(introduce(met.rendezvous, rank, size, wanted.name, timeout).nodes);
     if (wanted.name == "nccl") agree_on_nccl(met.rendezvous, wanted, rank, met.nodes, timeout);
     const bool alone = std::ranges::count(met.nodes, met.nodes.front()) == size;
-    met.place = alone ? comm::GlooPlace{.interface = "", .address = "127.0.0.1"} : place_towards(store);
+    met.place = alone ? comm::loopback() : place_towards(store);
     return comm::connect_ranks(met, wanted.name, options, recorder_of_job(rank, size));
   } catch (const UsageError&) {
     comm::part(met.rendezvous, rank, size);

@@ -26,27 +26,20 @@ namespace {
 constexpr const char* engine_variable = "TUTTI_ENGINE";
 
 // Ranks of several machines give one another signs of life.
-GroupPulse pulse_of_job(const Rendezvous& rendezvous, int rank, const std::vector<int>& nodes,
-                        std::chrono::milliseconds timeout) {
-  std::vector<int> everyone(nodes.size());
-  std::iota(everyone.begin(), everyone.end(), 0);
-  const auto watched = watched_by(rank, nodes);
-  if (watched.empty()) return {nullptr, std::move(everyone)};
-  const auto size = static_cast<int>(nodes.size());
-  return {std::make_shared<Pulse>(rendezvous, rank, size, watched, stopped_timeout(), timeout), std::move(everyone)};
-}
-
-/// Where the mail of this rank listens. MPI's ranks may have met without an address.
-std::string mail_host(const GlooPlace& place, bool one_node) {
-  if (!place.interface.empty()) return address_of_interface(place.interface);
-  if (!place.address.empty()) return place.address;
-  if (one_node) return "127.0.0.1";
-  if (const auto interface = process_variable("GLOO_SOCKET_IFNAME")) return address_of_interface(*interface);
-  throw UsageError(
-      "Messages from rank to rank go by TCP. Set GLOO_SOCKET_IFNAME to the network interface that the nodes share.");
+std::shared_ptr<Pulse> pulse_of_job(const MetRanks& met, std::chrono::milliseconds timeout) {
+  const auto watched = watched_by(met.rank, met.nodes);
+  if (watched.empty()) return nullptr;
+  const auto size = static_cast<int>(met.nodes.size());
+  return std::make_shared<Pulse>(met.rendezvous, met.rank, size, watched, stopped_timeout(), timeout);
 }
 
 }  // namespace
+
+std::optional<GlooPlace> place_of_interface() {
+  const auto interface = process_variable("GLOO_SOCKET_IFNAME");
+  if (!interface || interface->empty()) return std::nullopt;
+  return GlooPlace{.interface = *interface, .address = ""};
+}
 
 WantedEngine check_options(const CommunicatorOptions& options) {
   constexpr std::array known{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical", "nccl"};
@@ -76,7 +69,9 @@ void require_nccl(const WantedEngine& wanted, int local_rank) {
 Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const CommunicatorOptions& options,
                            std::shared_ptr<flight::Recorder> recorder) {
   const auto timeout = options.connect_timeout;
-  auto pulse = pulse_of_job(met.rendezvous, met.rank, met.nodes, timeout);
+  std::vector<int> everyone(met.nodes.size());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  GroupPulse pulse{pulse_of_job(met, timeout), everyone};
   auto transport = wanted.starts_with("mpi")
                        ? connect_mpi(met.rendezvous, met.rank, std::move(pulse), timeout)
                        : make_gloo_transport(met.rendezvous, met.place, met.rank, std::move(pulse), timeout);
@@ -84,10 +79,10 @@ Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const
   const bool best_for_host = wanted == "mpi" || wanted == "nccl";
   auto engine = choose_engine(std::move(messages), best_for_host ? "auto" : wanted, "job", timeout);
   if (wanted == "nccl") engine = make_device_engine(engine, nccl_backend(met.rendezvous.store), "job");
-  const auto host = [place = met.place, one_node = std::ranges::count(met.nodes, met.nodes.front()) ==
-                                                   std::ssize(met.nodes)] { return mail_host(place, one_node); };
-  std::vector<int> everyone(met.nodes.size());
-  std::iota(everyone.begin(), everyone.end(), 0);
+  // Looked up with the first message: a job without any does not need the interface to have an address.
+  const auto host = [place = met.place] {
+    return place.interface.empty() ? place.address : address_of_interface(place.interface);
+  };
   auto mail = std::make_shared<Mail>(std::make_shared<OfficePlace>(met.rendezvous, met.rank, host), "job",
                                      std::move(everyone), met.rank);
   return make_communicator(std::move(engine), options, "job", std::move(recorder), std::move(mail));

@@ -1,6 +1,7 @@
 #pragma once
 // What all ways into a group have in common: which engine is wanted, and connecting ranks that have met.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,19 @@ WantedEngine check_options(const CommunicatorOptions& options);
 /// Throws UsageError where it cannot be had on this rank.
 void require_nccl(const WantedEngine& wanted, int local_rank);
 
+/// The network interface that GLOO_SOCKET_IFNAME names, as a place; nullopt where it names none.
+std::optional<GlooPlace> place_of_interface();
+/// On one machine, whatever its networks are.
+inline GlooPlace loopback() {
+  return {.interface = "", .address = "127.0.0.1"};
+}
+
 /// Ranks that have met at a store, and agree on the engine.
 struct MetRanks {
   Rendezvous rendezvous;
   int rank = 0;
   std::vector<int> nodes;  ///< by rank
-  GlooPlace place;
+  GlooPlace place;         ///< where the others find this rank: an interface or an address
 };
 
 /// Connects them. Every rank must call it. `recorder` may be null. Throws UsageError, PeerFailure, Timeout.
