@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "comm/describe_call.h"
 #include "train/tensor_headers.h"
 
 namespace tutti::detail {
@@ -30,28 +31,6 @@ std::string spelled(double number) {
   text.precision(17);
   text << number;
   return text.str();
-}
-
-std::string name_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::mean:
-      return "mean";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-    case ReduceOp::product:
-      return "product";
-    case ReduceOp::bit_and:
-      return "bit_and";
-    case ReduceOp::bit_or:
-      return "bit_or";
-    case ReduceOp::bit_xor:
-      return "bit_xor";
-  }
-  return "?";
 }
 
 std::string why_not_reducible(const NestedTensors& mine, ReduceOp op, double scale) {
@@ -109,7 +88,7 @@ Tensors gather_tensors(const Communicator& communicator, const NestedTensors& mi
 
 Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& mine, ReduceOp op, double scale,
                        const CallOptions& call) {
-  std::string what = "reduce(" + name_of(op);
+  std::string what = "reduce(" + comm::describe_op(op);
   if (scale != 1.0) what += ", scale " + spelled(scale);
   what += ')';
   exchange_headers(communicator, what, mine, SameShape::all, call, why_not_reducible(mine, op, scale));
