@@ -4,7 +4,6 @@
 #include "all_reduce/options.h"
 #include "all_reduce/rank.h"
 #include "all_reduce/table.h"
-#include "command/child_process.h"
 #include "command/launched.h"
 #include "command/nameless_file.h"
 #include "tutti/core/environment.h"
@@ -12,18 +11,9 @@
 namespace tutti::bench {
 namespace {
 
-/// Ends the whole benchmark with the exit code of a part of it.
-struct PartFailed {
-  int code;
-};
-
 AllReduceResults take_ranks(const AllReduceOptions& options, int ranks) {
   const NamelessFile file;
-  const Place place{.ranks = ranks};
-  std::vector<std::string> program{own_program(), "all-reduce", "--results", file.path()};
-  const auto arguments = work_arguments(options);
-  program.insert(program.end(), arguments.begin(), arguments.end());
-  if (const int code = run_program(launched(place, program), variables_of(place)); code != 0) throw PartFailed{code};
+  run_ranks({.ranks = ranks}, {own_program(), "all-reduce", "--results", file.path()}, work_arguments(options));
   return read_all_reduce_results(file.path());
 }
 

@@ -2,10 +2,17 @@
 
 #include <filesystem>
 
+#include "command/child_process.h"
+
 namespace tutti::bench {
 
 std::string own_program() {
   return std::filesystem::read_symlink("/proc/self/exe");
+}
+
+void run_ranks(const Place& place, std::vector<std::string> program, const std::vector<std::string>& arguments) {
+  program.insert(program.end(), arguments.begin(), arguments.end());
+  if (const int code = run_program(launched(place, program), variables_of(place)); code != 0) throw PartFailed{code};
 }
 
 std::vector<std::string> launched(const Place& place, const std::vector<std::string>& program) {

@@ -17,6 +17,14 @@ inline constexpr int nodes_impossible = 77;
 
 std::string own_program();
 
+/// Ends the whole benchmark with the exit code of a part of it.
+struct PartFailed {
+  int code;
+};
+
+/// Runs `program` with `arguments` as all ranks. Throws PartFailed where they fail.
+void run_ranks(const Place& place, std::vector<std::string> program, const std::vector<std::string>& arguments);
+
 /// The command that runs `program` as all ranks.
 std::vector<std::string> launched(const Place& place, const std::vector<std::string>& program);
 

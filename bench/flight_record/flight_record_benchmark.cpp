@@ -1,39 +1,17 @@
 #include "flight_record/flight_record_benchmark.h"
 
-#include <stdlib.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <iostream>
-#include <system_error>
 
+#include "command/words.h"
 #include "flight/recorder.h"
 #include "report/spread.h"
-#include "tutti/core/error.h"
+#include "support/temporary_folder.h"
 
 namespace tutti::bench {
 namespace {
-
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tutti-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw UsageError("cannot make " + name);
-    path_ = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Nanoseconds for an operation: called, begun and ended.
 double nanoseconds_an_entry(flight::Recorder& recorder, int entries) {
@@ -62,16 +40,9 @@ int run_flight_record_benchmark(const std::vector<std::string>& words) {
   app.add_option("--entries", entries, "Operations in a repeat")
       ->check(CLI::Range(1, 100'000'000))
       ->capture_default_str();
-  try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + ": see 'tutti bench flight-record --help'");
-  }
+  if (!parse_words(app, words)) return 0;
   const Machine machine = describe_machine();
-  const ScratchFolder folder;
+  const test::TemporaryFolder folder;
   const auto recorder = flight::Recorder::create(folder.path(), {});
   std::vector<double> times(static_cast<std::size_t>(repeats));
   std::ranges::generate(times, [&] { return nanoseconds_an_entry(*recorder, entries); });

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include "command/child_process.h"
 #include "command/launched.h"
 #include "local_sgd/options.h"
 #include "local_sgd/picture.h"
@@ -24,11 +23,12 @@ int run_local_sgd_benchmark(const std::vector<std::string>& words) {
   if (!options->picture.empty()) options->picture = std::filesystem::absolute(options->picture);
   if (!options->json.empty()) options->json = std::filesystem::absolute(options->json);
   const Place place{.ranks = options->ranks, .nodes = options->nodes, .rate = options->rate};
-  std::vector<std::string> program{own_program(), "local-sgd"};
-  const auto arguments = work_arguments(*options);
-  program.insert(program.end(), arguments.begin(), arguments.end());
-  const int code = run_program(launched(place, program), variables_of(place));
-  return code == nodes_impossible ? 0 : code;
+  try {
+    run_ranks(place, {own_program(), "local-sgd"}, work_arguments(*options));
+  } catch (const PartFailed& part) {
+    return part.code == nodes_impossible ? 0 : part.code;
+  }
+  return 0;
 }
 
 }  // namespace tutti::bench

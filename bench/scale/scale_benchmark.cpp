@@ -5,7 +5,6 @@
 #include <chrono>
 #include <iostream>
 
-#include "command/child_process.h"
 #include "command/launched.h"
 #include "command/nameless_file.h"
 #include "report/spread.h"
@@ -15,10 +14,6 @@
 
 namespace tutti::bench {
 namespace {
-
-struct PartFailed {
-  int code;
-};
 
 /// Of all processes that this one started and that have ended.
 double cpu_seconds() {
@@ -38,13 +33,9 @@ struct Run {
 Run run(ScaleOptions options, int ranks, bool alone) {
   options.alone = alone;
   const NamelessFile file;
-  const Place place{.ranks = ranks};
-  std::vector<std::string> program{own_program(), "scale", "--results", file.path()};
-  const auto arguments = work_arguments(options);
-  program.insert(program.end(), arguments.begin(), arguments.end());
   const auto begin = std::chrono::steady_clock::now();
   const double cpu_before = cpu_seconds();
-  if (const int code = run_program(launched(place, program), variables_of(place)); code != 0) throw PartFailed{code};
+  run_ranks({.ranks = ranks}, {own_program(), "scale", "--results", file.path()}, work_arguments(options));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   return {.seconds = seconds.count(), .cpu = cpu_seconds() - cpu_before, .most = read_holdings(file.path())};
 }

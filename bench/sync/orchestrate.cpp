@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command/child_process.h"
@@ -17,11 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Ends the whole benchmark with the exit code of a part of it.
-struct PartFailed {
-  int code;
-};
-
 using Words = std::vector<std::string>;
 
 Place place_of(const SyncOptions& options) {
@@ -31,12 +27,8 @@ Place place_of(const SyncOptions& options) {
 /// Runs `program` with the arguments of the work and returns what its rank 0 leaves.
 Results take(const SyncOptions& options, Words program, int repeats) {
   const NamelessFile file;
-  const auto arguments = work_arguments(options, repeats);
-  program.insert(program.end(), arguments.begin(), arguments.end());
   program.insert(program.end(), {"--results", file.path()});
-  if (const int code = run_program(launched(place_of(options), program), variables_of(place_of(options))); code != 0) {
-    throw PartFailed{code};
-  }
+  run_ranks(place_of(options), std::move(program), work_arguments(options, repeats));
   return read_results(file.path());
 }
 
