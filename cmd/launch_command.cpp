@@ -68,6 +68,21 @@ std::string content_of(const std::string& file) {
   return content;
 }
 
+/// Throws UsageError for the first word that is no option.
+void refuse_unknown(const CLI::App& app) {
+  const auto unknown = app.remaining();
+  if (unknown.empty()) return;
+  std::vector<std::string> known;
+  for (const auto* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // not for users
+    for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const std::string name = unknown.front().substr(0, unknown.front().find('='));
+  const auto meant = nearest_word(name, known);
+  throw UsageError("there is no option " + name + ": " + (meant ? "did you mean " + *meant + "? " : "") +
+                   "see 'tutti launch --help'");
+}
+
 }  // namespace
 
 LaunchWords split_launch_words(const std::vector<std::string>& words) {
@@ -146,17 +161,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + ": see 'tutti launch --help'");
   }
-  if (const auto unknown = app.remaining(); !unknown.empty()) {
-    std::vector<std::string> known;
-    for (const auto* option : app.get_options()) {
-      if (option->get_group().empty()) continue;  // not for users
-      for (const auto& name : option->get_lnames()) known.push_back("--" + name);
-    }
-    const std::string name = unknown.front().substr(0, unknown.front().find('='));
-    const auto meant = nearest_word(name, known);
-    throw UsageError("there is no option " + name + ": " + (meant ? "did you mean " + *meant + "? " : "") +
-                     "see 'tutti launch --help'");
-  }
+  refuse_unknown(app);
   if (all_ranks_option->count() > 0) {
     if (ranks_option->count() + hostfile_option->count() > 0) {
       throw UsageError("--num-processes counts the ranks of all nodes: leave it out where -n or --hostfile tells them");

@@ -1,6 +1,5 @@
 // The command `tutti`. It links core and launch only, so that it starts at once; what needs LibTorch lives in programs
 // next to it.
-#include <exception>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -9,12 +8,11 @@
 #include "inspect_command.h"
 #include "launch_command.h"
 #include "nearest_word.h"
+#include "run_main.h"
 #include "siblings.h"
 #include "tutti/core/error.h"
 
 namespace {
-
-constexpr int usage_exit_code = 2;
 
 std::string help() {
   std::string text =
@@ -72,13 +70,5 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run({argv + 1, argv + argc});
-  } catch (const tutti::UsageError& error) {
-    std::cerr << "tutti: " << error.what() << '\n';
-    return usage_exit_code;
-  } catch (const std::exception& error) {
-    std::cerr << "tutti: " << error.what() << '\n';
-    return 1;
-  }
+  return tutti::run_main([&] { return run({argv + 1, argv + argc}); });
 }

@@ -1,20 +1,18 @@
 // `tutti report`: a page over runs that a JsonlTracker wrote. A program of its own, so that `tutti` itself stays small.
 #include <CLI/CLI.hpp>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "run_main.h"
 #include "tutti/core/error.h"
 #include "tutti/tracking/report.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int usage_exit_code = 2;
 
 struct Options {
   std::vector<std::string> runs{};
@@ -51,20 +49,16 @@ int main(int argc, char** argv) {
       ->required();
   app.add_option("-o,--output", options.output, "The page [report.html next to the first run]");
   app.add_option("--title", options.title, "The page's heading [the runs' names]");
-  try {
-    app.parse(argc, argv);
+  return tutti::run_main([&] {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      std::cout << app.help();
+      return 0;
+    } catch (const CLI::ParseError& error) {
+      throw tutti::UsageError(std::string(error.what()) + ": see 'tutti report --help'");
+    }
     run(options);
     return 0;
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    std::cerr << "tutti: " << error.what() << ": see 'tutti report --help'\n";
-  } catch (const tutti::UsageError& error) {
-    std::cerr << "tutti: " << error.what() << '\n';
-  } catch (const std::exception& error) {
-    std::cerr << "tutti: " << error.what() << '\n';
-    return 1;
-  }
-  return usage_exit_code;
+  });
 }

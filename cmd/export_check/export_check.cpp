@@ -2,16 +2,14 @@
 // because it asks LibTorch for operators.
 #include <dlfcn.h>
 
-#include <exception>
 #include <iostream>
 #include <string>
 
 #include "exported/describe.h"
+#include "run_main.h"
 #include "tutti/core/error.h"
 
 namespace {
-
-constexpr int usage_exit_code = 2;
 
 constexpr const char* help =
     "Usage: tutti export-check [--library LIB.so]... [--model NAME] FILE.pt2\n"
@@ -68,13 +66,5 @@ int main(int argc, char** argv) {
     std::cout << help;
     return 0;
   }
-  try {
-    return check(read_options(argc, argv));
-  } catch (const tutti::UsageError& error) {
-    std::cerr << "tutti: " << error.what() << '\n';
-    return usage_exit_code;
-  } catch (const std::exception& error) {
-    std::cerr << "tutti: " << error.what() << '\n';
-    return 1;
-  }
+  return tutti::run_main([&] { return check(read_options(argc, argv)); });
 }
