@@ -2,7 +2,7 @@
 // threads go on, and those that end an operation may need it.
 #include "tutti/sync/reducer.h"
 
-#include <chrono>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,7 +26,9 @@ SyncPolicy policy_of(const std::string& name) {
 
 std::shared_ptr<const WireCodec> codec_of(const std::string& name) {
   if (name.empty()) return nullptr;
-  return name == "fp16" ? fp16_codec() : bf16_codec();
+  if (name == "fp16") return fp16_codec();
+  if (name == "bf16") return bf16_codec();
+  throw UsageError("codec='" + name + "': it is 'fp16', 'bf16' or empty");
 }
 
 std::unique_ptr<Reducer> make_reducer(const std::vector<std::string>& names, const std::vector<at::Tensor>& tensors,
