@@ -33,7 +33,8 @@ def _models_with(parameters):
 
 def _models_of(optimizer):
     groups = optimizer.param_groups
-    key = (_generation, sum(len(group["params"]) for group in groups))
+    # A parameter that has been replaced may belong to another model.
+    key = (_generation, tuple(id(parameter) for group in groups for parameter in group["params"]))
     found = _of_optimizers.get(optimizer)
     if found is None or found[0] != key:
         models = _models_with(parameter for group in groups for parameter in group["params"])
