@@ -181,6 +181,17 @@ TEST(PointToPoint, ADeadlineNamesThePeer) {
       "auto", milliseconds(200));
 }
 
+TEST(PointToPoint, AMessageThatNobodyTakesDelaysTheEndByItsDeadlineOnly) {
+  // Rank 0 goes while its message waits for an address that rank 1 never tells.
+  run_groups(
+      2,
+      [](ProcessGroupTutti& group) {
+        if (group.getRank() == 0) send(group, message(0, 1, small), 1);
+        group.barrier({})->wait();
+      },
+      "auto", milliseconds(300));
+}
+
 TEST(PointToPoint, ARankThatLeftIsNamed) {
   for (const char* engine : {"auto", "gloo"}) {
     run_groups(
