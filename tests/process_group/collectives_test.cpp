@@ -98,6 +98,35 @@ TEST(GroupCollectives, CoalescedOnesEndTogether) {
   });
 }
 
+TEST(GroupCollectives, SparseTensorsAreSummed) {
+  run_everywhere([](ProcessGroupTutti& group) {
+    const int rank = group.getRank();
+    const int size = group.getSize();
+    // Rank r has rows 0 .. r - 1: the first rank has none, and row 0 comes from many.
+    const auto rows_of = [](int count) {
+      at::Tensor dense = at::zeros({8, 3});
+      dense.narrow(0, 0, count).fill_(count);
+      return dense;
+    };
+    at::Tensor sum = at::zeros({8, 3});
+    for (int other = 0; other < size; ++other) sum += rows_of(other);
+    for (const std::int64_t sparse_dims : {1, 2}) {
+      Tensors tensors{rows_of(rank).to_sparse(sparse_dims)};
+      group.allreduce(tensors, {})->wait();
+      expect_equal(tensors[0].to_dense(), sum);
+    }
+
+    Tensors tensors{rows_of(rank).to_sparse(1)};
+    c10d::AllreduceOptions greatest;
+    greatest.reduceOp = c10d::ReduceOp::MAX;
+    EXPECT_EQ(message_of<UsageError>([&] { group.allreduce(tensors, greatest); }),
+              "all_reduce of sparse tensors: there is no other ReduceOp than SUM.");
+    if (size == 1) return;
+    tensors = {at::zeros({8, 3 + rank % 2}).to_sparse(1)};
+    EXPECT_NE(message_of<Divergence>([&] { group.allreduce(tensors, {}); }).find("another shape"), std::string::npos);
+  });
+}
+
 TEST(GroupCollectives, FromAndToARoot) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();

@@ -59,4 +59,4 @@ def expect(error, part, function, *arguments, **keywords):
     except error as raised:
         assert part in str(raised), f"{part!r} is not in: {raised}"
         return raised
-    raise AssertionError(f"{error.__name__} was not raised")
+    raise AssertionError(f"{error} was not raised")
