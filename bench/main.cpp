@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "all_reduce/all_reduce_benchmark.h"
+#include "exported/exported_benchmark.h"
 #include "failures/failures_benchmark.h"
 #include "flight_record/flight_record_benchmark.h"
 #include "local_sgd/local_sgd_benchmark.h"
@@ -29,6 +30,7 @@ constexpr const char* help =
     "  failures       how soon the other ranks know of a rank that is killed, stopped or cut off\n"
     "  flight-record  what writing an operation down costs a rank\n"
     "  nlp            BERT from Python: trained in C++, and in Python by PyTorch DDP and Accelerate\n"
+    "  exported       what ExportedModule adds to an operator of its graph\n"
     "  scale          many ranks of one machine: what meeting, a few steps and leaving cost\n"
     "\n"
     "`tutti bench NAME --help` tells more.\n";
@@ -47,6 +49,7 @@ int run(const std::vector<std::string>& words) {
   if (name == "failures") return tutti::bench::run_failures_benchmark({words.begin() + 1, words.end()});
   if (name == "flight-record") return tutti::bench::run_flight_record_benchmark({words.begin() + 1, words.end()});
   if (name == "nlp") return tutti::bench::run_nlp_benchmark({words.begin() + 1, words.end()});
+  if (name == "exported") return tutti::bench::run_exported_benchmark({words.begin() + 1, words.end()});
   if (name == "scale") return tutti::bench::run_scale_benchmark({words.begin() + 1, words.end()});
   throw tutti::UsageError("there is no benchmark '" + name + "': see 'tutti bench --help'");
 }

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "command/python_peer.h"
 #include "nlp/options.h"
 #include "nlp/pairs.h"
-#include "nlp/python_peer.h"
 #include "sync/systems/system.h"
 #include "tutti/exported/exported_module.h"
 

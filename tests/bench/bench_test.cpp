@@ -125,6 +125,16 @@ TEST(BenchNlp, TrainsInBothLanguages) {
   EXPECT_TRUE(contains(table, "BertForSequenceClassification")) << table;
 }
 
+TEST(BenchExported, ComparesAChainOfOperators) {
+  const char* python = std::getenv("TUTTI_TORCH_PYTHON");  // NOLINT(concurrency-mt-unsafe)
+  if (python == nullptr || *python == '\0') GTEST_SKIP() << "set TUTTI_TORCH_PYTHON=$(tools/torch_python.sh LIBTORCH)";
+  const auto finished = run_tutti({"bench", "exported", "--python", python, "--operators", "8", "--repeats", "2"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  for (const char* row : {"| the operators called in C++ |", "| ExportedModule |", "| eager PyTorch |"}) {
+    EXPECT_TRUE(contains(finished.out, row)) << finished.out;
+  }
+}
+
 TEST(Bench, RefusesWhatItCannotDo) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{"step", "--width", "6"}, "--width"},

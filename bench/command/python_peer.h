@@ -1,5 +1,6 @@
 #pragma once
-// A Python beside a rank, which waits at its standard input, without taking time, until it is asked to do something.
+// A Python beside this process, which waits at its standard input, without taking time, until it is asked to do
+// something.
 #include <sys/types.h>
 
 #include <string>

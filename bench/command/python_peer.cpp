@@ -1,4 +1,4 @@
-#include "nlp/python_peer.h"
+#include "command/python_peer.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -70,7 +70,7 @@ std::string PythonPeer::ask(const std::string& line) {
     answer += next;
     alive = got == 1;
   }
-  throw std::runtime_error("the Python of this rank ended at '" + line + "': what it says stands above");
+  throw std::runtime_error("the Python beside this process ended at '" + line + "': what it says stands above");
 }
 
 void PythonPeer::finish() {
@@ -80,7 +80,8 @@ void PythonPeer::finish() {
   while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
   }
   child_ = -1;
-  if (status != 0) throw std::runtime_error("the Python of this rank failed at its end: what it says stands above");
+  if (status != 0)
+    throw std::runtime_error("the Python beside this process failed at its end: what it says stands above");
 }
 
 }  // namespace tutti::bench
