@@ -1,7 +1,9 @@
 """Ends of programs: with and without destroy_process_group(), with a model alive, with children and threads about."""
 
 import os
+import shutil
 import sys
+import tempfile
 import threading
 
 import torch
@@ -29,12 +31,18 @@ elif how == "forked":
     dist.destroy_process_group()
 elif how == "again":
     del model
+    # At a place of its own: a rank that is quick would find the first store, which rank 0 still serves.
+    place = [os.path.join(tempfile.mkdtemp(), "store") if dist.get_rank() == 0 else ""]
+    dist.broadcast_object_list(place)
     dist.destroy_process_group()
-    dist.init_process_group("tutti", init_method=f"tcp://127.0.0.1:{os.environ['MASTER_PORT']}", rank=int(os.environ["RANK"]),
+    dist.init_process_group("tutti", init_method=f"file://{place[0]}", rank=int(os.environ["RANK"]),
                             world_size=int(os.environ["WORLD_SIZE"]))
     numbers = torch.ones(2)
     dist.all_reduce(numbers)
+    first = dist.get_rank() == 0
     dist.destroy_process_group()
+    if first:
+        shutil.rmtree(os.path.dirname(place[0]), ignore_errors=True)
 elif how == "waited":
     # A thread waits in the backend while Python goes on, and ends.
     waiter = threading.Thread(target=lambda: dist.all_reduce(torch.ones(2)), daemon=True)
