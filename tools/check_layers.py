@@ -41,6 +41,7 @@ COMM_ROOMS = {
     "hierarchical": ["engine", "sums", "shared"],
     "device": ["engine"],
     "mail": ["engine", "meeting", "shared"],
+    "standstill": ["engine", "meeting"],
 }
 FRONT = "in front"
 

@@ -12,10 +12,12 @@ std::optional<FailuresOptions> parse_failures_options(const std::vector<std::str
   app.name("tutti bench failures");
   app.option_defaults()->always_capture_default();
   const std::vector<CLI::Option*> place{
-      app.add_option("--failures", options.failures,
-                     "killed (SIGKILL), stopped (SIGSTOP), cut (the link of one of two nodes; needs root)")
+      app.add_option(
+             "--failures", options.failures,
+             "killed (SIGKILL), stopped (SIGSTOP), astray (in a call that the others do not make), cut (the link of "
+             "one of two nodes; needs root)")
           ->delimiter(',')
-          ->check(CLI::IsMember({"killed", "stopped", "cut"})),
+          ->check(CLI::IsMember({"killed", "stopped", "astray", "cut"})),
       app.add_option("--ranks", options.ranks, "Ranks, an even number")->check(CLI::Range(2, 64)),
       app.add_option("--trials", options.trials, "Jobs for each figure")->check(CLI::Range(1, 100'000)),
       app.add_option("--json", options.json, "Also write the rows to this file")};

@@ -7,7 +7,7 @@
 namespace tutti::bench {
 
 struct FailuresOptions {
-  std::vector<std::string> failures{"killed", "stopped", "cut"};
+  std::vector<std::string> failures{"killed", "stopped", "astray", "cut"};
   std::vector<std::string> during{"collectives", "training"};
   int ranks = 4;  ///< on all nodes together
   int trials = 20;

@@ -19,12 +19,14 @@
 #include <memory>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 
 namespace tutti::bench {
 namespace {
 
 constexpr int rounds_before = 20;
 constexpr int knew_of_it = 3;
+constexpr const char* astray = "astray";
 
 std::int64_t now() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -41,8 +43,9 @@ void leave(const std::string& file, const Moment& moment) {
   if (!written) throw std::runtime_error("cannot write to " + file);
 }
 
-void fail(const FailuresOptions& options, int rank) {
-  leave(options.results, {.rank = rank, .nanoseconds = now()});
+void fail(const FailuresOptions& options, const Communicator& elsewhere) {
+  leave(options.results, {.rank = elsewhere.rank(), .nanoseconds = now()});
+  if (options.failure == "astray") elsewhere.barrier({.name = astray}).wait();
   if (options.failure == "killed") ::raise(SIGKILL);
   if (options.failure == "stopped") ::raise(SIGSTOP);
   if (std::system("ip link set \"$GLOO_SOCKET_IFNAME\" down") != 0) throw std::runtime_error("cannot cut the link");
@@ -65,15 +68,21 @@ std::function<void()> work(const FailuresOptions& options, const Communicator& c
 
 int run_failures_rank(const FailuresOptions& options, const Environment& environment) {
   const auto communicator = Communicator::connect(environment);
+  const auto elsewhere = communicator.duplicate("elsewhere");
   const auto round = work(options, communicator);
   const int rank = communicator.rank();
   try {
     for (int count = 0;; ++count) {
       round();
-      if (count == rounds_before && rank == communicator.size() - 1) fail(options, rank);
+      if (count == rounds_before && rank == communicator.size() - 1) fail(options, elsewhere);
     }
   } catch (const PeerFailure& failure) {
     leave(options.results, {.rank = rank, .nanoseconds = now(), .named = failure.ranks()});
+  } catch (const Divergence& told) {
+    const int last = communicator.size() - 1;
+    const auto waits = "rank " + std::to_string(last) + " waits in barrier '" + astray + "'";
+    const bool named = std::string(told.what()).find(waits) != std::string::npos;
+    leave(options.results, {.rank = rank, .nanoseconds = now(), .named = {named ? last : 0}});
   }
   return knew_of_it;
 }

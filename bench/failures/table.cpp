@@ -29,6 +29,7 @@ bool names_a_culprit(const Moment& moment, const std::string& failure, int ranks
 const char* description(const std::string& failure) {
   if (failure == "killed") return "killed (SIGKILL), one node";
   if (failure == "stopped") return "stopped (SIGSTOP), one node";
+  if (failure == "astray") return "in a call that the others do not make, one node";
   return "one of two nodes cut off (no packet passes)";
 }
 
@@ -36,8 +37,9 @@ const char* description(const std::string& failure) {
 
 void add_trial(FailuresRow& row, const std::vector<Moment>& moments, int ranks) {
   const auto failed = std::ranges::find_if(moments, [](const Moment& moment) { return moment.named.empty(); });
-  // Whoever cuts its own link survives too.
-  const auto survivors = static_cast<std::size_t>(row.failure == "cut" ? ranks : ranks - 1);
+  // Whoever cuts its own link, or goes astray, survives too.
+  const bool all = row.failure == "cut" || row.failure == "astray";
+  const auto survivors = static_cast<std::size_t>(all ? ranks : ranks - 1);
   bool fine = failed != moments.end() && moments.size() == survivors + 1;
   std::int64_t last = 0;
   for (const Moment& moment : moments) {

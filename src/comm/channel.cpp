@@ -128,17 +128,20 @@ class GuardedGather final : public PendingGather {
 }  // namespace
 
 Channel::Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name,
-                 std::shared_ptr<flight::Recorder> recorder, std::shared_ptr<Mail> mail)
+                 ChannelParts parts)
     : engine_(std::move(engine)),
       timeout_(timeout),
       name_(std::move(name)),
-      recorder_(std::move(recorder)),
-      mail_(std::move(mail)) {}
+      parts_(std::move(parts)),
+      calls_(parts_.standstill && parts_.mail ? parts_.standstill->watch(name_, parts_.mail->job_ranks()) : nullptr) {
+  if (calls_) calls_->set_ending(this);
+}
 
 Channel::~Channel() {
-  if (mail_) {
+  if (calls_) calls_->set_ending(nullptr);
+  if (parts_.mail) {
     const auto failure = std::make_exception_ptr(Error("The communicator was let go before anything came."));
-    mail_->end(failure, /*sends_too=*/false);
+    parts_.mail->end(failure, /*sends_too=*/false);
   }
   // Whoever leaves because of an exception does not wait for others: calls under way end at once.
   if (std::uncaught_exceptions() > 0) engine_->close();
@@ -156,19 +159,20 @@ Operation Channel::next_operation(const std::string& what, const CallOptions& op
                                   std::uint64_t bytes) {
   auto operation = timed(what, options);
   operation.number = next_number_++;
-  if (recorder_) {
-    operation.entry = recorder_->called(
+  if (calls_) calls_->called(operation, Worker::runs_this_thread());
+  if (parts_.recorder) {
+    operation.entry = parts_.recorder->called(
         {.text = text, .channel = name_, .operation = operation.number, .bytes = bytes, .group_size = engine_->size()});
   }
   return operation;
 }
 
 void Channel::write_down_start(const Operation& operation) noexcept {
-  if (recorder_) recorder_->runs(operation.entry);
+  if (parts_.recorder) parts_.recorder->runs(operation.entry);
 }
 
 void Channel::write_down_end(const Operation& operation, flight::EntryState how) noexcept {
-  if (recorder_) recorder_->ended(operation.entry, how);
+  if (parts_.recorder) parts_.recorder->ended(operation.entry, how);
 }
 
 /// A collective under way.
@@ -205,7 +209,7 @@ std::shared_ptr<WorkState> Channel::call(const std::string& what, const std::str
   };
   if (engine_->size() == 1) return run_now(run);
   const int looks = engine_->looks_before_sleep();
-  if (!data.payload || looks == 0 || !worker_.idle()) return worker_.submit(run);
+  if (!data.payload || looks == 0 || !worker_.idle()) return watched(worker_.submit(run));
 
   // Where the others come at about the same time, waking a thread would take many times as long as the call.
   const auto started = run_now([&] { start(*call); });
@@ -214,7 +218,7 @@ std::shared_ptr<WorkState> Channel::call(const std::string& what, const std::str
     if (call->exchange->ready()) return run_now([&] { complete(*call); });
     pause_briefly();
   }
-  return worker_.submit([this, call] { complete(*call); });
+  return watched(worker_.submit([this, call] { complete(*call); }));
 }
 
 void Channel::start(Call& call) {
@@ -254,7 +258,7 @@ at::Tensor Channel::allocate(std::int64_t bytes, at::Device device) {
   if (worker_.idle()) {
     run();
   } else {
-    worker_.submit(run)->wait();
+    watched(worker_.submit(run))->wait();
   }
   return memory;
 }
@@ -293,7 +297,12 @@ std::unique_ptr<PendingGather> Channel::start_gather(std::vector<std::byte> mine
 }
 
 std::shared_ptr<WorkState> Channel::submit(std::function<void()> task) {
-  return engine_->size() == 1 ? run_now(task) : worker_.submit(std::move(task));
+  return engine_->size() == 1 ? run_now(task) : watched(worker_.submit(std::move(task)));
+}
+
+std::shared_ptr<WorkState> Channel::watched(std::shared_ptr<WorkState> work) const {
+  work->belongs_to(calls_);
+  return work;
 }
 
 std::string Channel::next_child_name(const std::string& kind) {
@@ -314,6 +323,7 @@ void Channel::throw_if_poisoned() const {
 
 void Channel::throw_earlier_failure() const {
   const std::lock_guard lock(failure_mutex_);
+  if (!foretold_.empty()) throw Divergence(foretold_);
   throw PeerFailure("This communicator failed earlier and cannot be used any more: " + failure_, culprits_);
 }
 
@@ -346,8 +356,10 @@ void Channel::fail(const Operation& operation, const TransferError& error) {
   }
   failure_ = verdict.message;
   culprits_ = verdict.culprits;
+  const std::string foretold = foretold_;
   lock.unlock();
   end_mail();
+  if (!foretold.empty()) throw Divergence(foretold);
   if (verdict.timed_out) throw Timeout(failure_, culprits_);
   throw PeerFailure(failure_, culprits_);
 }
@@ -366,6 +378,20 @@ void Channel::give_up(Standing own, const std::string& reason) noexcept {
   }
   end_mail();
   engine_->close();
+}
+
+void Channel::foretell(const std::string& why) noexcept {
+  const std::lock_guard lock(failure_mutex_);
+  if (!poisoned_) foretold_ = why;
+}
+
+void Channel::end() noexcept {
+  give_up({.reason = Standing::Reason::abandoned,
+           .operation = next_number_,
+           .timeout = timeout_,
+           .waiting_for = {},
+           .where = "calls that were made on some ranks only"},
+          foretold_);
 }
 
 void Channel::abandon(const Operation& operation) noexcept {

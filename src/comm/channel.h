@@ -12,11 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "comm/channel_parts.h"
 #include "comm/engine/engine.h"
 #include "comm/fingerprint.h"
-#include "comm/mail/mail.h"
 #include "comm/worker.h"
-#include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 
 namespace tutti::comm {
@@ -31,13 +30,11 @@ struct CallData {
   std::optional<std::span<const std::byte>> payload{};
 };
 
-class Channel : public std::enable_shared_from_this<Channel> {
+class Channel : public std::enable_shared_from_this<Channel>, private WatchedCalls::Ending {
  public:
-  /// `name` is unique in the job: channels made from this one are named after it. `recorder` may be null, and so may
-  /// `mail`: then there are no messages from rank to rank.
-  Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name,
-          std::shared_ptr<flight::Recorder> recorder, std::shared_ptr<Mail> mail);
-  ~Channel();
+  /// `name` is unique in the job: channels made from this one are named after it.
+  Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name, ChannelParts parts);
+  ~Channel() override;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -45,12 +42,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool poisoned() const { return poisoned_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   const std::string& name() const { return name_; }
-  /// What its operations are written down by, and those of channels made from it; null where nobody does.
-  const std::shared_ptr<flight::Recorder>& recorder() const { return recorder_; }
-  /// That of a group of `members` called `name`; null where this channel has none.
-  std::shared_ptr<Mail> mail_of(const std::vector<int>& members, const std::string& name) const {
-    return mail_ ? mail_->of(members, name) : nullptr;
-  }
+  const ChannelParts& parts() const { return parts_; }
 
   /// What all ranks sent when they agreed on a call.
   struct Answers {
@@ -94,6 +86,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   auto guarded(const Operation& operation, const Step& step) {
     try {
       throw_if_poisoned();
+      const WatchedCalls::Inside inside(calls_.get(), operation.number);
       return step();
     } catch (const TransferError& error) {
       write_down_end(operation, flight::EntryState::failed);
@@ -117,6 +110,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void end_mail() noexcept;
   /// The first failure, by this rank's own will: leaves word of it and closes.
   void give_up(Standing own, const std::string& reason) noexcept;
+  void foretell(const std::string& why) noexcept override;
+  void end() noexcept override;
+  /// Of this channel.
+  std::shared_ptr<WorkState> watched(std::shared_ptr<WorkState> work) const;
 
   /// Without a number.
   Operation timed(const std::string& what, const CallOptions& options) const;
@@ -132,8 +129,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   const std::shared_ptr<Engine> engine_;
   const std::chrono::milliseconds timeout_;
   const std::string name_;
-  const std::shared_ptr<flight::Recorder> recorder_;
-  const std::shared_ptr<Mail> mail_;
+  const ChannelParts parts_;
+  const std::shared_ptr<WatchedCalls> calls_;  // null where nobody looks
   std::atomic<int> monitored_barriers_ = 0;
 
   std::mutex order_mutex_;  // numbers are taken and tasks queued in one order
@@ -146,6 +143,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   mutable std::mutex failure_mutex_;  // held while the first failure is looked into
   std::atomic<bool> poisoned_ = false;
   std::string failure_;
+  std::string foretold_;  // why calls were made on some ranks only: all ranks throw this
   std::vector<int> culprits_;
 
   Worker worker_;  // last: ends first

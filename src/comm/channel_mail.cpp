@@ -25,7 +25,7 @@ std::span<std::byte> bytes_in(const at::Tensor& memory) {
 OrderPtr Channel::make_order(const char* what, const at::Tensor& memory, int peer, int tag,
                              const CallOptions& options) const {
   throw_if_poisoned();
-  if (!mail_) throw UsageError(std::string(what) + ": the ranks of this group have no mail.");
+  if (!parts_.mail) throw UsageError(std::string(what) + ": the ranks of this group have no mail.");
   auto order = std::make_shared<Order>();
   order->what = std::string(what) + (options.name.empty() ? "" : " '" + options.name + "'");
   if (tag >= 0) order->what += " (tag " + std::to_string(tag) + ")";
@@ -51,7 +51,7 @@ std::shared_ptr<WorkState> Channel::send(const at::Tensor& memory, int peer, int
   auto order = make_order(what, memory, peer, tag, options);
   auto state = std::make_shared<WorkState>();
   order->end = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
-  mail_->send(std::move(order));
+  parts_.mail->send(std::move(order));
   return state;
 }
 
@@ -64,7 +64,7 @@ std::shared_ptr<WorkState> Channel::receive(const at::Tensor& memory, int peer, 
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     if (at_end) at_end(source);
   };
-  mail_->receive(std::move(order));
+  parts_.mail->receive(std::move(order));
   return state;
 }
 
@@ -131,10 +131,10 @@ void Channel::abort(const std::string& reason) noexcept {
 
 // Without the mutex: whoever waits for a message is told, and may use this channel then.
 void Channel::end_mail() noexcept {
-  if (!mail_) return;
-  mail_->end(std::make_exception_ptr(
-                 PeerFailure("This communicator failed earlier and cannot be used any more: " + failure_, culprits_)),
-             /*sends_too=*/true);
+  if (!parts_.mail) return;
+  parts_.mail->end(std::make_exception_ptr(PeerFailure(
+                       "This communicator failed earlier and cannot be used any more: " + failure_, culprits_)),
+                   /*sends_too=*/true);
 }
 
 }  // namespace tutti::comm

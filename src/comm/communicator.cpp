@@ -29,15 +29,14 @@ using comm::require_rank;
 }  // namespace
 
 Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
-                               std::string name, std::shared_ptr<flight::Recorder> recorder,
-                               std::shared_ptr<comm::Mail> mail) {
-  return Communicator(std::make_shared<comm::Channel>(std::move(engine), options.timeout, std::move(name),
-                                                      std::move(recorder), std::move(mail)));
+                               std::string name, comm::ChannelParts parts) {
+  return Communicator(
+      std::make_shared<comm::Channel>(std::move(engine), options.timeout, std::move(name), std::move(parts)));
 }
 
 Communicator::Communicator()
     : Communicator(std::make_shared<comm::Channel>(comm::make_single_engine(), CommunicatorOptions().timeout, "",
-                                                   nullptr, nullptr)) {}
+                                                   comm::ChannelParts{})) {}
 
 Communicator::Communicator(std::shared_ptr<comm::Channel> channel) : channel_(std::move(channel)) {}
 
@@ -57,7 +56,7 @@ bool Communicator::poisoned() const {
   return channel_->poisoned();
 }
 void Communicator::note_step(std::int64_t step) const {
-  if (const auto& recorder = channel_->recorder()) recorder->set_step(step);
+  if (const auto& recorder = channel_->parts().recorder) recorder->set_step(step);
 }
 
 Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions& call) const {
@@ -204,8 +203,8 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
     const auto group_name = name + "-" + std::to_string(color);
     auto engine = members.size() == 1 ? comm::make_single_engine()
                                       : channel_->engine().connect_again(members, group_name, operation.timeout);
-    group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, group_name, channel_->recorder(),
-                              channel_->mail_of(members, group_name));
+    group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, group_name,
+                              channel_->parts().of(members, group_name));
   };
   channel_->call("split", "", call, connect_group)->wait();
   // Nobody leaves while others may still need it to meet one another: rank 0 may hold the store.
@@ -235,8 +234,8 @@ Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::st
                                 " of it while connecting (" + error.what() + ")",
                             {});
         }
-        group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name, channel_->recorder(),
-                                  channel_->mail_of(ranks, full_name));
+        group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name,
+                                  channel_->parts().of(ranks, full_name));
       })
       ->wait();
   return *group;
@@ -249,8 +248,8 @@ Communicator Communicator::duplicate(const std::string& name) const {
     std::vector<int> everyone(static_cast<std::size_t>(size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     auto engine = channel_->engine().connect_again(everyone, full_name, operation.timeout);
-    copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name, channel_->recorder(),
-                             channel_->mail_of(everyone, full_name));
+    copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name,
+                             channel_->parts().of(everyone, full_name));
   };
   channel_->call("duplicate", "", {.timeout = std::nullopt, .name = name}, connect_copy)->wait();
   return *copy;

@@ -85,7 +85,10 @@ Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const
   };
   auto mail = std::make_shared<Mail>(std::make_shared<OfficePlace>(met.rendezvous, met.rank, host), "job",
                                      std::move(everyone), met.rank);
-  return make_communicator(std::move(engine), options, "job", std::move(recorder), std::move(mail));
+  auto standstill = std::make_shared<StandstillWatch>(met.rendezvous, met.rank, static_cast<int>(met.nodes.size()));
+  return make_communicator(
+      std::move(engine), options, "job",
+      {.recorder = std::move(recorder), .mail = std::move(mail), .standstill = std::move(standstill)});
 }
 
 }  // namespace tutti::comm

@@ -63,8 +63,8 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     std::iota(everyone.begin(), everyone.end(), 0);
     const auto office = std::make_shared<comm::OfficePlace>(comm::Rendezvous{.store = store, .bulletin_store = store},
                                                             rank, [] { return std::string("127.0.0.1"); });
-    place = make_communicator(std::move(engine), options, "threads", nullptr,
-                              std::make_shared<comm::Mail>(office, "threads", std::move(everyone), rank));
+    place = make_communicator(std::move(engine), options, "threads",
+                              {.mail = std::make_shared<comm::Mail>(office, "threads", std::move(everyone), rank)});
   };
   on_threads(size, make);
   std::vector<Communicator> communicators;

@@ -63,7 +63,10 @@ std::exception_ptr WorkState::failure() const {
 
 void WorkState::wait() {
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [&] { return completed_; });
+  if (!completed_) {
+    const WatchedCalls::Awaiting awaiting(calls_.get());
+    ended_.wait(lock, [&] { return completed_; });
+  }
   if (failure_) std::rethrow_exception(failure_);
 }
 
@@ -83,6 +86,14 @@ std::shared_ptr<WorkState> run_now(const std::function<void()>& task) {
   return state;
 }
 
+namespace {
+thread_local bool is_a_worker = false;
+}
+
+bool Worker::runs_this_thread() {
+  return is_a_worker;
+}
+
 struct Worker::Queue {
   struct Entry {
     KeepProcess until_its_end{};
@@ -97,6 +108,7 @@ struct Worker::Queue {
   bool ending = false;
 
   void run() {
+    is_a_worker = true;
     std::unique_lock lock(mutex);
     for (;;) {
       changed.wait(lock, [&] { return ending || !entries.empty(); });

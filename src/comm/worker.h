@@ -8,12 +8,16 @@
 #include <thread>
 #include <vector>
 
+#include "comm/standstill/watched_calls.h"
+
 namespace tutti::comm {
 
 /// What a Work refers to. Thread safe.
 class WorkState {
  public:
   void end(std::exception_ptr failure);
+  /// Whose calls wait() waits for. Before anybody else has it.
+  void belongs_to(std::shared_ptr<WatchedCalls> calls) { calls_ = std::move(calls); }
   void wait();
   bool is_completed() const;
   /// What it failed with; null while it has not ended, and where it ended well.
@@ -27,6 +31,7 @@ class WorkState {
   bool completed_ = false;
   std::exception_ptr failure_;
   std::vector<std::function<void()>> continuations_;
+  std::shared_ptr<WatchedCalls> calls_;
 };
 
 /// Runs `task` now and keeps what it throws.
@@ -42,6 +47,8 @@ class Worker {
 
   /// On the worker's own thread a task runs at once: waiting for it could never end.
   std::shared_ptr<WorkState> submit(std::function<void()> task);
+  /// Whether the calling thread is a worker's.
+  static bool runs_this_thread();
   /// Whether everything that was submitted has ended.
   bool idle() const;
 

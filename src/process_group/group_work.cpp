@@ -32,10 +32,19 @@ GroupWork::GroupWork(int rank, std::uint64_t number, std::chrono::milliseconds t
       left_(parts_.works.size()) {}
 
 bool GroupWork::wait(std::chrono::milliseconds timeout) {
+  const bool as_long_as_it_takes = timeout <= std::chrono::milliseconds::zero();
+  for (const auto& part : parts_.works) {
+    if (!as_long_as_it_takes) break;
+    try {
+      part.wait();  // there it is seen that this thread waits
+    } catch (const std::exception&) {
+      // What ends all parts, and is thrown below, may be another one's failure.
+    }
+  }
   {
     std::unique_lock lock(mutex_);
     const auto ended = [&] { return completed_; };
-    if (timeout <= std::chrono::milliseconds::zero()) {
+    if (as_long_as_it_takes) {
       cv_.wait(lock, ended);
     } else if (!cv_.wait_for(lock, timeout, ended)) {
       throw Timeout(std::string(parts_.what) + ": rank " + std::to_string(rank_) + " waited for " +

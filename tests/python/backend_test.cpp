@@ -33,6 +33,7 @@ TEST_F(TorchTutti, TellsTheRanksWhenOneFails) {
   EXPECT_EQ(killed.exit_code, 128 + 9) << killed.out << killed.err;
   EXPECT_EQ(lines_with(killed.out, "told"), 2) << killed.out << killed.err;
   expect_success("failures.py", 2, {"late"});
+  expect_success("failures.py", 2, {"astray"});
   expect_success("failures.py", 2, {"asynchronous"});
 }
 

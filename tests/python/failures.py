@@ -37,6 +37,17 @@ elif how == "late":
         assert last or isinstance(error, torch_tutti.Timeout), error
         assert last or dist.get_world_size() - 1 in error.ranks, error.ranks
         assert isinstance(error, dist.DistBackendError)
+elif how == "astray":
+    # The last rank waits for all where the others train.
+    model = torch_tutti.DistributedDataParallel(torch.nn.Linear(3, 1))
+    try:
+        for step in range(10):
+            if step == 5 and last:
+                dist.barrier()
+            model(torch.ones(2, 3)).sum().backward()
+        raise SystemExit("nobody was told")
+    except torch_tutti.Divergence as error:
+        assert "called on some ranks only" in str(error) and "waits in barrier" in str(error), error
 elif how == "asynchronous":
     # The error is the future's too.
     try:

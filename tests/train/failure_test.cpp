@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "support/rank_case.h"
+#include "support/temporary_folder.h"
 #include "support/training.h"
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
@@ -72,6 +73,34 @@ TEST(Failure, ARankThatStandsStillIsNamedAtTheDeadline) {
   for (const int rank : {0, 2}) {
     EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
     EXPECT_NE(results[rank].output.find("rank 1"), std::string::npos) << results[rank].output;
+  }
+}
+
+const RankProgram one_saves("one_saves", [] {
+  const TemporaryFolder folder;
+  Accelerator accelerator;
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  try {
+    for (int step = 0;; ++step) {
+      if (step == 3 && accelerator.is_main_process()) accelerator.save_state({.folder = folder.path() / "saved"});
+      const Batch batch = batch_of(accelerator.rank());
+      accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  } catch (const Divergence& error) {
+    std::cout << "told: " << error.what() << std::endl;
+  }
+});
+
+// What Accelerate's users write, and what ends only with the deadline there.
+TEST(Failure, SavingOnTheMainProcessAloneIsToldToAllRanks) {
+  for (const RankResult& result : run_processes(one_saves, 3)) {
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_NE(result.output.find("told: called on some ranks only: rank 0 waits in "), std::string::npos)
+        << result.output;
+    EXPECT_NE(result.output.find("ranks 1, 2 wait in gradient "), std::string::npos) << result.output;
   }
 }
 

@@ -68,13 +68,10 @@ struct CallOptions {
   std::string name{};
 };
 
-namespace flight {
-class Recorder;
-}
 namespace comm {
 class Engine;
 class Channel;
-class Mail;
+struct ChannelParts;
 class PendingSum;
 class PendingExchange;
 class PendingGather;
@@ -203,8 +200,7 @@ class Communicator {
  private:
   explicit Communicator(std::shared_ptr<comm::Channel> channel);
   friend Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
-                                        std::string name, std::shared_ptr<flight::Recorder> recorder,
-                                        std::shared_ptr<comm::Mail> mail);
+                                        std::string name, comm::ChannelParts parts);
 
   std::shared_ptr<comm::Channel> channel_;
 };

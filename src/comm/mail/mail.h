@@ -42,6 +42,8 @@ class Mail {
   void receive(OrderPtr order);
   /// Receives end with `failure`, and so do those that are asked for later; sends go on unless `sends_too`.
   void end(std::exception_ptr failure, bool sends_too) noexcept;
+  /// The members' ranks in the job.
+  const std::vector<int>& job_ranks() const { return job_ranks_; }
   /// That of a group of `members` of this one, among whom this rank is.
   std::shared_ptr<Mail> of(const std::vector<int>& members, const std::string& group) const;
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <optional>
@@ -24,6 +25,7 @@ namespace tutti::comm {
 namespace {
 
 constexpr auto between_attempts = std::chrono::milliseconds(100);
+constexpr auto between_questions = std::chrono::milliseconds(250);
 constexpr auto linger = std::chrono::seconds(2);
 constexpr auto port_may_be_left = std::chrono::seconds(3);
 
@@ -163,11 +165,31 @@ std::vector<int> absent_from(const std::vector<std::optional<std::string>>& valu
   return absent;
 }
 
+// Whether `key` has come to stand there. Throws what the store throws, and PeerFailure where `given_up` says so.
+bool wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
+                  const std::function<bool()>& given_up) {
+  const auto deadline = Clock::now() + timeout;
+  auto left = timeout;
+  for (;;) {
+    try {
+      store.wait({key}, given_up ? std::min(left, between_questions) : left);
+      return true;
+    } catch (const std::exception&) {
+      // Too late, or the store is gone: what follows tells.
+      if (store.check({key})) return true;
+    }
+    left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left <= std::chrono::milliseconds::zero()) return false;
+    if (given_up && given_up()) throw PeerFailure("the channel was given up", {});
+  }
+}
+
 // A rank appends its value to a list, and whoever finds the list complete says so to all. A rank that waited too long
 // says instead who is absent. The first word holds, so that all ranks hear the same: also those that come later, and
-// those that began to wait later. Throws StoreLost and Timeout.
+// those that began to wait later. Throws StoreLost, Timeout and, where `given_up` says so, PeerFailure.
 std::vector<std::string> exchange_values(c10d::Store& store, const std::string& topic, int rank, int size,
-                                         const std::string& value, std::chrono::milliseconds timeout) {
+                                         const std::string& value, std::chrono::milliseconds timeout,
+                                         const std::function<bool()>& given_up = nullptr) {
   const std::string list = topic + "/values";
   const std::string outcome = topic + "/outcome";
   try {
@@ -178,12 +200,7 @@ std::vector<std::string> exchange_values(c10d::Store& store, const std::string& 
     append(store, list, to_entry(rank, value));
     // Two processes may have been given the same rank: the number of those that came is not enough.
     if (store.add(topic + "/count", 1) >= size && absent_now().empty()) say({});
-    try {
-      store.wait({outcome}, timeout);
-    } catch (const std::exception&) {
-      // Too late, or the store is gone: what follows tells.
-      if (!store.check({outcome})) say(absent_now());
-    }
+    if (!wait_for_key(store, outcome, timeout, given_up)) say(absent_now());
     const auto said = store.get(outcome);
     const auto absent = absent_in({said.begin(), said.end()});
     if (std::ranges::find(absent, rank) != absent.end()) {
@@ -193,7 +210,7 @@ std::vector<std::string> exchange_values(c10d::Store& store, const std::string& 
     std::vector<std::string> all;
     for (auto& left : values_in(store, list, size)) all.push_back(std::move(left.value()));
     return all;
-  } catch (const Timeout&) {
+  } catch (const PeerFailure&) {
     throw;
   } catch (const std::exception& error) {
     throw StoreLost{first_line(error.what())};
@@ -288,9 +305,10 @@ Joined join_job(const Environment& environment, const std::string& value, std::c
 }
 
 std::vector<std::string> exchange(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
-                                  const std::string& value, std::chrono::milliseconds timeout) {
+                                  const std::string& value, std::chrono::milliseconds timeout,
+                                  const std::function<bool()>& given_up) {
   try {
-    return exchange_values(*rendezvous.store, topic, rank, size, value, timeout);
+    return exchange_values(*rendezvous.store, topic, rank, size, value, timeout, given_up);
   } catch (const StoreLost& lost) {
     const std::vector<int> holders(rendezvous.holder < 0 ? 0U : 1U, rendezvous.holder);
     throw PeerFailure(

@@ -1,6 +1,7 @@
 #pragma once
 // How processes find one another: a key-value store that rank 0 (or the launcher's agent) serves.
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,9 +40,10 @@ void part(const Rendezvous& rendezvous, int rank, int size) noexcept;
 
 /// Leaves `value` for the other ranks of a group and waits for theirs, which it returns by rank. `topic` is the same on
 /// all of them, and new to the group. A rank asks the store five times (the last one seven), however many there are.
-/// Throws Timeout naming those that did not come, PeerFailure.
+/// Throws Timeout naming those that did not come, PeerFailure, also soon after `given_up` has said so.
 std::vector<std::string> exchange(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
-                                  const std::string& value, std::chrono::milliseconds timeout);
+                                  const std::string& value, std::chrono::milliseconds timeout,
+                                  const std::function<bool()>& given_up = nullptr);
 
 std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size);
 

@@ -325,8 +325,8 @@ class GlooTransport final : public Transport {
     } catch (const std::exception& error) {
       trouble = "listening on " + endpoint_->describe() + " failed: " + error.what();
     }
-    const auto troubles =
-        exchange(rendezvous_, "connecting/" + std::to_string(attempts_++), rank_, size_, trouble, timeout_);
+    const auto troubles = exchange(rendezvous_, "connecting/" + std::to_string(attempts_++), rank_, size_, trouble,
+                                   timeout_, [this] { return closed_.load(); });
     const auto first = std::ranges::find_if(troubles, [](const std::string& text) { return !text.empty(); });
     if (first == troubles.end()) return options;
     const auto who = static_cast<int>(first - troubles.begin());

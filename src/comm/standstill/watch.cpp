@@ -1,0 +1,199 @@
+#include "comm/standstill/watch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace tutti::comm {
+namespace {
+
+constexpr auto between_looks_at_calls = std::chrono::milliseconds(250);
+constexpr auto until_all_have_heard = 2 * between_looks_at_calls;
+constexpr auto longest_end = std::chrono::milliseconds(300);
+constexpr int looks_before_word = 2;  // that saw the same
+
+std::string word_key(int rank) {
+  return "standstill/" + std::to_string(rank);
+}
+
+std::vector<std::uint8_t> as_bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+// The word of this rank, and what came of it.
+class Word {
+ public:
+  Word(c10::intrusive_ptr<c10d::Store> store, int rank, int size) : store_(std::move(store)), rank_(rank), size_(size) {
+    for (int other = 0; other < size; ++other) keys_.push_back(word_key(other));
+  }
+
+  bool given() const { return given_; }
+
+  void give(const std::string& text) {
+    store_->set(word_key(rank_), as_bytes(text));
+    store_->add(count_key, 1);
+    given_ = true;
+  }
+
+  void take_back() {
+    given_ = false;
+    verdict_.reset();
+    store_->add(count_key, -1);
+  }
+
+  /// Call it again and again while this rank stands still. What to tell, when all agree.
+  std::optional<std::string> verdict() {
+    if (!verdict_) {
+      if (store_->add(count_key, 0) < size_) return std::nullopt;
+      judge();
+      if (verdict_) store_->add(agreement_key_, 1);
+    }
+    if (!verdict_ || store_->add(agreement_key_, 0) < size_) return std::nullopt;
+    return verdict_;
+  }
+
+ private:
+  static constexpr const char* count_key = "standstill/count";
+
+  void judge() {
+    std::vector<Stand> stands;
+    std::string all;
+    for (const auto& bytes : store_->multiGet(keys_)) {
+      const std::string text(bytes.begin(), bytes.end());
+      auto stand = Stand::from_text(text);
+      if (!stand) return;
+      stands.push_back(*std::move(stand));
+      all += text;
+    }
+    verdict_ = standstill_of(stands);
+    agreement_key_ = "standstill/agreed/" + std::to_string(std::hash<std::string>{}(all));
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  int rank_;
+  int size_;
+  std::vector<std::string> keys_;
+  bool given_ = false;
+  std::optional<std::string> verdict_;  // of this rank
+  std::string agreement_key_;
+};
+
+}  // namespace
+
+// What the thread shares with the watch. A request to a store that is cut off ends only with the connection, so nobody
+// waits for the thread.
+struct StandstillWatch::Shared {
+  Shared(c10::intrusive_ptr<c10d::Store> store_, int rank_, int size_)
+      : store(std::move(store_)), rank(rank_), size(size_) {}
+
+  c10::intrusive_ptr<c10d::Store> store;
+  const int rank;
+  const int size;
+  const std::shared_ptr<CallingThreads> callers = std::make_shared<CallingThreads>();
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  bool running = true;
+  std::vector<std::weak_ptr<WatchedCalls>> channels;
+
+  /// Where this rank stands, if all threads that call anything wait; and the channels that they wait in.
+  std::optional<std::pair<Stand, std::vector<std::shared_ptr<WatchedCalls>>>> look() {
+    std::vector<std::shared_ptr<WatchedCalls>> alive;
+    {
+      const std::lock_guard lock(mutex);
+      std::erase_if(channels, [](const auto& channel) { return channel.expired(); });
+      for (const auto& channel : channels) {
+        if (auto still = channel.lock()) alive.push_back(std::move(still));
+      }
+    }
+    const auto threads = callers->all();
+    if (threads.empty()) return std::nullopt;
+    Stand stand;
+    std::vector<WatchedCalls::Seen> seen;
+    for (const auto& channel : alive) {
+      seen.push_back(channel->look());
+      stand.channels[channel->channel()] = seen.back().channel;
+      stand.changes += seen.back().changes;
+    }
+    std::vector<std::shared_ptr<WatchedCalls>> waiting;
+    for (const auto thread : threads) {
+      const Stand::Wait* wait = nullptr;
+      for (std::size_t index = 0; index < alive.size() && wait == nullptr; ++index) {
+        wait = seen[index].wait_of(thread);
+        if (wait != nullptr) waiting.push_back(alive[index]);
+      }
+      if (wait == nullptr) return std::nullopt;
+      stand.waits.push_back(*wait);
+    }
+    return std::pair{std::move(stand), std::move(waiting)};
+  }
+
+  /// Returns whether the watch goes on.
+  bool pause(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex);
+    return !changed.wait_for(lock, time, [&] { return over; });
+  }
+
+  void run() {
+    try {
+      std::optional<Word> word;  // its connection is made when it is needed
+      std::string last;
+      int same = 0;
+      while (pause(between_looks_at_calls)) {
+        const auto now = look();
+        const auto text = now ? now->first.to_text() : std::string();
+        if (text.empty() || text != last) {
+          if (word && word->given()) word->take_back();
+          last = text;
+          same = 0;
+          continue;
+        }
+        if (++same < looks_before_word) continue;
+        if (!word) word.emplace(store->clone(), rank, size);
+        if (!word->given()) word->give(text);
+        const auto verdict = word->verdict();
+        if (!verdict) continue;
+        // What a rank that has heard earlier ends here is then told by the same words.
+        for (const auto& channel : now->second) channel->foretell(*verdict);
+        if (!pause(until_all_have_heard)) return;
+        for (const auto& channel : now->second) channel->end();
+        return;
+      }
+      if (word && word->given()) word->take_back();
+    } catch (const std::exception&) {
+      // The store has ended with its process.
+    }
+  }
+};
+
+StandstillWatch::StandstillWatch(const Rendezvous& rendezvous, int rank, int size)
+    : shared_(std::make_shared<Shared>(rendezvous.store, rank, size)) {
+  std::thread([shared = shared_] {
+    shared->run();
+    const std::lock_guard lock(shared->mutex);
+    shared->running = false;
+    shared->changed.notify_all();
+  }).detach();
+}
+
+StandstillWatch::~StandstillWatch() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->over = true;
+  shared_->changed.notify_all();
+  shared_->changed.wait_for(lock, longest_end, [&] { return !shared_->running; });
+}
+
+std::shared_ptr<WatchedCalls> StandstillWatch::watch(const std::string& channel, std::vector<int> job_ranks) {
+  auto calls = std::make_shared<WatchedCalls>(channel, std::move(job_ranks), shared_->callers);
+  const std::lock_guard lock(shared_->mutex);
+  shared_->channels.push_back(calls);
+  return calls;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,33 @@
+#pragma once
+// Finds out that no rank of a job can go on, and tells all of them, instead of letting them wait for their deadlines.
+//
+// A thread that mostly sleeps looks four times a second whether the rank waits as it did before. Where it does, it
+// leaves word at the job's store; where all ranks have, each reads what the others said, judges (standstill_of), and
+// agrees: only when all have come to the same verdict from the same words, each of them having stood still from its
+// word to its agreement, is it certain, for then all stood still at one moment.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/meeting/rendezvous.h"
+#include "comm/standstill/watched_calls.h"
+
+namespace tutti::comm {
+
+/// One for a process and connect. Thread safe.
+class StandstillWatch {
+ public:
+  StandstillWatch(const Rendezvous& rendezvous, int rank, int size);
+  ~StandstillWatch();
+  StandstillWatch(const StandstillWatch&) = delete;
+  StandstillWatch& operator=(const StandstillWatch&) = delete;
+
+  /// A channel to look at, as long as it lives.
+  std::shared_ptr<WatchedCalls> watch(const std::string& channel, std::vector<int> job_ranks);
+
+ private:
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace tutti::comm
