@@ -112,7 +112,7 @@ struct StandstillWatch::Shared {
         if (auto still = channel.lock()) alive.push_back(std::move(still));
       }
     }
-    const auto threads = callers->all();
+    const auto threads = callers->alive();
     if (threads.empty()) return std::nullopt;
     Stand stand;
     std::vector<WatchedCalls::Seen> seen;

@@ -1,21 +1,39 @@
 #include "comm/standstill/watched_calls.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <string>
 
 namespace tutti::comm {
+namespace {
 
-void CallingThreads::add(std::thread::id thread) {
+// Of the system, since it can be asked whether such a thread still runs.
+pid_t this_thread() {
+  thread_local const auto id = static_cast<pid_t>(::syscall(SYS_gettid));
+  return id;
+}
+
+bool has_ended(pid_t thread) {
+  return ::access(("/proc/self/task/" + std::to_string(thread)).c_str(), F_OK) != 0;
+}
+
+}  // namespace
+
+void CallingThreads::add(pid_t thread) {
   const std::lock_guard lock(mutex_);
   threads_.insert(thread);
 }
 
-std::set<std::thread::id> CallingThreads::all() const {
+std::set<pid_t> CallingThreads::alive() {
   const std::lock_guard lock(mutex_);
+  std::erase_if(threads_, has_ended);
   return threads_;
 }
 
 void WatchedCalls::called(const Operation& operation, bool on_own_thread) {
-  const auto caller = std::this_thread::get_id();
+  const auto caller = this_thread();
   const std::lock_guard lock(mutex_);
   calls_ = operation.number + 1;
   Text& text = texts_[operation.number % texts];
@@ -33,7 +51,7 @@ WatchedCalls::Inside::Inside(WatchedCalls* calls, std::uint64_t number) : calls_
   for (; place_ < places.size(); ++place_) {
     std::uint64_t nobody = 0;
     if (!places[place_].call.compare_exchange_strong(nobody, number + 1)) continue;
-    places[place_].thread.store(std::this_thread::get_id(), std::memory_order_release);
+    places[place_].thread.store(this_thread(), std::memory_order_release);
     return;
   }
 }
@@ -41,7 +59,7 @@ WatchedCalls::Inside::Inside(WatchedCalls* calls, std::uint64_t number) : calls_
 WatchedCalls::Inside::~Inside() {
   if (calls_ == nullptr) return;
   if (place_ < calls_->inside_.size()) {
-    calls_->inside_[place_].thread.store({}, std::memory_order_relaxed);
+    calls_->inside_[place_].thread.store(0, std::memory_order_relaxed);
     calls_->inside_[place_].call.store(0, std::memory_order_release);
   }
   calls_->changes_.fetch_add(1, std::memory_order_release);
@@ -50,14 +68,14 @@ WatchedCalls::Inside::~Inside() {
 WatchedCalls::Awaiting::Awaiting(WatchedCalls* calls) : calls_(calls) {
   if (calls_ == nullptr) return;
   const std::lock_guard lock(calls_->mutex_);
-  calls_->awaiting_.insert(std::this_thread::get_id());
+  calls_->awaiting_.insert(this_thread());
 }
 
 WatchedCalls::Awaiting::~Awaiting() {
   if (calls_ == nullptr) return;
   calls_->changes_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(calls_->mutex_);
-  calls_->awaiting_.erase(calls_->awaiting_.find(std::this_thread::get_id()));
+  calls_->awaiting_.erase(calls_->awaiting_.find(this_thread()));
 }
 
 void WatchedCalls::set_ending(Ending* ending) {
@@ -84,7 +102,7 @@ WatchedCalls::Seen WatchedCalls::look() const {
   for (const Place& place : inside_) {
     const auto thread = place.thread.load(std::memory_order_acquire);
     const auto call = place.call.load(std::memory_order_relaxed);
-    if (call == 0 || thread == std::thread::id() || calls_ - call >= texts) continue;
+    if (call == 0 || thread == 0 || calls_ - call >= texts) continue;
     const auto number = call - 1;
     const Text& text = texts_[number % texts];
     const Operation operation{.number = number, .what = text.what, .name = text.name};
@@ -93,7 +111,7 @@ WatchedCalls::Seen WatchedCalls::look() const {
   return seen;
 }
 
-const Stand::Wait* WatchedCalls::Seen::wait_of(std::thread::id thread) const {
+const Stand::Wait* WatchedCalls::Seen::wait_of(pid_t thread) const {
   const auto own = inside.find(thread);
   if (own != inside.end()) return &own->second;
   if (inside.empty() || !awaiting.contains(thread)) return nullptr;

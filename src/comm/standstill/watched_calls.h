@@ -1,6 +1,8 @@
 #pragma once
 // What the watch over a process sees of one channel: how many calls it has made, which ones threads are inside now, and
 // which threads wait for the channel's own thread.
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -9,7 +11,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/engine/operation.h"
@@ -17,15 +18,17 @@
 
 namespace tutti::comm {
 
-/// Threads that have called something, other than those that run what was left to a channel. Thread safe.
+/// Threads of this process that have called something, other than those that run what was left to a channel. Thread
+/// safe.
 class CallingThreads {
  public:
-  void add(std::thread::id thread);
-  std::set<std::thread::id> all() const;
+  void add(pid_t thread);
+  /// Those that have not ended.
+  std::set<pid_t> alive();
 
  private:
-  mutable std::mutex mutex_;
-  std::set<std::thread::id> threads_;
+  std::mutex mutex_;
+  std::set<pid_t> threads_;
 };
 
 /// Thread safe.
@@ -79,12 +82,12 @@ class WatchedCalls {
 
   struct Seen {
     Stand::Channel channel;
-    std::map<std::thread::id, Stand::Wait> inside;  ///< by thread, the call that it is inside
-    std::set<std::thread::id> awaiting;
+    std::map<pid_t, Stand::Wait> inside;  ///< by thread, the call that it is inside
+    std::set<pid_t> awaiting;
     std::uint64_t changes = 0;
 
     /// What `thread` waits in, itself or through another thread; nullptr where it does not.
-    const Stand::Wait* wait_of(std::thread::id thread) const;
+    const Stand::Wait* wait_of(pid_t thread) const;
   };
   Seen look() const;
   const std::string& channel() const { return channel_; }
@@ -93,7 +96,7 @@ class WatchedCalls {
  private:
   struct Place {
     std::atomic<std::uint64_t> call = 0;  // its number + 1; 0 where nobody is
-    std::atomic<std::thread::id> thread{};
+    std::atomic<pid_t> thread = 0;
   };
   struct Text {
     std::string what;
@@ -110,9 +113,9 @@ class WatchedCalls {
 
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;
-  std::thread::id last_caller_;
+  pid_t last_caller_ = 0;
   std::array<Text, texts> texts_;
-  std::multiset<std::thread::id> awaiting_;
+  std::multiset<pid_t> awaiting_;
 
   std::mutex ending_mutex_;
   Ending* ending_ = nullptr;
