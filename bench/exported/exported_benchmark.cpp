@@ -123,7 +123,7 @@ int run_exported_benchmark(const std::vector<std::string>& words) {
   for (const Row& row : rows) {
     std::cout << "| " << row.name << " | " << cell(row.forward) << " | " << cell(row.both) << " |\n";
   }
-  std::cout << "\n- one thread; in turn, in one run\n" << "- " << describe(machine) << '\n';
+  std::cout << "\n- one thread; in turn, in one run\n- " << describe(machine) << '\n';
   return 0;
 }
 
