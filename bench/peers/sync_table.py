@@ -38,17 +38,6 @@ def parse_options():
     return parser.parse_args()
 
 
-def join_group():
-    """torchrun's variables. The store's port is open already where `tutti launch` handed it to rank 0."""
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    listening = os.environ.get("TUTTI_MASTER_LISTEN_FD")
-    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size,
-                          is_master=rank == 0 and not agent, wait_for_workers=False,
-                          master_listen_fd=int(listening) if listening else None)
-    dist.init_process_group("gloo", store=dist.PrefixStore("sync_table", store), rank=rank, world_size=size)
-
-
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -197,7 +186,7 @@ def main():
     options = parse_options()
     torch.set_num_threads(1)
     os.environ["ACCELERATE_USE_CPU"] = "1"
-    join_group()
+    dist.init_process_group("gloo")
     work = Work(options)
 
     entries = [(system, mode) for system, (_, modes) in SYSTEMS.items() for mode in modes]
