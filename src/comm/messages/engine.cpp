@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "comm/messages/exchange.h"
+#include "comm/messages/halving_sum.h"
 #include "comm/messages/sum.h"
 #include "comm/sums/combine.h"
 
@@ -15,7 +16,17 @@ MessageEngine::MessageEngine(std::shared_ptr<Transport> transport, NodeLayout la
 
 std::unique_ptr<PendingSum> MessageEngine::start_sum(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) {
-  return std::make_unique<MessageSum>(transport_, scratch_, operation, flat, Combination{}, codec);
+  return sum_of(operation, flat, {}, codec);
+}
+
+// What is encoded goes from each rank to the owner at once: every rank's numbers are rounded once.
+std::unique_ptr<PendingSum> MessageEngine::sum_of(const Operation& operation, const at::Tensor& flat,
+                                                  const Combination& combination,
+                                                  const std::shared_ptr<const WireCodec>& codec) {
+  if (!codec && is_halving_faster(size(), flat.nbytes())) {
+    return std::make_unique<HalvingSum>(transport_, scratch_, operation, flat, combination);
+  }
+  return std::make_unique<MessageSum>(transport_, scratch_, operation, flat, combination, codec);
 }
 
 std::unique_ptr<PendingExchange> MessageEngine::start_exchange(const Operation& operation,
@@ -25,9 +36,9 @@ std::unique_ptr<PendingExchange> MessageEngine::start_exchange(const Operation& 
 }
 
 void MessageEngine::all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) {
-  MessageSum sum(transport_, scratch_, operation, flat, combination_of(op, size()));
-  sum.reduce(1);
-  sum.finish();
+  const auto sum = sum_of(operation, flat, combination_of(op, size()), nullptr);
+  sum->reduce(1);
+  sum->finish();
 }
 
 template <typename PartFor>

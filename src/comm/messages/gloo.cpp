@@ -13,11 +13,14 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "comm/engine/describe.h"
 #include "comm/meeting/without_sigpipe.h"
+#include "comm/messages/exchange.h"
+#include "comm/messages/neighbours.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -43,10 +46,17 @@ class Group {
   Group(c10::intrusive_ptr<c10d::ProcessGroupGloo> process_group, GroupPulse pulse)
       : process_group_(std::move(process_group)), pulse_(std::move(pulse)) {}
 
-  // c10d counts calls without a lock.
+  // One call at a time: c10d counts them without a lock. In a large group the first message to a peer that is no
+  // neighbour waits for it.
   GlooWork post(bool send, int peer, int tag, at::Tensor bytes) {
     const WithoutSigpipe guard;
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard one_at_a_time(posting_);
+    {
+      const std::lock_guard lock(mutex_);
+      // Gloo would connect anew, to a peer that does not expect it.
+      if (closed_) throw std::runtime_error("the connections were closed");
+      connected_.insert(peer);
+    }
     std::vector<at::Tensor> tensors{std::move(bytes)};
     return send ? process_group_->send(tensors, peer, tag) : process_group_->recv(tensors, peer, tag);
   }
@@ -55,6 +65,7 @@ class Group {
   // blame the peer that they happen to wait for.
   void note_timeout(int peer) {
     const std::lock_guard lock(mutex_);
+    closed_ = true;
     late_.push_back(peer);
     noted_.notify_all();
   }
@@ -100,26 +111,33 @@ class Group {
     return !buried_.empty();
   }
 
-  // A receive that times out is the one way to make Gloo close its connections.
-  void close(int rank, int size) noexcept {
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
+  // A receive that times out is the one way to make Gloo close its connections: all of them at once.
+  void close() noexcept {
+    const WithoutSigpipe guard;
+    const std::scoped_lock lock(posting_, mutex_);
+    for (auto peer = connected_.begin(); !closed_ && peer != connected_.end(); ++peer) {
+      GlooWork never;
       try {
-        post(false, peer, wire_tag({closing, Phase::exchange}, 1), at::empty({1}, at::kByte))
-            ->wait(std::chrono::milliseconds(1));
+        std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
+        never = process_group_->recv(nothing, *peer, wire_tag({closing, Phase::exchange}, 1));
+        closed_ = true;
+        never->wait(std::chrono::milliseconds(1));
       } catch (const std::exception&) {
-        // This is how it ends, and how it begins where the connection is closed already.
+        // This is how it ends; the next peer is asked where this one's connection is closed already.
       }
     }
-    const std::lock_guard lock(mutex_);
+    closed_ = true;
     buried_.clear();
   }
 
  private:
   c10::intrusive_ptr<c10d::ProcessGroupGloo> process_group_;
   GroupPulse pulse_;
+  std::mutex posting_;
   std::mutex mutex_;
   std::condition_variable noted_;
+  std::set<int> connected_;
+  bool closed_ = false;
   std::vector<int> late_;
   std::list<GlooWork> awaited_;
   std::vector<GlooWork> buried_;
@@ -171,50 +189,55 @@ std::unique_ptr<Transfer> post(const std::shared_ptr<Group>& group, bool send, i
   }
 }
 
-// Gloo connects in the background. One byte from everyone to everyone: after it no start of an operation has to wait.
+// Gloo connects in the background, or with the first message. One byte to and from every neighbour: after it no start
+// of a round has to wait.
 void try_connections(const std::shared_ptr<Group>& group, int rank, int size, std::chrono::milliseconds timeout) {
   const auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(size));
   const Block all{bytes->data(), bytes->size(), bytes};
   const Tag tag{connecting, Phase::exchange};
   Transfers transfers;
-  const auto each_peer = [&](const auto& visit) {
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer != rank) visit(peer);
-    }
-  };
+  const auto peers = neighbours_of(rank, size);
   const auto byte_of = [&](int of) { return all.part(static_cast<std::size_t>(of), 1); };
-  each_peer([&](int peer) { transfers.push_back(post(group, false, peer, tag, byte_of(peer))); });
-  each_peer([&](int peer) { transfers.push_back(post(group, true, peer, tag, byte_of(rank))); });
+  for (const int peer : peers) transfers.push_back(post(group, false, peer, tag, byte_of(peer)));
+  for (const int peer : peers) transfers.push_back(post(group, true, peer, tag, byte_of(rank)));
   wait_all(transfers, Clock::now() + timeout);
 }
 
-// Where this process listens, for all its groups: one socket, and one thread that looks after their connections.
+using GlooDevices = decltype(c10d::ProcessGroupGloo::Options::devices);
+
+// Where this process listens.
 class Endpoint {
  public:
   explicit Endpoint(GlooPlace place) : place_(std::move(place)) {}
 
   std::string describe() const { return place_.interface.empty() ? place_.address : "interface " + place_.interface; }
 
-  /// Listens from now on. Throws where it cannot.
-  GlooOptions options(std::chrono::milliseconds timeout) {
-    const std::lock_guard lock(mutex_);
-    if (devices_.empty()) {
-      devices_.push_back(place_.interface.empty()
-                             ? c10d::ProcessGroupGloo::createDeviceForHostname(place_.address, connect_when_needed)
-                             : c10d::ProcessGroupGloo::createDeviceForInterface(place_.interface, connect_when_needed));
-    }
+  /// Of a group of `size` ranks. Listens from now on. Throws where it cannot.
+  GlooOptions options(int size, std::chrono::milliseconds timeout) {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-    options->devices = devices_;
+    options->devices = devices_for(size);
     options->threads = 1;  // they run collectives, which nobody asks of it
     return options;
   }
 
  private:
-  static constexpr bool connect_when_needed = false;
+  // One socket, and one thread that looks after its connections, for all small groups. Where ranks are many, two of
+  // them connect when they first have something to tell: Gloo can do that for one group of a device only.
+  GlooDevices devices_for(int size) {
+    if (size > most_ranks_told_directly) return {make_device(true)};
+    const std::lock_guard lock(mutex_);
+    if (devices_.empty()) devices_.push_back(make_device(false));
+    return devices_;
+  }
+  GlooDevices::value_type make_device(bool connect_when_needed) const {
+    return place_.interface.empty()
+               ? c10d::ProcessGroupGloo::createDeviceForHostname(place_.address, connect_when_needed)
+               : c10d::ProcessGroupGloo::createDeviceForInterface(place_.interface, connect_when_needed);
+  }
 
   GlooPlace place_;
   std::mutex mutex_;
-  decltype(c10d::ProcessGroupGloo::Options::devices) devices_;
+  GlooDevices devices_;
 };
 
 class GlooTransport final : public Transport {
@@ -293,7 +316,7 @@ class GlooTransport final : public Transport {
   std::shared_ptr<Bulletin> bulletin() override { return make_store_bulletin(rendezvous_, size_); }
   void close() noexcept override {
     closed_ = true;  // whoever is just connecting sees it afterwards
-    if (const auto connected = group()) connected->close(rank_, size_);
+    if (const auto connected = group()) connected->close();
   }
 
  private:
@@ -321,7 +344,7 @@ class GlooTransport final : public Transport {
     GlooOptions options;
     std::string trouble;
     try {
-      options = endpoint_->options(timeout_);
+      options = endpoint_->options(size_, timeout_);
     } catch (const std::exception& error) {
       trouble = "listening on " + endpoint_->describe() + " failed: " + error.what();
     }

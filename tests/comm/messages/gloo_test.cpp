@@ -1,4 +1,6 @@
-// Ranks: 2 and 3 processes over Gloo.
+// Ranks: 2, 3 and 16 processes over Gloo.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -78,6 +80,35 @@ const RankProgram connects_again("connects_again", [] {
     first.barrier().wait();
   }
 });
+
+int sockets_of_this_process() {
+  int sockets = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry, gone).string().starts_with("socket:")) ++sockets;
+  }
+  return sockets;
+}
+
+// Exchanges and sums reach everyone, and each rank talks to a few; a collective among all connects all, when it is called.
+const RankProgram talks_to_few("talks_to_few", [] {
+  const int before = sockets_of_this_process();
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
+  const int size = communicator.size();
+  communicator.barrier().wait();
+  const auto ranks = at::full({1000}, communicator.rank(), at::kFloat);
+  communicator.all_reduce(ranks).wait();
+  EXPECT_TRUE(at::equal(ranks, at::full({1000}, size * (size - 1) / 2, at::kFloat)));
+  // 7 peers and the socket that listens; rank 0 serves the store too, and every rank has connections to it.
+  if (communicator.rank() != 0) {
+    EXPECT_LE(sockets_of_this_process() - before, 7 + 1 + 5);
+  }
+  check_all(communicator);
+});
+
+TEST(Gloo, ManyRanksConnectWhereBytesFlow) {
+  expect_success(run_processes(talks_to_few, 16));
+}
 
 TEST(Gloo, EveryCheckHoldsOnTwoProcesses) {
   expect_success(run_processes(every_check, 2));
