@@ -6,6 +6,7 @@
 #include "command/child_process.h"
 #include "command/launched.h"
 #include "command/nameless_file.h"
+#include "failures/false_alarms.h"
 #include "failures/options.h"
 #include "failures/rank.h"
 #include "failures/table.h"
@@ -18,7 +19,7 @@ namespace {
 std::optional<FailuresRow> take_row(const FailuresOptions& options, const std::string& failure,
                                     const std::string& during) {
   FailuresRow row{.failure = failure, .during = during};
-  const Place place{.ranks = options.ranks, .nodes = failure == "cut" ? 2 : 1};
+  const Place place{.ranks = options.ranks, .nodes = failure == "cut" ? 2 : options.nodes};
   for (int trial = 1; trial <= options.trials; ++trial) {
     const NamelessFile file;
     auto command = launched(
@@ -40,7 +41,11 @@ int run_failures_benchmark(const std::vector<std::string>& words) {
   const bool under_launcher = environment.launcher != "none";
   const auto options = parse_failures_options(words, under_launcher);
   if (!options) return 0;
-  if (under_launcher) return run_failures_rank(*options, environment);
+  if (under_launcher) {
+    return options->quiet_minutes > 0 ? run_quiet_rank(*options, environment)
+                                      : run_failures_rank(*options, environment);
+  }
+  if (options->quiet_minutes > 0) return count_false_alarms(*options);
   const Machine machine = describe_machine();
   std::vector<FailuresRow> rows;
   int misnamed = 0;

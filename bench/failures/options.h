@@ -10,7 +10,9 @@ struct FailuresOptions {
   std::vector<std::string> failures{"killed", "stopped", "astray", "cut"};
   std::vector<std::string> during{"collectives", "training"};
   int ranks = 4;  ///< on all nodes together
+  int nodes = 1;  ///< network namespaces of this machine; a link is cut on two, whatever this says
   int trials = 20;
+  double quiet_minutes = 0;  ///< how long no rank fails, to count false alarms; 0: ranks fail, as `failures` says
   std::string json;     ///< file for the rows; none when empty
   std::string failure;  ///< a rank's
   std::string results;  ///< a rank's: where it leaves its line for the process that started it

@@ -1,25 +1,19 @@
 #include "failures/rank.h"
 
-#include <ATen/ops/mse_loss.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/randn.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
 #include <tutti/comm/communicator.h>
 #include <tutti/core/error.h>
-#include <tutti/sync/distributed_data_parallel.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
-#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+
+#include "failures/work.h"
 
 namespace tutti::bench {
 namespace {
@@ -51,25 +45,12 @@ void fail(const FailuresOptions& options, const Communicator& elsewhere) {
   if (std::system("ip link set \"$GLOO_SOCKET_IFNAME\" down") != 0) throw std::runtime_error("cannot cut the link");
 }
 
-std::function<void()> work(const FailuresOptions& options, const Communicator& communicator) {
-  if (options.during.front() == "collectives") return [communicator] { communicator.all_reduce(at::ones({4})).wait(); };
-  constexpr int width = 32;
-  const auto model = std::make_shared<torch::nn::LinearImpl>(width, 1);
-  const auto synchronized = std::make_shared<DistributedDataParallel>(*model, communicator);
-  const auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.1);
-  return [model, synchronized, optimizer] {
-    at::mse_loss(model->forward(at::randn({4, width})), at::randn({4, 1})).backward();
-    optimizer->step();
-    optimizer->zero_grad();
-  };
-}
-
 }  // namespace
 
 int run_failures_rank(const FailuresOptions& options, const Environment& environment) {
   const auto communicator = Communicator::connect(environment);
   const auto elsewhere = communicator.duplicate("elsewhere");
-  const auto round = work(options, communicator);
+  const auto round = work_of(options.during.front(), communicator);
   const int rank = communicator.rank();
   try {
     for (int count = 0;; ++count) {

@@ -26,11 +26,12 @@ bool names_a_culprit(const Moment& moment, const std::string& failure, int ranks
   return !moment.named.empty() && std::ranges::all_of(moment.named, at_fault);
 }
 
-const char* description(const std::string& failure) {
-  if (failure == "killed") return "killed (SIGKILL), one node";
-  if (failure == "stopped") return "stopped (SIGSTOP), one node";
-  if (failure == "astray") return "in a call that the others do not make, one node";
-  return "one of two nodes cut off (no packet passes)";
+std::string description(const std::string& failure, int nodes) {
+  if (failure == "cut") return "one of two nodes cut off (no packet passes)";
+  std::string text = "in a call that the others do not make";
+  if (failure == "killed") text = "killed (SIGKILL)";
+  if (failure == "stopped") text = "stopped (SIGSTOP)";
+  return text + (nodes == 1 ? ", one node" : ", two nodes");
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ std::string failures_markdown(const std::vector<FailuresRow>& rows, const Failur
       << "| failure | during | median | 99 of 100 | most | trials with a wrong name or none "
          "|\n|---|---|---|---|---|---|\n";
   for (const FailuresRow& row : rows) {
-    out << "| " << description(row.failure) << " | " << row.during << " | ";
+    out << "| " << description(row.failure, options.nodes) << " | " << row.during << " | ";
     if (row.seconds.empty()) {
       out << "| | ";
     } else {
@@ -91,6 +92,7 @@ std::string failures_json(const std::vector<FailuresRow>& rows, const FailuresOp
                     {"trials", row.seconds.size()},
                     {"misnamed", row.misnamed},
                     {"ranks", options.ranks},
+                    {"nodes", row.failure == "cut" ? 2 : options.nodes},
                     {"libtorch", machine.libtorch},
                     {"commit", machine.commit}});
   }

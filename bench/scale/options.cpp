@@ -14,6 +14,9 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
   const auto count = CLI::Range(1, 1 << 20, "NUMBER");
   const std::vector<CLI::Option*> place{
       app.add_option("--ranks", options.ranks, "Numbers of ranks")->delimiter(',')->check(CLI::Range(2, 4096)),
+      app.add_option("--nodes", options.nodes, "Nodes of this machine (network namespaces; needs root)")
+          ->check(CLI::Range(1, 16)),
+      app.add_option("--rate", options.rate, "What each node's link carries"),
       app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count),
       app.add_option("--json", options.json, "Also write the rows to this file")};
   app.add_option("--steps", options.steps, "Optimizer steps")->check(count);
@@ -23,6 +26,12 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
   app.add_option("--results", options.results)->group("");
   if (!parse_words(app, words)) return std::nullopt;
   refuse_under_launcher(under_launcher, place);
+  for (const int ranks : options.ranks) {
+    if (ranks % options.nodes != 0) {
+      throw UsageError(std::to_string(ranks) + " ranks cannot be dealt evenly to " + std::to_string(options.nodes) +
+                       " nodes: choose other --ranks");
+    }
+  }
   check_json_file(options.json);
   return options;
 }

@@ -35,7 +35,8 @@ Run run(ScaleOptions options, int ranks, bool alone) {
   const NamelessFile file;
   const auto begin = std::chrono::steady_clock::now();
   const double cpu_before = cpu_seconds();
-  run_ranks({.ranks = ranks}, {own_program(), "scale", "--results", file.path()}, work_arguments(options));
+  const Place place{.ranks = ranks, .nodes = options.nodes, .rate = options.rate};
+  run_ranks(place, {own_program(), "scale", "--results", file.path()}, work_arguments(options));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   return {.seconds = seconds.count(), .cpu = cpu_seconds() - cpu_before, .most = read_holdings(file.path())};
 }

@@ -23,7 +23,9 @@ double median_of(const std::vector<double>& values) {
 
 std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions& options, const Machine& machine) {
   std::ostringstream out;
-  out << "Ranks of one machine meet, take " << counted(options.steps, "optimizer step") << " of a toy model and leave"
+  const std::string nodes =
+      options.nodes == 1 ? "" : " on " + counted(options.nodes, "node") + " at " + options.rate + " (network namespaces)";
+  out << "Ranks of one machine" << nodes << " meet, take " << counted(options.steps, "optimizer step") << " of a toy model and leave"
       << (options.engine == "auto" ? "" : ", engine " + options.engine) << ".\n\n"
       << "| ranks | seconds | CPU s | × that of the row above | CPU s without meeting | threads | descriptors |\n"
       << "|---|---|---|---|---|---|---|\n";
@@ -53,6 +55,8 @@ std::string scale_json(const std::vector<ScaleRow>& rows, const ScaleOptions& op
                       {"repeats", values.size()},
                       {"steps", options.steps},
                       {"engine", options.engine},
+                      {"nodes", options.nodes},
+                      {"rate", options.rate},
                       {"libtorch", machine.libtorch},
                       {"commit", machine.commit}});
     };

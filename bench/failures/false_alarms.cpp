@@ -1,0 +1,159 @@
+#include "failures/false_alarms.h"
+
+#include <signal.h>
+#include <tutti/comm/communicator.h>
+#include <tutti/core/error.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "command/child_process.h"
+#include "command/launched.h"
+#include "command/nameless_file.h"
+#include "failures/work.h"
+#include "report/machine.h"
+#include "report/spread.h"
+
+namespace tutti::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int rounds_between_questions = 20;
+
+void compute_for(std::chrono::milliseconds time) {
+  const auto end = Clock::now() + time;
+  while (Clock::now() < end) {
+  }
+}
+
+/// Stopped as by Ctrl+Z, for less than the second that is allowed.
+void be_stopped() {
+  const auto wake = "(sleep 0.8; kill -CONT " + std::to_string(::getpid()) + ") &";
+  if (std::system(wake.c_str()) != 0) throw std::runtime_error("cannot start a shell");
+  ::raise(SIGSTOP);
+}
+
+/// What happens to a rank that has not failed.
+class Troubles {
+ public:
+  explicit Troubles(int rank) : random_(static_cast<unsigned>(rank)) {}
+
+  void maybe() {
+    const int drawn = std::uniform_int_distribution(1, 2000)(random_);
+    if (drawn <= 4) {
+      be_stopped();
+      ++stops;
+    } else if (drawn <= 12) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      ++late;
+    } else if (drawn == 13) {
+      compute_for(std::chrono::seconds(15));
+      ++late;
+    }
+  }
+
+  int stops = 0;
+  int late = 0;
+
+ private:
+  std::mt19937 random_;
+};
+
+struct Counts {
+  std::int64_t rounds = 0;  // of rank 0
+  std::int64_t stops = 0;
+  std::int64_t late = 0;
+  int alarms = 0;
+  std::string first;  // alarm
+};
+
+Counts read_counts(const std::string& file) {
+  Counts counts;
+  std::ifstream in(file);
+  for (std::string word; in >> word;) {
+    std::int64_t rounds = 0;
+    std::int64_t stops = 0;
+    std::int64_t late = 0;
+    if (word == "alarm") {
+      std::string text;
+      std::getline(in, text);
+      if (counts.alarms++ == 0) counts.first = text;
+    } else if (in >> rounds >> stops >> late) {
+      if (word == "0") counts.rounds = rounds;
+      counts.stops += stops;
+      counts.late += late;
+    }
+  }
+  return counts;
+}
+
+void append(const std::string& file, const std::string& line) {
+  std::ofstream out(file, std::ios::app);
+  if (!(out << line + "\n" << std::flush)) throw std::runtime_error("cannot write to " + file);
+}
+
+}  // namespace
+
+int run_quiet_rank(const FailuresOptions& options, const Environment& environment) {
+  std::atomic<bool> ended = false;
+  const std::jthread keeps_a_core_busy([&] {
+    while (!ended) compute_for(std::chrono::milliseconds(1));
+  });
+  Troubles troubles(environment.rank);
+  std::int64_t rounds = 0;
+  int code = 0;
+  try {
+    const auto communicator = Communicator::connect(environment);
+    const auto round = work_of(options.during.front(), communicator);
+    const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(options.quiet_minutes);
+    for (bool more = true; more; more = communicator.broadcast_object(Clock::now() < end ? "more" : "") == "more") {
+      for (int i = 0; i < rounds_between_questions; ++i, ++rounds) {
+        troubles.maybe();
+        round();
+      }
+    }
+  } catch (const std::exception& error) {
+    append(options.results, std::string("alarm ") + error.what());
+    code = 1;
+  }
+  ended = true;
+  append(options.results, std::to_string(environment.rank) + " " + std::to_string(rounds) + " " +
+                              std::to_string(troubles.stops) + " " + std::to_string(troubles.late));
+  return code;
+}
+
+int count_false_alarms(const FailuresOptions& options) {
+  const Machine machine = describe_machine();
+  const Place place{.ranks = options.ranks, .nodes = options.nodes};
+  std::cout << "Ranks that keep all cores busy, come late and are stopped for 0.8 s now and then; none fails.\n\n"
+            << "| during | ranks | nodes | minutes | rounds | stops | late | false alarms |\n|---|---|---|---|---|---|---|---|\n";
+  int alarms = 0;
+  for (const std::string& during : options.during) {
+    const NamelessFile file;
+    const auto command =
+        launched(place, {own_program(), "failures", "--quiet", std::to_string(options.quiet_minutes), "--during",
+                         during, "--results", file.path()});
+    const int code = run_program(command, variables_of(place));
+    if (code == nodes_impossible) break;
+    const Counts counts = read_counts(file.path());
+    alarms += std::max(counts.alarms, code == 0 ? 0 : 1);
+    std::cout << "| " << during << " | " << options.ranks << " | " << options.nodes << " | "
+              << number(options.quiet_minutes, 1) << " | " << counts.rounds << " | " << counts.stops << " | "
+              << counts.late << " | " << counts.alarms << " |" << std::endl;
+    if (counts.alarms > 0) std::cerr << "first alarm:" << counts.first << '\n';
+  }
+  std::cout << "\n- late: by 0.3 s, or 15 s of computing\n- no deadline and no variable is set\n- " << describe(machine)
+            << '\n';
+  return alarms > 0 ? 1 : 0;
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,13 @@
+#pragma once
+// What the ranks do while one of them fails.
+#include <tutti/comm/communicator.h>
+
+#include <functional>
+#include <string>
+
+namespace tutti::bench {
+
+/// One round of "collectives", "training", "local_sgd" or "checkpoints". Every rank must call it, and the rounds.
+std::function<void()> work_of(const std::string& name, const Communicator& communicator);
+
+}  // namespace tutti::bench
