@@ -1,4 +1,6 @@
 // Ranks: 2, 3 and 16 processes over Gloo.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -103,7 +105,10 @@ const RankProgram talks_to_few("talks_to_few", [] {
   if (communicator.rank() != 0) {
     EXPECT_LE(sockets_of_this_process() - before, 7 + 1 + 5);
   }
-  check_all(communicator);
+  const auto everyone = at::empty({size}, at::kFloat);
+  communicator.all_gather(everyone, at::full({1}, communicator.rank(), at::kFloat)).wait();
+  EXPECT_TRUE(at::equal(everyone, at::arange(size, at::kFloat)));
+  check_objects(communicator);
 });
 
 TEST(Gloo, ManyRanksConnectWhereBytesFlow) {
