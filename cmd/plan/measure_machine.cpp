@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <thread>
 #include <vector>
@@ -18,8 +19,9 @@
 namespace tutti::plan {
 namespace {
 
-constexpr int small_calls = 300;
-constexpr int large_rounds = 5;
+constexpr int small_calls = 200;
+constexpr int large_calls = 8;
+constexpr std::int64_t small_bytes = 128;
 /// As many and as large as the buckets of a model, so that they fit no cache better than those.
 constexpr int buckets = 7;
 constexpr std::int64_t bucket_bytes = 4 << 20;
@@ -52,21 +54,19 @@ Cost cost_of(int calls, const Communicator& communicator, const Call& call) {
   return {.seconds = elapsed.count() / calls, .cpu = (cpu_seconds() - cpu_before) / calls};
 }
 
-void sum(const Communicator& communicator, const at::Tensor& tensor) {
-  const auto pending = communicator.start_sum(tensor);
-  pending->reduce(1);
-  pending->finish();
+/// All are begun, and then completed in order, as the buckets of a round.
+void sum(const Communicator& communicator, const std::vector<at::Tensor>& tensors) {
+  std::vector<std::unique_ptr<comm::PendingSum>> sums;
+  for (const auto& tensor : tensors) sums.push_back(communicator.start_sum(tensor));
+  for (const auto& pending : sums) pending->reduce(1);
+  for (const auto& pending : sums) pending->finish();
 }
 
-/// One after the other, as the buckets of a round.
-Cost cost_of_sums(const Communicator& communicator) {
+/// Of `buckets` sums of `bytes`.
+Cost cost_of_sums(const Communicator& communicator, std::int64_t bytes, int calls) {
   std::vector<at::Tensor> tensors;
-  for (int i = 0; i < buckets; ++i) {
-    tensors.push_back(communicator.allocate(bucket_bytes).view(at::kFloat).zero_());
-  }
-  return cost_of(large_rounds, communicator, [&] {
-    for (const auto& tensor : tensors) sum(communicator, tensor);
-  });
+  for (int i = 0; i < buckets; ++i) tensors.push_back(communicator.allocate(bytes).view(at::kFloat).zero_());
+  return cost_of(calls, communicator, [&] { sum(communicator, tensors); });
 }
 
 }  // namespace
@@ -76,22 +76,23 @@ Machine measure_machine(const Environment& environment) {
   const auto messages = Communicator::connect(environment, {.engine = "gloo"});
   constexpr double bytes = static_cast<double>(buckets) * static_cast<double>(bucket_bytes);
 
-  const at::Tensor small = shared.allocate(64).view(at::kFloat).zero_();
   // A rank waits twice in a sum: until all have begun it, and until all have made their slices.
+  const std::vector<at::Tensor> small{shared.allocate(small_bytes).view(at::kFloat).zero_()};
   const double meeting = cost_of(small_calls, shared, [&] { sum(shared, small); }).seconds / 2;
-  const double in_node = cost_of_sums(shared).seconds - 2 * meeting * buckets;
+  const double in_node = cost_of_sums(shared, bucket_bytes, large_calls).seconds - 2 * meeting * buckets;
   const double sum_bytes_per_second = bytes / std::max(in_node, 1e-9);
 
-  const std::array<std::byte, 64> word{};
+  const std::array<std::byte, small_bytes> word{};
   const Cost header = cost_of(small_calls, messages, [&] { messages.start_exchange(std::span(word))->finish(); });
-  // Each of two ranks sends half of its bytes, and then half of the sum, in two messages; and adds up half of the sum.
-  const double adding = bytes / 2 / sum_bytes_per_second;
-  const double moving = cost_of_sums(messages).cpu - 2 * buckets * header.cpu - adding;
+  // Each of two ranks sends half of what it has and half of the sum, in two messages, and adds up half of the sum.
+  const double small_cpu = cost_of_sums(messages, small_bytes, small_calls).cpu;
+  const double large_cpu = cost_of_sums(messages, bucket_bytes, large_calls).cpu;
+  const double moving = large_cpu - small_cpu - bytes / 2 / sum_bytes_per_second;
   return {.cores = static_cast<double>(std::thread::hardware_concurrency()),
           .meeting_us = meeting * us_per_second,
           .sum_gb_per_s = sum_bytes_per_second / bytes_per_gb,
           .message_us = header.seconds * us_per_second,
-          .message_cpu_us = header.cpu * us_per_second,
+          .message_cpu_us = small_cpu / (2 * buckets) * us_per_second,
           .message_gb_per_s = bytes / std::max(moving, 1e-9) / bytes_per_gb};
 }
 
