@@ -1,6 +1,7 @@
 #include "measure_machine.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -25,6 +26,8 @@ constexpr std::int64_t small_bytes = 128;
 /// As many and as large as the buckets of a model, so that they fit no cache better than those.
 constexpr int buckets = 7;
 constexpr std::int64_t bucket_bytes = 4 << 20;
+constexpr double bytes_of_all = static_cast<double>(buckets) * static_cast<double>(bucket_bytes);
+constexpr double shortest = 1e-9;  // seconds
 constexpr double us_per_second = 1e6;
 constexpr double bytes_per_gb = 1e9;
 
@@ -69,31 +72,46 @@ Cost cost_of_sums(const Communicator& communicator, std::int64_t bytes, int call
   return cost_of(calls, communicator, [&] { sum(communicator, tensors); });
 }
 
-}  // namespace
-
-Machine measure_machine(const Environment& environment) {
-  const auto shared = Communicator::connect(environment);
-  const auto messages = Communicator::connect(environment, {.engine = "gloo"});
-  constexpr double bytes = static_cast<double>(buckets) * static_cast<double>(bucket_bytes);
-
+void measure_node(const Communicator& shared, Machine& machine) {
   // A rank waits twice in a sum: until all have begun it, and until all have made their slices.
   const std::vector<at::Tensor> small{shared.allocate(small_bytes).view(at::kFloat).zero_()};
   const double meeting = cost_of(small_calls, shared, [&] { sum(shared, small); }).seconds / 2;
-  const double in_node = cost_of_sums(shared, bucket_bytes, large_calls).seconds - 2 * meeting * buckets;
-  const double sum_bytes_per_second = bytes / std::max(in_node, 1e-9);
+  const double adding = cost_of_sums(shared, bucket_bytes, large_calls).seconds - 2 * meeting * buckets;
+  machine.meeting_us = meeting * us_per_second;
+  machine.sum_gb_per_s = bytes_of_all / std::max(adding, shortest) / bytes_per_gb;
+}
 
+/// Of adding up what came as messages: half of a bucket, of two versions.
+double cpu_of_adding(const Communicator& communicator) {
+  const std::int64_t slice = bucket_bytes / 2 / static_cast<std::int64_t>(sizeof(float));
+  std::vector<at::Tensor> slices;
+  for (int i = 0; i < 2 * buckets; ++i) slices.push_back(at::zeros({slice}));
+  return cost_of(large_calls, communicator,
+                 [&] {
+                   for (std::size_t i = 0; i < slices.size(); i += 2) slices[i].add_(slices[i + 1]);
+                 })
+      .cpu;
+}
+
+void measure_messages(const Communicator& messages, Machine& machine) {
   const std::array<std::byte, small_bytes> word{};
   const Cost header = cost_of(small_calls, messages, [&] { messages.start_exchange(std::span(word))->finish(); });
-  // Each of two ranks sends half of what it has and half of the sum, in two messages, and adds up half of the sum.
+  // Each of two ranks sends half of what it has and half of the sum, in two messages.
   const double small_cpu = cost_of_sums(messages, small_bytes, small_calls).cpu;
   const double large_cpu = cost_of_sums(messages, bucket_bytes, large_calls).cpu;
-  const double moving = large_cpu - small_cpu - bytes / 2 / sum_bytes_per_second;
-  return {.cores = static_cast<double>(std::thread::hardware_concurrency()),
-          .meeting_us = meeting * us_per_second,
-          .sum_gb_per_s = sum_bytes_per_second / bytes_per_gb,
-          .message_us = header.seconds * us_per_second,
-          .message_cpu_us = small_cpu / (2 * buckets) * us_per_second,
-          .message_gb_per_s = bytes / std::max(moving, 1e-9) / bytes_per_gb};
+  const double moving = large_cpu - small_cpu - cpu_of_adding(messages);
+  machine.message_us = header.seconds * us_per_second;
+  machine.message_cpu_us = small_cpu / (2 * buckets) * us_per_second;
+  machine.message_gb_per_s = bytes_of_all / std::max(moving, shortest) / bytes_per_gb;
+}
+
+}  // namespace
+
+Machine measure_machine(const Environment& environment) {
+  Machine machine{.cores = static_cast<double>(std::thread::hardware_concurrency())};
+  if (environment.num_nodes == 1) measure_node(Communicator::connect(environment), machine);
+  measure_messages(Communicator::connect(environment, {.engine = "gloo"}), machine);
+  return machine;
 }
 
 }  // namespace tutti::plan

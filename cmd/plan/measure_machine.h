@@ -5,7 +5,8 @@
 
 namespace tutti::plan {
 
-/// Two ranks of this machine try it. Each of them must call it.
+/// Two ranks try it; each of them must call it. On one node they try both, over loopback; on two nodes messages only,
+/// over whatever links these.
 Machine measure_machine(const Environment& environment);
 
 }  // namespace tutti::plan

@@ -62,7 +62,9 @@ std::ifstream measured(const PlanOptions& options, const std::string& part, int 
 
 /// One of those ranks.
 int measure_part(const PlanOptions& options, const Environment& environment) {
-  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
+  // LibTorch would warn of every connection that the machine has no name for its other end.
+  c10::initLogging();
+  FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
   at::set_num_threads(1);
   std::ofstream out;
   if (environment.rank == 0) out.open(options.results);
@@ -120,10 +122,8 @@ std::vector<Row> rows_of(const PlanOptions& options, const Basis& basis) {
 }
 
 int make_plan(const PlanOptions& options) {
-  // What the ranks inherit. LibTorch would warn of every connection that has no name for its other end; and Gloo would
-  // look for the machine's name, which need not lead anywhere.
-  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);  // NOLINT(concurrency-mt-unsafe): one thread
-  ::setenv("GLOO_SOCKET_IFNAME", "lo", 0);      // NOLINT(concurrency-mt-unsafe)
+  // For the ranks: Gloo would look for the machine's name, which need not lead anywhere.
+  ::setenv("GLOO_SOCKET_IFNAME", "lo", 0);  // NOLINT(concurrency-mt-unsafe): one thread
   std::ofstream json;
   if (!options.json.empty()) json.open(options.json);
   if (!json)
