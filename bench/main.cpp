@@ -10,6 +10,7 @@
 #include "flight_record/flight_record_benchmark.h"
 #include "local_sgd/local_sgd_benchmark.h"
 #include "nlp/nlp_benchmark.h"
+#include "plan_check/plan_check_benchmark.h"
 #include "scale/scale_benchmark.h"
 #include "step/step_benchmark.h"
 #include "sync/sync_benchmark.h"
@@ -31,6 +32,7 @@ constexpr const char* help =
     "  flight-record  what writing an operation down costs a rank\n"
     "  nlp            BERT from Python: trained in C++, and in Python by PyTorch DDP and Accelerate\n"
     "  exported       what ExportedModule adds to an operator of its graph\n"
+    "  plan           steps as `tutti plan` predicts them beside steps that are run\n"
     "  scale          many ranks of one machine: what meeting, a few steps and leaving cost\n"
     "\n"
     "`tutti bench NAME --help` tells more.\n";
@@ -50,6 +52,7 @@ int run(const std::vector<std::string>& words) {
   if (name == "flight-record") return tutti::bench::run_flight_record_benchmark({words.begin() + 1, words.end()});
   if (name == "nlp") return tutti::bench::run_nlp_benchmark({words.begin() + 1, words.end()});
   if (name == "exported") return tutti::bench::run_exported_benchmark({words.begin() + 1, words.end()});
+  if (name == "plan") return tutti::bench::run_plan_check_benchmark({words.begin() + 1, words.end()});
   if (name == "scale") return tutti::bench::run_scale_benchmark({words.begin() + 1, words.end()});
   throw tutti::UsageError("there is no benchmark '" + name + "': see 'tutti bench --help'");
 }

@@ -2,7 +2,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(tutti_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
-set(tutti_installed tutti_base tutti_tracking tutti tutti_command tutti_rank tutti_report tutti_env tutti_export_check)
+set(tutti_installed tutti_base tutti_tracking tutti tutti_command tutti_rank tutti_report tutti_env tutti_export_check tutti_plan)
 
 install(TARGETS tutti_base tutti_tracking tutti EXPORT tuttiTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET tutti_mpi)
@@ -11,11 +11,11 @@ if(TARGET tutti_mpi)
 endif()
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${tutti_package_folder})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS tutti_command tutti_rank tutti_report tutti_env tutti_export_check RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS tutti_command tutti_rank tutti_report tutti_env tutti_export_check tutti_plan RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 # Where programs look for the module for MPI: a consumer's own, and the commands that use LibTorch.
 target_link_options(tutti INTERFACE $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
-set_target_properties(tutti_env tutti_export_check PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH}/lib")
+set_target_properties(tutti_env tutti_export_check tutti_plan PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH}/lib")
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in ${PROJECT_BINARY_DIR}/tuttiConfig.cmake
   INSTALL_DESTINATION ${tutti_package_folder})

@@ -25,6 +25,7 @@ std::string help() {
       "  env           show what a program finds here: launcher, ranks, LibTorch, engines\n"
       "  export-check  tell what a program of torch.export holds, and whether it can be trained\n"
       "  inspect       tell what the ranks of a job do or did: tutti inspect\n"
+      "  plan          predict the time of a step on more nodes\n"
       "  report        make an HTML page from runs: tutti report runs/first runs/second\n";
   // The benchmarks are built, but not installed.
   if (tutti::has_sibling("tutti-bench")) text += "  bench         run a benchmark: tutti bench NAME ...\n";
@@ -43,7 +44,7 @@ int run(const std::vector<std::string>& words) {
   if (command == "launch") return tutti::run_launch_command(rest);
   if (command == "inspect") return tutti::run_inspect_command(rest);
   if (command == "report") tutti::become_sibling("tutti-report", rest);
-  if (command == "env" || command == "export-check") {
+  if (command == "env" || command == "export-check" || command == "plan") {
     tutti::choose_libtorch();
     tutti::become_sibling("tutti-" + command, rest);
   }
@@ -62,7 +63,7 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   const auto meant =
-      tutti::nearest_word(command, {"launch", "env", "export-check", "inspect", "report", "bench", "help"});
+      tutti::nearest_word(command, {"launch", "env", "export-check", "inspect", "plan", "report", "bench", "help"});
   throw tutti::UsageError("there is no command '" + command + "': " + (meant ? "did you mean " + *meant + "? " : "") +
                           "see 'tutti --help'");
 }

@@ -14,6 +14,7 @@ ROOMS = {
     "core": [],
     "flight": ["core"],
     "launch": ["core", "flight"],
+    "plan": ["core"],
     "state": ["core"],
     "comm": ["core", "flight"],
     "data": ["core", "state"],
@@ -45,7 +46,7 @@ COMM_ROOMS = {
 }
 FRONT = "in front"
 
-NO_LIBTORCH = ["core", "flight", "launch", "tracking", "cmd"]
+NO_LIBTORCH = ["core", "flight", "launch", "plan", "tracking", "cmd"]
 LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")
 C10D = "torch/csrc/distributed/c10d/"
 KEPT_IN_ONE_FILE = {
@@ -74,7 +75,7 @@ def room_of(file):
         return parts[3] if parts[2] == "detail" else parts[2]
     if parts[0] == "src" and len(parts) > 2:
         return parts[1]
-    if parts[0] == "cmd" and parts[1] in ("env", "export_check"):  # programs of their own, which ask LibTorch
+    if parts[0] == "cmd" and parts[1] in ("env", "export_check", "plan"):  # programs of their own, which ask LibTorch
         return None
     return "cmd" if parts[0] == "cmd" else None
 

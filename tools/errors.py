@@ -21,7 +21,7 @@ TYPES = "UsageError|Divergence|PeerFailure|Timeout|CheckpointError|DataError|Not
 # What is thrown inside tutti and never reaches a program.
 INTERNAL = "TransferError|StoreLost|PortInUse|Malformed"
 ROOMS = {
-    "cmd": "The command `tutti`", "launch": "Launching", "flight": "Flight records", "core": "Launcher's variables, logging", "comm": "Communication",
+    "cmd": "The command `tutti`", "launch": "Launching", "flight": "Flight records", "plan": "Predicted steps", "core": "Launcher's variables, logging", "comm": "Communication",
     "data": "Data and loaders", "amp": "Mixed precision", "sync": "Gradients", "optim": "Optimizers and schedules",
     "data_parallel": "DataParallel", "process_group": "The backend of torch.distributed", "local_sgd": "Local updates", "checkpoint": "Checkpoints", "exported": "Programs of torch.export", "state": "States",
     "tracking": "Metrics and reports", "train": "Accelerator and Trainer",

@@ -91,9 +91,7 @@ FileDigest write_safetensors(const std::filesystem::path& path, const Safetensor
   return file.finish();
 }
 
-ReadSafetensors read_safetensors(const std::filesystem::path& path) {
-  InputFile file(path);
-  SafetensorsLayout layout;
+SafetensorsLayout read_layout(InputFile& file, const std::filesystem::path& path) {
   try {
     std::array<std::byte, prefix_size> prefix{};
     if (file.size() < prefix_size) {
@@ -102,10 +100,15 @@ ReadSafetensors read_safetensors(const std::filesystem::path& path) {
     file.read(prefix);
     std::vector<std::byte> header(header_size(prefix, file.size()));
     file.read(header);
-    layout = parse_header(header, file.size() - prefix_size - header.size());
+    return parse_header(header, file.size() - prefix_size - header.size());
   } catch (const CheckpointError& error) {
     throw CheckpointError("cannot read " + path.string() + ": " + error.what());
   }
+}
+
+ReadSafetensors read_safetensors(const std::filesystem::path& path) {
+  InputFile file(path);
+  SafetensorsLayout layout = read_layout(file, path);
   ReadSafetensors result;
   result.content.metadata = std::move(layout.metadata);
   for (TensorEntry& entry : layout.tensors) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "checkpoint/file.h"
+#include "checkpoint/safetensors_layout.h"
 #include "tutti/checkpoint/safetensors.h"
 
 namespace tutti::checkpoint {
@@ -14,6 +15,9 @@ void check_savable(const Safetensors& content);
 
 /// save_safetensors(), and what was written.
 FileDigest write_safetensors(const std::filesystem::path& path, const Safetensors& content);
+
+/// Reads `file`, which lies at `path`, up to its data. Throws CheckpointError.
+SafetensorsLayout read_layout(InputFile& file, const std::filesystem::path& path);
 
 struct ReadSafetensors {
   Safetensors content{};

@@ -77,6 +77,17 @@ TEST(BenchScale, CountsWhatEachNumberOfRanksCosts) {
                                    "descriptors", "descriptors without meeting"}));
 }
 
+TEST(BenchPlan, HoldsPredictionsAgainstSteps) {
+  auto words = tiny_model;
+  words.insert(words.begin(), {"plan", "--ranks", "2,3", "--nodes", "2", "--ranks-per-node", "1", "--rates", "1gbit",
+                               "--exchanges", "once", "--steps", "2"});
+  json rows;
+  const auto table = bench(words, rows);
+  for (const auto& row : rows) EXPECT_GT(row.at("predicted"), 0) << row;
+  EXPECT_TRUE(contains(table, "| 1 | 3 |  | once a step | ")) << table;
+  EXPECT_EQ(lines_with(table, "- the largest error is "), 1) << table;
+}
+
 TEST(BenchAllReduce, TakesEverySizeTypeAndNumberOfRanks) {
   json rows;
   const auto table = bench({"all-reduce", "--ranks", "2,3", "--sizes", "8,4KiB", "--dtypes", "float32,bfloat16",
@@ -143,6 +154,7 @@ TEST(Bench, RefusesWhatItCannotDo) {
       {{"all-reduce", "--sizes", "many"}, "--sizes"},
       {{"all-reduce", "--dtypes", "int3"}, "--dtypes"},
       {{"all-reduce", "--ranks", "0"}, "--ranks"},
+      {{"plan", "--rates", "fast"}, "is not a rate"},
       {{"nlp"}, "--python"},
       {{"nlp", "--python", "/no/such/python"}, "--python"},
       {{"nlp", "--python", "/bin/sh", "--width", "100"}, "multiple of 64"},

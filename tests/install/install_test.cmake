@@ -24,6 +24,9 @@ must_fail("built for LibTorch ${LIBTORCH_VERSION}, but [^ ]*/other holds 9.1"
 must_fail("needs LibTorch ${LIBTORCH_VERSION}, and there is none in [^ ]*/nowhere"
   ${CMAKE_COMMAND} -E env LIBTORCH=${SCRATCH}/nowhere ${tutti} env)
 
+must_run(${tutti} plan --nodes 2 --link 1gbit --gradients 10MB --forward-ms 10 --backward-ms 20 --optimizer-ms 1)
+must_say("1gbit \\| ")
+
 must_run(${tutti} launch -n 2 -- sh -c "echo rank $RANK of $WORLD_SIZE")
 must_say("rank 0 of 2")
 must_say("rank 1 of 2")

@@ -14,7 +14,7 @@ endif()
 # Unpacked anywhere, the archive is found there, and says what it was built for.
 file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${SCRATCH}/unpacked)
 file(GLOB prefix ${SCRATCH}/unpacked/*)
-foreach(part bin/tutti bin/tutti-rank bin/tutti-report bin/tutti-env lib/libtutti.a include/tutti/tutti.h
+foreach(part bin/tutti bin/tutti-rank bin/tutti-report bin/tutti-env bin/tutti-plan lib/libtutti.a include/tutti/tutti.h
     share/doc/tutti/LICENSE)
   if(NOT EXISTS ${prefix}/${part})
     message(FATAL_ERROR "${archive} has no ${part}")

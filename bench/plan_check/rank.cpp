@@ -1,0 +1,65 @@
+#include "plan_check/rank.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/Logging.h>
+#include <torch/optim/adamw.h>
+
+#include <chrono>
+#include <fstream>
+#include <stdexcept>
+
+#include "report/results.h"
+#include "tutti/train/accelerator.h"
+
+namespace tutti::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Gradients are put in the order in which they come after the first step.
+constexpr int steps_before = 3;
+
+}  // namespace
+
+int run_plan_check_rank(const PlanCheckOptions& options, const Environment& environment) {
+  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
+  at::set_num_threads(1);
+  const auto communicator = Communicator::connect(environment);
+  const bool once = exchange_named(options.exchanges.front()) == plan::Exchange::once_a_step;
+  Accelerator accelerator({.gradient_accumulation_steps = options.accumulation,
+                           .sync_policy = SyncPolicy::every_pass,
+                           .communicator = communicator});
+  auto net = make_model(options.example);
+  torch::optim::AdamW adamw(net->parameters(), 1e-3);
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+
+  std::vector<double> milliseconds;
+  communicator.barrier().wait();
+  for (int step = -steps_before; step < options.steps; ++step) {
+    const auto begin = Clock::now();
+    for (int pass = 1; pass <= options.accumulation; ++pass) {
+      const auto quiet = accelerator.no_sync(model, once && pass < options.accumulation);
+      accelerator.backward(loss_of(model, options.example));
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+    if (step >= 0) milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+  }
+  communicator.barrier().wait();  // rank 0 serves the store
+  if (environment.rank != 0) return 0;
+  std::ofstream out(options.results);
+  for (const double value : milliseconds) out << value << '\n';
+  out.close();
+  return out ? 0 : 1;
+}
+
+double read_step_ms(const std::string& file) {
+  std::ifstream in(file);
+  std::vector<double> milliseconds;
+  for (double value = 0; in >> value;) milliseconds.push_back(value);
+  if (milliseconds.empty()) throw std::runtime_error("the ranks left no times in " + file);
+  return median(milliseconds);
+}
+
+}  // namespace tutti::bench

@@ -1,0 +1,41 @@
+#include "plan/traffic.h"
+
+#include <bit>
+
+namespace tutti::plan {
+namespace {
+
+/// Up to so many say what they have to say to one another at once.
+constexpr int most_told_directly = 8;
+
+int log2_rounded_up(int number) {
+  return std::bit_width(static_cast<unsigned>(number) - 1);
+}
+
+}  // namespace
+
+Schedule schedule_for(int) {
+  return Schedule::direct;
+}
+
+Messages messages_of(Schedule schedule, int members) {
+  if (members < 2) return {};
+  const double share = static_cast<double>(members - 1) / members;
+  if (schedule == Schedule::direct) return {.rounds = 1, .sent = members - 1, .share = share};
+  const int rounds = log2_rounded_up(members);
+  return {.rounds = rounds, .sent = rounds, .share = share};
+}
+
+int exchange_rounds(int ranks) {
+  if (ranks < 2) return 0;
+  return ranks <= most_told_directly ? 1 : log2_rounded_up(ranks);
+}
+
+Carrier carrier_for(const Layout& layout) {
+  if (layout.ranks() < 2) return Carrier::nothing;
+  if (layout.nodes == 1) return Carrier::shared_memory;
+  const bool power_of_two = std::has_single_bit(static_cast<unsigned>(layout.ranks_per_node));
+  return layout.ranks_per_node > 1 && power_of_two ? Carrier::both : Carrier::messages;
+}
+
+}  // namespace tutti::plan

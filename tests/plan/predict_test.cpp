@@ -1,0 +1,171 @@
+#include "plan/predict.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tutti/core/error.h"
+
+namespace tutti::plan::predict_test {
+namespace {
+
+constexpr double payload = 1448.0 / 1538.0;
+constexpr double free_gb_per_s = 1e12;
+
+/// Nothing takes time on it but computing.
+constexpr Machine fast_machine(double cores) {
+  return {.cores = cores, .sum_gb_per_s = free_gb_per_s, .message_gb_per_s = free_gb_per_s};
+}
+
+/// Carries 1 MB of gradients in a millisecond.
+const Link megabyte_in_a_ms{.name = "lab", .gbit = 8 / payload};
+
+Work work_of(std::vector<Bucket> buckets) {
+  return {.forward_ms = 10, .backward_ms = 20, .optimizer_ms = 5, .micro_batches = 2, .buckets = std::move(buckets)};
+}
+
+TEST(Predict, OneRankHasNobodyToExchangeWith) {
+  const Step step =
+      predict(fast_machine(1), megabyte_in_a_ms, work_of({{.bytes = 1e6, .ready = 0.5}}), {}, Exchange::in_every_pass);
+  EXPECT_DOUBLE_EQ(step.computing_ms, 60);
+  EXPECT_DOUBLE_EQ(step.optimizer_ms, 5);
+  EXPECT_DOUBLE_EQ(step.total_ms(), 65);
+  EXPECT_DOUBLE_EQ(step.efficiency(), 1);
+}
+
+TEST(Predict, RanksThatShareCoresComputeInTurns) {
+  const auto total = [](int ranks) {
+    return predict(fast_machine(2), megabyte_in_a_ms, work_of({{.bytes = 1e6}}), {.ranks_per_node = ranks},
+                   Exchange::once_a_step)
+        .total_ms();
+  };
+  EXPECT_NEAR(total(1), 65, 1e-3);
+  EXPECT_NEAR(total(2), 65, 1e-3);
+  EXPECT_NEAR(total(4), 130, 1e-3);
+  EXPECT_NEAR(total(8), 260, 1e-3);
+}
+
+TEST(Predict, LateGradientsTakeAllTheTimeOfTheLink) {
+  for (const int nodes : {2, 4, 8}) {
+    const Step step = predict(fast_machine(3), megabyte_in_a_ms, work_of({{.bytes = 8e6}, {.bytes = 16e6}}),
+                              {.nodes = nodes}, Exchange::once_a_step);
+    EXPECT_NEAR(step.unhidden_ms, 24 * 2 * (1 - 1.0 / nodes), 1e-3) << nodes;
+    EXPECT_NEAR(step.hidden_ms, 0, 1e-3) << nodes;
+    EXPECT_NEAR(step.total_ms(), 65 + step.unhidden_ms, 1e-3) << nodes;
+  }
+}
+
+TEST(Predict, EarlyGradientsTravelWhileTheBackwardPassGoesOn) {
+  const Work work = work_of({{.bytes = 8e6, .ready = 0.1}});
+  const Step step = predict(fast_machine(3), megabyte_in_a_ms, work, {.nodes = 2}, Exchange::once_a_step);
+  EXPECT_NEAR(step.hidden_ms, 8, 1e-3);
+  EXPECT_NEAR(step.unhidden_ms, 0, 1e-3);
+  const Step half = predict(fast_machine(3), megabyte_in_a_ms, work_of({{.bytes = 8e6, .ready = 0.8}}), {.nodes = 2},
+                            Exchange::once_a_step);
+  EXPECT_NEAR(half.hidden_ms, 4, 1e-3);
+  EXPECT_NEAR(half.unhidden_ms, 4, 1e-3);
+}
+
+TEST(Predict, EveryPassPaysForItsExchange) {
+  const Work work = work_of({{.bytes = 8e6}});
+  const Step once = predict(fast_machine(3), megabyte_in_a_ms, work, {.nodes = 2}, Exchange::once_a_step);
+  const Step every = predict(fast_machine(3), megabyte_in_a_ms, work, {.nodes = 2}, Exchange::in_every_pass);
+  EXPECT_NEAR(every.unhidden_ms, 2 * once.unhidden_ms, 1e-9);
+  EXPECT_EQ(every.computing_ms, once.computing_ms);
+}
+
+TEST(Predict, RanksOfANodeShareItsLinkAndItsSlices) {
+  const Work work = work_of({{.bytes = 8e6}});
+  const auto unhidden = [&](int ranks_per_node) {
+    return predict(fast_machine(64), megabyte_in_a_ms, work, {.nodes = 2, .ranks_per_node = ranks_per_node},
+                   Exchange::once_a_step)
+        .unhidden_ms;
+  };
+  EXPECT_NEAR(unhidden(4), unhidden(1), 1e-3);
+  // Three ranks cannot be summed node by node: what leaves a node is summed among all six.
+  EXPECT_NEAR(unhidden(3), 8 * 2 * 0.5 * 3, 1e-3);
+}
+
+TEST(Predict, LatencyCountsThereAndBackAndTwiceForHeadersAtMost) {
+  Link far = megabyte_in_a_ms;
+  far.latency_us = 1000;
+  const Step step = predict(fast_machine(3), far, work_of({{.bytes = 1e3}}), {.nodes = 2}, Exchange::once_a_step);
+  EXPECT_NEAR(step.unhidden_ms, 2, 1e-2);
+  EXPECT_GE(step.headers_ms, 0);
+  EXPECT_LE(step.headers_ms, 2.01);
+}
+
+TEST(Predict, MessagesSlowComputingWhereNoCoreIsLeft) {
+  Machine machine = fast_machine(1);
+  machine.message_gb_per_s = 1;
+  const Work work = work_of({{.bytes = 1e6, .ready = 0.01}});
+  const auto unhidden = [&](double cores) {
+    machine.cores = cores;
+    return predict(machine, megabyte_in_a_ms, work, {.nodes = 2}, Exchange::once_a_step).unhidden_ms;
+  };
+  EXPECT_NEAR(unhidden(2), 0, 1e-3);
+  EXPECT_NEAR(unhidden(1), 1, 1e-3);
+}
+
+TEST(Predict, SumsInTheNodeTakeTheirPartOfACore) {
+  Machine machine = fast_machine(4);
+  machine.sum_gb_per_s = 1;
+  const auto node_ms = [&](double cores, int ranks) {
+    machine.cores = cores;
+    return predict(machine, megabyte_in_a_ms, work_of({{.bytes = 2e6}}), {.ranks_per_node = ranks},
+                   Exchange::once_a_step)
+        .node_ms;
+  };
+  EXPECT_NEAR(node_ms(8, 2), 2, 1e-3);
+  EXPECT_NEAR(node_ms(2, 4), 4, 1e-3);
+}
+
+TEST(Predict, RefusesADescriptionThatIsNone) {
+  const Work work = work_of({});
+  const auto attempt = [&](const Machine& machine, const Link& link, const Layout& layout) {
+    predict(machine, link, work, layout, Exchange::once_a_step);
+  };
+  EXPECT_THROW(attempt(fast_machine(0), megabyte_in_a_ms, {}), UsageError);
+  EXPECT_THROW(attempt(fast_machine(1), {.gbit = 0}, {}), UsageError);
+  EXPECT_THROW(attempt(fast_machine(1), megabyte_in_a_ms, {.nodes = 0}), UsageError);
+}
+
+// Whatever the description: no part is negative, and a step is no shorter than its computing or its longest queue.
+TEST(Predict, HoldsItsBoundsOnRandomDescriptions) {
+  std::mt19937 random(7);
+  const auto within = [&](double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(random);
+  };
+  for (int trial = 0; trial < 2000; ++trial) {
+    const Machine machine{.cores = within(0.3, 16),
+                          .meeting_us = within(0, 50),
+                          .sum_gb_per_s = within(1, 20),
+                          .message_us = within(0, 500),
+                          .message_cpu_us = within(0, 100),
+                          .message_gb_per_s = within(0.5, 5)};
+    const Link link{.name = "lab", .latency_us = within(0, 200), .gbit = within(0.05, 50)};
+    Work work{.forward_ms = within(1, 50), .backward_ms = within(1, 100), .optimizer_ms = within(0, 5)};
+    const auto buckets = random() % 8;
+    double ready = 0;
+    double bytes = 0;
+    for (std::size_t i = 0; i < buckets; ++i) {
+      ready = within(ready, 1);
+      work.buckets.push_back({.bytes = within(1e3, 1e7), .ready = ready});
+      bytes += work.buckets.back().bytes;
+    }
+    const Layout layout{.nodes = 1 + static_cast<int>(random() % 20),
+                        .ranks_per_node = 1 + static_cast<int>(random() % 6)};
+    const Step step = predict(machine, link, work, layout, Exchange::once_a_step);
+    constexpr double rounding = 1e-6;
+    EXPECT_GE(step.node_ms, -rounding) << trial;
+    EXPECT_GE(step.hidden_ms, 0) << trial;
+    EXPECT_GE(step.unhidden_ms, -rounding) << trial;
+    EXPECT_GE(step.headers_ms, -rounding) << trial;
+    const double link_ms = layout.nodes == 1 ? 0 : bytes * 2 * (1 - 1.0 / layout.nodes) / (link.gbit * 125e3 * payload);
+    EXPECT_GE(step.total_ms() + rounding, step.computing_ms + step.optimizer_ms) << trial;
+    EXPECT_GE(step.total_ms() + rounding, link_ms) << trial;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::plan::predict_test
