@@ -19,12 +19,11 @@ SIDEBAR = {
               "docs/guides/several_machines.md", "docs/guides/python.md", "docs/guides/*"],
     "Look up": ["docs/options.md", "docs/errors.md", "docs/hangs.md", "docs/reliability.md", "docs/scale.md",
                 "docs/loops.md", "docs/launching.md", "docs/collectives.md", "docs/data.md", "docs/gradients.md", "docs/local_sgd.md", "docs/metrics.md", "docs/formats.md"],
-    "Inside": ["docs/architecture.md", "docs/algorithms.md", "docs/comparison.md", "bench/RESULTS.md", "bench/PYTHON.md", "bench/HISTORY.md", "docs/tested.md",
+    "Inside": ["docs/architecture.md", "docs/algorithms.md", "docs/comparison.md", "bench/RESULTS.md", "bench/HISTORY.md", "docs/tested.md",
                "docs/first_light.md", "docs/dependencies.md", "CONTRIBUTING.md", "CHANGELOG.md"],
     "More": [],
 }
-TITLES = {"README.md": "The README", "bench/RESULTS.md": "Benchmark results",
-          "bench/PYTHON.md": "Benchmark results: Python"}
+TITLES = {"README.md": "The README", "bench/RESULTS.md": "Benchmark results"}
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sh": "bash", ".cmake": "cmake", ".json": "json", ".yml": "yaml"}
 IMAGES = (".png", ".svg", ".jpg", ".gif")
 LINK = re.compile(r'(?P<before>\]\(\s*|<img[^>]*?src="|<source[^>]*?srcset=")(?P<to>[^)\s"]+)')
