@@ -77,7 +77,7 @@ int measure_part(const PlanOptions& options, const Environment& environment) {
   return environment.rank == 0 && !out ? 1 : 0;
 }
 
-/// Of this machine, when it was measured last: 2 cores of AMD EPYC.
+/// Round numbers of the size that --measure finds, for who does not ask for it.
 Machine assumed_machine() {
   return {
       .cores = 1, .meeting_us = 10, .sum_gb_per_s = 8, .message_us = 100, .message_cpu_us = 50, .message_gb_per_s = 1};
