@@ -135,13 +135,13 @@ int count_false_alarms(const FailuresOptions& options) {
   const Machine machine = describe_machine();
   const Place place{.ranks = options.ranks, .nodes = options.nodes};
   std::cout << "Ranks that keep all cores busy, come late and are stopped for 0.8 s now and then; none fails.\n\n"
-            << "| during | ranks | nodes | minutes | rounds | stops | late | false alarms |\n|---|---|---|---|---|---|---|---|\n";
+            << "| during | ranks | nodes | minutes | rounds | stops | late | false alarms "
+               "|\n|---|---|---|---|---|---|---|---|\n";
   int alarms = 0;
   for (const std::string& during : options.during) {
     const NamelessFile file;
-    const auto command =
-        launched(place, {own_program(), "failures", "--quiet", std::to_string(options.quiet_minutes), "--during",
-                         during, "--results", file.path()});
+    const auto command = launched(place, {own_program(), "failures", "--quiet", std::to_string(options.quiet_minutes),
+                                          "--during", during, "--results", file.path()});
     const int code = run_program(command, variables_of(place));
     if (code == nodes_impossible) break;
     const Counts counts = read_counts(file.path());

@@ -9,7 +9,8 @@ namespace tutti::bench {
 std::optional<FailuresOptions> parse_failures_options(const std::vector<std::string>& words, bool under_launcher) {
   FailuresOptions options;
   CLI::App app(
-      "How soon the other ranks know of a rank that fails, by its name, with no deadline set; or, with --quiet, how often "
+      "How soon the other ranks know of a rank that fails, by its name, with no deadline set; or, with --quiet, how "
+      "often "
       "one is named that has not failed.");
   app.name("tutti bench failures");
   app.option_defaults()->always_capture_default();
@@ -29,9 +30,10 @@ std::optional<FailuresOptions> parse_failures_options(const std::vector<std::str
                  "What the ranks do meanwhile: collectives, training, local_sgd, checkpoints (one after the other)")
       ->delimiter(',')
       ->check(CLI::IsMember({"collectives", "training", "local_sgd", "checkpoints"}));
-  app.add_option("--quiet", options.quiet_minutes,
-                 "Count false alarms instead, over so many minutes: the ranks train, are late, and are stopped for less "
-                 "than a second")
+  app.add_option(
+         "--quiet", options.quiet_minutes,
+         "Count false alarms instead, over so many minutes: the ranks train, are late, and are stopped for less "
+         "than a second")
       ->check(CLI::Range(0.0, 10'000.0, "MINUTES"));
   app.add_option("--failure", options.failure)->group("");
   app.add_option("--results", options.results)->group("");

@@ -50,7 +50,8 @@ class Training {
  public:
   Training(const std::string& name, const Communicator& communicator)
       : folder_(communicator),
-        accelerator_({.project = {.project_dir = folder_.path(), .retention = {.keep_last = 2}}, .communicator = communicator}),
+        accelerator_(
+            {.project = {.project_dir = folder_.path(), .retention = {.keep_last = 2}}, .communicator = communicator}),
         model_(torch::nn::Linear(width, 1)),
         optimizer_(std::get<1>(accelerator_.prepare(model_, torch::optim::SGD(model_->parameters(), 0.1)))),
         saves_(name == "checkpoints") {

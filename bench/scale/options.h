@@ -10,8 +10,8 @@ struct ScaleOptions {
   std::vector<int> ranks{16, 64, 128, 256};  ///< on all nodes together
   int nodes = 1;                             ///< network namespaces of this machine
   std::string rate = "1gbit";                ///< of each one's link
-  int steps = 20;  ///< optimizer steps of a toy model
-  std::string engine = "auto";  ///< see CommunicatorOptions
+  int steps = 20;                            ///< optimizer steps of a toy model
+  std::string engine = "auto";               ///< see CommunicatorOptions
   int repeats = 1;
   bool alone = false;   ///< a rank's: does the same work without the others, to tell what LibTorch itself costs
   std::string json;     ///< file for the rows; none when empty

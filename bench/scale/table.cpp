@@ -24,9 +24,10 @@ double median_of(const std::vector<double>& values) {
 std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions& options, const Machine& machine) {
   std::ostringstream out;
   const std::string nodes =
-      options.nodes == 1 ? "" : " on " + counted(options.nodes, "node") + " at " + options.rate + " (network namespaces)";
-  out << "Ranks of one machine" << nodes << " meet, take " << counted(options.steps, "optimizer step") << " of a toy model and leave"
-      << (options.engine == "auto" ? "" : ", engine " + options.engine) << ".\n\n"
+      options.nodes == 1 ? ""
+                         : " on " + counted(options.nodes, "node") + " at " + options.rate + " (network namespaces)";
+  out << "Ranks of one machine" << nodes << " meet, take " << counted(options.steps, "optimizer step")
+      << " of a toy model and leave" << (options.engine == "auto" ? "" : ", engine " + options.engine) << ".\n\n"
       << "| ranks | seconds | CPU s | × that of the row above | CPU s without meeting | threads | descriptors |\n"
       << "|---|---|---|---|---|---|---|\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -99,7 +99,7 @@ class Writer {
     };
     for (std::size_t i = 0; i < work_.buckets.size(); ++i) {
       const double slice = work_.buckets[i].bytes / layout_.ranks_per_node;
-      const double share = messages_of(schedule_for(layout_.nodes), layout_.nodes).share;
+      const double share = messages_of(schedule_for(layout_.nodes, slice), layout_.nodes).share;
       between.push_back({.versions = half_of_sum(slice, layout_.nodes, share),
                          .results = half_of_sum(slice, layout_.nodes, share),
                          .bytes = slice});
@@ -119,7 +119,7 @@ class Writer {
   /// One half of a sum of `bytes` among `members`, of which the part `outside` leaves the node.
   int half_of_sum(double bytes, int members, double outside) {
     if (!charged_.between) return message({});
-    const Messages messages = messages_of(schedule_for(members), members);
+    const Messages messages = messages_of(schedule_for(members, bytes), members);
     const double per_ms = link_.gbit * bytes_per_ms_of_gbit * payload / layout_.ranks_per_node;
     return message({.link_ms = bytes * outside / per_ms,
                     .cpu_ms = bytes * messages.share / (machine_.message_gb_per_s * bytes_per_ms_of_gb_per_s) +

@@ -11,8 +11,9 @@ enum class Schedule {
   halving,  ///< recursive halving, then doubling: with one partner after the other
 };
 
-/// The one that tutti takes among so many members.
-Schedule schedule_for(int members);
+/// The one that tutti takes for a sum of so many bytes among so many members: is_halving_faster() of
+/// src/comm/messages/sum_moves.h.
+Schedule schedule_for(int members, double bytes);
 
 struct Messages {
   int rounds = 0;    ///< one after the other

@@ -38,8 +38,8 @@ class MessageEngine final : public Engine {
   void close() noexcept override { transport_->close(); }
 
  private:
-  std::unique_ptr<PendingSum> sum_of(const Operation& operation, const at::Tensor& flat,
-                                     const Combination& combination, const std::shared_ptr<const WireCodec>& codec);
+  std::unique_ptr<PendingSum> sum_of(const Operation& operation, const at::Tensor& flat, const Combination& combination,
+                                     const std::shared_ptr<const WireCodec>& codec);
   // Part r of `output` comes from rank r; what goes to rank r is `part_for(r)`.
   template <typename PartFor>
   void exchange_equal_parts(const Operation& operation, const Block& output, const PartFor& part_for);

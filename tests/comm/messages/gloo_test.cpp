@@ -92,7 +92,8 @@ int sockets_of_this_process() {
   return sockets;
 }
 
-// Exchanges and sums reach everyone, and each rank talks to a few; a collective among all connects all, when it is called.
+// Exchanges and sums reach everyone, and each rank talks to a few; a collective among all connects all, when it is
+// called.
 const RankProgram talks_to_few("talks_to_few", [] {
   const int before = sockets_of_this_process();
   const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});

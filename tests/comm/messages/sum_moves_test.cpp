@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/sums/combine.h"
+#include "plan/traffic.h"
 
 namespace tutti::test::sum_moves_test {
 namespace {
@@ -199,6 +200,15 @@ TEST(SumMoves, FewRanksAndLargeSumsGoStraightToTheirOwners) {
   EXPECT_TRUE(is_halving_faster(64, mebibyte));
   EXPECT_FALSE(is_halving_faster(16, 100 * mebibyte));
   EXPECT_TRUE(is_halving_faster(1024, 100 * mebibyte)) << "a rank cannot connect to all";
+}
+
+TEST(SumMoves, ArePlannedAsTheyAreChosen) {
+  for (int size = 2; size <= 100; ++size) {
+    for (std::size_t bytes = 1; bytes <= std::size_t{1} << 28; bytes *= 4) {
+      const bool planned = plan::schedule_for(size, static_cast<double>(bytes)) == plan::Schedule::halving;
+      ASSERT_EQ(planned, is_halving_faster(size, bytes)) << size << " ranks, " << bytes << " bytes";
+    }
+  }
 }
 
 }  // namespace
