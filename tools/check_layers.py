@@ -34,13 +34,14 @@ ROOMS["train"] = list(ROOMS)
 COMM_ROOMS = {
     "engine": [],
     "sums": [],
-    "meeting": ["engine"],
+    "members": [],
+    "meeting": ["engine", "members"],
     "messages": ["engine", "sums", "meeting"],
     "mpi": ["engine", "meeting", "messages"],
     "shared": ["engine", "sums"],
     "hierarchical": ["engine", "sums", "shared"],
     "device": ["engine"],
-    "mail": ["engine", "meeting", "shared"],
+    "mail": ["engine", "members", "meeting", "shared"],
     "standstill": ["engine", "meeting"],
 }
 FRONT = "in front"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/mail/order.h"
-#include "comm/mail/sockets.h"
+#include "comm/members/sockets.h"
 #include "comm/shared/process.h"
 
 namespace tutti::comm {
