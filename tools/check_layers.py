@@ -36,7 +36,7 @@ COMM_ROOMS = {
     "sums": [],
     "members": [],
     "meeting": ["engine", "members"],
-    "messages": ["engine", "sums", "meeting"],
+    "messages": ["engine", "members", "sums", "meeting"],
     "mpi": ["engine", "meeting", "messages"],
     "shared": ["engine", "sums"],
     "hierarchical": ["engine", "sums", "shared"],

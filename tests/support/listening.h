@@ -27,15 +27,20 @@ inline std::string address_in_proc(const std::string& digits) {
   return ::inet_ntop(hex.size() > 8 ? AF_INET6 : AF_INET, words.data(), text.data(), text.size());
 }
 
-/// The addresses at which TCP sockets of this process listen.
-inline std::vector<std::string> listening_addresses() {
+struct ListeningPlace {
+  std::string address;
+  int port = 0;
+};
+
+/// Where TCP sockets of this process listen.
+inline std::vector<ListeningPlace> listening_places() {
   std::set<std::string> own;  // numbers of sockets
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     struct stat about {};
     if (::stat(entry.path().c_str(), &about) == 0 && S_ISSOCK(about.st_mode)) own.insert(std::to_string(about.st_ino));
   }
   constexpr const char* listens = "0A";
-  std::vector<std::string> addresses;
+  std::vector<ListeningPlace> places;
   for (const std::string table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
     std::ifstream lines(table);
     for (std::string line; std::getline(lines, line);) {
@@ -44,10 +49,17 @@ inline std::vector<std::string> listening_addresses() {
       for (std::string word; stream >> word;) words.push_back(word);
       constexpr std::size_t inode = 9;
       if (words.size() > inode && words[3] == listens && own.contains(words[inode])) {
-        addresses.push_back(address_in_proc(words[1]));
+        const auto port = words[1].substr(words[1].find(':') + 1);
+        places.push_back({.address = address_in_proc(words[1]), .port = std::stoi(port, nullptr, 16)});
       }
     }
   }
+  return places;
+}
+
+inline std::vector<std::string> listening_addresses() {
+  std::vector<std::string> addresses;
+  for (const auto& place : listening_places()) addresses.push_back(place.address);
   return addresses;
 }
 

@@ -18,6 +18,7 @@
 #include "comm/meeting/store_door.h"
 #include "core/launchers.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
@@ -215,6 +216,11 @@ class StoreBulletin final : public Bulletin {
 Joined join_at_store(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {
   // Jobs of one node do not touch the network.
   const auto secret = environment.num_nodes > 1 ? read_job_secret(&process_variable) : nullptr;
+  if (environment.num_nodes > 1 && !secret) {
+    Logger(environment.rank)
+        .info("this job has no secret: whoever reaches " + where_store_is(environment) +
+              " can join it (TUTTI_JOB_SECRET_FILE gives it one)");
+  }
   const auto begin = Clock::now();
   const auto deadline = begin + timeout;
   for (;;) {

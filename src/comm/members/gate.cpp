@@ -83,11 +83,7 @@ class Gate::Keeper {
     auto wait = GateClock::duration(std::chrono::minutes(1));
     if (now < accepts_again_) wait = std::min(wait, accepts_again_ - now);
     const auto since = waiting_since();
-    if (!since.empty()) {
-      const bool crowded = !WaitingRoom::has_place(since.size());
-      wait = std::min<GateClock::duration>(wait,
-                                           crowded ? WaitingRoom::patience_in_a_crowd / 4 : WaitingRoom::patience / 8);
-    }
+    if (!since.empty()) wait = std::min(wait, since.front() + WaitingRoom::longest(since.size()) - now);
     for (const Passage& passage : passages_) {
       if (passage.next_try()) wait = std::min(wait, *passage.next_try() - now);
     }

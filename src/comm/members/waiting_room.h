@@ -17,6 +17,8 @@ class WaitingRoom {
   static constexpr auto patience = std::chrono::seconds(10);
   static constexpr auto patience_in_a_crowd = std::chrono::milliseconds(250);
 
+  /// How long one of `waiting` may stay.
+  static Time::duration longest(std::size_t waiting);
   /// How many of those that came at `since`, the earliest first, are turned away now.
   static std::size_t turned_away(const std::vector<Time>& since, Time now);
   /// Whether one more may come in beside `waiting` others. Otherwise they stay outside, where the system keeps them.

@@ -18,6 +18,7 @@
 
 #include "comm/engine/describe.h"
 #include "comm/meeting/without_sigpipe.h"
+#include "comm/messages/first_words.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -171,9 +172,11 @@ std::unique_ptr<Transfer> post(const std::shared_ptr<Group>& group, bool send, i
   }
 }
 
-// Gloo connects in the background. One byte from everyone to everyone: after it no start of an operation has to wait.
-void try_connections(const std::shared_ptr<Group>& group, int rank, int size, std::chrono::milliseconds timeout) {
-  const auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(size));
+// Gloo connects in the background. First words from everyone to everyone: after them no start of an operation has to
+// wait, and whoever has taken a rank's place is found out.
+void try_connections(const std::shared_ptr<Group>& group, const FirstWords& words, int rank, int size,
+                     std::chrono::milliseconds timeout) {
+  const auto bytes = std::make_shared<std::vector<std::byte>>(2 * static_cast<std::size_t>(size) * words.size());
   const Block all{bytes->data(), bytes->size(), bytes};
   const Tag tag{connecting, Phase::exchange};
   Transfers transfers;
@@ -182,10 +185,22 @@ void try_connections(const std::shared_ptr<Group>& group, int rank, int size, st
       if (peer != rank) visit(peer);
     }
   };
-  const auto byte_of = [&](int of) { return all.part(static_cast<std::size_t>(of), 1); };
-  each_peer([&](int peer) { transfers.push_back(post(group, false, peer, tag, byte_of(peer))); });
-  each_peer([&](int peer) { transfers.push_back(post(group, true, peer, tag, byte_of(rank))); });
+  const auto place = [&](int number) {
+    return all.part(static_cast<std::size_t>(number) * words.size(), words.size());
+  };
+  each_peer([&](int peer) { transfers.push_back(post(group, false, peer, tag, place(peer))); });
+  each_peer([&](int peer) {
+    const auto own = place(size + peer);
+    std::ranges::copy(words.to(peer), own.data);
+    transfers.push_back(post(group, true, peer, tag, own));
+  });
   wait_all(transfers, Clock::now() + timeout);
+  each_peer([&](int peer) {
+    if (words.are_from(peer, std::span(place(peer).data, words.size()))) return;
+    throw PeerFailure(
+        "Connecting over Gloo: whoever answers as rank " + std::to_string(peer) + " does not know the job's secret.",
+        {peer});
+  });
 }
 
 // Where this process listens, for all its groups: one socket, and one thread that looks after their connections.
@@ -256,7 +271,9 @@ class GlooTransport final : public Transport {
     const std::lock_guard lock(connecting_);
     if (group()) return;
     try {
-      auto connected = connected_group(options_of_all());
+      FirstWords words(rendezvous_.secret, rank_);
+      auto options = options_of_all(words);
+      auto connected = connected_group(std::move(options), words);
       if (const auto& pulse = pulse_.pulse()) {
         alarm_ = pulse->when_silent([of = std::weak_ptr(connected)](const std::vector<int>& silent) {
           if (const auto still = of.lock()) still->end_waits_for(silent);
@@ -265,6 +282,8 @@ class GlooTransport final : public Transport {
       const std::lock_guard group_lock(mutex_);
       group_ = std::move(connected);
     } catch (const PeerFailure&) {
+      throw;
+    } catch (const UsageError&) {
       throw;
     } catch (const TransferError& error) {
       throw PeerFailure(
@@ -316,7 +335,7 @@ class GlooTransport final : public Transport {
   }
 
   // A rank that cannot listen says so here, and those that do not come are named: Gloo would wait for either.
-  GlooOptions options_of_all() {
+  GlooOptions options_of_all(FirstWords& words) {
     const WithoutSigpipe guard;  // also for the thread that Gloo starts here
     GlooOptions options;
     std::string trouble;
@@ -325,19 +344,20 @@ class GlooTransport final : public Transport {
     } catch (const std::exception& error) {
       trouble = "listening on " + endpoint_->describe() + " failed: " + error.what();
     }
-    const auto troubles = exchange(rendezvous_, "connecting/" + std::to_string(attempts_++), rank_, size_, trouble,
-                                   timeout_, [this] { return closed_.load(); });
+    const auto said = exchange(rendezvous_, "connecting/" + std::to_string(attempts_++), rank_, size_,
+                               words.with_challenge(trouble), timeout_, [this] { return closed_.load(); });
+    const auto troubles = words.without_challenges(said);
     const auto first = std::ranges::find_if(troubles, [](const std::string& text) { return !text.empty(); });
     if (first == troubles.end()) return options;
     const auto who = static_cast<int>(first - troubles.begin());
     throw PeerFailure("Connecting over Gloo: on rank " + std::to_string(who) + " " + *first, {who});
   }
 
-  std::shared_ptr<Group> connected_group(GlooOptions options) const {
+  std::shared_ptr<Group> connected_group(GlooOptions options, const FirstWords& words) const {
     const WithoutSigpipe guard;
     auto connected = std::make_shared<Group>(
         c10::make_intrusive<c10d::ProcessGroupGloo>(rendezvous_.store, rank_, size_, std::move(options)), pulse_);
-    try_connections(connected, rank_, size_, timeout_);
+    try_connections(connected, words, rank_, size_, timeout_);
     return connected;
   }
 

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <list>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -103,30 +104,42 @@ TEST(Secret, IsLookedAtBeforeAnybodyIsMet) {
   expect_success(run_processes(is_too_short, 2, nodes(2, "12345")));
 }
 
-// The last rank knocks at the job's port as a scanner does, before it comes and while all are there.
+/// As a scanner does: some say nothing, some talk nonsense of huge lengths. They stay.
+void scan(int port, std::list<FileDescriptor>& strangers) {
+  for (int i = 0; i < 20; ++i) {
+    strangers.push_back(comm::begin_to_connect({"127.0.0.1", port}));
+    pollfd ready{.fd = strangers.back().get(), .events = POLLOUT, .revents = 0};
+    ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
+    const std::string words(static_cast<std::size_t>(i / 2) * 500, '\xff');
+    comm::write_some(strangers.back(), std::as_bytes(std::span(words)));
+  }
+}
+
+// The last rank scans the job's port before it comes, and then all that rank 0 listens at, also when messages have been
+// sent.
 const RankProgram is_scanned("secret_is_scanned", [] {
   const auto environment = read_environment();
+  const bool scans = environment.rank == environment.world_size - 1;
   std::list<FileDescriptor> strangers;
-  const auto scan = [&] {
-    if (environment.rank != environment.world_size - 1) return;
-    for (int i = 0; i < 100; ++i) {
-      strangers.push_back(comm::begin_to_connect({environment.master_addr, environment.master_port}));
-      pollfd ready{.fd = strangers.back().get(), .events = POLLOUT, .revents = 0};
-      ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
-      const std::string words(static_cast<std::size_t>(i) * 100,
-                              '\xff');  // the first are silent, some have huge lengths
-      comm::write_some(strangers.back(), std::as_bytes(std::span(words)));
-    }
-  };
-  scan();
-  const auto communicator = Communicator::connect(environment);
+  if (scans) scan(environment.master_port, strangers);
+  const auto communicator = Communicator::connect(environment, {.engine = "gloo"});
   for (int time = 0; time < 3; ++time) {
-    scan();
+    std::string ports;
+    for (const auto& place : listening_places()) ports += std::to_string(place.port) + " ";
+    std::istringstream of_rank_zero(communicator.broadcast_object(ports));
+    for (int port = 0; scans && of_rank_zero >> port;) scan(port, strangers);
     const auto sum = at::full({5}, 1.0F);
     communicator.all_reduce(sum).wait();
     EXPECT_EQ(sum[0].item<float>(), 2.0F);
-    const auto group = communicator.duplicate("group " + std::to_string(time));  // asks the store
-    group.barrier().wait();
+    const auto other = 1 - communicator.rank();
+    const auto letter = communicator.send(sum, other);
+    communicator.receive(sum, other).wait();
+    letter.wait();
+    const auto group = communicator.split(0);  // asks the store
+    group->barrier().wait();
+  }
+  if (scans) {
+    EXPECT_GE(strangers.size(), 140U);
   }
 });
 
