@@ -134,7 +134,7 @@ std::string described(const SocketAddress& address) {
                      ". Give all ranks the same, and check MASTER_ADDR and MASTER_PORT.");
   }
   const std::string does =
-      answer == Knocked::Answer::foreign ? " asks for no proof" : " does not know the job's secret";
+      answer == Knocked::Answer::open_store ? " asks for no proof" : " does not know the job's secret";
   throw UsageError("Whoever listens at " + described(address) + does + ". " + own +
                    "is to be that of rank 0 too; or another program listens there: check MASTER_ADDR and MASTER_PORT.");
 }
@@ -191,9 +191,7 @@ void StoreDoor::call_porter(const std::string& host, std::uint16_t port, const J
   for (const auto& numeric : addresses_of(host)) {
     const SocketAddress address{numeric, port};
     const auto patience = std::min<std::chrono::milliseconds>(timeout, patience_with_the_silent);
-    auto [answer, trouble] = knock(address, secret, store_subject, patience);
-    // A job that is just ending hangs up too.
-    if (answer == Knocked::Answer::foreign) answer = knock(address, secret, store_subject, patience).answer;
+    const auto [answer, trouble] = knock(address, secret, store_subject, patience);
     if (answer == Knocked::Answer::proven) {
       auto near = listen_on_loopback();
       ::fcntl(near.descriptor, F_SETFL, O_NONBLOCK);

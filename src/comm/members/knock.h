@@ -14,12 +14,12 @@ Handshake::Outcome go_on(Handshake& handshake, const FileDescriptor& socket);
 /// What came of calling somebody.
 struct Knocked {
   enum class Answer {
-    proven,    ///< both know the secret
-    refused,   ///< the other side says that this one does not know it
-    unproven,  ///< the other side does not know it
-    foreign,   ///< not a word, and it hangs up on what is none of its own language
-    silent,    ///< a connection, and not a word: nobody may have come to the door yet
-    nobody,    ///< no connection, or one that ended
+    proven,      ///< both know the secret
+    refused,     ///< the other side says that this one does not know it
+    unproven,    ///< the other side does not know it
+    open_store,  ///< a store of c10d that asks for no proof
+    silent,      ///< a connection, and not a word: nobody may have come to the door yet
+    nobody,      ///< no connection, or one that ended
   };
   Answer answer = Answer::nobody;
   std::string cause{};  ///< of `nobody`

@@ -168,7 +168,7 @@ TEST(Gate, AnotherSecretIsToldSo) {
   EXPECT_EQ(knock(job.gate(), secret(), "store", 10s).answer, Answer::proven);
   EXPECT_EQ(knock(job.gate(), secret("the secret of another job"), "store", 10s).answer, Answer::refused);
   EXPECT_EQ(knock(job.gate(), secret(), "mail", 10s).answer, Answer::refused);
-  EXPECT_EQ(knock(job.store_address(), secret(), "store", 200ms).answer, Answer::foreign);
+  EXPECT_EQ(knock(job.store_address(), secret(), "store", 200ms).answer, Answer::open_store);
   const auto nobody_yet = listen_on_loopback();
   EXPECT_EQ(knock({here, nobody_yet.port}, secret(), "store", 200ms).answer, Answer::silent);
   ::close(nobody_yet.descriptor);
