@@ -17,6 +17,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 # The commands need the C++ library of the compiler that made them; programs that link tutti need a compiler anyway.
 string(REGEX MATCH "^[0-9]+" tutti_compiler_major "${CMAKE_CXX_COMPILER_VERSION}")
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6, libstdc++6 (>= ${tutti_compiler_major})")
+# libssl-dev brings the libcrypto that the commands need, whatever its package is called, and what programs link.
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6, libstdc++6 (>= ${tutti_compiler_major}), libssl-dev")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "cmake, g++, python3")
 include(CPack)

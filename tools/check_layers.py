@@ -35,13 +35,14 @@ ROOMS["train"] = list(ROOMS)
 COMM_ROOMS = {
     "engine": [],
     "sums": [],
-    "meeting": ["engine"],
-    "messages": ["engine", "sums", "meeting"],
+    "members": [],
+    "meeting": ["engine", "members"],
+    "messages": ["engine", "members", "sums", "meeting"],
     "mpi": ["engine", "meeting", "messages"],
     "shared": ["engine", "sums"],
     "hierarchical": ["engine", "sums", "shared"],
     "device": ["engine"],
-    "mail": ["engine", "meeting", "shared"],
+    "mail": ["engine", "members", "meeting", "shared"],
     "standstill": ["engine", "meeting"],
 }
 FRONT = "in front"

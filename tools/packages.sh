@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(python3 python3-venv libpython3-dev g++ cmake ninja-build ccache libgloo-dev libcli11-dev nlohmann-json3-dev libgtest-dev
-  iproute2 ca-certificates)
+  libssl-dev iproute2 ca-certificates)
 [[ ${1:-} != --names ]] || { printf '%s\n' "${packages[@]}"; exit; }
 packages+=("$@")
 
@@ -34,7 +34,7 @@ without_apt() {
   for name in python3 g++ cmake ninja; do
     command -v "$name" >/dev/null || missing+=("$name")
   done
-  for name in gloo/config.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h; do
+  for name in gloo/config.h openssl/hmac.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h; do
     echo "#include <$name>" | g++ -x c++ -E - >/dev/null 2>&1 || missing+=("<$name>")
   done
   ((${#missing[@]} == 0)) && return 0

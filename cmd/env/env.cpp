@@ -11,6 +11,7 @@
 #include <iostream>
 #include <string>
 
+#include "core/job_secret.h"
 #include "core/launchers.h"
 #include "tutti/comm/engines.h"
 #include "tutti/core/environment.h"
@@ -62,12 +63,21 @@ std::string master_of(const tutti::Environment& environment) {
   return text;
 }
 
+// Where it comes from, never what it is.
+std::string secret_of(const tutti::Environment& environment) {
+  if (environment.num_nodes == 1) return "not needed on one node";
+  const auto secret = tutti::read_job_secret(&tutti::process_variable);
+  return secret ? "from " + secret->source()
+                : "none: whoever reaches the master's port can join (TUTTI_JOB_SECRET_FILE)";
+}
+
 void print_place(const tutti::Environment& environment) {
   if (environment.launcher == "none") print("launcher", "none: one process");
   print("rank", of(environment.rank, environment.world_size));
   print("local rank", of(environment.local_rank, environment.local_world_size));
   print("node", of(environment.node_rank, environment.num_nodes) + ", " + host_name());
   print("master", master_of(environment));
+  if (environment.world_size > 1) print("secret", secret_of(environment));
   if (environment.restart_count > 0) print("restart", std::to_string(environment.restart_count));
 }
 

@@ -132,6 +132,8 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
     if (wanted.name == "nccl") agree_on_nccl(met.rendezvous, wanted, rank, met.nodes, timeout);
     const bool alone = std::ranges::count(met.nodes, met.nodes.front()) == size;
     met.place = alone ? comm::loopback() : place_towards(store);
+    // The store is the program's; what is connected by it is not.
+    if (!alone) met.rendezvous.secret = read_job_secret(&process_variable);
     return comm::connect_ranks(met, wanted.name, options, recorder_of_job(rank, size));
   } catch (const UsageError&) {
     comm::part(met.rendezvous, rank, size);

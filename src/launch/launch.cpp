@@ -31,6 +31,9 @@ namespace {
 constexpr int cannot_run = 126;
 constexpr int not_found = 127;
 
+// Where the ranks of one node meet, whatever MASTER_ADDR tells other programs.
+constexpr const char* loopback_address = "127.0.0.1";
+
 void check(const LaunchOptions& options) {
   const auto text = [](int number) { return std::to_string(number); };
   if (options.command.empty()) throw UsageError("no program to start: give one after --");
@@ -143,7 +146,8 @@ void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
   job.store_port = options_.store_port;
   // Other nodes know the ports that they were told.
   if (options_.node_rank == 0 && (options_.num_nodes == 1 || !options_.master_port)) {
-    store = listen_for_ranks(options_.master_addr, std::nullopt);
+    const bool others_come = options_.num_nodes > 1;
+    store = listen_for_ranks(others_come ? options_.master_addr : loopback_address, std::nullopt);
     job.store_port = store.port;
   }
   if (options_.announce_port && !options_.master_port && attempt_ == 0) {

@@ -15,6 +15,8 @@
 #include <system_error>
 #include <utility>
 
+#include "core/job_secret.h"
+#include "core/launchers.h"
 #include "launch/output.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
@@ -54,15 +56,25 @@ std::pair<FileDescriptor, FileDescriptor> filled_pipe(const std::string& content
   return pipe;
 }
 
+/// The user's, whose file the other hosts need not have, or a new one.
+void add_secret(Variables& variables) {
+  auto secret = read_job_secret(&process_variable);
+  if (!secret) secret = make_job_secret();
+  variables.erase(secret_file_variable);
+  variables[secret_variable] = secret->text();
+}
+
 class HostJob {
  public:
   HostJob(const HostLaunchOptions& options, LaunchOptions job, Sink& out, Sink& err)
       : hosts_(options.hosts), job_(std::move(job)), out_(out), err_(err), variables_(current_variables()) {
     auto words = words_of(options.ssh);
     command_.guard = find_rank_guard();
+    // ssh itself has no use for a secret that is made here.
+    command_.environment = environment_block(variables_);
+    if (hosts_.size() > 1) add_secret(variables_);
     tutti_ = std::filesystem::absolute(command_.guard).parent_path() / "tutti";
     command_.program = find_program(words.front());
-    command_.environment = environment_block(variables_);
     command_.signal_mask = signals_.mask_before();
     ssh_arguments_.assign(words.begin() + 1, words.end());
   }

@@ -6,17 +6,15 @@
 #include <optional>
 #include <string>
 
-#include "core/file_descriptor.h"
+#include "core/bound_socket.h"
 
 namespace tutti {
 
-struct MasterSocket {
-  FileDescriptor fd;
-  std::uint16_t port = 0;
-};
+using MasterSocket = BoundSocket;
 
-/// Listens on `port`, or on a free one where it is unset. `address` is what the ranks connect to: for 127.0.0.1 the
-/// socket is not reachable from other machines. Throws UsageError when the port is in use.
+/// Listens on `port`, or on a free one where it is unset. `address` is what the ranks connect to, and where it is this
+/// machine's no other one is listened at: for 127.0.0.1 other machines do not reach the socket. Throws UsageError when
+/// the port is in use.
 MasterSocket listen_for_ranks(const std::string& address, std::optional<std::uint16_t> port);
 
 /// Keeps `port`, or a free one where it is unset, for a program that is going to listen there, on whatever address:

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <sstream>
 
+#include "core/job_secret.h"
 #include "core/variables.h"
 
 namespace tutti {
@@ -53,6 +54,8 @@ std::string remote_script(const LaunchOptions& job, int node, const std::string&
       script << "export " << name << '=' << shell_quoted(value) << '\n';
     }
   }
+  // A login may name a file of its own, and one of both is enough.
+  if (variables.contains(secret_variable)) script << "unset " << secret_file_variable << '\n';
   script << "exec " << shell_quoted(tutti) << " launch --nnodes " << job.num_nodes << " --node-rank " << node << " -n "
          << job.ranks_per_node << " --master-addr " << shell_quoted(job.master_addr) << " --grace "
          << static_cast<double>(job.grace.count()) / 1000 << " --end-with-stdin";

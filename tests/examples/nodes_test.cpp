@@ -6,12 +6,19 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
+#include <set>
+#include <sstream>
 #include <string>
 
 #include "examples/programs.h"
+#include "support/listening.h"
 #include "support/rank_program.h"
 #include "support/ranks.h"
+#include "support/temporary_folder.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
 
@@ -80,6 +87,53 @@ TEST_P(Nodes, ThatLoseTheirLinkAreNamedLongBeforeTheDeadline) {
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string line = from_last("rank " + std::to_string(rank) + " after ", apart.output);
     EXPECT_NE(line.find("not been heard of for"), std::string::npos) << "rank " << rank << ":\n" << apart.output;
+  }
+}
+
+// With its secret in a file, as Slurm and Kubernetes have it.
+TEST_P(Nodes, WithASecretDdpEndsWithTheDigestOfOneNode) {
+  const TemporaryFolder folder;
+  const auto file = (folder.path() / "secret").string();
+  std::ofstream(file) << "the secret of this job\n";
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  ::setenv("TUTTI_JOB_SECRET_FILE", file.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+  expect_same_as_one_node(GetParam(), DDP_PROGRAM " --distributed --epochs 2 --batch_size 4 --data_size 48", "digest ");
+  ::unsetenv("TUTTI_JOB_SECRET_FILE");  // NOLINT(concurrency-mt-unsafe)
+}
+
+// Says where it listens while everything is under way that listens: the store, Gloo, messages.
+const RankProgram says_where_it_listens("says_where_it_listens", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
+  communicator.all_reduce(at::ones({4})).wait();
+  const auto next = (communicator.rank() + 1) % communicator.size();
+  const auto previous = (communicator.rank() + communicator.size() - 1) % communicator.size();
+  const auto letter = communicator.send(at::ones({4}), next);
+  communicator.receive(at::ones({4}), previous).wait();
+  std::string line = "rank " + std::to_string(communicator.rank()) + " listens at";
+  for (const auto& address : listening_addresses()) line += " " + address;
+  std::cout << line + " alone\n" << std::flush;
+  letter.wait();
+  communicator.barrier().wait();
+});
+
+TEST_P(Nodes, ListenAtTheAddressesThatTheyShareAndNoOthers) {
+  for (const std::string secret : {"", "TUTTI_JOB_SECRET='the secret of this job' "}) {
+    const Ran apart = run(secret + "TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(GetParam()) +
+                          " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
+                          "=says_where_it_listens \"$(readlink /proc/" + std::to_string(::getpid()) + "/exe)\" 2>&1");
+    if (apart.exit_code == impossible) GTEST_SKIP() << apart.output;
+    EXPECT_EQ(apart.exit_code, 0) << apart.output;
+    for (int rank = 0; rank < 2 * GetParam(); ++rank) {
+      std::istringstream words(from_last("rank " + std::to_string(rank) + " listens at ", apart.output));
+      const std::string own = "10.77.0." + std::to_string(rank / 2 + 1);  // nodes.sh
+      std::multiset<std::string> addresses{std::istream_iterator<std::string>(words), {}};
+      for (const char* word : {"rank", "listens", "at", "alone"}) EXPECT_EQ(addresses.erase(word), 1U) << apart.output;
+      addresses.erase(std::to_string(rank));
+      EXPECT_GE(addresses.count(own), 2U) << apart.output;  // Gloo and messages
+      EXPECT_EQ(addresses.count(own) + addresses.count("127.0.0.1"), addresses.size()) << apart.output;
+      // The store where a secret guards it, and the way to it.
+      EXPECT_EQ(addresses.count("127.0.0.1"), secret.empty() ? 0U : 1U) << apart.output;
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <set>
 
 #include "launch/remote_script.h"
 #include "launch/tutti_process.h"
@@ -126,6 +127,42 @@ TEST_F(LaunchHosts, StartsRanksOnEachHost) {
   EXPECT_EQ(lines_with(done.out, "," + port), 4) << done.out;
   EXPECT_EQ(lines_with(done.out, ""), 8) << done.out;  // the line that announces the ports is not shown
   EXPECT_EQ(done.err, "");
+}
+
+/// What ranks know, by the files that they wrote it to; and no word of it anywhere else that others can read.
+TEST_F(LaunchHosts, HandsASecretOnWithoutShowingIt) {
+  write_ssh("echo \"$*\" >>" + (folder_.path() / "seen").string() + "; env >>" + (folder_.path() / "seen").string() +
+            "; exec \"$@\"");
+  const auto script =
+      "echo \"$TUTTI_JOB_SECRET\" >" + folder_.path().string() + "/secret.$RANK; echo ${TUTTI_JOB_SECRET_FILE-no file}";
+  std::set<std::string> secrets;
+  for (int job = 0; job < 2; ++job) {
+    const auto done = TuttiProcess(launch_script(script)).wait();
+    EXPECT_EQ(done.exit_code, 0) << done.err;
+    const auto secret = content_of(folder_.path() / "secret.0");
+    EXPECT_EQ(secret.size(), 65U);
+    for (const std::string rank : {"1", "2", "3"}) EXPECT_EQ(content_of(folder_.path() / ("secret." + rank)), secret);
+    const auto word = secret.substr(0, 64);
+    EXPECT_FALSE(contains(content_of(folder_.path() / "seen") + done.out + done.err, word));
+    secrets.insert(word);
+  }
+  EXPECT_EQ(secrets.size(), 2U);  // each job has its own
+}
+
+TEST_F(LaunchHosts, HandsTheUsersSecretOn) {
+  const auto file = folder_.path() / "own";
+  std::ofstream(file) << "hush hush hush hush\n";
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  const auto script = "echo \"knows $TUTTI_JOB_SECRET ${TUTTI_JOB_SECRET_FILE-and no file}\"";
+  const auto done =
+      TuttiProcess(launch_script(script), {.variables = {"TUTTI_JOB_SECRET_FILE=" + file.string()}}).wait();
+  EXPECT_EQ(lines_with(done.out, "knows hush hush hush hush and no file"), 4) << done.out << done.err;
+
+  std::filesystem::permissions(file, std::filesystem::perms::others_read, std::filesystem::perm_options::add);
+  const auto refused =
+      TuttiProcess(launch_script(script), {.variables = {"TUTTI_JOB_SECRET_FILE=" + file.string()}}).wait();
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_TRUE(contains(refused.err, "chmod 600 " + file.string())) << refused.err;
 }
 
 // A program of its own calls it: tutti stands elsewhere, in PATH.

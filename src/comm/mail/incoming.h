@@ -13,11 +13,14 @@ namespace tutti::comm {
 /// Used by one thread at a time.
 class Incoming {
  public:
-  Incoming(FileDescriptor socket, const Nonce& nonce) : socket_(std::move(socket)), nonce_(nonce) {}
+  /// It asks for a proof of `secret`, unless that is null.
+  Incoming(FileDescriptor socket, const Nonce& nonce, const JobSecretPtr& secret, Deadline since);
 
   int descriptor() const { return socket_.get(); }
   /// In the job; -1 until it has said it.
   int rank() const { return greeted_ == sizeof(Greeting) ? static_cast<int>(greeting_.rank) : -1; }
+  /// When it connected.
+  Deadline since() const { return since_; }
   std::optional<Body>& body() { return body_; }
 
   enum class State {
@@ -39,6 +42,8 @@ class Incoming {
 
   FileDescriptor socket_;
   Nonce nonce_;
+  Deadline since_;
+  std::optional<Handshake> handshake_;  // until it is over
   Greeting greeting_;
   std::size_t greeted_ = 0;
   Letter letter_;

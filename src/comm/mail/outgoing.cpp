@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/engine/describe.h"
+#include "comm/members/knock.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -15,6 +16,11 @@ namespace {
 std::exception_ptr gone(const Order& order) {
   return std::make_exception_ptr(
       PeerFailure(order.what + ": " + order.peer_name() + " is gone (connection closed)", {order.peer}));
+}
+
+std::exception_ptr not_of_the_job(const Order& order) {
+  return std::make_exception_ptr(PeerFailure(
+      order.what + ": " + order.peer_name() + " and this rank do not share the job's secret.", {order.peer}));
 }
 
 std::exception_ptr not_sent(const Order& order) {
@@ -62,6 +68,7 @@ void Outgoing::connect(const PostalAddress& address, AllEnded& ended) {
   try {
     socket_ = begin_to_connect(address.socket);
     connecting_ = true;
+    if (secret_) handshake_.emplace(Handshake::Side::calls, secret_, mail_subject);
     greeting_ = {.nonce = address.nonce, .rank = own_rank_};
   } catch (const std::system_error&) {
     lose(ended);
@@ -70,7 +77,7 @@ void Outgoing::connect(const PostalAddress& address, AllEnded& ended) {
 
 std::optional<pollfd> Outgoing::wish() const {
   if (!socket_.is_open()) return std::nullopt;
-  const bool writes = connecting_ || !parcels_.empty();
+  const bool writes = connecting_ || (handshake_ ? !handshake_->to_send().empty() : !parcels_.empty());
   // Nothing ever comes from there but its end.
   return pollfd{.fd = socket_.get(), .events = static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), .revents = 0};
 }
@@ -81,6 +88,7 @@ void Outgoing::work(short found, AllEnded& ended) {
       finish_connecting(socket_);
       connecting_ = false;
     }
+    if (handshake_ && !prove(ended)) return;
     std::array<std::byte, 64> unasked;
     if ((found & (POLLIN | POLLHUP | POLLERR)) != 0 && !read_some(socket_, unasked)) {
       lose(ended);
@@ -90,6 +98,14 @@ void Outgoing::work(short found, AllEnded& ended) {
   } catch (const std::system_error&) {
     lose(ended);
   }
+}
+
+bool Outgoing::prove(AllEnded& ended) {
+  const auto outcome = go_on(*handshake_, socket_);
+  if (outcome == Handshake::Outcome::open) return false;
+  handshake_.reset();
+  if (outcome != Handshake::Outcome::proven) give_up(ended, not_of_the_job);
+  return outcome == Handshake::Outcome::proven;
 }
 
 void Outgoing::write(AllEnded& ended) {

@@ -5,10 +5,12 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/mail/order.h"
-#include "comm/mail/sockets.h"
+#include "comm/members/handshake.h"
+#include "comm/members/sockets.h"
 #include "comm/shared/process.h"
 
 namespace tutti::comm {
@@ -22,7 +24,10 @@ struct PostalAddress {
   static PostalAddress from_text(const std::string& text);
 };
 
-/// The first bytes of a connection.
+/// What members prove the job's secret for where there is one, before anything else is said.
+inline constexpr const char* mail_subject = "mail";
+
+/// The first bytes of a connection of members.
 struct Greeting {
   Nonce nonce{};
   std::int64_t rank = 0;  ///< in the job
@@ -31,11 +36,12 @@ struct Greeting {
 /// Used by one thread at a time.
 class Outgoing {
  public:
-  explicit Outgoing(int own_rank) : own_rank_(own_rank) {}
+  /// `secret` is null where none is to be proven.
+  Outgoing(int own_rank, JobSecretPtr secret) : own_rank_(own_rank), secret_(std::move(secret)) {}
 
   void add(const Letter& letter, OrderPtr order);
   /// Nobody is told more than what is on its way.
-  bool is_connected() const { return socket_.is_open() && !connecting_; }
+  bool is_connected() const { return socket_.is_open() && !connecting_ && !handshake_; }
   /// No order is left.
   bool idle() const;
   /// A farewell is on its way to a rank that is there.
@@ -63,12 +69,16 @@ class Outgoing {
     OrderPtr order;  // null for a farewell
     std::size_t sent = 0;
   };
+  /// Returns whether the other side has proven what it has to.
+  bool prove(AllEnded& ended);
   void write(AllEnded& ended);
   using Why = std::exception_ptr (*)(const Order&);
   void give_up(AllEnded& ended, Why why);
 
   int own_rank_;
+  JobSecretPtr secret_;
   FileDescriptor socket_;
+  std::optional<Handshake> handshake_;  // until it is over
   bool connecting_ = false;
   bool broken_ = false;
   Greeting greeting_;

@@ -15,6 +15,7 @@
 #include "comm/engine/keep_process.h"
 #include "comm/mail/incoming.h"
 #include "comm/mail/outgoing.h"
+#include "comm/members/waiting_room.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -49,7 +50,11 @@ void announce(AllEnded& all) {
 class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
  public:
   Loop(const Rendezvous& rendezvous, int rank, const std::string& host)
-      : store_(rendezvous.bulletin_store), rank_(rank), nonce_(random_nonce()), bell_(::eventfd(0, EFD_CLOEXEC)) {
+      : store_(rendezvous.bulletin_store),
+        secret_(rendezvous.secret),
+        rank_(rank),
+        nonce_(random_nonce()),
+        bell_(::eventfd(0, EFD_CLOEXEC)) {
     try {
       listening_ = listen_on(host);
       store_->set(address_key(rank), PostalAddress{listening_.address, nonce_}.to_text());
@@ -120,14 +125,14 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
 
  private:
   struct Peer {
-    explicit Peer(int own_rank) : outgoing(own_rank) {}
+    Peer(int own_rank, const JobSecretPtr& secret) : outgoing(own_rank, secret) {}
     Outgoing outgoing;
     std::set<std::uint64_t> greeted_groups;
     Clock::time_point next_look{};
     std::chrono::milliseconds pause = first_wait;
   };
 
-  Peer& peer_of(int rank) { return peers_.try_emplace(rank, rank_).first->second; }
+  Peer& peer_of(int rank) { return peers_.try_emplace(rank, rank_, secret_).first->second; }
 
   void ring() {
     const std::uint64_t once = 1;
@@ -207,7 +212,7 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
 
   void wait_and_work(std::unique_lock<std::mutex>& lock) {
     std::vector<pollfd> wishes{{.fd = bell_.get(), .events = POLLIN, .revents = 0},
-                               {.fd = listening_.socket.get(), .events = POLLIN, .revents = 0}};
+                               {.fd = has_place() ? listening_.socket.get() : -1, .events = POLLIN, .revents = 0}};
     std::vector<int> ranks;
     for (const auto& [rank, peer] : peers_) {
       if (const auto wish = peer.outgoing.wish()) {
@@ -236,9 +241,8 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
       drop(*incoming, ended);
       incoming_.erase(incoming);
     }
-    if (wishes[1].revents != 0) {
-      while (auto socket = accept_from(listening_.socket)) incoming_.emplace_back(std::move(*socket), nonce_);
-    }
+    if (wishes[1].revents != 0) let_in(ended);
+    turn_away();
     lock.lock();
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       if (wishes[i + 2].revents != 0) peer_of(ranks[i]).outgoing.work(wishes[i + 2].revents, ended);
@@ -246,6 +250,35 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
     lock.unlock();
     announce(ended);
     lock.lock();
+  }
+
+  /// When those connected that have not said who they are, the earliest first.
+  std::vector<Deadline> strangers() const {
+    std::vector<Deadline> since;
+    for (const auto& incoming : incoming_) {
+      if (incoming.rank() < 0) since.push_back(incoming.since());
+    }
+    return since;
+  }
+
+  bool has_place() const { return WaitingRoom::has_place(strangers().size()); }
+
+  void let_in(AllEnded& ended) {
+    while (has_place()) {
+      auto socket = accept_from(listening_.socket);
+      if (!socket) return;
+      auto& incoming = incoming_.emplace_back(std::move(*socket), nonce_, secret_, Clock::now());
+      if (!read(incoming, ended)) incoming_.pop_back();  // before it has said who it is
+    }
+  }
+
+  void turn_away() {
+    auto count = WaitingRoom::turned_away(strangers(), Clock::now());
+    std::erase_if(incoming_, [&](Incoming& incoming) {
+      if (count == 0 || incoming.rank() >= 0) return false;
+      --count;
+      return true;
+    });
   }
 
   int milliseconds_to_wait() {
@@ -265,6 +298,7 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
       if (order) until(order->deadline);
     }
     if (farewells_until_) until(*farewells_until_);
+    if (const auto since = strangers(); !since.empty()) until(since.front() + WaitingRoom::longest(since.size()));
     if (!next) return -1;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*next - Clock::now()).count() + 1;
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
@@ -317,6 +351,7 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
 
   std::optional<KeepProcess> keeps_process_;  // goes last
   c10::intrusive_ptr<c10d::Store> store_;
+  const JobSecretPtr secret_;  // null where there is none
   const int rank_;
   const Nonce nonce_;
   const FileDescriptor bell_;

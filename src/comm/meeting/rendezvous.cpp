@@ -1,9 +1,6 @@
 #include "comm/meeting/rendezvous.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <cctype>
@@ -18,8 +15,10 @@
 #include "comm/engine/describe.h"
 #include "comm/meeting/blame.h"
 #include "comm/meeting/local_meeting.h"
+#include "comm/meeting/store_door.h"
 #include "core/launchers.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
@@ -29,67 +28,26 @@ constexpr auto between_questions = std::chrono::milliseconds(250);
 constexpr auto linger = std::chrono::seconds(2);
 constexpr auto port_may_be_left = std::chrono::seconds(3);
 
-// c10d appends where in its sources an error arose; the first line says what it was.
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
-// An inherited socket is gone once the store that took it over has ended; the number may mean another file by then.
-bool listens_on(int descriptor, std::uint16_t port) {
-  int listening = 0;
-  socklen_t length = sizeof(listening);
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) return false;
-  sockaddr_storage address{};
-  length = sizeof(address);
-  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
-  const auto in_network_order = address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                                                              : reinterpret_cast<sockaddr_in&>(address).sin_port;
-  return ntohs(in_network_order) == port;
-}
-
-c10::intrusive_ptr<c10d::Store> connect_store(const Environment& environment, bool serve,
-                                              std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = environment.master_port;
-  options.isServer = serve;
-  options.waitWorkers = false;  // meet() waits and names the absent
-  options.timeout = timeout;
-  options.multiTenant = true;  // a process may connect more than once
-  if (serve && environment.master_listen_fd && listens_on(*environment.master_listen_fd, environment.master_port)) {
-    options.masterListenFd = environment.master_listen_fd;
-    // Its connections inherit this; without it they would keep the port from the next connect of this process.
-    const int reuse = 1;
-    ::setsockopt(*environment.master_listen_fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
-  }
-  return c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
-}
-
 bool says_port_in_use(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::tolower(letter); });
   return text.find("eaddrinuse") != std::string::npos || text.find("address already in use") != std::string::npos;
 }
-
-// The store could not be reached, or was and is gone.
-struct StoreLost {
-  std::string cause;
-};
-
-struct PortInUse {
-  std::string cause;
-};
 
 bool serves_store(const Environment& environment) {
   return environment.rank == 0 && !environment.agent_store;
 }
 
 // Throws StoreLost and PortInUse.
-Rendezvous open_rendezvous(const Environment& environment, std::chrono::milliseconds timeout) {
+Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& secret,
+                           std::chrono::milliseconds timeout) {
   const bool serve = serves_store(environment);
   try {
+    StoreDoor door(environment, secret, timeout);
     Rendezvous rendezvous;
-    rendezvous.store = connect_store(environment, serve, timeout);
-    rendezvous.bulletin_store = connect_store(environment, false, timeout);
-    rendezvous.holder = environment.agent_store ? -1 : 0;
+    rendezvous.store = door.connect(timeout);
+    rendezvous.bulletin_store = door.connect(timeout);
+    rendezvous.holder = environment.agent_store && !secret ? -1 : 0;
+    rendezvous.secret = secret;
     // A restarted job may find the keys of its earlier attempts where the agent's store outlives the ranks, and a
     // process may connect more than once: each attempt and each connect has names of its own.
     const std::string attempt = "tutti/" + std::to_string(environment.restart_count) + "/";
@@ -97,10 +55,23 @@ Rendezvous open_rendezvous(const Environment& environment, std::chrono::millisec
     std::vector<int> everyone(static_cast<std::size_t>(environment.world_size));
     std::iota(everyone.begin(), everyone.end(), 0);
     return rendezvous_of_group(rendezvous, attempt + std::to_string(connects), everyone);
+  } catch (const UsageError&) {
+    throw;
   } catch (const std::exception& error) {
+    if (!secret && environment.num_nodes > 1 && !serve && is_asked_for_proof(environment)) {
+      throw UsageError("The job at " + environment.master_addr + ":" + std::to_string(environment.master_port) +
+                       " asks for its secret, and rank " + std::to_string(environment.rank) +
+                       " was given none: set TUTTI_JOB_SECRET_FILE as on the other ranks.");
+    }
     if (serve && says_port_in_use(error.what())) throw PortInUse{first_line(error.what())};
     throw StoreLost{first_line(error.what())};
   }
+}
+
+std::string where_store_is(const Environment& environment) {
+  const bool one_node = environment.num_nodes == 1 && !environment.agent_store;
+  const std::string place = one_node ? "127.0.0.1:" : environment.master_addr + ":";
+  return place + std::to_string(environment.master_port) + (one_node ? " (all ranks are on one node)" : "");
 }
 
 constexpr const char* all_came = "all came";
@@ -243,13 +214,20 @@ class StoreBulletin final : public Bulletin {
 // that was lost is looked for again as long as there is time. For the same reason the port may be held for a moment,
 // also by a rank whose search for the store was given that very port as its own end.
 Joined join_at_store(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {
+  // Jobs of one node do not touch the network.
+  const auto secret = environment.num_nodes > 1 ? read_job_secret(&process_variable) : nullptr;
+  if (environment.num_nodes > 1 && !secret) {
+    Logger(environment.rank)
+        .info("this job has no secret: whoever reaches " + where_store_is(environment) +
+              " can join it (TUTTI_JOB_SECRET_FILE gives it one)");
+  }
   const auto begin = Clock::now();
   const auto deadline = begin + timeout;
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     Rendezvous rendezvous;  // out here: it may have to outlive the exception
     try {
-      rendezvous = open_rendezvous(environment, std::max(left, std::chrono::milliseconds(1)));
+      rendezvous = open_rendezvous(environment, secret, std::max(left, std::chrono::milliseconds(1)));
       auto values = exchange_values(*rendezvous.store, "job", environment.rank, environment.world_size, value, timeout);
       return {std::move(rendezvous), std::move(values)};
     } catch (const Timeout&) {
@@ -265,8 +243,7 @@ Joined join_at_store(const Environment& environment, const std::string& value, s
     } catch (const StoreLost& lost) {
       if (serves_store(environment) || Clock::now() + between_attempts > deadline) {
         throw Timeout("rank " + std::to_string(environment.rank) + " could not reach the store at " +
-                          environment.master_addr + ":" + std::to_string(environment.master_port) + " within " +
-                          describe_duration(timeout) +
+                          where_store_is(environment) + " within " + describe_duration(timeout) +
                           ". Check that rank 0 runs there, that MASTER_ADDR and MASTER_PORT are the same on all ranks, "
                           "and that no firewall is between. (" +
                           lost.cause + ")",
@@ -283,7 +260,8 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
   const auto place = std::find(members.begin(), members.end(), rendezvous.holder);
   return {.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
           .bulletin_store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.bulletin_store),
-          .holder = place == members.end() ? -1 : static_cast<int>(place - members.begin())};
+          .holder = place == members.end() ? -1 : static_cast<int>(place - members.begin()),
+          .secret = rendezvous.secret};
 }
 
 Joined join_job(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {

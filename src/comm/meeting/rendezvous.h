@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "comm/engine/transfer.h"
+#include "core/job_secret.h"
 #include "tutti/core/environment.h"
 
 namespace tutti::comm {
@@ -20,6 +21,8 @@ struct Rendezvous {
   c10::intrusive_ptr<c10d::Store> bulletin_store;
   /// The rank that serves the store; -1 where the launcher's agent does.
   int holder = -1;
+  /// What ranks prove to one another; null where there is none, and on one node.
+  JobSecretPtr secret{};
 };
 
 struct Joined {

@@ -20,6 +20,7 @@
 #include "comm/engine/describe.h"
 #include "comm/meeting/without_sigpipe.h"
 #include "comm/messages/exchange.h"
+#include "comm/messages/first_words.h"
 #include "comm/messages/neighbours.h"
 #include "tutti/core/error.h"
 
@@ -189,18 +190,40 @@ std::unique_ptr<Transfer> post(const std::shared_ptr<Group>& group, bool send, i
   }
 }
 
-// Gloo connects in the background, or with the first message. One byte to and from every neighbour: after it no start
-// of a round has to wait.
-void try_connections(const std::shared_ptr<Group>& group, int rank, int size, std::chrono::milliseconds timeout) {
-  const auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(size));
+// Whom a rank connects to before its first message: whom it will talk to in every round, or, where ranks prove
+// something to one another, everyone.
+std::vector<int> first_peers(const FirstWords& words, int rank, int size) {
+  if (!words.are_a_proof()) return neighbours_of(rank, size);
+  std::vector<int> others;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) others.push_back(peer);
+  }
+  return others;
+}
+
+// Gloo connects in the background, or with the first message. First words to and from those peers: after them no start
+// of a round has to wait, and whoever has taken a rank's place is found out.
+void try_connections(const std::shared_ptr<Group>& group, const FirstWords& words, int rank, int size,
+                     std::chrono::milliseconds timeout) {
+  const auto peers = first_peers(words, rank, size);
+  const auto bytes = std::make_shared<std::vector<std::byte>>(2 * peers.size() * words.size());
   const Block all{bytes->data(), bytes->size(), bytes};
   const Tag tag{connecting, Phase::exchange};
   Transfers transfers;
-  const auto peers = neighbours_of(rank, size);
-  const auto byte_of = [&](int of) { return all.part(static_cast<std::size_t>(of), 1); };
-  for (const int peer : peers) transfers.push_back(post(group, false, peer, tag, byte_of(peer)));
-  for (const int peer : peers) transfers.push_back(post(group, true, peer, tag, byte_of(rank)));
+  const auto place = [&](std::size_t number) { return all.part(number * words.size(), words.size()); };
+  for (std::size_t i = 0; i < peers.size(); ++i) transfers.push_back(post(group, false, peers[i], tag, place(i)));
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    const auto own = place(peers.size() + i);
+    std::ranges::copy(words.to(peers[i]), own.data);
+    transfers.push_back(post(group, true, peers[i], tag, own));
+  }
   wait_all(transfers, Clock::now() + timeout);
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    if (words.are_from(peers[i], std::span(place(i).data, words.size()))) continue;
+    throw PeerFailure("Connecting over Gloo: whoever answers as rank " + std::to_string(peers[i]) +
+                          " does not know the job's secret.",
+                      {peers[i]});
+  }
 }
 
 using GlooDevices = decltype(c10d::ProcessGroupGloo::Options::devices);
@@ -212,19 +235,20 @@ class Endpoint {
 
   std::string describe() const { return place_.interface.empty() ? place_.address : "interface " + place_.interface; }
 
-  /// Of a group of `size` ranks. Listens from now on. Throws where it cannot.
-  GlooOptions options(int size, std::chrono::milliseconds timeout) {
+  /// Of a group that connects at once, or where two ranks have something to tell. Listens from now on. Throws where it
+  /// cannot.
+  GlooOptions options(bool connect_at_once, std::chrono::milliseconds timeout) {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-    options->devices = devices_for(size);
+    options->devices = devices_for(connect_at_once);
     options->threads = 1;  // they run collectives, which nobody asks of it
     return options;
   }
 
  private:
-  // One socket, and one thread that looks after its connections, for all small groups. Where ranks are many, two of
-  // them connect when they first have something to tell: Gloo can do that for one group of a device only.
-  GlooDevices devices_for(int size) {
-    if (size > most_ranks_told_directly) return {make_device(true)};
+  // One socket, and one thread that looks after its connections, for all groups that connect at once. The others need
+  // one each: Gloo can connect later for one group of a device only.
+  GlooDevices devices_for(bool connect_at_once) {
+    if (!connect_at_once) return {make_device(true)};
     const std::lock_guard lock(mutex_);
     if (devices_.empty()) devices_.push_back(make_device(false));
     return devices_;
@@ -279,7 +303,9 @@ class GlooTransport final : public Transport {
     const std::lock_guard lock(connecting_);
     if (group()) return;
     try {
-      auto connected = connected_group(options_of_all());
+      FirstWords words(rendezvous_.secret, rank_);
+      auto options = options_of_all(words);
+      auto connected = connected_group(std::move(options), words);
       if (const auto& pulse = pulse_.pulse()) {
         alarm_ = pulse->when_silent([of = std::weak_ptr(connected)](const std::vector<int>& silent) {
           if (const auto still = of.lock()) still->end_waits_for(silent);
@@ -288,6 +314,8 @@ class GlooTransport final : public Transport {
       const std::lock_guard group_lock(mutex_);
       group_ = std::move(connected);
     } catch (const PeerFailure&) {
+      throw;
+    } catch (const UsageError&) {
       throw;
     } catch (const TransferError& error) {
       throw PeerFailure(
@@ -339,28 +367,30 @@ class GlooTransport final : public Transport {
   }
 
   // A rank that cannot listen says so here, and those that do not come are named: Gloo would wait for either.
-  GlooOptions options_of_all() {
+  GlooOptions options_of_all(FirstWords& words) {
     const WithoutSigpipe guard;  // also for the thread that Gloo starts here
     GlooOptions options;
     std::string trouble;
     try {
-      options = endpoint_->options(size_, timeout_);
+      const bool at_once = size_ <= most_ranks_told_directly || words.are_a_proof();
+      options = endpoint_->options(at_once, timeout_);
     } catch (const std::exception& error) {
       trouble = "listening on " + endpoint_->describe() + " failed: " + error.what();
     }
-    const auto troubles = exchange(rendezvous_, "connecting/" + std::to_string(attempts_++), rank_, size_, trouble,
-                                   timeout_, [this] { return closed_.load(); });
+    const auto said = exchange(rendezvous_, "connecting/" + std::to_string(attempts_++), rank_, size_,
+                               words.with_challenge(trouble), timeout_, [this] { return closed_.load(); });
+    const auto troubles = words.without_challenges(said);
     const auto first = std::ranges::find_if(troubles, [](const std::string& text) { return !text.empty(); });
     if (first == troubles.end()) return options;
     const auto who = static_cast<int>(first - troubles.begin());
     throw PeerFailure("Connecting over Gloo: on rank " + std::to_string(who) + " " + *first, {who});
   }
 
-  std::shared_ptr<Group> connected_group(GlooOptions options) const {
+  std::shared_ptr<Group> connected_group(GlooOptions options, const FirstWords& words) const {
     const WithoutSigpipe guard;
     auto connected = std::make_shared<Group>(
         c10::make_intrusive<c10d::ProcessGroupGloo>(rendezvous_.store, rank_, size_, std::move(options)), pulse_);
-    try_connections(connected, rank_, size_, timeout_);
+    try_connections(connected, words, rank_, size_, timeout_);
     return connected;
   }
 

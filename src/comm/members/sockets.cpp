@@ -1,4 +1,4 @@
-#include "comm/mail/sockets.h"
+#include "comm/members/sockets.h"
 
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -39,11 +39,6 @@ FileDescriptor socket_for(const addrinfo& address) {
   return FileDescriptor(descriptor);
 }
 
-void send_at_once(const FileDescriptor& socket) {
-  const int on = 1;
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-}
-
 std::string numeric(const sockaddr* address, socklen_t length) {
   std::array<char, NI_MAXHOST> text{};
   if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
@@ -51,6 +46,19 @@ std::string numeric(const sockaddr* address, socklen_t length) {
 }
 
 }  // namespace
+
+std::vector<std::string> addresses_of(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return {};
+  const Addresses owner(found, &::freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    addresses.push_back(numeric(one->ai_addr, one->ai_addrlen));
+  }
+  return addresses;
+}
 
 std::string address_of_interface(const std::string& interface) {
   ifaddrs* all = nullptr;
@@ -104,6 +112,21 @@ std::optional<FileDescriptor> accept_from(const FileDescriptor& listening) {
   const int descriptor = ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (descriptor < 0) return std::nullopt;
   return FileDescriptor(descriptor);
+}
+
+void send_at_once(const FileDescriptor& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+std::string describe_peer(const FileDescriptor& socket) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof(peer);
+  auto* const address = reinterpret_cast<sockaddr*>(&peer);
+  if (::getpeername(socket.get(), address, &length) != 0) return "somebody who is gone";
+  const auto port = peer.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(peer).sin6_port
+                                               : reinterpret_cast<sockaddr_in&>(peer).sin_port;
+  return numeric(address, length) + " port " + std::to_string(ntohs(port));
 }
 
 std::optional<std::size_t> read_some(const FileDescriptor& socket, std::span<std::byte> to) {

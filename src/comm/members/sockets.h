@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/file_descriptor.h"
 
@@ -20,6 +21,8 @@ struct Listening {
   SocketAddress address;
 };
 
+/// The numeric addresses that a host's name means; none where nobody knows it.
+std::vector<std::string> addresses_of(const std::string& host);
 /// The numeric address of a network interface. Throws UsageError where it has none.
 std::string address_of_interface(const std::string& interface);
 
@@ -31,6 +34,10 @@ FileDescriptor begin_to_connect(const SocketAddress& address);
 void finish_connecting(const FileDescriptor& socket);
 /// Somebody who connects; nullopt where there is nobody now.
 std::optional<FileDescriptor> accept_from(const FileDescriptor& listening);
+/// Small messages do not wait for one another.
+void send_at_once(const FileDescriptor& socket);
+/// The address and port at the other end, for people.
+std::string describe_peer(const FileDescriptor& socket);
 
 /// How much was read; 0 where nothing is there now, nullopt at the other side's end. Throws where it broke.
 std::optional<std::size_t> read_some(const FileDescriptor& socket, std::span<std::byte> to);

@@ -1,0 +1,60 @@
+#include "comm/members/loopback_user.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace tutti::comm {
+namespace {
+
+// How an address of IPv4 begins among those of IPv6.
+const std::string mapped = "0000000000000000FFFF0000";
+
+using SocketName = int (*)(int, sockaddr*, socklen_t*);
+
+/// As /proc/net/tcp writes it: the address as a number of this machine, then the port.
+std::optional<std::string> end_of(const FileDescriptor& socket, SocketName name) {
+  sockaddr_in end{};
+  socklen_t length = sizeof(end);
+  if (name(socket.get(), reinterpret_cast<sockaddr*>(&end), &length) != 0 || end.sin_family != AF_INET) {
+    return std::nullopt;
+  }
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%08X:%04X", end.sin_addr.s_addr, ntohs(end.sin_port));
+  return text.data();
+}
+
+/// Whose the connection with these ends is; nullopt where it is not in that table.
+std::optional<uid_t> user_of(const std::string& local, const std::string& remote, const char* table) {
+  std::ifstream connections(table);
+  for (std::string line; std::getline(connections, line);) {
+    std::istringstream stream(line);
+    std::array<std::string, 7> words;  // number, local, remote, state, queues, timer, resent
+    for (auto& word : words) stream >> word;
+    if (words[1] != local || words[2] != remote) continue;
+    uid_t user = 0;
+    return stream >> user ? std::optional(user) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool is_of_this_user(const FileDescriptor& socket) {
+  const auto here = end_of(socket, &::getsockname);
+  const auto there = end_of(socket, &::getpeername);
+  if (!here || !there) return false;
+  const auto user = user_of(*there, *here, "/proc/self/net/tcp");
+  // The other process may have made a socket of IPv6 and connected it to an address of IPv4.
+  return (user ? user : user_of(mapped + *there, mapped + *here, "/proc/self/net/tcp6")) == ::geteuid();
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,99 @@
+#include "core/job_secret.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "core/file_descriptor.h"
+#include "core/variables.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+// Whoever has heard one handshake may try guesses at home: a short one would be found.
+constexpr std::size_t shortest_secret = 16;
+constexpr std::size_t longest_secret = 4096;
+
+std::string without_blanks(const std::string& text) {
+  constexpr std::string_view blanks = " \t\r\n";
+  const auto begin = text.find_first_not_of(blanks);
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
+UsageError unreadable(const std::string& path, int error) {
+  return UsageError(shown(secret_file_variable, path) + " cannot be read (" + std::strerror(error) +
+                    "): name a file that holds the job's secret on every node");
+}
+
+std::string content_of_secret_file(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat about {};
+  if (!file.is_open() || ::fstat(file.get(), &about) != 0) throw unreadable(path, errno);
+  if (!S_ISREG(about.st_mode)) throw UsageError(shown(secret_file_variable, path) + " is no file");
+  if ((about.st_mode & S_IRWXO) != 0) {
+    throw UsageError(shown(secret_file_variable, path) +
+                     " may be read or changed by every user of this machine: chmod 600 " + path);
+  }
+  std::string content(longest_secret + 1, '\0');
+  std::size_t read = 0;
+  while (read < content.size()) {
+    const auto count = ::read(file.get(), content.data() + read, content.size() - read);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw unreadable(path, errno);
+    if (count == 0) break;
+    read += static_cast<std::size_t>(count);
+  }
+  content.resize(read);
+  return content;
+}
+
+}  // namespace
+
+JobSecret::JobSecret(const std::string& text, std::string source)
+    : text_(without_blanks(text)), source_(std::move(source)) {
+  if (text_.size() < shortest_secret) {
+    throw UsageError("the job's secret in " + source_ + " has " + std::to_string(text_.size()) +
+                     " characters, which can be guessed: give it " + std::to_string(shortest_secret) +
+                     " or more (head -c 32 /dev/urandom | base64 makes one)");
+  }
+  if (text.size() > longest_secret) {
+    throw UsageError("the job's secret in " + source_ + " has more than " + std::to_string(longest_secret) +
+                     " characters: it seems to be another file");
+  }
+}
+
+JobSecretPtr read_job_secret(const VariableLookup& lookup) {
+  const auto text = lookup(secret_variable);
+  const auto path = lookup(secret_file_variable);
+  if (text && path) {
+    throw UsageError(std::string(secret_variable) + " and " + secret_file_variable + " are both set: unset one");
+  }
+  if (text) return std::make_shared<JobSecret>(*text, secret_variable);
+  if (!path) return nullptr;
+  return std::make_shared<JobSecret>(content_of_secret_file(*path), *path);
+}
+
+JobSecretPtr make_job_secret() {
+  std::array<unsigned char, 32> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw std::system_error(errno, std::generic_category(), "getrandom");
+  }
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += digits[byte >> 4];
+    text += digits[byte & 15];
+  }
+  return std::make_shared<JobSecret>(text, "the launcher");
+}
+
+}  // namespace tutti
