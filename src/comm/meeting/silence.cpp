@@ -59,6 +59,8 @@ std::vector<int> watched_by(int rank, const std::vector<int>& node_of_rank) {
   for (const auto& [node, ranks] : ranks_of_node) {
     if (node != own_node) watched.push_back(place < ranks.size() ? ranks[place] : ranks.front());
   }
+  const auto& neighbours = ranks_of_node.at(own_node);
+  if (ranks_of_node.size() > 1 && neighbours.size() > 1) watched.push_back(neighbours[(place + 1) % neighbours.size()]);
   std::ranges::sort(watched);
   return watched;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Which ranks of other machines have not been heard of for long. Pure.
+// Which ranks have not been heard of for long. Pure.
 //
 // Every rank raises a number at the store while it lives, and reads those of others. A number that stands still means
 // that its rank's process or machine does; a store that does not answer, that its holder's machine does. Neither says
@@ -48,7 +48,8 @@ class Silence {
   Deadline last_look_;
 };
 
-/// Whom `rank` watches: of each other node the rank in the same place, or its first one where it has fewer ranks.
+/// Whom `rank` watches: of each other node the rank in the same place, or its first one where it has fewer ranks; and
+/// on its own node the next one, with whom it exchanges messages too. Nobody where there is one node.
 std::vector<int> watched_by(int rank, const std::vector<int>& node_of_rank);
 
 }  // namespace tutti::comm

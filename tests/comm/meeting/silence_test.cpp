@@ -78,12 +78,13 @@ TEST(Silence, DoesNotCountWhileThisProcessWasStoppedItself) {
   EXPECT_EQ(silence.silent(begin + std::chrono::hours(1) + milliseconds(800)), Ranks{0});
 }
 
-TEST(Silence, IsListenedForOnOtherNodes) {
+TEST(Silence, IsListenedForOnEveryNodeWhereThereAreSeveral) {
   EXPECT_EQ(watched_by(0, {0, 0, 0}), Ranks{});
-  EXPECT_EQ(watched_by(1, {0, 0, 1, 1, 2, 2}), (Ranks{3, 5}));
-  EXPECT_EQ(watched_by(4, {0, 0, 1, 1, 2, 2}), (Ranks{0, 2}));
+  EXPECT_EQ(watched_by(1, {0, 0, 1, 1, 2, 2}), (Ranks{0, 3, 5}));
+  EXPECT_EQ(watched_by(4, {0, 0, 1, 1, 2, 2}), (Ranks{0, 2, 5}));
+  EXPECT_EQ(watched_by(1, {0, 1}), Ranks{0});
   // A node with fewer ranks than the place: its first one.
-  EXPECT_EQ(watched_by(2, {0, 0, 0, 1}), Ranks{3});
+  EXPECT_EQ(watched_by(2, {0, 0, 0, 1}), (Ranks{0, 3}));
   EXPECT_EQ(watched_by(3, {0, 0, 0, 1}), Ranks{0});
 }
 
