@@ -36,9 +36,11 @@ Step predict(const Machine& machine, const Link& link, const Work& work, const L
     return play(script_of(machine, link, what, layout, charged), cores);
   };
   const double alone = pass(work, {.node = false, .between = false, .headers = false});
-  const double in_node = pass(work, {.node = true, .between = false, .headers = false});
-  const double over_nodes = pass(work, {.node = true, .between = true, .headers = false});
-  const double whole = pass(work, {});
+  // Who has more to do may be done sooner in a play, where its threads happen to meet better: that is no gain to count
+  // on.
+  const double in_node = std::max(alone, pass(work, {.node = true, .between = false, .headers = false}));
+  const double over_nodes = std::max(in_node, pass(work, {.node = true, .between = true, .headers = false}));
+  const double whole = std::max(over_nodes, pass(work, {}));
 
   const Work late = with_late_gradients(work);
   const double between = pass(late, {.node = true, .between = true, .headers = false}) -
