@@ -42,7 +42,7 @@ COMM_ROOMS = {
     "shared": ["engine", "sums"],
     "hierarchical": ["engine", "sums", "shared"],
     "device": ["engine"],
-    "mail": ["engine", "members", "meeting", "shared"],
+    "mail": ["engine", "members", "meeting"],
     "standstill": ["engine", "meeting"],
 }
 FRONT = "in front"

@@ -42,10 +42,10 @@ int run_failures_benchmark(const std::vector<std::string>& words) {
   const auto options = parse_failures_options(words, under_launcher);
   if (!options) return 0;
   if (under_launcher) {
-    return options->quiet_minutes > 0 ? run_quiet_rank(*options, environment)
-                                      : run_failures_rank(*options, environment);
+    return options->false_alarm_minutes > 0 ? run_healthy_rank(*options, environment)
+                                            : run_failures_rank(*options, environment);
   }
-  if (options->quiet_minutes > 0) return count_false_alarms(*options);
+  if (options->false_alarm_minutes > 0) return count_false_alarms(*options);
   const Machine machine = describe_machine();
   std::vector<FailuresRow> rows;
   int misnamed = 0;

@@ -103,7 +103,7 @@ void append(const std::string& file, const std::string& line) {
 
 }  // namespace
 
-int run_quiet_rank(const FailuresOptions& options, const Environment& environment) {
+int run_healthy_rank(const FailuresOptions& options, const Environment& environment) {
   std::atomic<bool> ended = false;
   const std::jthread keeps_a_core_busy([&] {
     while (!ended) compute_for(std::chrono::milliseconds(1));
@@ -114,7 +114,7 @@ int run_quiet_rank(const FailuresOptions& options, const Environment& environmen
   try {
     const auto communicator = Communicator::connect(environment);
     const auto round = work_of(options.during.front(), communicator);
-    const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(options.quiet_minutes);
+    const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(options.false_alarm_minutes);
     for (bool more = true; more; more = communicator.broadcast_object(Clock::now() < end ? "more" : "") == "more") {
       for (int i = 0; i < rounds_between_questions; ++i, ++rounds) {
         troubles.maybe();
@@ -140,14 +140,15 @@ int count_false_alarms(const FailuresOptions& options) {
   int alarms = 0;
   for (const std::string& during : options.during) {
     const NamelessFile file;
-    const auto command = launched(place, {own_program(), "failures", "--quiet", std::to_string(options.quiet_minutes),
-                                          "--during", during, "--results", file.path()});
+    const auto command =
+        launched(place, {own_program(), "failures", "--false-alarms", std::to_string(options.false_alarm_minutes),
+                         "--during", during, "--results", file.path()});
     const int code = run_program(command, variables_of(place));
     if (code == nodes_impossible) break;
     const Counts counts = read_counts(file.path());
     alarms += std::max(counts.alarms, code == 0 ? 0 : 1);
     std::cout << "| " << during << " | " << options.ranks << " | " << options.nodes << " | "
-              << number(options.quiet_minutes, 1) << " | " << counts.rounds << " | " << counts.stops << " | "
+              << number(options.false_alarm_minutes, 1) << " | " << counts.rounds << " | " << counts.stops << " | "
               << counts.late << " | " << counts.alarms << " |" << std::endl;
     if (counts.alarms > 0) std::cerr << "first alarm:" << counts.first << '\n';
   }

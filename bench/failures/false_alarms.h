@@ -8,8 +8,8 @@ namespace tutti::bench {
 /// Starts the ranks and prints a table. Returns 1 where an alarm was raised.
 int count_false_alarms(const FailuresOptions& options);
 
-/// One rank: works with the others for options.quiet_minutes. Meanwhile a thread of it keeps a core busy, and now and
-/// then it comes late, computes for long, or is stopped for less than a second. Returns the exit code.
-int run_quiet_rank(const FailuresOptions& options, const Environment& environment);
+/// One rank: works with the others for options.false_alarm_minutes. Meanwhile a thread of it keeps a core busy, and now
+/// and then it comes late, computes for long, or is stopped for less than a second. Returns the exit code.
+int run_healthy_rank(const FailuresOptions& options, const Environment& environment);
 
 }  // namespace tutti::bench

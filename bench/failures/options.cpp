@@ -9,9 +9,8 @@ namespace tutti::bench {
 std::optional<FailuresOptions> parse_failures_options(const std::vector<std::string>& words, bool under_launcher) {
   FailuresOptions options;
   CLI::App app(
-      "How soon the other ranks know of a rank that fails, by its name, with no deadline set; or, with --quiet, how "
-      "often "
-      "one is named that has not failed.");
+      "How soon the other ranks know of a rank that fails, by its name, with no deadline set; or, with --false-alarms, "
+      "how often one is named that has not failed.");
   app.name("tutti bench failures");
   app.option_defaults()->always_capture_default();
   const std::vector<CLI::Option*> place{
@@ -31,7 +30,7 @@ std::optional<FailuresOptions> parse_failures_options(const std::vector<std::str
       ->delimiter(',')
       ->check(CLI::IsMember({"collectives", "training", "local_sgd", "checkpoints"}));
   app.add_option(
-         "--quiet", options.quiet_minutes,
+         "--false-alarms", options.false_alarm_minutes,
          "Count false alarms instead, over so many minutes: the ranks train, are late, and are stopped for less "
          "than a second")
       ->check(CLI::Range(0.0, 10'000.0, "MINUTES"));

@@ -29,6 +29,7 @@ std::int64_t now() {
 /// In one write, so that the lines of several ranks do not mix.
 void leave(const std::string& file, const Moment& moment) {
   std::string line = std::to_string(moment.rank) + " " + std::to_string(moment.nanoseconds);
+  line += " " + std::to_string(::getpid());
   for (const int rank : moment.named) line += " " + std::to_string(rank);
   line += "\n";
   const int descriptor = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -43,6 +44,15 @@ void fail(const FailuresOptions& options, const Communicator& elsewhere) {
   if (options.failure == "killed") ::raise(SIGKILL);
   if (options.failure == "stopped") ::raise(SIGSTOP);
   if (std::system("ip link set \"$GLOO_SOCKET_IFNAME\" down") != 0) throw std::runtime_error("cannot cut the link");
+}
+
+/// Its launcher would wait for it. Nobody is left who could learn anything from its end.
+void end_the_stopped(const FailuresOptions& options, const Communicator& all) {
+  const auto moments = read_moments(options.results);
+  if (options.failure != "stopped" || static_cast<int>(moments.size()) < all.size()) return;
+  for (const Moment& moment : moments) {
+    if (moment.named.empty()) ::kill(moment.process, SIGKILL);
+  }
 }
 
 }  // namespace
@@ -65,6 +75,7 @@ int run_failures_rank(const FailuresOptions& options, const Environment& environ
     const bool named = std::string(told.what()).find(waits) != std::string::npos;
     leave(options.results, {.rank = rank, .nanoseconds = now(), .named = {named ? last : 0}});
   }
+  end_the_stopped(options, communicator);
   return knew_of_it;
 }
 
@@ -74,7 +85,7 @@ std::vector<Moment> read_moments(const std::string& file) {
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
     Moment& moment = moments.emplace_back();
-    words >> moment.rank >> moment.nanoseconds;
+    words >> moment.rank >> moment.nanoseconds >> moment.process;
     for (int rank = 0; words >> rank;) moment.named.push_back(rank);
   }
   return moments;

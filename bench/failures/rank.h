@@ -13,6 +13,7 @@ namespace tutti::bench {
 struct Moment {
   int rank = 0;
   std::int64_t nanoseconds = 0;
+  int process = 0;
   std::vector<int> named{};  ///< none: it is the one that failed
 };
 

@@ -134,11 +134,11 @@ Channel::Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeo
       name_(std::move(name)),
       parts_(std::move(parts)),
       calls_(parts_.standstill && parts_.mail ? parts_.standstill->watch(name_, parts_.mail->job_ranks()) : nullptr) {
-  if (calls_) calls_->set_ending(this);
+  if (calls_) calls_->set_owner(this);
 }
 
 Channel::~Channel() {
-  if (calls_) calls_->set_ending(nullptr);
+  if (calls_) calls_->set_owner(nullptr);
   if (parts_.mail) {
     const auto failure = std::make_exception_ptr(Error("The communicator was let go before anything came."));
     parts_.mail->end(failure, /*sends_too=*/false);

@@ -30,7 +30,7 @@ struct CallData {
   std::optional<std::span<const std::byte>> payload{};
 };
 
-class Channel : public std::enable_shared_from_this<Channel>, private WatchedCalls::Ending {
+class Channel : public std::enable_shared_from_this<Channel>, private WatchedCalls::Owner {
  public:
   /// `name` is unique in the job: channels made from this one are named after it.
   Channel(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, std::string name, ChannelParts parts);
@@ -110,6 +110,7 @@ class Channel : public std::enable_shared_from_this<Channel>, private WatchedCal
   void end_mail() noexcept;
   /// The first failure, by this rank's own will: leaves word of it and closes.
   void give_up(Standing own, const std::string& reason) noexcept;
+  bool stands_still(bool still) noexcept override { return engine_->stands_still(still); }
   void foretell(const std::string& why) noexcept override;
   void end() noexcept override;
   /// Of this channel.

@@ -29,8 +29,12 @@ constexpr const char* engine_variable = "TUTTI_ENGINE";
 std::shared_ptr<Pulse> pulse_of_job(const MetRanks& met, std::chrono::milliseconds timeout) {
   const auto watched = watched_by(met.rank, met.nodes);
   if (watched.empty()) return nullptr;
-  const auto size = static_cast<int>(met.nodes.size());
-  return std::make_shared<Pulse>(met.rendezvous, met.rank, size, watched, stopped_timeout(), timeout);
+  return std::make_shared<Pulse>(met.rendezvous, PulseOptions{.rank = met.rank,
+                                                              .size = static_cast<int>(met.nodes.size()),
+                                                              .watched = watched,
+                                                              .neighbour = next_on_node(met.rank, met.nodes),
+                                                              .patience = stopped_timeout(),
+                                                              .connect_timeout = timeout});
 }
 
 }  // namespace
@@ -77,15 +81,18 @@ Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const
                        : make_gloo_transport(met.rendezvous, met.place, met.rank, std::move(pulse), timeout);
   auto messages = std::make_shared<MessageEngine>(std::move(transport), make_layout(met.nodes, met.rank));
   const bool best_for_host = wanted == "mpi" || wanted == "nccl";
-  auto engine = choose_engine(std::move(messages), best_for_host ? "auto" : wanted, "job", timeout);
+  auto engine = choose_engine(messages, best_for_host ? "auto" : wanted, "job", timeout);
   if (wanted == "nccl") engine = make_device_engine(engine, nccl_backend(met.rendezvous.store), "job");
+  // Ranks that share memory leave their words there.
+  const bool store_may_rest = engine != messages && engine->layout().num_nodes == 1;
   // Looked up with the first message: a job without any does not need the interface to have an address.
   const auto host = [place = met.place] {
     return place.interface.empty() ? place.address : address_of_interface(place.interface);
   };
   auto mail = std::make_shared<Mail>(std::make_shared<OfficePlace>(met.rendezvous, met.rank, host), "job",
                                      std::move(everyone), met.rank);
-  auto standstill = std::make_shared<StandstillWatch>(met.rendezvous, met.rank, static_cast<int>(met.nodes.size()));
+  auto standstill =
+      std::make_shared<StandstillWatch>(met.rendezvous, met.rank, static_cast<int>(met.nodes.size()), store_may_rest);
   return make_communicator(
       std::move(engine), options, "job",
       {.recorder = std::move(recorder), .mail = std::move(mail), .standstill = std::move(standstill)});

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "python/scripts.h"
+#include "support/temporary_folder.h"
 
 namespace tutti::test::python_backend_test {
 namespace {
@@ -39,7 +40,8 @@ TEST_F(TorchTutti, TellsTheRanksWhenOneFails) {
 
 TEST_F(TorchTutti, EndsInOrder) {
   for (const char* how : {"destroyed", "left", "forked", "again", "waited"}) {
-    const auto done = run_script(python_, "leaving.py", 2, {how});
+    const TemporaryFolder folder;
+    const auto done = run_script(python_, "leaving.py", 2, {how, folder.path()});
     EXPECT_EQ(done.exit_code, 0) << how << ": " << done.out << done.err;
     EXPECT_EQ(lines_with(done.out, "left"), 2) << how << ": " << done.out << done.err;
   }

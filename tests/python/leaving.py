@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 import threading
 
 import torch
@@ -10,7 +9,7 @@ import torch.distributed as dist
 
 import torch_tutti
 
-how = sys.argv[1]
+how, folder = sys.argv[1:]
 dist.init_process_group("tutti")
 model = torch_tutti.DistributedDataParallel(torch.nn.Linear(3, 1))
 model(torch.ones(2, 3)).sum().backward()
@@ -31,14 +30,11 @@ elif how == "forked":
 elif how == "again":
     del model
     # At a place of its own: a rank that is quick would find the first store, which rank 0 still serves.
-    place = [os.path.join(tempfile.mkdtemp(), "store") if dist.get_rank() == 0 else ""]
-    dist.broadcast_object_list(place)
     dist.destroy_process_group()
-    dist.init_process_group("tutti", init_method=f"file://{place[0]}", rank=int(os.environ["RANK"]),
+    dist.init_process_group("tutti", init_method=f"file://{folder}/store", rank=int(os.environ["RANK"]),
                             world_size=int(os.environ["WORLD_SIZE"]))
     numbers = torch.ones(2)
     dist.all_reduce(numbers)
-    # The last one to leave removes the file; the folder stays, for a store whose folder is gone is waited for.
     dist.destroy_process_group()
 elif how == "waited":
     # A thread waits in the backend while Python goes on, and ends.

@@ -75,6 +75,9 @@ class Engine {
   virtual std::shared_ptr<Bulletin> bulletin() = 0;
   /// Whether nothing will come from `rank` any more, for all that can be seen here.
   virtual bool is_gone(int) const { return false; }
+  /// Tells the others whether this rank waits for what may never come. Returns whether all of them say so of
+  /// themselves, or nothing is known here.
+  virtual bool stands_still(bool) noexcept { return true; }
   /// See Transport::close.
   virtual void close() noexcept = 0;
 };

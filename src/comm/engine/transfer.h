@@ -47,6 +47,8 @@ class Bulletin {
   virtual void post(int rank, const std::string& text) = 0;
   /// By rank what was posted. Throws when the bulletin cannot be reached any more.
   virtual std::vector<std::optional<std::string>> read() = 0;
+  /// Ranks that have left all the word that they had: their processes have ended.
+  virtual std::vector<int> ended() { return {}; }
   /// The rank whose end makes the bulletin unreachable; -1 for none.
   virtual int holder() const = 0;
 };

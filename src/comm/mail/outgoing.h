@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "comm/engine/process.h"
 #include "comm/mail/order.h"
 #include "comm/members/handshake.h"
 #include "comm/members/sockets.h"
-#include "comm/shared/process.h"
 
 namespace tutti::comm {
 

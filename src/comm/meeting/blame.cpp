@@ -137,7 +137,7 @@ std::vector<std::optional<std::string>> posts_in(const std::string& entries, int
   return posts;
 }
 
-bool is_complete(const Standings& standings, int rank) {
+bool is_complete(const Standings& standings, int rank, const std::vector<int>& ended) {
   std::set<int> seen;
   std::vector<int> left{rank};
   while (!left.empty()) {
@@ -145,7 +145,8 @@ bool is_complete(const Standings& standings, int rank) {
     left.pop_back();
     if (!seen.insert(next).second) continue;
     const auto& standing = standing_of(standings, next);
-    if (!standing) return false;
+    if (!standing && std::ranges::find(ended, next) == ended.end()) return false;
+    if (!standing) continue;
     for (const int other : standing->waiting_for) {
       if (!standing->is_certain() || standing_of(standings, other)) left.push_back(other);
     }
@@ -186,6 +187,7 @@ struct Inquiry::Shared {
   bool unreachable = false;
   bool over = false;
   Standings standings;
+  std::vector<int> ended_ranks;
   bool answered = false;
   bool ended = false;  // the thread is about to return
 
@@ -197,12 +199,14 @@ struct Inquiry::Shared {
       changed.notify_all();
       for (auto pause = first_pause; !over; pause = std::min(2 * pause, longest_pause)) {
         lock.unlock();
+        auto ended_before = bulletin.ended();
         Standings found;
         for (const auto& post : bulletin.read()) {
           found.push_back(post ? std::optional(Standing::from_text(*post)) : std::nullopt);
         }
         lock.lock();
         standings = std::move(found);
+        ended_ranks = std::move(ended_before);
         answered = true;
         changed.notify_all();
         changed.wait_for(lock, pause, [&] { return over; });
@@ -256,8 +260,10 @@ void Inquiry::wait_until_posted() {
 
 Verdict Inquiry::verdict() {
   std::unique_lock lock(shared_->mutex);
-  shared_->changed.wait_for(lock, patience_, [&] {
-    return shared_->unreachable || (shared_->answered && is_complete(shared_->standings, rank_));
+  // A store that is silent has cost that time already.
+  const auto since = own_.reason == Standing::Reason::silent ? begun_ : Clock::now();
+  shared_->changed.wait_until(lock, since + patience_, [&] {
+    return shared_->unreachable || (shared_->answered && is_complete(shared_->standings, rank_, shared_->ended_ranks));
   });
   Standings standings(static_cast<std::size_t>(size_));
   if (shared_->answered) standings = shared_->standings;

@@ -51,8 +51,9 @@ struct Verdict {
 /// Pure: what `rank` says given what all ranks posted. Its own standing must be there.
 Verdict judge(const Standings& standings, int rank);
 
-/// Whether `standings` has a post of every rank that someone (starting from `rank`) waits for, and that can still post.
-bool is_complete(const Standings& standings, int rank);
+/// Whether `standings` has a post of every rank that someone (starting from `rank`) waits for, and that can still post:
+/// those in `ended` cannot.
+bool is_complete(const Standings& standings, int rank, const std::vector<int>& ended = {});
 
 /// Posts where this rank stands (at once), then lets look what the others posted (for at most about a second; hardly at
 /// all where other machines are silent, for the store may be on one of them).
@@ -75,6 +76,7 @@ class Inquiry {
   int size_;
   int holder_;
   std::chrono::milliseconds patience_;
+  Deadline begun_ = Clock::now();
   Standing own_;
 };
 

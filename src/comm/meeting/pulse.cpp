@@ -5,30 +5,46 @@
 #include <exception>
 #include <list>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "comm/engine/process.h"
+#include "comm/meeting/given_up.h"
 #include "comm/meeting/silence.h"
+#include "comm/meeting/store_bytes.h"
 
 namespace tutti::comm {
 namespace {
 
 constexpr auto between_beats = std::chrono::milliseconds(150);
+constexpr auto between_beats_in_a_hurry = std::chrono::milliseconds(15);
+constexpr auto longest_hurry = std::chrono::seconds(1);
 constexpr auto between_looks = std::chrono::milliseconds(50);
 constexpr auto longest_good_bye = std::chrono::milliseconds(300);
+constexpr auto until_others_have_heard = std::chrono::milliseconds(200);
+// A good-bye may still be on its way when the process has ended already.
+constexpr int looks_at_the_ended = 2;
+constexpr const char* given_up_key = "given-up";
 
 std::string key_of(int rank) {
   return "beat/" + std::to_string(rank);
 }
 
-std::vector<std::uint8_t> as_bytes(std::int64_t number) {
-  const std::string text = std::to_string(number);
-  return {text.begin(), text.end()};
+std::string to_text(const ProcessIdentity& process) {
+  std::ostringstream text;
+  text << process.number << ' ' << process.namespace_device << ' ' << process.namespace_inode;
+  return text.str();
 }
 
-std::int64_t as_number(const std::vector<std::uint8_t>& bytes) {
-  return std::stoll(std::string(bytes.begin(), bytes.end()));
+// A process of this machine; nullopt where its number means nothing here.
+std::optional<ProcessWatch> watch_over(const std::string& identity) {
+  ProcessIdentity process;
+  std::istringstream text(identity);
+  text >> process.number >> process.namespace_device >> process.namespace_inode;
+  if (!text || !this_process().sees(process)) return std::nullopt;
+  return ProcessWatch(process.number);
 }
 
 }  // namespace
@@ -36,41 +52,57 @@ std::int64_t as_number(const std::vector<std::uint8_t>& bytes) {
 // What the threads share. A request to a store that is cut off ends only with the connection, so nobody waits for the
 // thread that asks.
 struct Pulse::Shared {
-  Shared(c10::intrusive_ptr<c10d::Store> store_, int rank_, const std::vector<int>& watched, int holder,
-         std::chrono::milliseconds patience)
-      : store(std::move(store_)), rank(rank_), silence(watched, holder, patience, Clock::now()) {
-    for (const int other : watched) keys.push_back(key_of(other));
+  Shared(c10::intrusive_ptr<c10d::Store> store_, const PulseOptions& options_, int holder)
+      : store(std::move(store_)), options(options_), silence(options.watched, holder, options.patience, Clock::now()) {
+    for (const int other : options.watched) keys.push_back(key_of(other));
+    keys.emplace_back(given_up_key);
   }
 
   c10::intrusive_ptr<c10d::Store> store;  // of the asking thread
-  int rank;
+  const PulseOptions options;
   std::vector<std::string> keys;
+  std::optional<ProcessWatch> neighbour;  // for the asking thread
 
   std::mutex mutex;
   std::condition_variable changed;
   bool over = false;    // the pulse is let go of
   bool failed = false;  // because of an exception
   int running = 2;      // threads
+  Deadline hurries_until;
   Silence silence;
   std::optional<std::vector<int>> silent;
+  std::vector<int> ended;
+  GivenUp found;  // by this rank, and not told yet
   std::list<Wake> wakes;
+
+  bool hurries() const { return Clock::now() < hurries_until; }
 
   void ask() {
     try {
+      int looks = 0;  // in which the neighbour's process had ended
       std::unique_lock lock(mutex);
       for (std::int64_t beat = 1; !over && !silent; ++beat) {
         silence.asked(Clock::now());
         lock.unlock();
-        store->set(key_of(rank), as_bytes(beat));
-        std::vector<std::int64_t> beats;
-        for (const auto& value : store->multiGet(keys)) beats.push_back(as_number(value));
+        const bool neighbour_has_ended = neighbour && neighbour->state() == ProcessState::ended;
+        store->set(key_of(options.rank), as_bytes(std::to_string(beat)));
+        const auto answer = store->multiGet(keys);
         lock.lock();
-        silence.heard(beats, Clock::now());
-        changed.wait_for(lock, between_beats, [&] { return over || silent.has_value(); });
+        hear(answer);
+        looks = neighbour_has_ended && !silence.has_said_good_bye(options.neighbour) ? looks + 1 : 0;
+        if (looks == looks_at_the_ended) {
+          found.ended.push_back(options.neighbour);
+          tell(lock);
+        }
+        const bool soon = looks > 0 && looks < looks_at_the_ended;
+        const auto ends = [&] { return over || silent.has_value(); };
+        if (!soon) changed.wait_for(lock, between_beats, [&] { return ends() || hurries(); });
+        if (soon || hurries()) changed.wait_for(lock, between_beats_in_a_hurry, ends);
       }
+      tell(lock);
       const bool in_order = !silent && !failed;
       lock.unlock();
-      if (in_order) store->set(key_of(rank), as_bytes(has_left));
+      if (in_order) store->set(key_of(options.rank), as_bytes(std::to_string(has_left)));
     } catch (const std::exception&) {
       // The store has ended with its process.
       const std::lock_guard lock(mutex);
@@ -79,16 +111,39 @@ struct Pulse::Shared {
     }
   }
 
+  /// What stands at the keys.
+  void hear(const std::vector<std::vector<std::uint8_t>>& answer) {
+    std::vector<std::int64_t> beats;
+    for (std::size_t i = 0; i + 1 < answer.size(); ++i) beats.push_back(std::stoll(as_text(answer[i])));
+    silence.heard(beats, Clock::now());
+    auto told = GivenUp::from_entries(as_text(answer.back()), options.size);
+    ended = std::move(told.ended);
+    if (!silent && !told.silent.empty()) give_up(std::move(told.silent));
+  }
+
+  void tell(std::unique_lock<std::mutex>& lock) {
+    const auto entries = std::exchange(found, {}).to_entries();
+    if (entries.empty()) return;
+    lock.unlock();
+    store->append(given_up_key, as_bytes(entries));
+    lock.lock();
+  }
+
+  void give_up(std::vector<int> ranks) {
+    silent = std::move(ranks);
+    for (const Wake& wake : wakes) wake(*silent);
+    changed.notify_all();
+  }
+
   void watch() {
     std::unique_lock lock(mutex);
     while (!over && !silent) {
-      changed.wait_for(lock, between_looks, [&] { return over; });
+      changed.wait_for(lock, between_looks, [&] { return over || silent.has_value(); });
       auto ranks = silence.silent(Clock::now());
-      if (ranks.empty() || over) continue;
+      if (ranks.empty() || over || silent) continue;
       std::erase(ranks, -1);
-      silent = std::move(ranks);
-      for (const Wake& wake : wakes) wake(*silent);
-      changed.notify_all();
+      found.silent = ranks;
+      give_up(std::move(ranks));
     }
   }
 
@@ -99,20 +154,22 @@ struct Pulse::Shared {
   }
 };
 
-Pulse::Pulse(const Rendezvous& rendezvous, int rank, int size, const std::vector<int>& watched,
-             std::chrono::milliseconds patience, std::chrono::milliseconds connect_timeout)
-    : patience_(patience) {
+Pulse::Pulse(const Rendezvous& rendezvous, const PulseOptions& options) : patience_(options.patience) {
   const auto store = rendezvous.store->clone();
-  store->set(key_of(rank), as_bytes(0));
-  // A number that is asked for and does not stand there yet would be waited for.
-  (void)exchange(rendezvous, "pulse", rank, size, "", connect_timeout);
+  // What is asked for and does not stand there yet would be waited for.
+  store->set(key_of(options.rank), as_bytes("0"));
+  store->set(given_up_key, as_bytes(""));
+  const auto processes =
+      exchange(rendezvous, "pulse", options.rank, options.size, to_text(this_process()), options.connect_timeout);
   // How the holder of the store leaves matters to all.
-  auto all_watched = watched;
-  holds_store_ = rendezvous.holder == rank;
-  if (!holds_store_ && rendezvous.holder >= 0 && std::ranges::find(watched, rendezvous.holder) == watched.end()) {
-    all_watched.push_back(rendezvous.holder);
+  auto all = options;
+  holds_store_ = rendezvous.holder == options.rank;
+  const bool watches_holder = std::ranges::find(all.watched, rendezvous.holder) != all.watched.end();
+  if (!holds_store_ && rendezvous.holder >= 0 && !watches_holder) all.watched.push_back(rendezvous.holder);
+  shared_ = std::make_shared<Shared>(store, all, rendezvous.holder);
+  if (options.neighbour >= 0) {
+    shared_->neighbour = watch_over(processes.at(static_cast<std::size_t>(options.neighbour)));
   }
-  shared_ = std::make_shared<Shared>(store, rank, all_watched, rendezvous.holder, patience);
   for (const auto run : {&Shared::ask, &Shared::watch}) {
     std::thread([shared = shared_, run] {
       ((*shared).*run)();
@@ -128,14 +185,27 @@ Pulse::~Pulse() {
   shared_->changed.notify_all();
   shared_->changed.wait_for(lock, longest_good_bye, [&] { return shared_->running == 0; });
   const bool in_order = !shared_->failed && !shared_->silent;
+  const bool gives_up = shared_->silent.has_value();
   lock.unlock();
-  // The others hear the good-bye before the store is gone.
+  // The others hear the good-bye, or who was given up, before the store is gone.
   if (holds_store_ && in_order) std::this_thread::sleep_for(2 * between_beats);
+  if (holds_store_ && gives_up) std::this_thread::sleep_for(until_others_have_heard);
 }
 
 std::optional<std::vector<int>> Pulse::silent() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->silent;
+}
+
+std::vector<int> Pulse::ended() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->ended;
+}
+
+void Pulse::hurry() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->hurries_until = Clock::now() + longest_hurry;
+  shared_->changed.notify_all();
 }
 
 std::shared_ptr<void> Pulse::when_silent(Wake wake) {
@@ -166,12 +236,25 @@ GroupPulse GroupPulse::of(const std::vector<int>& members) const {
   return {pulse_, std::move(job_ranks)};
 }
 
-// By their ranks in the group; nullopt where it can do without the silent ones. Nobody can without the store.
-std::optional<std::vector<int>> GroupPulse::members_of(const std::vector<int>& silent) const {
+std::vector<int> GroupPulse::ended() const {
+  return pulse_ ? members_among(pulse_->ended()) : std::vector<int>();
+}
+
+void GroupPulse::hurry() const {
+  if (pulse_) pulse_->hurry();
+}
+
+std::vector<int> GroupPulse::members_among(const std::vector<int>& job_ranks) const {
   std::vector<int> members;
   for (std::size_t rank = 0; rank < job_ranks_.size(); ++rank) {
-    if (std::ranges::find(silent, job_ranks_[rank]) != silent.end()) members.push_back(static_cast<int>(rank));
+    if (std::ranges::find(job_ranks, job_ranks_[rank]) != job_ranks.end()) members.push_back(static_cast<int>(rank));
   }
+  return members;
+}
+
+// nullopt where the group can do without the silent ones. Nobody can without the store.
+std::optional<std::vector<int>> GroupPulse::members_of(const std::vector<int>& silent) const {
+  auto members = members_among(silent);
   if (members.empty() && !silent.empty()) return std::nullopt;
   return members;
 }

@@ -11,12 +11,21 @@
 
 namespace tutti::comm {
 
-/// One for a process and connect. Two threads, which sleep but for some requests a second. Thread safe.
+struct PulseOptions {
+  int rank = 0;
+  int size = 1;
+  std::vector<int> watched;  ///< by this rank
+  int neighbour = -1;        ///< the one of them whose process this one may see; -1 for none
+  std::chrono::milliseconds patience{0};
+  std::chrono::milliseconds connect_timeout{0};
+};
+
+/// One for a process and connect. Two threads, which sleep but for some requests a second. Whoever gives a rank up
+/// tells all others. Thread safe.
 class Pulse {
  public:
   /// Every rank of the job must make one. Throws Timeout, PeerFailure.
-  Pulse(const Rendezvous& rendezvous, int rank, int size, const std::vector<int>& watched,
-        std::chrono::milliseconds patience, std::chrono::milliseconds connect_timeout);
+  Pulse(const Rendezvous& rendezvous, const PulseOptions& options);
   /// Says good-bye, so that nobody minds the silence; not where an exception is the reason. Who serves the store waits
   /// for a moment until the others have heard it.
   ~Pulse();
@@ -27,6 +36,12 @@ class Pulse {
   /// silent and no rank serves it. What it once says does not change any more.
   std::optional<std::vector<int>> silent() const;
   std::chrono::milliseconds patience() const { return patience_; }
+
+  /// Ranks of the job whose processes have ended without a good-bye, ascending. They are not waited for in vain where
+  /// they are connected to: this only tells that they have left all the word that they had.
+  std::vector<int> ended() const;
+  /// Looks more often for a second: something has gone wrong, and it may be told already why.
+  void hurry();
 
   using Wake = std::function<void(const std::vector<int>& silent)>;
   /// Calls `wake` once, from another thread, when silent() changes; at once where it has. It must not ask this pulse.
@@ -47,6 +62,10 @@ class GroupPulse {
   GroupPulse(std::shared_ptr<Pulse> pulse, std::vector<int> job_ranks)
       : pulse_(std::move(pulse)), job_ranks_(std::move(job_ranks)) {}
 
+  /// The members among Pulse::ended(), by their ranks in the group.
+  std::vector<int> ended() const;
+  void hurry() const;
+
   /// Throws TransferError where members have been given up.
   void throw_if_silent() const;
   /// Whether the group cannot go on without the ranks `silent` of the job.
@@ -58,6 +77,7 @@ class GroupPulse {
   GroupPulse of(const std::vector<int>& members) const;
 
  private:
+  std::vector<int> members_among(const std::vector<int>& job_ranks) const;
   std::optional<std::vector<int>> members_of(const std::vector<int>& silent) const;
 
   std::shared_ptr<Pulse> pulse_;

@@ -15,7 +15,9 @@
 #include "comm/engine/describe.h"
 #include "comm/meeting/blame.h"
 #include "comm/meeting/local_meeting.h"
+#include "comm/meeting/store_bytes.h"
 #include "comm/meeting/store_door.h"
+#include "comm/meeting/store_on_demand.h"
 #include "core/launchers.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -26,6 +28,7 @@ namespace {
 constexpr auto between_attempts = std::chrono::milliseconds(100);
 constexpr auto between_questions = std::chrono::milliseconds(250);
 constexpr auto linger = std::chrono::seconds(2);
+constexpr auto idle = std::chrono::milliseconds(300);
 constexpr auto port_may_be_left = std::chrono::seconds(3);
 
 bool says_port_in_use(std::string text) {
@@ -99,14 +102,10 @@ std::vector<int> absent_in(const std::string& outcome) {
                 absent);
 }
 
-std::string text_of(const std::vector<std::uint8_t>& bytes) {
-  return {bytes.begin(), bytes.end()};
-}
-
 // A list that ranks append to, in one request where the store can do that: a file cannot.
 void append(c10d::Store& store, const std::string& list, const std::string& entry) {
   if (store.hasExtendedApi()) {
-    store.append(list, {entry.begin(), entry.end()});
+    store.append(list, as_bytes(entry));
     return;
   }
   store.set(list + "/" + std::to_string(store.add(list, 1)), entry);
@@ -114,11 +113,11 @@ void append(c10d::Store& store, const std::string& list, const std::string& entr
 
 /// All that was appended, one behind the other; something must have been.
 std::string entries_in(c10d::Store& store, const std::string& list) {
-  if (store.hasExtendedApi()) return text_of(store.get(list));
+  if (store.hasExtendedApi()) return as_text(store.get(list));
   std::string entries;
   for (std::int64_t last = store.add(list, 0), number = 1; number <= last; ++number) {
     const std::string key = list + "/" + std::to_string(number);
-    if (store.check({key})) entries += text_of(store.get(key));  // else it is just being written
+    if (store.check({key})) entries += as_text(store.get(key));  // else it is just being written
   }
   return entries;
 }
@@ -173,7 +172,7 @@ std::vector<std::string> exchange_values(c10d::Store& store, const std::string& 
     if (store.add(topic + "/count", 1) >= size && absent_now().empty()) say({});
     if (!wait_for_key(store, outcome, timeout, given_up)) say(absent_now());
     const auto said = store.get(outcome);
-    const auto absent = absent_in({said.begin(), said.end()});
+    const auto absent = absent_in(as_text(said));
     if (std::ranges::find(absent, rank) != absent.end()) {
       throw Timeout("the other ranks gave up waiting for this rank (" + std::to_string(rank) + ")", {rank});
     }
@@ -192,14 +191,15 @@ std::vector<std::string> exchange_values(c10d::Store& store, const std::string& 
 // fail at once do not keep the store busy until they take it for gone.
 class StoreBulletin final : public Bulletin {
  public:
-  StoreBulletin(c10::intrusive_ptr<c10d::Store> store, int holder, int size)
-      : store_(std::move(store)), holder_(holder), size_(size) {}
+  StoreBulletin(const Rendezvous& rendezvous, int size, std::function<std::vector<int>()> ended)
+      : store_(rendezvous.bulletin_store), holder_(rendezvous.holder), size_(size), ended_(std::move(ended)) {}
 
   void post(int rank, const std::string& text) override { append(*store_, key, to_entry(rank, text)); }
   std::vector<std::optional<std::string>> read() override {
     if (!store_->check({key})) return std::vector<std::optional<std::string>>(static_cast<std::size_t>(size_));
     return values_in(*store_, key, size_);
   }
+  std::vector<int> ended() override { return ended_ ? ended_() : std::vector<int>(); }
   int holder() const override { return holder_; }
 
  private:
@@ -208,6 +208,7 @@ class StoreBulletin final : public Bulletin {
   c10::intrusive_ptr<c10d::Store> store_;
   int holder_;
   int size_;
+  std::function<std::vector<int>()> ended_;
 };
 
 // A process that connects again may meet the store of its last connect while rank 0 is just giving that up: a store
@@ -294,6 +295,14 @@ std::vector<std::string> exchange(const Rendezvous& rendezvous, const std::strin
   }
 }
 
+void rest(const Rendezvous& rendezvous) {
+  for (const auto& store : {rendezvous.store, rendezvous.bulletin_store}) {
+    const auto prefix = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+    const auto below = prefix ? prefix->getUnderlyingNonPrefixStore() : store;
+    if (const auto own = c10::dynamic_intrusive_pointer_cast<StoreOnDemand>(below)) own->hang_up(idle);
+  }
+}
+
 void part(const Rendezvous& rendezvous, int rank, int size) noexcept {
   try {
     rendezvous.store->set("parts/" + std::to_string(rank), std::string("yes"));
@@ -305,8 +314,9 @@ void part(const Rendezvous& rendezvous, int rank, int size) noexcept {
   }
 }
 
-std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size) {
-  return std::make_shared<StoreBulletin>(rendezvous.bulletin_store, rendezvous.holder, size);
+std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size,
+                                              std::function<std::vector<int>()> ended) {
+  return std::make_shared<StoreBulletin>(rendezvous, size, std::move(ended));
 }
 
 }  // namespace tutti::comm

@@ -37,6 +37,10 @@ Joined join_job(const Environment& environment, const std::string& value, std::c
 /// The part of `rendezvous` that belongs to the group called `name`, whose ranks are `members` of the old group.
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members);
 
+/// Ends connections that nobody has asked anything for a moment, until they are needed. Only where all ranks are on one
+/// machine, and not those of the rank that serves the store.
+void rest(const Rendezvous& rendezvous);
+
 /// Waits a moment until all ranks have come to this point, so that none takes the store from the others. For a job that
 /// ends before it began.
 void part(const Rendezvous& rendezvous, int rank, int size) noexcept;
@@ -48,6 +52,8 @@ std::vector<std::string> exchange(const Rendezvous& rendezvous, const std::strin
                                   const std::string& value, std::chrono::milliseconds timeout,
                                   const std::function<bool()>& given_up = nullptr);
 
-std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size);
+/// `ended` tells the ranks of the group whose processes have ended, as far as that is known.
+std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size,
+                                              std::function<std::vector<int>()> ended = nullptr);
 
 }  // namespace tutti::comm

@@ -7,7 +7,7 @@
 namespace tutti::comm {
 
 Silence::Silence(const std::vector<int>& ranks, int holder, std::chrono::milliseconds patience, Deadline now)
-    : holder_(holder), patience_(patience), asked_(now), last_look_(now) {
+    : holder_(holder), patience_(patience), asked_(now), heard_(now), last_look_(now) {
   for (const int rank : ranks) watched_.push_back({.rank = rank, .beat = 0, .changed = now});
 }
 
@@ -18,6 +18,7 @@ void Silence::asked(Deadline now) {
 
 void Silence::heard(const std::vector<std::int64_t>& beats, Deadline now) {
   waits_ = false;
+  heard_ = now;
   for (std::size_t i = 0; i < watched_.size() && i < beats.size(); ++i) {
     if (std::exchange(watched_[i].beat, beats[i]) != beats[i]) watched_[i].changed = now;
   }
@@ -25,8 +26,12 @@ void Silence::heard(const std::vector<std::int64_t>& beats, Deadline now) {
 
 bool Silence::lost() {
   waits_ = true;
-  const auto holder = std::ranges::find(watched_, holder_, &Watched::rank);
-  return holder != watched_.end() && holder->beat == has_left;
+  return has_said_good_bye(holder_);
+}
+
+bool Silence::has_said_good_bye(int rank) const {
+  const auto watched = std::ranges::find(watched_, rank, &Watched::rank);
+  return watched != watched_.end() && watched->beat == has_left;
 }
 
 std::vector<int> Silence::silent(Deadline now) {
@@ -36,14 +41,24 @@ std::vector<int> Silence::silent(Deadline now) {
     asked_ += stopped;
     for (Watched& watched : watched_) watched.changed += stopped;
   }
-  // Without the store nothing is known of the others.
+  // Without the store nothing is known of the others: only until the last answer has any of them been silent.
   if (waits_ && too_long(asked_, now)) return {holder_};
   std::vector<int> ranks;
   for (const Watched& watched : watched_) {
-    if (watched.beat != has_left && too_long(watched.changed, now)) ranks.push_back(watched.rank);
+    if (watched.beat != has_left && too_long(watched.changed, heard_)) ranks.push_back(watched.rank);
   }
   std::ranges::sort(ranks);
   return ranks;
+}
+
+int next_on_node(int rank, const std::vector<int>& node_of_rank) {
+  const auto size = static_cast<int>(node_of_rank.size());
+  const auto node_of = [&](int other) { return node_of_rank.at(static_cast<std::size_t>(other)); };
+  for (int step = 1; step < size; ++step) {
+    const int other = (rank + step) % size;
+    if (node_of(other) == node_of(rank)) return other;
+  }
+  return -1;
 }
 
 std::vector<int> watched_by(int rank, const std::vector<int>& node_of_rank) {
@@ -59,8 +74,8 @@ std::vector<int> watched_by(int rank, const std::vector<int>& node_of_rank) {
   for (const auto& [node, ranks] : ranks_of_node) {
     if (node != own_node) watched.push_back(place < ranks.size() ? ranks[place] : ranks.front());
   }
-  const auto& neighbours = ranks_of_node.at(own_node);
-  if (ranks_of_node.size() > 1 && neighbours.size() > 1) watched.push_back(neighbours[(place + 1) % neighbours.size()]);
+  const int neighbour = next_on_node(rank, node_of_rank);
+  if (ranks_of_node.size() > 1 && neighbour >= 0) watched.push_back(neighbour);
   std::ranges::sort(watched);
   return watched;
 }

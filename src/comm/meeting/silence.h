@@ -31,6 +31,9 @@ class Silence {
   /// apart does not count, since this process was stopped itself.
   std::vector<int> silent(Deadline now);
 
+  /// Whether one of the ranks has said good-bye.
+  bool has_said_good_bye(int rank) const;
+
  private:
   struct Watched {
     int rank = 0;
@@ -45,8 +48,12 @@ class Silence {
   std::chrono::milliseconds patience_;
   Deadline asked_;
   bool waits_ = false;  // for an answer
+  Deadline heard_;      // the last answer
   Deadline last_look_;
 };
+
+/// The rank after `rank` on its own node, whose processes it sees; -1 where it is alone there.
+int next_on_node(int rank, const std::vector<int>& node_of_rank);
 
 /// Whom `rank` watches: of each other node the rank in the same place, or its first one where it has fewer ranks; and
 /// on its own node the next one, with whom it exchanges messages too. Nobody where there is one node.

@@ -16,6 +16,7 @@
 
 #include "comm/meeting/local_address.h"
 #include "comm/meeting/local_meeting.h"
+#include "comm/meeting/store_on_demand.h"
 #include "comm/members/gate.h"
 #include "comm/members/knock.h"
 #include "core/bound_socket.h"
@@ -30,6 +31,8 @@ constexpr const char* store_subject = "store";
 constexpr auto patience_with_the_silent = std::chrono::seconds(2);
 // c10d tries again and again where it does not understand the answer.
 constexpr std::chrono::milliseconds patience_with_a_gate = std::chrono::seconds(5);
+// A store that was there has nothing to wait for, be it busy with many ranks.
+constexpr auto patience_with_a_known_store = std::chrono::seconds(10);
 constexpr auto patience_for_a_greeting = std::chrono::milliseconds(500);
 
 bool rank_serves_store(const Environment& environment) {
@@ -156,7 +159,10 @@ std::string first_line(const std::string& text) {
 }
 
 StoreDoor::StoreDoor(const Environment& environment, const JobSecretPtr& secret, std::chrono::milliseconds timeout)
-    : host_(environment.master_addr), port_(environment.master_port), serves_(rank_serves_store(environment)) {
+    : host_(environment.master_addr),
+      port_(environment.master_port),
+      serves_(rank_serves_store(environment)),
+      one_machine_(environment.num_nodes == 1) {
   if (secret && environment.agent_store) {
     meet_at_agent(environment, secret, timeout);
   } else if (secret && serves_) {
@@ -250,6 +256,11 @@ c10::intrusive_ptr<c10d::Store> StoreDoor::connect(std::chrono::milliseconds tim
     store = c10::make_intrusive<StoreBehind>(host_, options, way_, !is_gate_);
   } else {
     store = c10::make_intrusive<c10d::TCPStore>(host_, options);
+  }
+  if (one_machine_ && !options.isServer) {
+    options.timeout = std::min<std::chrono::milliseconds>(timeout, patience_with_a_known_store);
+    store = c10::make_intrusive<StoreOnDemand>(
+        store, [host = host_, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); });
   }
   store->setTimeout(timeout);
   return store;

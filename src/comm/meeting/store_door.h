@@ -54,6 +54,7 @@ class StoreDoor {
   FileDescriptor listening_;   // of the store
   std::shared_ptr<Gate> way_;  // what strangers, or this rank, come through
   bool is_gate_ = false;
+  bool one_machine_;
   bool may_be_gate_ = false;  // what this rank, which has no secret, connects to
 };
 

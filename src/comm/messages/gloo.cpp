@@ -15,6 +15,8 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "comm/engine/describe.h"
@@ -90,6 +92,7 @@ class Group {
       if (work->wait(timeout)) return;
     } catch (const std::exception&) {
       pulse_.throw_if_silent();
+      pulse_.hurry();
       throw;
     }
     pulse_.throw_if_silent();
@@ -121,10 +124,10 @@ class Group {
       try {
         std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
         never = process_group_->recv(nothing, *peer, wire_tag({closing, Phase::exchange}, 1));
-        closed_ = true;
         never->wait(std::chrono::milliseconds(1));
-      } catch (const std::exception&) {
-        // This is how it ends; the next peer is asked where this one's connection is closed already.
+      } catch (const std::exception& error) {
+        // Where this peer's connection was closed already, the next one is asked.
+        closed_ = std::string_view(error.what()).find("Timed out") != std::string_view::npos;
       }
     }
     closed_ = true;
@@ -341,7 +344,9 @@ class GlooTransport final : public Transport {
     return all;
   }
 
-  std::shared_ptr<Bulletin> bulletin() override { return make_store_bulletin(rendezvous_, size_); }
+  std::shared_ptr<Bulletin> bulletin() override {
+    return make_store_bulletin(rendezvous_, size_, [pulse = pulse_] { return pulse.ended(); });
+  }
   void close() noexcept override {
     closed_ = true;  // whoever is just connecting sees it afterwards
     if (const auto connected = group()) connected->close();

@@ -38,6 +38,7 @@ class SharedMemoryEngine final : public ForwardingEngine {
   void exchange_parts(const Operation& operation, const std::vector<at::Tensor>& outputs,
                       const std::vector<at::Tensor>& inputs, std::size_t longest) override;
   bool is_gone(int rank) const override { return node_->is_gone(rank); }
+  bool stands_still(bool still) noexcept override { return node_->stands_still(still); }
   std::size_t cheap_exchange_bytes() const override { return mailbox_bytes; }
   int looks_before_sleep() const override { return node_->looks_before_sleep(); }
 

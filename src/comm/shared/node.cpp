@@ -204,6 +204,15 @@ void SharedNode::say_who_is_awaited(const Awaited& awaited, const Operation& ope
       .warning(operation.describe() + " has waited for " + describe_duration(waited) + " for " + absent);
 }
 
+bool SharedNode::stands_still(bool still) const noexcept {
+  own().stands_still.store(still);
+  for (int rank = 0; rank < size(); ++rank) {
+    // Who has let go of the channel says nothing here any more.
+    if (!of(rank).stands_still.load() && !of(rank).closed.load()) return false;
+  }
+  return true;
+}
+
 void SharedNode::close() noexcept {
   own().closed.store(true);
 }

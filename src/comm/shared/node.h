@@ -9,8 +9,8 @@
 
 #include "comm/engine/engine.h"
 #include "comm/engine/patience.h"
+#include "comm/engine/process.h"
 #include "comm/shared/last_call.h"
-#include "comm/shared/process.h"
 #include "comm/shared/progress.h"
 #include "comm/shared/segment.h"
 #include "comm/shared/stopped.h"
@@ -43,6 +43,7 @@ struct SharedRank {
   alignas(64) SharedProgress chunks_reduced;
   alignas(64) SharedProgress chunks_read;
   alignas(64) std::atomic<bool> closed;  // it gave the channel up
+  std::atomic<bool> stands_still;
   alignas(64) LastCall last_call;
   alignas(64) std::atomic<std::uint32_t> last_word_length;  // 0: it has said nothing
   char last_word[last_word_bytes];                          // why it gave the channel up
@@ -82,6 +83,9 @@ class SharedNode {
 
   /// Whether `rank` has given the channel up or its process has ended.
   bool is_gone(int rank) const { return of(rank).closed.load() || processes_[rank].state() == ProcessState::ended; }
+
+  /// See Engine.
+  bool stands_still(bool still) const noexcept;
 
   void close() noexcept;
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "comm/shared/process.h"
+#include "comm/engine/process.h"
 
 namespace tutti::comm {
 

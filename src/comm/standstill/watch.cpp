@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "comm/meeting/store_bytes.h"
+
 namespace tutti::comm {
 namespace {
 
@@ -19,10 +21,6 @@ constexpr int looks_before_word = 2;  // that saw the same
 
 std::string word_key(int rank) {
   return "standstill/" + std::to_string(rank);
-}
-
-std::vector<std::uint8_t> as_bytes(const std::string& text) {
-  return {text.begin(), text.end()};
 }
 
 // The word of this rank, and what came of it.
@@ -64,7 +62,7 @@ class Word {
     std::vector<Stand> stands;
     std::string all;
     for (const auto& bytes : store_->multiGet(keys_)) {
-      const std::string text(bytes.begin(), bytes.end());
+      const std::string text = as_text(bytes);
       auto stand = Stand::from_text(text);
       if (!stand) return;
       stands.push_back(*std::move(stand));
@@ -88,12 +86,13 @@ class Word {
 // What the thread shares with the watch. A request to a store that is cut off ends only with the connection, so nobody
 // waits for the thread.
 struct StandstillWatch::Shared {
-  Shared(c10::intrusive_ptr<c10d::Store> store_, int rank_, int size_)
-      : store(std::move(store_)), rank(rank_), size(size_) {}
+  Shared(Rendezvous rendezvous_, int rank_, int size_, bool store_may_rest_)
+      : rendezvous(std::move(rendezvous_)), rank(rank_), size(size_), store_may_rest(store_may_rest_) {}
 
-  c10::intrusive_ptr<c10d::Store> store;
+  const Rendezvous rendezvous;
   const int rank;
   const int size;
+  const bool store_may_rest;
   const std::shared_ptr<CallingThreads> callers = std::make_shared<CallingThreads>();
 
   std::mutex mutex;
@@ -101,6 +100,7 @@ struct StandstillWatch::Shared {
   bool over = false;
   bool running = true;
   std::vector<std::weak_ptr<WatchedCalls>> channels;
+  std::weak_ptr<WatchedCalls> everyone;  // the job's channel
 
   /// Where this rank stands, if all threads that call anything wait; and the channels that they wait in.
   std::optional<std::pair<Stand, std::vector<std::shared_ptr<WatchedCalls>>>> look() {
@@ -134,6 +134,15 @@ struct StandstillWatch::Shared {
     return std::pair{std::move(stand), std::move(waiting)};
   }
 
+  /// Tells all ranks whether this one stands still. Returns false where some rank is known not to: nothing has to be
+  /// asked at the store then.
+  bool tell_all(bool still) {
+    std::unique_lock lock(mutex);
+    const auto all_ranks = everyone.lock();
+    lock.unlock();
+    return !all_ranks || all_ranks->stands_still(still);
+  }
+
   /// Returns whether the watch goes on.
   bool pause(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex);
@@ -146,16 +155,19 @@ struct StandstillWatch::Shared {
       std::string last;
       int same = 0;
       while (pause(between_looks_at_calls)) {
+        if (store_may_rest) rest(rendezvous);
         const auto now = look();
         const auto text = now ? now->first.to_text() : std::string();
         if (text.empty() || text != last) {
           if (word && word->given()) word->take_back();
+          word.reset();  // and its connection
+          if (same >= looks_before_word) tell_all(false);
           last = text;
           same = 0;
           continue;
         }
-        if (++same < looks_before_word) continue;
-        if (!word) word.emplace(store->clone(), rank, size);
+        if (++same < looks_before_word || !tell_all(true)) continue;
+        if (!word) word.emplace(rendezvous.store->clone(), rank, size);
         if (!word->given()) word->give(text);
         const auto verdict = word->verdict();
         if (!verdict) continue;
@@ -172,8 +184,8 @@ struct StandstillWatch::Shared {
   }
 };
 
-StandstillWatch::StandstillWatch(const Rendezvous& rendezvous, int rank, int size)
-    : shared_(std::make_shared<Shared>(rendezvous.store, rank, size)) {
+StandstillWatch::StandstillWatch(const Rendezvous& rendezvous, int rank, int size, bool store_may_rest)
+    : shared_(std::make_shared<Shared>(rendezvous, rank, size, store_may_rest)) {
   std::thread([shared = shared_] {
     shared->run();
     const std::lock_guard lock(shared->mutex);
@@ -192,6 +204,7 @@ StandstillWatch::~StandstillWatch() {
 std::shared_ptr<WatchedCalls> StandstillWatch::watch(const std::string& channel, std::vector<int> job_ranks) {
   auto calls = std::make_shared<WatchedCalls>(channel, std::move(job_ranks), shared_->callers);
   const std::lock_guard lock(shared_->mutex);
+  if (shared_->channels.empty()) shared_->everyone = calls;
   shared_->channels.push_back(calls);
   return calls;
 }

@@ -17,12 +17,13 @@ namespace tutti::comm {
 /// One for a process and connect. Thread safe.
 class StandstillWatch {
  public:
-  StandstillWatch(const Rendezvous& rendezvous, int rank, int size);
+  /// Its thread also ends connections to the store that nobody needs, where these may rest.
+  StandstillWatch(const Rendezvous& rendezvous, int rank, int size, bool store_may_rest);
   ~StandstillWatch();
   StandstillWatch(const StandstillWatch&) = delete;
   StandstillWatch& operator=(const StandstillWatch&) = delete;
 
-  /// A channel to look at, as long as it lives.
+  /// A channel to look at, as long as it lives. The first one is that of all ranks.
   std::shared_ptr<WatchedCalls> watch(const std::string& channel, std::vector<int> job_ranks);
 
  private:

@@ -78,19 +78,24 @@ WatchedCalls::Awaiting::~Awaiting() {
   calls_->awaiting_.erase(calls_->awaiting_.find(this_thread()));
 }
 
-void WatchedCalls::set_ending(Ending* ending) {
-  const std::lock_guard lock(ending_mutex_);
-  ending_ = ending;
+void WatchedCalls::set_owner(Owner* owner) {
+  const std::lock_guard lock(owner_mutex_);
+  owner_ = owner;
+}
+
+bool WatchedCalls::stands_still(bool still) {
+  const std::lock_guard lock(owner_mutex_);
+  return owner_ == nullptr || owner_->stands_still(still);
 }
 
 void WatchedCalls::foretell(const std::string& why) {
-  const std::lock_guard lock(ending_mutex_);
-  if (ending_ != nullptr) ending_->foretell(why);
+  const std::lock_guard lock(owner_mutex_);
+  if (owner_ != nullptr) owner_->foretell(why);
 }
 
 void WatchedCalls::end() {
-  const std::lock_guard lock(ending_mutex_);
-  if (ending_ != nullptr) ending_->end();
+  const std::lock_guard lock(owner_mutex_);
+  if (owner_ != nullptr) owner_->end();
 }
 
 WatchedCalls::Seen WatchedCalls::look() const {

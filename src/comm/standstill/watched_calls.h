@@ -66,17 +66,21 @@ class WatchedCalls {
     WatchedCalls* calls_;
   };
 
-  /// A channel where nothing can ever come of the calls that are waited for.
-  class Ending {
+  /// The channel.
+  class Owner {
    public:
-    virtual ~Ending() = default;
+    virtual ~Owner() = default;
+    /// Tells its other ranks whether this one stands still. Returns whether all of them say so of themselves, or it
+    /// cannot be known without asking at the store.
+    virtual bool stands_still(bool still) noexcept = 0;
     /// Whatever fails from now on, fails because of `why`.
     virtual void foretell(const std::string& why) noexcept = 0;
-    /// Lets it fail.
+    /// Lets it fail, where nothing can ever come of the calls that are waited for.
     virtual void end() noexcept = 0;
   };
   /// With nullptr, which a channel sets before it goes, it waits until the last one is not used any more.
-  void set_ending(Ending* ending);
+  void set_owner(Owner* owner);
+  bool stands_still(bool still);
   void foretell(const std::string& why);
   void end();
 
@@ -117,8 +121,8 @@ class WatchedCalls {
   std::array<Text, texts> texts_;
   std::multiset<pid_t> awaiting_;
 
-  std::mutex ending_mutex_;
-  Ending* ending_ = nullptr;
+  std::mutex owner_mutex_;
+  Owner* owner_ = nullptr;
 };
 
 }  // namespace tutti::comm

@@ -60,6 +60,19 @@ TEST(Silence, OfAStoreThatHasEndedIsItsHoldersUnlessThatOneHadLeft) {
   }
 }
 
+TEST(Silence, OfTheStoreSaysNothingOfOthers) {
+  Silence silence({1, 2}, 0, patience, begin);
+  EXPECT_EQ(watch(silence, milliseconds(300),
+                  [](milliseconds now) {
+                    return std::vector{now.count(), now.count()};
+                  }),
+            Ranks{});
+  silence.asked(begin + milliseconds(400));
+  Ranks silent;
+  for (int now = 350; silent.empty(); now += 50) silent = silence.silent(begin + milliseconds(now));
+  EXPECT_EQ(silent, Ranks{0});
+}
+
 TEST(Silence, OfThoseThatHaveLeftIsNoMatter) {
   Silence silence({1, 2}, 0, patience, begin);
   const auto beats = [](milliseconds) { return std::vector<std::int64_t>{has_left, 7}; };
@@ -86,6 +99,12 @@ TEST(Silence, IsListenedForOnEveryNodeWhereThereAreSeveral) {
   // A node with fewer ranks than the place: its first one.
   EXPECT_EQ(watched_by(2, {0, 0, 0, 1}), (Ranks{0, 3}));
   EXPECT_EQ(watched_by(3, {0, 0, 0, 1}), Ranks{0});
+}
+
+TEST(Silence, IsListenedForInTheNextRankOfTheNode) {
+  EXPECT_EQ(next_on_node(0, {0, 1, 0, 1}), 2);
+  EXPECT_EQ(next_on_node(3, {0, 1, 0, 1}), 1);
+  EXPECT_EQ(next_on_node(1, {0, 1, 0}), -1);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/messages/exchange.h"
 #include "comm/sums/combine.h"
 #include "plan/traffic.h"
 
@@ -204,6 +205,8 @@ TEST(SumMoves, FewRanksAndLargeSumsGoStraightToTheirOwners) {
 
 TEST(SumMoves, ArePlannedAsTheyAreChosen) {
   for (int size = 2; size <= 100; ++size) {
+    const std::size_t rounds = size <= comm::most_ranks_told_directly ? 1 : comm::exchange_rounds(0, size).size();
+    ASSERT_EQ(static_cast<std::size_t>(plan::exchange_rounds(size)), rounds) << size << " ranks";
     for (std::size_t bytes = 1; bytes <= std::size_t{1} << 28; bytes *= 4) {
       const bool planned = plan::schedule_for(size, static_cast<double>(bytes)) == plan::Schedule::halving;
       ASSERT_EQ(planned, is_halving_faster(size, bytes)) << size << " ranks, " << bytes << " bytes";

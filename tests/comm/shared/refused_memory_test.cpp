@@ -2,6 +2,7 @@
 // with a word, or all ranks get an error.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -14,7 +15,9 @@
 #include <cstddef>
 #include <iostream>
 #include <optional>
+#include <vector>
 
+#include "core/file_descriptor.h"
 #include "support/ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/pending.h"
@@ -35,13 +38,14 @@ bool refuse_shared_memory() {
          ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
 }
 
-/// While it lives this process gets no descriptor.
+/// While it lives this process has used up its descriptors.
 class NoDescriptors {
  public:
   NoDescriptors() {
     ::getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit limit{.rlim_cur = 3, .rlim_max = before_.rlim_max};
+    const rlimit limit{.rlim_cur = 256, .rlim_max = before_.rlim_max};
     ::setrlimit(RLIMIT_NOFILE, &limit);
+    for (int used = 0; (used = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) used_.emplace_back(used);
   }
   ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
   NoDescriptors(const NoDescriptors&) = delete;
@@ -49,6 +53,7 @@ class NoDescriptors {
 
  private:
   rlimit before_{};
+  std::vector<FileDescriptor> used_;
 };
 
 /// Sums in memory that was allocated before.

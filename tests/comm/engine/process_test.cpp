@@ -1,5 +1,5 @@
 // One process and a child. Telling processes apart, seeing them end, and mapping only what another one shared.
-#include "comm/shared/process.h"
+#include "comm/engine/process.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

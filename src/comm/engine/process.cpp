@@ -1,4 +1,4 @@
-#include "comm/shared/process.h"
+#include "comm/engine/process.h"
 
 #include <signal.h>
 #include <sys/random.h>

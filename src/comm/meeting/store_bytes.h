@@ -1,0 +1,17 @@
+#pragma once
+// The store holds bytes; what ranks leave there is text.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tutti::comm {
+
+inline std::vector<std::uint8_t> as_bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+inline std::string as_text(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace tutti::comm
