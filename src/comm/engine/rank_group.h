@@ -18,7 +18,7 @@ struct RankGroup {
     } catch (const TransferError& error) {
       std::vector<int> ranks;
       for (const int peer : error.peers()) ranks.push_back(members.at(static_cast<std::size_t>(peer)));
-      throw TransferError(error.kind(), std::move(ranks), error.what());
+      throw TransferError(error.kind(), std::move(ranks), error.what(), error.waited());
     }
   }
 };

@@ -10,13 +10,16 @@
 #include <utility>
 
 #include "comm/engine/forwarding_engine.h"
+#include "comm/hierarchical/exchange.h"
 #include "comm/hierarchical/sum.h"
 #include "comm/shared/engine.h"
 
 namespace tutti::comm {
 namespace {
 
-/// Below it a message to every rank costs less than three steps one after the other.
+// Few ranks tell one another small things by a message to every rank, which costs less than three steps one after the
+// other. Many have connections to those of their place only.
+constexpr int most_ranks_told_straight = 8;
 constexpr std::size_t worth_three_steps = std::size_t{16} << 10;
 
 RankGroup ranks_of_node(const NodeLayout& layout) {
@@ -35,11 +38,9 @@ RankGroup ranks_across(const NodeLayout& layout) {
   return group;
 }
 
-/// The first rank of `engine` that has not got `mine`; nullopt where all have. Every rank must call it.
-std::optional<int> first_without(Engine& engine, const Operation& operation, bool mine) {
-  const std::byte said{mine};
-  const auto exchange = engine.start_exchange(operation, std::span(&said, 1));
-  const auto all = exchange->finish();
+/// The first rank of a group that has not got `mine`, after an exchange of that; nullopt where all have.
+std::optional<int> first_without(PendingExchange& exchange) {
+  const auto all = exchange.finish();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == std::byte{0}) return static_cast<int>(rank);
   }
@@ -66,12 +67,17 @@ class HierarchicalEngine final : public ForwardingEngine {
   std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat,
                                         const std::shared_ptr<const WireCodec>& codec) override {
     const auto place = node_->place_of(flat);
-    if (!place || flat.nbytes() < worth_three_steps) return below().start_sum(operation, flat, codec);
+    if (!place || goes_straight(flat)) return below().start_sum(operation, flat, codec);
     return std::make_unique<HierarchicalSum>(levels_, operation, *place, flat, codec, node_->next_sum());
   }
 
+  std::unique_ptr<PendingExchange> start_exchange(const Operation& operation,
+                                                  std::span<const std::byte> mine) override {
+    return std::make_unique<HierarchicalExchange>(levels_, *node_, operation, mine);
+  }
+
   void all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) override {
-    if (flat.nbytes() < worth_three_steps) {
+    if (goes_straight(flat)) {
       below().all_reduce(operation, flat, op);
       return;
     }
@@ -91,7 +97,7 @@ class HierarchicalEngine final : public ForwardingEngine {
     flat.view({-1}).copy_(whole.narrow(0, 0, flat.numel()));
   }
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
-    if (tensor.nbytes() < worth_three_steps) {
+    if (goes_straight(tensor)) {
       below().broadcast(operation, tensor, root);
       return;
     }
@@ -107,7 +113,9 @@ class HierarchicalEngine final : public ForwardingEngine {
   at::Tensor allocate(const Operation& operation, std::int64_t bytes) override {
     const at::Tensor memory = levels_->node_ranks.run([&] { return node_->allocate(operation, bytes); });
     const bool shared = bytes == 0 || node_->place_of(memory).has_value();
-    return !first_without(below(), operation, shared) ? memory : below().allocate(operation, bytes);
+    const std::byte said{shared};
+    const auto exchange = start_exchange(operation, std::span(&said, 1));
+    return !first_without(*exchange) ? memory : below().allocate(operation, bytes);
   }
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override {
@@ -120,7 +128,7 @@ class HierarchicalEngine final : public ForwardingEngine {
   }
 
   void connect() override {
-    below().connect();
+    if (size() <= most_ranks_told_straight) below().connect();
     levels_->across->connect();
   }
   void close() noexcept override {
@@ -130,6 +138,10 @@ class HierarchicalEngine final : public ForwardingEngine {
   }
 
  private:
+  bool goes_straight(const at::Tensor& tensor) const {
+    return size() <= most_ranks_told_straight && tensor.nbytes() < worth_three_steps;
+  }
+
   ChooseEngine for_groups_;
   std::shared_ptr<SharedMemoryEngine> node_;
   std::shared_ptr<Levels> levels_;
@@ -165,9 +177,17 @@ std::shared_ptr<Engine> make_hierarchical_engine(const std::shared_ptr<Engine>& 
   std::shared_ptr<SharedMemoryEngine> node;
   node_ranks.run([&] { node = make_shared_memory_engine(node_messages, for_groups, timeout, reason); });
 
+  // All ranks of a node know whether it can.
   const Operation sharing{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
-  if (const auto without = first_without(*messages, sharing, node != nullptr)) {
-    if (reason.empty()) reason = "the node of rank " + std::to_string(*without) + " cannot share memory";
+  const std::byte shares{node != nullptr};
+  const auto without = across_ranks.run([&] {
+    const auto exchange = across->start_exchange(sharing, std::span(&shares, 1));
+    return first_without(*exchange);
+  });
+  if (without) {
+    if (reason.empty()) {
+      reason = "the node of rank " + std::to_string(*without * layout.local_size) + " cannot share memory";
+    }
     return messages;
   }
   node->node()->call_ranks(node_ranks.members);
