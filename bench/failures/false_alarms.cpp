@@ -18,6 +18,7 @@
 #include "command/child_process.h"
 #include "command/launched.h"
 #include "command/nameless_file.h"
+#include "failures/signs_of_life.h"
 #include "failures/work.h"
 #include "report/machine.h"
 #include "report/spread.h"
@@ -72,6 +73,7 @@ struct Counts {
   std::int64_t rounds = 0;  // of rank 0
   std::int64_t stops = 0;
   std::int64_t late = 0;
+  CpuSpent cpu{};
   int alarms = 0;
   std::string first;  // alarm
 };
@@ -83,14 +85,17 @@ Counts read_counts(const std::string& file) {
     std::int64_t rounds = 0;
     std::int64_t stops = 0;
     std::int64_t late = 0;
+    CpuSpent cpu;
     if (word == "alarm") {
       std::string text;
       std::getline(in, text);
       if (counts.alarms++ == 0) counts.first = text;
-    } else if (in >> rounds >> stops >> late) {
+    } else if (in >> rounds >> stops >> late >> cpu.watching >> cpu.all) {
       if (word == "0") counts.rounds = rounds;
       counts.stops += stops;
       counts.late += late;
+      counts.cpu.watching += cpu.watching;
+      counts.cpu.all += cpu.all;
     }
   }
   return counts;
@@ -110,24 +115,29 @@ int run_healthy_rank(const FailuresOptions& options, const Environment& environm
   });
   Troubles troubles(environment.rank);
   std::int64_t rounds = 0;
+  CpuSpent cpu;
   int code = 0;
   try {
     const auto communicator = Communicator::connect(environment);
     const auto round = work_of(options.during.front(), communicator);
     const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(options.false_alarm_minutes);
+    const CpuSpent before = cpu_spent();
     for (bool more = true; more; more = communicator.broadcast_object(Clock::now() < end ? "more" : "") == "more") {
       for (int i = 0; i < rounds_between_questions; ++i, ++rounds) {
         troubles.maybe();
         round();
       }
     }
+    const CpuSpent after = cpu_spent();
+    cpu = {.watching = after.watching - before.watching, .all = after.all - before.all};
   } catch (const std::exception& error) {
     append(options.results, std::string("alarm ") + error.what());
     code = 1;
   }
   ended = true;
   append(options.results, std::to_string(environment.rank) + " " + std::to_string(rounds) + " " +
-                              std::to_string(troubles.stops) + " " + std::to_string(troubles.late));
+                              std::to_string(troubles.stops) + " " + std::to_string(troubles.late) + " " +
+                              number(cpu.watching, 6) + " " + number(cpu.all, 6));
   return code;
 }
 
@@ -135,8 +145,8 @@ int count_false_alarms(const FailuresOptions& options) {
   const Machine machine = describe_machine();
   const Place place{.ranks = options.ranks, .nodes = options.nodes};
   std::cout << "Ranks that keep all cores busy, come late and are stopped for 0.8 s now and then; none fails.\n\n"
-            << "| during | ranks | nodes | minutes | rounds | stops | late | false alarms "
-               "|\n|---|---|---|---|---|---|---|---|\n";
+            << "| during | ranks | nodes | minutes | rounds | stops | late | false alarms | CPU for signs of life "
+               "|\n|---|---|---|---|---|---|---|---|---|\n";
   int alarms = 0;
   for (const std::string& during : options.during) {
     const NamelessFile file;
@@ -149,11 +159,15 @@ int count_false_alarms(const FailuresOptions& options) {
     alarms += std::max(counts.alarms, code == 0 ? 0 : 1);
     std::cout << "| " << during << " | " << options.ranks << " | " << options.nodes << " | "
               << number(options.false_alarm_minutes, 1) << " | " << counts.rounds << " | " << counts.stops << " | "
-              << counts.late << " | " << counts.alarms << " |" << std::endl;
+              << counts.late << " | " << counts.alarms << " | " << number(100 * counts.cpu.watching / counts.cpu.all, 3)
+              << " % |" << std::endl;
     if (counts.alarms > 0) std::cerr << "first alarm:" << counts.first << '\n';
   }
-  std::cout << "\n- late: by 0.3 s, or 15 s of computing\n- no deadline and no variable is set\n- " << describe(machine)
-            << '\n';
+  std::cout
+      << "\n- late: by 0.3 s, or 15 s of computing\n- signs of life: what the threads that give and look for them "
+         "spend, and the one that serves the store, of the CPU time of all ranks\n- no deadline and no variable is "
+         "set\n- "
+      << describe(machine) << '\n';
   return alarms > 0 ? 1 : 0;
 }
 

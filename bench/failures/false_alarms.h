@@ -1,5 +1,6 @@
 #pragma once
-// `tutti bench failures --quiet`: how often a rank is said to have failed that has not.
+// `tutti bench failures --false-alarms`: how often a rank is said to have failed that has not, and what the watch over
+// ranks costs.
 #include "failures/options.h"
 #include "tutti/core/environment.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "comm/engine/keep_process.h"
+#include "core/thread_name.h"
 #include "tutti/comm/work.h"
 #include "tutti/core/error.h"
 
@@ -161,7 +162,11 @@ std::shared_ptr<WorkState> Worker::submit(std::function<void()> task) {
   {
     const std::lock_guard lock(thread_mutex_);
     if (thread_.get_id() == std::this_thread::get_id()) return run_now(task);
-    if (!thread_.joinable()) thread_ = std::thread([queue = queue_] { queue->run(); });
+    if (!thread_.joinable())
+      thread_ = std::thread([queue = queue_] {
+        name_this_thread("tutti-worker");
+        queue->run();
+      });
   }
   auto state = std::make_shared<WorkState>();
   {

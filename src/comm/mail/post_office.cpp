@@ -16,6 +16,7 @@
 #include "comm/mail/incoming.h"
 #include "comm/mail/outgoing.h"
 #include "comm/members/waiting_room.h"
+#include "core/thread_name.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -65,7 +66,10 @@ class PostOffice::Loop : public std::enable_shared_from_this<Loop> {
 
   /// The thread keeps the loop: what it tells may let go of the office.
   void start() {
-    thread_ = std::thread([self = shared_from_this()] { self->run(); });
+    thread_ = std::thread([self = shared_from_this()] {
+      name_this_thread("tutti-mail");
+      self->run();
+    });
   }
 
   void close() {

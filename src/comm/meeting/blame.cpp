@@ -138,6 +138,13 @@ std::vector<std::optional<std::string>> posts_in(const std::string& entries, int
 }
 
 bool is_complete(const Standings& standings, int rank, const std::vector<int>& ended) {
+  const auto can_post = [&](int other) {
+    const auto knows_of_its_end = [&](const std::optional<Standing>& standing) {
+      return standing && standing->reason == Standing::Reason::ended &&
+             std::ranges::find(standing->waiting_for, other) != standing->waiting_for.end();
+    };
+    return std::ranges::find(ended, other) == ended.end() && std::ranges::none_of(standings, knows_of_its_end);
+  };
   std::set<int> seen;
   std::vector<int> left{rank};
   while (!left.empty()) {
@@ -145,7 +152,7 @@ bool is_complete(const Standings& standings, int rank, const std::vector<int>& e
     left.pop_back();
     if (!seen.insert(next).second) continue;
     const auto& standing = standing_of(standings, next);
-    if (!standing && std::ranges::find(ended, next) == ended.end()) return false;
+    if (!standing && can_post(next)) return false;
     if (!standing) continue;
     for (const int other : standing->waiting_for) {
       if (!standing->is_certain() || standing_of(standings, other)) left.push_back(other);

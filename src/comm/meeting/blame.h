@@ -51,8 +51,8 @@ struct Verdict {
 /// Pure: what `rank` says given what all ranks posted. Its own standing must be there.
 Verdict judge(const Standings& standings, int rank);
 
-/// Whether `standings` has a post of every rank that someone (starting from `rank`) waits for, and that can still post:
-/// those in `ended` cannot.
+/// Whether `standings` has a post of every rank that someone (starting from `rank`) waits for, and that can still post.
+/// Those in `ended` cannot, nor can those of whom a rank knows that their processes have ended.
 bool is_complete(const Standings& standings, int rank, const std::vector<int>& ended = {});
 
 /// Posts where this rank stands (at once), then lets look what the others posted (for at most about a second; hardly at

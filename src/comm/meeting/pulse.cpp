@@ -14,16 +14,17 @@
 #include "comm/meeting/given_up.h"
 #include "comm/meeting/silence.h"
 #include "comm/meeting/store_bytes.h"
+#include "core/thread_name.h"
 
 namespace tutti::comm {
 namespace {
 
-constexpr auto between_beats = std::chrono::milliseconds(150);
 constexpr auto between_beats_in_a_hurry = std::chrono::milliseconds(15);
 constexpr auto longest_hurry = std::chrono::seconds(1);
-constexpr auto between_looks = std::chrono::milliseconds(50);
+constexpr auto between_looks = std::chrono::milliseconds(100);
+constexpr int beats_between_looks_at_process = 4;
 constexpr auto longest_good_bye = std::chrono::milliseconds(300);
-constexpr auto until_others_have_heard = std::chrono::milliseconds(200);
+constexpr auto on_their_way = std::chrono::milliseconds(50);
 // A good-bye may still be on its way when the process has ended already.
 constexpr int looks_at_the_ended = 2;
 constexpr const char* given_up_key = "given-up";
@@ -53,13 +54,17 @@ std::optional<ProcessWatch> watch_over(const std::string& identity) {
 // thread that asks.
 struct Pulse::Shared {
   Shared(c10::intrusive_ptr<c10d::Store> store_, const PulseOptions& options_, int holder)
-      : store(std::move(store_)), options(options_), silence(options.watched, holder, options.patience, Clock::now()) {
+      : store(std::move(store_)),
+        options(options_),
+        pause(between_beats(options.size)),
+        silence(options.watched, holder, options.patience + pause - between_beats(1), Clock::now()) {
     for (const int other : options.watched) keys.push_back(key_of(other));
     keys.emplace_back(given_up_key);
   }
 
   c10::intrusive_ptr<c10d::Store> store;  // of the asking thread
   const PulseOptions options;
+  const std::chrono::milliseconds pause;
   std::vector<std::string> keys;
   std::optional<ProcessWatch> neighbour;  // for the asking thread
 
@@ -83,20 +88,22 @@ struct Pulse::Shared {
       std::unique_lock lock(mutex);
       for (std::int64_t beat = 1; !over && !silent; ++beat) {
         silence.asked(Clock::now());
+        const bool in_haste = hurries();
         lock.unlock();
-        const bool neighbour_has_ended = neighbour && neighbour->state() == ProcessState::ended;
+        const bool looks_at_process = in_haste || looks > 0 || beat % beats_between_looks_at_process == 0;
+        const bool has_ended = looks_at_process && neighbour && neighbour->state() == ProcessState::ended;
         store->set(key_of(options.rank), as_bytes(std::to_string(beat)));
         const auto answer = store->multiGet(keys);
         lock.lock();
         hear(answer);
-        looks = neighbour_has_ended && !silence.has_said_good_bye(options.neighbour) ? looks + 1 : 0;
+        looks = has_ended && !silence.has_said_good_bye(options.neighbour) ? looks + 1 : 0;
         if (looks == looks_at_the_ended) {
           found.ended.push_back(options.neighbour);
           tell(lock);
         }
         const bool soon = looks > 0 && looks < looks_at_the_ended;
         const auto ends = [&] { return over || silent.has_value(); };
-        if (!soon) changed.wait_for(lock, between_beats, [&] { return ends() || hurries(); });
+        if (!soon) changed.wait_for(lock, pause, [&] { return ends() || hurries(); });
         if (soon || hurries()) changed.wait_for(lock, between_beats_in_a_hurry, ends);
       }
       tell(lock);
@@ -119,6 +126,7 @@ struct Pulse::Shared {
     auto told = GivenUp::from_entries(as_text(answer.back()), options.size);
     ended = std::move(told.ended);
     if (!silent && !told.silent.empty()) give_up(std::move(told.silent));
+    if (!silent) judge();
   }
 
   void tell(std::unique_lock<std::mutex>& lock) {
@@ -139,12 +147,17 @@ struct Pulse::Shared {
     std::unique_lock lock(mutex);
     while (!over && !silent) {
       changed.wait_for(lock, between_looks, [&] { return over || silent.has_value(); });
-      auto ranks = silence.silent(Clock::now());
-      if (ranks.empty() || over || silent) continue;
-      std::erase(ranks, -1);
-      found.silent = ranks;
-      give_up(std::move(ranks));
+      if (!over && !silent) judge();
     }
+  }
+
+  /// Whether this rank has waited for long enough for any.
+  void judge() {
+    auto ranks = silence.silent(Clock::now());
+    if (ranks.empty()) return;
+    std::erase(ranks, -1);
+    found.silent = ranks;
+    give_up(std::move(ranks));
   }
 
   void end_thread() {
@@ -172,6 +185,7 @@ Pulse::Pulse(const Rendezvous& rendezvous, const PulseOptions& options) : patien
   }
   for (const auto run : {&Shared::ask, &Shared::watch}) {
     std::thread([shared = shared_, run] {
+      name_this_thread(run == &Shared::ask ? "tutti-pulse" : "tutti-silence");
       ((*shared).*run)();
       shared->end_thread();
     }).detach();
@@ -188,8 +202,8 @@ Pulse::~Pulse() {
   const bool gives_up = shared_->silent.has_value();
   lock.unlock();
   // The others hear the good-bye, or who was given up, before the store is gone.
-  if (holds_store_ && in_order) std::this_thread::sleep_for(2 * between_beats);
-  if (holds_store_ && gives_up) std::this_thread::sleep_for(until_others_have_heard);
+  if (holds_store_ && in_order) std::this_thread::sleep_for(2 * shared_->pause);
+  if (holds_store_ && gives_up) std::this_thread::sleep_for(shared_->pause + on_their_way);
 }
 
 std::optional<std::vector<int>> Pulse::silent() const {

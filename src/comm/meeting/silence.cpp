@@ -51,6 +51,12 @@ std::vector<int> Silence::silent(Deadline now) {
   return ranks;
 }
 
+std::chrono::milliseconds between_beats(int size) {
+  constexpr int often = 64;
+  constexpr std::chrono::milliseconds shortest(150);
+  return std::max(shortest, shortest * size / often);
+}
+
 int next_on_node(int rank, const std::vector<int>& node_of_rank) {
   const auto size = static_cast<int>(node_of_rank.size());
   const auto node_of = [&](int other) { return node_of_rank.at(static_cast<std::size_t>(other)); };

@@ -52,6 +52,10 @@ class Silence {
   Deadline last_look_;
 };
 
+/// How long a rank of so many sleeps between two signs of life: 150 ms up to 64 ranks, then in proportion to their
+/// number, so that whoever serves the store has no more than some 400 a second to answer.
+std::chrono::milliseconds between_beats(int size);
+
 /// The rank after `rank` on its own node, whose processes it sees; -1 where it is alone there.
 int next_on_node(int rank, const std::vector<int>& node_of_rank);
 

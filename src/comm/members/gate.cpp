@@ -11,6 +11,7 @@
 
 #include "comm/members/loopback_user.h"
 #include "comm/members/waiting_room.h"
+#include "core/thread_name.h"
 #include "tutti/core/logging.h"
 
 namespace tutti::comm {
@@ -27,7 +28,10 @@ class Gate::Keeper {
  public:
   explicit Keeper(Plan plan) : plan_(std::move(plan)), bell_(::eventfd(0, EFD_CLOEXEC)) {
     if (!bell_.is_open()) throw std::system_error(errno, std::generic_category(), "eventfd");
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([this] {
+      name_this_thread("tutti-gate");
+      run();
+    });
   }
   ~Keeper() {
     const std::uint64_t one = 1;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/meeting/store_bytes.h"
+#include "core/thread_name.h"
 
 namespace tutti::comm {
 namespace {
@@ -102,16 +103,19 @@ struct StandstillWatch::Shared {
   std::vector<std::weak_ptr<WatchedCalls>> channels;
   std::weak_ptr<WatchedCalls> everyone;  // the job's channel
 
-  /// Where this rank stands, if all threads that call anything wait; and the channels that they wait in.
-  std::optional<std::pair<Stand, std::vector<std::shared_ptr<WatchedCalls>>>> look() {
+  std::vector<std::shared_ptr<WatchedCalls>> channels_alive() {
     std::vector<std::shared_ptr<WatchedCalls>> alive;
-    {
-      const std::lock_guard lock(mutex);
-      std::erase_if(channels, [](const auto& channel) { return channel.expired(); });
-      for (const auto& channel : channels) {
-        if (auto still = channel.lock()) alive.push_back(std::move(still));
-      }
+    const std::lock_guard lock(mutex);
+    std::erase_if(channels, [](const auto& channel) { return channel.expired(); });
+    for (const auto& channel : channels) {
+      if (auto still = channel.lock()) alive.push_back(std::move(still));
     }
+    return alive;
+  }
+
+  /// Where this rank stands, if all threads that call anything wait; and the channels that they wait in.
+  std::optional<std::pair<Stand, std::vector<std::shared_ptr<WatchedCalls>>>> look(
+      const std::vector<std::shared_ptr<WatchedCalls>>& alive) {
     const auto threads = callers->alive();
     if (threads.empty()) return std::nullopt;
     Stand stand;
@@ -153,19 +157,25 @@ struct StandstillWatch::Shared {
     try {
       std::optional<Word> word;  // its connection is made when it is needed
       std::string last;
+      std::uint64_t last_changes = 0;
       int same = 0;
       while (pause(between_looks_at_calls)) {
         if (store_may_rest) rest(rendezvous);
-        const auto now = look();
+        const auto alive = channels_alive();
+        std::uint64_t changes = 0;
+        for (const auto& channel : alive) changes += channel->changes();
+        // A rank that goes on is not looked at any closer.
+        const bool goes_on = std::exchange(last_changes, changes) != changes;
+        const auto now = goes_on ? std::nullopt : look(alive);
         const auto text = now ? now->first.to_text() : std::string();
-        if (text.empty() || text != last) {
+        if (text.empty() || (same > 0 && text != last)) {
           if (word && word->given()) word->take_back();
           word.reset();  // and its connection
           if (same >= looks_before_word) tell_all(false);
-          last = text;
           same = 0;
           continue;
         }
+        last = text;
         if (++same < looks_before_word || !tell_all(true)) continue;
         if (!word) word.emplace(rendezvous.store->clone(), rank, size);
         if (!word->given()) word->give(text);
@@ -187,6 +197,7 @@ struct StandstillWatch::Shared {
 StandstillWatch::StandstillWatch(const Rendezvous& rendezvous, int rank, int size, bool store_may_rest)
     : shared_(std::make_shared<Shared>(rendezvous, rank, size, store_may_rest)) {
   std::thread([shared = shared_] {
+    name_this_thread("tutti-still");
     shared->run();
     const std::lock_guard lock(shared->mutex);
     shared->running = false;

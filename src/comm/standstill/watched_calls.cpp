@@ -100,7 +100,7 @@ void WatchedCalls::end() {
 
 WatchedCalls::Seen WatchedCalls::look() const {
   Seen seen;
-  seen.changes = changes_.load(std::memory_order_acquire);
+  seen.changes = changes();
   const std::lock_guard lock(mutex_);
   seen.channel = {.calls = calls_, .members = job_ranks_};
   seen.awaiting = {awaiting_.begin(), awaiting_.end()};

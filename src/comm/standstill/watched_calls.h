@@ -94,6 +94,8 @@ class WatchedCalls {
     const Stand::Wait* wait_of(pid_t thread) const;
   };
   Seen look() const;
+  /// Another number whenever a call has begun or ended, or a thread goes on.
+  std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
   const std::string& channel() const { return channel_; }
   const std::vector<int>& job_ranks() const { return job_ranks_; }
 

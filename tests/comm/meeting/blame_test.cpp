@@ -145,6 +145,8 @@ TEST(Blame, ALookIsCompleteWhenEveryTrailEndsInAPost) {
   EXPECT_FALSE(is_complete({stood(Reason::closed, {1}), std::nullopt}, 0));
   EXPECT_TRUE(is_complete({stood(Reason::closed, {1}), std::nullopt}, 0, {1})) << "its process has ended";
   EXPECT_FALSE(is_complete({stood(Reason::closed, {1}), std::nullopt, std::nullopt}, 0, {2}));
+  EXPECT_TRUE(is_complete({stood(Reason::closed, {1}), std::nullopt, stood(Reason::ended, {1})}, 0)) << "rank 2 saw it";
+  EXPECT_FALSE(is_complete({stood(Reason::closed, {1}), std::nullopt, stood(Reason::left, {1})}, 0));
   EXPECT_FALSE(is_complete({stood(Reason::closed, {1}), stood(Reason::closed, {2}), std::nullopt}, 0));
   EXPECT_TRUE(is_complete({stood(Reason::closed, {1}), stood(Reason::timeout, {0}), std::nullopt}, 0));
 }

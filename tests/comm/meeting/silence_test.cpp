@@ -101,6 +101,12 @@ TEST(Silence, IsListenedForOnEveryNodeWhereThereAreSeveral) {
   EXPECT_EQ(watched_by(3, {0, 0, 0, 1}), Ranks{0});
 }
 
+TEST(Silence, SignsOfLifeOfManyRanksAreRarer) {
+  EXPECT_EQ(between_beats(2), milliseconds(150));
+  EXPECT_EQ(between_beats(64), milliseconds(150));
+  EXPECT_EQ(between_beats(1024), milliseconds(2400));
+}
+
 TEST(Silence, IsListenedForInTheNextRankOfTheNode) {
   EXPECT_EQ(next_on_node(0, {0, 1, 0, 1}), 2);
   EXPECT_EQ(next_on_node(3, {0, 1, 0, 1}), 1);
