@@ -13,7 +13,7 @@
 #include "comm/engine/patience.h"
 #include "comm/mail/mail.h"
 #include "comm/make_communicator.h"
-#include "comm/meeting/silence.h"
+#include "comm/meeting/pairs.h"
 #include "comm/members/sockets.h"
 #include "comm/messages/engine.h"
 #include "comm/mpi/transport.h"
@@ -27,14 +27,11 @@ constexpr const char* engine_variable = "TUTTI_ENGINE";
 
 // Ranks of several machines give one another signs of life.
 std::shared_ptr<Pulse> pulse_of_job(const MetRanks& met, std::chrono::milliseconds timeout) {
-  const auto watched = watched_by(met.rank, met.nodes);
-  if (watched.empty()) return nullptr;
-  return std::make_shared<Pulse>(met.rendezvous, PulseOptions{.rank = met.rank,
-                                                              .size = static_cast<int>(met.nodes.size()),
-                                                              .watched = watched,
-                                                              .neighbour = next_on_node(met.rank, met.nodes),
-                                                              .patience = stopped_timeout(),
-                                                              .connect_timeout = timeout});
+  if (pairs_between_nodes(met.nodes).empty()) return nullptr;
+  return std::make_shared<Pulse>(
+      met.rendezvous,
+      PulseOptions{
+          .rank = met.rank, .node_of_rank = met.nodes, .patience = stopped_timeout(), .connect_timeout = timeout});
 }
 
 }  // namespace

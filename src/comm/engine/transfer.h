@@ -49,6 +49,8 @@ class Bulletin {
   virtual std::vector<std::optional<std::string>> read() = 0;
   /// Ranks that have left all the word that they had: their processes have ended.
   virtual std::vector<int> ended() { return {}; }
+  /// False where it is known that nothing will come from it for long.
+  virtual bool answers() { return true; }
   /// The rank whose end makes the bulletin unreachable; -1 for none.
   virtual int holder() const = 0;
 };

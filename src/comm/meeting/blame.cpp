@@ -12,8 +12,9 @@
 namespace tutti::comm {
 namespace {
 
-constexpr auto patience = std::chrono::milliseconds(700);  // a dead rank is named within a second
-constexpr auto patience_after_silence = std::chrono::milliseconds(100);
+constexpr auto patience = std::chrono::milliseconds(700);                // a dead rank is named within a second
+constexpr auto patience_after_silence = std::chrono::milliseconds(100);  // from the beginning
+constexpr auto between_questions_of_silence = std::chrono::milliseconds(20);
 // The first looks soon, later ones more rarely: where many ranks fail at once they share one store.
 constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(40);
@@ -236,10 +237,10 @@ struct Inquiry::Shared {
 // So the asking is left to a thread that is not waited for without limit.
 Inquiry::Inquiry(std::shared_ptr<Bulletin> bulletin, int rank, int size, Standing own)
     : shared_(std::make_shared<Shared>()),
+      bulletin_(bulletin),
       rank_(rank),
       size_(size),
       holder_(bulletin->holder()),
-      patience_(own.reason == Standing::Reason::silent ? patience_after_silence : patience),
       own_(std::move(own)) {
   thread_ = std::thread([shared = shared_, bulletin, rank, text = own_.to_text()] {
     shared->look(*bulletin, rank, text);
@@ -251,8 +252,8 @@ Inquiry::~Inquiry() {
   std::unique_lock lock(shared_->mutex);
   shared_->over = true;
   shared_->changed.notify_all();
-  const bool ended = shared_->changed.wait_for(lock, patience_, [&] { return shared_->ended; });
   lock.unlock();
+  const bool ended = wait([&] { return shared_->ended; });
   if (ended) {
     thread_.join();
   } else {
@@ -260,18 +261,32 @@ Inquiry::~Inquiry() {
   }
 }
 
-void Inquiry::wait_until_posted() {
+template <typename Done>
+bool Inquiry::wait(const Done& done) {
+  const auto until = Clock::now() + patience;
+  bool answers = own_.reason != Standing::Reason::silent;
   std::unique_lock lock(shared_->mutex);
-  shared_->changed.wait_for(lock, patience_, [&] { return shared_->posted || shared_->unreachable; });
+  for (;;) {
+    const auto end = answers ? until : std::min(until, begun_ + patience_after_silence);
+    const auto now = Clock::now();
+    if (shared_->changed.wait_until(lock, std::min(end, now + between_questions_of_silence), done)) return true;
+    if (Clock::now() >= end) return false;
+    if (!answers) continue;
+    lock.unlock();
+    answers = bulletin_->answers();
+    lock.lock();
+  }
+}
+
+void Inquiry::wait_until_posted() {
+  (void)wait([&] { return shared_->posted || shared_->unreachable; });
 }
 
 Verdict Inquiry::verdict() {
-  std::unique_lock lock(shared_->mutex);
-  // A store that is silent has cost that time already.
-  const auto since = own_.reason == Standing::Reason::silent ? begun_ : Clock::now();
-  shared_->changed.wait_until(lock, since + patience_, [&] {
+  (void)wait([&] {
     return shared_->unreachable || (shared_->answered && is_complete(shared_->standings, rank_, shared_->ended_ranks));
   });
+  std::unique_lock lock(shared_->mutex);
   Standings standings(static_cast<std::size_t>(size_));
   if (shared_->answered) standings = shared_->standings;
   const bool unreachable = shared_->unreachable;
@@ -286,7 +301,7 @@ Verdict Inquiry::verdict() {
   const std::string who = own_.where + ": " + describe_ranks(verdict.culprits) + ", which holds the store, ";
   verdict.message =
       who + (unreachable ? "is gone (neither it nor the store answers)"
-                         : "has not answered for " + describe_duration(patience_) + " (nor has its store)");
+                         : "has not answered for " + describe_duration(patience) + " (nor has its store)");
   return verdict;
 }
 

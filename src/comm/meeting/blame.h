@@ -71,11 +71,15 @@ class Inquiry {
  private:
   struct Shared;
   std::shared_ptr<Shared> shared_;
+  /// Whether `done` was seen in time. The shorter patience holds once the bulletin is known not to answer.
+  template <typename Done>
+  bool wait(const Done& done);
+
+  std::shared_ptr<Bulletin> bulletin_;
   std::thread thread_;
   int rank_;
   int size_;
   int holder_;
-  std::chrono::milliseconds patience_;
   Deadline begun_ = Clock::now();
   Standing own_;
 };

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
+#include <iterator>
 #include <list>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "comm/engine/process.h"
-#include "comm/meeting/given_up.h"
+#include "comm/meeting/news.h"
 #include "comm/meeting/silence.h"
-#include "comm/meeting/store_bytes.h"
+#include "comm/meeting/vital_signs.h"
 #include "core/thread_name.h"
 
 namespace tutti::comm {
@@ -22,51 +21,27 @@ namespace {
 constexpr auto between_beats_in_a_hurry = std::chrono::milliseconds(15);
 constexpr auto longest_hurry = std::chrono::seconds(1);
 constexpr auto between_looks = std::chrono::milliseconds(100);
-constexpr int beats_between_looks_at_process = 4;
 constexpr auto longest_good_bye = std::chrono::milliseconds(300);
 constexpr auto on_their_way = std::chrono::milliseconds(50);
-// A good-bye may still be on its way when the process has ended already.
-constexpr int looks_at_the_ended = 2;
-constexpr const char* given_up_key = "given-up";
-
-std::string key_of(int rank) {
-  return "beat/" + std::to_string(rank);
-}
-
-std::string to_text(const ProcessIdentity& process) {
-  std::ostringstream text;
-  text << process.number << ' ' << process.namespace_device << ' ' << process.namespace_inode;
-  return text.str();
-}
-
-// A process of this machine; nullopt where its number means nothing here.
-std::optional<ProcessWatch> watch_over(const std::string& identity) {
-  ProcessIdentity process;
-  std::istringstream text(identity);
-  text >> process.number >> process.namespace_device >> process.namespace_inode;
-  if (!text || !this_process().sees(process)) return std::nullopt;
-  return ProcessWatch(process.number);
-}
 
 }  // namespace
 
 // What the threads share. A request to a store that is cut off ends only with the connection, so nobody waits for the
 // thread that asks.
 struct Pulse::Shared {
-  Shared(c10::intrusive_ptr<c10d::Store> store_, const PulseOptions& options_, int holder)
-      : store(std::move(store_)),
-        options(options_),
-        pause(between_beats(options.size)),
-        silence(options.watched, holder, options.patience + pause - between_beats(1), Clock::now()) {
-    for (const int other : options.watched) keys.push_back(key_of(other));
-    keys.emplace_back(given_up_key);
-  }
+  Shared(VitalSigns signs_, int holder_, const PulseOptions& options)
+      : signs(std::move(signs_)),
+        holder(holder_),
+        holds_store(holder_ == options.rank),
+        node_of_rank(options.node_of_rank),
+        pause(between_beats(static_cast<int>(options.node_of_rank.size()))),
+        silence(signs.watched(), holder, options.patience + pause - between_beats(1), Clock::now()) {}
 
-  c10::intrusive_ptr<c10d::Store> store;  // of the asking thread
-  const PulseOptions options;
+  VitalSigns signs;  // of the asking thread
+  const int holder;
+  const bool holds_store;
+  const std::vector<int> node_of_rank;
   const std::chrono::milliseconds pause;
-  std::vector<std::string> keys;
-  std::optional<ProcessWatch> neighbour;  // for the asking thread
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -75,41 +50,33 @@ struct Pulse::Shared {
   int running = 2;      // threads
   Deadline hurries_until;
   Silence silence;
-  std::optional<std::vector<int>> silent;
+  GivenUp given_up;
   std::vector<int> ended;
-  GivenUp found;  // by this rank, and not told yet
+  News found;  // by this rank, and not told yet
   std::list<Wake> wakes;
 
   bool hurries() const { return Clock::now() < hurries_until; }
 
   void ask() {
     try {
-      int looks = 0;  // in which the neighbour's process had ended
       std::unique_lock lock(mutex);
-      for (std::int64_t beat = 1; !over && !silent; ++beat) {
+      const auto ends = [&] { return over; };
+      while (!over) {
         silence.asked(Clock::now());
-        const bool in_haste = hurries();
         lock.unlock();
-        const bool looks_at_process = in_haste || looks > 0 || beat % beats_between_looks_at_process == 0;
-        const bool has_ended = looks_at_process && neighbour && neighbour->state() == ProcessState::ended;
-        store->set(key_of(options.rank), as_bytes(std::to_string(beat)));
-        const auto answer = store->multiGet(keys);
+        const auto look = signs.beat();
         lock.lock();
-        hear(answer);
-        looks = has_ended && !silence.has_said_good_bye(options.neighbour) ? looks + 1 : 0;
-        if (looks == looks_at_the_ended) {
-          found.ended.push_back(options.neighbour);
-          tell(lock);
-        }
-        const bool soon = looks > 0 && looks < looks_at_the_ended;
-        const auto ends = [&] { return over || silent.has_value(); };
-        if (!soon) changed.wait_for(lock, pause, [&] { return ends() || hurries(); });
-        if (soon || hurries()) changed.wait_for(lock, between_beats_in_a_hurry, ends);
+        hear(look);
+        tell(lock);
+        if (!signs.is_in_doubt()) changed.wait_for(lock, pause, [&] { return over || hurries(); });
+        if (signs.is_in_doubt() || hurries()) changed.wait_for(lock, between_beats_in_a_hurry, ends);
       }
+      if (failed) return;
+      // How the holder of the store leaves matters to all.
+      if (holds_store) found.left.push_back(holder);
       tell(lock);
-      const bool in_order = !silent && !failed;
       lock.unlock();
-      if (in_order) store->set(key_of(options.rank), as_bytes(std::to_string(has_left)));
+      signs.say_good_bye();
     } catch (const std::exception&) {
       // The store has ended with its process.
       const std::lock_guard lock(mutex);
@@ -118,46 +85,70 @@ struct Pulse::Shared {
     }
   }
 
-  /// What stands at the keys.
-  void hear(const std::vector<std::vector<std::uint8_t>>& answer) {
-    std::vector<std::int64_t> beats;
-    for (std::size_t i = 0; i + 1 < answer.size(); ++i) beats.push_back(std::stoll(as_text(answer[i])));
-    silence.heard(beats, Clock::now());
-    auto told = GivenUp::from_entries(as_text(answer.back()), options.size);
-    ended = std::move(told.ended);
-    if (!silent && !told.silent.empty()) give_up(std::move(told.silent));
-    if (!silent) judge();
+  void hear(const VitalSigns::Look& look) {
+    silence.heard(look.beats, Clock::now());
+    if (look.ended) found.ended.push_back(*look.ended);
+    if (look.news) {
+      ended = look.news->ended;
+      if (std::ranges::find(look.news->left, holder) != look.news->left.end()) silence.holder_says_good_bye();
+      give_up(look.news->silent);
+    }
+    judge();
   }
 
   void tell(std::unique_lock<std::mutex>& lock) {
-    const auto entries = std::exchange(found, {}).to_entries();
-    if (entries.empty()) return;
+    const auto news = std::exchange(found, {});
+    if (news.to_entries().empty()) return;
     lock.unlock();
-    store->append(given_up_key, as_bytes(entries));
+    signs.tell(news);
     lock.lock();
   }
 
-  void give_up(std::vector<int> ranks) {
-    silent = std::move(ranks);
-    for (const Wake& wake : wakes) wake(*silent);
+  /// Whether this rank has waited for any of the others for long enough.
+  void judge() {
+    const auto found_now = silence.look(Clock::now());
+    if (found_now.store && !given_up.store) {
+      given_up.store = true;
+      add_to_given_up(ranks_of_holders_machine());
+      wake_all();
+    }
+    for (const int rank : give_up(found_now.ranks)) found.silent.push_back(rank);
+  }
+
+  std::vector<int> ranks_of_holders_machine() const {
+    std::vector<int> ranks;
+    for (std::size_t rank = 0; holder >= 0 && rank < node_of_rank.size(); ++rank) {
+      if (node_of_rank[rank] == node_of_rank[static_cast<std::size_t>(holder)]) ranks.push_back(static_cast<int>(rank));
+    }
+    return ranks;
+  }
+
+  /// Returns those that had not been before.
+  std::vector<int> give_up(const std::vector<int>& ranks) {
+    auto more = add_to_given_up(ranks);
+    if (!more.empty()) wake_all();
+    return more;
+  }
+
+  std::vector<int> add_to_given_up(const std::vector<int>& ranks) {
+    std::vector<int> more;
+    std::ranges::set_difference(ranks, given_up.ranks, std::back_inserter(more));
+    given_up.ranks.insert(given_up.ranks.end(), more.begin(), more.end());
+    std::ranges::sort(given_up.ranks);
+    return more;
+  }
+
+  void wake_all() {
+    for (const Wake& wake : wakes) wake(given_up);
     changed.notify_all();
   }
 
   void watch() {
     std::unique_lock lock(mutex);
-    while (!over && !silent) {
-      changed.wait_for(lock, between_looks, [&] { return over || silent.has_value(); });
-      if (!over && !silent) judge();
+    while (!over) {
+      changed.wait_for(lock, between_looks, [&] { return over; });
+      if (!over) judge();
     }
-  }
-
-  /// Whether this rank has waited for long enough for any.
-  void judge() {
-    auto ranks = silence.silent(Clock::now());
-    if (ranks.empty()) return;
-    std::erase(ranks, -1);
-    found.silent = ranks;
-    give_up(std::move(ranks));
   }
 
   void end_thread() {
@@ -168,21 +159,11 @@ struct Pulse::Shared {
 };
 
 Pulse::Pulse(const Rendezvous& rendezvous, const PulseOptions& options) : patience_(options.patience) {
-  const auto store = rendezvous.store->clone();
-  // What is asked for and does not stand there yet would be waited for.
-  store->set(key_of(options.rank), as_bytes("0"));
-  store->set(given_up_key, as_bytes(""));
-  const auto processes =
-      exchange(rendezvous, "pulse", options.rank, options.size, to_text(this_process()), options.connect_timeout);
-  // How the holder of the store leaves matters to all.
-  auto all = options;
-  holds_store_ = rendezvous.holder == options.rank;
-  const bool watches_holder = std::ranges::find(all.watched, rendezvous.holder) != all.watched.end();
-  if (!holds_store_ && rendezvous.holder >= 0 && !watches_holder) all.watched.push_back(rendezvous.holder);
-  shared_ = std::make_shared<Shared>(store, all, rendezvous.holder);
-  if (options.neighbour >= 0) {
-    shared_->neighbour = watch_over(processes.at(static_cast<std::size_t>(options.neighbour)));
-  }
+  const auto& nodes = options.node_of_rank;
+  const auto processes = exchange(rendezvous, "pulse", options.rank, static_cast<int>(nodes.size()),
+                                  VitalSigns::own_process(), options.connect_timeout);
+  VitalSigns signs(rendezvous.store->clone(), options.rank, nodes, processes);
+  shared_ = std::make_shared<Shared>(std::move(signs), rendezvous.holder, options);
   for (const auto run : {&Shared::ask, &Shared::watch}) {
     std::thread([shared = shared_, run] {
       name_this_thread(run == &Shared::ask ? "tutti-pulse" : "tutti-silence");
@@ -198,17 +179,16 @@ Pulse::~Pulse() {
   shared_->failed = std::uncaught_exceptions() > 0;
   shared_->changed.notify_all();
   shared_->changed.wait_for(lock, longest_good_bye, [&] { return shared_->running == 0; });
-  const bool in_order = !shared_->failed && !shared_->silent;
-  const bool gives_up = shared_->silent.has_value();
+  const bool tells_others = shared_->holds_store && (!shared_->failed || !shared_->given_up.ranks.empty());
+  const auto pause = shared_->pause;
   lock.unlock();
   // The others hear the good-bye, or who was given up, before the store is gone.
-  if (holds_store_ && in_order) std::this_thread::sleep_for(2 * shared_->pause);
-  if (holds_store_ && gives_up) std::this_thread::sleep_for(shared_->pause + on_their_way);
+  if (tells_others) std::this_thread::sleep_for(pause + on_their_way);
 }
 
-std::optional<std::vector<int>> Pulse::silent() const {
+GivenUp Pulse::given_up() const {
   const std::lock_guard lock(shared_->mutex);
-  return shared_->silent;
+  return shared_->given_up;
 }
 
 std::vector<int> Pulse::ended() const {
@@ -222,12 +202,9 @@ void Pulse::hurry() {
   shared_->changed.notify_all();
 }
 
-std::shared_ptr<void> Pulse::when_silent(Wake wake) {
+std::shared_ptr<void> Pulse::when_given_up(Wake wake) {
   const std::lock_guard lock(shared_->mutex);
-  if (shared_->silent) {
-    wake(*shared_->silent);
-    return nullptr;
-  }
+  if (const auto& given_up = shared_->given_up; given_up.store || !given_up.ranks.empty()) wake(given_up);
   auto& wakes = shared_->wakes;
   const auto place = wakes.insert(wakes.end(), std::move(wake));
   return {shared_.get(), [shared = shared_, place](void*) {
@@ -237,11 +214,10 @@ std::shared_ptr<void> Pulse::when_silent(Wake wake) {
 }
 
 void GroupPulse::throw_if_silent() const {
-  const auto silent = pulse_ ? pulse_->silent() : std::nullopt;
-  if (!silent) return;
-  if (auto members = members_of(*silent)) {
-    throw TransferError(TransferError::Kind::silent, std::move(*members), "not heard of", pulse_->patience());
-  }
+  if (!pulse_) return;
+  const auto given_up = pulse_->given_up();
+  if (!concerns(given_up)) return;
+  throw TransferError(TransferError::Kind::silent, members_among(given_up.ranks), "not heard of", pulse_->patience());
 }
 
 GroupPulse GroupPulse::of(const std::vector<int>& members) const {
@@ -263,13 +239,6 @@ std::vector<int> GroupPulse::members_among(const std::vector<int>& job_ranks) co
   for (std::size_t rank = 0; rank < job_ranks_.size(); ++rank) {
     if (std::ranges::find(job_ranks, job_ranks_[rank]) != job_ranks.end()) members.push_back(static_cast<int>(rank));
   }
-  return members;
-}
-
-// nullopt where the group can do without the silent ones. Nobody can without the store.
-std::optional<std::vector<int>> GroupPulse::members_of(const std::vector<int>& silent) const {
-  auto members = members_among(silent);
-  if (members.empty() && !silent.empty()) return std::nullopt;
   return members;
 }
 

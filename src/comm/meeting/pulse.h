@@ -1,9 +1,8 @@
 #pragma once
-// A rank's sign of life for the ranks of other machines, and its watch over some of them.
+// The threads of a job of several machines that give signs of life and watch over some ranks for all.
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,11 +12,16 @@ namespace tutti::comm {
 
 struct PulseOptions {
   int rank = 0;
-  int size = 1;
-  std::vector<int> watched;  ///< by this rank
-  int neighbour = -1;        ///< the one of them whose process this one may see; -1 for none
+  std::vector<int> node_of_rank;
   std::chrono::milliseconds patience{0};
   std::chrono::milliseconds connect_timeout{0};
+};
+
+struct GivenUp {
+  std::vector<int> ranks;  ///< of the job, ascending: not heard of for long
+  /// The store has not answered for long. Then `ranks` are those of the machine that serves it, where a rank does; and
+  /// nobody can go on, with them or without.
+  bool store = false;
 };
 
 /// One for a process and connect. Two threads, which sleep but for some requests a second. Whoever gives a rank up
@@ -32,9 +36,8 @@ class Pulse {
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
 
-  /// The ranks of the job that have been given up, ascending; nullopt while there are none. Empty where the store is
-  /// silent and no rank serves it. What it once says does not change any more.
-  std::optional<std::vector<int>> silent() const;
+  /// What has been given up. It only grows.
+  GivenUp given_up() const;
   std::chrono::milliseconds patience() const { return patience_; }
 
   /// Ranks of the job whose processes have ended without a good-bye, ascending. They are not waited for in vain where
@@ -43,15 +46,14 @@ class Pulse {
   /// Looks more often for a second: something has gone wrong, and it may be told already why.
   void hurry();
 
-  using Wake = std::function<void(const std::vector<int>& silent)>;
-  /// Calls `wake` once, from another thread, when silent() changes; at once where it has. It must not ask this pulse.
-  /// Not any more when what is returned is gone.
-  [[nodiscard]] std::shared_ptr<void> when_silent(Wake wake);
+  using Wake = std::function<void(const GivenUp& given_up)>;
+  /// Calls `wake` from another thread whenever something is given up; at once where something was. It must not ask this
+  /// pulse. Not any more when what is returned is gone.
+  [[nodiscard]] std::shared_ptr<void> when_given_up(Wake wake);
 
  private:
   struct Shared;
   std::chrono::milliseconds patience_;
-  bool holds_store_ = false;
   std::shared_ptr<Shared> shared_;
 };
 
@@ -64,12 +66,13 @@ class GroupPulse {
 
   /// The members among Pulse::ended(), by their ranks in the group.
   std::vector<int> ended() const;
+  bool store_answers() const { return !pulse_ || !pulse_->given_up().store; }
   void hurry() const;
 
   /// Throws TransferError where members have been given up.
   void throw_if_silent() const;
-  /// Whether the group cannot go on without the ranks `silent` of the job.
-  bool concerns(const std::vector<int>& silent) const { return members_of(silent).has_value(); }
+  /// Whether the group cannot go on.
+  bool concerns(const GivenUp& given_up) const { return given_up.store || !members_among(given_up.ranks).empty(); }
 
   const std::shared_ptr<Pulse>& pulse() const { return pulse_; }
   const std::vector<int>& job_ranks() const { return job_ranks_; }
@@ -78,7 +81,6 @@ class GroupPulse {
 
  private:
   std::vector<int> members_among(const std::vector<int>& job_ranks) const;
-  std::optional<std::vector<int>> members_of(const std::vector<int>& silent) const;
 
   std::shared_ptr<Pulse> pulse_;
   std::vector<int> job_ranks_;

@@ -191,15 +191,19 @@ std::vector<std::string> exchange_values(c10d::Store& store, const std::string& 
 // fail at once do not keep the store busy until they take it for gone.
 class StoreBulletin final : public Bulletin {
  public:
-  StoreBulletin(const Rendezvous& rendezvous, int size, std::function<std::vector<int>()> ended)
-      : store_(rendezvous.bulletin_store), holder_(rendezvous.holder), size_(size), ended_(std::move(ended)) {}
+  StoreBulletin(const Rendezvous& rendezvous, int size, Whereabouts whereabouts)
+      : store_(rendezvous.bulletin_store),
+        holder_(rendezvous.holder),
+        size_(size),
+        whereabouts_(std::move(whereabouts)) {}
 
   void post(int rank, const std::string& text) override { append(*store_, key, to_entry(rank, text)); }
   std::vector<std::optional<std::string>> read() override {
     if (!store_->check({key})) return std::vector<std::optional<std::string>>(static_cast<std::size_t>(size_));
     return values_in(*store_, key, size_);
   }
-  std::vector<int> ended() override { return ended_ ? ended_() : std::vector<int>(); }
+  std::vector<int> ended() override { return whereabouts_.ended ? whereabouts_.ended() : std::vector<int>(); }
+  bool answers() override { return !whereabouts_.store_answers || whereabouts_.store_answers(); }
   int holder() const override { return holder_; }
 
  private:
@@ -208,7 +212,7 @@ class StoreBulletin final : public Bulletin {
   c10::intrusive_ptr<c10d::Store> store_;
   int holder_;
   int size_;
-  std::function<std::vector<int>()> ended_;
+  Whereabouts whereabouts_;
 };
 
 // A process that connects again may meet the store of its last connect while rank 0 is just giving that up: a store
@@ -314,9 +318,8 @@ void part(const Rendezvous& rendezvous, int rank, int size) noexcept {
   }
 }
 
-std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size,
-                                              std::function<std::vector<int>()> ended) {
-  return std::make_shared<StoreBulletin>(rendezvous, size, std::move(ended));
+std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size, Whereabouts whereabouts) {
+  return std::make_shared<StoreBulletin>(rendezvous, size, std::move(whereabouts));
 }
 
 }  // namespace tutti::comm

@@ -52,8 +52,11 @@ std::vector<std::string> exchange(const Rendezvous& rendezvous, const std::strin
                                   const std::string& value, std::chrono::milliseconds timeout,
                                   const std::function<bool()>& given_up = nullptr);
 
-/// `ended` tells the ranks of the group whose processes have ended, as far as that is known.
-std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size,
-                                              std::function<std::vector<int>()> ended = nullptr);
+/// What is known elsewhere of a group's ranks and of the store.
+struct Whereabouts {
+  std::function<std::vector<int>()> ended;  ///< ranks whose processes have ended; nothing is known of it where unset
+  std::function<bool()> store_answers;      ///< it does where unset
+};
+std::shared_ptr<Bulletin> make_store_bulletin(const Rendezvous& rendezvous, int size, Whereabouts whereabouts = {});
 
 }  // namespace tutti::comm

@@ -1,9 +1,9 @@
 #pragma once
 // Which ranks have not been heard of for long. Pure.
 //
-// Every rank raises a number at the store while it lives, and reads those of others. A number that stands still means
-// that its rank's process or machine does; a store that does not answer, that its holder's machine does. Neither says
-// anything of a rank that is merely slow: a thread that does not train raises the number.
+// Every rank raises numbers at the store while it lives (pairs.h), and sees those of others. A number that stands still
+// means that its rank's process or machine does; a store that does not answer, that its holder's machine does. Neither
+// says anything of a rank that is merely slow: a thread that does not train raises the number.
 #include <cstdint>
 #include <vector>
 
@@ -24,15 +24,17 @@ class Silence {
   /// Its answer: the numbers of the ranks, in the order in which they were given.
   void heard(const std::vector<std::int64_t>& beats, Deadline now);
 
-  /// The store has ended, without an answer. Returns whether its holder had left before, so that nobody minds.
+  /// The store has ended, without an answer. Returns whether its holder had said good-bye, so that nobody minds.
   bool lost();
+  void holder_says_good_bye() { holder_has_left_ = true; }
 
-  /// Those that have been silent for too long, ascending. Call it often: what passes between two calls that are far
-  /// apart does not count, since this process was stopped itself.
-  std::vector<int> silent(Deadline now);
-
-  /// Whether one of the ranks has said good-bye.
-  bool has_said_good_bye(int rank) const;
+  struct Found {
+    std::vector<int> ranks;  ///< silent for too long, ascending
+    bool store = false;      ///< has not answered for too long: nothing is known of the ranks then
+  };
+  /// Call it often: what passes between two calls that are far apart does not count, since this process was stopped
+  /// itself.
+  Found look(Deadline now);
 
  private:
   struct Watched {
@@ -45,6 +47,7 @@ class Silence {
   static constexpr auto longest_between_looks = std::chrono::milliseconds(200);
   std::vector<Watched> watched_;
   int holder_;
+  bool holder_has_left_ = false;
   std::chrono::milliseconds patience_;
   Deadline asked_;
   bool waits_ = false;  // for an answer
@@ -55,12 +58,5 @@ class Silence {
 /// How long a rank of so many sleeps between two signs of life: 150 ms up to 64 ranks, then in proportion to their
 /// number, so that whoever serves the store has no more than some 400 a second to answer.
 std::chrono::milliseconds between_beats(int size);
-
-/// The rank after `rank` on its own node, whose processes it sees; -1 where it is alone there.
-int next_on_node(int rank, const std::vector<int>& node_of_rank);
-
-/// Whom `rank` watches: of each other node the rank in the same place, or its first one where it has fewer ranks; and
-/// on its own node the next one, with whom it exchanges messages too. Nobody where there is one node.
-std::vector<int> watched_by(int rank, const std::vector<int>& node_of_rank);
 
 }  // namespace tutti::comm

@@ -99,8 +99,8 @@ class Group {
     throw std::runtime_error("the wait was given up");
   }
 
-  void end_waits_for(const std::vector<int>& silent) {
-    if (!pulse_.concerns(silent)) return;
+  void end_waits_for(const GivenUp& given_up) {
+    if (!pulse_.concerns(given_up)) return;
     const std::lock_guard lock(mutex_);
     for (const GlooWork& work : awaited_) work->abort();
   }
@@ -310,8 +310,8 @@ class GlooTransport final : public Transport {
       auto options = options_of_all(words);
       auto connected = connected_group(std::move(options), words);
       if (const auto& pulse = pulse_.pulse()) {
-        alarm_ = pulse->when_silent([of = std::weak_ptr(connected)](const std::vector<int>& silent) {
-          if (const auto still = of.lock()) still->end_waits_for(silent);
+        alarm_ = pulse->when_given_up([of = std::weak_ptr(connected)](const GivenUp& given_up) {
+          if (const auto still = of.lock()) still->end_waits_for(given_up);
         });
       }
       const std::lock_guard group_lock(mutex_);
@@ -345,7 +345,9 @@ class GlooTransport final : public Transport {
   }
 
   std::shared_ptr<Bulletin> bulletin() override {
-    return make_store_bulletin(rendezvous_, size_, [pulse = pulse_] { return pulse.ended(); });
+    return make_store_bulletin(rendezvous_, size_,
+                               {.ended = [pulse = pulse_] { return pulse.ended(); },
+                                .store_answers = [pulse = pulse_] { return pulse.store_answers(); }});
   }
   void close() noexcept override {
     closed_ = true;  // whoever is just connecting sees it afterwards

@@ -8,14 +8,15 @@
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <array>
+#include <atomic>
 #include <future>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "comm/engine/process.h"
-#include "comm/meeting/given_up.h"
+#include "comm/meeting/news.h"
+#include "comm/meeting/pairs.h"
 
 namespace tutti::comm::pulse_test {
 namespace {
@@ -30,146 +31,212 @@ Rendezvous one_store(int holder) {
   return {.store = store, .bulletin_store = store, .holder = holder};
 }
 
-void beat(const Rendezvous& rendezvous, int rank, const std::string& number) {
-  rendezvous.store->set("beat/" + std::to_string(rank), number);
+using Nodes = std::vector<int>;
+const Nodes alone{0, 1, 1};           // two pairs
+const Nodes with_neighbour{0, 0, 1};  // rank 1's process is looked at; rank 2 is its partner
+
+std::int64_t number_of_pair_with(const Rendezvous& rendezvous, int rank, std::int64_t added = 0) {
+  return rendezvous.store->add("pair/0-" + std::to_string(rank), added);
 }
 
 /// Rank 0's pulse among three ranks; the others come, and are played from then on. `process` is what rank 1 says of its
-/// process, and `first_beat` what stands at the store for it then.
-std::unique_ptr<Pulse> pulse_of_three(const Rendezvous& rendezvous, milliseconds patience,
-                                      const std::string& process = "", const std::string& first_beat = "0") {
+/// process.
+std::unique_ptr<Pulse> pulse_of_three(const Rendezvous& rendezvous, const Nodes& nodes, milliseconds patience,
+                                      const std::string& process = "") {
   std::vector<std::thread> others;
   for (const int rank : {1, 2}) {
-    others.emplace_back([&, rank] {
-      beat(rendezvous, rank, rank == 1 ? first_beat : "0");
-      (void)exchange(rendezvous, "pulse", rank, 3, rank == 1 ? process : "", connect_timeout);
-    });
+    others.emplace_back(
+        [&, rank] { (void)exchange(rendezvous, "pulse", rank, 3, rank == 1 ? process : "", connect_timeout); });
   }
-  const PulseOptions options{.rank = 0,
-                             .size = 3,
-                             .watched = {1, 2},
-                             .neighbour = 1,
-                             .patience = patience,
-                             .connect_timeout = connect_timeout};
+  const PulseOptions options{
+      .rank = 0, .node_of_rank = nodes, .patience = patience, .connect_timeout = connect_timeout};
   auto pulse = std::make_unique<Pulse>(rendezvous, options);
   for (auto& other : others) other.join();
   return pulse;
 }
 
+/// Whom the first alarm is about.
+class Alarm {
+ public:
+  Pulse::Wake wake() {
+    return [this](const GivenUp& given_up) {
+      if (!rung_.exchange(true)) ranks_.set_value(given_up.ranks);
+    };
+  }
+  Ranks wait() { return ranks_.get_future().get(); }
+
+ private:
+  std::atomic<bool> rung_ = false;
+  std::promise<Ranks> ranks_;
+};
+
 TEST(Pulse, TellsWhoIsSilentAndNotWhoHasLeft) {
   const auto rendezvous = one_store(0);
-  const auto pulse = pulse_of_three(rendezvous, milliseconds(300));
-  EXPECT_EQ(pulse->silent(), std::nullopt);
-  beat(rendezvous, 2, "-1");
-  std::promise<Ranks> woken;
-  const auto alarm = pulse->when_silent([&](const Ranks& ranks) { woken.set_value(ranks); });
-  EXPECT_EQ(woken.get_future().get(), Ranks{1});
-  EXPECT_EQ(pulse->silent(), Ranks{1});
+  const auto pulse = pulse_of_three(rendezvous, alone, milliseconds(300));
+  EXPECT_EQ(pulse->given_up().ranks, Ranks{});
+  number_of_pair_with(rendezvous, 2, PairNumber::good_bye);
+  Alarm alarm;
+  const auto on_alarm = pulse->when_given_up(alarm.wake());
+  EXPECT_EQ(alarm.wait(), Ranks{1});
+  EXPECT_EQ(pulse->given_up().ranks, Ranks{1});
   // Later comers are told at once.
   Ranks told;
-  EXPECT_EQ(pulse->when_silent([&](const Ranks& ranks) { told = ranks; }), nullptr);
+  const auto late = pulse->when_given_up([&](const GivenUp& given_up) { told = given_up.ranks; });
   EXPECT_EQ(told, Ranks{1});
 }
 
-std::string word_at(const Rendezvous& rendezvous, const std::string& key) {
-  const auto bytes = rendezvous.store->get(key);
-  return {bytes.begin(), bytes.end()};
+TEST(Pulse, OfARankThatGivesSignsOfLifeNothingIsSaid) {
+  const auto rendezvous = one_store(0);
+  const auto pulse = pulse_of_three(rendezvous, alone, milliseconds(400));
+  number_of_pair_with(rendezvous, 1, PairNumber::good_bye);
+  for (int beats = 0; beats < 12; ++beats) {
+    const auto before = number_of_pair_with(rendezvous, 2, PairNumber::beat);
+    while (number_of_pair_with(rendezvous, 2) == before) std::this_thread::yield();
+  }
+  EXPECT_EQ(pulse->given_up().ranks, Ranks{});
 }
 
 void wait_for_beats(const Rendezvous& rendezvous, int count) {
   for (; count > 0; --count) {
-    const std::string before = word_at(rendezvous, "beat/0");
-    while (word_at(rendezvous, "beat/0") == before) std::this_thread::yield();
+    const auto before = number_of_pair_with(rendezvous, 2);
+    while (number_of_pair_with(rendezvous, 2) == before) std::this_thread::yield();
   }
 }
 
+std::string told_to_all(const Rendezvous& rendezvous) {
+  const auto bytes = rendezvous.store->get("news");
+  return {bytes.begin(), bytes.end()};
+}
+
 TEST(Pulse, BeatsAndSaysGoodBye) {
-  const auto rendezvous = one_store(-1);
-  auto pulse = pulse_of_three(rendezvous, std::chrono::hours(1));
-  wait_for_beats(rendezvous, 1);
-  pulse.reset();
-  EXPECT_EQ(word_at(rendezvous, "beat/0"), "-1");
+  for (const int holder : {-1, 0}) {
+    const auto rendezvous = one_store(holder);
+    auto pulse = pulse_of_three(rendezvous, alone, std::chrono::hours(1));
+    wait_for_beats(rendezvous, 1);
+    pulse.reset();
+    for (const int rank : {1, 2}) {
+      EXPECT_TRUE(PairNumber(number_of_pair_with(rendezvous, rank)).has_good_bye()) << rank;
+    }
+    if (holder == 0) {
+      EXPECT_EQ(told_to_all(rendezvous), "l0\n");
+    }
+  }
 }
 
 TEST(Pulse, TellsAllWhomItHasGivenUp) {
   const auto rendezvous = one_store(0);
-  const auto pulse = pulse_of_three(rendezvous, milliseconds(300));
-  beat(rendezvous, 1, "-1");
-  while (word_at(rendezvous, "given-up").empty()) std::this_thread::yield();
-  EXPECT_EQ(word_at(rendezvous, "given-up"), "s2\n");
+  const auto pulse = pulse_of_three(rendezvous, with_neighbour, milliseconds(300));
+  number_of_pair_with(rendezvous, 1, PairNumber::good_bye);
+  while (PairNumber(number_of_pair_with(rendezvous, 2)).news_so_far() == 0) std::this_thread::yield();
+  EXPECT_EQ(told_to_all(rendezvous), "s2\n");
+  // Those who are no partners hear it too.
+  while (PairNumber(rendezvous.store->add("pair/1-2", 0)).news_so_far() == 0) std::this_thread::yield();
 }
 
 TEST(Pulse, HearsWhomOthersHaveGivenUp) {
   const auto rendezvous = one_store(0);
-  const auto pulse = pulse_of_three(rendezvous, std::chrono::hours(1));
-  std::promise<Ranks> woken;
-  const auto alarm = pulse->when_silent([&](const Ranks& ranks) { woken.set_value(ranks); });
-  rendezvous.store->set("given-up", std::string("s2\n"));
-  EXPECT_EQ(woken.get_future().get(), Ranks{2});
+  const auto pulse = pulse_of_three(rendezvous, alone, std::chrono::hours(1));
+  Alarm alarm;
+  const auto on_alarm = pulse->when_given_up(alarm.wake());
+  rendezvous.store->set("news", std::string("s2\n"));
+  number_of_pair_with(rendezvous, 1, PairNumber::news);
+  EXPECT_EQ(alarm.wait(), Ranks{2});
 }
 
-/// A process that has ended and that nobody has waited for; gone with this.
-class EndedProcess {
- public:
-  EndedProcess() {
-    std::string program = "/bin/true";
-    std::array<char*, 2> words{program.data(), nullptr};
-    if (::posix_spawn(&number_, words[0], nullptr, nullptr, words.data(), environ) != 0) number_ = -1;
-    siginfo_t ended{};
-    ::waitid(P_PID, static_cast<id_t>(number_), &ended, WEXITED | WNOWAIT);
-  }
-  ~EndedProcess() { ::waitpid(number_, nullptr, 0); }
-  EndedProcess(const EndedProcess&) = delete;
-  EndedProcess& operator=(const EndedProcess&) = delete;
+std::string identity_of(pid_t process) {
+  return std::to_string(process) + " " + std::to_string(this_process().namespace_device) + " " +
+         std::to_string(this_process().namespace_inode);
+}
 
-  std::string identity() const {
-    return std::to_string(number_) + " " + std::to_string(this_process().namespace_device) + " " +
-           std::to_string(this_process().namespace_inode);
+/// Runs until it is gone with this.
+class RunningProcess {
+ public:
+  explicit RunningProcess(std::vector<std::string> words = {"/bin/sleep", "1000"}) {
+    std::vector<char*> arguments;
+    for (auto& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    if (::posix_spawn(&number_, arguments[0], nullptr, nullptr, arguments.data(), environ) != 0) number_ = -1;
   }
+  ~RunningProcess() {
+    ::kill(number_, SIGKILL);
+    ::waitpid(number_, nullptr, 0);
+  }
+  RunningProcess(const RunningProcess&) = delete;
+  RunningProcess& operator=(const RunningProcess&) = delete;
+
+  void stop() const { ::kill(number_, SIGSTOP); }
+  std::string identity() const { return identity_of(number_); }
+  pid_t number() const { return number_; }
 
  private:
   pid_t number_ = -1;
 };
 
+/// One that has ended, and that nobody has waited for.
+class EndedProcess {
+ public:
+  EndedProcess() {
+    siginfo_t ended{};
+    ::waitid(P_PID, static_cast<id_t>(process_.number()), &ended, WEXITED | WNOWAIT);
+  }
+  std::string identity() const { return process_.identity(); }
+
+ private:
+  RunningProcess process_{{"/bin/true"}};
+};
+
 TEST(Pulse, TellsAllWhenTheNextProcessOnTheNodeHasEnded) {
   const EndedProcess process;
   const auto rendezvous = one_store(0);
-  const auto pulse = pulse_of_three(rendezvous, std::chrono::hours(1), process.identity());
+  const auto pulse = pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), process.identity());
   const GroupPulse group(std::shared_ptr<Pulse>(std::shared_ptr<Pulse>(), pulse.get()), {0, 1});
-  EXPECT_EQ(group.of({1}).ended().size(), pulse->ended().size());
   group.hurry();
   while (pulse->ended().empty()) std::this_thread::yield();
   EXPECT_EQ(pulse->ended(), Ranks{1});
   EXPECT_EQ(group.of({1}).ended(), Ranks{0});
-  EXPECT_EQ(word_at(rendezvous, "given-up"), "e1\n");
-  EXPECT_EQ(pulse->silent(), std::nullopt) << "what it has sent may still be read";
+  EXPECT_EQ(told_to_all(rendezvous), "e1\n");
+  EXPECT_EQ(pulse->given_up().ranks, Ranks{}) << "what it has sent may still be read";
 }
 
 TEST(Pulse, AProcessThatHasSaidGoodByeMayEnd) {
   const EndedProcess process;
   const auto rendezvous = one_store(0);
-  const auto pulse = pulse_of_three(rendezvous, std::chrono::hours(1), process.identity(), "-1");
+  number_of_pair_with(rendezvous, 1, PairNumber::good_bye);
+  const auto pulse = pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), process.identity());
   wait_for_beats(rendezvous, 5);
   EXPECT_EQ(pulse->ended(), Ranks{});
 }
 
-TEST(GivenUp, SurvivesTheStore) {
-  const auto told =
-      GivenUp::from_entries(GivenUp{.silent = {3, 1}, .ended = {2}}.to_entries() + "s1\ns-1\ne4\nx0\n", 4);
+TEST(Pulse, AProcessOnTheNodeThatIsStoppedIsSilent) {
+  const auto rendezvous = one_store(0);
+  RunningProcess process;
+  const auto pulse = pulse_of_three(rendezvous, with_neighbour, milliseconds(300), process.identity());
+  number_of_pair_with(rendezvous, 2, PairNumber::good_bye);
+  wait_for_beats(rendezvous, 5);
+  EXPECT_EQ(pulse->given_up().ranks, Ranks{}) << "it runs";
+  process.stop();
+  while (pulse->given_up().ranks.empty()) std::this_thread::yield();
+  EXPECT_EQ(pulse->given_up().ranks, Ranks{1});
+}
+
+TEST(News, SurviveTheStore) {
+  const News news{.silent = {3, 1}, .ended = {2}, .left = {0}};
+  const auto told = News::from_entries(news.to_entries() + "s1\ns-1\ne4\nx0\n", 4);
   EXPECT_EQ(told.silent, (Ranks{1, 3}));
   EXPECT_EQ(told.ended, Ranks{2});
-  EXPECT_EQ(GivenUp::from_entries("", 4).silent, Ranks{});
-  EXPECT_EQ(GivenUp::from_entries("s", 4).silent, Ranks{});
+  EXPECT_EQ(told.left, Ranks{0});
+  EXPECT_EQ(News::from_entries("", 4).silent, Ranks{});
+  EXPECT_EQ(News::from_entries("s", 4).silent, Ranks{});
 }
 
 TEST(Pulse, AnAlarmThatIsLetGoOfIsNotRung) {
   const auto rendezvous = one_store(0);
-  const auto pulse = pulse_of_three(rendezvous, milliseconds(1000));
-  auto unwanted = pulse->when_silent([](const Ranks&) { ADD_FAILURE() << "it rang"; });
-  std::promise<void> rung;
-  const auto wanted = pulse->when_silent([&](const Ranks&) { rung.set_value(); });
+  const auto pulse = pulse_of_three(rendezvous, alone, milliseconds(1000));
+  auto unwanted = pulse->when_given_up([](const GivenUp&) { ADD_FAILURE() << "it rang"; });
+  Alarm alarm;
+  const auto wanted = pulse->when_given_up(alarm.wake());
   unwanted.reset();
-  rung.get_future().wait();
+  (void)alarm.wait();
 }
 
 }  // namespace

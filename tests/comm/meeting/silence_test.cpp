@@ -14,6 +14,13 @@ using Ranks = std::vector<int>;
 constexpr milliseconds patience{1000};
 constexpr Deadline begin{};
 
+constexpr int the_store = -7;
+
+Ranks silent(Silence& silence, Deadline now) {
+  const auto found = silence.look(now);
+  return found.store ? Ranks{the_store} : found.ranks;
+}
+
 /// Looks every 50 ms, and each time the store answers with `beats` of what time it is.
 template <typename Beats>
 Ranks watch(Silence& silence, milliseconds until, const Beats& beats) {
@@ -22,7 +29,7 @@ Ranks watch(Silence& silence, milliseconds until, const Beats& beats) {
   for (milliseconds now = between; now <= until; now += between) {
     silence.asked(begin + now);
     silence.heard(beats(now), begin + now);
-    ranks = silence.silent(begin + now);
+    ranks = silent(silence, begin + now);
   }
   return ranks;
 }
@@ -38,26 +45,33 @@ TEST(Silence, IsOfThoseWhoseNumberStandsStill) {
   EXPECT_EQ(watch(again, milliseconds(1500), beats), Ranks{5});
 }
 
-TEST(Silence, OfTheStoreIsItsHolders) {
+TEST(Silence, OfTheStoreIsTold) {
   Silence silence({5}, 2, patience, begin);
   EXPECT_EQ(watch(silence, milliseconds(300), [](milliseconds now) { return std::vector{now.count()}; }), Ranks{});
   silence.asked(begin + milliseconds(300));
-  for (int now = 350; now < 1300; now += 50) EXPECT_EQ(silence.silent(begin + milliseconds(now)), Ranks{}) << now;
-  EXPECT_EQ(silence.silent(begin + milliseconds(1300)), Ranks{2});
+  for (int now = 350; now < 1300; now += 50) EXPECT_EQ(silent(silence, begin + milliseconds(now)), Ranks{}) << now;
+  EXPECT_EQ(silent(silence, begin + milliseconds(1300)), Ranks{the_store});
 }
 
-TEST(Silence, OfAStoreThatHasEndedIsItsHoldersUnlessThatOneHadLeft) {
+TEST(Silence, OfAStoreThatHasEndedIsToldUnlessItsHolderHadLeft) {
   for (const bool left : {false, true}) {
     Silence silence({0, 1}, 0, patience, begin);
     const auto beats = [&](milliseconds now) { return std::vector<std::int64_t>{left ? has_left : 1, now.count()}; };
     EXPECT_EQ(watch(silence, milliseconds(300), beats), Ranks{});
     silence.asked(begin + milliseconds(300));
     EXPECT_EQ(silence.lost(), left);
-    for (int now = 350; now < 1300; now += 50) (void)silence.silent(begin + milliseconds(now));
+    for (int now = 350; now < 1300; now += 50) (void)silence.look(begin + milliseconds(now));
     if (!left) {
-      EXPECT_EQ(silence.silent(begin + milliseconds(1300)), Ranks{0});
+      EXPECT_EQ(silent(silence, begin + milliseconds(1300)), Ranks{the_store});
     }
   }
+}
+
+TEST(Silence, AHolderThatIsNotWatchedMaySayGoodByeToo) {
+  Silence silence({1}, 0, patience, begin);
+  silence.holder_says_good_bye();
+  silence.asked(begin);
+  EXPECT_TRUE(silence.lost());
 }
 
 TEST(Silence, OfTheStoreSaysNothingOfOthers) {
@@ -68,9 +82,9 @@ TEST(Silence, OfTheStoreSaysNothingOfOthers) {
                   }),
             Ranks{});
   silence.asked(begin + milliseconds(400));
-  Ranks silent;
-  for (int now = 350; silent.empty(); now += 50) silent = silence.silent(begin + milliseconds(now));
-  EXPECT_EQ(silent, Ranks{0});
+  Ranks found;
+  for (int now = 350; found.empty(); now += 50) found = silent(silence, begin + milliseconds(now));
+  EXPECT_EQ(found, Ranks{the_store});
 }
 
 TEST(Silence, OfThoseThatHaveLeftIsNoMatter) {
@@ -83,34 +97,18 @@ TEST(Silence, DoesNotCountWhileThisProcessWasStoppedItself) {
   Silence silence({1}, 0, patience, begin);
   EXPECT_EQ(watch(silence, milliseconds(300), [](milliseconds now) { return std::vector{now.count()}; }), Ranks{});
   silence.asked(begin + milliseconds(300));
-  EXPECT_EQ(silence.silent(begin + std::chrono::hours(1)), Ranks{});
+  EXPECT_EQ(silent(silence, begin + std::chrono::hours(1)), Ranks{});
   // 200 ms of that hour count.
   for (int after = 50; after < 800; after += 50) {
-    EXPECT_EQ(silence.silent(begin + std::chrono::hours(1) + milliseconds(after)), Ranks{}) << after;
+    EXPECT_EQ(silent(silence, begin + std::chrono::hours(1) + milliseconds(after)), Ranks{}) << after;
   }
-  EXPECT_EQ(silence.silent(begin + std::chrono::hours(1) + milliseconds(800)), Ranks{0});
-}
-
-TEST(Silence, IsListenedForOnEveryNodeWhereThereAreSeveral) {
-  EXPECT_EQ(watched_by(0, {0, 0, 0}), Ranks{});
-  EXPECT_EQ(watched_by(1, {0, 0, 1, 1, 2, 2}), (Ranks{0, 3, 5}));
-  EXPECT_EQ(watched_by(4, {0, 0, 1, 1, 2, 2}), (Ranks{0, 2, 5}));
-  EXPECT_EQ(watched_by(1, {0, 1}), Ranks{0});
-  // A node with fewer ranks than the place: its first one.
-  EXPECT_EQ(watched_by(2, {0, 0, 0, 1}), (Ranks{0, 3}));
-  EXPECT_EQ(watched_by(3, {0, 0, 0, 1}), Ranks{0});
+  EXPECT_EQ(silent(silence, begin + std::chrono::hours(1) + milliseconds(800)), Ranks{the_store});
 }
 
 TEST(Silence, SignsOfLifeOfManyRanksAreRarer) {
   EXPECT_EQ(between_beats(2), milliseconds(150));
   EXPECT_EQ(between_beats(64), milliseconds(150));
   EXPECT_EQ(between_beats(1024), milliseconds(2400));
-}
-
-TEST(Silence, IsListenedForInTheNextRankOfTheNode) {
-  EXPECT_EQ(next_on_node(0, {0, 1, 0, 1}), 2);
-  EXPECT_EQ(next_on_node(3, {0, 1, 0, 1}), 1);
-  EXPECT_EQ(next_on_node(1, {0, 1, 0}), -1);
 }
 
 }  // namespace
