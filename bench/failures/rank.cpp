@@ -60,9 +60,10 @@ void end_the_stopped(const FailuresOptions& options, const Communicator& all) {
 int run_failures_rank(const FailuresOptions& options, const Environment& environment) {
   const auto communicator = Communicator::connect(environment);
   const auto elsewhere = communicator.duplicate("elsewhere");
-  const auto round = work_of(options.during.front(), communicator);
   const int rank = communicator.rank();
   try {
+    // In here, so that an exception unwinds it: whoever has failed takes part in nothing any more.
+    const auto round = work_of(options.during.front(), communicator);
     for (int count = 0;; ++count) {
       round();
       if (count == rounds_before && rank == communicator.size() - 1) fail(options, elsewhere);

@@ -16,7 +16,8 @@ namespace tutti::comm {
 namespace {
 
 constexpr auto between_looks_at_calls = std::chrono::milliseconds(250);
-constexpr auto until_all_have_heard = 2 * between_looks_at_calls;
+constexpr auto between_close_looks = std::chrono::milliseconds(50);
+constexpr auto until_all_have_heard = std::chrono::milliseconds(300);
 constexpr auto longest_end = std::chrono::milliseconds(300);
 constexpr int looks_before_word = 2;  // that saw the same
 
@@ -32,6 +33,8 @@ class Word {
   }
 
   bool given() const { return given_; }
+  /// Whether all have left word.
+  bool has_heard_all() const { return verdict_.has_value(); }
 
   void give(const std::string& text) {
     store_->set(word_key(rank_), as_bytes(text));
@@ -159,7 +162,9 @@ struct StandstillWatch::Shared {
       std::string last;
       std::uint64_t last_changes = 0;
       int same = 0;
-      while (pause(between_looks_at_calls)) {
+      auto until_next_look = between_looks_at_calls;
+      while (pause(until_next_look)) {
+        until_next_look = between_looks_at_calls;
         if (store_may_rest) rest(rendezvous);
         const auto alive = channels_alive();
         std::uint64_t changes = 0;
@@ -180,6 +185,8 @@ struct StandstillWatch::Shared {
         if (!word) word.emplace(rendezvous.store->clone(), rank, size);
         if (!word->given()) word->give(text);
         const auto verdict = word->verdict();
+        // Where all stand still, for all that is known on one machine, the end is near.
+        if (store_may_rest || word->has_heard_all()) until_next_look = between_close_looks;
         if (!verdict) continue;
         // What a rank that has heard earlier ends here is then told by the same words.
         for (const auto& channel : now->second) channel->foretell(*verdict);
