@@ -71,10 +71,10 @@ struct Pulse::Shared {
         if (!signs.is_in_doubt()) changed.wait_for(lock, pause, [&] { return over || hurries(); });
         if (signs.is_in_doubt() || hurries()) changed.wait_for(lock, between_beats_in_a_hurry, ends);
       }
-      if (failed) return;
       // How the holder of the store leaves matters to all.
-      if (holds_store) found.left.push_back(holder);
+      if (holds_store && !failed) found.left.push_back(holder);
       tell(lock);
+      if (failed) return;
       lock.unlock();
       signs.say_good_bye();
     } catch (const std::exception&) {

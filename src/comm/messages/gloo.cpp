@@ -243,7 +243,7 @@ class Endpoint {
   GlooOptions options(bool connect_at_once, std::chrono::milliseconds timeout) {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     options->devices = devices_for(connect_at_once);
-    options->threads = 0;  // they would run collectives, which nobody asks of it
+    options->threads = 1;  // they run collectives, which nobody asks of it
     return options;
   }
 

@@ -1,4 +1,5 @@
-// Ranks: 2 x 2, 3 x 2, 2 x 3 and 2 x 4, as threads and as processes. Shared memory inside nodes, messages between.
+// Ranks: 2 x 2, 3 x 2, 2 x 3, 2 x 4 and 3 x 4, as threads and as processes. Shared memory inside nodes, messages
+// between.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -79,7 +80,7 @@ void check_bits(const Communicator& hierarchical, const Communicator& flat) {
 }
 
 TEST(Hierarchical, SumsHaveTheBitsOfMessages) {
-  for (const auto& [size, nodes] : {std::pair(4, 2), std::pair(6, 3), std::pair(8, 2)}) {
+  for (const auto& [size, nodes] : {std::pair(4, 2), std::pair(6, 3), std::pair(8, 2), std::pair(12, 3)}) {
     const auto flat = make_thread_communicators(size, {}, nodes);
     run_thread_ranks(
         size, [&](const Communicator& own) { check_bits(own, flat[own.rank()]); }, {.engine = "hierarchical"}, nodes);
@@ -101,6 +102,15 @@ const RankProgram over_gloo("hierarchical_over_gloo", [] {
   node->all_reduce(one).wait();
   across->all_reduce(one).wait();
   EXPECT_EQ(one.item<float>(), static_cast<float>(job.size()));
+  // What goes through shared memory first comes in the order of ranks, and few numbers find their way too.
+  const auto said = job.all_gather_object(std::string(static_cast<std::size_t>(job.rank()), 'x'));
+  for (std::size_t rank = 0; rank < said.size(); ++rank) EXPECT_EQ(said[rank].size(), rank);
+  const at::Tensor numbers = at::full({3}, job.rank() + 1.0F);
+  job.all_reduce(numbers, ReduceOp::max).wait();
+  EXPECT_TRUE(at::equal(numbers, at::full({3}, static_cast<float>(job.size()))));
+  const int last = job.size() - 1;
+  job.broadcast(numbers.fill_(job.rank() == last ? 7 : 0), last).wait();
+  EXPECT_TRUE(at::equal(numbers, at::full({3}, 7.0F)));
 });
 TEST(Hierarchical, IsWhatSeveralNodesOfSeveralRanksGet) {
   test::expect_success(run_processes(over_gloo, 4, {.num_nodes = 2}));
