@@ -38,6 +38,7 @@ COMM_ROOMS = {
     "members": [],
     "meeting": ["engine", "members"],
     "messages": ["engine", "members", "sums", "meeting"],
+    "mesh": ["engine", "members", "meeting", "messages"],
     "mpi": ["engine", "meeting", "messages"],
     "shared": ["engine", "sums"],
     "hierarchical": ["engine", "sums", "shared"],

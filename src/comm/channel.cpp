@@ -1,7 +1,6 @@
 #include "comm/channel.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cstring>
@@ -104,8 +103,9 @@ class GuardedGather final : public PendingGather {
     const std::uint64_t longest = longest_of(lengths);
     all_ = at::empty({static_cast<std::int64_t>(lengths.size()), static_cast<std::int64_t>(longest)}, at::kByte);
     if (longest > 0) {
-      mine_.resize(longest);
-      const at::Tensor input = at::from_blob(mine_.data(), {static_cast<std::int64_t>(longest)}, at::kByte);
+      // In memory that outlives a failure: the others may still read it.
+      const at::Tensor input = at::empty({static_cast<std::int64_t>(longest)}, at::kByte);
+      std::ranges::copy(mine_, static_cast<std::byte*>(input.data_ptr()));
       channel_->guarded(operation_, [&] { channel_->engine().all_gather(operation_, all_, input); });
     }
     channel_->finished(operation_);

@@ -7,7 +7,7 @@
 
 #include "comm/engine/engine.h"
 #include "comm/meeting/rendezvous.h"
-#include "comm/messages/gloo.h"
+#include "comm/mesh/transport.h"
 #include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 

@@ -14,6 +14,14 @@ void require_same_dtype(const char* what, const at::Tensor& output, const at::Te
                    "; they must have the same dtype.");
 }
 
+// Like `tensor`, in memory that lives as long as anybody needs it: what a call that has failed left under way may still
+// read and write there. at::from_blob() makes tensors in memory of others.
+at::Tensor contiguous_and_kept(const at::Tensor& tensor) {
+  const auto flat = tensor.contiguous();
+  const bool is_kept = flat.nbytes() == 0 || flat.storage().data_ptr().get_context() != nullptr;
+  return is_kept ? flat : flat.clone();
+}
+
 }  // namespace
 
 void require_dense(const char* what, const at::Tensor& tensor) {
@@ -34,14 +42,14 @@ FlatTensor FlatTensor::to_write(const char* what, const at::Tensor& tensor) {
   require_on_cpu(what, tensor);
   if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
   const auto plain = tensor.detach();
-  return {plain, plain.contiguous()};
+  return {plain, contiguous_and_kept(plain)};
 }
 
 FlatTensor FlatTensor::to_read(const char* what, const at::Tensor& tensor) {
   require_dense(what, tensor);
   require_on_cpu(what, tensor);
   const auto plain = tensor.detach();
-  return {plain, plain.contiguous()};
+  return {plain, contiguous_and_kept(plain)};
 }
 
 void FlatTensor::write_back() const {

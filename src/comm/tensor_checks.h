@@ -6,7 +6,8 @@
 
 namespace tutti::comm {
 
-/// A tensor as contiguous memory outside autograd: the tensor's own, or a copy where that is not contiguous.
+/// A tensor as contiguous memory outside autograd: the tensor's own, or a copy where that is not contiguous or belongs
+/// to somebody else (at::from_blob without a deleter).
 class FlatTensor {
  public:
   /// Throws UsageError unless the tensor can be used. Counts the write that is to come in the tensor's version.

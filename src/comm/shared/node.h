@@ -10,11 +10,11 @@
 #include "comm/engine/engine.h"
 #include "comm/engine/patience.h"
 #include "comm/engine/process.h"
+#include "comm/engine/waiting_line.h"
 #include "comm/shared/last_call.h"
 #include "comm/shared/progress.h"
 #include "comm/shared/segment.h"
 #include "comm/shared/stopped.h"
-#include "comm/shared/waiting_line.h"
 
 namespace tutti::comm {
 

@@ -115,6 +115,7 @@ const RankProgram over_gloo("hierarchical_over_gloo", [] {
 TEST(Hierarchical, IsWhatSeveralNodesOfSeveralRanksGet) {
   test::expect_success(run_processes(over_gloo, 4, {.num_nodes = 2}));
   test::expect_success(run_processes(over_gloo, 6, {.num_nodes = 3}));
+  test::expect_success(run_processes(over_gloo, 12, {.num_nodes = 3}));
 }
 
 const RankProgram refused("hierarchical_refused", [] {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <thread>
 
-#include "comm/shared/waiting_line.h"
+#include "comm/engine/waiting_line.h"
 #include "support/rank_case.h"
 #include "tutti/comm/communicator.h"
 

@@ -1,4 +1,4 @@
-#include "comm/messages/first_words.h"
+#include "comm/mesh/first_words.h"
 
 #include <algorithm>
 #include <array>
@@ -33,35 +33,31 @@ std::string FirstWords::with_challenge(const std::string& text) const {
   return challenge_ + end_of_challenge + text;
 }
 
-std::vector<std::string> FirstWords::without_challenges(const std::vector<std::string>& all) {
-  challenges_.clear();
+std::vector<std::string> FirstWords::without_challenges(const std::vector<std::string>& all,
+                                                        const std::vector<int>& ranks) {
+  challenges_.insert_or_assign(rank_, challenge_);
   std::vector<std::string> texts;
   for (const auto& said : all) {
+    const int rank = ranks.at(texts.size());
     const auto end = std::min(said.find(end_of_challenge), said.size());
     if (end != challenge_.size()) {
       const std::string with = end > challenge_.size() ? "with" : "without";
-      throw UsageError("rank " + std::to_string(texts.size()) + " was started " + with +
-                       " a secret for the job, unlike rank " + std::to_string(rank_) + ": give all ranks the same.");
+      throw UsageError("rank " + std::to_string(rank) + " was started " + with + " a secret for the job, unlike rank " +
+                       std::to_string(rank_) + ": give all ranks the same.");
     }
-    challenges_.push_back(said.substr(0, end));
+    challenges_.insert_or_assign(rank, said.substr(0, end));
     texts.push_back(said.substr(std::min(end + 1, said.size())));
   }
   return texts;
 }
 
-std::size_t FirstWords::size() const {
-  return secret_ ? sizeof(Digest) : 1;
-}
-
 std::vector<std::byte> FirstWords::to(int peer) const {
-  if (!secret_) return std::vector<std::byte>(1);
   const auto digest = proof(rank_, peer);
   return {digest.begin(), digest.end()};
 }
 
 bool FirstWords::are_from(int peer, std::span<const std::byte> words) const {
-  if (words.size() != size()) return false;
-  if (!secret_) return true;
+  if (words.size() != size) return false;
   Digest said;
   std::ranges::copy(words, said.begin());
   return is_same(said, proof(peer, rank_));
@@ -71,9 +67,7 @@ bool FirstWords::are_from(int peer, std::span<const std::byte> words) const {
 Digest FirstWords::proof(int from, int to) const {
   constexpr std::string_view subject = "tutti: first words";
   const std::array<std::int32_t, 2> pair{from, to};
-  const auto challenge = [&](int rank) {
-    return std::as_bytes(std::span(challenges_.at(static_cast<std::size_t>(rank))));
-  };
+  const auto challenge = [&](int rank) { return std::as_bytes(std::span(challenges_.at(rank))); };
   return keyed_hash(
       *secret_, {std::as_bytes(std::span(subject)), std::as_bytes(std::span(pair)), challenge(from), challenge(to)});
 }

@@ -3,6 +3,7 @@
 // The connections are Gloo's, which lets in whoever reaches it; nothing of ours follows before the first words are
 // right. Pure.
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,18 +14,18 @@ namespace tutti::comm {
 
 class FirstWords {
  public:
-  /// Without a secret they are a byte.
+  /// `rank` as all others here: in the job. Without a secret there are none.
   FirstWords(JobSecretPtr secret, int rank);
 
-  /// `text` with what the other ranks need to know beforehand, for the store; and back, from what all left there (by
-  /// rank). Throws UsageError where some ranks have a secret and others none.
+  /// `text` with what the other ranks need to know beforehand, for the store; and back, from what `ranks` left there.
+  /// Throws UsageError where some ranks have a secret and others none.
   std::string with_challenge(const std::string& text) const;
-  std::vector<std::string> without_challenges(const std::vector<std::string>& all);
+  std::vector<std::string> without_challenges(const std::vector<std::string>& all, const std::vector<int>& ranks);
 
-  /// Whether they tell members from others.
-  bool are_a_proof() const { return secret_ != nullptr; }
-  /// Bytes from each to each.
-  std::size_t size() const;
+  bool are_needed() const { return secret_ != nullptr; }
+  /// In bytes.
+  static constexpr std::size_t size = sizeof(Digest);
+  /// Both take ranks whose challenge was heard.
   std::vector<std::byte> to(int peer) const;
   bool are_from(int peer, std::span<const std::byte> words) const;
 
@@ -33,8 +34,8 @@ class FirstWords {
 
   JobSecretPtr secret_;
   int rank_;
-  std::string challenge_;                ///< of this rank, in letters; empty without a secret
-  std::vector<std::string> challenges_;  ///< by rank
+  std::string challenge_;                  ///< of this rank, in letters; empty without a secret
+  std::map<int, std::string> challenges_;  ///< by rank
 };
 
 }  // namespace tutti::comm

@@ -1,0 +1,119 @@
+// Ranks: 3 processes over Gloo. What channels that share connections share, and what not.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <vector>
+
+#include "support/ranks.h"
+#include "tutti/core/environment.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test::mesh_test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+int entries_of(const char* folder) {
+  const std::filesystem::directory_iterator entries(folder);
+  return static_cast<int>(std::distance(begin(entries), end(entries)));
+}
+
+void check_sum(const Communicator& communicator) {
+  const auto ranks = at::full({1000}, communicator.rank(), at::kFloat);
+  communicator.all_reduce(ranks).wait();
+  const int size = communicator.size();
+  EXPECT_TRUE(at::equal(ranks, at::full({1000}, size * (size - 1) / 2, at::kFloat)));
+}
+
+const RankProgram makes_channels("mesh_makes_channels", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
+  check_sum(communicator);
+  const int threads = entries_of("/proc/self/task");
+  const int descriptors = entries_of("/proc/self/fd");
+  std::vector<Communicator> channels;
+  for (int number = 0; number < 20; ++number) {
+    channels.push_back(communicator.duplicate("channel"));
+    check_sum(channels.back());
+    const auto pair = communicator.split(communicator.rank() % 2);
+    ASSERT_TRUE(pair.has_value());
+    check_sum(*pair);
+  }
+  // Each has a thread for the calls that it was left with.
+  EXPECT_LE(entries_of("/proc/self/task"), threads + 20);
+  EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
+  for (const auto& channel : channels) check_sum(channel);
+});
+TEST(Mesh, AChannelCostsNoConnection) {
+  expect_success(run_processes(makes_channels, 3));
+}
+
+// More than there are numbers for.
+const RankProgram makes_channels_one_by_one("mesh_makes_channels_one_by_one", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
+  for (int number = 0; number < 600; ++number) communicator.duplicate("channel").barrier().wait();
+  check_sum(communicator);
+});
+TEST(Mesh, ChannelsThatEndMakeRoom) {
+  expect_success(run_processes(makes_channels_one_by_one, 3));
+}
+
+const RankProgram comes_late("mesh_comes_late", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
+  const auto fails = communicator.duplicate("fails");
+  const auto goes_on = communicator.duplicate("goes_on");
+  fails.barrier().wait();
+  const auto call = [&](milliseconds timeout) {
+    fails.all_reduce(at::ones({100'000}), ReduceOp::sum, {.timeout = timeout, .name = ""}).wait();
+  };
+  // Nobody stands still meanwhile: rank 1 waits for messages, which may come.
+  auto word = at::ones({1});
+  if (communicator.rank() == 1) {
+    for (const int other : {0, 2}) communicator.receive(word, other).wait();
+    EXPECT_THROW(call(seconds(30)), PeerFailure);
+  } else {
+    try {
+      call(milliseconds(300));
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const PeerFailure& failure) {
+      EXPECT_EQ(failure.ranks(), std::vector<int>{1}) << failure.what();
+    }
+    communicator.send(word, 1).wait();
+  }
+  EXPECT_TRUE(fails.poisoned());
+  for (int time = 0; time < 3; ++time) {
+    check_sum(communicator);
+    check_sum(goes_on);
+  }
+  check_sum(communicator.duplicate("later"));
+});
+TEST(Mesh, AChannelThatFailsLeavesTheOthers) {
+  expect_success(run_processes(comes_late, 3));
+}
+
+const RankProgram lets_go("mesh_lets_go", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
+  {
+    const auto left = communicator.duplicate("left");
+    left.barrier().wait();
+    if (communicator.rank() != 1) {
+      try {
+        left.all_reduce(at::ones({4})).wait();
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const PeerFailure& failure) {
+        EXPECT_EQ(failure.ranks(), std::vector<int>{1}) << failure.what();
+      }
+    }
+  }
+  check_sum(communicator);
+});
+TEST(Mesh, WhoLetsGoOfAChannelIsNamedThere) {
+  expect_success(run_processes(lets_go, 3));
+}
+
+}  // namespace
+}  // namespace tutti::test::mesh_test
