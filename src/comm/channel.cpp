@@ -13,6 +13,8 @@
 #include "comm/engine/pause.h"
 #include "comm/meeting/blame.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/core/called_from.h"
 
 namespace tutti::comm {
 namespace {
@@ -152,7 +154,11 @@ Operation Channel::timed(const std::string& what, const CallOptions& options) co
   if (timeout <= std::chrono::milliseconds::zero()) {
     throw UsageError(what + ": the timeout must be positive, not " + describe_duration(timeout) + ".");
   }
-  return {.number = 0, .what = what, .name = options.name, .timeout = timeout};
+  return {.number = 0,
+          .what = what,
+          .name = options.name,
+          .timeout = timeout,
+          .where = options.where.known() ? options.where : CalledFrom::now()};
 }
 
 Operation Channel::next_operation(const std::string& what, const CallOptions& options, const std::string& text,
@@ -161,8 +167,12 @@ Operation Channel::next_operation(const std::string& what, const CallOptions& op
   operation.number = next_number_++;
   if (calls_) calls_->called(operation, Worker::runs_this_thread());
   if (parts_.recorder) {
-    operation.entry = parts_.recorder->called(
-        {.text = text, .channel = name_, .operation = operation.number, .bytes = bytes, .group_size = engine_->size()});
+    operation.entry = parts_.recorder->called({.text = text,
+                                               .channel = name_,
+                                               .operation = operation.number,
+                                               .bytes = bytes,
+                                               .group_size = engine_->size(),
+                                               .where = operation.where});
   }
   return operation;
 }
@@ -244,7 +254,7 @@ void Channel::complete(Call& call) {
 
 at::Tensor Channel::allocate(std::int64_t bytes, at::Device device) {
   const std::lock_guard lock(order_mutex_);
-  const auto operation = next_operation("allocate", {}, "allocate", static_cast<std::uint64_t>(bytes));
+  const auto operation = next_operation("allocate", inner_call(), "allocate", static_cast<std::uint64_t>(bytes));
   at::Tensor memory;
   const auto run = [&] {
     write_down_start(operation);
@@ -265,7 +275,7 @@ at::Tensor Channel::allocate(std::int64_t bytes, at::Device device) {
 
 std::unique_ptr<PendingSum> Channel::start_sum(const at::Tensor& flat, const std::shared_ptr<const WireCodec>& codec) {
   std::unique_lock lock(order_mutex_);
-  const auto operation = next_operation("gradient sum", {}, "gradient sum", flat.nbytes());
+  const auto operation = next_operation("gradient sum", inner_call(), "gradient sum", flat.nbytes());
   lock.unlock();
   write_down_start(operation);
   auto pending = guarded(operation, [&] { return engine_->start_sum(operation, flat, codec); });
@@ -274,7 +284,7 @@ std::unique_ptr<PendingSum> Channel::start_sum(const at::Tensor& flat, const std
 
 std::unique_ptr<PendingExchange> Channel::start_exchange(std::span<const std::byte> mine) {
   std::unique_lock lock(order_mutex_);
-  const auto operation = next_operation("gradient exchange", {}, "gradient exchange", mine.size());
+  const auto operation = next_operation("gradient exchange", inner_call(), "gradient exchange", mine.size());
   lock.unlock();
   write_down_start(operation);
   auto pending = guarded(operation, [&] { return engine_->start_exchange(operation, mine); });
@@ -283,8 +293,8 @@ std::unique_ptr<PendingExchange> Channel::start_exchange(std::span<const std::by
 
 std::unique_ptr<PendingGather> Channel::start_gather(std::vector<std::byte> mine) {
   std::unique_lock lock(order_mutex_);
-  const auto operation = next_operation("gradient gather", {}, "gradient gather, lengths");
-  const auto second = next_operation("gradient gather", {}, "gradient gather", mine.size());
+  const auto operation = next_operation("gradient gather", inner_call(), "gradient gather, lengths");
+  const auto second = next_operation("gradient gather", inner_call(), "gradient gather", mine.size());
   lock.unlock();
   write_down_start(operation);
   write_down_start(second);
@@ -297,7 +307,12 @@ std::unique_ptr<PendingGather> Channel::start_gather(std::vector<std::byte> mine
 }
 
 std::shared_ptr<WorkState> Channel::submit(std::function<void()> task) {
-  return engine_->size() == 1 ? run_now(task) : watched(worker_.submit(std::move(task)));
+  if (engine_->size() == 1) return run_now(task);
+  // What it calls is called from where this is.
+  return watched(worker_.submit([task = std::move(task), where = CalledFrom::now()] {
+    const CalledFrom here(where);
+    task();
+  }));
 }
 
 std::shared_ptr<WorkState> Channel::watched(std::shared_ptr<WorkState> work) const {

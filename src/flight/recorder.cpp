@@ -130,6 +130,8 @@ EntryId Recorder::called(const OperationText& operation) noexcept {
   entry.ended.store(0, std::memory_order_relaxed);
   copy_text(operation.channel, entry.channel);
   copy_text(operation.text, entry.text);
+  copy_text(operation.where.file, entry.file);
+  entry.line = static_cast<std::uint32_t>(operation.where.line);
   entry.serial.store(id.serial, std::memory_order_release);
   return id;
 }
