@@ -37,7 +37,7 @@ struct RecordHeader {
 };
 
 struct RecordEntry {
-  std::atomic<std::uint64_t> serial;  // counts a record's entries from 1; 0: there is none, or it is being written
+  std::atomic<std::uint64_t> serial;  // grows from entry to entry; 0: there is none, or it is being written
   std::atomic<std::uint32_t> state;
   std::uint32_t group_size;
   std::uint64_t operation;  // its number on its channel

@@ -60,14 +60,13 @@ class Recorder {
 
  private:
   Recorder(FileDescriptor file, std::byte* memory);
-  std::uint32_t free_slot() noexcept;
+  EntryId free_entry() noexcept;
   RecordEntry* find(EntryId entry) noexcept;
 
   FileDescriptor file_;
   std::byte* memory_;
   RecordEntry* entries_;
-  std::atomic<std::uint64_t> serial_{0};
-  std::atomic<std::uint32_t> cursor_{0};
+  std::atomic<std::uint64_t> looked_at_{0};  // entries so far
   std::atomic<std::int64_t> step_{-1};
 };
 
