@@ -21,7 +21,8 @@ double nanoseconds_an_entry(flight::Recorder& recorder, int entries) {
                                         .channel = "job/0-reducer",
                                         .operation = static_cast<std::uint64_t>(number),
                                         .bytes = 4096,
-                                        .group_size = 8});
+                                        .group_size = 8,
+                                        .where = CallSite::here()});
     recorder.runs(entry);
     recorder.ended(entry, flight::EntryState::done);
   }

@@ -12,6 +12,7 @@
 #include "tutti/comm/engines.h"
 #include "tutti/comm/thread_ranks.h"
 #include "tutti/comm/wire_codec.h"
+#include "tutti/core/call_site.h"
 #include "tutti/core/crc32c.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"

@@ -10,6 +10,7 @@
 #include "checkpoint/tied_tensors.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
+#include "tutti/detail/core/called_from.h"
 
 namespace tutti {
 namespace {
@@ -42,14 +43,15 @@ void write_and_prune(const std::filesystem::path& folder, const CheckpointConten
 class CheckpointWriter::Job {
  public:
   Job(std::filesystem::path folder, CheckpointContent content, const RetentionOptions& retention, Communicator channel)
-      : thread_(
-            [this, folder = std::move(folder), content = std::move(content), retention, channel = std::move(channel)] {
-              try {
-                write_and_prune(folder, content, retention, channel);
-              } catch (...) {
-                error_ = std::current_exception();
-              }
-            }) {}
+      : thread_([this, folder = std::move(folder), content = std::move(content), retention,
+                 channel = std::move(channel), where = CalledFrom::now()] {
+          const CalledFrom here(where);
+          try {
+            write_and_prune(folder, content, retention, channel);
+          } catch (...) {
+            error_ = std::current_exception();
+          }
+        }) {}
 
   /// Ends the thread; what it threw.
   std::exception_ptr end() {

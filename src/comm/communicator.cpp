@@ -14,6 +14,7 @@
 #include "comm/sums/combine.h"
 #include "comm/tensor_checks.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 
 namespace tutti {
 namespace {
@@ -208,7 +209,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
   };
   channel_->call("split", "", call, connect_group)->wait();
   // Nobody leaves while others may still need it to meet one another: rank 0 may hold the store.
-  barrier({.timeout = call.timeout, .name = "split"}).wait();
+  barrier({.timeout = call.timeout, .name = "split", .where = call.where}).wait();
   return group;
 }
 
@@ -251,7 +252,7 @@ Communicator Communicator::duplicate(const std::string& name) const {
     copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name,
                              channel_->parts().of(everyone, full_name));
   };
-  channel_->call("duplicate", "", {.timeout = std::nullopt, .name = name}, connect_copy)->wait();
+  channel_->call("duplicate", "", comm::inner_call(name), connect_copy)->wait();
   return *copy;
 }
 

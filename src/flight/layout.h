@@ -11,7 +11,7 @@
 
 namespace tutti::flight {
 
-inline constexpr std::array<char, 8> record_magic{'t', 'u', 't', 't', 'i', 'f', 'r', '1'};
+inline constexpr std::array<char, 8> record_magic{'t', 'u', 't', 't', 'i', 'f', 'r', '2'};
 inline constexpr std::uint32_t record_capacity = 1024;
 inline constexpr const char* record_suffix = ".flight";
 
@@ -37,7 +37,7 @@ struct RecordHeader {
 };
 
 struct RecordEntry {
-  std::atomic<std::uint64_t> serial;  // counts a record's entries from 1; 0: there is none, or it is being written
+  std::atomic<std::uint64_t> serial;  // grows from entry to entry; 0: there is none, or it is being written
   std::atomic<std::uint32_t> state;
   std::uint32_t group_size;
   std::uint64_t operation;  // its number on its channel
@@ -46,11 +46,13 @@ struct RecordEntry {
   std::int64_t called;
   std::atomic<std::int64_t> ran;    // 0: not yet
   std::atomic<std::int64_t> ended;  // 0: not yet
-  std::array<char, 40> channel;     // both end with a zero
+  std::array<char, 40> channel;     // the three end with a zero
   std::array<char, 80> text;
+  std::array<char, 36> file;  // of the program's call, without folders; empty: not known
+  std::uint32_t line;         // in it; 0: not known
 };
 
-static_assert(sizeof(RecordHeader) == 128 && sizeof(RecordEntry) == 184);
+static_assert(sizeof(RecordHeader) == 128 && sizeof(RecordEntry) == 224);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 constexpr std::size_t record_bytes(std::size_t capacity) {

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/file_descriptor.h"
+#include "tutti/core/call_site.h"
 #include "tutti/core/error.h"
 
 namespace tutti::flight {
@@ -52,8 +53,10 @@ RecordHeader header_of(const std::string& bytes, const fs::path& file) {
   RecordHeader header;
   if (bytes.size() < sizeof(header)) refuse(file, "it is too short");
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (header.magic != record_magic) refuse(file, "it does not begin like one");
-  if (header.entry_bytes != sizeof(RecordEntry) || header.capacity > largest_capacity)
+  // The last letter counts the formats.
+  const auto end_of_name = record_magic.end() - 1;
+  if (!std::equal(record_magic.begin(), end_of_name, header.magic.begin())) refuse(file, "it does not begin like one");
+  if (header.magic != record_magic || header.entry_bytes != sizeof(RecordEntry) || header.capacity > largest_capacity)
     refuse(file, "it is of another tutti");
   if (bytes.size() != record_bytes(header.capacity)) refuse(file, "its length is not that of its entries");
   if (header.world_size < 1 || header.world_size > largest_group || header.rank < 0 ||
@@ -61,6 +64,11 @@ RecordHeader header_of(const std::string& bytes, const fs::path& file) {
     refuse(file, "it belongs to no rank");
   }
   return header;
+}
+
+std::string place_of(const RecordEntry& entry) {
+  const std::string file = text_of(entry.file);
+  return CallSite{file.c_str(), static_cast<int>(entry.line)}.describe();
 }
 
 // The copy is this process's own: nobody writes it.
@@ -73,6 +81,7 @@ RecordedOperation operation_of(const RecordEntry& entry, std::int64_t to_wall_cl
           .bytes = entry.bytes,
           .step = entry.step,
           .group_size = static_cast<int>(std::clamp<std::uint32_t>(entry.group_size, 1, largest_group)),
+          .where = place_of(entry),
           .state = static_cast<EntryState>(entry.state.load()),
           .called = wall(entry.called),
           .ran = wall(entry.ran.load()),

@@ -18,6 +18,7 @@ struct RecordedOperation {
   std::uint64_t bytes = 0;
   std::int64_t step = -1;  ///< of training; negative: not known
   int group_size = 1;
+  std::string where{};  ///< in the program: "train.cpp:42"; empty: not known
   EntryState state = EntryState::called;
   std::int64_t called = 0;
   std::int64_t ran = 0;    ///< 0: not yet

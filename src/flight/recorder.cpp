@@ -98,15 +98,17 @@ Recorder::~Recorder() {
 }
 
 // The oldest entry makes place, but not one that is under way: that is the one that matters.
-std::uint32_t Recorder::free_slot() noexcept {
-  for (std::uint32_t tries = 0; tries < record_capacity; ++tries) {
-    const std::uint32_t slot = cursor_.fetch_add(1, std::memory_order_relaxed) % record_capacity;
-    const RecordEntry& entry = entries_[slot];
+EntryId Recorder::free_entry() noexcept {
+  EntryId id;
+  for (std::uint32_t tries = 0; tries <= record_capacity; ++tries) {
+    const std::uint64_t looked_at = looked_at_.fetch_add(1, std::memory_order_relaxed);
+    id = {.slot = static_cast<std::uint32_t>(looked_at % record_capacity), .serial = looked_at + 1};
+    const RecordEntry& entry = entries_[id.slot];
     const auto state = static_cast<EntryState>(entry.state.load(std::memory_order_relaxed));
     const bool used = entry.serial.load(std::memory_order_acquire) != 0;
-    if (!used || state == EntryState::done || state == EntryState::failed) return slot;
+    if (!used || state == EntryState::done || state == EntryState::failed) break;
   }
-  return cursor_.fetch_add(1, std::memory_order_relaxed) % record_capacity;
+  return id;
 }
 
 RecordEntry* Recorder::find(EntryId id) noexcept {
@@ -116,7 +118,7 @@ RecordEntry* Recorder::find(EntryId id) noexcept {
 }
 
 EntryId Recorder::called(const OperationText& operation) noexcept {
-  const EntryId id{.slot = free_slot(), .serial = serial_.fetch_add(1, std::memory_order_relaxed) + 1};
+  const EntryId id = free_entry();
   RecordEntry& entry = entries_[id.slot];
   entry.serial.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
@@ -130,6 +132,8 @@ EntryId Recorder::called(const OperationText& operation) noexcept {
   entry.ended.store(0, std::memory_order_relaxed);
   copy_text(operation.channel, entry.channel);
   copy_text(operation.text, entry.text);
+  copy_text(operation.where.file, entry.file);
+  entry.line = static_cast<std::uint32_t>(operation.where.line);
   entry.serial.store(id.serial, std::memory_order_release);
   return id;
 }

@@ -38,10 +38,27 @@ std::string seconds(std::int64_t duration) {
   return text;
 }
 
-std::string describe(const RecordedOperation& operation) {
+/// Lines of the program; empty where none is known.
+using Places = std::set<std::string>;
+
+std::string join(const Places& places) {
+  std::string text;
+  for (const auto& place : places) {
+    if (!place.empty()) text += (text.empty() ? "" : " and ") + place;
+  }
+  return text;
+}
+
+// Called in these places.
+std::string describe(const RecordedOperation& operation, const Places& places) {
   std::string text = operation.text + " (operation " + std::to_string(operation.operation) + " of " + operation.channel;
   if (operation.step >= 0) text += ", step " + std::to_string(operation.step);
-  return text + ")";
+  const std::string where = join(places);
+  return text + (where.empty() ? "" : ", " + where) + ")";
+}
+
+std::string describe(const RecordedOperation& operation) {
+  return describe(operation, {operation.where});
 }
 
 std::int64_t last_time(const RecordedOperation& operation) {
@@ -122,6 +139,7 @@ struct Waiting {
   std::vector<int> waiting{};
   std::vector<int> died{};    // in it
   std::vector<int> absent{};  // have not called it
+  Places places{};            // where it was called
 };
 
 bool is_running(int rank, const std::vector<RankRecord>& records) {
@@ -140,6 +158,7 @@ std::optional<Waiting> who_waits(const Channel& channel, const std::vector<RankR
     if (!found || (*open)->operation < found->operation->operation) found = Waiting{.operation = *open};
     const bool died = (*open)->state == EntryState::running && !is_running(rank, records);
     (died ? found->died : found->waiting).push_back(rank);
+    found->places.insert((*open)->where);
     if ((*open)->called < found->operation->called || (*open)->state == EntryState::failed) found->operation = *open;
   }
   if (!found) return std::nullopt;
@@ -157,17 +176,18 @@ std::optional<Waiting> who_waits(const Channel& channel, const std::vector<RankR
 
 std::string describe_waiting(const Waiting& waiting, const Channel& channel, std::int64_t now) {
   const auto& operation = *waiting.operation;
+  const std::string what = describe(operation, waiting.places);
   const bool failed = operation.state == EntryState::failed;
   std::string text;
   if (!waiting.died.empty()) {
-    text += capital(name_ranks(waiting.died)) + " ended inside " + describe(operation) + ".\n";
+    text += capital(name_ranks(waiting.died)) + " ended inside " + what + ".\n";
   }
   if (!waiting.waiting.empty() && failed) {
-    text += capital(name_ranks(waiting.waiting)) + " gave up in " + describe(operation) + " after " +
+    text += capital(name_ranks(waiting.waiting)) + " gave up in " + what + " after " +
             seconds(operation.ended - operation.called) + ".\n";
   } else if (!waiting.waiting.empty()) {
-    text += capital(name_ranks(waiting.waiting)) + (waiting.waiting.size() == 1 ? " is in " : " are in ") +
-            describe(operation) + " for " + seconds(now - operation.called) + ".\n";
+    text += capital(name_ranks(waiting.waiting)) + (waiting.waiting.size() == 1 ? " is in " : " are in ") + what +
+            " for " + seconds(now - operation.called) + ".\n";
   }
   if (waiting.absent.empty()) return text;
   text += capital(name_ranks(waiting.absent)) + (failed ? " never came to it.\n" : " did not come to it.\n");
@@ -185,15 +205,24 @@ std::string first_difference(const std::string& name, const Channel& channel) {
     for (const auto* one : operations) numbers.insert(one->operation);
   }
   for (const auto number : numbers) {
-    std::map<std::string, std::vector<int>> texts;
+    struct Callers {
+      std::vector<int> ranks;
+      Places places;
+    };
+    std::map<std::string, Callers> texts;
     for (const auto& [rank, operations] : channel.by_rank) {
-      if (const auto* one = find(operations, number)) texts[one->text].push_back(rank);
+      const auto* one = find(operations, number);
+      if (one == nullptr) continue;
+      texts[one->text].ranks.push_back(rank);
+      texts[one->text].places.insert(one->where);
     }
     if (texts.size() < 2) continue;
     std::string text = "First difference: operation " + std::to_string(number) + " of " + name + " is ";
     for (auto it = texts.begin(); it != texts.end(); ++it) {
       if (it != texts.begin()) text += std::next(it) == texts.end() ? " and " : ", ";
-      text += it->first + " on " + name_ranks(it->second);
+      const auto& [ranks, places] = it->second;
+      text += it->first + " on " + name_ranks(ranks);
+      if (const std::string where = join(places); !where.empty()) text += " (" + where + ")";
     }
     return text + ".\n";
   }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 
 namespace tutti::local_sgd {
 namespace {
@@ -50,8 +51,7 @@ void agree(const std::vector<NamedParameter>& parameters, const std::vector<Name
   std::string mine = describe(options) + '\n';
   for (const NamedParameter& parameter : parameters) mine += describe("parameter", parameter) + '\n';
   for (const NamedParameter& buffer : buffers) mine += describe("buffer", buffer) + '\n';
-  const std::vector<std::string> all =
-      channel.all_gather_object(mine, {.timeout = std::nullopt, .name = "local updates"});
+  const std::vector<std::string> all = channel.all_gather_object(mine, comm::inner_call("local updates"));
   const std::vector<std::string> first = lines_of(all.front());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all.front()) continue;
@@ -68,7 +68,7 @@ void agree(const std::vector<NamedParameter>& parameters, const std::vector<Name
 
 void agree_on_values(const TrainedParameters& parameters, const Communicator& channel) {
   const std::vector<std::string> sums =
-      channel.all_gather_object(std::to_string(parameters.checksum()), {.timeout = std::nullopt, .name = "replicas"});
+      channel.all_gather_object(std::to_string(parameters.checksum()), comm::inner_call("replicas"));
   for (std::size_t rank = 1; rank < sums.size(); ++rank) {
     if (sums[rank] == sums.front()) continue;
     throw Divergence("parameters of rank " + std::to_string(rank) +

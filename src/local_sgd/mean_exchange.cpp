@@ -12,6 +12,7 @@
 #include <span>
 
 #include "local_sgd/wire_format.h"
+#include "tutti/detail/comm/inner_call.h"
 #include "tutti/detail/comm/pending.h"
 
 namespace tutti::local_sgd {
@@ -126,7 +127,7 @@ void MeanExchange::exchange_encoded(const at::Tensor& flat, const WeightShares& 
         encode_with_feedback(format_, sub(values, range), sub(lost, range), encoded(sent, owner));
       }
     }
-    channel_.all_to_all(received, sent, {.timeout = std::nullopt, .name = call_name}).wait();
+    channel_.all_to_all(received, sent, comm::inner_call(call_name)).wait();
 
     const std::int64_t own = slice(rank).length;
     const std::span<float> one = sub(std::span(version), {0, own});
@@ -143,7 +144,7 @@ void MeanExchange::exchange_encoded(const at::Tensor& flat, const WeightShares& 
     const at::Tensor mine = at::zeros({part}, at::kByte);
     encode_with_feedback(format_, all, sub(floats_of(mean_lost_), {mean_begin, own}),
                          sub(bytes_of(mine), {0, encoded_bytes(format_, own)}));
-    channel_.all_gather(received, mine, {.timeout = std::nullopt, .name = call_name}).wait();
+    channel_.all_gather(received, mine, comm::inner_call(call_name)).wait();
     for (int owner = 0; owner < ranks; ++owner) {
       decode(format_, encoded(received, owner), sub(values, slice(owner)));
     }

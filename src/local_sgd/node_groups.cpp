@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "tutti/detail/comm/inner_call.h"
+
 namespace tutti::local_sgd {
 namespace {
 
@@ -18,9 +20,9 @@ int smallest_node(const NodeLayout& layout) {
 
 NodeGroups::NodeGroups(const Communicator& all)
     : parts_(smallest_node(all.layout())),
-      node_(*all.split(all.layout().node_rank, all.rank(), {.timeout = std::nullopt, .name = "node"})),
+      node_(*all.split(all.layout().node_rank, all.rank(), comm::inner_call("node"))),
       across_(all.split(all.layout().local_rank < parts_ ? all.layout().local_rank : -1, all.rank(),
-                        {.timeout = std::nullopt, .name = "between nodes"})) {}
+                        comm::inner_call("between nodes"))) {}
 
 ElementRange NodeGroups::own_part(std::int64_t elements) const {
   return across_ ? part_of(elements, node_.rank(), parts_) : ElementRange{};
@@ -51,7 +53,7 @@ void NodeGroups::mean_between(const at::Tensor& flat, ExchangeHeader header, boo
   for (int owner = 0; owner < parts_; ++owner) {
     const ElementRange part = part_of(flat.numel(), owner, parts_);
     const at::Tensor result = flat.slice(0, part.begin, part.begin + part.length);
-    node_.broadcast(result, owner, {.timeout = std::nullopt, .name = "local update"}).wait();
+    node_.broadcast(result, owner, comm::inner_call("local update")).wait();
     if (owner == node_.rank()) cost.bytes += static_cast<std::int64_t>(result.nbytes()) * (node_.size() - 1);
   }
 }

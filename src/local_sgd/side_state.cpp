@@ -13,6 +13,7 @@
 
 #include "tutti/core/crc32c.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 #include "tutti/optim/optimizer_state.h"
 
 namespace tutti::local_sgd {
@@ -116,7 +117,7 @@ void SideState::mean_of(const std::vector<at::Tensor>& tensors, at::ScalarType d
 
 std::int64_t SideState::combine(const Communicator& group, const Mean& mean) const {
   if (group.size() == 1) return 0;
-  const CallOptions call{.timeout = std::nullopt, .name = "buffers of a local update"};
+  const CallOptions call = comm::inner_call("buffers of a local update");
   std::int64_t bytes = 0;
   std::vector<at::Tensor> averaged;
   if (contract_.buffers == BufferRule::average) {

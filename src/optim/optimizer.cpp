@@ -9,6 +9,7 @@
 #include "optim/fused_step.h"
 #include "optim/repeated_parameters.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/called_from.h"
 #include "tutti/optim/optimizer_state.h"
 #include "tutti/sync/reducer.h"
 
@@ -43,7 +44,8 @@ void Optimizer::replan(std::shared_ptr<Reducer> reducer, std::vector<std::string
   state_->repeats = repeats_parameters(*optimizer_);
 }
 
-void Optimizer::step() {
+void Optimizer::step(const CallSite& where) {
+  const CalledFrom here(where);
   if (!reducer()->at_window_end()) return;
   reducer()->prepare_step();
   state_->skipped = scaler_ && reducer()->overflowed();
@@ -53,7 +55,8 @@ void Optimizer::step() {
   if (state_->after_step) state_->after_step();
 }
 
-at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure) {
+at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const CallSite& where) {
+  const CalledFrom here(where);
   if (scaler_) throw UsageError("step(closure) cannot skip a step that overflows: train in bf16 or without scaler");
   if (reducer()->in_accumulate()) {
     throw UsageError(

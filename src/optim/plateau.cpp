@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/detail/core/called_from.h"
 
 namespace tutti {
 
@@ -45,7 +46,8 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer optimizer, const PlateauOptions& 
   state_->last_rates = rates();
 }
 
-void ReduceLROnPlateau::step(double metric) {
+void ReduceLROnPlateau::step(double metric, const CallSite& where) {
+  const CalledFrom here(where);
   metric = agree_(metric);
   ++state_->last_epoch;
   if (improves(metric)) {

@@ -10,6 +10,7 @@
 #include "process_group/group_work.h"
 #include "process_group/sparse.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 
 namespace tutti {
 namespace {
@@ -102,7 +103,9 @@ void ProcessGroupTutti::setTimeout(milliseconds timeout) {
 }
 
 CallOptions ProcessGroupTutti::call_options(milliseconds timeout) const {
-  return {.timeout = timeout > milliseconds::zero() ? timeout : timeout_.load()};
+  auto call = comm::inner_call();  // the program's lines are those of Python
+  call.timeout = timeout > milliseconds::zero() ? timeout : timeout_.load();
+  return call;
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::work_of(Parts parts) {

@@ -6,6 +6,7 @@
 
 #include "sync/model_name.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 
 namespace tutti::sync {
 
@@ -39,7 +40,7 @@ void agree_on_plan(const std::vector<NamedParameter>& parameters, const ReducerO
        << (options.comm_hook ? options.comm_hook->name() : "none") << '\n';
   for (const NamedParameter& parameter : parameters) plan << describe(parameter) << '\n';
 
-  const std::vector<std::string> plans = channel.all_gather_object(plan.str(), {.name = "prepare"});
+  const std::vector<std::string> plans = channel.all_gather_object(plan.str(), comm::inner_call("prepare"));
   const std::vector<std::string> first = lines_of(plans[0]);
   for (std::size_t rank = 1; rank < plans.size(); ++rank) {
     if (plans[rank] == plans[0]) continue;

@@ -15,6 +15,7 @@
 #include "sync/round.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 
 namespace tutti {
 
@@ -216,7 +217,7 @@ double Reducer::Impl::mean_over_ranks(double value) {
   const std::lock_guard lock(mutex_);
   settle();
   const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
-  channel_.all_reduce(sum, ReduceOp::sum, {.name = "loss"}).wait();
+  channel_.all_reduce(sum, ReduceOp::sum, comm::inner_call("loss")).wait();
   return sum.item<double>() / channel_.size();
 }
 

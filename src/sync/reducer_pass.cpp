@@ -12,6 +12,7 @@
 #include "sync/round.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/called_from.h"
 
 namespace tutti {
 
@@ -39,7 +40,11 @@ void Reducer::Impl::before_accumulate(int parameter) {
   }
 }
 
+// The engine calls, in a pass that the program may have begun without us.
+constexpr CallSite in_backward{.file = "backward()"};
+
 void Reducer::Impl::after_accumulate(int parameter) {
+  const CalledFrom here(in_backward);
   const std::lock_guard lock(mutex_);
   if (parameter >= count()) return sparse_->arrived(parameter - count());
   ParameterState& state = states_[parameter];
@@ -154,6 +159,7 @@ void Reducer::Impl::register_outer_task() {
 }
 
 void Reducer::Impl::task_ended(int task) {
+  const CalledFrom here(in_backward);
   const std::lock_guard lock(mutex_);
   if (!pass_.open) return;
   pass_.tasks.erase(task);
@@ -188,6 +194,7 @@ void Reducer::Impl::flush_pass() {
 
 void Reducer::Impl::complete_pass() {
   if (!pass_.open) return;
+  const CalledFrom here(in_backward);
   pass_.open = false;
   if (pass_.synchronizes) {
     finish_round();

@@ -15,6 +15,7 @@
 
 #include "sync/batch_statistics.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 
 namespace tutti {
 namespace {
@@ -85,7 +86,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
       // Of all ranks: of output gradients, and of these times normalized inputs.
       const at::Tensor sums = at::cat({bias_gradient, weight_gradient}).to(at::kDouble);
       static_cast<const ChannelHolder&>(*holder)
-          .channel.all_reduce(sums, ReduceOp::sum, {.name = "SyncBatchNorm"})
+          .channel.all_reduce(sums, ReduceOp::sum, comm::inner_call("SyncBatchNorm"))
           .wait();
       result[0] = input_gradient(pass, sums / context->saved_data["count"].toInt());
     }
@@ -226,7 +227,7 @@ sync::BatchStatistics SyncBatchNormImpl::statistics_of_all(const at::Tensor& inp
   const at::Tensor own = refused ? at::full({row}, -1.0, at::kDouble)
                                  : sync::pack(sync::statistics_of(input.to(wide(input.scalar_type()))));
   const at::Tensor rows = at::empty({channel_.size(), row}, at::kDouble);
-  channel_.all_gather(rows, own, {.name = "SyncBatchNorm"}).wait();
+  channel_.all_gather(rows, own, comm::inner_call("SyncBatchNorm")).wait();
   _check_input_dim(input);
   require_all_inputs(rows);
   const auto statistics = sync::combine(rows);

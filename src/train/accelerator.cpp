@@ -12,6 +12,7 @@
 #include "train/registry.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 #include "tutti/optim/clip_grad.h"
 #include "tutti/sync/reducer.h"
 
@@ -151,7 +152,8 @@ AutocastScope Accelerator::autocast() {
   return {mixed_precision_, device};
 }
 
-void Accelerator::backward(const at::Tensor& loss) {
+void Accelerator::backward(const at::Tensor& loss, const CallSite& where) {
+  const CalledFrom here(where);
   if (num_processes() > 1 && registry_->reducers.empty()) {
     throw UsageError("backward() on " + std::to_string(num_processes()) +
                      " ranks with nothing prepared: each rank would train a model of its own. Pass model and optimizer "
@@ -186,12 +188,15 @@ bool Accelerator::gradients_are_ready(const std::vector<at::Tensor>& parameters)
 }
 
 std::optional<double> Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                                                   double norm_type, bool error_if_nonfinite) {
+                                                   double norm_type, bool error_if_nonfinite, const CallSite& where) {
+  const CalledFrom here(where);
   if (!gradients_are_ready(parameters)) return std::nullopt;
   return clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite);
 }
 
-bool Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+bool Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value,
+                                   const CallSite& where) {
+  const CalledFrom here(where);
   if (!gradients_are_ready(parameters)) return false;
   clip_grad_value(parameters, clip_value);
   return true;
@@ -237,8 +242,8 @@ const Communicator& Accelerator::communicator() const {
   return communicator_;
 }
 
-void Accelerator::wait_for_everyone() const {
-  communicator_.barrier({.name = "wait_for_everyone"}).wait();
+void Accelerator::wait_for_everyone(const CallSite& where) const {
+  communicator_.barrier({.name = "wait_for_everyone", .where = where}).wait();
 }
 
 void Accelerator::print(const std::string& line) const {
@@ -247,7 +252,7 @@ void Accelerator::print(const std::string& line) const {
 
 double Accelerator::mean_over_ranks(double value) const {
   const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
-  prepare_channel_.all_reduce(sum, ReduceOp::sum, {.name = "metric"}).wait();
+  prepare_channel_.all_reduce(sum, ReduceOp::sum, comm::inner_call("metric")).wait();
   return sum.item<double>() / num_processes();
 }
 

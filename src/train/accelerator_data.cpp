@@ -6,6 +6,7 @@
 
 #include "train/registry.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 
 namespace tutti {
 
@@ -15,7 +16,7 @@ LoaderAgreement agreement_over(const Communicator& channel) {
   return [channel](const std::vector<std::int64_t>& mine) {
     const auto count = static_cast<std::int64_t>(mine.size());
     const at::Tensor all = at::empty({channel.size(), count}, at::kLong);
-    const Work work = channel.all_gather(all, at::tensor(mine), {.name = "data loader"});
+    const Work work = channel.all_gather(all, at::tensor(mine), comm::inner_call("data loader"));
     return [all, work, count] {
       work.wait();
       std::vector<std::vector<std::int64_t>> ranks;
@@ -60,7 +61,7 @@ void Accelerator::agree_on_loader(const std::function<std::string()>& make) {
     mine = std::current_exception();
     said = said_failed + std::string(error.what());
   }
-  const auto all = prepare_channel_.all_gather_object(said, {.name = "data_loader"});
+  const auto all = prepare_channel_.all_gather_object(said, comm::inner_call("data_loader"));
   if (mine) std::rethrow_exception(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].starts_with(made)) continue;

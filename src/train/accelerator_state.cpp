@@ -178,7 +178,8 @@ void Accelerator::register_for_checkpointing(const std::string& name, std::share
   registry_->registered.push_back({.name = name, .object = std::move(object)});
 }
 
-std::filesystem::path Accelerator::save_state(const SaveStateOptions& options) {
+std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, const CallSite& where) {
+  const CalledFrom here(where);
   wait_for_checkpoint();
   const bool automatic = options.folder.empty();
   if (automatic && project_.project_dir.empty()) {
@@ -230,7 +231,8 @@ void Accelerator::wait_for_checkpoint() {
   if (registry_->writer) registry_->writer->wait();
 }
 
-CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder) {
+CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, const CallSite& where) {
+  const CalledFrom here(where);
   wait_for_checkpoint();
   Checkpoint saved;
   bool saved_local = false;
@@ -330,7 +332,8 @@ void Accelerator::refuse_other_runs(const std::string& who, const std::string& h
   });
 }
 
-std::optional<CheckpointInfo> Accelerator::load_latest_state() {
+std::optional<CheckpointInfo> Accelerator::load_latest_state(const CallSite& where) {
+  const CalledFrom here(where);
   if (project_.project_dir.empty()) {
     throw UsageError("load_latest_state(): set AcceleratorOptions::project.project_dir");
   }
@@ -340,7 +343,7 @@ std::optional<CheckpointInfo> Accelerator::load_latest_state() {
   });
   const std::string& folder = newest[0];
   if (folder.empty()) return std::nullopt;
-  return load_state(folder);
+  return load_state(folder, where);
 }
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <new>
 #include <string_view>
 
+#include "tutti/detail/comm/inner_call.h"
 #include "tutti/train/objects.h"
 
 namespace tutti {
@@ -76,7 +77,7 @@ BatchSizeSearch::BatchSizeSearch(const Communicator& communicator, BatchSizeSear
       batch_size_(options_.starting_batch_size) {}
 
 void BatchSizeSearch::begin() {
-  channel_.barrier({.name = "find_executable_batch_size with " + std::to_string(batch_size_)}).wait();
+  channel_.barrier(comm::inner_call("find_executable_batch_size with " + std::to_string(batch_size_))).wait();
   if (batch_size_ > 0) return;
   if (last_message_.empty()) {
     throw UsageError("find_executable_batch_size: starting_batch_size is " + std::to_string(batch_size_) +
@@ -92,8 +93,8 @@ void BatchSizeSearch::clean_up() const {
 bool BatchSizeSearch::end(const Attempt& mine) {
   const bool left_over = mine.outcome != AttemptOutcome::succeeded;
   if (left_over) clean_up();
-  const auto answers =
-      channel_.all_gather_object(pack(std::pair(mine.outcome, mine.message)), {.name = "find_executable_batch_size"});
+  const auto answers = channel_.all_gather_object(pack(std::pair(mine.outcome, mine.message)),
+                                                  comm::inner_call("find_executable_batch_size"));
   std::vector<AttemptOutcome> ranks;
   std::vector<int> culprits;
   std::string failures;

@@ -7,6 +7,7 @@
 #include "train/registry.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 #include "tutti/sync/distributed_data_parallel.h"
 #include "tutti/sync/reducer.h"
 
@@ -79,7 +80,7 @@ LocalSGD::~LocalSGD() noexcept(false) {
   if (!engine_) return;
   std::erase_if(accelerator_.registry_->own, [this](const auto& entry) { return entry.object == saved_; });
   if (std::uncaught_exceptions() > exceptions_) return;
-  finish();
+  finish({});
 }
 
 std::int64_t LocalSGD::optimizer_steps() const {
@@ -88,14 +89,16 @@ std::int64_t LocalSGD::optimizer_steps() const {
   return steps;
 }
 
-void LocalSGD::step(double weight) {
+void LocalSGD::step(double weight, const CallSite& where) {
+  const CalledFrom here(where);
   if (!engine_) return;
   if (optimizer_steps() - steps_before_ == engine_->stats().steps) return;  // a micro-batch that did not step
   engine_->step(weight);
   if (!engine_->synchronous()) set_local(true);
 }
 
-void LocalSGD::finish() {
+void LocalSGD::finish(const CallSite& where) {
+  const CalledFrom here(where);
   if (!engine_) return;
   engine_->finish();
   set_local(false);
@@ -133,7 +136,7 @@ void LocalSGD::agree_on_scale_and_schedules() {
       const bool whole = std::holds_alternative<std::int64_t>(state.values().at(name));
       const double mine = whole ? static_cast<double>(state.get<std::int64_t>(name)) : state.get<double>(name);
       const at::Tensor value = at::scalar_tensor(mine, at::kDouble);
-      accelerator_.prepare_channel_.broadcast(value, 0, {.name = "local_sgd"}).wait();
+      accelerator_.prepare_channel_.broadcast(value, 0, comm::inner_call("local_sgd")).wait();
       if (whole) {
         state.set(name, static_cast<std::int64_t>(value.item<double>()));
       } else {

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "sync/replicate.h"
+#include "tutti/detail/comm/inner_call.h"
 
 namespace tutti {
 
@@ -27,7 +28,7 @@ void synchronize_buffers(const std::vector<at::Tensor>& buffers, BufferSync how,
   sync::replicate(of_rank_0, channel);
   if (averaged.empty()) return;
   const at::Tensor message = at::cat(flat);
-  channel.all_reduce(message, ReduceOp::mean, {.name = "buffers"}).wait();
+  channel.all_reduce(message, ReduceOp::mean, comm::inner_call("buffers")).wait();
   std::int64_t begin = 0;
   for (at::Tensor& buffer : averaged) {
     buffer.copy_(message.slice(0, begin, begin + buffer.numel()).view(buffer.sizes()));

@@ -11,6 +11,7 @@
 #include "train/callbacks/metric.h"
 #include "train/stop_signal.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/inner_call.h"
 #include "tutti/tracking/tensorboard_tracker.h"
 
 namespace tutti {
@@ -83,7 +84,7 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   batches_per_epoch_ = batches_per_epoch;
   stop_requested_ = signalled_ = false;
   if (options_.resume) {
-    accelerator_.load_latest_state();
+    accelerator_.load_latest_state({});
   } else if (!accelerator_.project().project_dir.empty()) {
     accelerator_.refuse_other_runs("Trainer", "set TrainerOptions::resume to go on with it");
   }
@@ -122,7 +123,7 @@ void TrainerContext::optimizer_step(std::int64_t batches_read) {
   constexpr double no_limit = std::numeric_limits<double>::infinity();
   const double limit = options_.max_grad_norm.value_or(no_limit);
   clock_.measure(Stage::optimizer, [&] {
-    const double norm = *accelerator_.clip_grad_norm_(module_, limit);
+    const double norm = *accelerator_.clip_grad_norm_(module_, limit, 2.0, false, {});
     metrics_ = {.global_step = global_step() + 1,
                 .grad_norm_pre_clip = norm,
                 .grad_norm_post_clip = norm <= limit ? norm : norm * (limit / (norm + 1e-6)),
@@ -131,7 +132,7 @@ void TrainerContext::optimizer_step(std::int64_t batches_read) {
   take_stock(batches_read);
   trigger(&Callback::on_optimizer_step_start);
   clock_.measure(Stage::optimizer, [&] {
-    optimizer_.step();
+    optimizer_.step(CallSite{});
     schedule_.step();
     optimizer_.zero_grad();
   });
@@ -149,7 +150,7 @@ void TrainerContext::take_stock(std::int64_t batches_read) {
                   signal ? 1.0 : 0.0, stop_requested_ ? 1.0 : 0.0},
                  at::kDouble);
   clock_.measure(Stage::waiting, [&] {
-    accelerator_.communicator().all_reduce(totals, ReduceOp::sum, {.name = "step metrics"}).wait();
+    accelerator_.communicator().all_reduce(totals, ReduceOp::sum, comm::inner_call("step metrics")).wait();
   });
   const auto* total = totals.const_data_ptr<double>();
   signalled_ = total[4] > 0;
@@ -176,10 +177,10 @@ void TrainerContext::after_optimizer_step() {
   }
   if (due(global_step(), options_.log_every)) log_metrics();
   if (due(global_step(), options_.evaluate_every)) {
-    evaluate();
+    evaluate({});
     follow_metric();
   }
-  if (due(global_step(), options_.save_every)) save_checkpoint();
+  if (due(global_step(), options_.save_every)) save_checkpoint({});
 }
 
 /// Only in evaluations that come at their time: one where a run is interrupted would count twice when it is resumed.
@@ -189,11 +190,12 @@ void TrainerContext::follow_metric() {
 
 void TrainerContext::finish() {
   if (options_.log_every > 0 && logged_step_ < global_step()) log_metrics();
-  if (options_.evaluate_every > 0 && evaluated_step_ < global_step()) evaluate();
-  if (!accelerator_.project().project_dir.empty() && saved_step_ < global_step()) save_checkpoint();
+  if (options_.evaluate_every > 0 && evaluated_step_ < global_step()) evaluate({});
+  if (!accelerator_.project().project_dir.empty() && saved_step_ < global_step()) save_checkpoint({});
 }
 
-Scalars TrainerContext::evaluate() {
+Scalars TrainerContext::evaluate(const CallSite& where) {
+  const CalledFrom here(where);
   if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation()");
   trigger(&Callback::on_evaluate_start);
   const bool training = module_->is_training();
@@ -212,13 +214,14 @@ Scalars TrainerContext::evaluate() {
   return results;
 }
 
-std::filesystem::path TrainerContext::save_checkpoint() {
+std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {
+  const CalledFrom here(where);
   trigger(&Callback::on_checkpoint_start);
   SaveStateOptions save{.asynchronous = options_.asynchronous_checkpoints};
   for (const auto& [name, value] : last_evaluation_) {
     if (name == options_.checkpoint_metric) save.metric = value;
   }
-  const std::filesystem::path folder = accelerator_.save_state(save);
+  const std::filesystem::path folder = accelerator_.save_state(save, {});
   saved_step_ = global_step();
   trigger(&Callback::on_checkpoint_end, folder);
   return folder;
@@ -233,7 +236,7 @@ void TrainerContext::log_metrics() {
   for (std::size_t stage = 0; stage < mine.size(); ++stage) {
     seconds[accelerator_.rank()][static_cast<std::int64_t>(stage)] = mine[stage];
   }
-  accelerator_.communicator().all_reduce(seconds, ReduceOp::sum, {.name = "stage times"}).wait();
+  accelerator_.communicator().all_reduce(seconds, ReduceOp::sum, comm::inner_call("stage times")).wait();
 
   Scalars scalars{{"loss", metrics_.loss},
                   {"lr", metrics_.learning_rate},

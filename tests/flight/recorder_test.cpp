@@ -31,8 +31,12 @@ TEST(Recorder, WhatAnEntryHolds) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder.path(), {.rank = 2, .world_size = 4, .restart = 1});
   recorder->set_step(11);
-  const auto sum = recorder->called(
-      {.text = "all_reduce(float32 [4])", .channel = "job/0-ddp", .operation = 5, .bytes = 16, .group_size = 4});
+  const auto sum = recorder->called({.text = "all_reduce(float32 [4])",
+                                     .channel = "job/0-ddp",
+                                     .operation = 5,
+                                     .bytes = 16,
+                                     .group_size = 4,
+                                     .where = {.file = "train.cpp", .line = 42}});
   auto record = only_record(folder);
   EXPECT_EQ(record.rank, 2);
   EXPECT_EQ(record.world_size, 4);
@@ -46,6 +50,7 @@ TEST(Recorder, WhatAnEntryHolds) {
   EXPECT_EQ(record.operations[0].bytes, 16U);
   EXPECT_EQ(record.operations[0].step, 11);
   EXPECT_EQ(record.operations[0].group_size, 4);
+  EXPECT_EQ(record.operations[0].where, "train.cpp:42");
   EXPECT_EQ(record.operations[0].state, EntryState::called);
 
   recorder->runs(sum);
@@ -89,10 +94,13 @@ TEST(Recorder, AnEntryThatMadePlaceIsNotTouchedAnyMore) {
 TEST(Recorder, LongNamesAreCutOff) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder.path(), {});
-  recorder->called({.text = std::string(1000, 'a'), .channel = std::string(1000, 'b')});
+  const std::string file(1000, 'c');
+  recorder->called(
+      {.text = std::string(1000, 'a'), .channel = std::string(1000, 'b'), .where = {.file = file.c_str(), .line = 7}});
   const auto operation = only_record(folder).operations.at(0);
   EXPECT_EQ(operation.text, std::string(sizeof(flight::RecordEntry::text) - 1, 'a'));
   EXPECT_EQ(operation.channel, std::string(sizeof(flight::RecordEntry::channel) - 1, 'b'));
+  EXPECT_EQ(operation.where, std::string(sizeof(flight::RecordEntry::file) - 1, 'c') + ":7");
 }
 
 TEST(Recorder, ThreadsWriteTogether) {
@@ -156,6 +164,7 @@ TEST(Recorder, DamagedFilesAreRefused) {
   refuses(good.substr(0, good.size() - 1));
   refuses(good + "x");
   refuses("x" + good.substr(1));
+  refuses(good.substr(0, 7) + "1" + good.substr(8));  // an older tutti's
   refuses(with(offsetof(flight::RecordHeader, entry_bytes), 8));
   refuses(with(offsetof(flight::RecordHeader, capacity), 0xffffffff));
   refuses(with(offsetof(flight::RecordHeader, rank), 2));
@@ -171,8 +180,11 @@ TEST(Recorder, DamagedFilesAreRefused) {
   for (int i = 1; i < 4; ++i) bytes[flight::record_bytes(0) + offsetof(flight::RecordEntry, state) + i] = 0;
   for (std::size_t i = 0; i < 80; ++i)
     bytes[flight::record_bytes(0) + offsetof(flight::RecordEntry, text) + i] = '\x1b';
+  for (std::size_t i = 0; i < 40; ++i)
+    bytes[flight::record_bytes(0) + offsetof(flight::RecordEntry, file) + i] = '\x1b';
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
   EXPECT_EQ(flight::read_record(file).operations.at(0).text, std::string(80, '?'));
+  EXPECT_THAT(flight::read_record(file).operations.at(0).where, ::testing::StartsWith(std::string(36, '?')));
 }
 
 }  // namespace

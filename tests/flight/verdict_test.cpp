@@ -22,6 +22,7 @@ struct Call {
   std::string text = "barrier()";
   std::string channel = "job";
   int group_size = 3;
+  std::string where = "";
 };
 
 // Calls are a second apart and take a tenth of one.
@@ -37,6 +38,7 @@ RankRecord rank_with(int rank, const std::vector<Call>& calls, bool running = tr
                                  .serial = serial,
                                  .operation = call.number,
                                  .group_size = call.group_size,
+                                 .where = call.where,
                                  .state = call.state,
                                  .called = time,
                                  .ran = call.state == EntryState::called ? 0 : time,
@@ -105,6 +107,25 @@ TEST(Verdict, TheFirstDifferenceIsTold) {
   EXPECT_THAT(
       text,
       HasSubstr("First difference: operation 1 of job is barrier() on ranks 0 and 2 and broadcast() on rank 1.\n"));
+}
+
+TEST(Verdict, PlacesInTheProgramAreTold) {
+  const Call first{.number = 0, .where = "train.cpp:8"};
+  const Call saves{
+      .number = 1, .state = EntryState::running, .text = "all_gather_object('save_state')", .where = "train.cpp:42"};
+  Call elsewhere = saves;
+  elsewhere.where = "eval.cpp:7";
+  EXPECT_THAT(flight::verdict({rank_with(0, {first, saves}), rank_with(1, {first}), rank_with(2, {first, elsewhere})},
+                              14 * second),
+              AllOf(HasSubstr("Ranks 0 and 2 are in all_gather_object('save_state') (operation 1 of job, eval.cpp:7 "
+                              "and train.cpp:42) for 12.0 s.\n"),
+                    HasSubstr("Rank 1 called last there: barrier() (operation 0 of job, train.cpp:8), done")));
+  const Call other{.number = 1, .text = "broadcast()", .where = "train.cpp:50"};
+  EXPECT_THAT(flight::verdict({rank_with(0, {saves}), rank_with(1, {other})}, 14 * second),
+              HasSubstr("is all_gather_object('save_state') on rank 0 (train.cpp:42) and broadcast() on rank 1 "
+                        "(train.cpp:50).\n"));
+  EXPECT_THAT(flight::last_operations(rank_with(0, {first}), 1, 5 * second),
+              HasSubstr("barrier() (operation 0 of job, train.cpp:8), called"));
 }
 
 TEST(Verdict, OfAnEndedJobTimesCountFromItsLastSign) {

@@ -94,6 +94,16 @@ const RankProgram one_saves("one_saves", [] {
   }
 });
 
+// How often this file is named as the place of a call.
+int lines_named(const std::string& output) {
+  int count = 0;
+  for (auto at = output.find(", failure_test.cpp:"); at != std::string::npos;
+       at = output.find(", failure_test.cpp:", at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 // What Accelerate's users write, and what ends only with the deadline there.
 TEST(Failure, SavingOnTheMainProcessAloneIsToldToAllRanks) {
   for (const RankResult& result : run_processes(one_saves, 3)) {
@@ -101,6 +111,7 @@ TEST(Failure, SavingOnTheMainProcessAloneIsToldToAllRanks) {
     EXPECT_NE(result.output.find("told: called on some ranks only: rank 0 waits in "), std::string::npos)
         << result.output;
     EXPECT_NE(result.output.find("ranks 1, 2 wait in gradient "), std::string::npos) << result.output;
+    EXPECT_EQ(lines_named(result.output), 2) << result.output;
   }
 }
 

@@ -26,6 +26,7 @@
 #include "tutti/comm/node_layout.h"
 #include "tutti/comm/wire_codec.h"
 #include "tutti/comm/work.h"
+#include "tutti/core/call_site.h"
 #include "tutti/core/environment.h"
 
 namespace c10d {
@@ -66,6 +67,8 @@ struct CallOptions {
   std::optional<std::chrono::milliseconds> timeout{};
   /// Named in errors, for example "validation loss".
   std::string name{};
+  /// Where the program makes it, for those who look for a rank that does not come. Filled in by the compiler.
+  CallSite where = CallSite::here();
 };
 
 namespace comm {

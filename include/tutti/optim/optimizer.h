@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/amp/grad_scaler.h"
+#include "tutti/core/call_site.h"
 #include "tutti/core/logging.h"
 #include "tutti/state/stateful.h"
 
@@ -32,7 +33,8 @@ struct OptimizerOptions {
   Logger logger{};
 };
 
-/// A small value; copies share the optimizer. Every rank must step it alike. One thread.
+/// A small value; copies share the optimizer. Every rank must step it alike. One thread. `where` is filled in by the
+/// compiler.
 class Optimizer final : public Stateful {
  public:
   /// Accelerator::prepare() makes one. `reducer` holds the same parameters.
@@ -41,12 +43,12 @@ class Optimizer final : public Stateful {
 
   /// Inside accumulate(): steps where the scope ends its window, else does nothing. Outside: steps, after synchronizing
   /// what is still this rank's own. Throws instead of stepping on gradients that cannot be vouched for.
-  void step();
+  void step(const CallSite& where = CallSite::here());
   /// For optimizers that ask for the loss several times in a step (LBFGS). `closure` calls zero_grad(), runs forward
   /// and backward over this rank's data, and returns the loss, a scalar. After each call gradients and loss are the
   /// means over ranks, so that all ranks take the same way. Returns the first call's loss. Throws UsageError inside
   /// accumulate() (the closure runs the whole window itself) and with a loss scaler.
-  at::Tensor step(const std::function<at::Tensor()>& closure);
+  at::Tensor step(const std::function<at::Tensor()>& closure, const CallSite& where = CallSite::here());
   /// Whether the last step() at a window's end left the parameters alone because gradients had overflowed: the same
   /// answer on all ranks.
   bool step_was_skipped() const { return state_->skipped; }

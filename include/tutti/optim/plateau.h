@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "tutti/core/call_site.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/state/stateful.h"
 
@@ -48,8 +49,8 @@ class ReduceLROnPlateau final : public Stateful {
       std::function<double(double)> agree = [](double metric) { return metric; });
 
   /// One more metric, such as an epoch's validation loss. NaN is no improvement. Every rank must call it where `agree`
-  /// communicates.
-  void step(double metric);
+  /// communicates. `where` is filled in by the compiler.
+  void step(double metric, const CallSite& where = CallSite::here());
 
   /// Rates by parameter group, as they stood after the last step.
   const std::vector<double>& last_rates() const { return state_->last_rates; }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
+#include "tutti/core/call_site.h"
+#include "tutti/detail/core/called_from.h"
 #include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_scopes.h"
 
@@ -49,8 +51,11 @@ class DistributedDataParallel {
   NoSyncScope no_sync(bool when = true);
   /// The next backward pass synchronizes although its scope says no_sync().
   void trigger_sync_in_backward() { reducer_->trigger_sync_in_backward(); }
-  /// Synchronizes what no pass has synchronized. Every rank must call it.
-  void synchronize() { reducer_->synchronize(); }
+  /// Synchronizes what no pass has synchronized. Every rank must call it. `where` is filled in by the compiler.
+  void synchronize(const CallSite& where = CallSite::here()) {
+    const CalledFrom here(where);
+    reducer_->synchronize();
+  }
 
   /// What synchronization did and cost on this rank.
   SyncStats stats() const { return reducer_->stats(); }

@@ -1,7 +1,8 @@
 #pragma once
 // The Accelerator: the loop is written for one process and runs on any number of ranks. Names are Hugging Face
 // Accelerate's. Every rank runs the same program: prepare(), accumulate(), synchronize(), clip_grad_norm_() and
-// wait_for_everyone() are called by every rank, in the same order. One thread.
+// wait_for_everyone() are called by every rank, in the same order. One thread. The last argument `where` of some
+// methods is filled in by the compiler: messages about ranks that wait name the line.
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
@@ -20,9 +21,11 @@
 #include "tutti/amp/autocast.h"
 #include "tutti/amp/grad_scaler.h"
 #include "tutti/comm/communicator.h"
+#include "tutti/core/call_site.h"
 #include "tutti/core/logging.h"
 #include "tutti/data/data_loader.h"
 #include "tutti/data/stream_loader.h"
+#include "tutti/detail/core/called_from.h"
 #include "tutti/detail/train/prepare_traits.h"
 #include "tutti/optim/lr_schedule.h"
 #include "tutti/optim/optimizer.h"
@@ -127,7 +130,9 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// and nothing is prepared, the next batch is a UsageError.
   template <typename Dataset>
   requires(!StreamDataset<Dataset>) DataLoader<Dataset> data_loader(Dataset dataset,  // DataLoaderOptions{...} names it
-                                                                    const DataLoaderOptions& options = {}) {
+                                                                    const DataLoaderOptions& options = {},
+                                                                    const CallSite& where = CallSite::here()) {
+    const CalledFrom here(where);
     const LoaderGroup group = loader_group();
     auto loader = make_loader(options, [&](const DataLoaderOptions& placed) {
       auto made = std::make_unique<DataLoader<Dataset>>(std::move(dataset), reproducible(placed), group);
@@ -139,7 +144,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// The same over a stream: what gives its next samples and does not know how many there are.
   template <StreamDataset Dataset>
   StreamLoader<Dataset> data_loader(Dataset dataset,  // misspelt? StreamLoaderOptions{...} names it
-                                    const StreamLoaderOptions& options = {}) {
+                                    const StreamLoaderOptions& options = {}, const CallSite& where = CallSite::here()) {
+    const CalledFrom here(where);
     const LoaderGroup group = loader_group();
     auto loader = make_loader(options, [&](const StreamLoaderOptions& placed) {
       refuse_reproducible_stream();
@@ -184,7 +190,10 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// The next backward pass synchronizes the model's gradients, whatever scope it is in.
   void trigger_sync_in_backward(const detail::model_argument auto& model) { trigger_sync_of(detail::module_of(model)); }
   /// Synchronizes the model's gradients now. Every rank must call it.
-  void synchronize(const detail::model_argument auto& model) { synchronize_of(detail::module_of(model)); }
+  void synchronize(const detail::model_argument auto& model, const CallSite& where = CallSite::here()) {
+    const CalledFrom here(where);
+    synchronize_of(detail::module_of(model));
+  }
   /// Gives up the model's pending gradients and what they weigh, as if the window had not begun: where a loop breaks
   /// off an accumulation, or leaves out a batch that all ranks agreed to leave out. Every rank must call it, or none.
   void abandon_window(const detail::model_argument auto& model) { abandon_window_of(detail::module_of(model)); }
@@ -204,24 +213,28 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// does; inside, the scope's weight does it. With fp16 the loss is scaled, and
   /// synchronization takes the scale out of the gradients again. Throws UsageError for a forward pass outside
   /// autocast() when mixed precision is set, and on several ranks where nothing is prepared.
-  void backward(const at::Tensor& loss);
+  void backward(const at::Tensor& loss, const CallSite& where = CallSite::here());
 
   /// Clips the gradients together, after synchronizing what is missing (so their scale is right under fp16 too);
   /// returns their norm before. Inside accumulate() it acts at the window's end and returns nullopt before that. Throws
   /// UsageError for a norm that is not finite if asked to.
   std::optional<double> clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                                        double norm_type = 2.0, bool error_if_nonfinite = false);
+                                        double norm_type = 2.0, bool error_if_nonfinite = false,
+                                        const CallSite& where = CallSite::here());
   /// Those of all the model's parameters.
   std::optional<double> clip_grad_norm_(const detail::model_argument auto& model, double max_norm,
-                                        double norm_type = 2.0, bool error_if_nonfinite = false) {
-    return clip_grad_norm_(detail::module_of(model).parameters(), max_norm, norm_type, error_if_nonfinite);
+                                        double norm_type = 2.0, bool error_if_nonfinite = false,
+                                        const CallSite& where = CallSite::here()) {
+    return clip_grad_norm_(detail::module_of(model).parameters(), max_norm, norm_type, error_if_nonfinite, where);
   }
   /// Limits every element of the gradients to [-clip_value, clip_value], when clip_grad_norm_() would act; whether it
   /// did.
-  bool clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+  bool clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value,
+                        const CallSite& where = CallSite::here());
   /// Those of all the model's parameters.
-  bool clip_grad_value_(const detail::model_argument auto& model, double clip_value) {
-    return clip_grad_value_(detail::module_of(model).parameters(), clip_value);
+  bool clip_grad_value_(const detail::model_argument auto& model, double clip_value,
+                        const CallSite& where = CallSite::here()) {
+    return clip_grad_value_(detail::module_of(model).parameters(), clip_value, where);
   }
 
   /// What losses are multiplied by now: 1 but for fp16.
@@ -238,15 +251,16 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// gradients, each rank's random state, registered objects. Returns its folder. Every rank must call it, between
   /// backward passes. Waits for the one before it and throws what that one threw; also throws as write_checkpoint(),
   /// and UsageError where nothing is prepared or registered.
-  std::filesystem::path save_state(const SaveStateOptions& options = {});  // misspelt? SaveStateOptions{...} names it
+  std::filesystem::path save_state(const SaveStateOptions& options = {},  // misspelt? SaveStateOptions{...} names it
+                                   const CallSite& where = CallSite::here());
   /// Blocks until an asynchronous save is on disk; throws what it threw.
   void wait_for_checkpoint();
   /// Goes on where save_state() was called: the same bits on the same number of ranks; on another number, every sample
   /// of the epoch once and the same step. What is prepared must be what was saved. All or nothing on all ranks: throws
   /// CheckpointError naming what does not fit, and leaves everything as it was. Every rank must call it.
-  CheckpointInfo load_state(const std::filesystem::path& folder);
+  CheckpointInfo load_state(const std::filesystem::path& folder, const CallSite& where = CallSite::here());
   /// The newest checkpoint with an automatic name; nullopt, and nothing is changed, where there is none.
-  std::optional<CheckpointInfo> load_latest_state();
+  std::optional<CheckpointInfo> load_latest_state(const CallSite& where = CallSite::here());
 
   // Tracking, on the main process; nothing happens on the others.
   /// One more place where log() writes. Before init_trackers().
@@ -284,7 +298,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Whether this is the rank with the highest number.
   bool is_last_process() const { return rank() + 1 == num_processes(); }
   /// Blocks until every rank has called it.
-  void wait_for_everyone() const;
+  void wait_for_everyone(const CallSite& where = CallSite::here()) const;
   /// Forgets what was prepared and every loader; the loss scaler, registered objects and trackers stay. Memory goes
   /// when the program lets go of its models and optimizers too. Every rank must call it; a rank that waits for another
   /// one's gradients then gets PeerFailure.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/detail/core/called_from.h"
 #include "tutti/detail/train/prepare_traits.h"
 #include "tutti/sync/all_gather_with_grad.h"
 #include "tutti/train/batch_size_search.h"
@@ -94,9 +95,9 @@ class AcceleratorHelpers {
   /// metric that has become bad.
   void set_trigger() { triggered_ = true; }
   /// Whether any rank has called set_trigger() since the last check; resets it.
-  [[nodiscard]] bool check_trigger() {
+  [[nodiscard]] bool check_trigger(const CallSite& where = CallSite::here()) {
     const at::Tensor any = at::scalar_tensor(triggered_ ? 1 : 0, at::kInt);
-    communicator().all_reduce(any, ReduceOp::max, {.name = "check_trigger"}).wait();
+    communicator().all_reduce(any, ReduceOp::max, {.name = "check_trigger", .where = where}).wait();
     triggered_ = false;
     return any.template item<int>() != 0;
   }
@@ -151,7 +152,9 @@ class AcceleratorHelpers {
   /// that failed, free_memory() lets go what it prepared with this Accelerator; ranks that wait for one another in
   /// backward() or in a loop over a stream learn of the failure by that.
   template <typename Body>
-  auto find_executable_batch_size(Body&& body, BatchSizeSearchOptions options = {}) {
+  auto find_executable_batch_size(Body&& body, BatchSizeSearchOptions options = {},
+                                  const CallSite& where = CallSite::here()) {
+    const CalledFrom here(where);
     options.clean_up = [this, own = std::move(options.clean_up)] {
       self().free_memory();
       if (own) own();

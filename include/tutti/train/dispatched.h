@@ -11,6 +11,7 @@
 #include "tutti/comm/communicator.h"
 #include "tutti/data/data_error.h"
 #include "tutti/data/stream_loader.h"
+#include "tutti/detail/comm/inner_call.h"
 #include "tutti/train/objects.h"
 
 namespace tutti {
@@ -44,7 +45,7 @@ class Dispatched {
         answer.first = std::string("rank 0 could not read the stream: ") + error.what();
       }
     }
-    answer = unpack<Answer>(channel_.broadcast_object(pack(answer), 0, {.name = "dispatched batch"}));
+    answer = unpack<Answer>(channel_.broadcast_object(pack(answer), 0, comm::inner_call("dispatched batch")));
     if (thrown) std::rethrow_exception(thrown);
     if (!answer.first.empty()) throw DataError(answer.first);
     return std::move(answer.second);

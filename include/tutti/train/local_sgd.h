@@ -36,6 +36,7 @@ struct LocalSGDOptions {
 /// stay each rank's own: accumulation, clipping, schedules and mixed precision act on this rank's windows (under fp16
 /// each rank skips its own steps). Optimizer state stays local unless the engine's contract says otherwise. It is saved
 /// and loaded with the Accelerator, on the same number of ranks: make it before load_state(). One thread.
+/// `where` is filled in by the compiler.
 class LocalSGD {
  public:
   /// From now on gradients of `model` stay each rank's own. Throws UsageError for options that cannot be honoured and a
@@ -54,12 +55,12 @@ class LocalSGD {
 
   /// After optimizer.step(), also in loops where only some micro-batches step: what counts is optimizer steps.
   /// `weight`: what the step was worth on this rank (tokens, samples). Throws what the engine throws.
-  void step(double weight = 1);
+  void step(double weight = 1, const CallSite& where = CallSite::here());
   /// Averages what has not been averaged, and gradients are synchronized again. The model's optimizers go on with rank
   /// 0's state and options on all ranks (under MomentumRule::average the momentum is the mean by then), so that
   /// synchronous steps may follow. Called twice it does nothing. Throws UsageError on all ranks for an optimizer whose
   /// state LibTorch cannot write: prepare a new one then.
-  void finish();
+  void finish(const CallSite& where = CallSite::here());
 
   /// Rounds, bytes and stalls; zeros where it is not enabled.
   LocalUpdateStats stats() const { return engine_ ? engine_->stats() : last_stats_; }

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "tutti/core/call_site.h"
+#include "tutti/detail/core/called_from.h"
 #include "tutti/train/trainer_context.h"
 
 namespace tutti {
@@ -48,7 +50,8 @@ class Trainer final : public TrainerContext {
   }
 
   /// Trains to the end, or until a callback or a signal stops it. If the project has a folder the state is saved then.
-  StopReason fit() {
+  StopReason fit(const CallSite& where = CallSite::here()) {
+    const CalledFrom here(where);
     begin_fit(batches_per_epoch());
     trigger(&Callback::on_fit_start);
     while (!done()) {
@@ -72,7 +75,7 @@ class Trainer final : public TrainerContext {
       const auto window = accelerator_.accumulate(model_, {.weight = weight});
       const at::Tensor loss = clock_.measure(
           Stage::forward, [&] { return accelerator_.autocast([&] { return functions_.loss(model_, batch); }); });
-      clock_.measure(Stage::backward, [&] { accelerator_.backward(loss); });
+      clock_.measure(Stage::backward, [&] { accelerator_.backward(loss, {}); });
       count(loss, weight, counts && functions_.samples ? functions_.samples(batch) : 0,
             counts && functions_.tokens ? functions_.tokens(batch) : 0);
       if (accelerator_.sync_gradients()) optimizer_step(loader_.cursor()->batch_index());

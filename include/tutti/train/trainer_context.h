@@ -21,7 +21,7 @@ namespace tutti {
 
 class StopSignal;
 
-/// What callbacks get, and what a Trainer offers besides fit(). One thread.
+/// What callbacks get, and what a Trainer offers besides fit(). One thread. `where` is filled in by the compiler.
 class TrainerContext {
  public:
   virtual ~TrainerContext();
@@ -35,9 +35,9 @@ class TrainerContext {
   void set_evaluation(std::function<Scalars()> evaluation) { evaluation_ = std::move(evaluation); }
 
   /// Evaluates now, and logs the results. Every rank must call it.
-  Scalars evaluate();
+  Scalars evaluate(const CallSite& where = CallSite::here());
   /// Saves now. Every rank must call it, between steps.
-  std::filesystem::path save_checkpoint();
+  std::filesystem::path save_checkpoint(const CallSite& where = CallSite::here());
   /// Ends the run after this step. Every rank must call it at the same point.
   void stop() { stop_requested_ = true; }
 

@@ -29,7 +29,7 @@ class TrainerSchedule {
   }
   /// After each evaluation, on every rank.
   void step(double metric) {
-    if (by_metric_) by_metric_->step(metric);
+    if (by_metric_) by_metric_->step(metric, {});
   }
 
  private:

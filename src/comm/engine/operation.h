@@ -7,6 +7,7 @@
 
 #include "comm/engine/transfer.h"
 #include "flight/recorder.h"
+#include "tutti/core/call_site.h"
 
 namespace tutti::comm {
 
@@ -16,14 +17,21 @@ struct Operation {
   std::string name;          ///< CallOptions::name
   std::chrono::milliseconds timeout{0};
   flight::EntryId entry{};  ///< in the flight record
+  CallSite where{};         ///< in the program; not known where no user has called
 
   /// Counted from when this rank begins to wait.
   Deadline deadline() const {
     constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // keeps the sum from overflowing
     return Clock::now() + std::min(timeout, longest);
   }
-  std::string describe() const {
-    return what + (name.empty() ? "" : " '" + name + "'") + " (operation " + std::to_string(number) + ")";
+  /// "barrier 'epoch' (operation 16)"
+  std::string describe() const { return text() + ")"; }
+  /// "barrier 'epoch' (operation 16, train.cpp:42)"
+  std::string describe_with_place() const { return text() + (where.known() ? ", " + where.describe() : "") + ")"; }
+
+ private:
+  std::string text() const {
+    return what + (name.empty() ? "" : " '" + name + "'") + " (operation " + std::to_string(number);
   }
 };
 

@@ -16,13 +16,16 @@ namespace tutti::comm {
 class LastCall {
  public:
   void set(const Operation& operation);
-  /// "barrier 'epoch' (operation 16), 11 s ago"; "none" where there was none.
+  /// "barrier 'epoch' (operation 16, train.cpp:42), 11 s ago"; "none" where there was none.
   std::string describe(Deadline now) const;
 
  private:
-  static constexpr std::size_t words = 12;
+  static constexpr std::size_t words = 18;
+  static constexpr std::size_t file_begins = 96;
+  using Text = std::array<char, words * sizeof(std::uint64_t)>;
 
-  std::array<std::atomic<std::uint64_t>, words> text_;  // what and name, each with a zero behind
+  std::array<std::atomic<std::uint64_t>, words> text_;  // what and name, then the file, each with a zero behind
+  std::atomic<int> line_;
   std::atomic<std::uint64_t> number_;
   std::atomic<std::int64_t> since_;  // of the steady clock, which all processes of a machine share
 };

@@ -201,7 +201,7 @@ void SharedNode::say_who_is_awaited(const Awaited& awaited, const Operation& ope
   }
   if (count > most_named) absent += "; and " + std::to_string(count - most_named) + " more";
   Logger(names_.empty() ? rank_ : names_[rank_])
-      .warning(operation.describe() + " has waited for " + describe_duration(waited) + " for " + absent);
+      .warning(operation.describe_with_place() + " has waited for " + describe_duration(waited) + " for " + absent);
 }
 
 bool SharedNode::stands_still(bool still) const noexcept {

@@ -21,7 +21,7 @@ struct Stand {
   struct Wait {
     std::string channel;
     std::uint64_t number = 0;
-    std::string text;  ///< "barrier 'epoch' (operation 16)"
+    std::string text;  ///< "barrier 'epoch' (operation 16, train.cpp:42)"
     bool operator==(const Wait&) const = default;
   };
   std::vector<Wait> waits;

@@ -39,6 +39,7 @@ void WatchedCalls::called(const Operation& operation, bool on_own_thread) {
   Text& text = texts_[operation.number % texts];
   text.what = operation.what;
   text.name = operation.name;
+  text.where = operation.where;
   if (on_own_thread || caller == last_caller_) return;
   last_caller_ = caller;
   callers_->add(caller);
@@ -110,8 +111,8 @@ WatchedCalls::Seen WatchedCalls::look() const {
     if (call == 0 || thread == 0 || calls_ - call >= texts) continue;
     const auto number = call - 1;
     const Text& text = texts_[number % texts];
-    const Operation operation{.number = number, .what = text.what, .name = text.name};
-    seen.inside[thread] = {.channel = channel_, .number = number, .text = operation.describe()};
+    const Operation operation{.number = number, .what = text.what, .name = text.name, .where = text.where};
+    seen.inside[thread] = {.channel = channel_, .number = number, .text = operation.describe_with_place()};
   }
   return seen;
 }

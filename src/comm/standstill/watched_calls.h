@@ -107,6 +107,7 @@ class WatchedCalls {
   struct Text {
     std::string what;
     std::string name;
+    CallSite where;
   };
   static constexpr std::size_t texts = 64;  // more than are ever under way
 

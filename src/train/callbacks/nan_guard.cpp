@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "tutti/detail/comm/inner_call.h"
 #include "tutti/train/trainer_context.h"
 
 namespace tutti {
@@ -13,7 +14,8 @@ void NanGuard::on_optimizer_step_start(TrainerContext& trainer) {
   if (std::isfinite(metrics.loss) && (scaled || std::isfinite(metrics.grad_norm_pre_clip))) return;
   // All ranks are here, as both numbers are the same everywhere.
   const bool mine = !std::isfinite(trainer.local_loss());
-  const auto all = trainer.accelerator().communicator().all_gather_object(mine ? "1" : "", {.name = "NanGuard"});
+  const auto all =
+      trainer.accelerator().communicator().all_gather_object(mine ? "1" : "", comm::inner_call("NanGuard"));
   std::string ranks;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].empty()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);

@@ -25,6 +25,8 @@ TEST(LastCall, IsToldAsItWasMade) {
   call->set({.number = 17, .what = "gradient sum", .name = ""});
   EXPECT_EQ(call->describe(later), "gradient sum (operation 17), 11 s ago");
   EXPECT_EQ(call->describe(Deadline{}), "gradient sum (operation 17), 0 s ago");
+  call->set({.number = 18, .what = "barrier", .name = "epoch", .where = {.file = "train.cpp", .line = 42}});
+  EXPECT_EQ(call->describe(Deadline{}), "barrier 'epoch' (operation 18, train.cpp:42), 0 s ago");
 }
 
 TEST(LastCall, LongNamesAreCut) {
@@ -35,8 +37,11 @@ TEST(LastCall, LongNamesAreCut) {
     const std::string said = call->describe(Clock::now());
     EXPECT_EQ(said.find("all_reduce 'nnn"), 0U) << said;
     EXPECT_LT(said.size(), 140U) << said;
-    call->set({.number = 1, .what = name, .name = name});
-    EXPECT_EQ(call->describe(Clock::now()).find("nnn"), 0U);
+    call->set({.number = 1, .what = name, .name = name, .where = {.file = name.c_str(), .line = 42}});
+    const std::string all_cut = call->describe(Clock::now());
+    EXPECT_EQ(all_cut.find("nnn"), 0U) << all_cut;
+    EXPECT_NE(all_cut.find("n:42), 0 s ago"), std::string::npos) << all_cut;
+    EXPECT_LT(all_cut.size(), 200U) << all_cut;
   }
 }
 
@@ -53,23 +58,30 @@ TEST(WaitingLine, ComesMoreAndMoreRarely) {
   EXPECT_EQ(said, (std::vector<int>{10, 60, 660, 1260, 1860}));
 }
 
+constexpr int line_of_meet = __LINE__ + 2;
+void meet(const Communicator& job, const std::string& name) {
+  job.barrier({.name = name}).wait();
+}
+
 const test::RankProgram one_is_elsewhere("shared_one_is_elsewhere", [] {
   const Communicator job = Communicator::connect(read_environment(), {});
-  job.barrier({.name = "begin"}).wait();
+  meet(job, "begin");
   if (job.rank() == 1) {
     std::signal(SIGUSR1, [](int) {});
     ::pause();
   }
   // Rank 2 has waited for 10 s before rank 0 has, and leaves the word to it.
   if (job.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
-  job.barrier({.name = "end"}).wait();
+  meet(job, "end");
   std::cout << "all came" << std::endl;
 });
 TEST(WaitingLine, TheFirstOfThoseThatWaitNamesWhoIsAbsent) {
   test::RankProcesses ranks(one_is_elsewhere, 3);
-  EXPECT_TRUE(ranks.wait_for_output(0,
-                                    "barrier 'end' (operation 1) has waited for 10 s for rank 1 (its last call here: "
-                                    "barrier 'begin' (operation 0), 1"));
+  const std::string place = "last_call_test.cpp:" + std::to_string(line_of_meet);
+  EXPECT_TRUE(ranks.wait_for_output(0, "barrier 'end' (operation 1, " + place +
+                                           ") has waited for 10 s for rank 1 (its last call here: barrier 'begin' "
+                                           "(operation 0, " +
+                                           place + "), 1"));
   ranks.send_signal(1, SIGUSR1);
   const auto results = ranks.wait();
   test::expect_success(results);

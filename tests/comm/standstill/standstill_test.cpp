@@ -20,6 +20,7 @@ Communicator connect() {
   return Communicator::connect(read_environment(), {.timeout = 30min});
 }
 
+constexpr int line_of_told = __LINE__ + 3;
 std::string told(const Communicator& communicator, const std::string& name) {
   try {
     communicator.barrier({.name = name}).wait();
@@ -46,9 +47,10 @@ const RankProgram different_channels("standstill_different_channels", [] {
   const bool first = job.rank() == 0;
   const std::string text = first ? told(other, "saving") : told(job, "training");
   expect_in("called on some ranks only", text);
-  expect_in("rank 0 waits in barrier 'saving' (operation 0) of 'job/0-other', which rank", text);
+  const std::string place = "standstill_test.cpp:" + std::to_string(line_of_told);
+  expect_in("rank 0 waits in barrier 'saving' (operation 0, " + place + ") of 'job/0-other', which rank", text);
   expect_in("in barrier 'training' (operation ", text);
-  expect_in("of 'job', which rank 0 has not called", text);
+  expect_in(", " + place + ") of 'job', which rank 0 has not called", text);
   // It stays so.
   EXPECT_EQ(told(first ? other : job, "again"), text);
 });

@@ -1,0 +1,26 @@
+#pragma once
+// For whom this thread is at work: the place in the user's program whose call led to what tutti calls by itself.
+#include "tutti/core/call_site.h"
+
+namespace tutti {
+
+/// While one lives, what its thread calls was called from there. Public methods that communicate open one. The
+/// innermost that is known counts; one without a line only where none is known.
+///
+/// It is kept by thread, as the stack is: between save_state() and the collectives in it stand files, state and
+/// checkpoint writers, which would all have to hand on what none of them uses.
+class CalledFrom {
+ public:
+  explicit CalledFrom(const CallSite& where);
+  ~CalledFrom();
+  CalledFrom(const CalledFrom&) = delete;
+  CalledFrom& operator=(const CalledFrom&) = delete;
+
+  /// Not known where none is open.
+  static CallSite now();
+
+ private:
+  CallSite before_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,87 @@
+// Lines of the program, as the compiler fills them in. No ranks.
+#include "tutti/core/call_site.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tutti/detail/core/called_from.h"
+
+namespace tutti::call_site_test {
+namespace {
+
+CallSite where_called(int /*first*/ = 0, const CallSite& where = CallSite::here()) {
+  return where;
+}
+
+struct Options {
+  int number = 0;
+  CallSite where = CallSite::here();
+};
+
+CallSite where_given(const Options& options = {}) {
+  return options.where;
+}
+
+std::string line(int number) {
+  return "call_site_test.cpp:" + std::to_string(number);
+}
+
+TEST(CallSite, ADefaultArgumentIsTheCallersLine) {
+  EXPECT_EQ(where_called().describe(), line(__LINE__));
+  EXPECT_EQ(where_called(1).describe(), line(__LINE__));
+  const CallSite other{.file = "train.cpp", .line = 42};
+  EXPECT_EQ(where_called(1, other).describe(), "train.cpp:42");
+}
+
+TEST(CallSite, AMemberIsTheLineWhereItsObjectIsWritten) {
+  EXPECT_EQ(where_given().describe(), line(__LINE__));
+  EXPECT_EQ(where_given({}).describe(), line(__LINE__));
+  EXPECT_EQ(where_given({.number = 3}).describe(), line(__LINE__));
+  const Options above{.number = 3};
+  const int where_above = __LINE__ - 1;
+  EXPECT_EQ(where_given(above).describe(), line(where_above));
+}
+
+TEST(CallSite, WhatIsNotKnownIsNotTold) {
+  EXPECT_FALSE(CallSite{}.known());
+  EXPECT_EQ(CallSite{}.describe(), "");
+  EXPECT_EQ((CallSite{.file = "backward()"}.describe()), "backward()");
+  EXPECT_FALSE(where_given({.where = {}}).known());
+}
+
+TEST(CallSite, HasNoFolders) {
+  EXPECT_STREQ(CallSite::here("/home/somebody/train.cpp", 1).file, "train.cpp");
+  EXPECT_STREQ(CallSite::here("train.cpp", 1).file, "train.cpp");
+}
+
+TEST(CalledFrom, TheInnermostThatIsKnownCounts) {
+  EXPECT_FALSE(CalledFrom::now().known());
+  {
+    const CalledFrom outer({.file = "train.cpp", .line = 1});
+    const CalledFrom unknown(CallSite{});
+    EXPECT_EQ(CalledFrom::now().describe(), "train.cpp:1");
+    {
+      const CalledFrom inner({.file = "callback.cpp", .line = 2});
+      EXPECT_EQ(CalledFrom::now().describe(), "callback.cpp:2");
+    }
+    EXPECT_EQ(CalledFrom::now().describe(), "train.cpp:1");
+  }
+  EXPECT_FALSE(CalledFrom::now().known());
+}
+
+TEST(CalledFrom, WordsCountWhereNoLineIsKnown) {
+  const CalledFrom words({.file = "backward()"});
+  EXPECT_EQ(CalledFrom::now().describe(), "backward()");
+  const CalledFrom line({.file = "train.cpp", .line = 1});
+  const CalledFrom again({.file = "backward()"});
+  EXPECT_EQ(CalledFrom::now().describe(), "train.cpp:1");
+}
+
+TEST(CalledFrom, EachThreadHasItsOwn) {
+  const CalledFrom here({.file = "train.cpp", .line = 1});
+  std::thread([] { EXPECT_FALSE(CalledFrom::now().known()); }).join();
+}
+
+}  // namespace
+}  // namespace tutti::call_site_test
