@@ -20,8 +20,7 @@ class Mapping {
  public:
   enum class Pages {
     at_once,       ///< all are mapped by the constructor
-    when_touched,  ///< page tables grow with what is used; a first look maps 16 pages (or a huge one), which can be
-                   ///< written too
+    when_touched,  ///< page tables grow with what is used: a first look maps 16 pages or a huge one
   };
 
   /// A forked child has no part in it. Throws std::system_error.

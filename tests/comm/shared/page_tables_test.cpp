@@ -2,8 +2,10 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -16,6 +18,11 @@ namespace {
 using test::RankProgram;
 using test::run_processes;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
 constexpr int ranks = 8;
 constexpr std::int64_t gradient_bytes = 32 << 20;
 /// What tables of small pages take for so many bytes.
@@ -50,26 +57,40 @@ std::int64_t page_tables_for(const Communicator& channel, std::int64_t bytes) {
   return taken;
 }
 
-void expect_less_than_tables_of_all() {
+void expect_page_tables_below(std::int64_t bytes) {
   const Communicator channel = Communicator::connect(read_environment(), {.engine = "shared_memory"});
   constexpr std::int64_t few = 1 << 20;
   (void)page_tables_for(channel, few);  // what only the first sum takes
-  EXPECT_LT(page_tables_for(channel, gradient_bytes), tables_of(ranks * gradient_bytes) / 2);
+  EXPECT_LT(page_tables_for(channel, gradient_bytes), bytes);
 }
 
-const RankProgram with_huge_pages("page_tables_with_huge_pages", [] { expect_less_than_tables_of_all(); });
-// Mapped page by page: a rank touches its slice only.
-const RankProgram without_huge_pages("page_tables_without_huge_pages", [] {
+// All of this rank's gradients, and a slice of every other one's.
+const RankProgram small_pages("page_tables_of_small_pages", [] {
   EXPECT_EQ(::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
-  expect_less_than_tables_of_all();
+  expect_page_tables_below(4 * tables_of(gradient_bytes));
 });
+TEST(PageTables, HoldASliceOfTheOthersGradients) {
+  if (sanitized) GTEST_SKIP() << "sanitizers take page tables themselves";
+  test::expect_success(run_processes(small_pages, ranks));
+}
 
-TEST(PageTables, AreLessThanThoseOfAllRanksGradients) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers take page tables themselves";
-#endif
-  test::expect_success(run_processes(with_huge_pages, ranks));
-  test::expect_success(run_processes(without_huge_pages, ranks));
+/// Whether the kernel makes huge pages for the asking, of as much memory as all ranks will want.
+bool gets_huge_pages() {
+  constexpr auto bytes = static_cast<std::size_t>(ranks * gradient_bytes);
+  constexpr int make_huge = 25;  // MADV_COLLAPSE
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  std::memset(memory, 1, bytes);
+  const bool gets = ::madvise(memory, bytes, make_huge) == 0;
+  ::munmap(memory, bytes);
+  return gets;
+}
+
+const RankProgram huge_pages("page_tables_of_huge_pages", [] { expect_page_tables_below(tables_of(gradient_bytes)); });
+TEST(PageTables, AreAlmostNoneWhereThereAreHugePages) {
+  if (sanitized) GTEST_SKIP() << "sanitizers take page tables themselves";
+  if (!gets_huge_pages()) GTEST_SKIP() << "this machine has no huge pages to give";
+  test::expect_success(run_processes(huge_pages, ranks));
 }
 
 }  // namespace
