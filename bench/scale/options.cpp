@@ -20,6 +20,9 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
       app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count),
       app.add_option("--json", options.json, "Also write the rows to this file")};
   app.add_option("--steps", options.steps, "Optimizer steps")->check(count);
+  app.add_option("--gradients", options.gradients, "Bytes of gradients, such as 64MiB, beside a few numbers")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--engine", options.engine, "auto, gloo or shared_memory")
       ->check(CLI::IsMember({"auto", "gloo", "shared_memory"}));
   app.add_flag("--alone", options.alone)->group("");
@@ -37,7 +40,9 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
 }
 
 std::vector<std::string> work_arguments(const ScaleOptions& options) {
-  std::vector<std::string> words{"--steps", std::to_string(options.steps), "--engine", options.engine};
+  std::vector<std::string> words{"--steps",     std::to_string(options.steps),
+                                 "--gradients", std::to_string(options.gradients),
+                                 "--engine",    options.engine};
   if (options.alone) words.emplace_back("--alone");
   return words;
 }

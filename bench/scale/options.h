@@ -1,5 +1,6 @@
 #pragma once
 // What `tutti bench scale` was asked for.
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@ struct ScaleOptions {
   int nodes = 1;                             ///< network namespaces of this machine
   std::string rate = "1gbit";                ///< of each one's link
   int steps = 20;                            ///< optimizer steps of a toy model
+  std::int64_t gradients = 0;                ///< its bytes of them; those of a few numbers are always there
   std::string engine = "auto";               ///< see CommunicatorOptions
   int repeats = 1;
   bool alone = false;   ///< a rank's: does the same work without the others, to tell what LibTorch itself costs

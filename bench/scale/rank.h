@@ -1,5 +1,8 @@
 #pragma once
 // One rank of `tutti bench scale`.
+#include <cstdint>
+#include <string>
+
 #include "scale/options.h"
 #include "tutti/core/environment.h"
 
@@ -7,8 +10,9 @@ namespace tutti::bench {
 
 /// What a process holds while it trains.
 struct Holdings {
-  int threads = 0;
-  int descriptors = 0;
+  std::int64_t threads = 0;
+  std::int64_t descriptors = 0;
+  std::int64_t page_tables = 0;  ///< bytes
 };
 
 /// Meets the others, trains with them, and leaves the most that any rank held in options.results. Returns the exit

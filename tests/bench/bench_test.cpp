@@ -69,12 +69,14 @@ TEST(BenchFailures, TimesWhoIsNamed) {
 
 TEST(BenchScale, CountsWhatEachNumberOfRanksCosts) {
   json rows;
-  const auto table = bench({"scale", "--ranks", "2,3", "--steps", "2"}, rows);
+  const auto table = bench({"scale", "--ranks", "2,3", "--steps", "2", "--gradients", "4MiB"}, rows);
   EXPECT_EQ(lines_with(table, "| threads |"), 1) << table;
   EXPECT_TRUE(contains(table, "| 3 | ")) << table;
-  EXPECT_EQ(values_of(rows, "figure"),
-            (std::set<std::string>{"time", "CPU", "CPU without meeting", "threads", "threads without meeting",
-                                   "descriptors", "descriptors without meeting"}));
+  EXPECT_TRUE(contains(table, " with 4.0 MiB of gradients and leave")) << table;
+  EXPECT_EQ(
+      values_of(rows, "figure"),
+      (std::set<std::string>{"time", "CPU", "CPU without meeting", "threads", "threads without meeting", "descriptors",
+                             "descriptors without meeting", "page tables", "page tables without meeting"}));
 }
 
 TEST(BenchPlan, HoldsPredictionsAgainstSteps) {

@@ -40,11 +40,13 @@ std::shared_ptr<SharedSegment> SharedSegment::create(std::size_t bytes) {
   FileDescriptor descriptor = opened(::memfd_create("tutti", MFD_CLOEXEC), "memfd_create");
   const Nonce nonce = random_nonce();
   const auto end = static_cast<off_t>(bytes);
+  try_huge_pages(descriptor.get(), bytes);
   if (const int error = ::posix_fallocate(descriptor.get(), 0, end + static_cast<off_t>(sizeof(nonce))); error != 0) {
     throw_errno("allocating shared memory", error);
   }
   if (::pwrite(descriptor.get(), nonce.data(), sizeof(nonce), end) != sizeof(nonce)) throw_errno("writing a memfd");
-  std::shared_ptr<SharedSegment> segment(new SharedSegment(descriptor.get(), bytes, nonce));
+  // First touches cost more than anything that is done with the memory later.
+  std::shared_ptr<SharedSegment> segment(new SharedSegment(descriptor.get(), bytes, Mapping::Pages::at_once, nonce));
   segment->descriptor_ = descriptor.release();
   return segment;
 }
@@ -59,21 +61,16 @@ std::shared_ptr<SharedSegment> SharedSegment::open(const SegmentAddress& address
   const FileDescriptor descriptor =
       opened(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK), "opening another rank's shared memory");
   if (!holds(descriptor, address)) throw_errno("another rank's shared memory is not what it said", ESTALE);
-  return std::shared_ptr<SharedSegment>(new SharedSegment(descriptor.get(), address.bytes, address.nonce));
+  // A small one has one page table, whatever is touched. Of a large one this rank may need a slice only.
+  const auto pages = address.bytes <= huge_page_bytes ? Mapping::Pages::at_once : Mapping::Pages::when_touched;
+  return std::shared_ptr<SharedSegment>(new SharedSegment(descriptor.get(), address.bytes, pages, address.nonce));
 }
 
-SharedSegment::SharedSegment(int descriptor, std::size_t bytes, const Nonce& nonce) : size_(bytes), nonce_(nonce) {
-  // Populated at once: first touches cost more than anything that is done with the memory later.
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor, 0);
-  if (memory == MAP_FAILED) throw_errno("mapping shared memory");
-  data_ = static_cast<std::byte*>(memory);
-  // A forked child has no business here.
-  ::madvise(memory, bytes, MADV_DONTFORK);
-}
+SharedSegment::SharedSegment(int descriptor, std::size_t bytes, Mapping::Pages pages, const Nonce& nonce)
+    : mapping_(descriptor, bytes, pages), size_(bytes), nonce_(nonce) {}
 
 SharedSegment::~SharedSegment() {
   close_descriptor();
-  if (data_ != nullptr) ::munmap(data_, size_);
 }
 
 SegmentAddress SharedSegment::address() {

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "comm/engine/process.h"
+#include "comm/shared/mapping.h"
 
 namespace tutti::comm {
 
@@ -35,17 +36,17 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return mapping_.data(); }
   std::size_t size() const { return size_; }
   SegmentAddress address();
   /// After all others have opened it.
   void close_descriptor();
 
  private:
-  SharedSegment(int descriptor, std::size_t bytes, const Nonce& nonce);
+  SharedSegment(int descriptor, std::size_t bytes, Mapping::Pages pages, const Nonce& nonce);
 
+  Mapping mapping_;
   int descriptor_ = -1;
-  std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   Nonce nonce_;
 };

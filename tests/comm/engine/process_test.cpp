@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -187,12 +188,18 @@ int error_of(const SegmentAddress& address) {
 }
 
 TEST(SharedSegment, OfAnotherProcessIsMappedThroughItsDescriptor) {
-  const auto own = SharedSegment::create(10'000);
-  own->data()[9'999] = std::byte{42};
-  const auto other = SharedSegment::open(of_another(own->address()));
-  EXPECT_NE(own->data(), other->data());
-  EXPECT_EQ(other->size(), 10'000U);
-  EXPECT_EQ(other->data()[9'999], std::byte{42});
+  // Of small pages; of huge ones with a rest of small ones, where the kernel has huge ones.
+  for (const std::size_t bytes : {10'000, (4 << 20) + 10'000}) {
+    const auto own = SharedSegment::create(bytes);
+    EXPECT_TRUE(std::all_of(own->data(), own->data() + bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+    own->data()[bytes - 1] = std::byte{42};
+    const auto other = SharedSegment::open(of_another(own->address()));
+    EXPECT_NE(own->data(), other->data());
+    EXPECT_EQ(other->size(), bytes);
+    EXPECT_EQ(other->data()[bytes - 1], std::byte{42});
+    other->data()[0] = std::byte{7};
+    EXPECT_EQ(own->data()[0], std::byte{7});
+  }
 }
 
 TEST(SharedSegment, IsNotTakenFromAnotherNamespaceThoughTheNumberIsThisProcess) {
