@@ -36,7 +36,7 @@ COMM_ROOMS = {
     "engine": [],
     "sums": [],
     "members": [],
-    "meeting": ["engine", "members"],
+    "meeting": ["engine", "members", "shared"],
     "messages": ["engine", "members", "sums", "meeting"],
     "mpi": ["engine", "meeting", "messages"],
     "shared": ["engine", "sums"],

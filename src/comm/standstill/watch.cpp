@@ -15,9 +15,13 @@
 namespace tutti::comm {
 namespace {
 
-constexpr auto between_looks_at_calls = std::chrono::milliseconds(250);
-constexpr auto between_close_looks = std::chrono::milliseconds(50);
-constexpr auto until_all_have_heard = std::chrono::milliseconds(300);
+// A look costs as much as it costs to wake a thread: those that find a rank going on are rare. A rank that calls last
+// is seen to stand still a second after its call, at most, and all are told within another one.
+constexpr auto between_looks_at_calls = std::chrono::milliseconds(400);
+constexpr auto until_second_look = std::chrono::milliseconds(200);
+constexpr auto between_looks_that_ask = std::chrono::milliseconds(600);
+constexpr auto between_last_looks = std::chrono::milliseconds(50);
+constexpr auto until_all_have_heard = std::chrono::milliseconds(200);
 constexpr auto longest_end = std::chrono::milliseconds(300);
 constexpr int looks_before_word = 2;  // that saw the same
 
@@ -181,12 +185,16 @@ struct StandstillWatch::Shared {
           continue;
         }
         last = text;
-        if (++same < looks_before_word || !tell_all(true)) continue;
+        if (++same < looks_before_word) {
+          until_next_look = until_second_look;
+          continue;
+        }
+        if (!tell_all(true)) continue;
         if (!word) word.emplace(rendezvous.store->clone(), rank, size);
         if (!word->given()) word->give(text);
         const auto verdict = word->verdict();
         // Where all stand still, for all that is known on one machine, the end is near.
-        if (store_may_rest || word->has_heard_all()) until_next_look = between_close_looks;
+        until_next_look = store_may_rest || word->has_heard_all() ? between_last_looks : between_looks_that_ask;
         if (!verdict) continue;
         // What a rank that has heard earlier ends here is then told by the same words.
         for (const auto& channel : now->second) channel->foretell(*verdict);
