@@ -308,8 +308,11 @@ std::vector<int> Pulse::ended() const {
 }
 
 void Pulse::hurry() {
-  shared_->board->hurry_until(Clock::now() + longest_hurry);
-  shared_->board->wake_all();
+  CrewBoard& board = *shared_->board;
+  const auto now = Clock::now();
+  if (board.hurries_until() > now + longest_hurry / 2) return;
+  board.hurry_until(now + longest_hurry);
+  board.wake_all();
 }
 
 std::shared_ptr<void> Pulse::when_given_up(Wake wake) {
@@ -336,7 +339,9 @@ GroupPulse GroupPulse::of(const std::vector<int>& members) const {
   return {pulse_, std::move(job_ranks)};
 }
 
+// Who asks for that has lost a connection.
 std::vector<int> GroupPulse::ended() const {
+  hurry();
   return pulse_ ? members_among(pulse_->ended()) : std::vector<int>();
 }
 

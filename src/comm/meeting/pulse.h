@@ -67,7 +67,7 @@ class GroupPulse {
   GroupPulse(std::shared_ptr<Pulse> pulse, std::vector<int> job_ranks)
       : pulse_(std::move(pulse)), job_ranks_(std::move(job_ranks)) {}
 
-  /// The members among Pulse::ended(), by their ranks in the group.
+  /// The members among Pulse::ended(), by their ranks in the group. Hurries.
   std::vector<int> ended() const;
   bool store_answers() const { return !pulse_ || !pulse_->given_up().store; }
   void hurry() const;
