@@ -235,7 +235,7 @@ std::shared_ptr<WatchedCalls> StandstillWatch::watch(const std::string& channel,
   auto calls = std::make_shared<WatchedCalls>(channel, std::move(job_ranks), shared_->callers);
   const std::lock_guard lock(shared_->mutex);
   if (shared_->channels.empty()) shared_->everyone = calls;
-  std::erase_if(shared_->channels, [](const auto& channel) { return channel.expired(); });
+  std::erase_if(shared_->channels, [](const auto& other) { return other.expired(); });
   shared_->channels.push_back(calls);
   return calls;
 }
