@@ -3,7 +3,7 @@
 # namespaces at one switch, each of which sends at most RATE (1gbit, 100mbit). TUTTI is the launcher. Needs root, ip and
 # tc (iproute2). Exit code 77 with one line that says why when this machine cannot do that.
 #
-# The namespaces have no names: each lives as long as a process in it, so runs never meet and nothing can be left behind.
+# The namespaces have no names: each lives as long as this run, so runs never meet and nothing can be left behind.
 # For the same reason every port is free.
 set -eu
 declare -r network=10.77.0 port=29500 grace=5 cannot=77
@@ -33,9 +33,9 @@ skip() {
 }
 
 # Runs in the first node's namespace, which holds the switch. The other nodes start in namespaces of their own and are
-# handed their ends of the wires.
+# handed their ends of the wires. A machine outlives the programs that run on it: so do these, held open here.
 all_nodes() {
-  local count=$1 node pid nodes=() code=0 tenths
+  local count=$1 node pid held nodes=() code=0 tenths
   shift
   trap end_nodes EXIT
   trap 'exit 129' HUP
@@ -46,6 +46,7 @@ all_nodes() {
     setpriv --pdeathsig TERM unshare --net -- "$0" --node "$node" "$count" "$@" & pid=$!
     nodes+=("$pid")
     until [[ $(readlink "/proc/$pid/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
+    exec {held}<"/proc/$pid/ns/net"
     ip link add "port$node" master wires type veth peer name "wire$node" netns "$pid"
     ip link set "port$node" up
   done

@@ -36,7 +36,7 @@ COMM_ROOMS = {
     "engine": [],
     "sums": [],
     "members": [],
-    "meeting": ["engine", "members"],
+    "meeting": ["engine", "members", "shared"],
     "messages": ["engine", "members", "sums", "meeting"],
     "mesh": ["engine", "members", "meeting", "messages"],
     "mpi": ["engine", "meeting", "messages"],

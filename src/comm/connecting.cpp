@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -25,13 +26,27 @@ namespace {
 
 constexpr const char* engine_variable = "TUTTI_ENGINE";
 
+std::string host_at(const GlooPlace& place) {
+  return place.interface.empty() ? place.address : address_of_interface(place.interface);
+}
+
+// Empty where the interface has none, which is no harm before it is needed.
+std::string host_if_any(const GlooPlace& place) {
+  try {
+    return host_at(place);
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
 // Ranks of several machines give one another signs of life.
 std::shared_ptr<Pulse> pulse_of_job(const MetRanks& met, std::chrono::milliseconds timeout) {
   if (pairs_between_nodes(met.nodes).empty()) return nullptr;
-  return std::make_shared<Pulse>(
-      met.rendezvous,
-      PulseOptions{
-          .rank = met.rank, .node_of_rank = met.nodes, .patience = stopped_timeout(), .connect_timeout = timeout});
+  return std::make_shared<Pulse>(met.rendezvous, PulseOptions{.rank = met.rank,
+                                                              .node_of_rank = met.nodes,
+                                                              .patience = stopped_timeout(),
+                                                              .connect_timeout = timeout,
+                                                              .host = host_if_any(met.place)});
 }
 
 }  // namespace
@@ -83,9 +98,7 @@ Communicator connect_ranks(const MetRanks& met, const std::string& wanted, const
   // Ranks that share memory leave their words there.
   const bool store_may_rest = engine != messages && engine->layout().num_nodes == 1;
   // Looked up with the first message: a job without any does not need the interface to have an address.
-  const auto host = [place = met.place] {
-    return place.interface.empty() ? place.address : address_of_interface(place.interface);
-  };
+  const auto host = [place = met.place] { return host_at(place); };
   auto mail = std::make_shared<Mail>(std::make_shared<OfficePlace>(met.rendezvous, met.rank, host), "job",
                                      std::move(everyone), met.rank);
   auto standstill =

@@ -1,16 +1,20 @@
 #include "comm/engine/process.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
-#include <fstream>
+#include <charconv>
 #include <optional>
-#include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
+
+#include "core/file_descriptor.h"
 
 namespace tutti::comm {
 namespace {
@@ -32,22 +36,25 @@ struct ProcessLook {
   std::uint64_t started = 0;  // in ticks since the machine started
 };
 
-// Nothing where there is no such process, or where it cannot be looked at.
+// Nothing where there is no such process, or where it cannot be looked at. A rank does this several times a second.
 std::optional<ProcessLook> look_at(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
+  const FileDescriptor file(::open(("/proc/" + std::to_string(process) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 1024> text{};
+  const auto length = file.is_open() ? ::read(file.get(), text.data(), text.size() - 1) : -1;
+  if (length <= 0) return std::nullopt;
   // "PID (NAME) STATE ...": a name may hold anything. The start is the 20th word from the state on.
-  const auto end_of_name = line.rfind(')');
-  if (end_of_name == std::string::npos) return std::nullopt;
-  std::istringstream words(line.substr(end_of_name + 1));
+  const std::string_view all(text.data(), static_cast<std::size_t>(length));
+  auto place = all.rfind(") ");
+  if (place == std::string_view::npos || (place += 2) >= all.size()) return std::nullopt;
   ProcessLook look;
-  words >> look.letter;
-  constexpr int words_between = 18;
-  std::string skipped;
-  for (int word = 0; word < words_between; ++word) words >> skipped;
-  if (!(words >> look.started)) return std::nullopt;
-  return look;
+  look.letter = all[place];
+  constexpr int words_before = 19;
+  for (int word = 0; word < words_before; ++word) {
+    place = all.find(' ', place);
+    if (place++ == std::string_view::npos) return std::nullopt;
+  }
+  const auto [end, error] = std::from_chars(all.data() + place, all.data() + all.size(), look.started);
+  return error == std::errc() ? std::optional(look) : std::nullopt;
 }
 
 bool is_gone(pid_t process) {

@@ -63,6 +63,8 @@ class HierarchicalEngine final : public ForwardingEngine {
   }
 
   const std::string& name() const override { return name_; }
+  /// Of other nodes nothing is known here.
+  bool stands_still(bool still) noexcept override { return node_->stands_still(still); }
 
   std::unique_ptr<PendingSum> start_sum(const Operation& operation, const at::Tensor& flat,
                                         const std::shared_ptr<const WireCodec>& codec) override {

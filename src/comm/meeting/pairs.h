@@ -1,6 +1,6 @@
 #pragma once
-// Ranks that give signs of life to one another, two and two, by one number of theirs at the store: each raises it, and
-// sees by how much more it has grown than by its own hand. One request is a sign of life and a look. Pure.
+// Crews (crew.h) that give signs of life to one another, two and two, by one number of theirs at the store: each raises
+// it, and sees by how much more it has grown than by its own hand. One request is a sign of life and a look. Pure.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,15 +18,15 @@ struct Pair {
   bool operator==(const Pair&) const = default;
 };
 
-/// The rank after `rank` on its own node; -1 where it is alone there.
-int next_on_node(int rank, const std::vector<int>& node_of_rank);
-
 /// Each rank with the one in its place on the next node, or with that node's first one where that has fewer ranks. The
 /// first node comes after the last one. So a rank has one pair or two, whatever the number of nodes, and those of a
 /// machine that ends are missed on both sides. None where there is one node.
 std::vector<Pair> pairs_between_nodes(const std::vector<int>& node_of_rank);
 /// Each rank with the next one on its node.
 std::vector<Pair> pairs_inside_nodes(const std::vector<int>& node_of_rank);
+
+/// Both for crews, which stand under the numbers of their first ranks: `first` says whose crew each rank is in.
+std::vector<Pair> pairs_of_crews(const std::vector<int>& node_of_rank, const std::vector<int>& first);
 
 /// What a pair's number says.
 class PairNumber {

@@ -1,8 +1,9 @@
 #pragma once
-// The threads of a job of several machines that give signs of life and watch over some ranks for all.
+// The threads of a job of several machines that give signs of life and watch over others for all.
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct PulseOptions {
   std::vector<int> node_of_rank;
   std::chrono::milliseconds patience{0};
   std::chrono::milliseconds connect_timeout{0};
+  std::string host{};  ///< an address of this machine that others reach; may be empty
 };
 
 struct GivenUp {
@@ -24,8 +26,9 @@ struct GivenUp {
   bool store = false;
 };
 
-/// One for a process and connect. Two threads, which sleep but for some requests a second. Whoever gives a rank up
-/// tells all others. Thread safe.
+/// One for a process and connect. Two threads: one listens to what the crew knows and looks at the next process on the
+/// node, the other one asks the store where that is this rank's turn. Whoever gives a rank up tells all others. Thread
+/// safe.
 class Pulse {
  public:
   /// Every rank of the job must make one. Throws Timeout, PeerFailure.
@@ -43,7 +46,7 @@ class Pulse {
   /// Ranks of the job whose processes have ended without a good-bye, ascending. They are not waited for in vain where
   /// they are connected to: this only tells that they have left all the word that they had.
   std::vector<int> ended() const;
-  /// Looks more often for a second: something has gone wrong, and it may be told already why.
+  /// The whole crew looks more often for a second: something has gone wrong, and it may be told already why.
   void hurry();
 
   using Wake = std::function<void(const GivenUp& given_up)>;
@@ -64,7 +67,7 @@ class GroupPulse {
   GroupPulse(std::shared_ptr<Pulse> pulse, std::vector<int> job_ranks)
       : pulse_(std::move(pulse)), job_ranks_(std::move(job_ranks)) {}
 
-  /// The members among Pulse::ended(), by their ranks in the group.
+  /// The members among Pulse::ended(), by their ranks in the group. Hurries.
   std::vector<int> ended() const;
   bool store_answers() const { return !pulse_ || !pulse_->given_up().store; }
   void hurry() const;

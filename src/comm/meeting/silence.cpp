@@ -6,7 +6,7 @@
 namespace tutti::comm {
 
 Silence::Silence(const std::vector<int>& ranks, int holder, std::chrono::milliseconds patience, Deadline now)
-    : holder_(holder), patience_(patience), asked_(now), heard_(now), last_look_(now) {
+    : holder_(holder), patience_(patience), asked_(now), heard_(now), next_look_(now) {
   for (const int rank : ranks) watched_.push_back({.rank = rank, .beat = 0, .changed = now});
 }
 
@@ -15,11 +15,10 @@ void Silence::asked(Deadline now) {
   waits_ = true;
 }
 
-void Silence::heard(const std::vector<std::int64_t>& beats, Deadline now) {
-  waits_ = false;
-  heard_ = now;
+void Silence::heard(const std::vector<std::int64_t>& beats, Deadline when) {
+  heard_ = std::max(heard_, when);
   for (std::size_t i = 0; i < watched_.size() && i < beats.size(); ++i) {
-    if (std::exchange(watched_[i].beat, beats[i]) != beats[i]) watched_[i].changed = now;
+    if (std::exchange(watched_[i].beat, beats[i]) != beats[i]) watched_[i].changed = when;
   }
 }
 
@@ -30,26 +29,39 @@ bool Silence::lost() {
 }
 
 Silence::Found Silence::look(Deadline now) {
-  const auto passed = now - std::exchange(last_look_, now);
-  if (passed > longest_between_looks) {
-    const auto stopped = passed - longest_between_looks;
+  constexpr auto may_be_late = std::chrono::milliseconds(150);
+  const auto stopped = now - std::exchange(next_look_, now) - may_be_late;
+  if (stopped > Clock::duration::zero()) {
     asked_ += stopped;
     for (Watched& watched : watched_) watched.changed += stopped;
   }
-  if (waits_ && too_long(asked_, now)) return {.ranks = {}, .store = true};
+  if (silence_of_store(now) >= patience_) return {.ranks = {}, .store = true};
   Found found;
   for (const Watched& watched : watched_) {
-    // Only until the last answer has any of them been silent.
-    if (watched.beat != has_left && too_long(watched.changed, heard_)) found.ranks.push_back(watched.rank);
+    if (silence_of(watched) >= patience_) found.ranks.push_back(watched.rank);
   }
   std::ranges::sort(found.ranks);
   return found;
 }
 
-std::chrono::milliseconds between_beats(int size) {
+bool Silence::is_in_doubt(Deadline now) const {
+  const auto in_doubt = [&](Clock::duration silence) { return silence >= patience_ / 2 && silence < 2 * patience_; };
+  return in_doubt(silence_of_store(now)) ||
+         std::ranges::any_of(watched_, [&](const Watched& watched) { return in_doubt(silence_of(watched)); });
+}
+
+Clock::duration StoppedProcess::look(Deadline now, bool stopped) {
+  const auto passed = now - std::exchange(last_, now);
+  if (!stopped) return stopped_ = Clock::duration::zero();
+  stopped_ += is_stopped() ? std::min<Clock::duration>(passed, 2 * between_close_looks)
+                           : std::min<Clock::duration>(passed, between_looks) / 2;
+  return stopped_;
+}
+
+std::chrono::milliseconds between_beats(int crews) {
   constexpr int often = 64;
-  constexpr std::chrono::milliseconds shortest(150);
-  return std::max(shortest, shortest * size / often);
+  constexpr std::chrono::milliseconds shortest(250);
+  return std::max(shortest, shortest * crews / often);
 }
 
 }  // namespace tutti::comm

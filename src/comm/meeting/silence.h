@@ -1,28 +1,32 @@
 #pragma once
 // Which ranks have not been heard of for long. Pure.
 //
-// Every rank raises numbers at the store while it lives (pairs.h), and sees those of others. A number that stands still
-// means that its rank's process or machine does; a store that does not answer, that its holder's machine does. Neither
-// says anything of a rank that is merely slow: a thread that does not train raises the number.
+// Crews (crew.h) raise numbers at the store while they live (pairs.h), and see those of others. A number that stands
+// still means that its machine does; a store that does not answer, that its holder's machine does. Neither says
+// anything of a rank that is merely slow: a thread that does not train raises the number.
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "comm/engine/transfer.h"
 
 namespace tutti::comm {
 
-/// What stands at the store for a rank that has left: it will be silent, and nobody minds.
-inline constexpr std::int64_t has_left = -1;
+/// What is heard of a crew that has left: it will be silent, and nobody minds.
+inline constexpr auto has_left = std::numeric_limits<std::int64_t>::min();
 
 class Silence {
  public:
-  /// `holder` serves the store; -1 where none of the ranks does. They are given up after `patience` without a sign.
+  /// Of crews, by their first ranks. `holder` serves the store; -1 where none of the ranks does. They are given up
+  /// after `patience` without a sign.
   Silence(const std::vector<int>& ranks, int holder, std::chrono::milliseconds patience, Deadline now);
 
-  /// A request to the store goes out.
+  /// A request of this rank to the store goes out, and is answered.
   void asked(Deadline now);
-  /// Its answer: the numbers of the ranks, in the order in which they were given.
-  void heard(const std::vector<std::int64_t>& beats, Deadline now);
+  void answered() { waits_ = false; }
+  /// What the store has said at `when` to this rank or to another one of its crew: the numbers of the ranks, in the
+  /// order in which they were given.
+  void heard(const std::vector<std::int64_t>& beats, Deadline when);
 
   /// The store has ended, without an answer. Returns whether its holder had said good-bye, so that nobody minds.
   bool lost();
@@ -32,9 +36,12 @@ class Silence {
     std::vector<int> ranks;  ///< silent for too long, ascending
     bool store = false;      ///< has not answered for too long: nothing is known of the ranks then
   };
-  /// Call it often: what passes between two calls that are far apart does not count, since this process was stopped
-  /// itself.
   Found look(Deadline now);
+  /// When the next look is meant to be. A process that comes to it much later was stopped itself: what passed meanwhile
+  /// does not count.
+  void sleeps_until(Deadline next_look) { next_look_ = next_look; }
+  /// Whether half the patience with someone is over, and not all of it. It is worth looking closely then.
+  bool is_in_doubt(Deadline now) const;
 
  private:
   struct Watched {
@@ -42,9 +49,12 @@ class Silence {
     std::int64_t beat = 0;
     Deadline changed;
   };
-  bool too_long(Deadline since, Deadline now) const { return now - since >= patience_; }
+  Clock::duration silence_of_store(Deadline now) const { return waits_ ? now - asked_ : Clock::duration::zero(); }
+  // Only until the last answer has any of them been silent.
+  Clock::duration silence_of(const Watched& watched) const {
+    return watched.beat == has_left ? Clock::duration::zero() : heard_ - watched.changed;
+  }
 
-  static constexpr auto longest_between_looks = std::chrono::milliseconds(200);
   std::vector<Watched> watched_;
   int holder_;
   bool holder_has_left_ = false;
@@ -52,11 +62,29 @@ class Silence {
   Deadline asked_;
   bool waits_ = false;  // for an answer
   Deadline heard_;      // the last answer
-  Deadline last_look_;
+  Deadline next_look_;
 };
 
-/// How long a rank of so many sleeps between two signs of life: 150 ms up to 64 ranks, then in proportion to their
-/// number, so that whoever serves the store has no more than some 400 a second to answer.
-std::chrono::milliseconds between_beats(int size);
+/// For how long a process of this machine has been stopped, by looks that are rare until one of them sees it. Pure.
+class StoppedProcess {
+ public:
+  static constexpr auto between_looks = std::chrono::milliseconds(500);
+  static constexpr auto between_close_looks = std::chrono::milliseconds(50);  // once it is stopped
+
+  explicit StoppedProcess(Deadline now) : last_(now) {}
+
+  /// Returns for how long, as far as is known. It happened between two looks: the middle is taken. Looks that are far
+  /// apart once it is stopped do not count in full, since whoever looks may have been stopped with it.
+  Clock::duration look(Deadline now, bool stopped);
+  bool is_stopped() const { return stopped_ > Clock::duration::zero(); }
+
+ private:
+  Deadline last_;
+  Clock::duration stopped_ = Clock::duration::zero();
+};
+
+/// How much time passes between two signs of life of one of so many crews: 250 ms up to 64 of them, then in proportion
+/// to their number, so that whoever serves the store has no more than some 500 a second to answer, two of each.
+std::chrono::milliseconds between_beats(int crews);
 
 }  // namespace tutti::comm

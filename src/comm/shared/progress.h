@@ -29,6 +29,4 @@ class SharedProgress {
   std::atomic<std::uint32_t> waiters_;
 };
 
-static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "a lock would not work across processes");
-
 }  // namespace tutti::comm

@@ -15,9 +15,13 @@
 namespace tutti::comm {
 namespace {
 
-constexpr auto between_looks_at_calls = std::chrono::milliseconds(250);
-constexpr auto between_close_looks = std::chrono::milliseconds(50);
-constexpr auto until_all_have_heard = std::chrono::milliseconds(300);
+// A look costs as much as it costs to wake a thread: those that find a rank going on are rare. A rank that calls last
+// is seen to stand still a second after its call, at most, and all are told within another one.
+constexpr auto between_looks_at_calls = std::chrono::milliseconds(400);
+constexpr auto until_second_look = std::chrono::milliseconds(200);
+constexpr auto between_looks_that_ask = std::chrono::milliseconds(600);
+constexpr auto between_last_looks = std::chrono::milliseconds(50);
+constexpr auto until_all_have_heard = std::chrono::milliseconds(200);
 constexpr auto longest_end = std::chrono::milliseconds(300);
 constexpr int looks_before_word = 2;  // that saw the same
 
@@ -109,36 +113,40 @@ struct StandstillWatch::Shared {
   std::vector<std::shared_ptr<WatchedCalls>> channels_alive() {
     std::vector<std::shared_ptr<WatchedCalls>> alive;
     const std::lock_guard lock(mutex);
-    std::erase_if(channels, [](const auto& channel) { return channel.expired(); });
     for (const auto& channel : channels) {
       if (auto still = channel.lock()) alive.push_back(std::move(still));
     }
     return alive;
   }
 
-  /// Where this rank stands, if all threads that call anything wait; and the channels that they wait in.
-  std::optional<std::pair<Stand, std::vector<std::shared_ptr<WatchedCalls>>>> look(
-      const std::vector<std::shared_ptr<WatchedCalls>>& alive) {
+  struct Halt {
+    Stand stand;
+    std::vector<std::shared_ptr<WatchedCalls>> channels;  // that threads wait in
+  };
+  /// Where this rank stands, if all threads that call anything wait.
+  std::optional<Halt> look() {
+    const auto alive = channels_alive();
     const auto threads = callers->alive();
     if (threads.empty()) return std::nullopt;
     Stand stand;
+    stand.changes = callers->changes();
     std::vector<WatchedCalls::Seen> seen;
     for (const auto& channel : alive) {
       seen.push_back(channel->look());
       stand.channels[channel->channel()] = seen.back().channel;
-      stand.changes += seen.back().changes;
     }
-    std::vector<std::shared_ptr<WatchedCalls>> waiting;
+    Halt halt;
     for (const auto thread : threads) {
       const Stand::Wait* wait = nullptr;
       for (std::size_t index = 0; index < alive.size() && wait == nullptr; ++index) {
         wait = seen[index].wait_of(thread);
-        if (wait != nullptr) waiting.push_back(alive[index]);
+        if (wait != nullptr) halt.channels.push_back(alive[index]);
       }
       if (wait == nullptr) return std::nullopt;
       stand.waits.push_back(*wait);
     }
-    return std::pair{std::move(stand), std::move(waiting)};
+    halt.stand = std::move(stand);
+    return halt;
   }
 
   /// Tells all ranks whether this one stands still. Returns false where some rank is known not to: nothing has to be
@@ -159,39 +167,43 @@ struct StandstillWatch::Shared {
   void run() {
     try {
       std::optional<Word> word;  // its connection is made when it is needed
-      std::string last;
+      std::optional<Halt> halt;
       std::uint64_t last_changes = 0;
       int same = 0;
       auto until_next_look = between_looks_at_calls;
       while (pause(until_next_look)) {
         until_next_look = between_looks_at_calls;
         if (store_may_rest) rest(rendezvous);
-        const auto alive = channels_alive();
-        std::uint64_t changes = 0;
-        for (const auto& channel : alive) changes += channel->changes();
-        // A rank that goes on is not looked at any closer.
-        const bool goes_on = std::exchange(last_changes, changes) != changes;
-        const auto now = goes_on ? std::nullopt : look(alive);
-        const auto text = now ? now->first.to_text() : std::string();
-        if (text.empty() || (same > 0 && text != last)) {
+        // A rank that goes on is not looked at any closer. What was seen of one that stands still holds until it goes
+        // on.
+        const auto changes = callers->changes();
+        if (std::exchange(last_changes, changes) != changes) {
+          halt.reset();
+        } else if (!halt) {
+          halt = look();
+        }
+        if (!halt) {
           if (word && word->given()) word->take_back();
           word.reset();  // and its connection
           if (same >= looks_before_word) tell_all(false);
           same = 0;
           continue;
         }
-        last = text;
-        if (++same < looks_before_word || !tell_all(true)) continue;
+        if (++same < looks_before_word) {
+          until_next_look = until_second_look;
+          continue;
+        }
+        if (!tell_all(true)) continue;
         if (!word) word.emplace(rendezvous.store->clone(), rank, size);
-        if (!word->given()) word->give(text);
+        if (!word->given()) word->give(halt->stand.to_text());
         const auto verdict = word->verdict();
         // Where all stand still, for all that is known on one machine, the end is near.
-        if (store_may_rest || word->has_heard_all()) until_next_look = between_close_looks;
+        until_next_look = store_may_rest || word->has_heard_all() ? between_last_looks : between_looks_that_ask;
         if (!verdict) continue;
         // What a rank that has heard earlier ends here is then told by the same words.
-        for (const auto& channel : now->second) channel->foretell(*verdict);
+        for (const auto& channel : halt->channels) channel->foretell(*verdict);
         if (!pause(until_all_have_heard)) return;
-        for (const auto& channel : now->second) channel->end();
+        for (const auto& channel : halt->channels) channel->end();
         return;
       }
       if (word && word->given()) word->take_back();
@@ -223,6 +235,7 @@ std::shared_ptr<WatchedCalls> StandstillWatch::watch(const std::string& channel,
   auto calls = std::make_shared<WatchedCalls>(channel, std::move(job_ranks), shared_->callers);
   const std::lock_guard lock(shared_->mutex);
   if (shared_->channels.empty()) shared_->everyone = calls;
+  std::erase_if(shared_->channels, [](const auto& other) { return other.expired(); });
   shared_->channels.push_back(calls);
   return calls;
 }

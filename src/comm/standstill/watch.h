@@ -1,7 +1,7 @@
 #pragma once
 // Finds out that no rank of a job can go on, and tells all of them, instead of letting them wait for their deadlines.
 //
-// A thread that mostly sleeps looks four times a second whether the rank waits as it did before. Where it does, it
+// A thread that mostly sleeps looks a few times a second whether the rank waits as it did before. Where it does, it
 // leaves word at the job's store; where all ranks have, each reads what the others said, judges (standstill_of), and
 // agrees: only when all have come to the same verdict from the same words, each of them having stood still from its
 // word to its agreement, is it certain, for then all stood still at one moment.

@@ -34,6 +34,7 @@ std::set<pid_t> CallingThreads::alive() {
 
 void WatchedCalls::called(const Operation& operation, bool on_own_thread) {
   const auto caller = this_thread();
+  callers_->change();
   const std::lock_guard lock(mutex_);
   calls_ = operation.number + 1;
   Text& text = texts_[operation.number % texts];
@@ -47,7 +48,7 @@ void WatchedCalls::called(const Operation& operation, bool on_own_thread) {
 
 WatchedCalls::Inside::Inside(WatchedCalls* calls, std::uint64_t number) : calls_(calls) {
   if (calls_ == nullptr) return;
-  calls_->changes_.fetch_add(1, std::memory_order_relaxed);
+  calls_->callers_->change();
   auto& places = calls_->inside_;
   for (; place_ < places.size(); ++place_) {
     std::uint64_t nobody = 0;
@@ -63,7 +64,7 @@ WatchedCalls::Inside::~Inside() {
     calls_->inside_[place_].thread.store(0, std::memory_order_relaxed);
     calls_->inside_[place_].call.store(0, std::memory_order_release);
   }
-  calls_->changes_.fetch_add(1, std::memory_order_release);
+  calls_->callers_->change(std::memory_order_release);
 }
 
 WatchedCalls::Awaiting::Awaiting(WatchedCalls* calls) : calls_(calls) {
@@ -74,7 +75,7 @@ WatchedCalls::Awaiting::Awaiting(WatchedCalls* calls) : calls_(calls) {
 
 WatchedCalls::Awaiting::~Awaiting() {
   if (calls_ == nullptr) return;
-  calls_->changes_.fetch_add(1, std::memory_order_relaxed);
+  calls_->callers_->change();
   const std::lock_guard lock(calls_->mutex_);
   calls_->awaiting_.erase(calls_->awaiting_.find(this_thread()));
 }
@@ -101,7 +102,6 @@ void WatchedCalls::end() {
 
 WatchedCalls::Seen WatchedCalls::look() const {
   Seen seen;
-  seen.changes = changes();
   const std::lock_guard lock(mutex_);
   seen.channel = {.calls = calls_, .members = job_ranks_};
   seen.awaiting = {awaiting_.begin(), awaiting_.end()};

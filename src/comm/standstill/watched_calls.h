@@ -26,7 +26,12 @@ class CallingThreads {
   /// Those that have not ended.
   std::set<pid_t> alive();
 
+  /// Another number whenever a call on any channel has been made, has begun or has ended, or a thread goes on.
+  std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
+  void change(std::memory_order order = std::memory_order_relaxed) { changes_.fetch_add(1, order); }
+
  private:
+  std::atomic<std::uint64_t> changes_ = 0;
   std::mutex mutex_;
   std::set<pid_t> threads_;
 };
@@ -88,14 +93,11 @@ class WatchedCalls {
     Stand::Channel channel;
     std::map<pid_t, Stand::Wait> inside;  ///< by thread, the call that it is inside
     std::set<pid_t> awaiting;
-    std::uint64_t changes = 0;
 
     /// What `thread` waits in, itself or through another thread; nullptr where it does not.
     const Stand::Wait* wait_of(pid_t thread) const;
   };
   Seen look() const;
-  /// Another number whenever a call has begun or ended, or a thread goes on.
-  std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
   const std::string& channel() const { return channel_; }
   const std::vector<int>& job_ranks() const { return job_ranks_; }
 
@@ -116,7 +118,6 @@ class WatchedCalls {
   const std::shared_ptr<CallingThreads> callers_;
 
   std::array<Place, 4> inside_;
-  std::atomic<std::uint64_t> changes_ = 0;
 
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;

@@ -33,9 +33,15 @@ TEST(Pairs, InsideANodeAreARing) {
   EXPECT_EQ(pairs_inside_nodes({0, 1}), Pairs{});
   EXPECT_EQ(pairs_inside_nodes({0, 0, 1, 1}), (Pairs{{0, 1}, {2, 3}}));
   EXPECT_EQ(pairs_inside_nodes({0, 0, 0}), (Pairs{{0, 1}, {1, 2}, {0, 2}}));
-  EXPECT_EQ(next_on_node(0, {0, 1, 0, 1}), 2);
-  EXPECT_EQ(next_on_node(3, {0, 1, 0, 1}), 1);
-  EXPECT_EQ(next_on_node(1, {0, 1, 0}), -1);
+}
+
+TEST(Pairs, AreOfCrewsUnderTheNumbersOfTheirFirstRanks) {
+  const std::vector<int> nodes{0, 0, 1, 1};
+  EXPECT_EQ(pairs_of_crews(nodes, {0, 0, 2, 2}), (Pairs{{0, 2}}));
+  // Ranks in containers of their own: as many crews, of which those of a node look at one another too.
+  EXPECT_EQ(pairs_of_crews(nodes, {0, 1, 2, 3}), (Pairs{{0, 2}, {1, 3}, {0, 1}, {2, 3}}));
+  EXPECT_EQ(pairs_of_crews(nodes, {0, 0, 2, 3}), (Pairs{{0, 2}, {0, 3}, {2, 3}}));
+  EXPECT_EQ(pairs_of_crews({0, 0}, {0, 0}), Pairs{});
 }
 
 TEST(Pairs, TheirNumberHoldsBeatsNewsAndGoodByes) {

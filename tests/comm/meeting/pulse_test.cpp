@@ -11,10 +11,13 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "comm/engine/process.h"
+#include "comm/meeting/crew.h"
+#include "comm/meeting/doorbell.h"
 #include "comm/meeting/news.h"
 #include "comm/meeting/pairs.h"
 
@@ -32,26 +35,42 @@ Rendezvous one_store(int holder) {
 }
 
 using Nodes = std::vector<int>;
-const Nodes alone{0, 1, 1};           // two pairs
-const Nodes with_neighbour{0, 0, 1};  // rank 1's process is looked at; rank 2 is its partner
+const Nodes alone{0, 1, 1};           // three crews
+const Nodes with_neighbour{0, 0, 1};  // rank 1 is of the same crew, rank 2 is another one
 
 std::int64_t number_of_pair_with(const Rendezvous& rendezvous, int rank, std::int64_t added = 0) {
   return rendezvous.store->add("pair/0-" + std::to_string(rank), added);
 }
 
-/// Rank 0's pulse among three ranks; the others come, and are played from then on. `process` is what rank 1 says of its
-/// process.
+/// What the others of three ranks say of themselves. Rank 1 is of rank 0's crew where it has a process here.
+struct Others {
+  ProcessIdentity process_of_1{};
+  std::optional<SocketAddress> bell_of_2{};
+};
+
+/// Rank 0's pulse among three ranks; the others come, and are played from then on.
 std::unique_ptr<Pulse> pulse_of_three(const Rendezvous& rendezvous, const Nodes& nodes, milliseconds patience,
-                                      const std::string& process = "") {
-  std::vector<std::thread> others;
-  for (const int rank : {1, 2}) {
-    others.emplace_back(
-        [&, rank] { (void)exchange(rendezvous, "pulse", rank, 3, rank == 1 ? process : "", connect_timeout); });
-  }
+                                      const Others& played = {}, std::shared_ptr<CrewBoard>* board = nullptr) {
+  const auto play = [&](int rank) {
+    CrewIntroduction own;
+    if (rank == 1) own.board.process = played.process_of_1;
+    if (rank == 2) own.bell = played.bell_of_2;
+    const auto said = exchange(rendezvous, "pulse", rank, 3, own.to_text(), connect_timeout);
+    const auto first = CrewIntroduction::from_text(said[0]);
+    if (rank == 1 && board != nullptr) {
+      const auto memory = SharedSegment::open(first.board);
+      *board = std::make_shared<CrewBoard>(std::shared_ptr<void>(memory, memory->data()), 3);
+    }
+    const bool of_crew = own.board.process.sees(first.board.process) && nodes[0] == nodes[1];
+    (void)exchange(rendezvous, "pulse/crews", rank, 3, std::to_string(of_crew ? 0 : rank), connect_timeout);
+  };
+  std::thread rank_1(play, 1);
+  std::thread rank_2(play, 2);
   const PulseOptions options{
       .rank = 0, .node_of_rank = nodes, .patience = patience, .connect_timeout = connect_timeout};
   auto pulse = std::make_unique<Pulse>(rendezvous, options);
-  for (auto& other : others) other.join();
+  rank_1.join();
+  rank_2.join();
   return pulse;
 }
 
@@ -125,7 +144,7 @@ TEST(Pulse, BeatsAndSaysGoodBye) {
 
 TEST(Pulse, TellsAllWhomItHasGivenUp) {
   const auto rendezvous = one_store(0);
-  const auto pulse = pulse_of_three(rendezvous, with_neighbour, milliseconds(300));
+  const auto pulse = pulse_of_three(rendezvous, alone, milliseconds(300));
   number_of_pair_with(rendezvous, 1, PairNumber::good_bye);
   while (PairNumber(number_of_pair_with(rendezvous, 2)).news_so_far() == 0) std::this_thread::yield();
   EXPECT_EQ(told_to_all(rendezvous), "s2\n");
@@ -143,9 +162,12 @@ TEST(Pulse, HearsWhomOthersHaveGivenUp) {
   EXPECT_EQ(alarm.wait(), Ranks{2});
 }
 
-std::string identity_of(pid_t process) {
-  return std::to_string(process) + " " + std::to_string(this_process().namespace_device) + " " +
-         std::to_string(this_process().namespace_inode);
+/// Of another process than this one.
+ProcessIdentity identity_of(pid_t process) {
+  ProcessIdentity identity = this_process();
+  identity.number = process;
+  identity.nonce = random_nonce();
+  return identity;
 }
 
 /// Runs until it is gone with this.
@@ -165,8 +187,13 @@ class RunningProcess {
   RunningProcess& operator=(const RunningProcess&) = delete;
 
   void stop() const { ::kill(number_, SIGSTOP); }
-  std::string identity() const { return identity_of(number_); }
-  pid_t number() const { return number_; }
+  /// Nobody waits for it yet.
+  void end() const {
+    ::kill(number_, SIGKILL);
+    siginfo_t ended{};
+    ::waitid(P_PID, static_cast<id_t>(number_), &ended, WEXITED | WNOWAIT);
+  }
+  ProcessIdentity identity() const { return identity_of(number_); }
 
  private:
   pid_t number_ = -1;
@@ -175,20 +202,18 @@ class RunningProcess {
 /// One that has ended, and that nobody has waited for.
 class EndedProcess {
  public:
-  EndedProcess() {
-    siginfo_t ended{};
-    ::waitid(P_PID, static_cast<id_t>(process_.number()), &ended, WEXITED | WNOWAIT);
-  }
-  std::string identity() const { return process_.identity(); }
+  EndedProcess() { process_.end(); }
+  ProcessIdentity identity() const { return process_.identity(); }
 
  private:
-  RunningProcess process_{{"/bin/true"}};
+  RunningProcess process_;
 };
 
 TEST(Pulse, TellsAllWhenTheNextProcessOnTheNodeHasEnded) {
   const EndedProcess process;
   const auto rendezvous = one_store(0);
-  const auto pulse = pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), process.identity());
+  const auto pulse =
+      pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), {.process_of_1 = process.identity()});
   const GroupPulse group(std::shared_ptr<Pulse>(std::shared_ptr<Pulse>(), pulse.get()), {0, 1});
   group.hurry();
   while (pulse->ended().empty()) std::this_thread::yield();
@@ -199,18 +224,97 @@ TEST(Pulse, TellsAllWhenTheNextProcessOnTheNodeHasEnded) {
 }
 
 TEST(Pulse, AProcessThatHasSaidGoodByeMayEnd) {
-  const EndedProcess process;
+  RunningProcess process;
   const auto rendezvous = one_store(0);
-  number_of_pair_with(rendezvous, 1, PairNumber::good_bye);
-  const auto pulse = pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), process.identity());
+  std::shared_ptr<CrewBoard> board;
+  const auto pulse =
+      pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), {.process_of_1 = process.identity()}, &board);
+  board->mark(1, CrewBoard::left | CrewBoard::away);
+  process.end();
+  pulse->hurry();
   wait_for_beats(rendezvous, 5);
   EXPECT_EQ(pulse->ended(), Ranks{});
+}
+
+TEST(Pulse, TheLastOfACrewSaysGoodByeForAll) {
+  for (const bool is_last : {true, false}) {
+    const RunningProcess process;
+    const auto rendezvous = one_store(-1);
+    std::shared_ptr<CrewBoard> board;
+    auto pulse =
+        pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), {.process_of_1 = process.identity()}, &board);
+    if (is_last) board->mark(1, CrewBoard::away);
+    pulse.reset();
+    EXPECT_EQ(PairNumber(number_of_pair_with(rendezvous, 2)).has_good_bye(), is_last);
+    EXPECT_EQ(board->marks(0), CrewBoard::left | CrewBoard::away);
+  }
+}
+
+TEST(Pulse, WhoeverIsLeftGivesTheCrewsSignsOfLife) {
+  const RunningProcess process;
+  const auto rendezvous = one_store(0);
+  std::shared_ptr<CrewBoard> board;
+  const auto pulse =
+      pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), {.process_of_1 = process.identity()}, &board);
+  // Rank 1 gives one, and no other.
+  while (!board->claim_beat(1, milliseconds(0), Clock::now())) std::this_thread::yield();
+  wait_for_beats(rendezvous, 2);
+  EXPECT_EQ(board->last_beat().rank, 0);
+}
+
+TEST(Pulse, WhatOneOfTheCrewHearsAllHear) {
+  const RunningProcess process;
+  const auto rendezvous = one_store(0);
+  std::shared_ptr<CrewBoard> board;
+  const auto pulse =
+      pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), {.process_of_1 = process.identity()}, &board);
+  Alarm alarm;
+  const auto on_alarm = pulse->when_given_up(alarm.wake());
+  board->mark(2, CrewBoard::silent);
+  board->wake_all();
+  EXPECT_EQ(alarm.wait(), Ranks{2});
+  board->note_silent_store();
+  board->wake_all();
+  while (!pulse->given_up().store) std::this_thread::yield();
+  EXPECT_EQ(pulse->given_up().ranks, (Ranks{0, 1, 2})) << "rank 0 serves it";
+}
+
+TEST(Pulse, ARankThatIsAloneHasEndedWhereItsPortRefuses) {
+  for (const bool said_good_bye : {false, true}) {
+    const auto rendezvous = one_store(0);
+    auto bell = std::make_unique<Doorbell>("127.0.0.1");
+    ASSERT_TRUE(bell->address());
+    const auto pulse = pulse_of_three(rendezvous, alone, std::chrono::hours(1), {.bell_of_2 = bell->address()});
+    pulse->hurry();
+    wait_for_beats(rendezvous, 5);
+    EXPECT_EQ(pulse->ended(), Ranks{}) << "it is there";
+    if (said_good_bye) number_of_pair_with(rendezvous, 2, PairNumber::good_bye);
+    bell.reset();
+    pulse->hurry();
+    if (said_good_bye) {
+      wait_for_beats(rendezvous, 5);
+      EXPECT_EQ(pulse->ended(), Ranks{});
+    } else {
+      while (pulse->ended().empty()) std::this_thread::yield();
+      EXPECT_EQ(pulse->ended(), Ranks{2});
+    }
+  }
+}
+
+TEST(Pulse, APortThatRefusedFromTheBeginningSaysNothing) {
+  const auto rendezvous = one_store(0);
+  const auto nobody = Doorbell("127.0.0.1").address();
+  const auto pulse = pulse_of_three(rendezvous, alone, std::chrono::hours(1), {.bell_of_2 = nobody});
+  pulse->hurry();
+  wait_for_beats(rendezvous, 5);
+  EXPECT_EQ(pulse->ended(), Ranks{}) << "a firewall may refuse too";
 }
 
 TEST(Pulse, AProcessOnTheNodeThatIsStoppedIsSilent) {
   const auto rendezvous = one_store(0);
   RunningProcess process;
-  const auto pulse = pulse_of_three(rendezvous, with_neighbour, milliseconds(300), process.identity());
+  const auto pulse =
+      pulse_of_three(rendezvous, with_neighbour, milliseconds(300), {.process_of_1 = process.identity()});
   number_of_pair_with(rendezvous, 2, PairNumber::good_bye);
   wait_for_beats(rendezvous, 5);
   EXPECT_EQ(pulse->given_up().ranks, Ranks{}) << "it runs";

@@ -21,15 +21,24 @@ Ranks silent(Silence& silence, Deadline now) {
   return found.store ? Ranks{the_store} : found.ranks;
 }
 
+constexpr milliseconds between{50};
+
+/// As a rank that looks again in 50 ms.
+Ranks look_at(Silence& silence, Deadline now) {
+  auto ranks = silent(silence, now);
+  silence.sleeps_until(now + between);
+  return ranks;
+}
+
 /// Looks every 50 ms, and each time the store answers with `beats` of what time it is.
 template <typename Beats>
 Ranks watch(Silence& silence, milliseconds until, const Beats& beats) {
-  constexpr milliseconds between{50};
   Ranks ranks;
   for (milliseconds now = between; now <= until; now += between) {
     silence.asked(begin + now);
+    silence.answered();
     silence.heard(beats(now), begin + now);
-    ranks = silent(silence, begin + now);
+    ranks = look_at(silence, begin + now);
   }
   return ranks;
 }
@@ -49,8 +58,8 @@ TEST(Silence, OfTheStoreIsTold) {
   Silence silence({5}, 2, patience, begin);
   EXPECT_EQ(watch(silence, milliseconds(300), [](milliseconds now) { return std::vector{now.count()}; }), Ranks{});
   silence.asked(begin + milliseconds(300));
-  for (int now = 350; now < 1300; now += 50) EXPECT_EQ(silent(silence, begin + milliseconds(now)), Ranks{}) << now;
-  EXPECT_EQ(silent(silence, begin + milliseconds(1300)), Ranks{the_store});
+  for (int now = 350; now < 1300; now += 50) EXPECT_EQ(look_at(silence, begin + milliseconds(now)), Ranks{}) << now;
+  EXPECT_EQ(look_at(silence, begin + milliseconds(1300)), Ranks{the_store});
 }
 
 TEST(Silence, OfAStoreThatHasEndedIsToldUnlessItsHolderHadLeft) {
@@ -60,9 +69,9 @@ TEST(Silence, OfAStoreThatHasEndedIsToldUnlessItsHolderHadLeft) {
     EXPECT_EQ(watch(silence, milliseconds(300), beats), Ranks{});
     silence.asked(begin + milliseconds(300));
     EXPECT_EQ(silence.lost(), left);
-    for (int now = 350; now < 1300; now += 50) (void)silence.look(begin + milliseconds(now));
+    for (int now = 350; now < 1300; now += 50) (void)look_at(silence, begin + milliseconds(now));
     if (!left) {
-      EXPECT_EQ(silent(silence, begin + milliseconds(1300)), Ranks{the_store});
+      EXPECT_EQ(look_at(silence, begin + milliseconds(1300)), Ranks{the_store});
     }
   }
 }
@@ -83,7 +92,7 @@ TEST(Silence, OfTheStoreSaysNothingOfOthers) {
             Ranks{});
   silence.asked(begin + milliseconds(400));
   Ranks found;
-  for (int now = 350; found.empty(); now += 50) found = silent(silence, begin + milliseconds(now));
+  for (int now = 350; found.empty(); now += 50) found = look_at(silence, begin + milliseconds(now));
   EXPECT_EQ(found, Ranks{the_store});
 }
 
@@ -97,18 +106,66 @@ TEST(Silence, DoesNotCountWhileThisProcessWasStoppedItself) {
   Silence silence({1}, 0, patience, begin);
   EXPECT_EQ(watch(silence, milliseconds(300), [](milliseconds now) { return std::vector{now.count()}; }), Ranks{});
   silence.asked(begin + milliseconds(300));
-  EXPECT_EQ(silent(silence, begin + std::chrono::hours(1)), Ranks{});
+  EXPECT_EQ(look_at(silence, begin + std::chrono::hours(1)), Ranks{});
   // 200 ms of that hour count.
   for (int after = 50; after < 800; after += 50) {
-    EXPECT_EQ(silent(silence, begin + std::chrono::hours(1) + milliseconds(after)), Ranks{}) << after;
+    EXPECT_EQ(look_at(silence, begin + std::chrono::hours(1) + milliseconds(after)), Ranks{}) << after;
   }
-  EXPECT_EQ(silent(silence, begin + std::chrono::hours(1) + milliseconds(800)), Ranks{the_store});
+  EXPECT_EQ(look_at(silence, begin + std::chrono::hours(1) + milliseconds(800)), Ranks{the_store});
 }
 
-TEST(Silence, SignsOfLifeOfManyRanksAreRarer) {
-  EXPECT_EQ(between_beats(2), milliseconds(150));
-  EXPECT_EQ(between_beats(64), milliseconds(150));
-  EXPECT_EQ(between_beats(1024), milliseconds(2400));
+TEST(Silence, ARareLookThatWasMeantToBeRareCountsInFull) {
+  Silence silence({1}, 0, patience, begin);
+  silence.asked(begin);
+  silence.sleeps_until(begin + patience);
+  EXPECT_EQ(silent(silence, begin + patience), Ranks{the_store});
+}
+
+TEST(Silence, IsAlsoOfThoseWhomAnotherRankOfTheCrewLooksAt) {
+  Silence silence({1}, 0, patience, begin);
+  silence.heard({5}, begin + milliseconds(400));
+  silence.sleeps_until(begin + milliseconds(1400));
+  silence.heard({5}, begin + milliseconds(1399));
+  EXPECT_EQ(silent(silence, begin + milliseconds(1400)), Ranks{}) << "it was heard of at 400 ms, and asked for at 1399";
+  silence.heard({5}, begin + milliseconds(1400));
+  EXPECT_EQ(silent(silence, begin + milliseconds(1400)), Ranks{1});
+}
+
+TEST(Silence, IsLookedAtCloselyOnceHalfThePatienceIsOver) {
+  Silence silence({1}, 0, patience, begin);
+  EXPECT_FALSE(silence.is_in_doubt(begin + std::chrono::hours(1))) << "nothing was asked";
+  silence.asked(begin);
+  EXPECT_FALSE(silence.is_in_doubt(begin + milliseconds(499)));
+  EXPECT_TRUE(silence.is_in_doubt(begin + milliseconds(500)));
+  silence.answered();
+  EXPECT_FALSE(silence.is_in_doubt(begin + milliseconds(500)));
+  silence.heard({0}, begin + milliseconds(500));
+  EXPECT_TRUE(silence.is_in_doubt(begin + milliseconds(500))) << "of rank 1";
+  silence.heard({0}, begin + 2 * patience);
+  EXPECT_FALSE(silence.is_in_doubt(begin + 2 * patience)) << "there is none any more";
+}
+
+TEST(Silence, SignsOfLifeOfManyCrewsAreRarer) {
+  EXPECT_EQ(between_beats(2), milliseconds(250));
+  EXPECT_EQ(between_beats(64), milliseconds(250));
+  EXPECT_EQ(between_beats(1024), milliseconds(4000));
+}
+
+TEST(StoppedProcess, CountsFromTheMiddleBetweenTwoLooks) {
+  StoppedProcess process(begin);
+  EXPECT_EQ(process.look(begin + milliseconds(500), false), milliseconds(0));
+  EXPECT_FALSE(process.is_stopped());
+  EXPECT_EQ(process.look(begin + milliseconds(1000), true), milliseconds(250));
+  EXPECT_TRUE(process.is_stopped());
+  EXPECT_EQ(process.look(begin + milliseconds(1050), true), milliseconds(300));
+  EXPECT_EQ(process.look(begin + milliseconds(1100), false), milliseconds(0));
+  EXPECT_EQ(process.look(begin + milliseconds(1150), true), milliseconds(25));
+}
+
+TEST(StoppedProcess, DoesNotCountWhileWhoeverLooksWasStoppedToo) {
+  StoppedProcess process(begin);
+  EXPECT_EQ(process.look(begin + std::chrono::hours(1), true), milliseconds(250));
+  EXPECT_EQ(process.look(begin + std::chrono::hours(2), true), milliseconds(350));
 }
 
 }  // namespace
