@@ -12,7 +12,7 @@ namespace tutti::bench {
 namespace {
 
 // The last one is LibTorch's name for the thread that serves the store.
-constexpr std::array<std::string_view, 4> watching_threads{"tutti-pulse", "tutti-silence", "tutti-still",
+constexpr std::array<std::string_view, 5> watching_threads{"tutti-pulse", "tutti-silence", "tutti-still", "tutti-mesh",
                                                            "pt_tcpstore_uv"};
 
 template <typename Value>
