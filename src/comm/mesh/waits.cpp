@@ -12,7 +12,9 @@ namespace {
 
 constexpr auto pause_of_looks = std::chrono::milliseconds(50);
 constexpr auto pause_of_long_waits = std::chrono::milliseconds(15);
-// A message that ends just when its wait is ended looks as if it had not: only the next wait tells.
+// A message that has ended when its wait is ended looks as if it had not. So nobody's wait is ended who has not waited
+// for longer than looking takes; and who was kept from looking meanwhile, since cores are few, looks again.
+constexpr auto long_enough = std::chrono::milliseconds(1);
 constexpr int ends_until_sure = 3;
 
 }  // namespace
@@ -48,6 +50,7 @@ void Waits::wait(UnderWay& message, Awaited awaited) {
 
 bool Waits::wait_once(std::unique_lock<std::mutex>& lock, Wait& wait) {
   ++wait.entered;
+  wait.entered_at = Clock::now();
   lock.unlock();
   bool ended = false;
   try {
@@ -65,8 +68,12 @@ Deadline Waits::look_at_waits(Deadline now) {
   auto next = now + pause_of_looks;
   for (Wait& wait : waits_) {
     if (wait.entered != wait.aborted && wait.awaited.why_to_end(now)) {
-      wait.aborted = wait.entered;
-      wait.message->abort();
+      if (now >= wait.entered_at + long_enough) {
+        wait.aborted = wait.entered;
+        wait.message->abort();
+      } else {
+        next = std::min(next, wait.entered_at + long_enough);
+      }
     }
     if (wait.line.due(now)) wait.awaited.say_so(wait.line.waited(now));
     if (now - wait.begun >= pause_of_looks) next = std::min(next, now + pause_of_long_waits);

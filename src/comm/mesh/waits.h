@@ -48,8 +48,9 @@ class Waits {
     Awaited awaited;
     Deadline begun;
     WaitingLine line;
-    int entered = 0;  // times that its thread was about to wait
-    int aborted = 0;  // the last one of these that was ended
+    int entered = 0;      // times that its thread was about to wait
+    Deadline entered_at;  // the last one
+    int aborted = 0;      // the last one that was ended
   };
 
   void run();
