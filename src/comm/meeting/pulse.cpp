@@ -85,7 +85,9 @@ struct Pulse::Shared {
         if (const auto own_beats = std::exchange(to_beat, std::nullopt)) beat(*own_beats, lock);
         tell(lock);
       }
-      // How the holder of the store leaves matters to all.
+      // Nobody else may look at it, and those who wait for it must know. How the holder of the store leaves matters to
+      // all.
+      look_at_next();
       if (holds_store() && !failed) to_tell.left.push_back(holder);
       tell(lock);
       lock.unlock();
@@ -173,7 +175,8 @@ struct Pulse::Shared {
     if (!next_process) return;
     const auto state = next_process->state();
     if (state == ProcessState::ended && lives(next)) tell_of_end(next);
-    if (next_stopped.look(now, state == ProcessState::stopped) >= patience) tell_of_silence({next});
+    next_stopped.look(now, state == ProcessState::stopped);
+    if (next_stopped.is_given_up(patience, hurries())) tell_of_silence({next});
   }
 
   /// Whether this rank has waited for any of the others for long enough.

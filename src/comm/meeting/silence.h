@@ -4,6 +4,7 @@
 // Crews (crew.h) raise numbers at the store while they live (pairs.h), and see those of others. A number that stands
 // still means that its machine does; a store that does not answer, that its holder's machine does. Neither says
 // anything of a rank that is merely slow: a thread that does not train raises the number.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -77,6 +78,12 @@ class StoppedProcess {
   /// apart once it is stopped do not count in full, since whoever looks may have been stopped with it.
   Clock::duration look(Deadline now, bool stopped);
   bool is_stopped() const { return stopped_ > Clock::duration::zero(); }
+  /// Whether `patience` with it is over. In a hurry it may be, and that is enough: whoever waits for the process has
+  /// seen it, and may leave.
+  bool is_given_up(Clock::duration patience, bool in_a_hurry) const {
+    const auto surely = std::max<Clock::duration>(patience - between_looks / 2, patience / 2);
+    return stopped_ >= (in_a_hurry ? surely : patience);
+  }
 
  private:
   Deadline last_;

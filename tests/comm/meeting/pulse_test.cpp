@@ -250,6 +250,16 @@ TEST(Pulse, TheLastOfACrewSaysGoodByeForAll) {
   }
 }
 
+TEST(Pulse, WhoLeavesTellsThatTheNextProcessHasEnded) {
+  const RunningProcess process;
+  const auto rendezvous = one_store(-1);
+  auto pulse = pulse_of_three(rendezvous, with_neighbour, std::chrono::hours(1), {.process_of_1 = process.identity()});
+  wait_for_beats(rendezvous, 1);
+  process.end();
+  pulse.reset();
+  EXPECT_EQ(told_to_all(rendezvous), "e1\n");
+}
+
 TEST(Pulse, WhoeverIsLeftGivesTheCrewsSignsOfLife) {
   const RunningProcess process;
   const auto rendezvous = one_store(0);

@@ -162,6 +162,16 @@ TEST(StoppedProcess, CountsFromTheMiddleBetweenTwoLooks) {
   EXPECT_EQ(process.look(begin + milliseconds(1150), true), milliseconds(25));
 }
 
+TEST(StoppedProcess, InAHurryItIsGivenUpAsSoonAsItMayBe) {
+  StoppedProcess process(begin);
+  EXPECT_FALSE(process.is_given_up(milliseconds(500), true));
+  process.look(begin + milliseconds(500), true);
+  EXPECT_TRUE(process.is_given_up(milliseconds(500), true)) << "for up to 500 ms";
+  EXPECT_FALSE(process.is_given_up(milliseconds(500), false));
+  EXPECT_TRUE(process.is_given_up(milliseconds(250), false));
+  EXPECT_FALSE(process.is_given_up(milliseconds(550), true));
+}
+
 TEST(StoppedProcess, DoesNotCountWhileWhoeverLooksWasStoppedToo) {
   StoppedProcess process(begin);
   EXPECT_EQ(process.look(begin + std::chrono::hours(1), true), milliseconds(250));
