@@ -98,6 +98,16 @@ class HierarchicalEngine final : public ForwardingEngine {
     levels_->node_ranks.run([&] { node_->all_gather(operation, whole, slice); });
     flat.view({-1}).copy_(whole.narrow(0, 0, flat.numel()));
   }
+  // Ranks count node by node, so that the nodes' parts one behind the other are those of all ranks.
+  void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
+    if (size() <= most_ranks_told_straight) {
+      below().all_gather(operation, output, input);
+      return;
+    }
+    const at::Tensor of_node = at::empty({layout().local_size * input.numel()}, input.options());
+    levels_->node_ranks.run([&] { node_->all_gather(operation, of_node, input); });
+    levels_->across_ranks.run([&] { levels_->across->all_gather(operation, output, of_node); });
+  }
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
     if (goes_straight(tensor)) {
       below().broadcast(operation, tensor, root);

@@ -2,7 +2,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "comm/messages/exchange.h"
 #include "comm/messages/halving_sum.h"
@@ -10,6 +12,12 @@
 #include "comm/sums/combine.h"
 
 namespace tutti::comm {
+namespace {
+
+// Many ranks gather less than this in rounds: it takes fewer messages, and connects a rank to its neighbours only.
+constexpr std::size_t worth_a_message_to_each = std::size_t{1} << 20;
+
+}  // namespace
 
 MessageEngine::MessageEngine(std::shared_ptr<Transport> transport, NodeLayout layout)
     : transport_(std::move(transport)), layout_(std::move(layout)) {}
@@ -62,6 +70,11 @@ void MessageEngine::exchange_equal_parts(const Operation& operation, const Block
 
 void MessageEngine::all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
   const Block mine = block_of(input);
+  if (size() > most_ranks_told_directly && output.nbytes() <= worth_a_message_to_each) {
+    ExchangeInRounds rounds(transport_, operation, std::span(mine.data, mine.size));
+    std::ranges::copy(rounds.finish(), block_of(output).data);
+    return;
+  }
   exchange_equal_parts(operation, block_of(output), [&](int) { return mine; });
 }
 

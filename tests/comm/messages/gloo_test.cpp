@@ -92,7 +92,7 @@ int sockets_of_this_process() {
   return sockets;
 }
 
-// Exchanges and sums reach everyone, and each rank talks to a few; a collective among all connects all, when it is
+// Exchanges, sums and small gathers reach everyone, and each rank talks to a few; all_to_all connects all, when it is
 // called.
 const RankProgram talks_to_few("talks_to_few", [] {
   const int before = sockets_of_this_process();
@@ -102,12 +102,14 @@ const RankProgram talks_to_few("talks_to_few", [] {
   const auto ranks = at::full({1000}, communicator.rank(), at::kFloat);
   communicator.all_reduce(ranks).wait();
   EXPECT_TRUE(at::equal(ranks, at::full({1000}, size * (size - 1) / 2, at::kFloat)));
+  const auto everyone = at::empty({size}, at::kFloat);
+  communicator.all_gather(everyone, at::full({1}, communicator.rank(), at::kFloat)).wait();
+  EXPECT_TRUE(at::equal(everyone, at::arange(size, at::kFloat)));
   // 7 peers and the socket that listens; rank 0 serves the store too, and every rank has connections to it.
   if (communicator.rank() != 0) {
     EXPECT_LE(sockets_of_this_process() - before, 7 + 1 + 5);
   }
-  const auto everyone = at::empty({size}, at::kFloat);
-  communicator.all_gather(everyone, at::full({1}, communicator.rank(), at::kFloat)).wait();
+  communicator.all_to_all(everyone, at::full({size}, communicator.rank(), at::kFloat)).wait();
   EXPECT_TRUE(at::equal(everyone, at::arange(size, at::kFloat)));
   check_objects(communicator);
 });
