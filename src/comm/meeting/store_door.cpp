@@ -31,8 +31,9 @@ constexpr const char* store_subject = "store";
 constexpr auto patience_with_the_silent = std::chrono::seconds(2);
 // c10d tries again and again where it does not understand the answer.
 constexpr std::chrono::milliseconds patience_with_a_gate = std::chrono::seconds(5);
-// A store that was there has nothing to wait for, be it busy with many ranks.
+// A store that was there has nothing to wait for, be it busy with many ranks: so much for each of them.
 constexpr auto patience_with_a_known_store = std::chrono::seconds(10);
+constexpr auto patience_for_each_rank = std::chrono::milliseconds(300);
 constexpr auto patience_for_a_greeting = std::chrono::milliseconds(500);
 
 bool rank_serves_store(const Environment& environment) {
@@ -162,7 +163,8 @@ StoreDoor::StoreDoor(const Environment& environment, const JobSecretPtr& secret,
     : host_(environment.master_addr),
       port_(environment.master_port),
       serves_(rank_serves_store(environment)),
-      one_machine_(environment.num_nodes == 1) {
+      one_machine_(environment.num_nodes == 1),
+      world_size_(environment.world_size) {
   if (secret && environment.agent_store) {
     meet_at_agent(environment, secret, timeout);
   } else if (secret && serves_) {
@@ -258,7 +260,8 @@ c10::intrusive_ptr<c10d::Store> StoreDoor::connect(std::chrono::milliseconds tim
     store = c10::make_intrusive<c10d::TCPStore>(host_, options);
   }
   if (one_machine_ && !options.isServer) {
-    options.timeout = std::min<std::chrono::milliseconds>(timeout, patience_with_a_known_store);
+    options.timeout = std::min<std::chrono::milliseconds>(
+        timeout, patience_with_a_known_store + world_size_ * patience_for_each_rank);
     store = c10::make_intrusive<StoreOnDemand>(
         store, [host = host_, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); });
   }

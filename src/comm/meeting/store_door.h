@@ -55,6 +55,7 @@ class StoreDoor {
   std::shared_ptr<Gate> way_;  // what strangers, or this rank, come through
   bool is_gate_ = false;
   bool one_machine_;
+  int world_size_;
   bool may_be_gate_ = false;  // what this rank, which has no secret, connects to
 };
 
