@@ -11,6 +11,7 @@ namespace tutti {
 /// checkpoint writers, which would all have to hand on what none of them uses.
 class CalledFrom {
  public:
+  /// `where` may be unknown: then what was known before counts.
   explicit CalledFrom(const CallSite& where);
   ~CalledFrom();
   CalledFrom(const CalledFrom&) = delete;
