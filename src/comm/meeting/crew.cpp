@@ -1,5 +1,6 @@
 #include "comm/meeting/crew.h"
 
+#include <charconv>
 #include <cstring>
 #include <new>
 #include <set>
@@ -7,6 +8,8 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+
+#include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
@@ -40,6 +43,13 @@ std::shared_ptr<void> memory_of(const std::shared_ptr<SharedSegment>& segment, i
   std::shared_ptr<void> memory(::operator new(bytes, alignment), [](void* own) { ::operator delete(own, alignment); });
   std::memset(memory.get(), 0, bytes);
   return memory;
+}
+
+int rank_in(const std::string& text, int size) {
+  int rank = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (error == std::errc() && end == text.data() + text.size() && rank >= 0 && rank < size) return rank;
+  throw PeerFailure("A rank of another program came to the store.", {});
 }
 
 }  // namespace
@@ -105,7 +115,7 @@ Crews meet_crews(const Rendezvous& rendezvous, int rank, const std::vector<int>&
     board = own;
   }
   for (const auto& text : exchange(rendezvous, crews_topic, rank, size, std::to_string(first), timeout)) {
-    crews.first.push_back(std::stoi(text));
+    crews.first.push_back(rank_in(text, size));
   }
   if (own) own->close_descriptor();
   crews.board = std::make_shared<CrewBoard>(memory_of(board, size), size);
