@@ -15,7 +15,7 @@ struct ScaleOptions {
   std::int64_t gradients = 0;                ///< its bytes of them; those of a few numbers are always there
   std::string engine = "auto";               ///< see CommunicatorOptions
   int repeats = 1;
-  bool alone = false;   ///< a rank's: does the same work without the others, to tell what LibTorch itself costs
+  bool alone = false;   ///< a rank's: does the same work beside the others, which it does not meet: LibTorch's own cost
   std::string json;     ///< file for the rows; none when empty
   std::string results;  ///< where rank 0 leaves what it found for the process that started it
 };

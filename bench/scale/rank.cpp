@@ -10,14 +10,15 @@
 #include <tutti/sync/distributed_data_parallel.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
-
-#include "report/spread.h"
+#include <thread>
 
 namespace tutti::bench {
 namespace {
@@ -67,6 +68,14 @@ Holdings most_of(const Communicator& communicator, const Holdings& own) {
   return {.threads = most[0], .descriptors = most[1], .page_tables = most[2]};
 }
 
+/// Processes that live at a time need more memory than those that follow one another, and to get it costs CPU too.
+void wait_until_all_are_here(const std::string& file, int world_size) {
+  std::ofstream(file, std::ios::app) << '.';
+  while (std::filesystem::file_size(file) < static_cast<std::uintmax_t>(world_size)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
 }  // namespace
 
 int run_scale_rank(const ScaleOptions& options, const Environment& environment) {
@@ -82,10 +91,14 @@ int run_scale_rank(const ScaleOptions& options, const Environment& environment) 
     optimizer.zero_grad();
   }
   Holdings most = own_holdings();
-  if (communicator) most = most_of(*communicator, most);
+  if (communicator) {
+    most = most_of(*communicator, most);
+  } else if (!options.results.empty()) {
+    wait_until_all_are_here(options.results, environment.world_size);
+  }
   if (environment.rank == 0 && !options.results.empty()) {
-    write_file(options.results, std::to_string(most.threads) + " " + std::to_string(most.descriptors) + " " +
-                                    std::to_string(most.page_tables));
+    std::ofstream(options.results, std::ios::app) << '\n'
+                                                  << most.threads << ' ' << most.descriptors << ' ' << most.page_tables;
   }
   return 0;
 }
@@ -93,6 +106,7 @@ int run_scale_rank(const ScaleOptions& options, const Environment& environment) 
 Holdings read_holdings(const std::string& file) {
   Holdings holdings;
   std::ifstream in(file);
+  in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');  // marks of those that came
   if (!(in >> holdings.threads >> holdings.descriptors >> holdings.page_tables))
     throw std::runtime_error("rank 0 left no figures");
   return holdings;

@@ -248,7 +248,7 @@ Communicator Communicator::duplicate(const std::string& name) const {
   const auto connect_copy = [&](const Operation& operation, const Answers&) {
     std::vector<int> everyone(static_cast<std::size_t>(size()));
     std::iota(everyone.begin(), everyone.end(), 0);
-    auto engine = channel_->engine().connect_again(everyone, full_name, operation.timeout);
+    auto engine = channel_->engine().duplicate(full_name, operation.timeout);
     copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name,
                              channel_->parts().of(everyone, full_name));
   };

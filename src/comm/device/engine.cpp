@@ -114,6 +114,9 @@ class DeviceEngine final : public ForwardingEngine {
                                         std::chrono::milliseconds timeout) override {
     return make_device_engine(below().connect_again(members, name, timeout), backend_, name);
   }
+  std::shared_ptr<Engine> duplicate(const std::string& name, std::chrono::milliseconds timeout) override {
+    return make_device_engine(below().duplicate(name, timeout), backend_, name);
+  }
   void close() noexcept override {
     below().close();
     try {

@@ -70,6 +70,9 @@ class Engine {
   /// See Transport::connect_again.
   virtual std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                                 std::chrono::milliseconds timeout) = 0;
+  /// All ranks once more. Every rank must call it, and calls whatever blocks in the same order: they may meet by this
+  /// engine.
+  virtual std::shared_ptr<Engine> duplicate(const std::string& name, std::chrono::milliseconds timeout);
 
   /// Where ranks leave word about a failure; null where no other rank is.
   virtual std::shared_ptr<Bulletin> bulletin() = 0;

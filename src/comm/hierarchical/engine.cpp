@@ -133,6 +133,7 @@ class HierarchicalEngine final : public ForwardingEngine {
                                         std::chrono::milliseconds timeout) override {
     return for_groups_(below().connect_again(members, name, timeout), name, timeout);
   }
+  std::shared_ptr<Engine> duplicate(const std::string& name, std::chrono::milliseconds timeout) override;
 
   bool is_gone(int rank) const override {
     if (layout().node_of_rank[rank] != layout().node_rank) return below().is_gone(rank);
@@ -160,6 +161,46 @@ class HierarchicalEngine final : public ForwardingEngine {
   std::string name_;
 };
 
+// On all nodes or on none: null, and `reason` says why. All ranks of a node know whether it shares memory.
+std::shared_ptr<Engine> join_levels(const std::shared_ptr<Engine>& messages, ChooseEngine for_groups,
+                                    std::shared_ptr<SharedMemoryEngine> node, std::shared_ptr<Engine> across,
+                                    std::chrono::milliseconds timeout, std::string& reason) {
+  const NodeLayout& layout = messages->layout();
+  const Operation sharing{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
+  const std::byte shares{node != nullptr};
+  const auto without = ranks_across(layout).run([&] {
+    const auto exchange = across->start_exchange(sharing, std::span(&shares, 1));
+    return first_without(*exchange);
+  });
+  if (without) {
+    if (reason.empty()) {
+      reason = "the node of rank " + std::to_string(*without * layout.local_size) + " cannot share memory";
+    }
+    return nullptr;
+  }
+  node->node()->call_ranks(ranks_of_node(layout).members);
+  return std::make_shared<HierarchicalEngine>(messages, std::move(for_groups), std::move(node), std::move(across));
+}
+
+std::string name_of_node(const std::string& name, const NodeLayout& layout) {
+  return name + "/node" + std::to_string(layout.node_rank);
+}
+std::string name_across(const std::string& name, const NodeLayout& layout) {
+  return name + "/across" + std::to_string(layout.local_rank);
+}
+
+std::shared_ptr<Engine> HierarchicalEngine::duplicate(const std::string& name, std::chrono::milliseconds timeout) {
+  const auto messages = below().duplicate(name, timeout);
+  std::string reason;
+  std::shared_ptr<SharedMemoryEngine> node;
+  levels_->node_ranks.run([&] { node = node_->share_again(name_of_node(name, layout()), timeout, reason); });
+  auto across = levels_->across->duplicate(name_across(name, layout()), timeout);
+  if (auto engine = join_levels(messages, for_groups_, std::move(node), std::move(across), timeout, reason)) {
+    return engine;
+  }
+  return for_groups_(messages, name + "/without", timeout);
+}
+
 }  // namespace
 
 bool fits_hierarchy(const NodeLayout& layout) {
@@ -181,29 +222,12 @@ std::shared_ptr<Engine> make_hierarchical_engine(const std::shared_ptr<Engine>& 
                                                  std::string& reason) {
   const NodeLayout& layout = messages->layout();
   const RankGroup node_ranks = ranks_of_node(layout);
-  const RankGroup across_ranks = ranks_across(layout);
-  const auto node_messages =
-      messages->connect_again(node_ranks.members, name + "/node" + std::to_string(layout.node_rank), timeout);
-  auto across =
-      messages->connect_again(across_ranks.members, name + "/across" + std::to_string(layout.local_rank), timeout);
+  const auto node_messages = messages->connect_again(node_ranks.members, name_of_node(name, layout), timeout);
+  auto across = messages->connect_again(ranks_across(layout).members, name_across(name, layout), timeout);
   std::shared_ptr<SharedMemoryEngine> node;
   node_ranks.run([&] { node = make_shared_memory_engine(node_messages, for_groups, timeout, reason); });
-
-  // All ranks of a node know whether it can.
-  const Operation sharing{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
-  const std::byte shares{node != nullptr};
-  const auto without = across_ranks.run([&] {
-    const auto exchange = across->start_exchange(sharing, std::span(&shares, 1));
-    return first_without(*exchange);
-  });
-  if (without) {
-    if (reason.empty()) {
-      reason = "the node of rank " + std::to_string(*without * layout.local_size) + " cannot share memory";
-    }
-    return messages;
-  }
-  node->node()->call_ranks(node_ranks.members);
-  return std::make_shared<HierarchicalEngine>(messages, std::move(for_groups), std::move(node), std::move(across));
+  auto engine = join_levels(messages, std::move(for_groups), std::move(node), std::move(across), timeout, reason);
+  return engine ? engine : messages;
 }
 
 }  // namespace tutti::comm

@@ -24,6 +24,10 @@ void log_fallback(const Engine& messages, const std::string& what, const std::st
   Logger(0).warning(what + " goes over " + messages.name() + ", not through shared memory: " + reason);
 }
 
+Operation sharing_memory(std::chrono::milliseconds timeout) {
+  return {.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
+}
+
 }  // namespace
 
 SharedMemoryEngine::SharedMemoryEngine(const std::shared_ptr<Engine>& messages, ChooseEngine for_groups,
@@ -133,6 +137,21 @@ std::shared_ptr<Engine> SharedMemoryEngine::connect_again(const std::vector<int>
   return for_groups_(below().connect_again(members, name, timeout), name, timeout);
 }
 
+std::shared_ptr<Engine> SharedMemoryEngine::duplicate(const std::string& name, std::chrono::milliseconds timeout) {
+  std::string reason;
+  if (auto engine = share_again(name, timeout, reason)) return engine;
+  const auto another = name + "/without";
+  return for_groups_(below().duplicate(another, timeout), another, timeout);
+}
+
+std::shared_ptr<SharedMemoryEngine> SharedMemoryEngine::share_again(const std::string& name,
+                                                                    std::chrono::milliseconds timeout,
+                                                                    std::string& reason) {
+  auto node = SharedNode::connect(*this, sharing_memory(timeout), reason);
+  if (!node) return nullptr;
+  return std::make_shared<SharedMemoryEngine>(below().duplicate(name, timeout), for_groups_, std::move(node));
+}
+
 void SharedMemoryEngine::close() noexcept {
   node_->close();
   below().close();
@@ -198,7 +217,7 @@ SharedStage* SharedMemoryEngine::stage_for(const Operation& operation) {
 std::shared_ptr<SharedMemoryEngine> make_shared_memory_engine(const std::shared_ptr<Engine>& messages,
                                                               ChooseEngine for_groups,
                                                               std::chrono::milliseconds timeout, std::string& reason) {
-  const Operation operation{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
+  const Operation operation = sharing_memory(timeout);
   auto node = SharedNode::connect(*messages, operation, reason);
   if (!node) return nullptr;
   auto engine = std::make_shared<SharedMemoryEngine>(messages, std::move(for_groups), std::move(node));

@@ -45,10 +45,16 @@ class SharedMemoryEngine final : public ForwardingEngine {
   at::Tensor allocate(const Operation& operation, std::int64_t bytes) override;
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override;
+  std::shared_ptr<Engine> duplicate(const std::string& name, std::chrono::milliseconds timeout) override;
   void connect() override {}
   std::vector<std::byte> meet(const Operation& operation, std::span<const std::byte> mine) override;
   std::shared_ptr<Bulletin> bulletin() override;
   void close() noexcept override;
+
+  /// As duplicate(): the ranks meet in the memory that they share. Null where no more memory can be had: `reason` says
+  /// why.
+  std::shared_ptr<SharedMemoryEngine> share_again(const std::string& name, std::chrono::milliseconds timeout,
+                                                  std::string& reason);
 
   // For sums over several nodes.
   const std::shared_ptr<SharedNode>& node() const { return node_; }

@@ -94,6 +94,9 @@ const RankProgram refused("memory_is_refused", [] {
   if (first.rank() == 1 && !refuse_shared_memory()) say("cannot refuse");
   expect_right_sum(first, first.allocate(bytes));
   expect_right_sum(first, shared);  // what was shared before still is
+  const auto copy = first.duplicate("copy");
+  EXPECT_EQ(copy.engine_name(), "gloo");
+  expect_right_sum(copy, copy.allocate(bytes));
   say("from the start");
   const auto second = Communicator::connect(read_environment());
   EXPECT_EQ(second.engine_name(), "gloo");
