@@ -10,8 +10,9 @@
 namespace tutti::comm {
 namespace {
 
-constexpr auto pause_of_looks = std::chrono::milliseconds(50);
-constexpr auto pause_of_long_waits = std::chrono::milliseconds(15);
+// What is urgent hurries: a rank that is given up, a channel that is closed here. A look finds that another rank has
+// let go of a channel and lives on.
+constexpr auto pause_of_looks = std::chrono::milliseconds(200);
 // A message that has ended when its wait is ended looks as if it had not. So nobody's wait is ended who has not waited
 // for longer than looking takes; and who was kept from looking meanwhile, since cores are few, looks again.
 constexpr auto long_enough = std::chrono::milliseconds(1);
@@ -76,7 +77,6 @@ Deadline Waits::look_at_waits(Deadline now) {
       }
     }
     if (wait.line.due(now)) wait.awaited.say_so(wait.line.waited(now));
-    if (now - wait.begun >= pause_of_looks) next = std::min(next, now + pause_of_long_waits);
     if (wait.awaited.deadline > now) next = std::min(next, wait.awaited.deadline);
   }
   return next;

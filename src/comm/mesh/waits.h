@@ -24,7 +24,7 @@ struct Awaited {
   std::function<void(std::chrono::seconds waited)> say_so;  ///< after a long time, and then rarely
 };
 
-/// Its thread sleeps but for some twenty looks a second, and more where somebody has waited for a while. Thread safe.
+/// Its thread sleeps but for five looks a second. Thread safe.
 class Waits {
  public:
   /// `look` is called before each look at the waits.
@@ -42,11 +42,10 @@ class Waits {
  private:
   struct Wait {
     Wait(UnderWay& message_, Awaited awaited_, Deadline now)
-        : message(&message_), awaited(std::move(awaited_)), begun(now), line(now) {}
+        : message(&message_), awaited(std::move(awaited_)), line(now) {}
 
     UnderWay* message;
     Awaited awaited;
-    Deadline begun;
     WaitingLine line;
     int entered = 0;      // times that its thread was about to wait
     Deadline entered_at;  // the last one
