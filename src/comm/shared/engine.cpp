@@ -108,13 +108,13 @@ at::Tensor SharedMemoryEngine::allocate(const Operation& operation, std::int64_t
   if (bytes == 0) return below().allocate(operation, bytes);
   std::string reason;
   auto allocation = std::make_shared<SharedAllocation>();
-  allocation->segments = share_segments(*this, operation, static_cast<std::size_t>(bytes), reason);
-  if (allocation->segments.empty()) {
+  allocation->memory = share_memory(*this, operation, static_cast<std::size_t>(bytes), reason);
+  if (allocation->memory.empty()) {
     log_fallback(below(), "a gradient buffer of " + std::to_string(bytes) + " bytes", reason);
     below().connect();  // here, where all ranks are, and not when a sum starts
     return below().allocate(operation, bytes);
   }
-  allocation->begin = allocation->segments[static_cast<std::size_t>(rank())]->data();
+  allocation->begin = allocation->memory.of(rank());
   allocation->bytes = static_cast<std::size_t>(bytes);
   const std::lock_guard lock(mutex_);
   allocation->number = ++allocated_;
@@ -201,15 +201,15 @@ std::unique_ptr<PendingSum> SharedMemoryEngine::sum_in_place(const Operation& op
 SharedStage* SharedMemoryEngine::stage_for(const Operation& operation) {
   if (stage_ || no_stage_) return stage_.get();
   std::string reason = "too many ranks";
-  SegmentsByRank segments;
+  SharedMemory memory;
   if (size() <= most_ranks) {
-    segments = share_segments(*this, operation, SharedStage::slots * SharedStage::slot_bytes, reason);
+    memory = share_memory(*this, operation, SharedStage::slots * SharedStage::slot_bytes, reason);
   }
-  no_stage_ = segments.empty();
+  no_stage_ = memory.empty();
   if (no_stage_) {
     log_fallback(below(), "collectives", reason);
   } else {
-    stage_ = std::make_unique<SharedStage>(node_, std::move(segments));
+    stage_ = std::make_unique<SharedStage>(node_, std::move(memory));
   }
   return stage_.get();
 }

@@ -51,16 +51,23 @@ bool all_fine(std::span<const Outcome> outcomes, std::string& reason) {
 }
 
 struct Shared {
-  SegmentsByRank segments;
-  std::vector<SegmentAddress> addresses;
+  SharedMemory memory;
+  std::vector<SegmentAddress> addresses;  // by rank; without memory where the rank made none
 };
 
+constexpr std::size_t page_bytes = 4096;
+
 Shared share(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason) {
-  Offer offer;
+  const auto ranks = static_cast<std::size_t>(engine.size());
+  const std::size_t stride = bytes < huge_page_bytes ? (bytes + page_bytes - 1) / page_bytes * page_bytes : 0;
+  const auto makes_memory = [&](int rank) { return stride == 0 || rank == 0; };
+  Offer offer{.outcome = {}, .address = {.process = this_process()}};
   std::shared_ptr<SharedSegment> own;
   try {
-    own = SharedSegment::create(bytes);
-    offer.address = own->address();
+    if (makes_memory(engine.rank())) {
+      own = SharedSegment::create(stride > 0 ? ranks * stride : bytes);
+      offer.address = own->address();
+    }
   } catch (const std::system_error& error) {
     offer.outcome.note(error);
   }
@@ -72,40 +79,42 @@ Shared share(Engine& engine, const Operation& operation, std::size_t bytes, std:
   }
   if (!all_fine(outcomes, reason)) return {};
 
+  std::vector<std::shared_ptr<SharedSegment>> segments;
   Outcome outcome;
   try {
-    for (int rank = 0; rank < engine.size(); ++rank) {
-      shared.segments.push_back(rank == engine.rank() ? own : SharedSegment::open(shared.addresses[rank]));
+    for (int rank = 0; rank < engine.size() && makes_memory(rank); ++rank) {
+      segments.push_back(rank == engine.rank() ? own : SharedSegment::open(shared.addresses[rank]));
     }
   } catch (const std::system_error& error) {
     outcome.note(error);
   }
   if (!all_fine(meet(engine, operation, outcome), reason)) return {};
-  own->close_descriptor();
+  if (own) own->close_descriptor();
+  shared.memory = SharedMemory(std::move(segments), stride);
   return shared;
 }
 
 }  // namespace
 
-SegmentsByRank share_segments(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason) {
-  return share(engine, operation, bytes, reason).segments;
+SharedMemory share_memory(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason) {
+  return share(engine, operation, bytes, reason).memory;
 }
 
 std::shared_ptr<SharedNode> SharedNode::connect(Engine& engine, const Operation& operation, std::string& reason) {
   Shared shared = share(engine, operation, sizeof(SharedRank), reason);
-  if (shared.segments.empty()) return nullptr;
-  return std::shared_ptr<SharedNode>(new SharedNode(std::move(shared.segments), engine.rank(), shared.addresses));
+  if (shared.memory.empty()) return nullptr;
+  return std::shared_ptr<SharedNode>(new SharedNode(std::move(shared.memory), engine.rank(), shared.addresses));
 }
 
-SharedNode::SharedNode(SegmentsByRank segments, int rank, const std::vector<SegmentAddress>& addresses)
-    : segments_(std::move(segments)), rank_(rank) {
+SharedNode::SharedNode(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses)
+    : memory_(std::move(memory)), rank_(rank) {
+  for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process.number);
   // Spinning helps only where the rank that is waited for runs meanwhile. A channel's thread needs a core beside the
   // thread that computes; a thread that waits for a result has one to itself.
   const auto ranks = static_cast<unsigned>(size());
   const unsigned cores = std::thread::hardware_concurrency();
   spins_ = ranks < cores ? 2000 : 50;
   looks_ = ranks <= cores ? 2000 : 0;
-  for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process.number);
 }
 
 /// What a rank that waits sees of the one that it waits for.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/engine/engine.h"
@@ -18,13 +19,29 @@
 
 namespace tutti::comm {
 
-/// By rank; the own one among them.
-using SegmentsByRank = std::vector<std::shared_ptr<SharedSegment>>;
+/// Memory of every rank, mapped by all. Parts that are smaller than a huge page lie in one segment, which the first
+/// rank makes: what it takes to map them grows with the number of ranks then, not with the number of pairs. Larger ones
+/// are made by their ranks, at the same time.
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  SharedMemory(std::vector<std::shared_ptr<SharedSegment>> segments, std::size_t stride)
+      : segments_(std::move(segments)), stride_(stride) {}
 
-/// Every rank creates a segment of `bytes` and maps those of all others. Every rank must call it; addresses travel by
-/// `engine`.meet(). Where it cannot be done on some rank, it is done on none: `reason` then says why. Throws
-/// TransferError.
-SegmentsByRank share_segments(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason);
+  bool empty() const { return segments_.empty(); }
+  std::byte* of(int rank) const {
+    const auto place = static_cast<std::size_t>(rank);
+    return stride_ > 0 ? segments_.front()->data() + place * stride_ : segments_[place]->data();
+  }
+
+ private:
+  std::vector<std::shared_ptr<SharedSegment>> segments_;  // one for all, or by rank
+  std::size_t stride_ = 0;                                // from rank to rank, in one for all
+};
+
+/// `bytes` for every rank. Every rank must call it; addresses travel by `engine`.meet(). Where it cannot be done on
+/// some rank, it is done on none: `reason` then says why. Throws TransferError.
+SharedMemory share_memory(Engine& engine, const Operation& operation, std::size_t bytes, std::string& reason);
 
 /// The mailbox for exchanges; larger ones go by messages.
 inline constexpr std::size_t mailbox_bytes = 8192;
@@ -39,7 +56,7 @@ struct SharedRank {
   alignas(64) SharedProgress exchanges_posted;  // its bytes are in its mailbox
   alignas(64) SharedProgress exchanges_read;    // it has read everyone's
   alignas(64) std::atomic<std::uint64_t> exchanges_settled[mailboxes];  // of rank 0: settle_exchange()
-  alignas(64) SharedProgress chunks_posted;                             // shared_stage.h says what these three mean
+  alignas(64) SharedProgress chunks_posted;                             // stage.h says what these three mean
   alignas(64) SharedProgress chunks_reduced;
   alignas(64) SharedProgress chunks_read;
   alignas(64) std::atomic<bool> closed;  // it gave the channel up
@@ -60,8 +77,8 @@ class SharedNode {
   SharedNode& operator=(const SharedNode&) = delete;
 
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(segments_.size()); }
-  SharedRank& of(int rank) const { return *reinterpret_cast<SharedRank*>(segments_[rank]->data()); }
+  int size() const { return static_cast<int>(processes_.size()); }
+  SharedRank& of(int rank) const { return *reinterpret_cast<SharedRank*>(memory_.of(rank)); }
   SharedRank& own() const { return of(rank_); }
 
   /// Blocks until every rank's `progress` has reached `value`. Throws TransferError naming those that have not, at the
@@ -90,7 +107,7 @@ class SharedNode {
   void close() noexcept;
 
  private:
-  SharedNode(SegmentsByRank segments, int rank, const std::vector<SegmentAddress>& addresses);
+  SharedNode(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses);
   class Look;
   struct Awaited {
     SharedProgress SharedRank::*progress;
@@ -101,7 +118,7 @@ class SharedNode {
   void say_who_is_awaited(const Awaited& awaited, const Operation& operation, std::chrono::seconds waited,
                           Deadline now) const;
 
-  SegmentsByRank segments_;
+  SharedMemory memory_;
   int rank_;
   std::vector<int> names_;
   std::chrono::milliseconds stopped_timeout_ = stopped_timeout();

@@ -26,9 +26,9 @@ class SharedStage {
   static constexpr std::size_t slot_bytes = std::size_t{256} << 10;
   static constexpr std::uint32_t slots = 2;
 
-  /// `segments` of slots * slot_bytes each.
-  SharedStage(std::shared_ptr<SharedNode> node, SegmentsByRank segments)
-      : node_(std::move(node)), segments_(std::move(segments)) {}
+  /// `memory` of slots * slot_bytes for each rank.
+  SharedStage(std::shared_ptr<SharedNode> node, SharedMemory memory)
+      : node_(std::move(node)), memory_(std::move(memory)) {}
 
   void all_reduce(const at::Tensor& flat, const Combination& combination, const OperationWait& wait);
   void all_gather(const at::Tensor& output, const at::Tensor& input, const OperationWait& wait);
@@ -52,14 +52,12 @@ class SharedStage {
   template <typename Fill, typename Use>
   void run(std::size_t bytes, std::size_t at_once, const OperationWait& wait, const Fill& fill, const Use& use);
 
-  std::byte* slot(int rank, std::uint32_t number) const {
-    return segments_[static_cast<std::size_t>(rank)]->data() + (number % slots) * slot_bytes;
-  }
+  std::byte* slot(int rank, std::uint32_t number) const { return memory_.of(rank) + (number % slots) * slot_bytes; }
   void combine_slices(const Chunk& chunk, at::ScalarType dtype, const Combination& combination, std::byte* to,
                       const OperationWait& wait);
 
   std::shared_ptr<SharedNode> node_;
-  SegmentsByRank segments_;
+  SharedMemory memory_;
   std::uint32_t last_ = 0;  // chunk
 };
 

@@ -14,7 +14,7 @@ namespace tutti::comm {
 
 /// The memory of one Communicator::allocate(): the same offsets on every rank.
 struct SharedAllocation {
-  SegmentsByRank segments;
+  SharedMemory memory;
   std::byte* begin = nullptr;  // this rank's
   std::size_t bytes = 0;
   std::int64_t number = 0;  // counts the allocations of a channel
@@ -27,7 +27,7 @@ struct SharedPlace {
   std::shared_ptr<const SharedAllocation> allocation;
   std::size_t offset = 0;
 
-  std::byte* of(int rank) const { return allocation->segments[static_cast<std::size_t>(rank)]->data() + offset; }
+  std::byte* of(int rank) const { return allocation->memory.of(rank) + offset; }
 };
 
 // Sum number n of a channel. Each rank owns a slice of it:
