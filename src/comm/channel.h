@@ -14,6 +14,7 @@
 
 #include "comm/channel_parts.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/operation_here.h"
 #include "comm/fingerprint.h"
 #include "comm/worker.h"
 #include "tutti/comm/communicator.h"
@@ -86,6 +87,7 @@ class Channel : public std::enable_shared_from_this<Channel>, private WatchedCal
   auto guarded(const Operation& operation, const Step& step) {
     try {
       throw_if_poisoned();
+      const OperationHere here(operation);
       const WatchedCalls::Inside inside(calls_.get(), operation.number);
       return step();
     } catch (const TransferError& error) {

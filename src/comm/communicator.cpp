@@ -204,6 +204,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
     const auto group_name = name + "-" + std::to_string(color);
     auto engine = members.size() == 1 ? comm::make_single_engine()
                                       : channel_->engine().connect_again(members, group_name, operation.timeout);
+    engine->connect();
     group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, group_name,
                               channel_->parts().of(members, group_name));
   };
@@ -249,6 +250,7 @@ Communicator Communicator::duplicate(const std::string& name) const {
     std::vector<int> everyone(static_cast<std::size_t>(size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     auto engine = channel_->engine().duplicate(full_name, operation.timeout);
+    engine->connect();  // here, where all ranks are
     copy = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, full_name,
                              channel_->parts().of(everyone, full_name));
   };

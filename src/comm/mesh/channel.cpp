@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "comm/engine/describe.h"
+#include "comm/engine/operation_here.h"
 #include "comm/mesh/mesh.h"
 #include "comm/mesh/tags.h"
 #include "tutti/core/error.h"
@@ -83,11 +84,13 @@ std::unique_ptr<Transfer> MeshChannel::post(bool send, int member, Tag tag, cons
 }
 
 void MeshChannel::wait(UnderWay& message, int member, std::uint64_t operation, Deadline deadline) {
+  const Operation* const call = OperationHere::now();
+  const auto what = [&] { return call ? call->describe_with_place() : "operation " + std::to_string(operation); };
   try {
-    mesh_->waits_->wait(
-        message, {.deadline = deadline,
-                  .why_to_end = [&](Deadline now) { return why_to_end(member, deadline, now); },
-                  .say_so = [&](std::chrono::seconds waited) { say_who_is_awaited(member, operation, waited); }});
+    mesh_->waits_->wait(message,
+                        {.deadline = deadline,
+                         .why_to_end = [&](Deadline now) { return why_to_end(member, deadline, now); },
+                         .say_so = [&](std::chrono::seconds waited) { say_who_is_awaited(member, what(), waited); }});
   } catch (const TransferError& error) {
     if (error.kind() == TransferError::Kind::timeout) {
       const std::lock_guard lock(mesh_->mutex_);
@@ -121,14 +124,14 @@ std::optional<TransferError> MeshChannel::why_to_end(int member, Deadline deadli
 }
 
 // One rank speaks for all: the first one, or where that is awaited the second.
-void MeshChannel::say_who_is_awaited(int member, std::uint64_t operation, std::chrono::seconds waited) const {
+void MeshChannel::say_who_is_awaited(int member, const std::string& what, std::chrono::seconds waited) const {
   const auto& ranks = pulse_.job_ranks();
   const std::size_t speaker = member == 0 ? 1 : 0;
   if (ranks.at(speaker) != mesh_->rank_) return;
   Logger(mesh_->rank_)
-      .warning("operation " + std::to_string(operation) + " of a group of " + std::to_string(ranks.size()) +
-               " has waited for " + describe_duration(waited) + " for rank " +
-               std::to_string(ranks.at(static_cast<std::size_t>(member))) + " (`tutti inspect` tells what it does)");
+      .warning(what + " of a group of " + std::to_string(ranks.size()) + " has waited for " +
+               describe_duration(waited) + " for rank " + std::to_string(ranks.at(static_cast<std::size_t>(member))) +
+               " (`tutti inspect` tells what it does)");
 }
 
 // Its memory may still be read and written: kept until the connections end.

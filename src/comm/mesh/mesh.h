@@ -109,7 +109,7 @@ class MeshChannel : public std::enable_shared_from_this<MeshChannel> {
 
   void wait(UnderWay& message, int member, std::uint64_t operation, Deadline deadline);
   std::optional<TransferError> why_to_end(int member, Deadline deadline, Deadline now) const;
-  void say_who_is_awaited(int member, std::uint64_t operation, std::chrono::seconds waited) const;
+  void say_who_is_awaited(int member, const std::string& what, std::chrono::seconds waited) const;
   void bury(std::unique_ptr<UnderWay> message) noexcept;
   void say_over() noexcept;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Memory that the ranks of one node share: a memfd that its owner creates and the others map.
+// Memory that the ranks of one node share: a memfd that one of them creates and the others map.
 //
 // Nothing has a name, so nothing is left after a crash: the memory goes with the last process that maps it.
 #include <cstddef>

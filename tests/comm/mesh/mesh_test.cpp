@@ -3,9 +3,12 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "support/ranks.h"
@@ -113,6 +116,29 @@ const RankProgram lets_go("mesh_lets_go", [] {
 });
 TEST(Mesh, WhoLetsGoOfAChannelIsNamedThere) {
   expect_success(run_processes(lets_go, 3));
+}
+
+constexpr int line_of_end = __LINE__ + 8;
+const RankProgram one_is_elsewhere("mesh_one_is_elsewhere", [] {
+  const auto job = Communicator::connect(read_environment(), {.engine = "gloo"});
+  const auto channel = job.duplicate("channel");
+  if (job.rank() == 1) {
+    std::signal(SIGUSR1, [](int) {});
+    ::pause();
+  }
+  channel.barrier({.name = "end"}).wait();
+});
+TEST(Mesh, OneRankSaysAfterTenSecondsWhoIsAwaitedAndInWhichCall) {
+  RankProcesses ranks(one_is_elsewhere, 3);
+  EXPECT_TRUE(ranks.wait_for_output(
+      0, "barrier 'end' (operation 0, mesh_test.cpp:" + std::to_string(line_of_end) +
+             ") of a group of 3 has waited for 10 s for rank 1 (`tutti inspect` tells what it does)"));
+  ranks.send_signal(1, SIGUSR1);
+  const auto results = ranks.wait();
+  expect_success(results);
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(results[rank].output.find("has waited"), std::string::npos) << results[rank].output;
+  }
 }
 
 }  // namespace
