@@ -89,9 +89,9 @@ void take(const PlanCheckOptions& options, plan::Machine costs, PlanCheckRow& ro
   const plan::Link link{.name = row.rate, .latency_us = 0, .gbit = gbit};
   row.predicted.push_back(predict(costs, link, work, row.layout, exchange_named(row.exchange)).total_ms());
   row.measured.push_back(measured_step(options, row));
-  std::cerr << counted(row.layout.nodes, "node") << ", " << counted(row.layout.ranks(), "rank") << ' ' << row.rate
-            << ", exchanging " << row.exchange << ": predicted " << number(row.predicted.back(), 0) << " ms, measured "
-            << number(row.measured.back(), 0) << " ms\n";
+  std::cerr << counted(row.layout.nodes, "node") << ", " << counted(row.layout.ranks(), "rank")
+            << (row.rate.empty() ? "" : " ") << row.rate << ", exchanging " << row.exchange << ": predicted "
+            << number(row.predicted.back(), 0) << " ms, measured " << number(row.measured.back(), 0) << " ms\n";
 }
 
 std::string describe(const std::string& where, const plan::Machine& costs) {
