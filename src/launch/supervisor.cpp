@@ -104,7 +104,10 @@ void Supervisor::handle_ended_ranks() {
       if (result_.first_failed == nullptr) result_.ended_before.push_back(rank);
       continue;
     }
-    if (result_.first_failed == nullptr) result_.first_failed = rank;
+    if (result_.first_failed == nullptr) {
+      result_.first_failed = rank;
+      wake_ranks();
+    }
     policy_.on_rank_failed(Clock::now());
   }
   if (ended_ == ranks_.size() && !leftovers_until_) leftovers_until_ = Clock::now() + leftovers_grace;
@@ -113,6 +116,12 @@ void Supervisor::handle_ended_ranks() {
 void Supervisor::signal_ranks(std::optional<int> signal) {
   if (!signal) return;
   for (const auto& rank : ranks_) rank.signal_group(*signal);
+  wake_ranks();
+}
+
+// A stopped rank notices nothing, no failure of another one and no signal: it would be waited for until SIGKILL.
+void Supervisor::wake_ranks() {
+  for (const auto& rank : ranks_) rank.signal_group(SIGCONT);
 }
 
 }  // namespace tutti

@@ -40,6 +40,7 @@ class Supervisor {
   void handle_signals();
   void handle_ended_ranks();
   void signal_ranks(std::optional<int> signal);
+  void wake_ranks();
 
   std::deque<RankProcess>& ranks_;
   SignalEvents& signals_;

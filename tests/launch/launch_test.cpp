@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "launch/tutti_process.h"
 #include "tutti/core/error.h"
@@ -66,6 +67,34 @@ TEST(Launch, LetsTheOthersNoticeAFailureThemselves) {
   EXPECT_TRUE(contains(done.err, "rank 1 failed first: exit code 3")) << done.err;
   EXPECT_TRUE(contains(done.err, "    last words\n")) << done.err;
   EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 0 (exit code 7)\n")) << done.err;
+}
+
+TEST(Launch, WakesAStoppedRankWhenTheJobHasToEnd) {
+  TemporaryFolder folder;
+  const auto fifo = folder.path() / "rank_1";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto script = "if [ $RANK = 1 ]; then echo $$ >" + fifo.string() + "; kill -STOP $$; echo woken; exit 3; fi; " +
+                      "read other <" + fifo.string() +
+                      "; until grep -q State:.T /proc/$other/status; do sleep 0.01; done; exit 7";
+  const auto done = run_tutti(launch_script(2, script, long_grace));
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_TRUE(contains(done.out, "[rank 1] woken\n")) << done.out;
+  EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 1 (exit code 3)\n")) << done.err;
+}
+
+TEST(Launch, WakesAStoppedRankThatIsToldToEnd) {
+  TuttiProcess process(launch_script(1, "trap 'exit 5' TERM; echo pid $$; kill -STOP $$; " + wait_forever, long_grace));
+  const auto status = "/proc/" + process.wait_for_line("pid ") + "/status";
+  const auto is_stopped = [&] {
+    std::ifstream file(status);
+    for (std::string word; file >> word;) {
+      if (word == "State:") return file >> word && word == "T";
+    }
+    return true;  // it has ended, as the rest will tell
+  };
+  while (!is_stopped()) std::this_thread::yield();
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait().exit_code, 5);
 }
 
 TEST(Launch, NamesTheRankThatLeftBeforeTheOthersFailed) {

@@ -40,11 +40,11 @@ struct LaunchOptions {
 /// Runs `command` as options.ranks_per_node processes with torchrun's variables, OMP_NUM_THREADS = cores / ranks unless
 /// it is set, and each line of their output behind "[rank R] ". Returns 0 when all ranks ended with 0, else the exit
 /// code of the rank that failed first (128 + signal when a signal ended it), after printing which one it was and its
-/// last lines. SIGINT and SIGTERM are passed on to the ranks in the same way. Nothing that it started outlives it.
-/// With max_restarts, each attempt has a store of its own and TORCHELASTIC_RESTART_COUNT counts them; the last one
-/// decides what is returned. No attempt follows SIGINT, SIGTERM, or exit code 126 or 127 (a program that cannot be
-/// run). Throws UsageError for options that cannot be honoured (no ranks, a program that is not there, a port in use,
-/// restarts with several nodes).
+/// last lines. Ranks that a signal has stopped are woken then. SIGINT and SIGTERM are passed on to the ranks in the
+/// same way. Nothing that it started outlives it. With max_restarts, each attempt has a store of its own and
+/// TORCHELASTIC_RESTART_COUNT counts them; the last one decides what is returned. No attempt follows SIGINT, SIGTERM,
+/// or exit code 126 or 127 (a program that cannot be run). Throws UsageError for options that cannot be honoured (no
+/// ranks, a program that is not there, a port in use, restarts with several nodes).
 int launch(const LaunchOptions& options);
 
 }  // namespace tutti
