@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ctime>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -138,6 +139,7 @@ struct Waiting {
   const RecordedOperation* operation = nullptr;  // of the rank that waits longest
   std::vector<int> waiting{};
   std::vector<int> died{};    // in it
+  std::vector<int> late{};    // called it when others had given it up
   std::vector<int> absent{};  // have not called it
   Places places{};            // where it was called
 };
@@ -146,22 +148,48 @@ bool is_running(int rank, const std::vector<RankRecord>& records) {
   return std::ranges::any_of(records, [&](const RankRecord& record) { return record.rank == rank && record.running; });
 }
 
-std::optional<Waiting> who_waits(const Channel& channel, const std::vector<RankRecord>& records) {
-  std::optional<Waiting> found;
+/// By rank, those that have not finished the first operation that somebody has not finished.
+std::map<int, const RecordedOperation*> open_in(const Channel& channel) {
+  std::map<int, const RecordedOperation*> first;
   for (const auto& [rank, operations] : channel.by_rank) {
     // Failed ones waited too, until they gave up.
     const auto open = std::ranges::find_if(operations, [](const RecordedOperation* one) {
       return one->state == EntryState::running || one->state == EntryState::failed;
     });
     if (open == operations.end()) continue;
-    if (found && (*open)->operation > found->operation->operation) continue;
-    if (!found || (*open)->operation < found->operation->operation) found = Waiting{.operation = *open};
-    const bool died = (*open)->state == EntryState::running && !is_running(rank, records);
-    (died ? found->died : found->waiting).push_back(rank);
-    found->places.insert((*open)->where);
-    if ((*open)->called < found->operation->called || (*open)->state == EntryState::failed) found->operation = *open;
+    if (!first.empty() && (*open)->operation > first.begin()->second->operation) continue;
+    if (!first.empty() && (*open)->operation < first.begin()->second->operation) first.clear();
+    first.emplace(rank, *open);
   }
-  if (!found) return std::nullopt;
+  return first;
+}
+
+/// When the first of them gave up; never, where none has.
+std::int64_t first_end(const std::map<int, const RecordedOperation*>& open) {
+  auto end = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [rank, one] : open) {
+    if (one->state == EntryState::failed) end = std::min(end, one->ended);
+  }
+  return end;
+}
+
+std::optional<Waiting> who_waits(const Channel& channel, const std::vector<RankRecord>& records) {
+  const auto open = open_in(channel);
+  if (open.empty()) return std::nullopt;
+  const auto gave_up = first_end(open);
+  std::optional<Waiting> found = Waiting{.operation = open.begin()->second};
+  for (const auto& [rank, one] : open) {
+    const bool died = one->state == EntryState::running && !is_running(rank, records);
+    if (died) {
+      found->died.push_back(rank);
+    } else {
+      (one->called > gave_up ? found->late : found->waiting).push_back(rank);
+    }
+    found->places.insert(one->where);
+    const auto& longest = *found->operation;
+    const bool failed = one->state == EntryState::failed;
+    if (failed != (longest.state == EntryState::failed) ? failed : one->called < longest.called) found->operation = one;
+  }
   const bool everyone = channel.group_size == records.front().world_size;
   for (const int rank : ranks_of(records)) {
     const auto there = channel.by_rank.find(rank);
@@ -189,6 +217,7 @@ std::string describe_waiting(const Waiting& waiting, const Channel& channel, std
     text += capital(name_ranks(waiting.waiting)) + (waiting.waiting.size() == 1 ? " is in " : " are in ") + what +
             " for " + seconds(now - operation.called) + ".\n";
   }
+  if (!waiting.late.empty()) text += capital(name_ranks(waiting.late)) + " came to it only then.\n";
   if (waiting.absent.empty()) return text;
   text += capital(name_ranks(waiting.absent)) + (failed ? " never came to it.\n" : " did not come to it.\n");
   for (std::size_t i = 0; i < std::min(waiting.absent.size(), most_ranks_named); ++i) {

@@ -100,6 +100,16 @@ TEST(Verdict, WhoDiedInsideIsToldFromWhoGaveUp) {
                           HasSubstr("Ranks 0 and 2 gave up in barrier() (operation 1 of job) after 0.1 s.\n")));
 }
 
+TEST(Verdict, WhoCameWhenOthersHadGivenUpIsToldFromThese) {
+  const Call gave_up{.number = 1, .state = EntryState::failed};
+  auto late = rank_with(1, {{0}, gave_up});
+  late.operations.back().called += second;
+  late.operations.back().ended += second;
+  const auto text = flight::verdict({rank_with(0, {{0}, gave_up}), late, rank_with(2, {{0}, gave_up})}, 14 * second);
+  EXPECT_THAT(text, HasSubstr("Ranks 0 and 2 gave up in barrier() (operation 1 of job) after 0.1 s.\n"
+                              "Rank 1 came to it only then.\n"));
+}
+
 TEST(Verdict, TheFirstDifferenceIsTold) {
   const Call other{.number = 1, .text = "broadcast()"};
   const auto text = flight::verdict(
