@@ -31,7 +31,7 @@ void leave(const std::string& file, const Moment& moment) {
   std::string line = std::to_string(moment.rank) + " " + std::to_string(moment.nanoseconds);
   line += " " + std::to_string(::getpid());
   for (const int rank : moment.named) line += " " + std::to_string(rank);
-  line += "\n";
+  line += " : " + moment.said.substr(0, moment.said.find('\n')) + "\n";
   const int descriptor = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   const bool written = ::write(descriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   ::close(descriptor);
@@ -42,7 +42,10 @@ void fail(const FailuresOptions& options, const Communicator& elsewhere) {
   leave(options.results, {.rank = elsewhere.rank(), .nanoseconds = now()});
   if (options.failure == "astray") elsewhere.barrier({.name = astray}).wait();
   if (options.failure == "killed") ::raise(SIGKILL);
-  if (options.failure == "stopped") ::raise(SIGSTOP);
+  if (options.failure == "stopped") {
+    ::raise(SIGSTOP);
+    std::_Exit(knew_of_it);  // the launcher has woken it: the others know
+  }
   if (std::system("ip link set \"$GLOO_SOCKET_IFNAME\" down") != 0) throw std::runtime_error("cannot cut the link");
 }
 
@@ -69,12 +72,14 @@ int run_failures_rank(const FailuresOptions& options, const Environment& environ
       if (count == rounds_before && rank == communicator.size() - 1) fail(options, elsewhere);
     }
   } catch (const PeerFailure& failure) {
-    leave(options.results, {.rank = rank, .nanoseconds = now(), .named = failure.ranks()});
+    leave(options.results, {.rank = rank, .nanoseconds = now(), .named = failure.ranks(), .said = failure.what()});
   } catch (const Divergence& told) {
     const int last = communicator.size() - 1;
     const auto waits = "rank " + std::to_string(last) + " waits in barrier '" + astray + "'";
     const bool named = std::string(told.what()).find(waits) != std::string::npos;
-    leave(options.results, {.rank = rank, .nanoseconds = now(), .named = {named ? last : 0}});
+    leave(options.results, {.rank = rank, .nanoseconds = now(), .named = {named ? last : 0}, .said = told.what()});
+  } catch (const std::exception& error) {
+    leave(options.results, {.rank = rank, .nanoseconds = now(), .named = {rank}, .said = error.what()});
   }
   end_the_stopped(options, communicator);
   return knew_of_it;
@@ -88,6 +93,8 @@ std::vector<Moment> read_moments(const std::string& file) {
     Moment& moment = moments.emplace_back();
     words >> moment.rank >> moment.nanoseconds >> moment.process;
     for (int rank = 0; words >> rank;) moment.named.push_back(rank);
+    words.clear();
+    std::getline(words >> std::ws, moment.said);
   }
   return moments;
 }

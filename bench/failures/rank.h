@@ -15,6 +15,7 @@ struct Moment {
   std::int64_t nanoseconds = 0;
   int process = 0;
   std::vector<int> named{};  ///< none: it is the one that failed
+  std::string said{};        ///< the error's first line
 };
 
 /// Works with the others until the last rank fails, and appends its moment to options.results. Returns the exit code.
