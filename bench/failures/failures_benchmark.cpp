@@ -28,14 +28,12 @@ std::optional<FailuresRow> take_row(const FailuresOptions& options, const std::s
     command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>/dev/null", "sh"});
     if (run_program(command, variables_of(place)) == nodes_impossible) return std::nullopt;
     const auto moments = read_moments(file.path());
-    const int misnamed = row.misnamed;
-    add_trial(row, moments, options.ranks);
+    const bool fine = add_trial(row, moments, options.ranks);
     std::cerr << failure << " during " << during << " " << trial << "/" << options.trials << ": "
               << (row.seconds.empty() ? "?" : number(row.seconds.back(), 2)) << " s\n";
-    if (row.misnamed == misnamed) continue;
+    if (fine) continue;
     for (const Moment& moment : moments) {
-      std::cerr << "  rank " << moment.rank << " named " << counted(static_cast<int>(moment.named.size()), "rank")
-                << ' ' << moment.said << '\n';
+      std::cerr << "  rank " << moment.rank << ": " << (moment.said.empty() ? "fails" : moment.said) << '\n';
     }
   }
   return row;

@@ -54,7 +54,7 @@ void end_the_stopped(const FailuresOptions& options, const Communicator& all) {
   const auto moments = read_moments(options.results);
   if (options.failure != "stopped" || static_cast<int>(moments.size()) < all.size()) return;
   for (const Moment& moment : moments) {
-    if (moment.named.empty()) ::kill(moment.process, SIGKILL);
+    if (moment.said.empty()) ::kill(moment.process, SIGKILL);
   }
 }
 
@@ -79,7 +79,8 @@ int run_failures_rank(const FailuresOptions& options, const Environment& environ
     const bool named = std::string(told.what()).find(waits) != std::string::npos;
     leave(options.results, {.rank = rank, .nanoseconds = now(), .named = {named ? last : 0}, .said = told.what()});
   } catch (const std::exception& error) {
-    leave(options.results, {.rank = rank, .nanoseconds = now(), .named = {rank}, .said = error.what()});
+    // It names nobody.
+    leave(options.results, {.rank = rank, .nanoseconds = now(), .said = error.what()});
   }
   end_the_stopped(options, communicator);
   return knew_of_it;
@@ -93,8 +94,9 @@ std::vector<Moment> read_moments(const std::string& file) {
     Moment& moment = moments.emplace_back();
     words >> moment.rank >> moment.nanoseconds >> moment.process;
     for (int rank = 0; words >> rank;) moment.named.push_back(rank);
-    words.clear();
-    std::getline(words >> std::ws, moment.said);
+    words.clear();  // of the colon, which is no rank
+    words.ignore(2);
+    std::getline(words, moment.said);
   }
   return moments;
 }

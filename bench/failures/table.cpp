@@ -17,15 +17,6 @@ double ninety_ninth(std::vector<double> values) {
   return values[static_cast<std::size_t>(place) - 1];
 }
 
-bool names_a_culprit(const Moment& moment, const std::string& failure, int ranks) {
-  const auto at_fault = [&](int rank) {
-    if (failure != "cut") return rank == ranks - 1;
-    const int of_node = ranks / 2;
-    return rank / of_node != moment.rank / of_node;
-  };
-  return !moment.named.empty() && std::ranges::all_of(moment.named, at_fault);
-}
-
 std::string description(const std::string& failure, int nodes) {
   if (failure == "cut") return "one of two nodes cut off (no packet passes)";
   std::string text = "in a call that the others do not make";
@@ -35,25 +26,6 @@ std::string description(const std::string& failure, int nodes) {
 }
 
 }  // namespace
-
-void add_trial(FailuresRow& row, const std::vector<Moment>& moments, int ranks) {
-  const auto failed = std::ranges::find_if(moments, [](const Moment& moment) { return moment.named.empty(); });
-  // Whoever cuts its own link, or goes astray, survives too.
-  const bool all = row.failure == "cut" || row.failure == "astray";
-  const auto survivors = static_cast<std::size_t>(all ? ranks : ranks - 1);
-  bool fine = failed != moments.end() && moments.size() == survivors + 1;
-  std::int64_t last = 0;
-  for (const Moment& moment : moments) {
-    if (moment.named.empty()) continue;
-    fine = fine && names_a_culprit(moment, row.failure, ranks);
-    last = std::max(last, moment.nanoseconds);
-  }
-  constexpr double nanosecond = 1e-9;
-  if (failed != moments.end() && last > 0) {
-    row.seconds.push_back(nanosecond * static_cast<double>(last - failed->nanoseconds));
-  }
-  row.misnamed += fine ? 0 : 1;
-}
 
 std::string failures_markdown(const std::vector<FailuresRow>& rows, const FailuresOptions& options,
                               const Machine& machine) {

@@ -204,7 +204,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
     const auto group_name = name + "-" + std::to_string(color);
     auto engine = members.size() == 1 ? comm::make_single_engine()
                                       : channel_->engine().connect_again(members, group_name, operation.timeout);
-    engine->connect();
+    engine->connect();  // here, where all its ranks are
     group = make_communicator(std::move(engine), {.timeout = channel_->timeout()}, group_name,
                               channel_->parts().of(members, group_name));
   };

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace tutti::flight {
 namespace {
@@ -177,26 +178,26 @@ std::optional<Waiting> who_waits(const Channel& channel, const std::vector<RankR
   const auto open = open_in(channel);
   if (open.empty()) return std::nullopt;
   const auto gave_up = first_end(open);
-  std::optional<Waiting> found = Waiting{.operation = open.begin()->second};
+  // Of those that gave up, or where none has of all, who called first.
+  const auto by_wait = [](const auto& one) {
+    return std::pair(one.second->state != EntryState::failed, one.second->called);
+  };
+  Waiting found{.operation = std::ranges::min_element(open, {}, by_wait)->second};
   for (const auto& [rank, one] : open) {
-    const bool died = one->state == EntryState::running && !is_running(rank, records);
-    if (died) {
-      found->died.push_back(rank);
+    found.places.insert(one->where);
+    if (one->state == EntryState::running && !is_running(rank, records)) {
+      found.died.push_back(rank);
     } else {
-      (one->called > gave_up ? found->late : found->waiting).push_back(rank);
+      (one->called > gave_up ? found.late : found.waiting).push_back(rank);
     }
-    found->places.insert(one->where);
-    const auto& longest = *found->operation;
-    const bool failed = one->state == EntryState::failed;
-    if (failed != (longest.state == EntryState::failed) ? failed : one->called < longest.called) found->operation = one;
   }
   const bool everyone = channel.group_size == records.front().world_size;
   for (const int rank : ranks_of(records)) {
     const auto there = channel.by_rank.find(rank);
     if (there == channel.by_rank.end()) {
-      if (everyone) found->absent.push_back(rank);
-    } else if (there->second.back()->operation < found->operation->operation) {
-      found->absent.push_back(rank);
+      if (everyone) found.absent.push_back(rank);
+    } else if (there->second.back()->operation < found.operation->operation) {
+      found.absent.push_back(rank);
     }
   }
   return found;

@@ -70,8 +70,8 @@ class Engine {
   /// See Transport::connect_again.
   virtual std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                                 std::chrono::milliseconds timeout) = 0;
-  /// All ranks once more. Every rank must call it, and calls whatever blocks in the same order: they may meet by this
-  /// engine.
+  /// A group of all ranks. Every rank must call it, in the order of its other blocking calls: the ranks may meet by
+  /// this engine.
   virtual std::shared_ptr<Engine> duplicate(const std::string& name, std::chrono::milliseconds timeout);
 
   /// Where ranks leave word about a failure; null where no other rank is.

@@ -166,7 +166,7 @@ std::shared_ptr<Engine> join_levels(const std::shared_ptr<Engine>& messages, Cho
                                     std::shared_ptr<SharedMemoryEngine> node, std::shared_ptr<Engine> across,
                                     std::chrono::milliseconds timeout, std::string& reason) {
   const NodeLayout& layout = messages->layout();
-  const Operation sharing{.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
+  const Operation sharing = sharing_memory(timeout);
   const std::byte shares{node != nullptr};
   const auto without = ranks_across(layout).run([&] {
     const auto exchange = across->start_exchange(sharing, std::span(&shares, 1));

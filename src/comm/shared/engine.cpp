@@ -24,11 +24,11 @@ void log_fallback(const Engine& messages, const std::string& what, const std::st
   Logger(0).warning(what + " goes over " + messages.name() + ", not through shared memory: " + reason);
 }
 
+}  // namespace
+
 Operation sharing_memory(std::chrono::milliseconds timeout) {
   return {.number = 0, .what = "sharing memory", .name = "", .timeout = timeout};
 }
-
-}  // namespace
 
 SharedMemoryEngine::SharedMemoryEngine(const std::shared_ptr<Engine>& messages, ChooseEngine for_groups,
                                        std::shared_ptr<SharedNode> node)

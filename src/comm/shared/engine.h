@@ -79,6 +79,9 @@ class SharedMemoryEngine final : public ForwardingEngine {
   bool no_stage_ = false;
 };
 
+/// What the ranks are at while they set up memory, before a call has a number.
+Operation sharing_memory(std::chrono::milliseconds timeout);
+
 /// All ranks of `messages` must be on one node; every rank must call it. Where memory cannot be shared it returns null,
 /// and `reason` says why. `for_groups` picks the engines of groups (Engine::connect_again). Throws TransferError.
 std::shared_ptr<SharedMemoryEngine> make_shared_memory_engine(const std::shared_ptr<Engine>& messages,

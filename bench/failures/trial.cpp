@@ -1,0 +1,43 @@
+#include "failures/trial.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+namespace tutti::bench {
+namespace {
+
+bool names_a_culprit(const Moment& moment, const std::string& failure, int ranks) {
+  const auto at_fault = [&](int rank) {
+    if (failure != "cut") return rank == ranks - 1;
+    const int of_node = ranks / 2;
+    return rank / of_node != moment.rank / of_node;
+  };
+  return !moment.named.empty() && std::ranges::all_of(moment.named, at_fault);
+}
+
+}  // namespace
+
+bool add_trial(FailuresRow& row, const std::vector<Moment>& moments, int ranks) {
+  std::optional<std::int64_t> failed;
+  std::optional<std::int64_t> last;
+  std::size_t knew = 0;
+  for (const Moment& moment : moments) {
+    if (moment.said.empty()) {
+      failed = moment.nanoseconds;
+      continue;
+    }
+    last = std::max(last.value_or(moment.nanoseconds), moment.nanoseconds);
+    if (names_a_culprit(moment, row.failure, ranks)) ++knew;
+  }
+  constexpr double nanosecond = 1e-9;
+  if (failed && last) row.seconds.push_back(nanosecond * static_cast<double>(*last - *failed));
+  // Whoever cuts its own link, or goes astray, survives too.
+  const bool all = row.failure == "cut" || row.failure == "astray";
+  const auto survivors = static_cast<std::size_t>(all ? ranks : ranks - 1);
+  const bool fine = failed && knew == survivors && moments.size() == survivors + 1;
+  row.misnamed += fine ? 0 : 1;
+  return fine;
+}
+
+}  // namespace tutti::bench
