@@ -97,7 +97,10 @@ const test::RankProgram counts_sockets("store_on_demand_counts_sockets", [] {
   // A channel asks the store for nothing either: hundreds of ranks would come back to it at a time.
   const auto before = open_sockets();
   communicator.duplicate("channel").barrier().wait();
-  EXPECT_LE(open_sockets(), before);
+  // Rank 0 serves those that are at the next step already.
+  if (communicator.rank() != 0) {
+    EXPECT_LE(open_sockets(), before);
+  }
   if (communicator.rank() == 5) communicator.send(at::ones({2}), 6).wait();
   if (communicator.rank() == 6) {
     const auto received = at::zeros({2});
