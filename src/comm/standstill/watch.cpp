@@ -16,10 +16,14 @@ namespace tutti::comm {
 namespace {
 
 // A look costs as much as it costs to wake a thread: those that find a rank going on are rare. A rank that calls last
-// is seen to stand still a second after its call, at most, and all are told within another one.
+// is seen to stand still a second after its call, at most, its node a tenth later, and all are told within 0.9 s more.
 constexpr auto between_looks_at_calls = std::chrono::milliseconds(400);
 constexpr auto until_second_look = std::chrono::milliseconds(200);
-constexpr auto between_looks_that_ask = std::chrono::milliseconds(600);
+constexpr auto between_looks_at_node = std::chrono::milliseconds(100);
+// Ranks that stand still for ever mostly came to it together: those that have long asked in vain ask less often.
+constexpr auto between_first_requests = std::chrono::milliseconds(300);
+constexpr auto between_later_requests = std::chrono::milliseconds(600);
+constexpr int first_requests = 10;
 constexpr auto between_last_looks = std::chrono::milliseconds(50);
 constexpr auto until_all_have_heard = std::chrono::milliseconds(200);
 constexpr auto longest_end = std::chrono::milliseconds(300);
@@ -37,8 +41,10 @@ class Word {
   }
 
   bool given() const { return given_; }
-  /// Whether all have left word.
-  bool has_heard_all() const { return verdict_.has_value(); }
+  std::chrono::milliseconds until_next_request() const {
+    if (verdict_) return between_last_looks;
+    return requests_ < first_requests ? between_first_requests : between_later_requests;
+  }
 
   void give(const std::string& text) {
     store_->set(word_key(rank_), as_bytes(text));
@@ -54,6 +60,7 @@ class Word {
 
   /// Call it again and again while this rank stands still. What to tell, when all agree.
   std::optional<std::string> verdict() {
+    ++requests_;
     if (!verdict_) {
       if (store_->add(count_key, 0) < size_) return std::nullopt;
       judge();
@@ -85,7 +92,8 @@ class Word {
   int size_;
   std::vector<std::string> keys_;
   bool given_ = false;
-  std::optional<std::string> verdict_;  // of this rank
+  int requests_ = 0;
+  std::optional<std::string> verdict_;  // of this rank; set where all have left word
   std::string agreement_key_;
 };
 
@@ -193,12 +201,15 @@ struct StandstillWatch::Shared {
           until_next_look = until_second_look;
           continue;
         }
-        if (!tell_all(true)) continue;
+        if (!tell_all(true)) {
+          until_next_look = between_looks_at_node;
+          continue;
+        }
         if (!word) word.emplace(rendezvous.store->clone(), rank, size);
         if (!word->given()) word->give(halt->stand.to_text());
         const auto verdict = word->verdict();
         // Where all stand still, for all that is known on one machine, the end is near.
-        until_next_look = store_may_rest || word->has_heard_all() ? between_last_looks : between_looks_that_ask;
+        until_next_look = store_may_rest ? between_last_looks : word->until_next_request();
         if (!verdict) continue;
         // What a rank that has heard earlier ends here is then told by the same words.
         for (const auto& channel : halt->channels) channel->foretell(*verdict);
