@@ -20,4 +20,18 @@ class OperationHere {
   const Operation* before_;
 };
 
+/// While one lives, a wait of its thread is not told: another rank tells of the same one.
+class ToldElsewhere {
+ public:
+  explicit ToldElsewhere(bool is_so);
+  ~ToldElsewhere();
+  ToldElsewhere(const ToldElsewhere&) = delete;
+  ToldElsewhere& operator=(const ToldElsewhere&) = delete;
+
+  static bool now();
+
+ private:
+  bool before_;
+};
+
 }  // namespace tutti::comm

@@ -30,8 +30,9 @@ RankGroup ranks_of_node(const NodeLayout& layout) {
   return group;
 }
 
+// All ranks of a node wait for another node together: its first one tells.
 RankGroup ranks_across(const NodeLayout& layout) {
-  RankGroup group;
+  RankGroup group{.members = {}, .is_told_elsewhere = layout.local_rank != 0};
   for (int node = 0; node < layout.num_nodes; ++node) {
     group.members.push_back(node * layout.local_size + layout.local_rank);
   }

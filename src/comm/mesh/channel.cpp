@@ -85,12 +85,15 @@ std::unique_ptr<Transfer> MeshChannel::post(bool send, int member, Tag tag, cons
 
 void MeshChannel::wait(UnderWay& message, int member, std::uint64_t operation, Deadline deadline) {
   const Operation* const call = OperationHere::now();
+  const bool quiet = ToldElsewhere::now();
   const auto what = [&] { return call ? call->describe_with_place() : "operation " + std::to_string(operation); };
   try {
-    mesh_->waits_->wait(message,
-                        {.deadline = deadline,
-                         .why_to_end = [&](Deadline now) { return why_to_end(member, deadline, now); },
-                         .say_so = [&](std::chrono::seconds waited) { say_who_is_awaited(member, what(), waited); }});
+    mesh_->waits_->wait(message, {.deadline = deadline,
+                                  .why_to_end = [&](Deadline now) { return why_to_end(member, deadline, now); },
+                                  .say_so =
+                                      [&](std::chrono::seconds waited) {
+                                        if (!quiet) say_who_is_awaited(member, what(), waited);
+                                      }});
   } catch (const TransferError& error) {
     if (error.kind() == TransferError::Kind::timeout) {
       const std::lock_guard lock(mesh_->mutex_);

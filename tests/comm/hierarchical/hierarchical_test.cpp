@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <iostream>
@@ -154,6 +155,24 @@ const RankProgram without_memory("hierarchical_without_memory", [] {
 });
 TEST(Hierarchical, ARankWithoutMemoryToShareMakesAllTakeMessages) {
   test::expect_success(run_processes(without_memory, 4, {.num_nodes = 2}));
+}
+
+const RankProgram one_is_elsewhere("hierarchical_one_is_elsewhere", [] {
+  const auto job = Communicator::connect(read_environment());
+  if (job.rank() == 3) {
+    std::signal(SIGUSR1, [](int) {});
+    ::pause();
+  }
+  job.barrier({.name = "end"}).wait();
+});
+TEST(Hierarchical, OneRankOfEachNodeTellsWhoIsAwaited) {
+  test::RankProcesses ranks(one_is_elsewhere, 4, {.num_nodes = 2});
+  EXPECT_TRUE(ranks.wait_for_output(0, "has waited for 10 s for rank 2"));
+  EXPECT_TRUE(ranks.wait_for_output(2, "has waited for 10 s for rank 3"));
+  ranks.send_signal(3, SIGUSR1);
+  const auto results = ranks.wait();
+  test::expect_success(results);
+  EXPECT_EQ(results[1].output.find("has waited"), std::string::npos) << results[1].output;
 }
 
 const RankProgram killed("hierarchical_killed", [] {
