@@ -270,10 +270,13 @@ struct Pulse::Shared {
 };
 
 Pulse::Pulse(const Rendezvous& rendezvous, const PulseOptions& options) : patience_(options.patience) {
+  // Before the ranks meet: to connect may take a rank seconds, where a name service is slow, and none may be watched
+  // yet.
+  auto store = rendezvous.store->clone();
   Doorbell bell(options.host);
   auto crews = meet_crews(rendezvous, options.rank, options.node_of_rank, bell.address(), options.connect_timeout);
   if (!crews.is_alone(options.rank)) bell = Doorbell();
-  VitalSigns signs(rendezvous.store->clone(), options.rank, options.node_of_rank, crews);
+  VitalSigns signs(std::move(store), options.rank, options.node_of_rank, crews);
   shared_ = std::make_shared<Shared>(std::move(crews), std::move(signs), std::move(bell), rendezvous.holder, options);
   for (const auto run : {&Shared::ask, &Shared::listen}) {
     std::thread([shared = shared_, run] {

@@ -343,6 +343,41 @@ TEST(News, SurviveTheStore) {
   EXPECT_EQ(News::from_entries("s", 4).silent, Ranks{});
 }
 
+/// Knows whether the thread that made it had said anything when it connected anew.
+class OneThatIsCloned final : public c10d::HashStore {
+ public:
+  std::int64_t add(const std::string& key, std::int64_t value) override {
+    note();
+    return HashStore::add(key, value);
+  }
+  void append(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    note();
+    HashStore::append(key, value);
+  }
+  c10::intrusive_ptr<Store> clone() override {
+    had_said_something = said_something_.load();
+    return HashStore::clone();
+  }
+
+  std::optional<bool> had_said_something;
+
+ private:
+  void note() {
+    if (std::this_thread::get_id() == thread_) said_something_ = true;
+  }
+
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::atomic<bool> said_something_ = false;
+};
+
+// To connect may take seconds where a name service is slow: whoever has met the others would be missed by then.
+TEST(Pulse, ConnectsBeforeTheRanksMeet) {
+  const auto store = c10::make_intrusive<OneThatIsCloned>();
+  const auto pulse =
+      pulse_of_three({.store = store, .bulletin_store = store, .holder = 0}, alone, milliseconds(60'000));
+  EXPECT_EQ(store->had_said_something, false);
+}
+
 TEST(Pulse, AnAlarmThatIsLetGoOfIsNotRung) {
   const auto rendezvous = one_store(0);
   const auto pulse = pulse_of_three(rendezvous, alone, milliseconds(1000));
