@@ -58,14 +58,11 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
-  bool ended = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (future_) return future_;
+  const std::lock_guard lock(mutex_);
+  if (!future_) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    ended = ended_;
+    if (decided_) end_future(*future_);  // nobody has it yet: no callback runs under the lock
   }
-  if (ended) end_future(*future_);
   return future_;
 }
 
@@ -77,10 +74,10 @@ int GroupWork::sourceRank() const {
 void GroupWork::part_ended(const tutti::Work& part) {
   if (const auto failure = part.failure()) {
     const std::lock_guard lock(mutex_);
-    if (!first_failure_) first_failure_ = failure;
+    if (!failure_) failure_ = failure;
   }
   if (--left_ > 0) return;
-  std::exception_ptr failure = first_failure_;
+  std::exception_ptr failure = failure_;
   if (!failure && parts_.at_end) {
     try {
       parts_.at_end();
@@ -93,19 +90,20 @@ void GroupWork::part_ended(const tutti::Work& part) {
 
 void GroupWork::end(std::exception_ptr failure) {
   parts_.at_end = nullptr;
-  finish(std::move(failure));
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::lock_guard lock(mutex_);
-    ended_ = true;
+    failure_ = std::move(failure);
+    decided_ = true;
     future = future_;
   }
   if (future) end_future(*future);
+  finish(failure_);
 }
 
 void GroupWork::end_future(c10::ivalue::Future& future) {
-  if (exception_) {
-    future.setError(exception_);
+  if (failure_) {
+    future.setError(failure_);
   } else {
     future.markCompleted(c10::IValue(parts_.outputs));
   }

@@ -48,8 +48,8 @@ class GroupWork final : public c10d::Work {
   const std::uint64_t number_;
   const std::chrono::milliseconds timeout_;
   std::atomic<std::size_t> left_;  // parts that have not ended
-  std::exception_ptr first_failure_;
-  bool ended_ = false;
+  std::exception_ptr failure_;     // the first part's; final where decided_
+  bool decided_ = false;           // how it ends is known; the future ends before wait() returns
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

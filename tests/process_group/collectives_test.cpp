@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <optional>
 
 #include "process_group/groups.h"
 #include "tutti/core/error.h"
@@ -218,6 +219,26 @@ TEST(GroupWork, AFutureEndsWithoutAWaiter) {
       future->addCallback([&](c10::ivalue::Future& ended) { seen.set_value(ended.value().toTensorVector()[0]); });
       expect_equal(seen.get_future().get(), total(group.getSize(), elements));
     }
+  });
+}
+
+// Whoever has waited for the work finds its future ended.
+TEST(GroupWork, AFutureEndsBeforeTheWorkDoes) {
+  std::promise<void> asked;
+  const auto is_asked = asked.get_future().share();
+  run_groups(2, [&](ProcessGroupTutti& group) {
+    Tensors tensors{mine(group.getRank())};
+    if (group.getRank() == 1) {
+      is_asked.wait();
+      group.allreduce(tensors, {})->wait();
+      return;
+    }
+    std::optional<bool> work_had_ended;
+    const auto work = group.allreduce(tensors, {});
+    work->getFuture()->addCallback([&](c10::ivalue::Future&) { work_had_ended = work->isCompleted(); });
+    asked.set_value();
+    work->wait();
+    EXPECT_EQ(work_had_ended, std::optional(false));
   });
 }
 
