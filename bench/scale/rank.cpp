@@ -1,24 +1,27 @@
 #include "scale/rank.h"
 
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randn.h>
+#include <sys/resource.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <tutti/comm/communicator.h>
 #include <tutti/sync/distributed_data_parallel.h>
 
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
+
+#include "scale/cpu_time.h"
 
 namespace tutti::bench {
 namespace {
@@ -55,17 +58,18 @@ std::int64_t bytes_of_page_tables() {
   return 0;
 }
 
-Holdings own_holdings() {
+/// Of this process so far.
+double cpu_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
+}
+
+Account own_holdings() {
   // Looking takes a descriptor too.
   return {.threads = entries_of("/proc/self/task"),
           .descriptors = entries_of("/proc/self/fd") - 1,
           .page_tables = bytes_of_page_tables()};
-}
-
-Holdings most_of(const Communicator& communicator, const Holdings& own) {
-  std::array<std::int64_t, 3> most{own.threads, own.descriptors, own.page_tables};
-  communicator.all_reduce(at::from_blob(most.data(), {3}, at::kLong), ReduceOp::max).wait();
-  return {.threads = most[0], .descriptors = most[1], .page_tables = most[2]};
 }
 
 /// Processes that live at a time need more memory than those that follow one another, and to get it costs CPU too.
@@ -76,9 +80,7 @@ void wait_until_all_are_here(const std::string& file, int world_size) {
   }
 }
 
-}  // namespace
-
-int run_scale_rank(const ScaleOptions& options, const Environment& environment) {
+Account train(const ScaleOptions& options, const Environment& environment) {
   std::optional<Communicator> communicator;
   if (!options.alone) communicator = Communicator::connect(environment, {.engine = options.engine});
   torch::nn::Sequential model = toy_model(options.gradients);
@@ -90,26 +92,43 @@ int run_scale_rank(const ScaleOptions& options, const Environment& environment) 
     optimizer.step();
     optimizer.zero_grad();
   }
-  Holdings most = own_holdings();
-  if (communicator) {
-    most = most_of(*communicator, most);
-  } else if (!options.results.empty()) {
-    wait_until_all_are_here(options.results, environment.world_size);
-  }
-  if (environment.rank == 0 && !options.results.empty()) {
-    std::ofstream(options.results, std::ios::app) << '\n'
-                                                  << most.threads << ' ' << most.descriptors << ' ' << most.page_tables;
-  }
+  const Account account = own_holdings();
+  if (!communicator && !options.results.empty()) wait_until_all_are_here(options.results, environment.world_size);
+  return account;
+}
+
+/// In one piece, so that ranks can do so at a time.
+void add_account(const std::string& file, const Account& account) {
+  std::ostringstream line;
+  line << '\n' << account.threads << ' ' << account.descriptors << ' ' << account.page_tables << ' ' << account.cpu;
+  std::ofstream(file, std::ios::app) << line.str();
+}
+
+}  // namespace
+
+int run_scale_rank(const ScaleOptions& options, const Environment& environment) {
+  const double cpu_before = cpu_seconds();
+  Account account = train(options, environment);
+  account.cpu = cpu_seconds() - cpu_before;
+  if (!options.results.empty()) add_account(options.results, account);
   return 0;
 }
 
-Holdings read_holdings(const std::string& file) {
-  Holdings holdings;
+Account read_accounts(const std::string& file, int ranks) {
+  Account all;
   std::ifstream in(file);
   in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');  // marks of those that came
-  if (!(in >> holdings.threads >> holdings.descriptors >> holdings.page_tables))
-    throw std::runtime_error("rank 0 left no figures");
-  return holdings;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Account one;
+    if (!(in >> one.threads >> one.descriptors >> one.page_tables >> one.cpu)) {
+      throw std::runtime_error(std::to_string(rank) + " of " + std::to_string(ranks) + " ranks left their accounts");
+    }
+    all.threads = std::max(all.threads, one.threads);
+    all.descriptors = std::max(all.descriptors, one.descriptors);
+    all.page_tables = std::max(all.page_tables, one.page_tables);
+    all.cpu += one.cpu;
+  }
+  return all;
 }
 
 }  // namespace tutti::bench

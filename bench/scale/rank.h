@@ -8,18 +8,19 @@
 
 namespace tutti::bench {
 
-/// What a process holds while it trains.
-struct Holdings {
+/// What a process holds while it trains, and what its main() costs: all but LibTorch's start and end.
+struct Account {
   std::int64_t threads = 0;
   std::int64_t descriptors = 0;
   std::int64_t page_tables = 0;  ///< bytes
+  double cpu = 0;                ///< seconds, of all threads
 };
 
-/// Meets the others, trains with them, and leaves the most that any rank held in options.results. Returns the exit
-/// code.
+/// Meets the others, trains with them, leaves, and adds its account to options.results. Returns the exit code.
 int run_scale_rank(const ScaleOptions& options, const Environment& environment);
 
-/// What run_scale_rank() left in `file`. Throws std::runtime_error.
-Holdings read_holdings(const std::string& file);
+/// The accounts that `ranks` ranks left in `file`: the most that any of them held, and the CPU of all. Throws
+/// std::runtime_error.
+Account read_accounts(const std::string& file, int ranks);
 
 }  // namespace tutti::bench

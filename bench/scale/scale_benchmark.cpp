@@ -2,12 +2,16 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <iterator>
+#include <vector>
 
 #include "command/launched.h"
 #include "command/nameless_file.h"
 #include "report/spread.h"
+#include "scale/cpu_time.h"
 #include "scale/options.h"
 #include "scale/rank.h"
 #include "scale/table.h"
@@ -15,46 +19,44 @@
 namespace tutti::bench {
 namespace {
 
-/// Of all processes that this one started and that have ended.
-double cpu_seconds() {
-  rusage used{};
-  ::getrusage(RUSAGE_CHILDREN, &used);
-  constexpr double microsecond = 1e-6;
-  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-         microsecond * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
-}
-
-struct Run {
-  double seconds = 0;
-  double cpu = 0;
-  Holdings most;
+/// CPU of all processes that this one started and that have ended, in seconds.
+struct CpuTime {
+  double user = 0;
+  double kernel = 0;
 };
 
-Run run(ScaleOptions options, int ranks, bool alone) {
-  options.alone = alone;
-  const NamelessFile file;
-  const auto begin = std::chrono::steady_clock::now();
-  const double cpu_before = cpu_seconds();
-  const Place place{.ranks = ranks, .nodes = options.nodes, .rate = options.rate};
-  run_ranks(place, {own_program(), "scale", "--results", file.path()}, work_arguments(options));
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  return {.seconds = seconds.count(), .cpu = cpu_seconds() - cpu_before, .most = read_holdings(file.path())};
+CpuTime cpu_of_children() {
+  rusage used{};
+  ::getrusage(RUSAGE_CHILDREN, &used);
+  return {.user = seconds_of(used.ru_utime), .kernel = seconds_of(used.ru_stime)};
 }
 
-ScaleRow take_row(const ScaleOptions& options, int ranks) {
-  ScaleRow row{.ranks = ranks};
+void take_figures(ScaleOptions options, ScaleRow& row) {
+  options.alone = row.alone;
+  const NamelessFile file;
+  const auto begin = std::chrono::steady_clock::now();
+  const CpuTime before = cpu_of_children();
+  const Place place{.ranks = row.ranks, .nodes = options.nodes, .rate = options.rate};
+  run_ranks(place, {own_program(), "scale", "--results", file.path()}, work_arguments(options));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  const CpuTime after = cpu_of_children();
+  const double kernel = after.kernel - before.kernel;
+  row.seconds.push_back(seconds.count());
+  row.cpu.push_back(after.user - before.user + kernel);
+  row.cpu_in_kernel.push_back(kernel);
+  row.most = read_accounts(file.path(), row.ranks);
+  row.cpu_in_main.push_back(row.most.cpu);
+  std::cerr << counted(row.ranks, "rank") << (row.alone ? ", not meeting: " : ": ") << number(seconds.count(), 1)
+            << " s, " << number(row.cpu.back(), 1) << " s of CPU, " << number(row.most.cpu, 1) << " in main()\n";
+}
+
+/// Those that meet and those that do not, in turns.
+std::vector<ScaleRow> take_rows(const ScaleOptions& options, int ranks) {
+  std::vector<ScaleRow> rows{{.ranks = ranks}, {.ranks = ranks, .alone = true}};
   for (int repeat = 0; repeat < options.repeats; ++repeat) {
-    const Run together = run(options, ranks, false);
-    const Run apart = run(options, ranks, true);
-    row.seconds.push_back(together.seconds);
-    row.cpu.push_back(together.cpu);
-    row.cpu_alone.push_back(apart.cpu);
-    row.most = together.most;
-    row.most_alone = apart.most;
-    std::cerr << counted(ranks, "rank") << ": " << number(together.seconds, 1) << " s, " << number(together.cpu, 1)
-              << " s of CPU; without meeting " << number(apart.cpu, 1) << '\n';
+    for (ScaleRow& row : rows) take_figures(options, row);
   }
-  return row;
+  return rows;
 }
 
 }  // namespace
@@ -68,7 +70,7 @@ int run_scale_benchmark(const std::vector<std::string>& words) {
   const Machine machine = describe_machine();
   std::vector<ScaleRow> rows;
   try {
-    for (const int ranks : options->ranks) rows.push_back(take_row(*options, ranks));
+    for (const int ranks : options->ranks) std::ranges::move(take_rows(*options, ranks), std::back_inserter(rows));
   } catch (const PartFailed& part) {
     return part.code;
   }

@@ -24,6 +24,15 @@ double median_of(const std::vector<double>& values) {
   return spread_of(values).median;
 }
 
+/// Beside the row of the same kind before it, if there is one.
+std::string growth(const std::vector<ScaleRow>& rows, std::size_t row, std::vector<double> ScaleRow::*figure) {
+  for (std::size_t before = row; before-- > 0;) {
+    if (rows[before].alone == rows[row].alone)
+      return number(median_of(rows[row].*figure) / median_of(rows[before].*figure), 2);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions& options, const Machine& machine) {
@@ -35,19 +44,19 @@ std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions
       << " of a toy model"
       << (options.gradients == 0 ? "" : " with " + in_mebibytes(options.gradients) + " MiB of gradients")
       << " and leave" << (options.engine == "auto" ? "" : ", engine " + options.engine) << ".\n\n"
-      << "| ranks | seconds | CPU s | × that of the row above | CPU s without meeting | threads | descriptors | page "
-         "tables, MiB |\n"
-      << "|---|---|---|---|---|---|---|---|\n";
+      << "| ranks | seconds | CPU s | × | in the kernel | in main() | × | threads | descriptors | page tables, MiB |\n"
+      << "|---|---|---|---|---|---|---|---|---|---|\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const ScaleRow& row = rows[i];
-    const std::string growth = i == 0 ? "" : number(median_of(row.cpu) / median_of(rows[i - 1].cpu), 2);
-    out << "| " << row.ranks << " | " << cell(row.seconds) << " | " << cell(row.cpu) << " | " << growth << " | "
-        << cell(row.cpu_alone) << " | " << row.most.threads << " (" << row.most_alone.threads << ") | "
-        << row.most.descriptors << " (" << row.most_alone.descriptors << ") | " << in_mebibytes(row.most.page_tables)
-        << " (" << in_mebibytes(row.most_alone.page_tables) << ") |\n";
+    out << "| " << row.ranks << (row.alone ? ", not meeting" : "") << " | " << cell(row.seconds) << " | "
+        << cell(row.cpu) << " | " << growth(rows, i, &ScaleRow::cpu) << " | " << cell(row.cpu_in_kernel) << " | "
+        << cell(row.cpu_in_main) << " | " << growth(rows, i, &ScaleRow::cpu_in_main) << " | " << row.most.threads
+        << " | " << row.most.descriptors << " | " << in_mebibytes(row.most.page_tables) << " |\n";
   }
-  out << "\n- threads, descriptors and page tables: the most that any rank has while it trains, in brackets without "
-         "meeting\n- "
+  out << "\n- ×: beside the number of ranks before\n"
+         "- in main(): without LibTorch's start and end, which every process has\n"
+         "- not meeting: the same processes do the same work, and leave when all have come\n"
+         "- threads, descriptors and page tables: the most that any rank has while it trains\n- "
       << describe(machine) << '\n';
   return out.str();
 }
@@ -55,10 +64,10 @@ std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions
 std::string scale_json(const std::vector<ScaleRow>& rows, const ScaleOptions& options, const Machine& machine) {
   auto json = nlohmann::ordered_json::array();
   for (const ScaleRow& row : rows) {
-    const auto add = [&](const char* figure, const std::vector<double>& values, const char* unit) {
+    const auto add = [&](const std::string& figure, const std::vector<double>& values, const char* unit) {
       const auto [median, least, most] = spread_of(values);
       json.push_back({{"ranks", row.ranks},
-                      {"figure", figure},
+                      {"figure", row.alone ? figure + " without meeting" : figure},
                       {"median", median},
                       {"min", least},
                       {"max", most},
@@ -74,13 +83,11 @@ std::string scale_json(const std::vector<ScaleRow>& rows, const ScaleOptions& op
     };
     add("time", row.seconds, "s");
     add("CPU", row.cpu, "s");
-    add("CPU without meeting", row.cpu_alone, "s");
+    add("CPU in the kernel", row.cpu_in_kernel, "s");
+    add("CPU in main", row.cpu_in_main, "s");
     add("threads", {static_cast<double>(row.most.threads)}, "1");
-    add("threads without meeting", {static_cast<double>(row.most_alone.threads)}, "1");
     add("descriptors", {static_cast<double>(row.most.descriptors)}, "1");
-    add("descriptors without meeting", {static_cast<double>(row.most_alone.descriptors)}, "1");
     add("page tables", {static_cast<double>(row.most.page_tables)}, "B");
-    add("page tables without meeting", {static_cast<double>(row.most_alone.page_tables)}, "B");
   }
   return json.dump(2) + "\n";
 }

@@ -9,14 +9,15 @@
 
 namespace tutti::bench {
 
-/// One number of ranks; times in seconds, one for each repeat.
+/// One number of ranks, that meet or do not; times in seconds, one for each repeat, of all processes together.
 struct ScaleRow {
   int ranks = 0;
+  bool alone = false;
   std::vector<double> seconds{};
-  std::vector<double> cpu{};        ///< of all processes together
-  std::vector<double> cpu_alone{};  ///< of as many processes that do not meet
-  Holdings most{};
-  Holdings most_alone{};
+  std::vector<double> cpu{};
+  std::vector<double> cpu_in_kernel{};
+  std::vector<double> cpu_in_main{};
+  Account most{};  ///< of the last repeat
 };
 
 /// The table and what belongs to it, as Markdown.
