@@ -17,6 +17,8 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
       app.add_option("--nodes", options.nodes, "Nodes of this machine (network namespaces; needs root)")
           ->check(CLI::Range(1, 16)),
       app.add_option("--rate", options.rate, "What each node's link carries"),
+      app.add_flag("--forked", options.forked,
+                   "Ranks are forked from one process of their node, which has loaded LibTorch and computed nothing"),
       app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count),
       app.add_option("--json", options.json, "Also write the rows to this file")};
   app.add_option("--steps", options.steps, "Optimizer steps")->check(count);
@@ -26,6 +28,7 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
   app.add_option("--engine", options.engine, "auto, gloo or shared_memory")
       ->check(CLI::IsMember({"auto", "gloo", "shared_memory"}));
   app.add_flag("--alone", options.alone)->group("");
+  app.add_option("--forks", options.forks)->group("");
   app.add_option("--results", options.results)->group("");
   if (!parse_words(app, words)) return std::nullopt;
   refuse_under_launcher(under_launcher, place);

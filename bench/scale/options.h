@@ -15,6 +15,8 @@ struct ScaleOptions {
   std::int64_t gradients = 0;                ///< its bytes of them; those of a few numbers are always there
   std::string engine = "auto";               ///< see CommunicatorOptions
   int repeats = 1;
+  bool forked = false;  ///< ranks of a node share what LibTorch sets up when it is loaded
+  int forks = 0;        ///< a rank's: it becomes so many of its node
   bool alone = false;   ///< a rank's: does the same work beside the others, which it does not meet: LibTorch's own cost
   std::string json;     ///< file for the rows; none when empty
   std::string results;  ///< where rank 0 leaves what it found for the process that started it

@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "scale/cpu_time.h"
+#include "scale/forked_ranks.h"
 
 namespace tutti::bench {
 namespace {
@@ -106,12 +107,32 @@ void add_account(const std::string& file, const Account& account) {
 
 }  // namespace
 
-int run_scale_rank(const ScaleOptions& options, const Environment& environment) {
+namespace {
+
+int run_rank(const ScaleOptions& options, const Environment& environment) {
   const double cpu_before = cpu_seconds();
   Account account = train(options, environment);
   account.cpu = cpu_seconds() - cpu_before;
   if (!options.results.empty()) add_account(options.results, account);
   return 0;
+}
+
+/// The place of one of `forks` ranks of this process's node.
+Environment forked(Environment environment, int forks, int local_rank) {
+  environment.world_size *= forks;
+  environment.rank = environment.rank * forks + local_rank;
+  environment.local_world_size = forks;
+  environment.local_rank = local_rank;
+  if (environment.rank != 0) environment.master_listen_fd.reset();
+  return environment;
+}
+
+}  // namespace
+
+int run_scale_rank(const ScaleOptions& options, const Environment& environment) {
+  if (options.forks == 0) return run_rank(options, environment);
+  return run_forked(options.forks,
+                    [&](int local_rank) { return run_rank(options, forked(environment, options.forks, local_rank)); });
 }
 
 Account read_accounts(const std::string& file, int ranks) {

@@ -36,8 +36,11 @@ void take_figures(ScaleOptions options, ScaleRow& row) {
   const NamelessFile file;
   const auto begin = std::chrono::steady_clock::now();
   const CpuTime before = cpu_of_children();
-  const Place place{.ranks = row.ranks, .nodes = options.nodes, .rate = options.rate};
-  run_ranks(place, {own_program(), "scale", "--results", file.path()}, work_arguments(options));
+  const int processes = options.forked ? options.nodes : row.ranks;  // that the launcher starts
+  const Place place{.ranks = processes, .nodes = options.nodes, .rate = options.rate};
+  std::vector<std::string> program{own_program(), "scale", "--results", file.path()};
+  if (options.forked) program.insert(program.end(), {"--forks", std::to_string(row.ranks / options.nodes)});
+  run_ranks(place, program, work_arguments(options));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   const CpuTime after = cpu_of_children();
   const double kernel = after.kernel - before.kernel;

@@ -40,7 +40,8 @@ std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions
   const std::string nodes =
       options.nodes == 1 ? ""
                          : " on " + counted(options.nodes, "node") + " at " + options.rate + " (network namespaces)";
-  out << "Ranks of one machine" << nodes << " meet, take " << counted(options.steps, "optimizer step")
+  const std::string forked = options.forked ? ", forked from one process of each node," : "";
+  out << "Ranks of one machine" << nodes << forked << " meet, take " << counted(options.steps, "optimizer step")
       << " of a toy model"
       << (options.gradients == 0 ? "" : " with " + in_mebibytes(options.gradients) + " MiB of gradients")
       << " and leave" << (options.engine == "auto" ? "" : ", engine " + options.engine) << ".\n\n"
@@ -54,8 +55,9 @@ std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions
         << " | " << row.most.descriptors << " | " << in_mebibytes(row.most.page_tables) << " |\n";
   }
   out << "\n- ×: beside the number of ranks before\n"
-         "- in main(): without LibTorch's start and end, which every process has\n"
-         "- not meeting: the same processes do the same work, and leave when all have come\n"
+      << (options.forked ? "- in main(): without LibTorch's start, which a node has once\n"
+                         : "- in main(): without LibTorch's start and end, which every process has\n")
+      << "- not meeting: the same processes do the same work, and leave when all have come\n"
          "- threads, descriptors and page tables: the most that any rank has while it trains\n- "
       << describe(machine) << '\n';
   return out.str();
@@ -77,6 +79,7 @@ std::string scale_json(const std::vector<ScaleRow>& rows, const ScaleOptions& op
                       {"gradients", options.gradients},
                       {"engine", options.engine},
                       {"nodes", options.nodes},
+                      {"forked", options.forked},
                       {"rate", options.rate},
                       {"libtorch", machine.libtorch},
                       {"commit", machine.commit}});

@@ -25,7 +25,7 @@ class Writer {
     const Carrier carrier = carrier_for(layout_);
     const bool exchanges = carrier != Carrier::nothing;
     std::vector<int> opening;
-    if (exchanges) opening.push_back(header(exchange_rounds(layout_.ranks())));
+    if (exchanges) opening.push_back(header(rounds_of_exchange()));
     if (exchanges) script_.adding.push_back({.message = opening.front()});
     if (carrier == Carrier::shared_memory) sums_in_node();
     if (carrier == Carrier::messages) sums_by_messages();
@@ -52,7 +52,7 @@ class Writer {
 
   // Its first round leaves with the last gradient, the others when all sums are there.
   void close() {
-    const int rounds = exchange_rounds(layout_.ranks());
+    const int rounds = rounds_of_exchange();
     const int first = header(1);
     script_.computing.back().sends.push_back(first);
     script_.adding.push_back({.message = first});
@@ -127,11 +127,19 @@ class Writer {
                     .latency_ms = messages.rounds * message_latency_ms()});
   }
 
+  /// Of messages.
+  int rounds_of_exchange() const {
+    return exchange_rounds(carrier_for(layout_) == Carrier::both ? layout_.nodes : layout_.ranks());
+  }
+
   int header(int rounds) {
     if (!charged_.headers) return message({});
-    if (layout_.nodes == 1) return message({.latency_ms = machine_.meeting_us * ms_per_us});
+    const double in_node = machine_.meeting_us * ms_per_us;
+    if (layout_.nodes == 1) return message({.latency_ms = in_node});
+    // The ranks of a node meet before the messages of its first one, and after them.
+    const double around = carrier_for(layout_) == Carrier::both ? 2 * in_node : 0;
     return message(
-        {.cpu_ms = rounds * machine_.message_cpu_us * ms_per_us, .latency_ms = rounds * message_latency_ms()});
+        {.cpu_ms = rounds * machine_.message_cpu_us * ms_per_us, .latency_ms = rounds * message_latency_ms() + around});
   }
 
   int message(const Message& what) {

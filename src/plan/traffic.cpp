@@ -33,9 +33,9 @@ Messages messages_of(Schedule schedule, int members) {
   return {.rounds = rounds, .sent = rounds, .share = share};
 }
 
-int exchange_rounds(int ranks) {
-  if (ranks < 2) return 0;
-  return ranks <= most_told_directly ? 1 : log2_rounded_up(ranks);
+int exchange_rounds(int members) {
+  if (members < 2) return 0;
+  return members <= most_told_directly ? 1 : log2_rounded_up(members);
 }
 
 Carrier carrier_for(const Layout& layout) {

@@ -24,8 +24,8 @@ struct Messages {
 /// Half of a sum among `members`: until every slice is added up. Handing the sums out takes as much again.
 Messages messages_of(Schedule schedule, int members);
 
-/// Rounds of messages until each of `ranks` knows what all have to say.
-int exchange_rounds(int ranks);
+/// Rounds of messages until each of `members` knows what all have to say.
+int exchange_rounds(int members);
 
 /// What carries gradients.
 enum class Carrier {

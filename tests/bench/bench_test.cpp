@@ -88,6 +88,15 @@ TEST(BenchScale, CountsWhatEachNumberOfRanksCosts) {
   EXPECT_LT(value_of("CPU in main"), value_of("CPU"));
 }
 
+TEST(BenchScale, CountsRanksThatShareLibTorchsStart) {
+  json rows;
+  const auto table = bench({"scale", "--forked", "--ranks", "2,3", "--steps", "2"}, rows);
+  EXPECT_TRUE(contains(table, ", forked from one process of each node, meet, take 2 optimizer steps")) << table;
+  EXPECT_TRUE(contains(table, "| 3 | ")) << table;
+  EXPECT_TRUE(contains(table, "| 3, not meeting | ")) << table;
+  for (const auto& row : rows) EXPECT_TRUE(row.at("forked").get<bool>()) << row;
+}
+
 TEST(BenchPlan, HoldsPredictionsAgainstSteps) {
   auto words = tiny_model;
   words.insert(words.begin(), {"plan", "--ranks", "2,3", "--nodes", "2", "--ranks-per-node", "1", "--rates", "1gbit",

@@ -55,6 +55,20 @@ TEST(Slices, CoverEverythingOnceInWholeCacheLines) {
   }
 }
 
+TEST(Slices, WhoMayOwnSomeOwnsItOfSumsThatAreAsLongOrShorter) {
+  constexpr int size = 6;
+  for (std::size_t elements = 1; elements < 200; ++elements) {
+    for (int rank = 0; rank < size; ++rank) {
+      if (slice_of(elements, 4, rank, size).length == 0) continue;
+      for (const std::size_t more : {0, 1, 500}) EXPECT_TRUE(may_own_some(4 * (elements + more), rank)) << elements;
+    }
+  }
+  EXPECT_FALSE(may_own_some(0, 0));
+  EXPECT_FALSE(may_own_some(64, 1));
+  EXPECT_TRUE(may_own_some(65, 1));
+  EXPECT_FALSE(may_own_some(132, 3));
+}
+
 TEST(Slices, PiecesCoverASlice) {
   const auto pieces = pieces_of({100, 3'000'000}, 4);
   EXPECT_GT(pieces.size(), 1U);

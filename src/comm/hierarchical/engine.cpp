@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <bit>
 #include <mutex>
 #include <optional>
@@ -11,14 +12,16 @@
 
 #include "comm/engine/forwarding_engine.h"
 #include "comm/hierarchical/exchange.h"
+#include "comm/hierarchical/levels.h"
 #include "comm/hierarchical/sum.h"
 #include "comm/shared/engine.h"
+#include "comm/sums/slices.h"
 
 namespace tutti::comm {
 namespace {
 
 // Few ranks tell one another small things by a message to every rank, which costs less than three steps one after the
-// other. Many have connections to those of their place only.
+// other, and are all connected. Of many ranks only the first ones of nodes are, until others own slices.
 constexpr int most_ranks_told_straight = 8;
 constexpr std::size_t worth_three_steps = std::size_t{16} << 10;
 
@@ -39,9 +42,12 @@ RankGroup ranks_across(const NodeLayout& layout) {
   return group;
 }
 
-/// The first rank of a group that has not got `mine`, after an exchange of that; nullopt where all have.
-std::optional<int> first_without(PendingExchange& exchange) {
-  const auto all = exchange.finish();
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+/// The first one of `all`, each of which says 1 for yes and 0 for no, that says no.
+std::optional<int> first_without(std::span<const std::byte> all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == std::byte{0}) return static_cast<int>(rank);
   }
@@ -51,17 +57,12 @@ std::optional<int> first_without(PendingExchange& exchange) {
 class HierarchicalEngine final : public ForwardingEngine {
  public:
   HierarchicalEngine(const std::shared_ptr<Engine>& messages, ChooseEngine for_groups,
-                     std::shared_ptr<SharedMemoryEngine> node, std::shared_ptr<Engine> across)
+                     std::shared_ptr<SharedMemoryEngine> node, std::shared_ptr<Levels> levels)
       : ForwardingEngine(messages),
         for_groups_(std::move(for_groups)),
         node_(std::move(node)),
-        name_("shared memory + " + messages->name()) {
-    levels_ = std::make_shared<Levels>(Levels{.node = node_->node(),
-                                              .node_ranks = ranks_of_node(layout()),
-                                              .across = std::move(across),
-                                              .across_ranks = ranks_across(layout()),
-                                              .between = {}});
-  }
+        levels_(std::move(levels)),
+        name_("shared memory + " + messages->name()) {}
 
   const std::string& name() const override { return name_; }
   /// Of other nodes nothing is known here.
@@ -87,16 +88,18 @@ class HierarchicalEngine final : public ForwardingEngine {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     const auto dtype = flat.scalar_type();
     // Narrow numbers are rounded once, at the end: as if all ranks' versions were added at once.
-    const auto wide = flat.options().dtype(dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype);
+    const auto wide = dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+    const bool in_slices = flat.nbytes() >= worth_three_steps;
     const std::int64_t share = (flat.numel() + layout().local_size - 1) / layout().local_size;
-    const at::Tensor whole = at::zeros({share * layout().local_size}, wide);
-    const at::Tensor slice = at::empty({share}, wide);
+    const at::Tensor whole = at::zeros({in_slices ? share * layout().local_size : flat.numel()}, wide);
     whole.narrow(0, 0, flat.numel()).copy_(flat.view({-1}));
     const ReduceOp part = op == ReduceOp::mean ? ReduceOp::sum : op;
-    levels_->node_ranks.run([&] { node_->reduce_scatter(operation, slice, whole, part); });
-    levels_->across_ranks.run([&] { levels_->across->all_reduce(operation, slice, part); });
-    if (op == ReduceOp::mean) slice.div_(size());
-    levels_->node_ranks.run([&] { node_->all_gather(operation, whole, slice); });
+    if (in_slices) {
+      reduce_slices(operation, whole, part);
+    } else {
+      reduce_whole(operation, whole, part);
+    }
+    if (op == ReduceOp::mean) whole.div_(size());
     flat.view({-1}).copy_(whole.narrow(0, 0, flat.numel()));
   }
   // Ranks count node by node, so that the nodes' parts one behind the other are those of all ranks.
@@ -107,7 +110,8 @@ class HierarchicalEngine final : public ForwardingEngine {
     }
     const at::Tensor of_node = at::empty({layout().local_size * input.numel()}, input.options());
     levels_->node_ranks.run([&] { node_->all_gather(operation, of_node, input); });
-    levels_->across_ranks.run([&] { levels_->across->all_gather(operation, output, of_node); });
+    levels_->between_first_ranks(operation, bytes_of(output),
+                                 [&](Engine& across) { across.all_gather(operation, output, of_node); });
   }
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
     if (goes_straight(tensor)) {
@@ -128,7 +132,10 @@ class HierarchicalEngine final : public ForwardingEngine {
     const bool shared = bytes == 0 || node_->place_of(memory).has_value();
     const std::byte said{shared};
     const auto exchange = start_exchange(operation, std::span(&said, 1));
-    return !first_without(*exchange) ? memory : below().allocate(operation, bytes);
+    if (first_without(exchange->finish())) return below().allocate(operation, bytes);
+    // Here, where all ranks are, and not in a step of training.
+    if (may_own_some(static_cast<std::size_t>(bytes), layout().local_rank)) levels_->across->connect();
+    return memory;
   }
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
                                         std::chrono::milliseconds timeout) override {
@@ -142,6 +149,7 @@ class HierarchicalEngine final : public ForwardingEngine {
   }
 
   void connect() override {
+    if (size() > most_ranks_told_straight && !levels_->is_first_of_node()) return;
     if (size() <= most_ranks_told_straight) below().connect();
     levels_->across->connect();
   }
@@ -156,6 +164,19 @@ class HierarchicalEngine final : public ForwardingEngine {
     return size() <= most_ranks_told_straight && tensor.nbytes() < worth_three_steps;
   }
 
+  /// `whole` has a part of equal length for each rank of the node.
+  void reduce_slices(const Operation& operation, const at::Tensor& whole, ReduceOp op) {
+    const at::Tensor slice = at::empty({whole.numel() / layout().local_size}, whole.options());
+    levels_->node_ranks.run([&] { node_->reduce_scatter(operation, slice, whole, op); });
+    levels_->across_ranks.run([&] { levels_->across->all_reduce(operation, slice, op); });
+    levels_->node_ranks.run([&] { node_->all_gather(operation, whole, slice); });
+  }
+  void reduce_whole(const Operation& operation, const at::Tensor& whole, ReduceOp op) {
+    levels_->node_ranks.run([&] { node_->all_reduce(operation, whole, op); });
+    levels_->between_first_ranks(operation, bytes_of(whole),
+                                 [&](Engine& across) { across.all_reduce(operation, whole, op); });
+  }
+
   ChooseEngine for_groups_;
   std::shared_ptr<SharedMemoryEngine> node_;
   std::shared_ptr<Levels> levels_;
@@ -168,19 +189,38 @@ std::shared_ptr<Engine> join_levels(const std::shared_ptr<Engine>& messages, Cho
                                     std::chrono::milliseconds timeout, std::string& reason) {
   const NodeLayout& layout = messages->layout();
   const Operation sharing = sharing_memory(timeout);
-  const std::byte shares{node != nullptr};
-  const auto without = ranks_across(layout).run([&] {
-    const auto exchange = across->start_exchange(sharing, std::span(&shares, 1));
-    return first_without(*exchange);
-  });
-  if (without) {
-    if (reason.empty()) {
-      reason = "the node of rank " + std::to_string(*without * layout.local_size) + " cannot share memory";
-    }
+  const RankGroup node_ranks = ranks_of_node(layout);
+  const RankGroup across_ranks = ranks_across(layout);
+  std::vector<std::byte> sharing_nodes(static_cast<std::size_t>(layout.num_nodes));
+  const auto ask_nodes = [&](Engine& first_ranks, bool mine) {
+    const std::byte said{mine};
+    const auto exchange = first_ranks.start_exchange(sharing, std::span(&said, 1));
+    std::ranges::copy(exchange->finish(), sharing_nodes.begin());
+  };
+  SharedMemory slots;
+  if (node) {
+    node_ranks.run(
+        [&] { slots = share_memory(*node, sharing, SharedHandOut::slots * SharedHandOut::slot_bytes, reason); });
+  }
+  if (slots.empty()) {
+    // The others of this node know.
+    if (layout.local_rank == 0) across_ranks.run([&] { ask_nodes(*across, false); });
     return nullptr;
   }
-  node->node()->call_ranks(ranks_of_node(layout).members);
-  return std::make_shared<HierarchicalEngine>(messages, std::move(for_groups), std::move(node), std::move(across));
+  auto hand_out = std::make_unique<SharedHandOut>(node->node(), std::move(slots));
+  auto levels = std::make_shared<Levels>(Levels{.node = node->node(),
+                                                .node_ranks = node_ranks,
+                                                .across = std::move(across),
+                                                .across_ranks = across_ranks,
+                                                .hand_out = std::move(hand_out),
+                                                .between = {}});
+  levels->between_first_ranks(sharing, sharing_nodes, [&](Engine& first_ranks) { ask_nodes(first_ranks, true); });
+  if (const auto without = first_without(sharing_nodes)) {
+    reason = "the node of rank " + std::to_string(*without * layout.local_size) + " cannot share memory";
+    return nullptr;
+  }
+  node->node()->call_ranks(node_ranks.members);
+  return std::make_shared<HierarchicalEngine>(messages, std::move(for_groups), std::move(node), std::move(levels));
 }
 
 std::string name_of_node(const std::string& name, const NodeLayout& layout) {

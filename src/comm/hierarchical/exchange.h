@@ -3,14 +3,14 @@
 #include <memory>
 #include <vector>
 
-#include "comm/hierarchical/sum.h"
+#include "comm/hierarchical/levels.h"
 #include "comm/shared/engine.h"
 
 namespace tutti::comm {
 
-// In two steps: inside each node through shared memory, then each rank passes its node's bytes on to the ranks with its
-// place on other nodes. Among N ranks on M nodes M - 1 messages a rank, or ceil(log2 M) on many nodes, instead of N - 1
-// or ceil(log2 N); and none to a rank that it does not exchange slices with.
+// In three steps: inside each node through shared memory; between the first ranks of all nodes, each with its node's
+// bytes; and from each first rank to the others of its node, through shared memory again. On M nodes the first ranks
+// send M - 1 messages each, or ceil(log2 M) on many nodes, and the others none.
 class HierarchicalExchange final : public PendingExchange {
  public:
   HierarchicalExchange(std::shared_ptr<Levels> levels, SharedMemoryEngine& node, Operation operation,
@@ -22,7 +22,7 @@ class HierarchicalExchange final : public PendingExchange {
   std::shared_ptr<Levels> levels_;
   Operation operation_;
   std::unique_ptr<PendingExchange> in_node_;
-  std::unique_ptr<PendingExchange> across_;
+  std::vector<std::byte> all_;
 };
 
 }  // namespace tutti::comm

@@ -21,13 +21,6 @@ bool is_narrow(at::ScalarType dtype) {
 
 }  // namespace
 
-void Levels::reduce_oldest() {
-  SumAcross& oldest = *between.front();
-  across_ranks.run([&] { oldest.pending->reduce(oldest.scale); });
-  oldest.reduced = true;
-  between.pop_front();
-}
-
 HierarchicalSum::HierarchicalSum(std::shared_ptr<Levels> levels, Operation operation, SharedPlace place,
                                  const at::Tensor& flat, std::shared_ptr<const WireCodec> codec, std::uint32_t number)
     : levels_(std::move(levels)),

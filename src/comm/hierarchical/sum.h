@@ -3,36 +3,13 @@
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 
-#include "comm/engine/engine.h"
 #include "comm/engine/operation.h"
-#include "comm/engine/rank_group.h"
+#include "comm/hierarchical/levels.h"
 #include "comm/shared/sum.h"
 
 namespace tutti::comm {
-
-/// A slice's sum between nodes. It outlives the sum that it belongs to where an exception ends that one early.
-struct SumAcross {
-  at::Tensor slice;
-  std::unique_ptr<PendingSum> pending;
-  double scale = 1;
-  bool reduced = false;
-};
-
-/// The two groups that a rank belongs to.
-struct Levels {
-  std::shared_ptr<SharedNode> node;
-  RankGroup node_ranks;
-  std::shared_ptr<Engine> across;  ///< the ranks with this one's place on all nodes
-  RankGroup across_ranks;
-  /// Those under way, in order. Only the channel's thread touches it.
-  std::deque<std::shared_ptr<SumAcross>> between;
-
-  /// Adds up the oldest one.
-  void reduce_oldest();
-};
 
 // Sum number n of a channel, in three steps:
 //   started(n)   this rank's version is complete.

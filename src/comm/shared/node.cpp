@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/engine/describe.h"
+#include "comm/engine/operation_here.h"
 #include "tutti/core/logging.h"
 #include "tutti/detail/comm/pending.h"
 
@@ -139,7 +140,7 @@ class SharedNode::Look {
     if (state == ProcessState::ended) throw TransferError(TransferError::Kind::ended, {rank}, "it is gone");
     // It posts what it has to say before it closes.
     if (closed) throw TransferError(TransferError::Kind::left, {rank}, "it is gone");
-    if (line_->due(now)) node_.say_who_is_awaited(awaited, operation, line_->waited(now), now);
+    if (!ToldElsewhere::now() && line_->due(now)) node_.say_who_is_awaited(awaited, operation, line_->waited(now), now);
   }
 
  private:
@@ -149,21 +150,33 @@ class SharedNode::Look {
   std::optional<WaitingLine> line_;
 };
 
-void SharedNode::wait_for(int rank, const Awaited& awaited, const OperationWait& wait, Look& look) const {
+/// Whether it came before the deadline.
+bool SharedNode::wait_for(int rank, const Awaited& awaited, const OperationWait& wait, Look& look) const {
   SharedProgress& progress = of(rank).*awaited.progress;
-  if (progress.wait_for(awaited.value, spins_, wait.deadline, [&] { look(rank, awaited, wait.operation); })) return;
-  std::vector<int> missing;
-  for (int other = 0; other < size(); ++other) {
-    if (!reached(other, awaited)) missing.push_back(other);
-  }
-  throw TransferError(TransferError::Kind::timeout, missing, "it did not come");
+  return progress.wait_for(awaited.value, spins_, wait.deadline, [&] { look(rank, awaited, wait.operation); });
 }
 
 void SharedNode::wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value,
                               const OperationWait& wait) const {
   const Awaited awaited{progress, value};
   Look look(*this);
-  for (int step = 1; step < size(); ++step) wait_for((rank_ + step) % size(), awaited, wait, look);
+  for (int step = 1; step < size(); ++step) {
+    if (wait_for((rank_ + step) % size(), awaited, wait, look)) continue;
+    std::vector<int> missing;
+    for (int rank = 0; rank < size(); ++rank) {
+      if (!reached(rank, awaited)) missing.push_back(rank);
+    }
+    throw TransferError(TransferError::Kind::timeout, missing, "it did not come");
+  }
+}
+
+void SharedNode::wait_for_first(SharedProgress SharedRank::*progress, std::uint32_t value,
+                                const OperationWait& wait) const {
+  const ToldElsewhere quiet(true);
+  Look look(*this);
+  if (!wait_for(0, {progress, value}, wait, look)) {
+    throw TransferError(TransferError::Kind::timeout, {0}, "it did not come");
+  }
 }
 
 bool SharedNode::settle_exchange(std::uint32_t number, bool made) const {

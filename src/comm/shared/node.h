@@ -56,7 +56,9 @@ struct SharedRank {
   alignas(64) SharedProgress exchanges_posted;  // its bytes are in its mailbox
   alignas(64) SharedProgress exchanges_read;    // it has read everyone's
   alignas(64) std::atomic<std::uint64_t> exchanges_settled[mailboxes];  // of rank 0: settle_exchange()
-  alignas(64) SharedProgress chunks_posted;                             // stage.h says what these three mean
+  alignas(64) SharedProgress handed_out;                                // hand_out.h says what these two mean
+  alignas(64) SharedProgress taken;
+  alignas(64) SharedProgress chunks_posted;  // stage.h says what these three mean
   alignas(64) SharedProgress chunks_reduced;
   alignas(64) SharedProgress chunks_read;
   alignas(64) std::atomic<bool> closed;  // it gave the channel up
@@ -86,6 +88,9 @@ class SharedNode {
   /// for whom.
   void wait_for_all(SharedProgress SharedRank::*progress, std::uint32_t value, const OperationWait& wait) const;
 
+  /// The same for the first rank alone, without a line in the log: that rank tells whom it waits for itself.
+  void wait_for_first(SharedProgress SharedRank::*progress, std::uint32_t value, const OperationWait& wait) const;
+
   /// Whether exchange `number` is made or given up: the first rank that says so decides for all of them, so that none
   /// goes on where another one failed. Returns whether it is made.
   bool settle_exchange(std::uint32_t number, bool made) const;
@@ -113,7 +118,7 @@ class SharedNode {
     SharedProgress SharedRank::*progress;
     std::uint32_t value;
   };
-  void wait_for(int rank, const Awaited& awaited, const OperationWait& wait, Look& look) const;
+  bool wait_for(int rank, const Awaited& awaited, const OperationWait& wait, Look& look) const;
   bool reached(int rank, const Awaited& awaited) const { return (of(rank).*awaited.progress).reached(awaited.value); }
   void say_who_is_awaited(const Awaited& awaited, const Operation& operation, std::chrono::seconds waited,
                           Deadline now) const;

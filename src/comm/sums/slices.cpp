@@ -5,16 +5,21 @@
 namespace tutti::comm {
 namespace {
 
+constexpr std::size_t cache_line = 64;
 constexpr std::size_t piece_bytes = std::size_t{2} << 20;
 
 }  // namespace
 
 Range slice_of(std::size_t elements, std::size_t width, int rank, int size) {
-  const std::size_t line = std::max<std::size_t>(1, 64 / width);
+  const std::size_t line = std::max<std::size_t>(1, cache_line / width);
   const auto ranks = static_cast<std::size_t>(size);
   const std::size_t share = ((elements + ranks - 1) / ranks + line - 1) / line * line;
   const std::size_t begin = std::min(elements, share * static_cast<std::size_t>(rank));
   return {begin, std::min(share, elements - begin)};
+}
+
+bool may_own_some(std::size_t bytes, int rank) {
+  return bytes > cache_line * static_cast<std::size_t>(rank);
 }
 
 std::vector<Range> pieces_of(Range slice, std::size_t width) {

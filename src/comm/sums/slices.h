@@ -13,6 +13,9 @@ struct Range {
 /// The slice of `elements` that `rank` owns: equal shares, whole cache lines, the last ones short or empty.
 Range slice_of(std::size_t elements, std::size_t width, int rank, int size);
 
+/// Whether `rank` can own some of a sum of `bytes` or less.
+bool may_own_some(std::size_t bytes, int rank);
+
 /// A slice in pieces: while one is combined the next one arrives.
 std::vector<Range> pieces_of(Range slice, std::size_t width);
 

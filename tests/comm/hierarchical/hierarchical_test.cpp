@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include "comm/hierarchical/engine.h"
@@ -173,6 +176,91 @@ TEST(Hierarchical, OneRankOfEachNodeTellsWhoIsAwaited) {
   const auto results = ranks.wait();
   test::expect_success(results);
   EXPECT_EQ(results[1].output.find("has waited"), std::string::npos) << results[1].output;
+}
+
+/// Whether this process has what Gloo sends messages by: a thread of that name.
+bool is_connected() {
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream in(thread.path() / "comm");
+    std::string name;
+    if (std::getline(in, name) && name.starts_with("pt_gloo")) return true;
+  }
+  return false;
+}
+
+const RankProgram many_ranks("hierarchical_many_ranks", [] {
+  const auto job = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
+  EXPECT_EQ(job.engine_name(), "shared memory + gloo");
+  const int local_rank = job.layout().local_rank;
+  job.barrier().wait();
+  const at::Tensor numbers = at::arange(job.rank(), job.rank() + 40, at::kLong);
+  job.all_reduce(numbers, ReduceOp::sum).wait();
+  EXPECT_TRUE(at::equal(numbers, at::arange(40, at::kLong) * job.size() + job.size() * (job.size() - 1) / 2));
+  const at::Tensor mean = at::full({3}, job.rank(), at::kHalf);
+  job.all_reduce(mean, ReduceOp::mean).wait();
+  EXPECT_TRUE(at::equal(mean, at::full({3}, (job.size() - 1) / 2.0, at::kHalf)));
+  EXPECT_EQ(job.all_gather_object(std::to_string(job.rank())).back(), std::to_string(job.size() - 1));
+  sum_of(job.duplicate("few"), at::ones({20}));
+  // Of 80 bytes the second rank of a node has what the first one's cache line leaves.
+  EXPECT_EQ(is_connected(), local_rank < 2);
+  sum_of(job.duplicate("many"), at::ones({100}));
+  EXPECT_TRUE(is_connected());
+});
+TEST(Hierarchical, OfManyRanksOnlyThoseConnectToOtherNodesWhoHaveSomethingToSend) {
+  test::expect_success(run_processes(many_ranks, 12, {.num_nodes = 3}));
+}
+
+const RankProgram one_is_late("hierarchical_one_is_late", [] {
+  const auto job = Communicator::connect(read_environment());
+  const int late = std::stoi(std::getenv("LATE_RANK"));
+  if (job.rank() == late) {
+    std::signal(SIGUSR1, [](int) {});
+    ::pause();
+    return;
+  }
+  try {
+    job.barrier({.timeout = std::chrono::seconds(1)}).wait();
+    ADD_FAILURE() << "the barrier did not wait";
+  } catch (const Timeout& timeout) {
+    EXPECT_EQ(timeout.ranks(), std::vector<int>{late}) << timeout.what();
+  }
+  std::cout << "done" << std::endl;
+});
+TEST(Hierarchical, AllRanksNameTheOneThatIsLate) {
+  for (const int late : {0, 1, 2, 3}) {
+    test::RankProcesses ranks(one_is_late, 4, {.num_nodes = 2, .variables = {{"LATE_RANK", std::to_string(late)}}});
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == late) continue;
+      EXPECT_TRUE(ranks.wait_for_output(rank, "done")) << "rank " << rank << " without " << late;
+    }
+    ranks.send_signal(late, SIGUSR1);
+    test::expect_success(ranks.wait());
+  }
+}
+
+const RankProgram killed_in_exchanges("hierarchical_killed_in_exchanges", [] {
+  const auto job = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
+  const int killed = std::stoi(std::getenv("KILLED_RANK"));
+  try {
+    for (int round = 0;; ++round) {
+      if (round == 20 && job.rank() == killed) raise(SIGKILL);
+      job.barrier().wait();
+    }
+  } catch (const PeerFailure& failure) {
+    EXPECT_EQ(failure.ranks(), std::vector<int>{killed}) << failure.what();
+    std::cout << "named" << std::endl;
+  }
+});
+TEST(Hierarchical, ARankKilledBetweenExchangesIsNamedOnAllNodes) {
+  for (const int killed : {2, 3}) {
+    const auto results =
+        run_processes(killed_in_exchanges, 4, {.num_nodes = 2, .variables = {{"KILLED_RANK", std::to_string(killed)}}});
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == killed) continue;
+      EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+      EXPECT_NE(results[rank].output.find("named"), std::string::npos) << results[rank].output;
+    }
+  }
 }
 
 const RankProgram killed("hierarchical_killed", [] {
