@@ -19,18 +19,6 @@
 namespace tutti::comm {
 namespace {
 
-ProcessIdentity identify() {
-  ProcessIdentity identity;
-  identity.number = ::getpid();
-  struct stat file {};
-  if (::stat("/proc/self/ns/pid", &file) == 0) {
-    identity.namespace_device = file.st_dev;
-    identity.namespace_inode = file.st_ino;
-  }
-  identity.nonce = random_nonce();
-  return identity;
-}
-
 struct ProcessLook {
   char letter = '?';          // of its state
   std::uint64_t started = 0;  // in ticks since the machine started
@@ -57,6 +45,20 @@ std::optional<ProcessLook> look_at(pid_t process) {
   return error == std::errc() ? std::optional(look) : std::nullopt;
 }
 
+ProcessIdentity identify() {
+  ProcessIdentity identity;
+  identity.number = ::getpid();
+  struct stat file {};
+  if (::stat("/proc/self/ns/pid", &file) == 0) {
+    identity.namespace_device = file.st_dev;
+    identity.namespace_inode = file.st_ino;
+  }
+  if (::stat("/proc/self/ns/time", &file) == 0) identity.clock_inode = file.st_ino;
+  if (const auto look = look_at(identity.number)) identity.started = look->started;
+  identity.nonce = random_nonce();
+  return identity;
+}
+
 bool is_gone(pid_t process) {
   return ::kill(process, 0) != 0 && errno == ESRCH;
 }
@@ -78,6 +80,10 @@ const ProcessIdentity& this_process() {
 
 ProcessWatch::ProcessWatch(pid_t process) : process_(process) {
   if (const auto look = look_at(process)) started_ = look->started;
+}
+
+ProcessWatch::ProcessWatch(const ProcessIdentity& process) : process_(process.number) {
+  if (process.clock_inode == this_process().clock_inode) started_ = process.started;
 }
 
 ProcessState ProcessWatch::state() const {

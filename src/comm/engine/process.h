@@ -18,6 +18,8 @@ struct ProcessIdentity {
   pid_t number = 0;
   std::uint64_t namespace_device = 0;
   std::uint64_t namespace_inode = 0;  ///< 0 where it cannot be told
+  std::uint64_t started = 0;          ///< in ticks of its namespace's clock; 0 where it cannot be told
+  std::uint64_t clock_inode = 0;      ///< of that namespace
   Nonce nonce{};
 
   /// Whether both are the same process.
@@ -42,7 +44,10 @@ enum class ProcessState {
 /// Thread safe.
 class ProcessWatch {
  public:
+  /// Looks when that process started.
   explicit ProcessWatch(pid_t process);
+  /// Does not look: of N ranks each watches N.
+  explicit ProcessWatch(const ProcessIdentity& process);
 
   /// Reads a file of /proc. A process that cannot be looked at counts as running.
   ProcessState state() const;

@@ -109,7 +109,7 @@ std::shared_ptr<SharedNode> SharedNode::connect(Engine& engine, const Operation&
 
 SharedNode::SharedNode(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses)
     : memory_(std::move(memory)), rank_(rank) {
-  for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process.number);
+  for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process);
   // Spinning helps only where the rank that is waited for runs meanwhile. A channel's thread needs a core beside the
   // thread that computes; a thread that waits for a result has one to itself.
   const auto ranks = static_cast<unsigned>(size());

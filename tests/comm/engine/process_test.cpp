@@ -156,6 +156,17 @@ TEST(ProcessWatch, WithoutDescriptorsAProcessThatRunsIsNotGone) {
   EXPECT_EQ(made_without.state(), ProcessState::ended);
 }
 
+TEST(ProcessWatch, KnowsAProcessByWhatItSaysOfItself) {
+  EXPECT_EQ(ProcessWatch(this_process()).state(), ProcessState::running);
+  const Sleeper child;
+  ProcessIdentity said{.number = child.process(), .started = 1, .clock_inode = this_process().clock_inode};
+  EXPECT_EQ(ProcessWatch(said).state(), ProcessState::ended) << "its number is another process's by now";
+  said.clock_inode = 0;  // another clock says nothing here
+  EXPECT_EQ(ProcessWatch(said).state(), ProcessState::running);
+  child.kill();
+  EXPECT_EQ(ProcessWatch(said).state(), ProcessState::ended);
+}
+
 TEST(ProcessWatch, AProcessThatIsNoMoreIsGone) {
   Sleeper child;
   const pid_t process = child.process();
