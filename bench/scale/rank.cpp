@@ -105,10 +105,6 @@ void add_account(const std::string& file, const Account& account) {
   std::ofstream(file, std::ios::app) << line.str();
 }
 
-}  // namespace
-
-namespace {
-
 int run_rank(const ScaleOptions& options, const Environment& environment) {
   const double cpu_before = cpu_seconds();
   Account account = train(options, environment);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "comm/engine/forwarding_engine.h"
+#include "comm/engine/operation_here.h"
 #include "comm/hierarchical/exchange.h"
 #include "comm/hierarchical/levels.h"
 #include "comm/hierarchical/sum.h"
@@ -24,6 +25,8 @@ namespace {
 // other, and are all connected. Of many ranks only the first ones of nodes are, until others own slices.
 constexpr int most_ranks_told_straight = 8;
 constexpr std::size_t worth_three_steps = std::size_t{16} << 10;
+// More goes through the larger slots of a broadcast.
+constexpr std::size_t most_handed_out = std::size_t{256} << 10;
 
 RankGroup ranks_of_node(const NodeLayout& layout) {
   RankGroup group;
@@ -110,8 +113,15 @@ class HierarchicalEngine final : public ForwardingEngine {
     }
     const at::Tensor of_node = at::empty({layout().local_size * input.numel()}, input.options());
     levels_->node_ranks.run([&] { node_->all_gather(operation, of_node, input); });
-    levels_->between_first_ranks(operation, bytes_of(output),
-                                 [&](Engine& across) { across.all_gather(operation, output, of_node); });
+    const auto gather = [&](Engine& across) { across.all_gather(operation, output, of_node); };
+    if (output.nbytes() <= most_handed_out) {
+      levels_->between_first_ranks(operation, bytes_of(output), gather);
+      return;
+    }
+    // Over the network once for a node, not once for a rank.
+    if (levels_->is_first_of_node()) levels_->across_ranks.run([&] { gather(*levels_->across); });
+    const ToldElsewhere quiet(!levels_->is_first_of_node());
+    levels_->node_ranks.run([&] { node_->broadcast(operation, output, 0); });
   }
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
     if (goes_straight(tensor)) {

@@ -2,8 +2,8 @@
 // The ranks of a node, which share memory, and the ranks with one place on all nodes, which send one another messages.
 //
 // All ranks of a place have slices of the same sums (see HierarchicalSum). Everything else that nodes tell one another
-// goes between their first ranks. Of a large job other ranks connect to no node until they own a slice: a connection
-// has a thread.
+// goes between their first ranks. Of a large job other ranks connect to no node until they own a slice: connections
+// have threads.
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>

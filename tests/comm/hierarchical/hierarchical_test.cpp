@@ -205,6 +205,12 @@ const RankProgram many_ranks("hierarchical_many_ranks", [] {
   EXPECT_EQ(is_connected(), local_rank < 2);
   sum_of(job.duplicate("many"), at::ones({100}));
   EXPECT_TRUE(is_connected());
+  // What is handed out to a node in several chunks, and what is broadcast there.
+  for (const std::int64_t elements : {1000, 10'000}) {
+    const at::Tensor all = at::empty({job.size() * elements}, at::kFloat);
+    job.all_gather(all, at::full({elements}, job.rank(), at::kFloat)).wait();
+    EXPECT_TRUE(at::equal(all, at::arange(job.size(), at::kFloat).repeat_interleave(elements))) << elements;
+  }
 });
 TEST(Hierarchical, OfManyRanksOnlyThoseConnectToOtherNodesWhoHaveSomethingToSend) {
   test::expect_success(run_processes(many_ranks, 12, {.num_nodes = 3}));
