@@ -78,6 +78,8 @@ class Engine {
   virtual std::shared_ptr<Bulletin> bulletin() = 0;
   /// Whether nothing will come from `rank` any more, for all that can be seen here.
   virtual bool is_gone(int) const { return false; }
+  /// See Transport::throw_if_silent.
+  virtual void throw_if_silent() const {}
   /// Tells the others whether this rank waits for what may never come. Returns whether all of them say so of
   /// themselves, or nothing is known here.
   virtual bool stands_still(bool) noexcept { return true; }

@@ -44,6 +44,7 @@ class ForwardingEngine : public Engine {
     below_->exchange_parts(operation, outputs, inputs, longest);
   }
   bool is_gone(int rank) const override { return below_->is_gone(rank); }
+  void throw_if_silent() const override { below_->throw_if_silent(); }
   bool stands_still(bool still) noexcept override { return below_->stands_still(still); }
   void connect() override { below_->connect(); }
   std::vector<std::byte> meet(const Operation& operation, std::span<const std::byte> mine) override {

@@ -112,7 +112,7 @@ class HierarchicalEngine final : public ForwardingEngine {
       return;
     }
     const at::Tensor of_node = at::empty({layout().local_size * input.numel()}, input.options());
-    levels_->node_ranks.run([&] { node_->all_gather(operation, of_node, input); });
+    levels_->in_node([&] { node_->all_gather(operation, of_node, input); });
     const auto gather = [&](Engine& across) { across.all_gather(operation, output, of_node); };
     if (output.nbytes() <= most_handed_out) {
       levels_->between_first_ranks(operation, bytes_of(output), gather);
@@ -121,7 +121,7 @@ class HierarchicalEngine final : public ForwardingEngine {
     // Over the network once for a node, not once for a rank.
     if (levels_->is_first_of_node()) levels_->across_ranks.run([&] { gather(*levels_->across); });
     const ToldElsewhere quiet(!levels_->is_first_of_node());
-    levels_->node_ranks.run([&] { node_->broadcast(operation, output, 0); });
+    levels_->in_node([&] { node_->broadcast(operation, output, 0); });
   }
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
     if (goes_straight(tensor)) {
@@ -133,12 +133,12 @@ class HierarchicalEngine final : public ForwardingEngine {
     if (layout().local_rank == root_place) {
       levels_->across_ranks.run([&] { levels_->across->broadcast(operation, tensor, root_node); });
     }
-    levels_->node_ranks.run([&] { node_->broadcast(operation, tensor, root_place); });
+    levels_->in_node([&] { node_->broadcast(operation, tensor, root_place); });
   }
 
   // In shared memory on all nodes or on none: a node of its own kind would wait for another sum than the others.
   at::Tensor allocate(const Operation& operation, std::int64_t bytes) override {
-    const at::Tensor memory = levels_->node_ranks.run([&] { return node_->allocate(operation, bytes); });
+    const at::Tensor memory = levels_->in_node([&] { return node_->allocate(operation, bytes); });
     const bool shared = bytes == 0 || node_->place_of(memory).has_value();
     const std::byte said{shared};
     const auto exchange = start_exchange(operation, std::span(&said, 1));
@@ -177,12 +177,12 @@ class HierarchicalEngine final : public ForwardingEngine {
   /// `whole` has a part of equal length for each rank of the node.
   void reduce_slices(const Operation& operation, const at::Tensor& whole, ReduceOp op) {
     const at::Tensor slice = at::empty({whole.numel() / layout().local_size}, whole.options());
-    levels_->node_ranks.run([&] { node_->reduce_scatter(operation, slice, whole, op); });
+    levels_->in_node([&] { node_->reduce_scatter(operation, slice, whole, op); });
     levels_->across_ranks.run([&] { levels_->across->all_reduce(operation, slice, op); });
-    levels_->node_ranks.run([&] { node_->all_gather(operation, whole, slice); });
+    levels_->in_node([&] { node_->all_gather(operation, whole, slice); });
   }
   void reduce_whole(const Operation& operation, const at::Tensor& whole, ReduceOp op) {
-    levels_->node_ranks.run([&] { node_->all_reduce(operation, whole, op); });
+    levels_->in_node([&] { node_->all_reduce(operation, whole, op); });
     levels_->between_first_ranks(operation, bytes_of(whole),
                                  [&](Engine& across) { across.all_reduce(operation, whole, op); });
   }
@@ -218,7 +218,8 @@ std::shared_ptr<Engine> join_levels(const std::shared_ptr<Engine>& messages, Cho
     return nullptr;
   }
   auto hand_out = std::make_unique<SharedHandOut>(node->node(), std::move(slots));
-  auto levels = std::make_shared<Levels>(Levels{.node = node->node(),
+  auto levels = std::make_shared<Levels>(Levels{.messages = messages,
+                                                .node = node->node(),
                                                 .node_ranks = node_ranks,
                                                 .across = std::move(across),
                                                 .across_ranks = across_ranks,
@@ -244,7 +245,7 @@ std::shared_ptr<Engine> HierarchicalEngine::duplicate(const std::string& name, s
   const auto messages = below().duplicate(name, timeout);
   std::string reason;
   std::shared_ptr<SharedMemoryEngine> node;
-  levels_->node_ranks.run([&] { node = node_->share_again(name_of_node(name, layout()), timeout, reason); });
+  levels_->in_node([&] { node = node_->share_again(name_of_node(name, layout()), timeout, reason); });
   auto across = levels_->across->duplicate(name_across(name, layout()), timeout);
   if (auto engine = join_levels(messages, for_groups_, std::move(node), std::move(across), timeout, reason)) {
     return engine;

@@ -9,12 +9,12 @@ HierarchicalExchange::HierarchicalExchange(std::shared_ptr<Levels> levels, Share
                                            Operation operation, std::span<const std::byte> mine)
     : levels_(std::move(levels)),
       operation_(std::move(operation)),
-      in_node_(levels_->node_ranks.run([&] { return node.start_exchange(operation_, mine); })),
+      in_node_(levels_->in_node([&] { return node.start_exchange(operation_, mine); })),
       all_(mine.size() * levels_->across_ranks.members.size() * levels_->node_ranks.members.size()) {}
 
 // Ranks count node by node, so that the nodes' bytes one behind the other are those of all ranks.
 std::span<const std::byte> HierarchicalExchange::finish() {
-  const auto of_node = levels_->node_ranks.run([&] { return in_node_->finish(); });
+  const auto of_node = levels_->in_node([&] { return in_node_->finish(); });
   levels_->between_first_ranks(operation_, all_, [&](Engine& across) {
     const auto exchange = across.start_exchange(operation_, of_node);
     std::ranges::copy(exchange->finish(), all_.begin());

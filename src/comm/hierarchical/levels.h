@@ -29,6 +29,7 @@ struct SumAcross {
 
 /// Of the channel's thread.
 struct Levels {
+  std::shared_ptr<Engine> messages;  ///< all ranks
   std::shared_ptr<SharedNode> node;
   RankGroup node_ranks;
   std::shared_ptr<Engine> across;  ///< the ranks with this one's place on all nodes
@@ -39,12 +40,24 @@ struct Levels {
 
   bool is_first_of_node() const { return node->rank() == 0; }
 
+  /// Runs `step` on what the ranks of this node share. Throws TransferError.
+  template <typename Step>
+  auto in_node(const Step& step) const {
+    try {
+      return node_ranks.run(step);
+    } catch (const TransferError&) {
+      // A rank that gave up because of another machine may have left no word of it: the store may be on that one.
+      messages->throw_if_silent();
+      throw;
+    }
+  }
+
   /// Runs `step`, on the first rank of each node, with the engine that connects these. Then what it has left in
   /// `result` is everyone's. Throws TransferError.
   template <typename Step>
   void between_first_ranks(const Operation& operation, std::span<std::byte> result, const Step& step) {
     if (is_first_of_node()) across_ranks.run([&] { step(*across); });
-    node_ranks.run([&] { hand_out->run(result, {operation}); });
+    in_node([&] { hand_out->run(result, {operation}); });
   }
 
   /// Adds up the oldest sum.

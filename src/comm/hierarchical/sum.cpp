@@ -39,7 +39,7 @@ HierarchicalSum::HierarchicalSum(std::shared_ptr<Levels> levels, Operation opera
 }
 
 void HierarchicalSum::wait_for_node(SharedProgress SharedRank::*progress) const {
-  levels_->node_ranks.run([&] { levels_->node->wait_for_all(progress, number_, {operation_}); });
+  levels_->in_node([&] { levels_->node->wait_for_all(progress, number_, {operation_}); });
 }
 
 std::size_t HierarchicalSum::slice_begin() const {
@@ -49,10 +49,9 @@ std::size_t HierarchicalSum::slice_begin() const {
 void HierarchicalSum::reduce(double scale) {
   wait_for_node(&SharedRank::sums_started);
   add_up_slice();
-  across_ =
-      std::make_shared<SumAcross>(SumAcross{.slice = wide_slice_,
-                                            .pending = levels_->across->start_sum(operation_, wide_slice_, codec_),
-                                            .scale = scale / share_});
+  auto pending = levels_->across_ranks.run([&] { return levels_->across->start_sum(operation_, wide_slice_, codec_); });
+  across_ = std::make_shared<SumAcross>(
+      SumAcross{.slice = wide_slice_, .pending = std::move(pending), .scale = scale / share_});
   levels_->between.push_back(across_);
   while (levels_->between.size() > 1) levels_->reduce_oldest();
 }

@@ -88,6 +88,7 @@ class MeshTransport final : public Transport {
     return all;
   }
 
+  void throw_if_silent() const override { pulse_.throw_if_silent(); }
   std::shared_ptr<Bulletin> bulletin() override {
     return make_store_bulletin(rendezvous_, size_,
                                {.ended = [pulse = pulse_] { return pulse.ended(); },

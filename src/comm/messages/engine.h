@@ -28,6 +28,7 @@ class MessageEngine final : public Engine {
   void exchange_parts(const Operation& operation, const std::vector<at::Tensor>& outputs,
                       const std::vector<at::Tensor>& inputs, std::size_t longest) override;
   bool is_gone(int rank) const override { return transport_->is_gone(rank); }
+  void throw_if_silent() const override { transport_->throw_if_silent(); }
 
   void connect() override { transport_->connect(); }
   std::vector<std::byte> meet(const Operation& operation, std::span<const std::byte> mine) override;

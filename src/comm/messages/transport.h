@@ -72,6 +72,8 @@ class Transport {
 
   /// Whether nothing will come from `rank` any more, for all that can be seen here.
   virtual bool is_gone(int) const { return false; }
+  /// Throws TransferError where ranks of other machines have been given up, as no sign of life comes from them.
+  virtual void throw_if_silent() const {}
   virtual std::shared_ptr<Bulletin> bulletin() = 0;
   /// Ends all transfers, here and (as closed connections) on the other ranks. After it nothing touches their memory.
   virtual void close() noexcept = 0;
