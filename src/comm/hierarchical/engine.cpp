@@ -24,7 +24,8 @@ namespace {
 // Few ranks tell one another small things by a message to every rank, which costs less than three steps one after the
 // other, and are all connected. Of many ranks only the first ones of nodes are, until others own slices.
 constexpr int most_ranks_told_straight = 8;
-constexpr std::size_t worth_three_steps = std::size_t{16} << 10;
+// Less than this is small.
+constexpr std::size_t worth_slices = std::size_t{16} << 10;
 // More goes through the larger slots of a broadcast.
 constexpr std::size_t most_handed_out = std::size_t{256} << 10;
 
@@ -92,7 +93,7 @@ class HierarchicalEngine final : public ForwardingEngine {
     const auto dtype = flat.scalar_type();
     // Narrow numbers are rounded once, at the end: as if all ranks' versions were added at once.
     const auto wide = dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
-    const bool in_slices = flat.nbytes() >= worth_three_steps;
+    const bool in_slices = flat.nbytes() >= worth_slices;
     const std::int64_t share = (flat.numel() + layout().local_size - 1) / layout().local_size;
     const at::Tensor whole = at::zeros({in_slices ? share * layout().local_size : flat.numel()}, wide);
     whole.narrow(0, 0, flat.numel()).copy_(flat.view({-1}));
@@ -159,9 +160,9 @@ class HierarchicalEngine final : public ForwardingEngine {
   }
 
   void connect() override {
-    if (size() > most_ranks_told_straight && !levels_->is_first_of_node()) return;
-    if (size() <= most_ranks_told_straight) below().connect();
-    levels_->across->connect();
+    const bool few = size() <= most_ranks_told_straight;
+    if (few) below().connect();
+    if (few || levels_->is_first_of_node()) levels_->across->connect();
   }
   void close() noexcept override {
     node_->close();
@@ -171,7 +172,7 @@ class HierarchicalEngine final : public ForwardingEngine {
 
  private:
   bool goes_straight(const at::Tensor& tensor) const {
-    return size() <= most_ranks_told_straight && tensor.nbytes() < worth_three_steps;
+    return size() <= most_ranks_told_straight && tensor.nbytes() < worth_slices;
   }
 
   /// `whole` has a part of equal length for each rank of the node.

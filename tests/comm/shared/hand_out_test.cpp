@@ -58,8 +58,8 @@ TEST(HandOut, GivesAllRanksWhatTheFirstOneHas) {
     run_ranks(size, [&](const Member& member, int rank) {
       int round = 0;
       for (const std::size_t length : {std::size_t{0}, std::size_t{1}, slot - 1, slot, slot + 1, 7 * slot + 3}) {
-        Bytes bytes = rank == 0 ? pattern(length, ++round) : Bytes(length);
-        if (rank != 0) ++round;
+        ++round;
+        Bytes bytes = rank == 0 ? pattern(length, round) : Bytes(length);
         member.hand_out->run(bytes, {operation});
         EXPECT_EQ(bytes, pattern(length, round)) << length << " bytes on rank " << rank;
       }
