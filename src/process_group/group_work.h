@@ -1,5 +1,6 @@
 #pragma once
-// c10d's handle of an operation, ended by those of the communicator.
+// c10d's handle of an operation, ended by those of the communicator. Its future ends first, then the work itself, as
+// with c10d's Gloo: who has waited for the work finds the future ended, not the other way round.
 #include <atomic>
 #include <exception>
 #include <functional>

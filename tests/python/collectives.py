@@ -185,8 +185,9 @@ def works_and_futures():
     called = []
     doubled = work.get_future().then(lambda future: called.append(1) or future.value()[0] * 2)
     assert doubled.wait()[0].item() == 2 * sum(range(size()))
-    assert called == [1] and work.is_completed()
-    work.wait()
+    assert called == [1]
+    work.wait()  # the work ends after its future
+    assert work.is_completed()
     # Callbacks run on threads of the backend while this one is inside other operations.
     futures = []
     for _ in range(50):
