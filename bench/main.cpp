@@ -1,4 +1,6 @@
 // tutti-bench NAME ...: the benchmarks that need LibTorch. `tutti bench NAME ...` becomes this program.
+#include <c10/util/Logging.h>
+
 #include <exception>
 #include <iostream>
 #include <string>
@@ -60,6 +62,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
   try {
     return run({argv + 1, argv + argc});
   } catch (const tutti::UsageError& error) {

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <c10/util/Logging.h>
 
 #include <algorithm>
 #include <chrono>
@@ -123,7 +122,6 @@ class Measurement {
 }  // namespace
 
 int run_all_reduce_rank(const AllReduceOptions& options, const Environment& environment) {
-  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
   at::set_num_threads(1);
   const auto fast = Communicator::connect(environment);
   const auto slow = Communicator::connect(environment, {.engine = "gloo"});

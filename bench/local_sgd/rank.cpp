@@ -1,7 +1,6 @@
 #include "local_sgd/rank.h"
 
 #include <ATen/Parallel.h>
-#include <c10/util/Logging.h>
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
 
@@ -97,7 +96,6 @@ MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::
 }  // namespace
 
 int run_local_sgd_rank(const LocalSGDBenchOptions& options, const Environment& environment) {
-  c10::initLogging();
   at::set_num_threads(1);
   const gpt::Split text = gpt::hold_out(gpt::read_text(options.data), options.context);
   const auto communicator = Communicator::connect(environment);

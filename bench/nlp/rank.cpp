@@ -1,7 +1,6 @@
 #include "nlp/rank.h"
 
 #include <ATen/Parallel.h>
-#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
@@ -96,7 +95,6 @@ std::vector<std::string> model_arguments(const NlpOptions& options) {
 }
 
 int run_nlp_rank(const NlpOptions& options, const Environment& environment) {
-  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
   at::set_num_threads(1);
   PythonPeer gloo(python_command(options, environment, "gloo"));
   PythonPeer tutti(python_command(options, environment, "tutti"));

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <c10/util/Logging.h>
 #include <torch/optim/adamw.h>
 
 #include <chrono>
@@ -23,7 +22,6 @@ constexpr int steps_before = 3;
 }  // namespace
 
 int run_plan_check_rank(const PlanCheckOptions& options, const Environment& environment) {
-  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
   at::set_num_threads(1);
   const auto communicator = Communicator::connect(environment);
   const bool once = exchange_named(options.exchanges.front()) == plan::Exchange::once_a_step;

@@ -1,7 +1,6 @@
 #include "sync/rank.h"
 
 #include <ATen/Parallel.h>
-#include <c10/util/Logging.h>
 
 #include "report/report.h"
 #include "sync/compare.h"
@@ -10,7 +9,6 @@
 namespace tutti::bench {
 
 int run_rank(const SyncOptions& options, const Environment& environment) {
-  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
   at::set_num_threads(1);
   const auto machine = describe_machine();
   const auto communicator = Communicator::connect(environment);

@@ -145,7 +145,7 @@ class HierarchicalEngine final : public ForwardingEngine {
     const auto exchange = start_exchange(operation, std::span(&said, 1));
     if (first_without(exchange->finish())) return below().allocate(operation, bytes);
     // Here, where all ranks are, and not in a step of training.
-    if (may_own_some(static_cast<std::size_t>(bytes), layout().local_rank)) levels_->across->connect();
+    if (may_own_some(static_cast<std::size_t>(bytes), layout().local_rank)) levels_->connect_across();
     return memory;
   }
   std::shared_ptr<Engine> connect_again(const std::vector<int>& members, const std::string& name,
@@ -162,7 +162,7 @@ class HierarchicalEngine final : public ForwardingEngine {
   void connect() override {
     const bool few = size() <= most_ranks_told_straight;
     if (few) below().connect();
-    if (few || levels_->is_first_of_node()) levels_->across->connect();
+    if (few || levels_->is_first_of_node()) levels_->connect_across();
   }
   void close() noexcept override {
     node_->close();
@@ -247,7 +247,8 @@ std::shared_ptr<Engine> HierarchicalEngine::duplicate(const std::string& name, s
   std::string reason;
   std::shared_ptr<SharedMemoryEngine> node;
   levels_->in_node([&] { node = node_->share_again(name_of_node(name, layout()), timeout, reason); });
-  auto across = levels_->across->duplicate(name_across(name, layout()), timeout);
+  auto across =
+      levels_->across_ranks.run([&] { return levels_->across->duplicate(name_across(name, layout()), timeout); });
   if (auto engine = join_levels(messages, for_groups_, std::move(node), std::move(across), timeout, reason)) {
     return engine;
   }

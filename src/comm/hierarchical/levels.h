@@ -60,6 +60,11 @@ struct Levels {
     in_node([&] { hand_out->run(result, {operation}); });
   }
 
+  /// Connects this rank to those in its place on other nodes; these must call it too. Throws PeerFailure, Timeout.
+  void connect_across() {
+    across_ranks.run([&] { across->connect(); });
+  }
+
   /// Adds up the oldest sum.
   void reduce_oldest();
 };

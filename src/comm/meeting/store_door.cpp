@@ -20,6 +20,7 @@
 #include "comm/members/gate.h"
 #include "comm/members/knock.h"
 #include "core/bound_socket.h"
+#include "core/descriptor_limit.h"
 #include "core/launchers.h"
 #include "tutti/core/error.h"
 
@@ -127,6 +128,22 @@ FileDescriptor listen_for_job(const Environment& environment) {
   }
 }
 
+// c10d's store leaves connections that it has no descriptors for unanswered, without a word: ranks would wait in vain.
+void make_room_for(const Environment& environment, bool behind_gate) {
+  constexpr std::uint64_t most_on_one_node = 2;  // a rank: of its Rendezvous
+  constexpr std::uint64_t most_on_several = 3;   // and of its Pulse
+  constexpr std::uint64_t through_a_gate = 3;    // the store's, and both of the gate's
+  constexpr std::uint64_t for_everything_else = 256;
+  const auto ranks = static_cast<std::uint64_t>(environment.world_size);
+  const auto connections = ranks * (environment.num_nodes == 1 ? most_on_one_node : most_on_several);
+  const auto needed = open_descriptors() + connections * (behind_gate ? through_a_gate : 1);
+  const auto allowed = allow_descriptors(needed + for_everything_else);
+  if (allowed >= needed) return;
+  throw UsageError("Rank 0 serves the store that all " + std::to_string(ranks) + " ranks come to, and needs " +
+                   std::to_string(needed) + " file descriptors for it. It may have " + std::to_string(allowed) +
+                   ": raise its hard limit (ulimit -Hn; LimitNOFILE in a unit of systemd).");
+}
+
 std::string described(const SocketAddress& address) {
   return address.host + " port " + std::to_string(address.port);
 }
@@ -176,6 +193,7 @@ StoreDoor::StoreDoor(const Environment& environment, const JobSecretPtr& secret,
     if (environment.num_nodes == 1) host_ = loopback_host;
     if (serves_) take_port(environment);
   }
+  if (serves_) make_room_for(environment, is_gate_);
 }
 
 void StoreDoor::take_port(const Environment& environment) {

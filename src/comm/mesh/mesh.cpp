@@ -125,9 +125,8 @@ void Mesh::prove(int rank, Deadline deadline) {
   const std::lock_guard lock(mutex_);
   peer.is_proven = words_.are_from(rank, std::span(peer.proof.data, peer.proof.size));
   if (peer.is_proven) return;
-  throw PeerFailure(
-      "Connecting over Gloo: whoever answers as rank " + std::to_string(rank) + " does not know the job's secret.",
-      {rank});
+  throw TransferError(TransferError::Kind::closed, {rank},
+                      "whoever answers in its place does not know the job's secret");
 }
 
 void Mesh::wait(UnderWay& message, int rank, Deadline deadline) {

@@ -1,0 +1,27 @@
+#include "core/descriptor_limit.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+
+namespace tutti {
+
+std::uint64_t open_descriptors() {
+  const std::filesystem::directory_iterator open("/proc/self/fd");
+  return static_cast<std::uint64_t>(std::distance(begin(open), end(open))) - 1;  // without the one that looks
+}
+
+std::uint64_t allow_descriptors(std::uint64_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::system_error(errno, std::generic_category(), "getrlimit");
+  if (limit.rlim_cur >= wanted) return limit.rlim_cur;
+  limit.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::system_error(errno, std::generic_category(), "setrlimit");
+  return limit.rlim_cur;
+}
+
+}  // namespace tutti
