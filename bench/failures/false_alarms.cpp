@@ -5,6 +5,7 @@
 #include <tutti/core/error.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -36,11 +37,14 @@ void compute_for(std::chrono::milliseconds time) {
   }
 }
 
-/// Stopped as by Ctrl+Z, for less than the second that is allowed.
-void be_stopped() {
+/// Stopped as by Ctrl+Z, for less than the second that is allowed, unless the machine is too busy to end it in time.
+/// Returns for how long.
+std::chrono::duration<double> be_stopped() {
   const auto wake = "(sleep 0.8; kill -CONT " + std::to_string(::getpid()) + ") &";
   if (std::system(wake.c_str()) != 0) throw std::runtime_error("cannot start a shell");
+  const auto begin = Clock::now();
   ::raise(SIGSTOP);
+  return Clock::now() - begin;
 }
 
 /// What happens to a rank that has not failed.
@@ -51,7 +55,7 @@ class Troubles {
   void maybe() {
     const int drawn = std::uniform_int_distribution(1, 2000)(random_);
     if (drawn <= 4) {
-      be_stopped();
+      longest_stop = std::max(longest_stop, be_stopped().count());
       ++stops;
     } else if (drawn <= 12) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -63,6 +67,7 @@ class Troubles {
   }
 
   int stops = 0;
+  double longest_stop = 0;  // in seconds
   int late = 0;
 
  private:
@@ -72,6 +77,7 @@ class Troubles {
 struct Counts {
   std::int64_t rounds = 0;  // of rank 0
   std::int64_t stops = 0;
+  double longest_stop = 0;
   std::int64_t late = 0;
   CpuSpent cpu{};
   int alarms = 0;
@@ -84,21 +90,28 @@ Counts read_counts(const std::string& file) {
   for (std::string word; in >> word;) {
     std::int64_t rounds = 0;
     std::int64_t stops = 0;
+    double longest_stop = 0;
     std::int64_t late = 0;
     CpuSpent cpu;
     if (word == "alarm") {
       std::string text;
       std::getline(in, text);
       if (counts.alarms++ == 0) counts.first = text;
-    } else if (in >> rounds >> stops >> late >> cpu.watching >> cpu.all) {
+    } else if (in >> rounds >> stops >> longest_stop >> late >> cpu.watching >> cpu.all) {
       if (word == "0") counts.rounds = rounds;
       counts.stops += stops;
+      counts.longest_stop = std::max(counts.longest_stop, longest_stop);
       counts.late += late;
       counts.cpu.watching += cpu.watching;
       counts.cpu.all += cpu.all;
     }
   }
   return counts;
+}
+
+/// A job that an alarm has ended has not said what it spent.
+std::string share_of_cpu(const CpuSpent& cpu) {
+  return cpu.all > 0 ? number(100 * cpu.watching / cpu.all, 3) + " %" : "";
 }
 
 void append(const std::string& file, const std::string& line) {
@@ -136,8 +149,8 @@ int run_healthy_rank(const FailuresOptions& options, const Environment& environm
   }
   ended = true;
   append(options.results, std::to_string(environment.rank) + " " + std::to_string(rounds) + " " +
-                              std::to_string(troubles.stops) + " " + std::to_string(troubles.late) + " " +
-                              number(cpu.watching, 6) + " " + number(cpu.all, 6));
+                              std::to_string(troubles.stops) + " " + number(troubles.longest_stop, 3) + " " +
+                              std::to_string(troubles.late) + " " + number(cpu.watching, 6) + " " + number(cpu.all, 6));
   return code;
 }
 
@@ -145,8 +158,8 @@ int count_false_alarms(const FailuresOptions& options) {
   const Machine machine = describe_machine();
   const Place place{.ranks = options.ranks, .nodes = options.nodes};
   std::cout << "Ranks that keep all cores busy, come late and are stopped for 0.8 s now and then; none fails.\n\n"
-            << "| during | ranks | nodes | minutes | rounds | stops | late | false alarms | CPU for signs of life "
-               "|\n|---|---|---|---|---|---|---|---|---|\n";
+            << "| during | ranks | nodes | minutes | rounds | stops | longest, s | late | false alarms | CPU for "
+               "signs of life |\n|---|---|---|---|---|---|---|---|---|---|\n";
   int alarms = 0;
   for (const std::string& during : options.during) {
     const NamelessFile file;
@@ -159,12 +172,14 @@ int count_false_alarms(const FailuresOptions& options) {
     alarms += std::max(counts.alarms, code == 0 ? 0 : 1);
     std::cout << "| " << during << " | " << options.ranks << " | " << options.nodes << " | "
               << number(options.false_alarm_minutes, 1) << " | " << counts.rounds << " | " << counts.stops << " | "
-              << counts.late << " | " << counts.alarms << " | " << number(100 * counts.cpu.watching / counts.cpu.all, 3)
-              << " % |" << std::endl;
+              << number(counts.longest_stop, 2) << " | " << counts.late << " | " << counts.alarms << " | "
+              << share_of_cpu(counts.cpu) << " |" << std::endl;
     if (counts.alarms > 0) std::cerr << "first alarm:" << counts.first << '\n';
   }
   std::cout
-      << "\n- late: by 0.3 s, or 15 s of computing\n- signs of life: what the threads that give and look for them "
+      << "\n- stops: by SIGSTOP, for 0.8 s; a busy machine may be late to end them, and a rank is given up after 1.5 "
+         "s\n"
+         "- late: by 0.3 s, or 15 s of computing\n- signs of life: what the threads that give and look for them "
          "spend, and the one that serves the store, of the CPU time of all ranks\n- no deadline and no variable is "
          "set\n- "
       << describe(machine) << '\n';
