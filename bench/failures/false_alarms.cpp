@@ -177,9 +177,8 @@ int count_false_alarms(const FailuresOptions& options) {
     if (counts.alarms > 0) std::cerr << "first alarm:" << counts.first << '\n';
   }
   std::cout
-      << "\n- stops: by SIGSTOP, for 0.8 s; a busy machine may be late to end them, and a rank is given up after 1.5 "
-         "s\n"
-         "- late: by 0.3 s, or 15 s of computing\n- signs of life: what the threads that give and look for them "
+      << "\n- stops: by SIGSTOP, for 0.8 s; a busy machine may be late to end them, and a rank is given up after "
+         "1.5 s\n- late: by 0.3 s, or 15 s of computing\n- signs of life: what the threads that give and look for them "
          "spend, and the one that serves the store, of the CPU time of all ranks\n- no deadline and no variable is "
          "set\n- "
       << describe(machine) << '\n';

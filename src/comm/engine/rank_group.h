@@ -22,10 +22,8 @@ struct RankGroup {
     }
   }
 
-  /// What members are called in the whole.
-  std::vector<int> in_whole(const std::vector<int>& ranks) const;
-
  private:
+  std::vector<int> in_whole(const std::vector<int>& ranks) const;
   [[noreturn]] void rethrow_with_names_of_whole() const;
 };
 

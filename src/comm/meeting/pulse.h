@@ -79,12 +79,12 @@ class GroupPulse {
 
   const std::shared_ptr<Pulse>& pulse() const { return pulse_; }
   const std::vector<int>& job_ranks() const { return job_ranks_; }
+  /// Those of `job_ranks` that are members, by their ranks in the group.
+  std::vector<int> members_among(const std::vector<int>& job_ranks) const;
   /// That of a group of `members` of this one.
   GroupPulse of(const std::vector<int>& members) const;
 
  private:
-  std::vector<int> members_among(const std::vector<int>& job_ranks) const;
-
   std::shared_ptr<Pulse> pulse_;
   std::vector<int> job_ranks_;
 };

@@ -130,13 +130,13 @@ FileDescriptor listen_for_job(const Environment& environment) {
 
 // c10d's store leaves connections that it has no descriptors for unanswered, without a word: ranks would wait in vain.
 void make_room_for(const Environment& environment, bool behind_gate) {
-  constexpr std::uint64_t most_on_one_node = 2;  // a rank: of its Rendezvous
-  constexpr std::uint64_t most_on_several = 3;   // and of its Pulse
-  constexpr std::uint64_t through_a_gate = 3;    // the store's, and both of the gate's
+  constexpr std::uint64_t connections_on_one_node = 2;  // of a rank: both of its Rendezvous
+  constexpr std::uint64_t connections_on_several = 3;   // and that of its Pulse
+  constexpr std::uint64_t descriptors_at_a_gate = 3;    // for a connection: the store's end, and both of the gate's
   constexpr std::uint64_t for_everything_else = 256;
   const auto ranks = static_cast<std::uint64_t>(environment.world_size);
-  const auto connections = ranks * (environment.num_nodes == 1 ? most_on_one_node : most_on_several);
-  const auto needed = open_descriptors() + connections * (behind_gate ? through_a_gate : 1);
+  const auto connections = ranks * (environment.num_nodes == 1 ? connections_on_one_node : connections_on_several);
+  const auto needed = open_descriptors() + connections * (behind_gate ? descriptors_at_a_gate : 1);
   const auto allowed = allow_descriptors(needed + for_everything_else);
   if (allowed >= needed) return;
   throw UsageError("Rank 0 serves the store that all " + std::to_string(ranks) + " ranks come to, and needs " +

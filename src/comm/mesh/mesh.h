@@ -47,7 +47,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   bool asks_for_proof() const { return words_.are_needed(); }
 
   /// Connects to ranks of the job that this one has not talked to, and asks for their proof where the job has a secret.
-  /// They must do the same. Throws TransferError, PeerFailure, and what Connections::post() throws.
+  /// They must do the same. Throws TransferError, which names ranks of the job, and what Connections::post() throws.
   void meet(const std::vector<int>& peers, Deadline deadline);
 
  private:

@@ -65,7 +65,7 @@ class MeshTransport final : public Transport {
     } catch (const UsageError&) {
       throw;
     } catch (const TransferError& error) {
-      const auto ranks = members_among(error.peers());
+      const auto ranks = pulse_.members_among(error.peers());  // the mesh names ranks of the job
       throw PeerFailure("Connecting over Gloo: " + describe_ranks(ranks) + ": " + error.what() + ".", ranks);
     } catch (const std::exception& error) {
       throw PeerFailure(std::string("Connecting over Gloo failed: ") + error.what(), {});
@@ -149,16 +149,6 @@ class MeshTransport final : public Transport {
       std::erase(members, rank_);
     }
     for (int& member : members) member = pulse_.job_ranks().at(static_cast<std::size_t>(member));
-    return members;
-  }
-
-  // The mesh's errors name ranks of the job.
-  std::vector<int> members_among(const std::vector<int>& job_ranks) const {
-    std::vector<int> members;
-    for (int rank = 0; rank < size_; ++rank) {
-      const int job_rank = pulse_.job_ranks().at(static_cast<std::size_t>(rank));
-      if (std::ranges::find(job_ranks, job_rank) != job_ranks.end()) members.push_back(rank);
-    }
     return members;
   }
 

@@ -1,3 +1,4 @@
+// Ranks: none.
 #include "comm/engine/rank_group.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 #include "comm/engine/transfer.h"
 #include "tutti/core/error.h"
 
-namespace tutti::comm {
+namespace tutti::comm::rank_group_test {
 namespace {
 
 // The fourth of each of three nodes with four ranks.
@@ -53,4 +54,4 @@ TEST(RankGroup, OtherErrorsStayAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace tutti::comm
+}  // namespace tutti::comm::rank_group_test

@@ -223,6 +223,10 @@ TEST(Pulse, TellsAllWhenTheNextProcessOnTheNodeHasEnded) {
   EXPECT_EQ(pulse->given_up().ranks, Ranks{}) << "what it has sent may still be read";
 }
 
+TEST(GroupPulse, NamesMembersByTheirRanksInTheGroup) {
+  EXPECT_EQ(GroupPulse(nullptr, {1, 4, 6}).members_among({6, 2, 1}), (Ranks{0, 2}));
+}
+
 TEST(Pulse, AProcessThatHasSaidGoodByeMayEnd) {
   RunningProcess process;
   const auto rendezvous = one_store(0);
