@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """known_commands.py COMMAND [ARGUMENTS...]: runs COMMAND where only commands are found that the set-up installs.
 
-Those are the commands of a bare Debian, of git, of the packages that tools/packages.sh names, of what these depend on, and
-of the optional packages below, which tests use where they are there. So a need that the set-up does not meet shows on every
+Those are the commands of the packages in tools/debian.py. So a need that the set-up does not meet shows on every
 Debian machine, as a command that is not found; a shell script says which one, who called it, and where the machine has it.
 
 Only the search in PATH is narrowed: programs that are called by their full path run as before (compilers that CMake found,
-Python environments), and headers and libraries stay visible. tools/bare_debian.sh hides these as well.
+Python environments), and headers and libraries stay visible: tools/known_files.py checks these.
 On a system without dpkg, COMMAND runs as it is, with a line that says so. --self-test shows that all this can fail.
 """
 import os
@@ -18,57 +17,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-DPKG = Path("/var/lib/dpkg")
-BARE = ["git", "apt"]
-OPTIONAL = ["openmpi-bin", "mpich"]
+import debian
+
+ROOT = debian.ROOT
+# Commands that the build, the checks and the tests call.
+CALLED = "awk bash c++ ccache cmake ctest gcc git ip ldd ninja nm python3 readelf sed sh unshare update-ca-certificates"
 BIN = re.compile(r"(/usr)?/s?bin/[^/]+")
-
-
-def installed_packages():
-    """name -> its fields, for all packages that are installed."""
-    packages = {}
-    for paragraph in (DPKG / "status").read_text(errors="replace").split("\n\n"):
-        fields = dict(re.findall(r"^([A-Z][\w-]*): (.*)$", paragraph, re.MULTILINE))
-        if fields.get("Status", "").endswith(" installed"):
-            packages.setdefault(fields["Package"], fields)
-    return packages
-
-
-def names(field):
-    """The groups of alternatives of a field such as Depends: [["a"], ["b", "c"]]."""
-    groups = (group.split("|") for group in field.split(",") if group.strip())
-    return [[re.match(r"\s*([^\s:(]+)", name).group(1) for name in group] for group in groups]
-
-
-def with_dependencies(wanted, packages):
-    """The installed ones of the packages, and what they depend on: of alternatives the first that is there."""
-    providers = {}
-    for name, fields in packages.items():
-        for (provided,) in names(fields.get("Provides", "")):
-            providers.setdefault(provided, []).append(name)
-    known, waiting = set(), [name for name in wanted if name in packages]
-    while waiting:
-        name = waiting.pop()
-        if name in known:
-            continue
-        known.add(name)
-        fields = packages[name]
-        for group in names(fields.get("Depends", "")) + names(fields.get("Pre-Depends", "")):
-            candidates = [n for choice in group for n in [choice] * (choice in packages) + providers.get(choice, [])]
-            if candidates and not known.intersection(candidates):
-                waiting.append(candidates[0])
-    return known
-
-
-def files_of(package):
-    for listing in [*DPKG.glob(f"info/{package}.list"), *DPKG.glob(f"info/{package}:*.list")]:
-        yield from listing.read_text().splitlines()
 
 
 def alternatives():
     """(link, its choices, best first) of what update-alternatives manages: /usr/bin/awk, [/usr/bin/mawk, ...]."""
-    for file in sorted(DPKG.glob("alternatives/*")):
+    for file in sorted(debian.DPKG.glob("alternatives/*")):
         lines = file.read_text().split("\n")[1:]
         end = lines.index("")
         links = [lines[0], *lines[2:end:2]]
@@ -83,13 +42,8 @@ def alternatives():
 
 def known_commands():
     """name -> path."""
-    packages = installed_packages()
-    bare = [n for n, f in packages.items() if f.get("Essential") == "yes" or f.get("Priority") == "required"]
-    setup = subprocess.run([ROOT / "tools/packages.sh", "--names"], check=True, capture_output=True, text=True)
-    known = set()
-    for wanted in (bare, BARE, setup.stdout.split(), OPTIONAL):
-        known |= with_dependencies([*known, *wanted], packages)
-    files = {file for package in known for file in files_of(package)}
+    packages = debian.known_packages(debian.installed_packages(), debian.setup_packages())
+    files = {file for package in packages for file in debian.files_of(package)}
     commands = {os.path.basename(f): f for f in files if BIN.fullmatch(f) and os.access(f, os.X_OK)}
     for link, choices in alternatives():
         theirs = [c for c in choices if c in files or os.path.realpath(c) in files]
@@ -131,7 +85,7 @@ def self_test():
         stranger.chmod(0o755)
         os.environ["PATH"] = scratch + os.pathsep + os.environ["PATH"]
         environment = narrowed(ROOT / "build/known_commands")
-        for command in "bash awk c++ cmake ctest git ip nm ninja python3 sed sh unshare".split():
+        for command in CALLED.split():
             if not shutil.which(command, path=environment["PATH"]):
                 sys.exit(f"self-test: {command} is not among the known commands")
         for shell in ("bash", "sh"):
@@ -146,7 +100,7 @@ def main():
     command = sys.argv[1:]
     if not command:
         sys.exit(__doc__)
-    if not (DPKG / "status").exists():
+    if not debian.is_debian():
         print("This is no Debian system: whether the set-up installs all commands that this calls is not checked.",
               file=sys.stderr)
         if command != ["--self-test"]:

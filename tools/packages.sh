@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Installs the system packages that the build needs, and those named as arguments. Does nothing when all are there.
 #   tools/packages.sh --names     only prints what the build needs
+#   tools/packages.sh --headers   prints the headers by which a system without apt is checked
 set -euo pipefail
 
 packages=(python3 python3-venv libpython3-dev g++ cmake ninja-build ccache libgloo-dev libcli11-dev nlohmann-json3-dev libgtest-dev
-  libssl-dev iproute2 ca-certificates)
+  libgmock-dev libssl-dev iproute2 ca-certificates)
+headers=(gloo/config.h openssl/hmac.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h gmock/gmock.h)
 [[ ${1:-} != --names ]] || { printf '%s\n' "${packages[@]}"; exit; }
+[[ ${1:-} != --headers ]] || { printf '%s\n' "${headers[@]}"; exit; }
 packages+=("$@")
 
 with_apt() {
@@ -34,7 +37,7 @@ without_apt() {
   for name in python3 g++ cmake ninja; do
     command -v "$name" >/dev/null || missing+=("$name")
   done
-  for name in gloo/config.h openssl/hmac.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h; do
+  for name in "${headers[@]}"; do
     echo "#include <$name>" | g++ -x c++ -E - >/dev/null 2>&1 || missing+=("<$name>")
   done
   ((${#missing[@]} == 0)) && return 0
