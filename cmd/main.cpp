@@ -22,7 +22,7 @@ std::string help() {
       "\n"
       "Commands:\n"
       "  launch        start a program as several ranks: tutti launch -n 4 -- ./train\n"
-      "  env           show what a program finds here: launcher, ranks, LibTorch, engines\n"
+      "  env           show what a program finds here: launcher, ranks, LibTorch, backends\n"
       "  export-check  tell what a program of torch.export holds, and whether it can be trained\n"
       "  inspect       tell what the ranks of a job do or did: tutti inspect\n"
       "  plan          predict the time of a step on more nodes\n"

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Holds the include rule of the house: a room includes only the rooms below it that the table names.
+"""Holds the include rule of the layers: a module includes only the modules below it that the table names.
 
 Prints file:line for every include that breaks a rule, and exits with 1; so it does where docs/architecture.md does not
-show the house as it is. --draw draws it there anew, --self-test shows that each rule can fail.
+show the layers as they are. --draw draws them there again, --self-test shows that each rule can fail.
 """
 import re
 import sys
 import tempfile
 from pathlib import Path
 
-# Each room and what it may include besides itself.
-ROOMS = {
+# Each module and what it may include besides itself.
+MODULES = {
     "core": [],
     "flight": ["core"],
     "launch": ["core", "flight"],
@@ -28,23 +28,26 @@ ROOMS = {
     "exported": ["core", "state", "checkpoint"],
     "tracking": ["core"],
 }
-ROOMS["train"] = list(ROOMS)
+MODULES["train"] = list(MODULES)
 
-# The rooms inside comm, by folder, and what they may include of comm. The files in front of them may include them all;
-# no room includes what stands in front.
-COMM_ROOMS = {
-    "engine": [],
-    "sums": [],
-    "members": [],
-    "meeting": ["engine", "members", "shared"],
-    "messages": ["engine", "members", "sums", "meeting"],
-    "mesh": ["engine", "members", "meeting", "messages"],
-    "mpi": ["engine", "meeting", "messages"],
-    "shared": ["engine", "sums"],
-    "hierarchical": ["engine", "sums", "shared"],
-    "device": ["engine"],
-    "mail": ["engine", "members", "meeting"],
-    "standstill": ["engine", "meeting"],
+# The modules inside comm, by folder, and what they may include of comm. The files in front of them may include them all;
+# no module includes what stands in front.
+COMM_MODULES = {
+    "os": [],
+    "auth": ["os"],
+    "reduction": [],
+    "backend": ["os"],
+    "rendezvous": ["os", "auth", "backend"],
+    "shm": ["os", "backend", "reduction"],
+    "health": ["os", "auth", "backend", "rendezvous", "shm"],
+    "deadlock": ["os", "backend", "rendezvous"],
+    "transport": ["os", "backend"],
+    "algorithms": ["os", "backend", "reduction", "transport"],
+    "transport/gloo": ["os", "auth", "backend", "rendezvous", "health", "transport", "algorithms"],
+    "transport/mpi": ["os", "backend", "rendezvous", "health", "transport"],
+    "hierarchical": ["backend", "reduction", "shm"],
+    "device": ["backend"],
+    "p2p": ["os", "auth", "backend", "rendezvous"],
 }
 FRONT = "in front"
 
@@ -70,8 +73,8 @@ def includes(path):
             yield number, match.group(1)
 
 
-def room_of(file):
-    """The room of a file, by its path from the root; "cmd" counts as one. None where no rule holds."""
+def module_of(file):
+    """The module of a file, by its path from the root; "cmd" counts as one. None where no rule holds."""
     parts = file.split("/")
     if parts[:2] == ["include", "tutti"] and len(parts) > 3:
         return parts[3] if parts[2] == "detail" else parts[2]
@@ -82,16 +85,16 @@ def room_of(file):
     return "cmd" if parts[0] == "cmd" else None
 
 
-def comm_room_of(file):
-    """The room inside comm of a private file, FRONT for those before them; None elsewhere."""
+def comm_module_of(file):
+    """The module inside comm of a private file, FRONT for those before them; None elsewhere."""
     parts = file.split("/")
     if parts[:2] != ["src", "comm"]:
         return None
-    return parts[2] if len(parts) > 3 else FRONT
+    return "/".join(parts[2:-1]) or FRONT
 
 
 def target_of(file, name, root):
-    """The path from the root of an include of ours, or None when it is somebody else's."""
+    """The path from the root of an include of ours, or None when it is not tutti's."""
     beside = (Path(file).parent / name).as_posix()
     for candidate in ("include/" + name, "src/" + name, beside):
         if (root / candidate).is_file():
@@ -106,26 +109,26 @@ def owner_of(name):
 
 def broken_rule(file, name, root):
     """Why `file` may not include `name`, or None."""
-    room, target = room_of(file), target_of(file, name, root)
+    module, target = module_of(file), target_of(file, name, root)
     if target is None:
-        if room in NO_LIBTORCH and name.startswith(LIBTORCH):
-            return f"{room} does without LibTorch"
+        if module in NO_LIBTORCH and name.startswith(LIBTORCH):
+            return f"{module} does without LibTorch"
         if file.endswith(".h") and (whose := owner_of(name)):
             return f"{whose} headers stay out of headers"
         return None
     if file.startswith("include/") and not target.startswith("include/"):
         return "public headers include only public headers"
     if file.startswith("python/") and target.startswith("src/"):
-        return "python stands above all rooms and includes only their public headers"
-    if room is None:
+        return "python stands above all modules and includes only their public headers"
+    if module is None:
         return None
-    allowed = ["core", "flight", "launch", "tracking"] if room == "cmd" else ROOMS[room]
-    inner, other_inner = comm_room_of(file), comm_room_of(target)
-    if inner in COMM_ROOMS and other_inner not in (None, inner, *COMM_ROOMS[inner]):
-        return f"comm/{inner} may include of comm only {', '.join(COMM_ROOMS[inner]) or 'itself'}, not {other_inner}"
-    other = room_of(target)
-    if other not in allowed and other != room:
-        return f"{room} may include only {', '.join(allowed) or 'itself'}, not {other or 'tutti.h'}"
+    allowed = ["core", "flight", "launch", "tracking"] if module == "cmd" else MODULES[module]
+    inner, other_inner = comm_module_of(file), comm_module_of(target)
+    if inner in COMM_MODULES and other_inner not in (None, inner, *COMM_MODULES[inner]):
+        return f"comm/{inner} may include of comm only {', '.join(COMM_MODULES[inner]) or 'itself'}, not {other_inner}"
+    other = module_of(target)
+    if other not in allowed and other != module:
+        return f"{module} may include only {', '.join(allowed) or 'itself'}, not {other or 'tutti.h'}"
     return None
 
 
@@ -138,11 +141,11 @@ def errors_in(root):
     errors, users_of = [], {}
     for path in files:
         file = path.relative_to(root).as_posix()
-        if comm_room_of(file) not in (None, FRONT, *COMM_ROOMS):
-            errors.append(f"{file}:1: '{comm_room_of(file)}' is not a room of comm: add it to COMM_ROOMS")
+        if comm_module_of(file) not in (None, FRONT, *COMM_MODULES):
+            errors.append(f"{file}:1: '{comm_module_of(file)}' is not a module of comm: add it to COMM_MODULES")
             continue
-        if room_of(file) not in (None, "cmd", *ROOMS):
-            errors.append(f"{file}:1: '{room_of(file)}' is not a room: add it to the house's table and to ROOMS")
+        if module_of(file) not in (None, "cmd", *MODULES):
+            errors.append(f"{file}:1: '{module_of(file)}' is not a module: add it to the table in docs/architecture.md and to MODULES")
             continue
         for line, name in includes(path):
             why = broken_rule(file, name, root)
@@ -172,49 +175,49 @@ def missing_from_umbrella(root):
     return [f"{UMBRELLA}:1: does not include {header}" for header in sorted(headers - seen)]
 
 
-def uses_in(root, room_of_file):
-    """Which rooms each room includes, as the code stands."""
+def uses_in(root, module_of_file):
+    """Which modules each module includes, as the code stands."""
     uses = {}
     for path in sources_in(root, ["include", "src"]):
         file = path.relative_to(root).as_posix()
-        room = room_of_file(file)
-        if room is None:
+        module = module_of_file(file)
+        if module is None:
             continue
-        found = uses.setdefault(room, set())
+        found = uses.setdefault(module, set())
         for _, name in includes(path):
             target = target_of(file, name, root)
-            other = room_of_file(target) if target else None
-            if other not in (None, room):
+            other = module_of_file(target) if target else None
+            if other not in (None, module):
                 found.add(other)
     return uses
 
 
-def floors(uses):
-    """Rooms by floor: a room stands one floor above the highest that it uses."""
-    floor = {}
+def levels(uses):
+    """Modules by layer: a module stands one layer above the highest that it uses."""
+    level = {}
 
-    def floor_of(room):
-        if room not in floor:
-            floor[room] = 1 + max((floor_of(other) for other in uses[room]), default=-1)
-        return floor[room]
+    def level_of(module):
+        if module not in level:
+            level[module] = 1 + max((level_of(other) for other in uses[module]), default=-1)
+        return level[module]
 
-    for room in sorted(uses):
-        floor_of(room)
-    return [sorted(room for room in uses if floor[room] == number) for number in range(max(floor.values()) + 1)]
+    for module in sorted(uses):
+        level_of(module)
+    return [sorted(module for module in uses if level[module] == number) for number in range(max(level.values()) + 1)]
 
 
 def drawing(root):
-    """The house as text, the top floor first: each room with the rooms that its files include."""
+    """The layers as text, the top one first: each module with the modules that its files include."""
     lines = ["```text"]
-    for title, room_of_file in (("tutti", room_of), ("inside comm", comm_room_of)):
-        uses = uses_in(root, room_of_file)
-        rows = floors(uses)
+    for title, module_of_file in (("tutti", module_of), ("inside comm", comm_module_of)):
+        uses = uses_in(root, module_of_file)
+        rows = levels(uses)
         width = max(map(len, uses))
         lines.append(title)
         for number in reversed(range(len(rows))):
-            for room in rows[number]:
-                below = [other for row in rows for other in row if other in uses[room]]
-                lines.append(f"  {number}  {room:<{width}}  {'<- ' + ' '.join(below) if below else ''}".rstrip())
+            for module in rows[number]:
+                below = [other for row in rows for other in row if other in uses[module]]
+                lines.append(f"  {number}  {module:<{width}}  {'<- ' + ' '.join(below) if below else ''}".rstrip())
         lines.append("")
     lines[-1] = "```"
     return "\n".join(lines) + "\n"
@@ -243,7 +246,7 @@ def self_test():
         ("src/tracking/a.cpp", "#include <torch/torch.h>", "tracking does without LibTorch"),
         ("include/tutti/comm/a.h", '#include "comm/private.h"', "only public headers"),
         ("src/sync/a.cpp", '#include "comm/private.h"', None),
-        ("src/attic/a.cpp", "#include <vector>", "not a room"),
+        ("src/unknown/a.cpp", "#include <vector>", "not a module"),
         ("src/train/a.cpp", "#include <gloo/config.h>", "only one file of src/"),
         ("src/train/a.cpp", "#include <c10/cuda/CUDAStream.h>", "only one file of src/ may include CUDA's"),
         ("bench/a.cpp", "#include <gloo/config.h>", None),
@@ -253,19 +256,19 @@ def self_test():
         ("include/tutti/detail/train/new.h", "", None),
         ("include/tutti/process_group/new.h", "", None),
         ("include/tutti/detail/comm/a.h", '#include "tutti/sync/b.h"', "comm may include only core, flight, not sync"),
-        ("src/comm/shared/a.cpp", '#include "comm/sums/b.h"', None),
-        ("src/comm/sums/a.cpp", '#include "comm/shared/b.h"', "comm/sums may include of comm only itself, not shared"),
-        ("src/comm/shared/a.cpp", '#include "comm/private.h"', "not in front"),
-        ("src/comm/a.cpp", '#include "comm/shared/b.h"', None),
-        ("src/comm/cellar/a.cpp", "#include <vector>", "not a room of comm"),
+        ("src/comm/shm/a.cpp", '#include "comm/reduction/b.h"', None),
+        ("src/comm/reduction/a.cpp", '#include "comm/shm/b.h"', "comm/reduction may include of comm only itself, not shm"),
+        ("src/comm/shm/a.cpp", '#include "comm/private.h"', "not in front"),
+        ("src/comm/a.cpp", '#include "comm/shm/b.h"', None),
+        ("src/comm/unknown/a.cpp", "#include <vector>", "not a module of comm"),
     ]
     for file, line, expected in cases:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            headers = {f"include/tutti/{room}/b.h": "" for room in ROOMS}
-            umbrella = "".join(f'#include "tutti/{room}/b.h"\n' for room in ROOMS)
-            base = {**headers, "src/comm/private.h": "", "src/comm/shared/b.h": "",
-                    "src/comm/sums/b.h": "", "src/comm/gloo.cpp": "#include <gloo/config.h>\n",
+            headers = {f"include/tutti/{module}/b.h": "" for module in MODULES}
+            umbrella = "".join(f'#include "tutti/{module}/b.h"\n' for module in MODULES)
+            base = {**headers, "src/comm/private.h": "", "src/comm/shm/b.h": "",
+                    "src/comm/reduction/b.h": "", "src/comm/gloo.cpp": "#include <gloo/config.h>\n",
                     "src/comm/nccl.cpp": "#include <nccl.h>\n"}
             in_umbrella = file.startswith("include/") and line and "detail" not in file
             umbrella += f'#include "{file.removeprefix("include/")}"\n' if in_umbrella else ""
@@ -287,11 +290,11 @@ def main():
     errors = errors_in(root)
     if not errors:
         before, drawn, after = picture_parts(root)
-        house = drawing(root)
+        layers = drawing(root)
         if "--draw" in sys.argv[1:]:
-            (root / PICTURE).write_text(before + house + after)
-        elif drawn != house:
-            errors.append(f"{PICTURE} shows another house than the code: run tools/check_layers.py --draw")
+            (root / PICTURE).write_text(before + layers + after)
+        elif drawn != layers:
+            errors.append(f"{PICTURE} shows other layers than the code: run tools/check_layers.py --draw")
     print("\n".join(errors), file=sys.stderr, end="\n" if errors else "")
     sys.exit(1 if errors else 0)
 

@@ -2,7 +2,7 @@
 """Keeps docs/errors.md true: every message that the sources throw is in it, and every message in it is thrown.
 
     tools/errors.py --check       # prints what is missing or stale, and exits with 1
-    tools/errors.py --write       # writes the list of all messages anew, below its heading
+    tools/errors.py --write       # writes the list of all messages again, below its heading
     tools/errors.py --self-test
 
 The page has two parts. The first is written by hand: messages in backquotes in the first column of tables, with cause and cure.
@@ -17,10 +17,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "errors.md"
 HEADING = "## All messages"
-TYPES = "UsageError|Divergence|PeerFailure|Timeout|CheckpointError|DataError|NotFinite|OutOfMemory|Error"
+TYPES = "UsageError|MismatchError|PeerError|TimeoutError|CheckpointError|DataError|NonFiniteError|OutOfMemoryError|Error"
 # What is thrown inside tutti and never reaches a program.
-INTERNAL = "TransferError|StoreLost|PortInUse|Malformed"
-ROOMS = {
+INTERNAL = "TransferError|StoreUnreachable|PortInUse|Malformed"
+MODULES = {
     "cmd": "The command `tutti`", "launch": "Launching", "flight": "Flight records", "plan": "Predicted steps", "core": "Launcher's variables, logging", "comm": "Communication",
     "data": "Data and loaders", "amp": "Mixed precision", "sync": "Gradients", "optim": "Optimizers and schedules",
     "data_parallel": "DataParallel", "process_group": "The backend of torch.distributed", "local_sgd": "Local updates", "checkpoint": "Checkpoints", "exported": "Programs of torch.export", "state": "States",
@@ -67,14 +67,14 @@ def built_before(text, name, begin):
 
 
 def messages():
-    """{room: {(type, message)}} of all sources."""
-    found = {room: set() for room in ROOMS}
+    """{module: {(type, message)}} of all sources."""
+    found = {module: set() for module in MODULES}
     for top in ("src", "include/tutti", "cmd"):
         for file in sorted((ROOT / top).rglob("*")):
             if file.suffix not in (".h", ".cpp"):
                 continue
             text = re.sub(r"^\s*//.*$", lambda comment: " " * len(comment[0]), file.read_text(), flags=re.M)
-            parts = [part for part in file.relative_to(ROOT).parts if part in ROOMS]
+            parts = [part for part in file.relative_to(ROOT).parts if part in MODULES]
             for site in re.finditer(rf"(?<![\w~])(?:tutti::)?({TYPES})\(", text):
                 expression = text[site.end():end_of_call(text, site.end()) - 1]
                 message = template(expression)
@@ -89,10 +89,10 @@ def messages():
 def listed():
     """The second part of the page."""
     lines = [HEADING, "", "Made from the sources by `tools/errors.py --write`. \"...\" is what varies: a name, a number, a reason.", ""]
-    for room, rows in messages().items():
+    for module, rows in messages().items():
         if not rows:
             continue
-        lines += [f"### {ROOMS[room]}", "", "| error | message |", "|---|---|"]
+        lines += [f"### {MODULES[module]}", "", "| error | message |", "|---|---|"]
         for kind, message in sorted(rows, key=lambda row: (row[1].lower(), row[0])):
             lines.append(f"| {kind} | {message.replace('|', chr(92) + '|').replace('<', '&lt;').replace('*', chr(92) + '*')} |")
         lines.append("")

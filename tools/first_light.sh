@@ -2,7 +2,7 @@
 # How long a newcomer waits: makes a bare Debian 12 (git and bash only), clones the last commit into it, and measures there,
 # on two cores and with nothing cached, what README tells to type first. Needs root and debootstrap, and about an hour.
 #   tools/first_light.sh [PART ...] >table.md
-# The parts: train, test, change (the tests of one room after a change in a header), headers (what they cost), guides (what
+# The parts: train, test, change (the tests of one module after a change in a header), headers (what they cost), guides (what
 # docs/from_zero.md says, and each guide's program, outside the clone), and packages (tutti taken into another project in
 # README's three ways: about 20 GB for a whole PyTorch and builds). Without a name: the first four.
 # The table goes to standard output, everything else to standard error. Exit code 0 when all commands succeeded; whether

@@ -80,19 +80,19 @@ def narrowed(folder):
 def self_test():
     """Commands of the set-up are there; one that only this machine has is not, and the message says where it is."""
     with tempfile.TemporaryDirectory() as scratch:
-        stranger = Path(scratch) / "only-on-this-machine"
-        stranger.write_text("#!/bin/sh\n")
-        stranger.chmod(0o755)
+        unlisted = Path(scratch) / "only-on-this-machine"
+        unlisted.write_text("#!/bin/sh\n")
+        unlisted.chmod(0o755)
         os.environ["PATH"] = scratch + os.pathsep + os.environ["PATH"]
         environment = narrowed(ROOT / "build/known_commands")
         for command in CALLED.split():
             if not shutil.which(command, path=environment["PATH"]):
                 sys.exit(f"self-test: {command} is not among the known commands")
         for shell in ("bash", "sh"):
-            ran = subprocess.run([shell, "-c", stranger.name], env=environment, capture_output=True, text=True)
-            if ran.returncode != 127 or stranger.name not in ran.stderr:
+            ran = subprocess.run([shell, "-c", unlisted.name], env=environment, capture_output=True, text=True)
+            if ran.returncode != 127 or unlisted.name not in ran.stderr:
                 sys.exit(f"self-test: {shell} ended with {ran.returncode} and said: {ran.stderr}")
-            if shell == "bash" and str(stranger) not in ran.stderr:
+            if shell == "bash" and str(unlisted) not in ran.stderr:
                 sys.exit(f"self-test: bash did not say where the command is: {ran.stderr}")
 
 

@@ -124,7 +124,7 @@ def self_test():
     assert members(body) == [("steps", "1", "How many."), ("device", "", ""), ("fast", "true", "or not")], members(body)
     assert page_tables("### `A`\n| `x` | `1` | y |\n| `z` |  | y |\n") == {"A": [("x", "1"), ("z", "")]}
     assert "--nnodes" in launch_options() and "--machine-rank" in launch_options() and "--announce-port" not in launch_options()
-    assert "TUTTI_ENGINE" in variables() and "OMPI_MCA_ess_base_jobid" in variables() and "BF16" not in variables()
+    assert "TUTTI_BACKEND" in variables() and "OMPI_MCA_ess_base_jobid" in variables() and "BF16" not in variables()
 
 
 if __name__ == "__main__":

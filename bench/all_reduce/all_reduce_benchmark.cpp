@@ -4,15 +4,15 @@
 #include "all_reduce/options.h"
 #include "all_reduce/rank.h"
 #include "all_reduce/table.h"
+#include "command/anonymous_file.h"
 #include "command/launched.h"
-#include "command/nameless_file.h"
 #include "tutti/core/environment.h"
 
 namespace tutti::bench {
 namespace {
 
 AllReduceResults take_ranks(const AllReduceOptions& options, int ranks) {
-  const NamelessFile file;
+  const AnonymousFile file;
   run_ranks({.ranks = ranks}, {own_program(), "all-reduce", "--results", file.path()}, work_arguments(options));
   return read_all_reduce_results(file.path());
 }

@@ -4,9 +4,9 @@
 #include <fstream>
 
 #include "all_reduce/reducers.h"
+#include "command/anonymous_file.h"
 #include "command/child_process.h"
 #include "command/launched.h"
-#include "command/nameless_file.h"
 
 namespace tutti::bench {
 namespace {
@@ -34,7 +34,7 @@ AllReduceResults take_mpi(const AllReduceOptions& options, int ranks, int repeat
         "no MPI column: the build found no MPI (tools/packages.sh libopenmpi-dev openmpi-bin, then build again)");
     return results;
   }
-  const NamelessFile file;
+  const AnonymousFile file;
   const std::string program = std::filesystem::path(own_program()).parent_path() / "tutti-bench-mpi";
   const int code = run_program({mpiexec, "-n", std::to_string(ranks), program, file.path(), std::to_string(repeats),
                                 std::to_string(options.milliseconds), joined(options.sizes), joined(options.dtypes)},

@@ -124,11 +124,11 @@ class Measurement {
 int run_all_reduce_rank(const AllReduceOptions& options, const Environment& environment) {
   at::set_num_threads(1);
   const auto fast = Communicator::connect(environment);
-  const auto slow = Communicator::connect(environment, {.engine = "gloo"});
+  const auto slow = Communicator::connect(environment, {.backend = "gloo"});
   const auto group = make_gloo_group(fast, environment);
   const auto reducers = make_all_reducers(fast, slow, group);
   auto results = Measurement(options, slow.duplicate("control")).take(reducers);
-  results.notes.push_back("tutti: " + fast.engine_name() + " on " + counted(fast.size(), "rank"));
+  results.notes.push_back("tutti: " + fast.backend_name() + " on " + counted(fast.size(), "rank"));
 
   int code = 0;
   if (fast.rank() == 0) {

@@ -30,9 +30,9 @@ class TuttiGradients final : public AllReducer {
     return communicator_.allocate(elements * static_cast<std::int64_t>(c10::elementSize(dtype))).view(dtype);
   }
   void sum(const at::Tensor& tensor) override {
-    const auto pending = communicator_.start_sum(tensor);
-    pending->reduce(scale());
-    pending->finish();
+    const auto pending = communicator_.start_all_reduce(tensor);
+    pending->finish_reduce_scatter(scale());
+    pending->wait();
   }
   double scale() const override { return 1.0 / communicator_.size(); }
 

@@ -17,7 +17,7 @@ struct AllReduceRow {
 
 struct AllReduceResults {
   std::vector<AllReduceRow> rows{};
-  std::vector<std::string> notes{};   ///< what a reader must know: which engine carried the bytes, what was left out
+  std::vector<std::string> notes{};   ///< what a reader must know: which backend carried the bytes, what was left out
   std::vector<std::string> faults{};  ///< sums that are wrong, so that their figures mean nothing
 };
 

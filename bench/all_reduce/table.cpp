@@ -83,7 +83,8 @@ std::string markdown(const AllReduceResults& results, const AllReduceOptions& op
     if (std::ranges::find(tables, table) == tables.end()) tables.push_back(table);
   }
   for (const auto& [ranks, dtype] : tables) write_table(out, results, ranks, dtype);
-  out << "- tutti gradients: start_sum, reduce to the mean, finish, in memory from allocate(), as a reducer does it; "
+  out << "- tutti gradients: start_all_reduce, reduce to the mean, finish, in memory from allocate(), as a reducer "
+         "does it; "
          "tutti all_reduce: any memory, with the fingerprint that user calls exchange\n"
       << "- tutti gradients move nothing: the sum is made in place, in memory that the ranks share already. All other "
          "systems take any memory, so tutti all_reduce is the one to compare with them\n"

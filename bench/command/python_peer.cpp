@@ -44,7 +44,7 @@ PythonPeer::PythonPeer(std::vector<std::string> command) {
   }
   ::close(orders[0]);
   ::close(answers[1]);
-  orders_ = orders[1];
+  requests_ = orders[1];
   answers_ = answers[0];
 }
 
@@ -53,14 +53,14 @@ PythonPeer::~PythonPeer() {
     ::kill(child_, SIGKILL);
     ::waitpid(child_, nullptr, 0);
   }
-  if (orders_ >= 0) ::close(orders_);
+  if (requests_ >= 0) ::close(requests_);
   ::close(answers_);
 }
 
 std::string PythonPeer::ask(const std::string& line) {
   const std::string whole = line + "\n";
   // A pipe takes a short line as a whole.
-  bool alive = ::write(orders_, whole.data(), whole.size()) == static_cast<ssize_t>(whole.size());
+  bool alive = ::write(requests_, whole.data(), whole.size()) == static_cast<ssize_t>(whole.size());
   std::string answer;
   while (alive) {
     char next = 0;
@@ -74,8 +74,8 @@ std::string PythonPeer::ask(const std::string& line) {
 }
 
 void PythonPeer::finish() {
-  ::close(orders_);
-  orders_ = -1;
+  ::close(requests_);
+  requests_ = -1;
   int status = 0;
   while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
   }

@@ -24,7 +24,7 @@ class PythonPeer {
 
  private:
   pid_t child_ = -1;
-  int orders_ = -1;
+  int requests_ = -1;
   int answers_ = -1;
 };
 

@@ -3,9 +3,9 @@
 #include <iostream>
 #include <optional>
 
+#include "command/anonymous_file.h"
 #include "command/child_process.h"
 #include "command/launched.h"
-#include "command/nameless_file.h"
 #include "failures/false_alarms.h"
 #include "failures/options.h"
 #include "failures/rank.h"
@@ -21,7 +21,7 @@ std::optional<FailuresRow> take_row(const FailuresOptions& options, const std::s
   FailuresRow row{.failure = failure, .during = during};
   const Place place{.ranks = options.ranks, .nodes = failure == "cut" ? 2 : options.nodes};
   for (int trial = 1; trial <= options.trials; ++trial) {
-    const NamelessFile file;
+    const AnonymousFile file;
     auto command = launched(
         place, {own_program(), "failures", "--failure", failure, "--during", during, "--results", file.path()});
     // What the ranks and the launcher say of a failure that was wanted.

@@ -16,10 +16,10 @@
 #include <string>
 #include <thread>
 
+#include "command/anonymous_file.h"
 #include "command/child_process.h"
 #include "command/launched.h"
-#include "command/nameless_file.h"
-#include "failures/signs_of_life.h"
+#include "failures/heartbeat_cpu.h"
 #include "failures/work.h"
 #include "report/machine.h"
 #include "report/spread.h"
@@ -29,7 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int rounds_between_questions = 20;
+constexpr int steps_between_checks = 20;
 
 void compute_for(std::chrono::milliseconds time) {
   const auto end = Clock::now() + time;
@@ -39,7 +39,7 @@ void compute_for(std::chrono::milliseconds time) {
 
 /// Stopped as by Ctrl+Z, for less than the second that is allowed, unless the machine is too busy to end it in time.
 /// Returns for how long.
-std::chrono::duration<double> be_stopped() {
+std::chrono::duration<double> stop_for_a_moment() {
   const auto wake = "(sleep 0.8; kill -CONT " + std::to_string(::getpid()) + ") &";
   if (std::system(wake.c_str()) != 0) throw std::runtime_error("cannot start a shell");
   const auto begin = Clock::now();
@@ -48,14 +48,14 @@ std::chrono::duration<double> be_stopped() {
 }
 
 /// What happens to a rank that has not failed.
-class Troubles {
+class Disturbances {
  public:
-  explicit Troubles(int rank) : random_(static_cast<unsigned>(rank)) {}
+  explicit Disturbances(int rank) : random_(static_cast<unsigned>(rank)) {}
 
   void maybe() {
     const int drawn = std::uniform_int_distribution(1, 2000)(random_);
     if (drawn <= 4) {
-      longest_stop = std::max(longest_stop, be_stopped().count());
+      longest_stop = std::max(longest_stop, stop_for_a_moment().count());
       ++stops;
     } else if (drawn <= 12) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -75,11 +75,11 @@ class Troubles {
 };
 
 struct Counts {
-  std::int64_t rounds = 0;  // of rank 0
+  std::int64_t steps = 0;  // of rank 0
   std::int64_t stops = 0;
   double longest_stop = 0;
   std::int64_t late = 0;
-  CpuSpent cpu{};
+  CpuTime cpu{};
   int alarms = 0;
   std::string first;  // alarm
 };
@@ -88,21 +88,21 @@ Counts read_counts(const std::string& file) {
   Counts counts;
   std::ifstream in(file);
   for (std::string word; in >> word;) {
-    std::int64_t rounds = 0;
+    std::int64_t steps = 0;
     std::int64_t stops = 0;
     double longest_stop = 0;
     std::int64_t late = 0;
-    CpuSpent cpu;
+    CpuTime cpu;
     if (word == "alarm") {
       std::string text;
       std::getline(in, text);
       if (counts.alarms++ == 0) counts.first = text;
-    } else if (in >> rounds >> stops >> longest_stop >> late >> cpu.watching >> cpu.all) {
-      if (word == "0") counts.rounds = rounds;
+    } else if (in >> steps >> stops >> longest_stop >> late >> cpu.heartbeats >> cpu.all) {
+      if (word == "0") counts.steps = steps;
       counts.stops += stops;
       counts.longest_stop = std::max(counts.longest_stop, longest_stop);
       counts.late += late;
-      counts.cpu.watching += cpu.watching;
+      counts.cpu.heartbeats += cpu.heartbeats;
       counts.cpu.all += cpu.all;
     }
   }
@@ -110,8 +110,8 @@ Counts read_counts(const std::string& file) {
 }
 
 /// A job that an alarm has ended has not said what it spent.
-std::string share_of_cpu(const CpuSpent& cpu) {
-  return cpu.all > 0 ? number(100 * cpu.watching / cpu.all, 3) + " %" : "";
+std::string share_of_cpu(const CpuTime& cpu) {
+  return cpu.all > 0 ? number(100 * cpu.heartbeats / cpu.all, 3) + " %" : "";
 }
 
 void append(const std::string& file, const std::string& line) {
@@ -123,34 +123,35 @@ void append(const std::string& file, const std::string& line) {
 
 int run_healthy_rank(const FailuresOptions& options, const Environment& environment) {
   std::atomic<bool> ended = false;
-  const std::jthread keeps_a_core_busy([&] {
+  const std::jthread busy_thread([&] {
     while (!ended) compute_for(std::chrono::milliseconds(1));
   });
-  Troubles troubles(environment.rank);
-  std::int64_t rounds = 0;
-  CpuSpent cpu;
+  Disturbances disturbances(environment.rank);
+  std::int64_t steps = 0;
+  CpuTime cpu;
   int code = 0;
   try {
     const auto communicator = Communicator::connect(environment);
-    const auto round = work_of(options.during.front(), communicator);
+    const auto step = work_of(options.during.front(), communicator);
     const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(options.false_alarm_minutes);
-    const CpuSpent before = cpu_spent();
+    const CpuTime before = cpu_time();
     for (bool more = true; more; more = communicator.broadcast_object(Clock::now() < end ? "more" : "") == "more") {
-      for (int i = 0; i < rounds_between_questions; ++i, ++rounds) {
-        troubles.maybe();
-        round();
+      for (int i = 0; i < steps_between_checks; ++i, ++steps) {
+        disturbances.maybe();
+        step();
       }
     }
-    const CpuSpent after = cpu_spent();
-    cpu = {.watching = after.watching - before.watching, .all = after.all - before.all};
+    const CpuTime after = cpu_time();
+    cpu = {.heartbeats = after.heartbeats - before.heartbeats, .all = after.all - before.all};
   } catch (const std::exception& error) {
     append(options.results, std::string("alarm ") + error.what());
     code = 1;
   }
   ended = true;
-  append(options.results, std::to_string(environment.rank) + " " + std::to_string(rounds) + " " +
-                              std::to_string(troubles.stops) + " " + number(troubles.longest_stop, 3) + " " +
-                              std::to_string(troubles.late) + " " + number(cpu.watching, 6) + " " + number(cpu.all, 6));
+  append(options.results, std::to_string(environment.rank) + " " + std::to_string(steps) + " " +
+                              std::to_string(disturbances.stops) + " " + number(disturbances.longest_stop, 3) + " " +
+                              std::to_string(disturbances.late) + " " + number(cpu.heartbeats, 6) + " " +
+                              number(cpu.all, 6));
   return code;
 }
 
@@ -158,11 +159,11 @@ int count_false_alarms(const FailuresOptions& options) {
   const Machine machine = describe_machine();
   const Place place{.ranks = options.ranks, .nodes = options.nodes};
   std::cout << "Ranks that keep all cores busy, come late and are stopped for 0.8 s now and then; none fails.\n\n"
-            << "| during | ranks | nodes | minutes | rounds | stops | longest, s | late | false alarms | CPU for "
-               "signs of life |\n|---|---|---|---|---|---|---|---|---|---|\n";
+            << "| during | ranks | nodes | minutes | steps | stops | longest, s | late | false alarms | CPU for "
+               "heartbeats |\n|---|---|---|---|---|---|---|---|---|---|\n";
   int alarms = 0;
   for (const std::string& during : options.during) {
-    const NamelessFile file;
+    const AnonymousFile file;
     const auto command =
         launched(place, {own_program(), "failures", "--false-alarms", std::to_string(options.false_alarm_minutes),
                          "--during", during, "--results", file.path()});
@@ -171,14 +172,14 @@ int count_false_alarms(const FailuresOptions& options) {
     const Counts counts = read_counts(file.path());
     alarms += std::max(counts.alarms, code == 0 ? 0 : 1);
     std::cout << "| " << during << " | " << options.ranks << " | " << options.nodes << " | "
-              << number(options.false_alarm_minutes, 1) << " | " << counts.rounds << " | " << counts.stops << " | "
+              << number(options.false_alarm_minutes, 1) << " | " << counts.steps << " | " << counts.stops << " | "
               << number(counts.longest_stop, 2) << " | " << counts.late << " | " << counts.alarms << " | "
               << share_of_cpu(counts.cpu) << " |" << std::endl;
     if (counts.alarms > 0) std::cerr << "first alarm:" << counts.first << '\n';
   }
   std::cout
-      << "\n- stops: by SIGSTOP, for 0.8 s; a busy machine may be late to end them, and a rank is given up after "
-         "1.5 s\n- late: by 0.3 s, or 15 s of computing\n- signs of life: what the threads that give and look for them "
+      << "\n- stops: by SIGSTOP, for 0.8 s; a busy machine may be late to end them, and a rank counts as failed after "
+         "1.5 s\n- late: by 0.3 s, or 15 s of computing\n- heartbeats: what the threads that send and check them "
          "spend, and the one that serves the store, of the CPU time of all ranks\n- no deadline and no variable is "
          "set\n- "
       << describe(machine) << '\n';

@@ -18,8 +18,8 @@
 namespace tutti::bench {
 namespace {
 
-constexpr int rounds_before = 20;
-constexpr int knew_of_it = 3;
+constexpr int steps_before_failure = 20;
+constexpr int survivor_exit_code = 3;
 constexpr const char* astray = "astray";
 
 std::int64_t now() {
@@ -27,7 +27,7 @@ std::int64_t now() {
 }
 
 /// In one write, so that the lines of several ranks do not mix.
-void leave(const std::string& file, const Moment& moment) {
+void append_moment(const std::string& file, const Moment& moment) {
   std::string line = std::to_string(moment.rank) + " " + std::to_string(moment.nanoseconds);
   line += " " + std::to_string(::getpid());
   for (const int rank : moment.named) line += " " + std::to_string(rank);
@@ -38,19 +38,19 @@ void leave(const std::string& file, const Moment& moment) {
   if (!written) throw std::runtime_error("cannot write to " + file);
 }
 
-void fail(const FailuresOptions& options, const Communicator& elsewhere) {
-  leave(options.results, {.rank = elsewhere.rank(), .nanoseconds = now()});
-  if (options.failure == "astray") elsewhere.barrier({.name = astray}).wait();
+void fail(const FailuresOptions& options, const Communicator& other_communicator) {
+  append_moment(options.results, {.rank = other_communicator.rank(), .nanoseconds = now()});
+  if (options.failure == "astray") other_communicator.barrier({.name = astray}).wait();
   if (options.failure == "killed") ::raise(SIGKILL);
   if (options.failure == "stopped") {
     ::raise(SIGSTOP);
-    std::_Exit(knew_of_it);  // the launcher has woken it: the others know
+    std::_Exit(survivor_exit_code);  // the launcher has woken it: the others know
   }
   if (std::system("ip link set \"$GLOO_SOCKET_IFNAME\" down") != 0) throw std::runtime_error("cannot cut the link");
 }
 
 /// Its launcher would wait for it. Nobody is left who could learn anything from its end.
-void end_the_stopped(const FailuresOptions& options, const Communicator& all) {
+void kill_stopped_rank(const FailuresOptions& options, const Communicator& all) {
   const auto moments = read_moments(options.results);
   if (options.failure != "stopped" || static_cast<int>(moments.size()) < all.size()) return;
   for (const Moment& moment : moments) {
@@ -62,28 +62,30 @@ void end_the_stopped(const FailuresOptions& options, const Communicator& all) {
 
 int run_failures_rank(const FailuresOptions& options, const Environment& environment) {
   const auto communicator = Communicator::connect(environment);
-  const auto elsewhere = communicator.duplicate("elsewhere");
+  const auto other_communicator = communicator.duplicate("elsewhere");
   const int rank = communicator.rank();
   try {
     // In here, so that an exception unwinds it: whoever has failed takes part in nothing any more.
-    const auto round = work_of(options.during.front(), communicator);
+    const auto step = work_of(options.during.front(), communicator);
     for (int count = 0;; ++count) {
-      round();
-      if (count == rounds_before && rank == communicator.size() - 1) fail(options, elsewhere);
+      step();
+      if (count == steps_before_failure && rank == communicator.size() - 1) fail(options, other_communicator);
     }
-  } catch (const PeerFailure& failure) {
-    leave(options.results, {.rank = rank, .nanoseconds = now(), .named = failure.ranks(), .said = failure.what()});
-  } catch (const Divergence& told) {
+  } catch (const PeerError& failure) {
+    append_moment(options.results,
+                  {.rank = rank, .nanoseconds = now(), .named = failure.ranks(), .said = failure.what()});
+  } catch (const MismatchError& mismatch) {
     const int last = communicator.size() - 1;
     const auto waits = "rank " + std::to_string(last) + " waits in barrier '" + astray + "'";
-    const bool named = std::string(told.what()).find(waits) != std::string::npos;
-    leave(options.results, {.rank = rank, .nanoseconds = now(), .named = {named ? last : 0}, .said = told.what()});
+    const bool named = std::string(mismatch.what()).find(waits) != std::string::npos;
+    append_moment(options.results,
+                  {.rank = rank, .nanoseconds = now(), .named = {named ? last : 0}, .said = mismatch.what()});
   } catch (const std::exception& error) {
     // It names nobody.
-    leave(options.results, {.rank = rank, .nanoseconds = now(), .said = error.what()});
+    append_moment(options.results, {.rank = rank, .nanoseconds = now(), .said = error.what()});
   }
-  end_the_stopped(options, communicator);
-  return knew_of_it;
+  kill_stopped_rank(options, communicator);
+  return survivor_exit_code;
 }
 
 std::vector<Moment> read_moments(const std::string& file) {

@@ -11,7 +11,7 @@ namespace tutti::bench {
 namespace {
 
 /// The smallest value that 99 of 100 trials do not exceed.
-double ninety_ninth(std::vector<double> values) {
+double percentile_99(std::vector<double> values) {
   std::ranges::sort(values);
   const double place = std::ceil(0.99 * static_cast<double>(values.size()));
   return values[static_cast<std::size_t>(place) - 1];
@@ -40,7 +40,7 @@ std::string failures_markdown(const std::vector<FailuresRow>& rows, const Failur
       out << "| | ";
     } else {
       const auto [median, least, most] = spread_of(row.seconds);
-      out << number(median, 2) << " | " << number(ninety_ninth(row.seconds), 2) << " | " << number(most, 2);
+      out << number(median, 2) << " | " << number(percentile_99(row.seconds), 2) << " | " << number(most, 2);
     }
     out << " | " << row.misnamed << " |\n";
   }
@@ -59,7 +59,7 @@ std::string failures_json(const std::vector<FailuresRow>& rows, const FailuresOp
                     {"median", median},
                     {"min", least},
                     {"max", most},
-                    {"p99", ninety_ninth(row.seconds)},
+                    {"p99", percentile_99(row.seconds)},
                     {"unit", "s"},
                     {"trials", row.seconds.size()},
                     {"misnamed", row.misnamed},

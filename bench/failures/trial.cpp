@@ -7,13 +7,13 @@
 namespace tutti::bench {
 namespace {
 
-bool names_a_culprit(const Moment& moment, const std::string& failure, int ranks) {
-  const auto at_fault = [&](int rank) {
+bool names_failed_ranks(const Moment& moment, const std::string& failure, int ranks) {
+  const auto is_failed = [&](int rank) {
     if (failure != "cut") return rank == ranks - 1;
     const int of_node = ranks / 2;
     return rank / of_node != moment.rank / of_node;
   };
-  return !moment.named.empty() && std::ranges::all_of(moment.named, at_fault);
+  return !moment.named.empty() && std::ranges::all_of(moment.named, is_failed);
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ bool add_trial(FailuresRow& row, const std::vector<Moment>& moments, int ranks) 
       continue;
     }
     last = std::max(last.value_or(moment.nanoseconds), moment.nanoseconds);
-    if (names_a_culprit(moment, row.failure, ranks)) ++knew;
+    if (names_failed_ranks(moment, row.failure, ranks)) ++knew;
   }
   constexpr double nanosecond = 1e-9;
   if (failed && last) row.seconds.push_back(nanosecond * static_cast<double>(*last - *failed));

@@ -58,7 +58,7 @@ class Training {
     if (name == "local_sgd") local_sgd_.emplace(accelerator_, model_, LocalSGDOptions{.local_sgd_steps = 2});
   }
 
-  void round() {
+  void step() {
     at::mse_loss(model_->forward(at::randn({4, width})), at::randn({4, 1})).backward();
     optimizer_.step();
     optimizer_.zero_grad();
@@ -80,7 +80,7 @@ class Training {
 std::function<void()> work_of(const std::string& name, const Communicator& communicator) {
   if (name == "collectives") return [communicator] { communicator.all_reduce(at::ones({4})).wait(); };
   const auto training = std::make_shared<Training>(name, communicator);
-  return [training] { training->round(); };
+  return [training] { training->step(); };
 }
 
 }  // namespace tutti::bench

@@ -7,7 +7,7 @@
 
 namespace tutti::bench {
 
-/// One round of "collectives", "training", "local_sgd" or "checkpoints". Every rank must call it, and the rounds.
+/// One step of "collectives", "training", "local_sgd" or "checkpoints". Every rank must call it, and the steps.
 std::function<void()> work_of(const std::string& name, const Communicator& communicator);
 
 }  // namespace tutti::bench

@@ -17,14 +17,14 @@ namespace {
 double nanoseconds_an_entry(flight::Recorder& recorder, int entries) {
   const auto begin = std::chrono::steady_clock::now();
   for (int number = 0; number < entries; ++number) {
-    const auto entry = recorder.called({.text = "all_reduce(float32 [1024], sum, 'loss')",
-                                        .channel = "job/0-reducer",
-                                        .operation = static_cast<std::uint64_t>(number),
-                                        .bytes = 4096,
-                                        .group_size = 8,
-                                        .where = CallSite::here()});
-    recorder.runs(entry);
-    recorder.ended(entry, flight::EntryState::done);
+    const auto entry = recorder.record_call({.text = "all_reduce(float32 [1024], sum, 'loss')",
+                                             .communicator = "job/0-reducer",
+                                             .operation = static_cast<std::uint64_t>(number),
+                                             .bytes = 4096,
+                                             .group_size = 8,
+                                             .call_site = CallSite::here()});
+    recorder.record_start(entry);
+    recorder.record_end(entry, flight::EntryState::completed);
   }
   const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
   return time.count() / entries;

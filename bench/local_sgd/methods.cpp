@@ -7,39 +7,47 @@
 namespace tutti::bench {
 
 std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
-  const auto every = [](std::int64_t steps, const std::string& name, const LocalUpdateOptions& engine) {
-    return Method{.name = name, .options = {.local_sgd_steps = steps, .engine = engine}};
+  const auto every = [](std::int64_t steps, const std::string& name, const LocalSgdAlgorithmOptions& algorithm) {
+    return Method{.name = name, .options = {.local_sgd_steps = steps, .algorithm = algorithm}};
   };
   const std::int64_t steps = options.local_steps;
   // Half the bytes a round, twice as many rounds.
   const std::int64_t twice_as_often = steps / 2 + 1;
   const DiLoCoOptions outer{.lr = options.outer_learning_rate, .momentum = options.outer_momentum};
   const auto stream = [](int fragments, std::int64_t of) {
-    return StreamingOptions{
-        .fragments = fragments, .overlap_steps = std::max<std::int64_t>(0, of / fragments - 1), .keep_progress = true};
+    return StreamingOptions{.fragments = fragments,
+                            .overlap_steps = std::max<std::int64_t>(0, of / fragments - 1),
+                            .keep_local_progress = true};
   };
   return {
       {.name = "synchronous", .options = {.enabled = false}},
-      {.name = "synchronous_bf16", .options = {.enabled = false}, .comm_hook = bf16_codec()},
+      {.name = "synchronous_bf16", .options = {.enabled = false}, .gradient_codec = bf16_codec()},
       // Kallusky et al., "SNOO: Step-K Nesterov Outer Optimizer" (2510.15830): what the outer step gives by itself.
       {.name = "synchronous_outer",
        .options = {.enabled = false},
-       .outer_alone = LocalUpdateOptions{.local_steps = steps, .method = OuterMethod::diloco, .diloco = outer}},
+       .outer_alone =
+           LocalSgdAlgorithmOptions{.local_steps = steps, .outer_optimizer = OuterOptimizer::diloco, .diloco = outer}},
       every(steps, "local_sgd", {}),
-      every(steps, "slowmo", {.method = OuterMethod::slowmo, .slowmo = {.alpha = 1, .beta = 0.2}}),
-      every(steps, "diloco", {.method = OuterMethod::diloco, .diloco = outer}),
+      every(steps, "slowmo", {.outer_optimizer = OuterOptimizer::slowmo, .slowmo = {.alpha = 1, .beta = 0.2}}),
+      every(steps, "diloco", {.outer_optimizer = OuterOptimizer::diloco, .diloco = outer}),
       // As often as those that send bf16, so that the two causes of a difference can be told apart.
-      every(twice_as_often, "diloco_often", {.method = OuterMethod::diloco, .diloco = outer}),
-      every(twice_as_often, "diloco_bf16", {.method = OuterMethod::diloco, .diloco = outer, .wire = WireFormat::bf16}),
-      every(steps, "diloco_int8", {.method = OuterMethod::diloco, .diloco = outer, .wire = WireFormat::int8}),
-      every(steps, "streaming", {.method = OuterMethod::diloco, .diloco = outer, .streaming = stream(4, steps)}),
+      every(twice_as_often, "diloco_often", {.outer_optimizer = OuterOptimizer::diloco, .diloco = outer}),
+      every(twice_as_often, "diloco_bf16",
+            {.outer_optimizer = OuterOptimizer::diloco, .diloco = outer, .wire = WireFormat::bf16}),
+      every(steps, "diloco_int8",
+            {.outer_optimizer = OuterOptimizer::diloco, .diloco = outer, .wire = WireFormat::int8}),
+      every(steps, "streaming",
+            {.outer_optimizer = OuterOptimizer::diloco, .diloco = outer, .streaming = stream(4, steps)}),
       every(twice_as_often, "streaming_bf16",
-            {.method = OuterMethod::diloco,
+            {.outer_optimizer = OuterOptimizer::diloco,
              .diloco = outer,
              .streaming = stream(2, twice_as_often),
              .wire = WireFormat::bf16}),
       every(steps, "streaming_int8",
-            {.method = OuterMethod::diloco, .diloco = outer, .streaming = stream(4, steps), .wire = WireFormat::int8})};
+            {.outer_optimizer = OuterOptimizer::diloco,
+             .diloco = outer,
+             .streaming = stream(4, steps),
+             .wire = WireFormat::int8})};
 }
 
 Method method_named(const std::string& name, const LocalSGDBenchOptions& options) {

@@ -44,7 +44,7 @@ at::Tensor half_of(const at::Tensor& text, bool first) {
 
 MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::uint64_t seed, const gpt::Split& text,
                 const Communicator& communicator) {
-  Accelerator accelerator({.comm_hook = method.comm_hook, .communicator = communicator});
+  Accelerator accelerator({.gradient_codec = method.gradient_codec, .communicator = communicator});
   auto loader = accelerator.data_loader(gpt::TextWindows(text.training, options.context),
                                         {.batch_size = options.batch_size, .shuffle = true, .seed = seed});
   torch::manual_seed(seed);
@@ -62,7 +62,7 @@ MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::
   accelerator.wait_for_everyone();
   const auto began = std::chrono::steady_clock::now();
   LocalSGD local_sgd(accelerator, model, method.options);
-  std::optional<LocalUpdateEngine> outer;
+  std::optional<LocalSgdAlgorithm> outer;
   if (method.outer_alone) {
     outer.emplace(named_parameters_of(*net), std::vector<NamedParameter>{}, nullptr,
                   *communicator.split(communicator.rank()), *method.outer_alone);
@@ -85,10 +85,10 @@ MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::
   if (outer) outer->finish();
   accelerator.wait_for_everyone();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  const LocalUpdateStats stats = local_sgd.stats();
+  const LocalSgdStats stats = local_sgd.stats();
   return {.seconds = seconds,
           .bytes = static_cast<double>(method.options.enabled ? stats.bytes_sent : accelerator.stats().bytes_sent),
-          .stalled = method.options.enabled ? stats.seconds_stalled : accelerator.stats().seconds_waiting,
+          .stalled = method.options.enabled ? stats.seconds_blocked : accelerator.stats().seconds_waiting,
           .loss = held_out_loss(model, half_of(text.held_out, options.validate), options.context),
           .interval = method.interval()};
 }

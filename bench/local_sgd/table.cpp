@@ -90,7 +90,7 @@ void MethodTable::write_json(const LocalSGDBenchOptions& options) const {
                       {"seed", seed + 1},
                       {"seconds", runs[seed].seconds},
                       {"bytes_sent", runs[seed].bytes},
-                      {"seconds_stalled", runs[seed].stalled},
+                      {"seconds_blocked", runs[seed].stalled},
                       {"held_out_loss", runs[seed].loss},
                       {"ranks", options.ranks},
                       {"nodes", options.nodes},
@@ -114,7 +114,7 @@ MethodTable MethodTable::read_json(const std::string& file) {
     for (const auto& row : nlohmann::json::parse(in)) {
       table.add(row.at("method"), {.seconds = row.at("seconds"),
                                    .bytes = row.at("bytes_sent"),
-                                   .stalled = row.at("seconds_stalled"),
+                                   .stalled = row.at("seconds_blocked"),
                                    .loss = row.at("held_out_loss"),
                                    .interval = row.at("local_steps")});
     }

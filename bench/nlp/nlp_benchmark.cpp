@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <iostream>
 
+#include "command/anonymous_file.h"
 #include "command/child_process.h"
 #include "command/launched.h"
-#include "command/nameless_file.h"
 #include "nlp/options.h"
 #include "nlp/rank.h"
 #include "report/report.h"
@@ -68,7 +68,7 @@ int orchestrate(const NlpOptions& options) {
   if (const int code = run_program(exporting); code != 0) return code;
 
   std::cerr << "each rank starts, and two Pythons beside it\n";
-  const NamelessFile file;
+  const AnonymousFile file;
   Words program{own_program(), "nlp", "--python", options.python, "--folder", scratch.path(), "--results", file.path()};
   program.insert(program.end(), work.begin(), work.end());
   const int code = run_program(launched(place, program), variables_of(place));

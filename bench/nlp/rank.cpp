@@ -22,23 +22,24 @@ constexpr auto with_no_sync = {Mode::baseline, Mode::no_sync_misplaced, Mode::no
 constexpr auto with_accumulate = {Mode::baseline, Mode::no_sync_misplaced, Mode::no_sync, Mode::accumulate};
 
 /// Where the Pythons meet: rank 0 serves it.
-struct Meeting {
+struct PeerGroup {
   c10::intrusive_ptr<c10d::TCPStore> server{};
-  std::string order{};
+  std::string command{};
 };
 
-Meeting make_meeting(const Communicator& communicator, const Environment& environment) {
-  Meeting meeting;
+PeerGroup make_peer_group(const Communicator& communicator, const Environment& environment) {
+  PeerGroup peer_group;
   if (communicator.rank() == 0) {
     c10d::TCPStoreOptions options;
     options.isServer = true;
     options.waitWorkers = false;
     options.port = 0;
-    meeting.server = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+    peer_group.server = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
   }
-  const auto port = communicator.broadcast_object(meeting.server ? std::to_string(meeting.server->getPort()) : "");
-  meeting.order = "join " + environment.master_addr + " " + port;
-  return meeting;
+  const auto port =
+      communicator.broadcast_object(peer_group.server ? std::to_string(peer_group.server->getPort()) : "");
+  peer_group.command = "join " + environment.master_addr + " " + port;
+  return peer_group;
 }
 
 std::vector<std::string> python_command(const NlpOptions& options, const Environment& environment,
@@ -57,12 +58,12 @@ std::vector<std::string> python_command(const NlpOptions& options, const Environ
   return command;
 }
 
-Systems make_systems(const NlpArena& arena, PythonPeer& gloo, PythonPeer& tutti) {
+Systems make_systems(const NlpContext& context, PythonPeer& gloo, PythonPeer& tutti) {
   Systems systems;
-  systems.push_back(make_tutti_bert(arena));
-  systems.push_back(make_lone_bert(arena));
+  systems.push_back(make_tutti_bert(context));
+  systems.push_back(make_single_process_bert(context));
   const auto add = [&](PythonPeer& peer, PythonSystem system) {
-    systems.push_back(make_python_bert(arena, peer, std::move(system)));
+    systems.push_back(make_python_bert(context, peer, std::move(system)));
   };
   add(gloo, {.name = "none in Python",
              .shown = "none in Python",
@@ -100,17 +101,17 @@ int run_nlp_rank(const NlpOptions& options, const Environment& environment) {
   PythonPeer tutti(python_command(options, environment, "tutti"));
 
   const auto communicator = Communicator::connect(environment);
-  const auto meeting = make_meeting(communicator, environment);
+  const auto peer_group = make_peer_group(communicator, environment);
   const auto epochs = read_pairs(std::filesystem::path(options.folder) / "batches.safetensors", communicator.rank(),
                                  communicator.size(), options.batch_size, options.steps);
-  const NlpArena arena{options, epochs, communicator};
-  for (PythonPeer* peer : {&gloo, &tutti}) peer->ask(meeting.order);
+  const NlpContext context{options, epochs, communicator};
+  for (PythonPeer* peer : {&gloo, &tutti}) peer->ask(peer_group.command);
   if (communicator.rank() == 0) std::cerr << "the Pythons have met\n";
 
-  const auto systems = make_systems(arena, gloo, tutti);
+  const auto systems = make_systems(context, gloo, tutti);
   // PyTorch's own DDP is trusted.
   System& reference = *systems[3];
-  const auto start = copy_of(ExportedModule(arena.program()).parameters());
+  const auto start = copy_of(ExportedModule(context.program()).parameters());
   const bool whole_windows = options.batches % options.steps == 0;
   const auto results = compare(systems, reference, start, whole_windows, communicator, options.repeats);
   if (communicator.rank() == 0) write_results(options.results, results);

@@ -21,49 +21,50 @@ void seed(const Communicator& communicator) {
   torch::manual_seed(1 + static_cast<std::uint64_t>(communicator.rank()));
 }
 
-Measurement measure_epochs(const NlpArena& arena, const Bert& net, const std::function<void(const PairEpoch&)>& train) {
-  seed(arena.communicator);
+Measurement measure_epochs(const NlpContext& context, const Bert& net,
+                           const std::function<void(const PairEpoch&)>& train) {
+  seed(context.communicator);
   return measure(
-      arena.communicator, net->parameters(), arena.epochs.timed.batches.size(), [&] { train(arena.epochs.warm_up); },
-      [&] { train(arena.epochs.timed); });
+      context.communicator, net->parameters(), context.epochs.timed.batches.size(),
+      [&] { train(context.epochs.warm_up); }, [&] { train(context.epochs.timed); });
 }
 
 class TuttiBert : public System {
  public:
-  explicit TuttiBert(const NlpArena& arena) : arena_(arena) {}
+  explicit TuttiBert(const NlpContext& context) : context_(context) {}
 
   std::string name() const override { return "tutti, C++"; }
   std::vector<Mode> modes() const override { return {all_modes.begin(), all_modes.end()}; }
 
   Measurement run(Mode mode) override {
-    Accelerator accelerator({.gradient_accumulation_steps = arena_.options.steps,
+    Accelerator accelerator({.gradient_accumulation_steps = context_.options.steps,
                              .sync_policy = mode == Mode::baseline ? SyncPolicy::every_pass : SyncPolicy::automatic,
                              .fused_optimizers = false,
-                             .communicator = arena_.communicator});
-    auto net = std::make_shared<ExportedModule>(arena_.program());
+                             .communicator = context_.communicator});
+    auto net = std::make_shared<ExportedModule>(context_.program());
     auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), bert_learning_rate));
-    TuttiTraining<Bert> training{accelerator, model, optimizer, arena_.options.batch_size};
-    return measure_epochs(arena_, net, [&](const PairEpoch& epoch) { train_with_tutti(mode, training, epoch); });
+    TuttiTraining<Bert> training{accelerator, model, optimizer, context_.options.batch_size};
+    return measure_epochs(context_, net, [&](const PairEpoch& epoch) { train_with_tutti(mode, training, epoch); });
   }
 
  private:
-  NlpArena arena_;
+  NlpContext context_;
 };
 
-class LoneBert : public System {
+class SingleProcessBert : public System {
  public:
-  explicit LoneBert(const NlpArena& arena) : arena_(arena) {}
+  explicit SingleProcessBert(const NlpContext& context) : context_(context) {}
 
   std::string name() const override { return "none"; }
   std::vector<Mode> modes() const override { return {Mode::baseline}; }
   bool synchronizes() const override { return false; }
 
   Measurement run(Mode) override {
-    const auto net = std::make_shared<ExportedModule>(arena_.program());
+    const auto net = std::make_shared<ExportedModule>(context_.program());
     torch::optim::AdamW optimizer(net->parameters(), bert_learning_rate);
-    return measure_epochs(arena_, net, [&](const PairEpoch& epoch) {
+    return measure_epochs(context_, net, [&](const PairEpoch& epoch) {
       for (const auto& [pairs, ends_window] : epoch.batches) {
-        const auto loss = loss_of(net, pairs) / arena_.options.steps;
+        const auto loss = loss_of(net, pairs) / context_.options.steps;
         loss.backward();
         if (ends_window) {
           optimizer.step();
@@ -74,14 +75,14 @@ class LoneBert : public System {
   }
 
  private:
-  NlpArena arena_;
+  NlpContext context_;
 };
 
 class PythonBert : public System {
  public:
-  PythonBert(const NlpArena& arena, PythonPeer& peer, PythonSystem system)
-      : arena_(arena), peer_(peer), system_(std::move(system)) {
-    const ExportedModule net(arena_.program());
+  PythonBert(const NlpContext& context, PythonPeer& peer, PythonSystem system)
+      : context_(context), peer_(peer), system_(std::move(system)) {
+    const ExportedModule net(context_.program());
     for (const auto& parameter : net.named_parameters()) names_.push_back(parameter.key());
   }
 
@@ -95,13 +96,13 @@ class PythonBert : public System {
   void tune() override {
     if (!system_.tuned) return;
     cap_ = peer_.ask("tune");
-    if (arena_.communicator.rank() == 0)
+    if (context_.communicator.rank() == 0)
       std::cerr << system_.shown << ": buckets of " << cap_ << " MiB are the fastest\n";
   }
 
   Measurement run(Mode mode) override {
     const auto file =
-        std::filesystem::path(arena_.options.folder) / ("rank" + std::to_string(arena_.communicator.rank()));
+        std::filesystem::path(context_.options.folder) / ("rank" + std::to_string(context_.communicator.rank()));
     const auto taken = peer_.ask("train " + file.string() + " " + system_.name + ", " + name_of(mode));
     return {.milliseconds_per_batch = std::stod(taken),
             .after_warm_up = read(file.string() + ".warm"),
@@ -116,7 +117,7 @@ class PythonBert : public System {
     return parameters;
   }
 
-  NlpArena arena_;
+  NlpContext context_;
   PythonPeer& peer_;
   PythonSystem system_;
   std::vector<std::string> names_{};
@@ -133,16 +134,16 @@ at::Tensor loss_of(const std::shared_ptr<ExportedModule>& model, const Pairs& pa
   return outputs.toGenericDict().at("loss").toTensor();
 }
 
-std::unique_ptr<System> make_tutti_bert(const NlpArena& arena) {
-  return std::make_unique<TuttiBert>(arena);
+std::unique_ptr<System> make_tutti_bert(const NlpContext& context) {
+  return std::make_unique<TuttiBert>(context);
 }
 
-std::unique_ptr<System> make_lone_bert(const NlpArena& arena) {
-  return std::make_unique<LoneBert>(arena);
+std::unique_ptr<System> make_single_process_bert(const NlpContext& context) {
+  return std::make_unique<SingleProcessBert>(context);
 }
 
-std::unique_ptr<System> make_python_bert(const NlpArena& arena, PythonPeer& peer, PythonSystem system) {
-  return std::make_unique<PythonBert>(arena, peer, std::move(system));
+std::unique_ptr<System> make_python_bert(const NlpContext& context, PythonPeer& peer, PythonSystem system) {
+  return std::make_unique<PythonBert>(context, peer, std::move(system));
 }
 
 }  // namespace tutti::bench

@@ -14,7 +14,7 @@
 namespace tutti::bench {
 
 /// What all of them work with. It outlives the systems.
-struct NlpArena {
+struct NlpContext {
   const NlpOptions& options;
   const PairEpochs& epochs;
   const Communicator& communicator;
@@ -26,9 +26,9 @@ struct NlpArena {
 at::Tensor loss_of(const std::shared_ptr<ExportedModule>& model, const Pairs& pairs);
 
 /// tutti, in C++, with the loop of each mode.
-std::unique_ptr<System> make_tutti_bert(const NlpArena& arena);
+std::unique_ptr<System> make_tutti_bert(const NlpContext& context);
 /// The loop of C++ without any communication.
-std::unique_ptr<System> make_lone_bert(const NlpArena& arena);
+std::unique_ptr<System> make_single_process_bert(const NlpContext& context);
 
 /// A system of nlp_peer.py.
 struct PythonSystem {
@@ -39,6 +39,6 @@ struct PythonSystem {
   bool synchronizes = true;  ///< ranks end with equal parameters
 };
 
-std::unique_ptr<System> make_python_bert(const NlpArena& arena, PythonPeer& peer, PythonSystem system);
+std::unique_ptr<System> make_python_bert(const NlpContext& context, PythonPeer& peer, PythonSystem system);
 
 }  // namespace tutti::bench

@@ -6,8 +6,8 @@
 #include <iostream>
 #include <optional>
 
+#include "command/anonymous_file.h"
 #include "command/launched.h"
-#include "command/nameless_file.h"
 #include "plan/figures.h"
 #include "plan/predict.h"
 #include "plan_check/options.h"
@@ -45,7 +45,7 @@ std::vector<PlanCheckRow> rows_for(const PlanCheckOptions& options) {
 /// Lets ranks of tutti-plan measure a part, as `tutti plan` does.
 template <typename Read>
 auto measured(const PlanCheckOptions& options, const std::string& part, const Place& place, const Read& read) {
-  const NamelessFile file;
+  const AnonymousFile file;
   const auto program = std::filesystem::path(own_program()).parent_path() / "tutti-plan";
   run_ranks(place, {program, "--part", part, "--results", file.path(), "--steps", "12"},
             plan::words_of(options.example));
@@ -54,7 +54,7 @@ auto measured(const PlanCheckOptions& options, const std::string& part, const Pl
 }
 
 double measured_step(const PlanCheckOptions& options, const PlanCheckRow& row) {
-  const NamelessFile file;
+  const AnonymousFile file;
   auto arguments = plan::words_of(options.example);
   arguments.insert(arguments.end(), {"--exchanges", row.exchange, "--steps", std::to_string(options.steps),
                                      "--accumulation", std::to_string(options.accumulation)});
@@ -95,9 +95,9 @@ void take(const PlanCheckOptions& options, plan::Machine costs, PlanCheckRow& ro
 }
 
 std::string describe(const std::string& where, const plan::Machine& costs) {
-  return "measured " + where + ": ranks of a node meet in " + number(costs.meeting_us, 1) + " µs, a core adds " +
-         number(costs.sum_gb_per_s, 1) + " GB/s; a message takes " + number(costs.message_us, 0) + " µs and " +
-         number(costs.message_cpu_us, 0) + " µs of a core, which sends and receives " +
+  return "measured " + where + ": a barrier inside a node takes " + number(costs.node_barrier_us, 1) +
+         " µs, a core adds " + number(costs.sum_gb_per_s, 1) + " GB/s; a message takes " + number(costs.message_us, 0) +
+         " µs and " + number(costs.message_cpu_us, 0) + " µs of a core, which sends and receives " +
          number(costs.message_gb_per_s, 2) + " GB/s";
 }
 

@@ -110,7 +110,7 @@ def main():
     dist.init_process_group("tutti")
     gloo = dist.new_group(backend="gloo")
     if dist.get_rank() == 0:
-        print(f"{dist.get_world_size()} ranks, {torch_tutti.engine_name()}, torch {torch.__version__}", flush=True)
+        print(f"{dist.get_world_size()} ranks, {torch_tutti.backend_name()}, torch {torch.__version__}", flush=True)
     sums(gloo)
     steps(gloo)
     dist.destroy_process_group()

@@ -25,7 +25,7 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
   app.add_option("--gradients", options.gradients, "Bytes of gradients, such as 64MiB, beside a few numbers")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--engine", options.engine, "auto, gloo or shared_memory")
+  app.add_option("--backend", options.backend, "auto, gloo or shared_memory")
       ->check(CLI::IsMember({"auto", "gloo", "shared_memory"}));
   app.add_flag("--alone", options.alone)->group("");
   app.add_option("--forks", options.forks)->group("");
@@ -45,7 +45,7 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
 std::vector<std::string> work_arguments(const ScaleOptions& options) {
   std::vector<std::string> words{"--steps",     std::to_string(options.steps),
                                  "--gradients", std::to_string(options.gradients),
-                                 "--engine",    options.engine};
+                                 "--backend",   options.backend};
   if (options.alone) words.emplace_back("--alone");
   return words;
 }

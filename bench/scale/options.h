@@ -13,7 +13,7 @@ struct ScaleOptions {
   std::string rate = "1gbit";                ///< of each one's link
   int steps = 20;                            ///< optimizer steps of a toy model
   std::int64_t gradients = 0;                ///< its bytes of them; those of a few numbers are always there
-  std::string engine = "auto";               ///< see CommunicatorOptions
+  std::string backend = "auto";              ///< see CommunicatorOptions
   int repeats = 1;
   bool forked = false;  ///< ranks of a node share what LibTorch sets up when it is loaded
   int forks = 0;        ///< a rank's: it becomes so many of its node

@@ -66,7 +66,7 @@ double cpu_seconds() {
   return seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
 }
 
-Account own_holdings() {
+ResourceUsage current_usage() {
   // Looking takes a descriptor too.
   return {.threads = entries_of("/proc/self/task"),
           .descriptors = entries_of("/proc/self/fd") - 1,
@@ -81,9 +81,9 @@ void wait_until_all_are_here(const std::string& file, int world_size) {
   }
 }
 
-Account train(const ScaleOptions& options, const Environment& environment) {
+ResourceUsage train(const ScaleOptions& options, const Environment& environment) {
   std::optional<Communicator> communicator;
-  if (!options.alone) communicator = Communicator::connect(environment, {.engine = options.engine});
+  if (!options.alone) communicator = Communicator::connect(environment, {.backend = options.backend});
   torch::nn::Sequential model = toy_model(options.gradients);
   std::optional<DistributedDataParallel> synchronized;
   if (communicator) synchronized.emplace(*model, *communicator);
@@ -93,23 +93,23 @@ Account train(const ScaleOptions& options, const Environment& environment) {
     optimizer.step();
     optimizer.zero_grad();
   }
-  const Account account = own_holdings();
+  const ResourceUsage usage = current_usage();
   if (!communicator && !options.results.empty()) wait_until_all_are_here(options.results, environment.world_size);
-  return account;
+  return usage;
 }
 
 /// In one piece, so that ranks can do so at a time.
-void add_account(const std::string& file, const Account& account) {
+void append_usage(const std::string& file, const ResourceUsage& usage) {
   std::ostringstream line;
-  line << '\n' << account.threads << ' ' << account.descriptors << ' ' << account.page_tables << ' ' << account.cpu;
+  line << '\n' << usage.threads << ' ' << usage.descriptors << ' ' << usage.page_tables << ' ' << usage.cpu;
   std::ofstream(file, std::ios::app) << line.str();
 }
 
 int run_rank(const ScaleOptions& options, const Environment& environment) {
   const double cpu_before = cpu_seconds();
-  Account account = train(options, environment);
-  account.cpu = cpu_seconds() - cpu_before;
-  if (!options.results.empty()) add_account(options.results, account);
+  ResourceUsage usage = train(options, environment);
+  usage.cpu = cpu_seconds() - cpu_before;
+  if (!options.results.empty()) append_usage(options.results, usage);
   return 0;
 }
 
@@ -131,12 +131,12 @@ int run_scale_rank(const ScaleOptions& options, const Environment& environment) 
                     [&](int local_rank) { return run_rank(options, forked(environment, options.forks, local_rank)); });
 }
 
-Account read_accounts(const std::string& file, int ranks) {
-  Account all;
+ResourceUsage read_usage(const std::string& file, int ranks) {
+  ResourceUsage all;
   std::ifstream in(file);
   in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');  // marks of those that came
   for (int rank = 0; rank < ranks; ++rank) {
-    Account one;
+    ResourceUsage one;
     if (!(in >> one.threads >> one.descriptors >> one.page_tables >> one.cpu)) {
       throw std::runtime_error(std::to_string(rank) + " of " + std::to_string(ranks) + " ranks left their accounts");
     }

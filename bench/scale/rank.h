@@ -9,7 +9,7 @@
 namespace tutti::bench {
 
 /// What a process holds while it trains, and what its main() costs: all but LibTorch's start and end.
-struct Account {
+struct ResourceUsage {
   std::int64_t threads = 0;
   std::int64_t descriptors = 0;
   std::int64_t page_tables = 0;  ///< bytes
@@ -21,6 +21,6 @@ int run_scale_rank(const ScaleOptions& options, const Environment& environment);
 
 /// The accounts that `ranks` ranks left in `file`: the most that any of them held, and the CPU of all. Throws
 /// std::runtime_error.
-Account read_accounts(const std::string& file, int ranks);
+ResourceUsage read_usage(const std::string& file, int ranks);
 
 }  // namespace tutti::bench

@@ -8,8 +8,8 @@
 #include <iterator>
 #include <vector>
 
+#include "command/anonymous_file.h"
 #include "command/launched.h"
-#include "command/nameless_file.h"
 #include "report/spread.h"
 #include "scale/cpu_time.h"
 #include "scale/options.h"
@@ -33,7 +33,7 @@ CpuTime cpu_of_children() {
 
 void take_figures(ScaleOptions options, ScaleRow& row) {
   options.alone = row.alone;
-  const NamelessFile file;
+  const AnonymousFile file;
   const auto begin = std::chrono::steady_clock::now();
   const CpuTime before = cpu_of_children();
   const int processes = options.forked ? options.nodes : row.ranks;  // that the launcher starts
@@ -47,7 +47,7 @@ void take_figures(ScaleOptions options, ScaleRow& row) {
   row.seconds.push_back(seconds.count());
   row.cpu.push_back(after.user - before.user + kernel);
   row.cpu_in_kernel.push_back(kernel);
-  row.most = read_accounts(file.path(), row.ranks);
+  row.most = read_usage(file.path(), row.ranks);
   row.cpu_in_main.push_back(row.most.cpu);
   std::cerr << counted(row.ranks, "rank") << (row.alone ? ", not meeting: " : ": ") << number(seconds.count(), 1)
             << " s, " << number(row.cpu.back(), 1) << " s of CPU, " << number(row.most.cpu, 1) << " in main()\n";

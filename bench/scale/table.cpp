@@ -44,7 +44,7 @@ std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions
   out << "Ranks of one machine" << nodes << forked << " meet, take " << counted(options.steps, "optimizer step")
       << " of a toy model"
       << (options.gradients == 0 ? "" : " with " + in_mebibytes(options.gradients) + " MiB of gradients")
-      << " and leave" << (options.engine == "auto" ? "" : ", engine " + options.engine) << ".\n\n"
+      << " and leave" << (options.backend == "auto" ? "" : ", backend " + options.backend) << ".\n\n"
       << "| ranks | seconds | CPU s | × | in the kernel | in main() | × | threads | descriptors | page tables, MiB |\n"
       << "|---|---|---|---|---|---|---|---|---|---|\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -77,7 +77,7 @@ std::string scale_json(const std::vector<ScaleRow>& rows, const ScaleOptions& op
                       {"repeats", values.size()},
                       {"steps", options.steps},
                       {"gradients", options.gradients},
-                      {"engine", options.engine},
+                      {"backend", options.backend},
                       {"nodes", options.nodes},
                       {"forked", options.forked},
                       {"rate", options.rate},

@@ -17,7 +17,7 @@ struct ScaleRow {
   std::vector<double> cpu{};
   std::vector<double> cpu_in_kernel{};
   std::vector<double> cpu_in_main{};
-  Account most{};  ///< of the last repeat
+  ResourceUsage most{};  ///< of the last repeat
 };
 
 /// The table and what belongs to it, as Markdown.

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "step/contest.h"
+#include "step/comparison.h"
 #include "step/timing.h"
 #include "sync/parameters.h"
 #include "tutti/train/accelerator.h"
@@ -75,7 +75,7 @@ class TuttiLoop {
   Optimizer optimizer_;
 };
 
-Contest loop_contest(const Workload& workload, bool clips) {
+Comparison loop_comparison(const Workload& workload, bool clips) {
   const auto plain = std::make_shared<PlainLoop>(workload, clips);
   const auto ours = std::make_shared<TuttiLoop>(workload, clips);
   const auto start = copy_of(plain->parameters());
@@ -89,7 +89,7 @@ Contest loop_contest(const Workload& workload, bool clips) {
           .unit = "ms",
           .libtorch = [plain, time_of] { return time_of(*plain); },
           .tutti = [ours, time_of] { return time_of(*ours); },
-          .judge =
+          .check =
               [plain, ours, start] {
                 const double distance = relative_distance(ours->parameters(), plain->parameters(), start);
                 if (distance < largest_distance) return std::string();
@@ -99,8 +99,9 @@ Contest loop_contest(const Workload& workload, bool clips) {
 
 }  // namespace
 
-std::vector<ContestMaker> loop_contests(const Workload& workload) {
-  return {[&workload] { return loop_contest(workload, false); }, [&workload] { return loop_contest(workload, true); }};
+std::vector<ComparisonMaker> loop_comparisons(const Workload& workload) {
+  return {[&workload] { return loop_comparison(workload, false); },
+          [&workload] { return loop_comparison(workload, true); }};
 }
 
 }  // namespace tutti::bench

@@ -8,7 +8,7 @@
 #include <limits>
 #include <memory>
 
-#include "step/contest.h"
+#include "step/comparison.h"
 #include "step/timing.h"
 #include "tutti/train/accelerator.h"
 
@@ -50,19 +50,19 @@ struct Prepared {
 };
 
 template <typename OptimizerType, typename Options>
-ContestMaker step_contest(const std::string& name, const Workload& workload, int calls, const Options& options) {
+ComparisonMaker step_comparison(const std::string& name, const Workload& workload, int calls, const Options& options) {
   return [=, &workload] {
     const auto plain = std::make_shared<Plain<OptimizerType>>(workload, options);
     const auto prepared = std::make_shared<Prepared<OptimizerType>>(workload, options);
-    return Contest{.name = name + " step",
-                   .unit = "ms",
-                   .libtorch = [=] { return time_of_one<Milliseconds>(calls, [&] { plain->optimizer.step(); }); },
-                   .tutti = [=] { return time_of_one<Milliseconds>(calls, [&] { prepared->optimizer.step(); }); },
-                   .judge = [=] { return prepared->optimizer.not_fused_because(); }};
+    return Comparison{.name = name + " step",
+                      .unit = "ms",
+                      .libtorch = [=] { return time_of_one<Milliseconds>(calls, [&] { plain->optimizer.step(); }); },
+                      .tutti = [=] { return time_of_one<Milliseconds>(calls, [&] { prepared->optimizer.step(); }); },
+                      .check = [=] { return prepared->optimizer.not_fused_reason(); }};
   };
 }
 
-Contest clip_contest(const Workload& workload, int calls) {
+Comparison clip_comparison(const Workload& workload, int calls) {
   using torch::optim::AdamW;
   const auto plain = std::make_shared<Plain<AdamW>>(workload, torch::optim::AdamWOptions(learning_rate));
   const auto prepared = std::make_shared<Prepared<AdamW>>(workload, torch::optim::AdamWOptions(learning_rate));
@@ -74,7 +74,7 @@ Contest clip_contest(const Workload& workload, int calls) {
           .tutti = [=] { return time_of_one<Milliseconds>(calls, clip_ours); }};
 }
 
-Contest accumulate_contest(const Workload& workload) {
+Comparison accumulate_comparison(const Workload& workload) {
   struct Windows {
     explicit Windows(const Workload& work)
         : net(work.make_model()),
@@ -96,14 +96,15 @@ Contest accumulate_contest(const Workload& workload) {
 
 }  // namespace
 
-std::vector<ContestMaker> part_contests(const Workload& workload, int calls) {
+std::vector<ComparisonMaker> part_comparisons(const Workload& workload, int calls) {
   namespace optim = torch::optim;
-  return {step_contest<optim::AdamW>("AdamW", workload, calls, optim::AdamWOptions(learning_rate)),
-          step_contest<optim::Adam>("Adam", workload, calls, optim::AdamOptions(learning_rate)),
-          step_contest<optim::SGD>("SGD with momentum", workload, calls, optim::SGDOptions(small_rate).momentum(0.9)),
-          step_contest<optim::Adagrad>("Adagrad", workload, calls, optim::AdagradOptions(small_rate)),
-          [&workload, calls] { return clip_contest(workload, calls); },
-          [&workload] { return accumulate_contest(workload); }};
+  return {
+      step_comparison<optim::AdamW>("AdamW", workload, calls, optim::AdamWOptions(learning_rate)),
+      step_comparison<optim::Adam>("Adam", workload, calls, optim::AdamOptions(learning_rate)),
+      step_comparison<optim::SGD>("SGD with momentum", workload, calls, optim::SGDOptions(small_rate).momentum(0.9)),
+      step_comparison<optim::Adagrad>("Adagrad", workload, calls, optim::AdagradOptions(small_rate)),
+      [&workload, calls] { return clip_comparison(workload, calls); },
+      [&workload] { return accumulate_comparison(workload); }};
 }
 
 }  // namespace tutti::bench

@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "report/spread.h"
-#include "step/contest.h"
+#include "step/comparison.h"
 #include "step/table.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
@@ -14,28 +14,29 @@ namespace tutti::bench {
 namespace {
 
 /// Takes a contest's figure, each side first in turn, so that a machine that gets slower or faster does so for both.
-Figure take(const Contest& contest, int repeats) {
-  Figure figure{.name = contest.name, .unit = contest.unit};
+Figure take(const Comparison& comparison, int repeats) {
+  Figure figure{.name = comparison.name, .unit = comparison.unit};
   const auto take_libtorch = [&] {
-    if (contest.libtorch) figure.libtorch.push_back(contest.libtorch());
+    if (comparison.libtorch) figure.libtorch.push_back(comparison.libtorch());
   };
   for (int repeat = 0; repeat < repeats; ++repeat) {
     if (repeat % 2 == 0) take_libtorch();
-    figure.tutti.push_back(contest.tutti());
+    figure.tutti.push_back(comparison.tutti());
     if (repeat % 2 == 1) take_libtorch();
-    std::cerr << repeat + 1 << '/' << repeats << ' ' << contest.name << '\n';
+    std::cerr << repeat + 1 << '/' << repeats << ' ' << comparison.name << '\n';
   }
   return figure;
 }
 
 /// Takes all of them and returns what is wrong.
-std::vector<std::string> take_all(const std::vector<ContestMaker>& makers, int repeats, std::vector<Figure>& figures) {
+std::vector<std::string> take_all(const std::vector<ComparisonMaker>& makers, int repeats,
+                                  std::vector<Figure>& figures) {
   std::vector<std::string> faults;
   for (const auto& make : makers) {
-    const Contest contest = make();
-    figures.push_back(take(contest, repeats));
-    const auto fault = contest.judge ? contest.judge() : std::string();
-    if (!fault.empty()) faults.push_back(contest.name + ": " + fault);
+    const Comparison comparison = make();
+    figures.push_back(take(comparison, repeats));
+    const auto fault = comparison.check ? comparison.check() : std::string();
+    if (!fault.empty()) faults.push_back(comparison.name + ": " + fault);
   }
   return faults;
 }
@@ -51,8 +52,8 @@ int run_step_benchmark(const std::vector<std::string>& words) {
   const Workload workload(workload_of(*options), 0, 1);
 
   std::vector<Figure> figures;
-  auto faults = take_all(loop_contests(workload), options->repeats, figures);
-  const auto more = take_all(part_contests(workload, options->calls), options->repeats, figures);
+  auto faults = take_all(loop_comparisons(workload), options->repeats, figures);
+  const auto more = take_all(part_comparisons(workload, options->calls), options->repeats, figures);
   faults.insert(faults.end(), more.begin(), more.end());
 
   std::cout << step_markdown(figures, *options, machine) << std::flush;

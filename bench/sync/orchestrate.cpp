@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "command/anonymous_file.h"
 #include "command/child_process.h"
 #include "command/launched.h"
-#include "command/nameless_file.h"
 #include "report/report.h"
 #include "tutti/core/error.h"
 
@@ -26,7 +26,7 @@ Place place_of(const SyncOptions& options) {
 
 /// Runs `program` with the arguments of the work and returns what its rank 0 leaves.
 Results take(const SyncOptions& options, Words program, int repeats) {
-  const NamelessFile file;
+  const AnonymousFile file;
   program.insert(program.end(), {"--results", file.path()});
   run_ranks(place_of(options), std::move(program), work_arguments(options, repeats));
   return read_results(file.path());

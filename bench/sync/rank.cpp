@@ -14,22 +14,22 @@ int run_rank(const SyncOptions& options, const Environment& environment) {
   const auto communicator = Communicator::connect(environment);
   const Workload workload(options, communicator.rank(), communicator.size());
   const Stopwatch stopwatch(workload, communicator);
-  const Arena arena{workload, stopwatch, communicator};
+  const BenchContext context{workload, stopwatch, communicator};
 
   const auto group = make_gloo_group(communicator, environment);
   std::vector<std::unique_ptr<System>> systems;
   const bool several_nodes = environment.num_nodes > 1;
-  systems.push_back(make_tutti_system(arena));
-  systems.push_back(make_tutti_fused_system(arena));
-  if (several_nodes) systems.push_back(make_tutti_bf16_system(arena));
-  auto c10d_reducer = make_c10d_reducer_system(arena, group);
+  systems.push_back(make_tutti_system(context));
+  systems.push_back(make_tutti_fused_system(context));
+  if (several_nodes) systems.push_back(make_tutti_bf16_system(context));
+  auto c10d_reducer = make_c10d_reducer_system(context, group);
   System& reference = *c10d_reducer;
   if (options.peers) {
     systems.push_back(std::move(c10d_reducer));
-    if (several_nodes) systems.push_back(make_c10d_fp16_system(arena, group));
-    systems.push_back(make_hand_written_system(arena, group));
+    if (several_nodes) systems.push_back(make_c10d_fp16_system(context, group));
+    systems.push_back(make_hand_written_system(context, group));
   }
-  systems.push_back(make_no_communication_system(arena));
+  systems.push_back(make_no_communication_system(context));
   const bool whole_windows = workload.timed().batches.size() % static_cast<std::size_t>(workload.steps()) == 0;
   const auto results = compare(systems, reference, copy_of(workload.make_model()->parameters()), whole_windows,
                                communicator, options.repeats);

@@ -13,7 +13,7 @@
 
 #include "core/job_secret.h"
 #include "core/launchers.h"
-#include "tutti/comm/engines.h"
+#include "tutti/comm/backend_status.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
 
@@ -25,7 +25,7 @@ constexpr const char* help =
     "Usage: tutti env\n"
     "\n"
     "Prints what a program that uses tutti finds when it is started here: the launcher whose variables decide, this\n"
-    "process's place among the ranks, LibTorch, engines, processor. Start it as the program is started, for example\n"
+    "process's place among the ranks, LibTorch, backends, processor. Start it as the program is started, for example\n"
     "with mpirun -n 2 tutti env. Exit code: 2 where the variables make no sense, else 0.\n";
 
 void print(const std::string& what, const std::string& value) {
@@ -43,19 +43,19 @@ std::string host_name() {
 }
 
 void print_launchers() {
-  const auto seen = tutti::seen_launchers(&tutti::process_variable);
+  const auto seen = tutti::detected_launchers(&tutti::process_variable);
   for (const auto& launcher : seen) {
-    std::string text = launcher.name + (launcher.won ? ":" : " (set, but " + launcher.lost_because + "):");
+    std::string text = launcher.name + (launcher.is_selected ? ":" : " (set, but " + launcher.ignored_because + "):");
     for (const auto& variable : launcher.variables) text += " " + variable;
-    print(launcher.won ? "launcher" : "also seen", text);
+    print(launcher.is_selected ? "launcher" : "also seen", text);
   }
 }
 
 std::string master_of(const tutti::Environment& environment) {
   if (environment.world_size == 1) return "not needed by one rank";
-  if (environment.master_addr.starts_with(tutti::local_meeting)) {
+  if (environment.master_addr.starts_with(tutti::local_store_scheme)) {
     return "loopback, a free port that rank 0 tells the others (job " +
-           environment.master_addr.substr(tutti::local_meeting.size()) + ")";
+           environment.master_addr.substr(tutti::local_store_scheme.size()) + ")";
   }
   std::string text = environment.master_addr + ":" + std::to_string(environment.master_port);
   if (environment.agent_store) text += ", served by the launcher's agent";
@@ -83,8 +83,8 @@ void print_place(const tutti::Environment& environment) {
 
 void print_machine() {
   print("LibTorch", TORCH_VERSION);
-  for (const auto& engine : tutti::engine_statuses()) {
-    print("engine", engine.name + (engine.usable ? ": yes" : ": no, " + engine.reason));
+  for (const auto& backend : tutti::backend_statuses()) {
+    print("backend", backend.name + (backend.usable ? ": yes" : ": no, " + backend.reason));
   }
   print("processor", at::get_cpu_capability() + ", " + std::to_string(at::get_num_threads()) + " threads");
   print("CUDA",

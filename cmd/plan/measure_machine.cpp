@@ -59,10 +59,10 @@ Cost cost_of(int calls, const Communicator& communicator, const Call& call) {
 
 /// All are begun, and then completed in order, as the buckets of a round.
 void sum(const Communicator& communicator, const std::vector<at::Tensor>& tensors) {
-  std::vector<std::unique_ptr<comm::PendingSum>> sums;
-  for (const auto& tensor : tensors) sums.push_back(communicator.start_sum(tensor));
-  for (const auto& pending : sums) pending->reduce(1);
-  for (const auto& pending : sums) pending->finish();
+  std::vector<std::unique_ptr<comm::PendingAllReduce>> sums;
+  for (const auto& tensor : tensors) sums.push_back(communicator.start_all_reduce(tensor));
+  for (const auto& pending : sums) pending->finish_reduce_scatter(1);
+  for (const auto& pending : sums) pending->wait();
 }
 
 /// Of `buckets` sums of `bytes`.
@@ -75,9 +75,9 @@ Cost cost_of_sums(const Communicator& communicator, std::int64_t bytes, int call
 void measure_node(const Communicator& shared, Machine& machine) {
   // A rank waits twice in a sum: until all have begun it, and until all have made their slices.
   const std::vector<at::Tensor> small{shared.allocate(small_bytes).view(at::kFloat).zero_()};
-  const double meeting = cost_of(small_calls, shared, [&] { sum(shared, small); }).seconds / 2;
-  const double adding = cost_of_sums(shared, bucket_bytes, large_calls).seconds - 2 * meeting * buckets;
-  machine.meeting_us = meeting * us_per_second;
+  const double barrier = cost_of(small_calls, shared, [&] { sum(shared, small); }).seconds / 2;
+  const double adding = cost_of_sums(shared, bucket_bytes, large_calls).seconds - 2 * barrier * buckets;
+  machine.node_barrier_us = barrier * us_per_second;
   machine.sum_gb_per_s = bytes_of_all / std::max(adding, shortest) / bytes_per_gb;
 }
 
@@ -95,7 +95,7 @@ double cpu_of_adding(const Communicator& communicator) {
 
 void measure_messages(const Communicator& messages, Machine& machine) {
   const std::array<std::byte, small_bytes> word{};
-  const Cost header = cost_of(small_calls, messages, [&] { messages.start_exchange(std::span(word))->finish(); });
+  const Cost header = cost_of(small_calls, messages, [&] { messages.start_small_all_gather(std::span(word))->wait(); });
   // Each of two ranks sends half of what it has and half of the sum, in two messages.
   const double small_cpu = cost_of_sums(messages, small_bytes, small_calls).cpu;
   const double large_cpu = cost_of_sums(messages, bucket_bytes, large_calls).cpu;
@@ -110,7 +110,7 @@ void measure_messages(const Communicator& messages, Machine& machine) {
 Machine measure_machine(const Environment& environment) {
   Machine machine{.cores = static_cast<double>(std::thread::hardware_concurrency())};
   if (environment.num_nodes == 1) measure_node(Communicator::connect(environment), machine);
-  measure_messages(Communicator::connect(environment, {.engine = "gloo"}), machine);
+  measure_messages(Communicator::connect(environment, {.backend = "gloo"}), machine);
   return machine;
 }
 

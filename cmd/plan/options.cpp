@@ -5,7 +5,7 @@
 #include <iostream>
 #include <thread>
 
-#include "plan/words.h"
+#include "plan/units.h"
 #include "tutti/core/error.h"
 
 namespace tutti::plan {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "plan/words.h"
+#include "plan/units.h"
 
 namespace tutti::plan {
 namespace {
@@ -40,10 +40,10 @@ std::string describe(const Link& link) {
 }
 
 std::string describe(const Machine& machine, bool measured) {
-  return std::string(measured ? "measured here" : "assumed (--measure measures it)") + ": ranks of a node meet in " +
-         number(machine.meeting_us, 1) + " µs, a core adds " + number(machine.sum_gb_per_s, 1) +
-         " GB/s, a message takes " + number(machine.message_us, 0) + " µs besides the link and " +
-         number(machine.message_cpu_us, 0) + " µs of a core, which sends and receives " +
+  return std::string(measured ? "measured here" : "assumed (--measure measures it)") +
+         ": a barrier inside a node takes " + number(machine.node_barrier_us, 1) + " µs, a core adds " +
+         number(machine.sum_gb_per_s, 1) + " GB/s, a message takes " + number(machine.message_us, 0) +
+         " µs besides the link and " + number(machine.message_cpu_us, 0) + " µs of a core, which sends and receives " +
          number(machine.message_gb_per_s, 2) + " GB/s; " + number(machine.cores, machine.cores < 1 ? 2 : 0) +
          (machine.cores == 1 ? " core" : " cores") + " a node";
 }

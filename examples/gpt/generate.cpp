@@ -28,7 +28,7 @@ std::string generate(Gpt& model, const GenerateOptions& options) {
   const at::NoGradGuard no_grad;
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
   std::vector<std::int64_t> tokens;
-  for (const char letter : options.prompt) tokens.push_back(static_cast<unsigned char>(letter));
+  for (const char character : options.prompt) tokens.push_back(static_cast<unsigned char>(character));
   for (std::int64_t i = 0; i < options.bytes; ++i) {
     const auto seen = std::min(static_cast<std::int64_t>(tokens.size()), model->options().context);
     const auto input = at::from_blob(tokens.data() + tokens.size() - seen, {1, seen}, at::kLong);

@@ -86,8 +86,8 @@ void print_summary(tutti::Accelerator& accelerator, double seconds) {
   const auto megabytes = totals[0].item<double>() / 1e6;
   const auto waiting = totals[1].item<double>() / accelerator.num_processes();
   std::cout << std::fixed << std::setprecision(1) << seconds << " s of training on " << processes(accelerator) << '\n'
-            << stats.passes << " backward passes on each: " << stats.rounds << " synchronizations done, "
-            << stats.rounds_avoided << " avoided\n"
+            << stats.passes << " backward passes on each: " << stats.syncs << " synchronizations done, "
+            << stats.syncs_skipped << " avoided\n"
             << megabytes << " MB of gradients moved between processes\n"
             << 100 * waiting / seconds << " % of the time spent waiting for synchronization" << std::endl;
 }

@@ -79,7 +79,7 @@ void early_break(const tutti::Communicator& communicator) {
     }
     if (++batches == 6 && accelerator.is_last_process()) accelerator.set_trigger();  // only this rank has seen enough
     if (accelerator.check_trigger()) {                                               // true on all ranks
-      accelerator.abandon_window(model);
+      accelerator.discard_accumulation(model);
       break;
     }
   }

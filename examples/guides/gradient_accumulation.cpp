@@ -84,7 +84,7 @@ at::Tensor train(const tutti::Communicator& communicator, const std::string& nam
   const auto stats = accelerator.stats();
   const at::Tensor parameters = torch::nn::utils::parameters_to_vector(model->parameters()).detach();
   const double difference = expected.defined() ? (parameters - expected).abs().max().item<double>() : 0;
-  accelerator.print(name + ": " + std::to_string(stats.passes) + " backward passes, " + std::to_string(stats.rounds) +
+  accelerator.print(name + ": " + std::to_string(stats.passes) + " backward passes, " + std::to_string(stats.syncs) +
                     " exchanges, parameters differ by " + std::to_string(difference));
   return parameters;
 }

@@ -61,7 +61,7 @@ void train(const tutti::Communicator& communicator, const std::string& name, con
   if (stats.rounds > 0) {
     // An interval of k steps spends 1 / (k step / exchange) of the time on exchanges: a tenth is a good start.
     const double exchange = stats.seconds_exchanging / static_cast<double>(stats.rounds);
-    const double step = (seconds - stats.seconds_stalled) / static_cast<double>(steps);
+    const double step = (seconds - stats.seconds_blocked) / static_cast<double>(steps);
     line << "; an exchange takes " << 1e6 * exchange << " us, a step " << 1e6 * step
          << " us: with k = " << std::max(1.0, std::ceil(10 * exchange / step))
          << " a tenth of the time goes into exchanges";
@@ -79,9 +79,9 @@ int main() {
     train(communicator, "Local SGD", {.local_sgd_steps = 8});
     train(communicator, "DiLoCo",
           {.local_sgd_steps = 8,
-           .engine = {.method = tutti::OuterMethod::diloco,
-                      .diloco = {.lr = 0.7, .momentum = 0.6},
-                      .wire = tutti::WireFormat::bf16}});
+           .algorithm = {.outer_optimizer = tutti::OuterOptimizer::diloco,
+                         .diloco = {.lr = 0.7, .momentum = 0.6},
+                         .wire = tutti::WireFormat::bf16}});
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "local_sgd: " << error.what() << '\n';

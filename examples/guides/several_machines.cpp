@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
     at::set_num_threads(1);
     train(argv[1], argc > 2 ? std::stoll(argv[2]) : 0);
     return 0;
-  } catch (const tutti::PeerFailure& failure) {  // another rank died, left, or did not come in time
+  } catch (const tutti::PeerError& failure) {  // another rank died, left, or did not come in time
     std::cerr << "several_machines: ";
     for (const int rank : failure.ranks()) std::cerr << "rank " << rank << " is gone; ";
     std::cerr << failure.what() << '\n';

@@ -33,12 +33,12 @@ struct Options {
 tutti::LocalSGDOptions local_sgd_options(const Options& options) {
   tutti::LocalSGDOptions result{.local_sgd_steps = options.local_sgd_steps, .enabled = !options.disabled};
   if (options.diloco) {
-    result.engine = {.method = tutti::OuterMethod::diloco,
-                     .diloco = {.lr = 0.7, .momentum = 0.6},
-                     .streaming = {.fragments = 2,
-                                   .overlap_steps = std::max<std::int64_t>(0, options.local_sgd_steps / 2 - 1),
-                                   .keep_progress = true},
-                     .wire = tutti::WireFormat::bf16};
+    result.algorithm = {.outer_optimizer = tutti::OuterOptimizer::diloco,
+                        .diloco = {.lr = 0.7, .momentum = 0.6},
+                        .streaming = {.fragments = 2,
+                                      .overlap_steps = std::max<std::int64_t>(0, options.local_sgd_steps / 2 - 1),
+                                      .keep_local_progress = true},
+                        .wire = tutti::WireFormat::bf16};
   }
   return result;
 }

@@ -32,6 +32,6 @@ for epoch in range(3):
     mean = loss.detach()
     dist.all_reduce(mean, dist.ReduceOp.AVG)
     if dist.get_rank() == 0:
-        print(f"epoch {epoch}, loss {mean.item():.4f}, {model.stats()['rounds']} exchanges so far")
+        print(f"epoch {epoch}, loss {mean.item():.4f}, {model.stats()['syncs']} exchanges so far")
 
 dist.destroy_process_group()

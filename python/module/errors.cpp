@@ -9,9 +9,9 @@ namespace tutti::python {
 namespace {
 
 const char* name_of(const Error& error) {
-  if (dynamic_cast<const Timeout*>(&error) != nullptr) return "Timeout";
-  if (dynamic_cast<const PeerFailure*>(&error) != nullptr) return "PeerFailure";
-  if (dynamic_cast<const Divergence*>(&error) != nullptr) return "Divergence";
+  if (dynamic_cast<const TimeoutError*>(&error) != nullptr) return "TimeoutError";
+  if (dynamic_cast<const PeerError*>(&error) != nullptr) return "PeerError";
+  if (dynamic_cast<const MismatchError*>(&error) != nullptr) return "MismatchError";
   if (dynamic_cast<const UsageError*>(&error) != nullptr) return "UsageError";
   return "Error";
 }
@@ -21,7 +21,7 @@ void set_error(const Error& error) {
   try {
     const py::object type = py::module_::import("torch_tutti.errors").attr(name_of(error));
     const py::object raised = type(error.what());
-    if (const auto* failure = dynamic_cast<const PeerFailure*>(&error)) {
+    if (const auto* failure = dynamic_cast<const PeerError*>(&error)) {
       raised.attr("ranks") = py::tuple(py::cast(failure->ranks()));
     }
     PyErr_SetObject(type.ptr(), raised.ptr());

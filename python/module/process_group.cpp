@@ -18,8 +18,8 @@ using without_lock = py::call_guard<py::gil_scoped_release>;
 using std::chrono::milliseconds;
 
 c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                 std::chrono::duration<double> timeout, const std::string& engine) {
-  auto options = c10::make_intrusive<ProcessGroupTutti::Options>(std::chrono::ceil<milliseconds>(timeout), engine);
+                                                 std::chrono::duration<double> timeout, const std::string& backend) {
+  auto options = c10::make_intrusive<ProcessGroupTutti::Options>(std::chrono::ceil<milliseconds>(timeout), backend);
   // As PyTorch's own backends: ranks may take as long to come as they may take for an operation.
   options->connect_timeout = options->timeout;
   return c10::make_intrusive<ProcessGroupTutti>(store, rank, size, options);
@@ -37,9 +37,9 @@ void bind_process_group(py::module_& module) {
   py::class_<Communicator>(module, "Communicator", py::release_gil_before_calling_cpp_dtor())
       .def_property_readonly("rank", &Communicator::rank)
       .def_property_readonly("size", &Communicator::size)
-      .def_property_readonly("engine_name", &Communicator::engine_name);
+      .def_property_readonly("backend_name", &Communicator::backend_name);
   module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
-             py::arg("engine"), without_lock());
+             py::arg("backend"), without_lock());
   module.def("communicator_of", &communicator_of, py::arg("backend"), "None where the backend is another one.");
   module.def("replicate", &replicate_tensors, py::arg("tensors"), py::arg("communicator"), without_lock());
 }

@@ -45,7 +45,7 @@ std::unique_ptr<Reducer> make_reducer(const std::vector<std::string>& names, con
     options.buckets.bucket_bytes = bucket_bytes;
     options.buckets.first_bucket_bytes = std::min(options.buckets.first_bucket_bytes, bucket_bytes);
   }
-  options.comm_hook = codec_of(codec);
+  options.gradient_codec = codec_of(codec);
   options.check_replicas = check_replicas;
   options.pass_error = throw_as_python;
   return std::make_unique<Reducer>(std::move(parameters), communicator.duplicate("ddp"), options);
@@ -53,10 +53,10 @@ std::unique_ptr<Reducer> make_reducer(const std::vector<std::string>& names, con
 
 py::dict dict_of(const SyncStats& stats) {
   using namespace py::literals;
-  return py::dict("passes"_a = stats.passes, "rounds"_a = stats.rounds, "rounds_avoided"_a = stats.rounds_avoided,
-                  "rounds_in_step"_a = stats.rounds_in_step, "gradients_moved"_a = stats.gradients_moved,
+  return py::dict("passes"_a = stats.passes, "syncs"_a = stats.syncs, "syncs_skipped"_a = stats.syncs_skipped,
+                  "syncs_in_step"_a = stats.syncs_in_step, "gradients_copied"_a = stats.gradients_copied,
                   "bytes_sent"_a = stats.bytes_sent, "seconds_waiting"_a = stats.seconds_waiting,
-                  "seconds_late"_a = stats.seconds_late);
+                  "straggler_seconds"_a = stats.straggler_seconds);
 }
 
 }  // namespace
@@ -75,13 +75,13 @@ void bind_reducer(py::module_& module) {
           py::arg("outputs") = py::none())
       .def("synchronize", &Reducer::synchronize, without_lock())
       .def("prepare_step", &Reducer::prepare_step, without_lock())
-      .def("stepped", &Reducer::stepped, without_lock())
+      .def("on_optimizer_step", &Reducer::on_optimizer_step, without_lock())
       .def("clear", &Reducer::clear, py::arg("set_to_none") = true, without_lock())
       .def("set_check_replicas", &Reducer::set_check_replicas, without_lock())
-      .def("between_steps", &Reducer::between_steps, without_lock())
+      .def("is_idle", &Reducer::is_idle, without_lock())
       .def("steps", &Reducer::steps, without_lock())
       .def(
-          "rounds", [](const Reducer& reducer) { return reducer.stats().rounds; }, without_lock())
+          "syncs", [](const Reducer& reducer) { return reducer.stats().syncs; }, without_lock())
       .def("stats", [](const Reducer& reducer) {
         SyncStats stats;
         {

@@ -15,19 +15,19 @@ from torch_tutti import _torch_version
 _torch_version.check()
 
 from torch_tutti._accelerate import accelerate  # noqa: E402
-from torch_tutti._backend import Options, engine_name  # noqa: E402
+from torch_tutti._backend import Options, backend_name  # noqa: E402
 from torch_tutti._distributed_data_parallel import DistributedDataParallel  # noqa: E402
-from torch_tutti.errors import Divergence, Error, PeerFailure, Timeout, UsageError  # noqa: E402
+from torch_tutti.errors import Error, MismatchError, PeerError, TimeoutError, UsageError  # noqa: E402
 
 __all__ = [
     "DistributedDataParallel",
-    "Divergence",
     "Error",
+    "MismatchError",
     "Options",
-    "PeerFailure",
-    "Timeout",
+    "PeerError",
+    "TimeoutError",
     "UsageError",
     "__version__",
     "accelerate",
-    "engine_name",
+    "backend_name",
 ]

@@ -13,9 +13,9 @@ from torch_tutti.errors import UsageError
 class Options:
     """What init_process_group() and new_group() take as pg_options. Every rank gives the same."""
 
-    engine: str = "auto"
+    backend: str = "auto"
     """What carries the bytes: "auto" (shared memory inside a node, Gloo between nodes), "gloo", "shared_memory",
-    "hierarchical". "auto" asks the variable TUTTI_ENGINE."""
+    "hierarchical". "auto" asks the variable TUTTI_BACKEND."""
 
 
 def _create(group, options):
@@ -23,7 +23,7 @@ def _create(group, options):
         options = Options()
     if not isinstance(options, Options):
         raise UsageError(f"pg_options of the backend tutti are torch_tutti.Options, not {type(options).__name__}")
-    return _C.create_backend(group.store, group.group_rank, group.group_size, group.timeout, options.engine)
+    return _C.create_backend(group.store, group.group_rank, group.group_size, group.timeout, options.backend)
 
 
 dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
@@ -44,6 +44,6 @@ def communicator_of(group):
     return communicator
 
 
-def engine_name(group=None):
+def backend_name(group=None):
     """What carries the bytes of a process group, for example "shared memory + gloo"."""
-    return communicator_of(group).engine_name
+    return communicator_of(group).backend_name

@@ -30,7 +30,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     Takes the arguments of torch.nn.parallel.DistributedDataParallel, and has its attributes where they mean something.
     Parameters lie in CPU memory; the group is over the backend tutti. Every rank must construct it, with the same model
-    (Divergence names what differs).
+    (MismatchError names what differs).
 
     windows="automatic" learns how many backward passes a step has, and from then on exchanges gradients in the last one
     only. A step that comes sooner than expected makes up for it, and so do clip_grad_norm_(), clip_grad_value_() and a
@@ -109,8 +109,8 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self._make_reducer()
         if init_sync:
             self._replicate([*(tensor for _, tensor in self._named_parameters()), *self._buffers_to_sync()])
-        # The round of the reducer after which buffers were made equal.
-        self._buffers_of_round = 0 if init_sync else -1
+        # The synchronization of the reducer after which buffers were made equal.
+        self._buffers_of_sync = 0 if init_sync else -1
         _step_hooks.watch(self)
 
     # What it is made of.
@@ -163,7 +163,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     def forward(self, *inputs, **keywords):
         if self._joining:
-            self._tell_joined_ranks()
+            self._notify_joined_ranks()
         self._sync_buffers()
         return self.module(*inputs, **keywords)
 
@@ -171,11 +171,11 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
     def _sync_buffers(self):
         if not self.broadcast_buffers:
             return
-        # All ranks take part in the same rounds: they come to the same answer.
-        rounds = self.reducer.rounds()
-        if rounds != self._buffers_of_round:
+        # All ranks take part in the same synchronizations: they come to the same answer.
+        syncs = self.reducer.syncs()
+        if syncs != self._buffers_of_sync:
             self._replicate(self._buffers_to_sync())
-            self._buffers_of_round = rounds
+            self._buffers_of_sync = syncs
 
     def _before_step(self):
         # A step under no_sync() is meant to be one of this rank alone.
@@ -183,7 +183,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             self.reducer.prepare_step()
 
     def _after_step(self):
-        self.reducer.stepped()
+        self.reducer.on_optimizer_step()
 
     def synchronize(self):
         """Synchronizes what no backward pass has. Every rank must call it."""
@@ -196,7 +196,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         )
 
     def stats(self):
-        """What synchronization did and cost on this rank: passes, rounds, rounds_avoided, bytes_sent and more."""
+        """What synchronization did and cost on this rank: passes, syncs, syncs_skipped, bytes_sent and more."""
         return self.reducer.stats()
 
     # Which passes synchronize.
@@ -267,7 +267,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
     def join_process_group(self):
         return self.process_group
 
-    def _tell_joined_ranks(self):
+    def _notify_joined_ranks(self):
         if Join.notify_join_context(self) is None and not self._join_config.enable:
             self._joining = False  # the context is over
             self.reducer.set_check_replicas(self._check_replicas)
@@ -276,9 +276,9 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     def _agree_on_pass(self, synchronizes, steps):
         """Whether the pass that comes synchronizes on any rank, and how many steps were taken."""
-        news = torch.tensor([int(synchronizes), steps], dtype=torch.int64)
-        dist.all_reduce(news, dist.ReduceOp.MAX, group=self.process_group)
-        synchronizes, steps = news.tolist()
+        state = torch.tensor([int(synchronizes), steps], dtype=torch.int64)
+        dist.all_reduce(state, dist.ReduceOp.MAX, group=self.process_group)
+        synchronizes, steps = state.tolist()
         if synchronizes:
             self.reducer.trigger_sync_in_backward()
         return bool(synchronizes), steps
@@ -300,7 +300,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self._requires_sync = True
         self._joining = False
         self._make_reducer()
-        self._buffers_of_round = 0
+        self._buffers_of_sync = 0
         _step_hooks.watch(self)
 
 
@@ -314,13 +314,13 @@ class _JoinHook(JoinHook):
 
     def _catch_up(self, steps):
         while self.model.reducer.steps() < steps:
-            self.model.reducer.stepped()
+            self.model.reducer.on_optimizer_step()
 
     def main_hook(self):
         model = self.model
         synchronizes, steps = model._agree_on_pass(False, 0)
         reducer = model.reducer
-        # Where the others have stepped since, what this rank holds of their mean is over.
+        # Where other ranks have taken steps since, what this rank holds of their mean is over.
         if not self.began or reducer.steps() < steps:
             self._catch_up(steps)
             reducer.clear()
@@ -342,7 +342,7 @@ class _JoinHook(JoinHook):
         with torch.no_grad():
             for tensor in tensors:
                 dist.broadcast(tensor.detach(), group_src=int(last.item()), group=model.process_group)
-        model._buffers_of_round = model.reducer.rounds()
+        model._buffers_of_sync = model.reducer.syncs()
         model.reducer.clear()
         model._joining = False
         model.reducer.set_check_replicas(model._check_replicas)

@@ -10,7 +10,7 @@
 namespace tutti {
 
 /// What was set on this thread before the scope.
-struct AutocastScope::Before {
+struct AutocastScope::PreviousState {
   c10::DeviceType device;
   bool enabled;
   at::ScalarType dtype;
@@ -20,8 +20,8 @@ AutocastScope::AutocastScope(Precision precision, c10::DeviceType device) {
   if (!at::autocast::is_autocast_available(device)) {
     throw UsageError("autocast: LibTorch has none for device " + c10::DeviceTypeName(device, true));
   }
-  before_ = std::make_unique<Before>(
-      Before{device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)});
+  previous_state_ = std::make_unique<PreviousState>(
+      PreviousState{device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)});
   at::autocast::increment_nesting();
   at::autocast::set_autocast_enabled(device, precision != Precision::no);
   if (precision != Precision::no) {
@@ -33,11 +33,11 @@ AutocastScope::AutocastScope() = default;
 AutocastScope::AutocastScope(AutocastScope&& other) noexcept = default;
 
 AutocastScope::~AutocastScope() {
-  if (!before_) return;
+  if (!previous_state_) return;
   // Weights that were cast are kept until the outermost scope ends: an optimizer step would make them stale.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(before_->device, before_->enabled);
-  at::autocast::set_autocast_dtype(before_->device, before_->dtype);
+  at::autocast::set_autocast_enabled(previous_state_->device, previous_state_->enabled);
+  at::autocast::set_autocast_dtype(previous_state_->device, previous_state_->dtype);
 }
 
 }  // namespace tutti

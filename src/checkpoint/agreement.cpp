@@ -3,7 +3,7 @@
 #include <exception>
 
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti::checkpoint {
 namespace {
@@ -27,7 +27,7 @@ std::string run(const std::function<std::string()>& work) {
 
 std::vector<std::string> on_all_ranks(const Communicator& communicator, const std::string& name,
                                       const std::function<std::string()>& work) {
-  std::vector<std::string> results = communicator.all_gather_object(run(work), comm::inner_call(name));
+  std::vector<std::string> results = communicator.all_gather_object(run(work), comm::internal_call(name));
   std::string errors;
   bool only_usage = true;
   for (std::size_t rank = 0; rank < results.size(); ++rank) {

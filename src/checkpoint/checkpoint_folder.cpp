@@ -91,9 +91,9 @@ std::filesystem::path CheckpointFolder::next(std::int64_t step) const {
 }
 
 void CheckpointFolder::prune(const RetentionOptions& options, const std::string& run) const {
-  auto own = all();
-  std::erase_if(own, [&run](const CheckpointInfo& info) { return info.run != run; });
-  const auto old = removable(std::move(own), options);
+  auto of_run = all();
+  std::erase_if(of_run, [&run](const CheckpointInfo& info) { return info.run != run; });
+  const auto old = removable(std::move(of_run), options);
   for (const auto& entry : entries_of(path_)) {
     if (checkpoint::is_leftover(entry)) checkpoint::remove_folder(entry);
   }

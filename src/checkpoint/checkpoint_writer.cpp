@@ -10,26 +10,27 @@
 #include "checkpoint/tied_tensors.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
-#include "tutti/detail/core/called_from.h"
+#include "tutti/detail/core/call_site_scope.h"
 
 namespace tutti {
 namespace {
 
 CheckpointContent copy_of(const CheckpointContent& content) {
-  CheckpointContent copy{.step = content.step, .shared = {}, .own = {}, .metric = content.metric, .run = content.run};
+  CheckpointContent copy{
+      .step = content.step, .shared = {}, .per_rank = {}, .metric = content.metric, .run = content.run};
   for (const auto& [name, part] : content.shared) copy.shared.emplace(name, checkpoint::copy_keeping_ties(part));
-  copy.own = checkpoint::copy_keeping_ties(content.own);
+  copy.per_rank = checkpoint::copy_keeping_ties(content.per_rank);
   return copy;
 }
 
 void write_and_prune(const std::filesystem::path& folder, const CheckpointContent& content,
-                     const RetentionOptions& retention, const Communicator& channel) {
-  write_checkpoint(folder, content, channel);
+                     const RetentionOptions& retention, const Communicator& communicator) {
+  write_checkpoint(folder, content, communicator);
   // Told to all, else a rank 0 that throws alone would leave the others waiting in the next save.
-  checkpoint::on_all_ranks(channel, "checkpoint: retention", [&]() -> std::string {
-    if (channel.rank() != 0) return {};
+  checkpoint::on_all_ranks(communicator, "checkpoint: retention", [&]() -> std::string {
+    if (communicator.rank() != 0) return {};
     try {
-      CheckpointFolder(checkpoint::named(folder).parent_path()).prune(retention, content.run);
+      CheckpointFolder(checkpoint::normalized(folder).parent_path()).prune(retention, content.run);
     } catch (const CheckpointError& error) {
       throw CheckpointError(folder.string() + " is written, but older ones could not be removed: " + error.what());
     }
@@ -42,12 +43,13 @@ void write_and_prune(const std::filesystem::path& folder, const CheckpointConten
 /// One save on a thread of its own.
 class CheckpointWriter::Job {
  public:
-  Job(std::filesystem::path folder, CheckpointContent content, const RetentionOptions& retention, Communicator channel)
+  Job(std::filesystem::path folder, CheckpointContent content, const RetentionOptions& retention,
+      Communicator communicator)
       : thread_([this, folder = std::move(folder), content = std::move(content), retention,
-                 channel = std::move(channel), where = CalledFrom::now()] {
-          const CalledFrom here(where);
+                 communicator = std::move(communicator), where = CallSiteScope::current()] {
+          const CallSiteScope here(where);
           try {
-            write_and_prune(folder, content, retention, channel);
+            write_and_prune(folder, content, retention, communicator);
           } catch (...) {
             error_ = std::current_exception();
           }
@@ -67,14 +69,14 @@ class CheckpointWriter::Job {
   std::thread thread_;
 };
 
-CheckpointWriter::CheckpointWriter(Communicator channel) : channel_(std::move(channel)) {}
+CheckpointWriter::CheckpointWriter(Communicator communicator) : communicator_(std::move(communicator)) {}
 
 CheckpointWriter::~CheckpointWriter() {
   try {
     wait();
   } catch (const std::exception& error) {
     try {
-      Logger(channel_.rank()).error(std::string("the last checkpoint was not written: ") + error.what());
+      Logger(communicator_.rank()).error(std::string("the last checkpoint was not written: ") + error.what());
     } catch (const std::exception&) {
       // A destructor has nobody left to tell.
     }
@@ -85,7 +87,7 @@ void CheckpointWriter::start(const std::filesystem::path& folder, const Checkpoi
                              const RetentionOptions& retention) {
   wait();
   removable({}, retention);  // refuses wrong options now
-  job_ = std::make_unique<Job>(folder, copy_of(content), retention, channel_);
+  job_ = std::make_unique<Job>(folder, copy_of(content), retention, communicator_);
 }
 
 void CheckpointWriter::wait() {

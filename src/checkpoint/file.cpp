@@ -131,7 +131,7 @@ void sync_folder(const std::filesystem::path& folder) {
   if (errno != EINVAL && errno != ENOTSUP && errno != ENOSYS) fail("sync", folder, errno);
 }
 
-std::filesystem::path named(const std::filesystem::path& path) {
+std::filesystem::path normalized(const std::filesystem::path& path) {
   auto normal = path.lexically_normal();
   if (!normal.has_filename()) normal = normal.parent_path();
   return normal.has_parent_path() ? normal : "." / normal;
@@ -140,14 +140,14 @@ std::filesystem::path named(const std::filesystem::path& path) {
 void make_folders(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> missing;
   std::error_code error;
-  for (auto path = named(folder); !std::filesystem::exists(path, error); path = named(path).parent_path()) {
+  for (auto path = normalized(folder); !std::filesystem::exists(path, error); path = normalized(path).parent_path()) {
     missing.push_back(path);
     if (path.parent_path() == path) break;
   }
   for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
     std::filesystem::create_directory(*path, error);
     if (error) fail("make the folder", *path, error.value());
-    sync_folder(named(*path).parent_path());
+    sync_folder(normalized(*path).parent_path());
   }
   if (!std::filesystem::is_directory(folder, error)) {
     throw CheckpointError("cannot use " + folder.string() + " as a folder: it is something else");
@@ -158,7 +158,7 @@ void rename_and_sync(const std::filesystem::path& from, const std::filesystem::p
   std::error_code error;
   std::filesystem::rename(from, to, error);
   if (error) fail("rename " + from.string() + " to", to, error.value());
-  sync_folder(named(to).parent_path());
+  sync_folder(normalized(to).parent_path());
 }
 
 void remove_folder(const std::filesystem::path& folder) {

@@ -69,7 +69,7 @@ FileText read_text(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& folder);
 
 /// `path` without a slash at its end, and with a parent: "a/" becomes "./a".
-std::filesystem::path named(const std::filesystem::path& path);
+std::filesystem::path normalized(const std::filesystem::path& path);
 
 /// Makes `folder` and what is missing above it, and syncs the folders that got new names.
 void make_folders(const std::filesystem::path& folder);

@@ -54,14 +54,14 @@ std::string misfit(const std::string& name, const at::Tensor& into, const at::Te
 
 LoadModelResult load(const torch::nn::Module& model, const Tensors& tensors, const LoadModelOptions& options,
                      const std::string& source) {
-  const Tensors own = named_tensors_of(model);
-  const auto tied = checkpoint::tied_names(own);
+  const Tensors on_model = named_tensors_of(model);
+  const auto tied = checkpoint::tied_names(on_model);
   LoadModelResult result;
   std::string errors;
   std::map<std::string, std::string> chosen;  // the model's first name -> the name to load it from
   for (const auto& [name, from] : tensors) {
-    const auto into = own.find(name);
-    if (into == own.end()) {
+    const auto into = on_model.find(name);
+    if (into == on_model.end()) {
       result.unexpected.push_back(name);
       continue;
     }
@@ -72,7 +72,7 @@ LoadModelResult load(const torch::nn::Module& model, const Tensors& tensors, con
       errors += "'" + other->second + "' and '" + name + "' differ, but are one tensor in the model. ";
     }
   }
-  for (const auto& [name, into] : own) {
+  for (const auto& [name, into] : on_model) {
     if (!chosen.contains(first_name(tied, name))) result.missing.push_back(name);
   }
   if (options.strict && !result.missing.empty()) errors += "Not there: " + list(result.missing) + ". ";
@@ -82,7 +82,7 @@ LoadModelResult load(const torch::nn::Module& model, const Tensors& tensors, con
                           "Load it into the model that it was saved from.");
   }
   const at::NoGradGuard no_grad;
-  for (const auto& [first, name] : chosen) own.at(first).copy_(tensors.at(name));
+  for (const auto& [first, name] : chosen) on_model.at(first).copy_(tensors.at(name));
   return result;
 }
 

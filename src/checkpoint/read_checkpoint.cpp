@@ -19,7 +19,7 @@ using nlohmann::json;
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& folder)
-      : folder_(checkpoint::named(folder)), manifest_(checkpoint::read_manifest(folder_)) {}
+      : folder_(checkpoint::normalized(folder)), manifest_(checkpoint::read_manifest(folder_)) {}
 
   const checkpoint::Manifest& manifest() const { return manifest_; }
   CheckpointInfo info() const { return checkpoint::info_of(folder_, manifest_); }
@@ -101,11 +101,11 @@ Checkpoint read_checkpoint(const std::filesystem::path& folder, const std::optio
     throw CheckpointError(result.info.folder.string() + " lacks the files of some of its " +
                           std::to_string(world_size) + " ranks; choose another checkpoint");
   }
-  result.own.resize(static_cast<std::size_t>(world_size));
+  result.per_rank.resize(static_cast<std::size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) {
     if (ranks && std::find(ranks->begin(), ranks->end(), rank) == ranks->end()) continue;
     const std::string file = checkpoint::rank_state_name(rank);
-    result.own[static_cast<std::size_t>(rank)] =
+    result.per_rank[static_cast<std::size_t>(rank)] =
         reader.read_part(checkpoint::rank_part(rank), file, reader.read_json(file));
   }
   return result;

@@ -125,7 +125,7 @@ ReadSafetensors read_safetensors(const std::filesystem::path& path) {
 
 void save_safetensors(const std::filesystem::path& path, const Safetensors& content) {
   checkpoint::write_safetensors(path, content);
-  checkpoint::sync_folder(checkpoint::named(path).parent_path());
+  checkpoint::sync_folder(checkpoint::normalized(path).parent_path());
 }
 
 Safetensors load_safetensors(const std::filesystem::path& path) {

@@ -37,8 +37,8 @@ void add_tensors(Prepared& prepared, const std::string& part, const StateDict& s
 Prepared prepare(const CheckpointContent& content, int rank) {
   for (const auto& [name, part] : content.shared) checkpoint::check_part_name(name);
   Prepared prepared;
-  prepared.texts.emplace(checkpoint::rank_state_name(rank), checkpoint::to_json(content.own).dump(1));
-  add_tensors(prepared, checkpoint::rank_part(rank), content.own);
+  prepared.texts.emplace(checkpoint::rank_state_name(rank), checkpoint::to_json(content.per_rank).dump(1));
+  add_tensors(prepared, checkpoint::rank_part(rank), content.per_rank);
   if (rank != 0) return prepared;
   json shared = json::object();
   for (const auto& [name, part] : content.shared) {
@@ -94,8 +94,8 @@ void check_presence(const std::filesystem::path& folder, const Files& files) {
 void check_agreement(const std::vector<std::string>& plans) {
   for (std::size_t rank = 1; rank < plans.size(); ++rank) {
     if (plans[rank] == plans[0]) continue;
-    throw Divergence("ranks write different checkpoints: rank 0 '" + plans[0] + "', rank " + std::to_string(rank) +
-                     " '" + plans[rank] + "'; folder and step must be equal on all ranks");
+    throw MismatchError("ranks write different checkpoints: rank 0 '" + plans[0] + "', rank " + std::to_string(rank) +
+                        " '" + plans[rank] + "'; folder and step must be equal on all ranks");
   }
 }
 
@@ -104,7 +104,7 @@ void check_agreement(const std::vector<std::string>& plans) {
 void write_checkpoint(const std::filesystem::path& folder, const CheckpointContent& content,
                       const Communicator& communicator) {
   const int rank = communicator.rank();
-  const auto target = checkpoint::named(folder);
+  const auto target = checkpoint::normalized(folder);
   const auto partial = checkpoint::partial_of(target);
   const auto prepare_folder = [&] {
     std::error_code ignored;
@@ -139,7 +139,7 @@ void write_checkpoint(const std::filesystem::path& folder, const CheckpointConte
       checkpoint::rename_and_sync(partial, target);
       return {};
     });
-  } catch (const PeerFailure&) {
+  } catch (const PeerError&) {
     throw;  // others may still be writing there
   } catch (const Error&) {
     std::error_code ignored;

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "comm/connecting.h"
+#include "comm/bootstrap.h"
 #include "comm/make_communicator.h"
-#include "comm/meeting/local_address.h"
-#include "comm/single_engine.h"
+#include "comm/rendezvous/local_address.h"
+#include "comm/single_backend.h"
 #include "core/launchers.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
@@ -16,21 +16,21 @@
 namespace tutti {
 namespace {
 
-comm::GlooPlace place_of(const Environment& environment) {
+comm::BindAddress bind_address_of(const Environment& environment) {
   // Ranks that met by the name of a store are on one machine, whatever they take for its nodes.
-  const bool one_machine = environment.num_nodes == 1 || environment.master_addr.starts_with(local_meeting);
+  const bool one_machine = environment.num_nodes == 1 || environment.master_addr.starts_with(local_store_scheme);
   if (one_machine) return comm::loopback();
-  if (auto place = comm::place_of_interface()) return *std::move(place);
+  if (auto bind_address = comm::bind_address_from_env()) return *std::move(bind_address);
   return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
 }
 
-// Each rank tells the others its node, how many ranks it expects, how many of them on its node, and the engine.
-std::string introduction(const Environment& environment, const std::string& engine) {
+// Each rank tells the others its node, how many ranks it expects, how many of them on its node, and the backend.
+std::string rank_info(const Environment& environment, const std::string& backend) {
   std::string text;
   for (const int number : {environment.node_rank, environment.world_size, environment.local_world_size}) {
     text += std::to_string(number) + " ";
   }
-  return text + engine;
+  return text + backend;
 }
 
 // A launcher that says nothing of nodes lets each rank deduce its own: together they may contradict one another.
@@ -45,12 +45,12 @@ void check_nodes(const std::vector<int>& nodes, const std::vector<int>& local_si
   }
 }
 
-std::vector<int> nodes_from(const std::vector<std::string>& introductions, const Environment& environment,
-                            const std::string& engine) {
+std::vector<int> nodes_from(const std::vector<std::string>& rank_infos, const Environment& environment,
+                            const std::string& backend) {
   std::vector<int> nodes;
   std::vector<int> local_sizes;
-  for (const auto& introduced : introductions) {
-    std::istringstream text(introduced);
+  for (const auto& info : rank_infos) {
+    std::istringstream text(info);
     int world_size = 0;
     std::string other;
     text >> nodes.emplace_back() >> world_size >> local_sizes.emplace_back() >> other;
@@ -59,9 +59,9 @@ std::vector<int> nodes_from(const std::vector<std::string>& introductions, const
                        std::to_string(world_size) + ", rank " + std::to_string(environment.rank) + " with " +
                        std::to_string(environment.world_size) + ".");
     }
-    if (other != engine) {
-      throw UsageError("rank " + std::to_string(nodes.size() - 1) + " asks for the engine " + other + ", rank " +
-                       std::to_string(environment.rank) + " for " + engine + ": all must ask for the same.");
+    if (other != backend) {
+      throw UsageError("rank " + std::to_string(nodes.size() - 1) + " asks for the backend " + other + ", rank " +
+                       std::to_string(environment.rank) + " for " + backend + ": all must ask for the same.");
     }
   }
   check_nodes(nodes, local_sizes);
@@ -71,23 +71,23 @@ std::vector<int> nodes_from(const std::vector<std::string>& introductions, const
 }  // namespace
 
 Communicator Communicator::connect(const Environment& environment, const CommunicatorOptions& options) {
-  const auto wanted = comm::check_options(options);
-  comm::require_nccl(wanted, environment.local_rank);
-  if (environment.world_size == 1) return make_communicator(comm::make_single_engine(), options, "");
+  const auto requested = comm::check_options(options);
+  comm::require_nccl(requested, environment.local_rank);
+  if (environment.world_size == 1) return make_communicator(comm::make_single_backend(), options, "");
 
-  const auto [rendezvous, introductions] =
-      comm::join_job(environment, introduction(environment, wanted.name), options.connect_timeout);
+  const auto [rendezvous, rank_infos] =
+      comm::join_job(environment, rank_info(environment, requested.name), options.connect_timeout);
   try {
-    const comm::MetRanks met{.rendezvous = rendezvous,
-                             .rank = environment.rank,
-                             .nodes = nodes_from(introductions, environment, wanted.name),
-                             .place = place_of(environment)};
+    const comm::RendezvousResult result{.rendezvous = rendezvous,
+                                        .rank = environment.rank,
+                                        .nodes = nodes_from(rank_infos, environment, requested.name),
+                                        .bind_address = bind_address_of(environment)};
     auto recorder = flight::make_recorder(
         {.rank = environment.rank, .world_size = environment.world_size, .restart = environment.restart_count});
-    return comm::connect_ranks(met, wanted.name, options, std::move(recorder));
+    return comm::connect_ranks(result, requested.name, options, std::move(recorder));
   } catch (const UsageError&) {
     // All ranks see the same and throw; the one that serves the store must not take it away before they have seen it.
-    comm::part(rendezvous, environment.rank, environment.world_size);
+    comm::leave_barrier(rendezvous, environment.rank, environment.world_size);
     throw;
   }
 }

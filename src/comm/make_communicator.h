@@ -2,13 +2,13 @@
 #include <memory>
 #include <string>
 
-#include "comm/channel_parts.h"
+#include "comm/services.h"
 #include "tutti/comm/communicator.h"
 
 namespace tutti {
 
-/// A Communicator over `engine`. `name` is unique in the job.
-Communicator make_communicator(std::shared_ptr<comm::Engine> engine, const CommunicatorOptions& options,
-                               std::string name, comm::ChannelParts parts = {});
+/// A Communicator over `backend`. `name` is unique in the job.
+Communicator make_communicator(std::shared_ptr<comm::Backend> backend, const CommunicatorOptions& options,
+                               std::string name, comm::Services services = {});
 
 }  // namespace tutti

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "comm/engine/describe.h"
+#include "comm/backend/describe.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -37,7 +37,7 @@ void require_on_cpu(const char* what, const at::Tensor& tensor) {
   throw UsageError(std::string(what) + ": the tensor is on " + tensor.device().str() + "; this takes CPU tensors.");
 }
 
-FlatTensor FlatTensor::to_write(const char* what, const at::Tensor& tensor) {
+ContiguousTensor ContiguousTensor::for_output(const char* what, const at::Tensor& tensor) {
   require_dense(what, tensor);
   require_on_cpu(what, tensor);
   if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
@@ -45,18 +45,18 @@ FlatTensor FlatTensor::to_write(const char* what, const at::Tensor& tensor) {
   return {plain, contiguous_and_kept(plain)};
 }
 
-FlatTensor FlatTensor::to_read(const char* what, const at::Tensor& tensor) {
+ContiguousTensor ContiguousTensor::for_input(const char* what, const at::Tensor& tensor) {
   require_dense(what, tensor);
   require_on_cpu(what, tensor);
   const auto plain = tensor.detach();
   return {plain, contiguous_and_kept(plain)};
 }
 
-void FlatTensor::write_back() const {
+void ContiguousTensor::write_back() const {
   if (!memory_.is_same(tensor_)) at::Tensor(tensor_).copy_(memory_);
 }
 
-void require_combinable(const char* what, const at::Tensor& tensor, ReduceOp op) {
+void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op) {
   const auto dtype = tensor.scalar_type();
   const bool floating = at::isFloatingType(dtype);
   const bool plain = floating || at::isIntegralType(dtype, /*includeBool=*/true);

@@ -8,18 +8,18 @@ namespace tutti::comm {
 
 /// A tensor as contiguous memory outside autograd: the tensor's own, or a copy where that is not contiguous or belongs
 /// to somebody else (at::from_blob without a deleter).
-class FlatTensor {
+class ContiguousTensor {
  public:
   /// Throws UsageError unless the tensor can be used. Counts the write that is to come in the tensor's version.
-  static FlatTensor to_write(const char* what, const at::Tensor& tensor);
-  static FlatTensor to_read(const char* what, const at::Tensor& tensor);
+  static ContiguousTensor for_output(const char* what, const at::Tensor& tensor);
+  static ContiguousTensor for_input(const char* what, const at::Tensor& tensor);
 
   const at::Tensor& memory() const { return memory_; }
   /// Brings a copy's content back into the tensor.
   void write_back() const;
 
  private:
-  FlatTensor(at::Tensor tensor, at::Tensor memory) : tensor_(std::move(tensor)), memory_(std::move(memory)) {}
+  ContiguousTensor(at::Tensor tensor, at::Tensor memory) : tensor_(std::move(tensor)), memory_(std::move(memory)) {}
 
   at::Tensor tensor_;
   at::Tensor memory_;
@@ -27,7 +27,7 @@ class FlatTensor {
 
 void require_dense(const char* what, const at::Tensor& tensor);
 void require_on_cpu(const char* what, const at::Tensor& tensor);
-void require_combinable(const char* what, const at::Tensor& tensor, ReduceOp op);
+void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op);
 /// `whole` holds `size` times the elements of `part`, of the same dtype.
 void require_parts(const char* what, const char* whole_name, const at::Tensor& whole, const char* part_name,
                    const at::Tensor& part, int size);

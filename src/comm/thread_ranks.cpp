@@ -9,11 +9,11 @@
 #include <thread>
 #include <utility>
 
-#include "comm/choose_engine.h"
-#include "comm/mail/mail.h"
+#include "comm/algorithms/p2p_backend.h"
 #include "comm/make_communicator.h"
-#include "comm/messages/engine.h"
-#include "comm/messages/threads.h"
+#include "comm/p2p/group_endpoint.h"
+#include "comm/select_backend.h"
+#include "comm/transport/thread_transport.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -52,19 +52,20 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::optional<Communicator>> made(static_cast<std::size_t>(size));
   const auto make = [&](int rank) {
-    auto& place = made[static_cast<std::size_t>(rank)];
-    std::shared_ptr<comm::Engine> engine = std::make_shared<comm::MessageEngine>(
-        std::move(transports[static_cast<std::size_t>(rank)]), comm::make_layout(node_of_rank, rank));
+    auto& communicator = made[static_cast<std::size_t>(rank)];
+    std::shared_ptr<comm::Backend> backend = std::make_shared<comm::P2pBackend>(
+        std::move(transports[static_cast<std::size_t>(rank)]), comm::make_topology(node_of_rank, rank));
     // Messages between threads are copies in memory already: more is done only when asked for.
-    if (options.engine != "auto") {
-      engine = comm::choose_engine(std::move(engine), options.engine, "threads", options.connect_timeout);
+    if (options.backend != "auto") {
+      backend = comm::select_backend(std::move(backend), options.backend, "threads", options.connect_timeout);
     }
-    std::vector<int> everyone(static_cast<std::size_t>(size));
-    std::iota(everyone.begin(), everyone.end(), 0);
-    const auto office = std::make_shared<comm::OfficePlace>(comm::Rendezvous{.store = store, .bulletin_store = store},
-                                                            rank, [] { return std::string("127.0.0.1"); });
-    place = make_communicator(std::move(engine), options, "threads",
-                              {.mail = std::make_shared<comm::Mail>(office, "threads", std::move(everyone), rank)});
+    std::vector<int> all_ranks(static_cast<std::size_t>(size));
+    std::iota(all_ranks.begin(), all_ranks.end(), 0);
+    const auto endpoint = std::make_shared<comm::LazyEndpoint>(comm::Rendezvous{.store = store, .failure_store = store},
+                                                               rank, [] { return std::string("127.0.0.1"); });
+    communicator = make_communicator(
+        std::move(backend), options, "threads",
+        {.p2p = std::make_shared<comm::GroupEndpoint>(endpoint, "threads", std::move(all_ranks), rank)});
   };
   on_threads(size, make);
   std::vector<Communicator> communicators;

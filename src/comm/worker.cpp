@@ -3,7 +3,7 @@
 #include <deque>
 #include <utility>
 
-#include "comm/engine/keep_process.h"
+#include "comm/os/exit_guard.h"
 #include "core/thread_name.h"
 #include "tutti/comm/work.h"
 #include "tutti/core/error.h"
@@ -20,8 +20,8 @@ bool Work::is_completed() const {
   return !state_ || state_->is_completed();
 }
 
-std::exception_ptr Work::failure() const {
-  return state_ ? state_->failure() : nullptr;
+std::exception_ptr Work::exception() const {
+  return state_ ? state_->exception() : nullptr;
 }
 
 void Work::then(std::function<void()> continuation) const {
@@ -57,7 +57,7 @@ void WorkState::then(std::function<void()> continuation) {
   continuation();
 }
 
-std::exception_ptr WorkState::failure() const {
+std::exception_ptr WorkState::exception() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
@@ -65,7 +65,7 @@ std::exception_ptr WorkState::failure() const {
 void WorkState::wait() {
   std::unique_lock lock(mutex_);
   if (!completed_) {
-    const WatchedCalls::Awaiting awaiting(calls_.get());
+    const InflightCalls::WaitingOnQueue waiting(calls_.get());
     ended_.wait(lock, [&] { return completed_; });
   }
   if (failure_) std::rethrow_exception(failure_);
@@ -88,16 +88,16 @@ std::shared_ptr<WorkState> run_now(const std::function<void()>& task) {
 }
 
 namespace {
-thread_local bool is_a_worker = false;
+thread_local bool is_worker_thread = false;
 }
 
-bool Worker::runs_this_thread() {
-  return is_a_worker;
+bool Worker::is_on_worker_thread() {
+  return is_worker_thread;
 }
 
 struct Worker::Queue {
   struct Entry {
-    KeepProcess until_its_end{};
+    ExitGuard exit_guard{};
     std::function<void()> task;
     std::shared_ptr<WorkState> state;
   };
@@ -106,13 +106,13 @@ struct Worker::Queue {
   std::condition_variable changed;
   std::deque<Entry> entries;
   bool running = false;
-  bool ending = false;
+  bool stopping = false;
 
   void run() {
-    is_a_worker = true;
+    is_worker_thread = true;
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&] { return ending || !entries.empty(); });
+      changed.wait(lock, [&] { return stopping || !entries.empty(); });
       if (entries.empty()) return;
       auto entry = std::move(entries.front());
       entries.pop_front();
@@ -141,14 +141,14 @@ Worker::Worker() : queue_(std::make_shared<Queue>()) {}
 
 Worker::~Worker() {
   const bool own_thread = thread_.get_id() == std::this_thread::get_id();
-  std::deque<Queue::Entry> given_up;
+  std::deque<Queue::Entry> dropped;
   {
     const std::lock_guard lock(queue_->mutex);
-    queue_->ending = true;
-    if (own_thread) given_up.swap(queue_->entries);
+    queue_->stopping = true;
+    if (own_thread) dropped.swap(queue_->entries);
   }
   queue_->changed.notify_all();
-  for (auto& entry : given_up) {
+  for (auto& entry : dropped) {
     entry.state->end(std::make_exception_ptr(Error("The communicator was let go before this operation began.")));
   }
   if (own_thread) {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/standstill/watched_calls.h"
+#include "comm/deadlock/inflight_calls.h"
 
 namespace tutti::comm {
 
@@ -17,11 +17,11 @@ class WorkState {
  public:
   void end(std::exception_ptr failure);
   /// Whose calls wait() waits for. Before anybody else has it.
-  void belongs_to(std::shared_ptr<WatchedCalls> calls) { calls_ = std::move(calls); }
+  void set_inflight_calls(std::shared_ptr<InflightCalls> calls) { calls_ = std::move(calls); }
   void wait();
   bool is_completed() const;
   /// What it failed with; null while it has not ended, and where it ended well.
-  std::exception_ptr failure() const;
+  std::exception_ptr exception() const;
   /// See Work::then.
   void then(std::function<void()> continuation);
 
@@ -31,7 +31,7 @@ class WorkState {
   bool completed_ = false;
   std::exception_ptr failure_;
   std::vector<std::function<void()>> continuations_;
-  std::shared_ptr<WatchedCalls> calls_;
+  std::shared_ptr<InflightCalls> calls_;
 };
 
 /// Runs `task` now and keeps what it throws.
@@ -48,7 +48,7 @@ class Worker {
   /// On the worker's own thread a task runs at once: waiting for it could never end.
   std::shared_ptr<WorkState> submit(std::function<void()> task);
   /// Whether the calling thread is a worker's.
-  static bool runs_this_thread();
+  static bool is_on_worker_thread();
   /// Whether everything that was submitted has ended.
   bool idle() const;
 

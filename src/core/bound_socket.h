@@ -26,6 +26,6 @@ BoundSocket bind_to_host(const std::string& host, std::optional<std::uint16_t> p
 BoundSocket bind_everywhere(std::optional<std::uint16_t> port);
 
 /// Two sockets may have one port until one of them listens.
-void begin_to_listen(const BoundSocket& socket);
+void start_listening(const BoundSocket& socket);
 
 }  // namespace tutti

@@ -10,12 +10,12 @@
 
 namespace tutti {
 
-std::uint64_t open_descriptors() {
+std::uint64_t count_open_descriptors() {
   const std::filesystem::directory_iterator open("/proc/self/fd");
   return static_cast<std::uint64_t>(std::distance(begin(open), end(open))) - 1;  // without the one that looks
 }
 
-std::uint64_t allow_descriptors(std::uint64_t wanted) {
+std::uint64_t raise_descriptor_limit(std::uint64_t wanted) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::system_error(errno, std::generic_category(), "getrlimit");
   if (limit.rlim_cur >= wanted) return limit.rlim_cur;

@@ -21,7 +21,7 @@ struct Launcher {
   std::string (*why_not)(const VariableReader&);
 };
 
-std::string always_counts(const VariableReader&) {
+std::string no_objection(const VariableReader&) {
   return "";
 }
 
@@ -35,43 +35,43 @@ std::string why_no_mpich(const VariableReader& variables) {
 /// In the order in which they are asked. An inner launcher sets torchrun's names, whatever started that.
 const std::array<Launcher, 4>& launchers() {
   static const std::array<Launcher, 4> all{{
-      {"torchrun", "RANK", {"WORLD_SIZE"}, &read_torchrun, &always_counts},
-      {"openmpi", "OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE"}, &read_openmpi, &always_counts},
+      {"torchrun", "RANK", {"WORLD_SIZE"}, &read_torchrun, &no_objection},
+      {"openmpi", "OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE"}, &read_openmpi, &no_objection},
       {"mpich", "PMI_RANK", {"PMI_SIZE"}, &read_mpich, &why_no_mpich},
       {"slurm", "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, &read_slurm, &why_no_slurm_task},
   }};
   return all;
 }
 
-bool is_seen(const Launcher& launcher, const VariableReader& variables) {
+bool is_detected(const Launcher& launcher, const VariableReader& variables) {
   return variables.has(launcher.rank_variable) || variables.first_set(launcher.size_variables);
 }
 
-const Launcher* find_winner(const VariableReader& variables) {
+const Launcher* find_selected(const VariableReader& variables) {
   for (const auto& launcher : launchers()) {
-    if (is_seen(launcher, variables) && launcher.why_not(variables).empty()) return &launcher;
+    if (is_detected(launcher, variables) && launcher.why_not(variables).empty()) return &launcher;
   }
   return nullptr;
 }
 
 }  // namespace
 
-std::vector<SeenLauncher> seen_launchers(const VariableLookup& lookup) {
+std::vector<DetectedLauncher> detected_launchers(const VariableLookup& lookup) {
   const VariableReader variables(lookup);
-  const Launcher* winner = find_winner(variables);
-  std::vector<SeenLauncher> seen;
+  const Launcher* selected = find_selected(variables);
+  std::vector<DetectedLauncher> seen;
   for (const auto& launcher : launchers()) {
-    if (!is_seen(launcher, variables)) continue;
-    SeenLauncher one{.name = launcher.name, .variables = {}, .won = &launcher == winner};
+    if (!is_detected(launcher, variables)) continue;
+    DetectedLauncher one{.name = launcher.name, .variables = {}, .is_selected = &launcher == selected};
     if (const auto rank = lookup(launcher.rank_variable)) {
       one.variables.push_back(launcher.rank_variable + "=" + *rank);
     }
     for (const auto& name : launcher.size_variables) {
       if (const auto size = lookup(name)) one.variables.push_back(name + "=" + *size);
     }
-    if (!one.won) {
-      one.lost_because = launcher.why_not(variables);
-      if (one.lost_because.empty()) one.lost_because = winner->name + " comes first";
+    if (!one.is_selected) {
+      one.ignored_because = launcher.why_not(variables);
+      if (one.ignored_because.empty()) one.ignored_because = selected->name + " comes first";
     }
     seen.push_back(std::move(one));
   }
@@ -80,8 +80,8 @@ std::vector<SeenLauncher> seen_launchers(const VariableLookup& lookup) {
 
 Environment read_environment(const VariableLookup& lookup) {
   const VariableReader variables(lookup);
-  const Launcher* winner = find_winner(variables);
-  return winner == nullptr ? Environment{} : winner->read(variables);
+  const Launcher* selected = find_selected(variables);
+  return selected == nullptr ? Environment{} : selected->read(variables);
 }
 
 std::optional<std::string> process_variable(const std::string& name) {
@@ -92,7 +92,7 @@ std::optional<std::string> process_variable(const std::string& name) {
 Environment read_environment() {
   auto environment = read_environment(&process_variable);
   // A launcher that gives its job no name still is one process on this node.
-  if (environment.master_addr == std::string(local_meeting) + environment.launcher) {
+  if (environment.master_addr == std::string(local_store_scheme) + environment.launcher) {
     for (const auto& launcher : launchers()) {
       if (launcher.name != environment.launcher) continue;
       environment.master_addr += "-process-" + launcher_process(launcher.rank_variable);

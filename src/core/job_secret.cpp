@@ -19,10 +19,10 @@ namespace tutti {
 namespace {
 
 // Whoever has heard one handshake may try guesses at home: a short one would be found.
-constexpr std::size_t shortest_secret = 16;
-constexpr std::size_t longest_secret = 4096;
+constexpr std::size_t min_secret_length = 16;
+constexpr std::size_t max_secret_length = 4096;
 
-std::string without_blanks(const std::string& text) {
+std::string trimmed(const std::string& text) {
   constexpr std::string_view blanks = " \t\r\n";
   const auto begin = text.find_first_not_of(blanks);
   if (begin == std::string::npos) return "";
@@ -30,7 +30,7 @@ std::string without_blanks(const std::string& text) {
 }
 
 UsageError unreadable(const std::string& path, int error) {
-  return UsageError(shown(secret_file_variable, path) + " cannot be read (" + std::strerror(error) +
+  return UsageError(format_variable(secret_file_variable, path) + " cannot be read (" + std::strerror(error) +
                     "): name a file that holds the job's secret on every node");
 }
 
@@ -38,12 +38,12 @@ std::string content_of_secret_file(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat about {};
   if (!file.is_open() || ::fstat(file.get(), &about) != 0) throw unreadable(path, errno);
-  if (!S_ISREG(about.st_mode)) throw UsageError(shown(secret_file_variable, path) + " is no file");
+  if (!S_ISREG(about.st_mode)) throw UsageError(format_variable(secret_file_variable, path) + " is no file");
   if ((about.st_mode & S_IRWXO) != 0) {
-    throw UsageError(shown(secret_file_variable, path) +
+    throw UsageError(format_variable(secret_file_variable, path) +
                      " may be read or changed by every user of this machine: chmod 600 " + path);
   }
-  std::string content(longest_secret + 1, '\0');
+  std::string content(max_secret_length + 1, '\0');
   std::size_t read = 0;
   while (read < content.size()) {
     const auto count = ::read(file.get(), content.data() + read, content.size() - read);
@@ -58,15 +58,14 @@ std::string content_of_secret_file(const std::string& path) {
 
 }  // namespace
 
-JobSecret::JobSecret(const std::string& text, std::string source)
-    : text_(without_blanks(text)), source_(std::move(source)) {
-  if (text_.size() < shortest_secret) {
+JobSecret::JobSecret(const std::string& text, std::string source) : text_(trimmed(text)), source_(std::move(source)) {
+  if (text_.size() < min_secret_length) {
     throw UsageError("the job's secret in " + source_ + " has " + std::to_string(text_.size()) +
-                     " characters, which can be guessed: give it " + std::to_string(shortest_secret) +
+                     " characters, which can be guessed: give it " + std::to_string(min_secret_length) +
                      " or more (head -c 32 /dev/urandom | base64 makes one)");
   }
-  if (text.size() > longest_secret) {
-    throw UsageError("the job's secret in " + source_ + " has more than " + std::to_string(longest_secret) +
+  if (text.size() > max_secret_length) {
+    throw UsageError("the job's secret in " + source_ + " has more than " + std::to_string(max_secret_length) +
                      " characters: it seems to be another file");
   }
 }

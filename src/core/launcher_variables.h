@@ -9,7 +9,7 @@
 namespace tutti {
 
 /// The names under which a launcher tells ranks and sizes.
-struct PlaceNames {
+struct VariableNames {
   std::string rank;
   std::string size;
   std::string local_rank;
@@ -26,12 +26,12 @@ std::string store_port_text(std::uint16_t store_port, std::uint16_t master_port)
 
 /// Fills the place within and among nodes. What is not set follows from the rest if nodes are equal and ranks on one
 /// node are consecutive, which is how launchers number them unless told otherwise. Throws UsageError.
-void read_nodes(const VariableReader& variables, const PlaceNames& names, Environment& environment);
+void read_nodes(const VariableReader& variables, const VariableNames& names, Environment& environment);
 
 /// Where the store of an MPI or Slurm job on one node is: MASTER_PORT where it is set, else a port that rank 0 chooses
 /// and tells the other ranks under `job`, which may be empty where only the process tree can name the job. Throws
 /// UsageError.
-void meet_on_one_node(const VariableReader& variables, const std::string& job, Environment& environment);
+void read_master_on_one_node(const VariableReader& variables, const std::string& job, Environment& environment);
 
 Environment read_torchrun(const VariableReader& variables);
 Environment read_openmpi(const VariableReader& variables);

@@ -18,15 +18,15 @@ void require_master(const VariableReader& variables, const std::string& pass_on,
   environment.master_port = *port;
 }
 
-Environment read_mpi(const VariableReader& variables, const PlaceNames& names, const std::string& launcher) {
-  const auto place = read_pair(variables, names.rank, names.size);
+Environment read_mpi(const VariableReader& variables, const VariableNames& names, const std::string& launcher) {
+  const auto rank_and_size = read_pair(variables, names.rank, names.size);
   Environment environment;
   environment.launcher = launcher;
-  environment.rank = place->rank;
-  environment.world_size = place->size;
-  if (place->size > 1 && !variables.has(names.local_rank) && !variables.has(names.local_size)) {
+  environment.rank = rank_and_size->rank;
+  environment.world_size = rank_and_size->size;
+  if (rank_and_size->size > 1 && !variables.has(names.local_rank) && !variables.has(names.local_size)) {
     throw UsageError(names.local_rank + " and " + names.local_size + " are not set, but " +
-                     shown(names.size, place->size) +
+                     format_variable(names.size, rank_and_size->size) +
                      ": set them to this rank's number on its node and to the number of ranks there");
   }
   read_nodes(variables, names, environment);
@@ -36,32 +36,32 @@ Environment read_mpi(const VariableReader& variables, const PlaceNames& names, c
 }  // namespace
 
 Environment read_openmpi(const VariableReader& variables) {
-  const PlaceNames names{.rank = "OMPI_COMM_WORLD_RANK",
-                         .size = "OMPI_COMM_WORLD_SIZE",
-                         .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
-                         .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
-                         .when_uneven = "start as many ranks on every node, in order (mpirun --map-by ppr:N:node)"};
+  const VariableNames names{.rank = "OMPI_COMM_WORLD_RANK",
+                            .size = "OMPI_COMM_WORLD_SIZE",
+                            .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+                            .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+                            .when_uneven = "start as many ranks on every node, in order (mpirun --map-by ppr:N:node)"};
   auto environment = read_mpi(variables, names, "openmpi");
   if (environment.num_nodes > 1) {
     require_master(variables, "mpirun -x MASTER_ADDR=host-of-rank-0 -x MASTER_PORT=a-free-port", environment);
   } else {
     const auto job = variables.first_set({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
-    meet_on_one_node(variables, job ? variables.text(*job).value_or("") : "", environment);
+    read_master_on_one_node(variables, job ? variables.text(*job).value_or("") : "", environment);
   }
   return environment;
 }
 
 Environment read_mpich(const VariableReader& variables) {
-  const PlaceNames names{.rank = "PMI_RANK",
-                         .size = "PMI_SIZE",
-                         .local_rank = "MPI_LOCALRANKID",
-                         .local_size = "MPI_LOCALNRANKS",
-                         .when_uneven = "start as many ranks on every node, in order (mpirun -ppn N)"};
+  const VariableNames names{.rank = "PMI_RANK",
+                            .size = "PMI_SIZE",
+                            .local_rank = "MPI_LOCALRANKID",
+                            .local_size = "MPI_LOCALNRANKS",
+                            .when_uneven = "start as many ranks on every node, in order (mpirun -ppn N)"};
   auto environment = read_mpi(variables, names, "mpich");
   if (environment.num_nodes > 1) {
     require_master(variables, "mpirun -genv MASTER_ADDR host-of-rank-0 -genv MASTER_PORT a-free-port", environment);
   } else {
-    meet_on_one_node(variables, "", environment);  // Hydra gives its job no name
+    read_master_on_one_node(variables, "", environment);  // Hydra gives its job no name
   }
   return environment;
 }

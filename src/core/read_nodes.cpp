@@ -6,31 +6,32 @@ namespace tutti {
 namespace {
 
 /// The error for nodes that cannot be told apart because ranks do not divide evenly among them.
-UsageError uneven_nodes(const PlaceNames& names, const std::string& known, int world_size, const std::string& missing) {
+UsageError uneven_nodes(const VariableNames& names, const std::string& known, int world_size,
+                        const std::string& missing) {
   std::string text = known;
-  text += " does not fit " + shown(names.size, world_size) + " as equal nodes of consecutive ranks: ";
+  text += " does not fit " + format_variable(names.size, world_size) + " as equal nodes of consecutive ranks: ";
   text += names.when_uneven.empty() ? "set " + missing + " too" : names.when_uneven;
   return UsageError(text);
 }
 
 std::string both(const std::string& first, int first_value, const std::string& second, int second_value) {
-  return shown(first, first_value) + " with " + shown(second, second_value);
+  return format_variable(first, first_value) + " with " + format_variable(second, second_value);
 }
 
 }  // namespace
 
-void read_nodes(const VariableReader& variables, const PlaceNames& names, Environment& environment) {
+void read_nodes(const VariableReader& variables, const VariableNames& names, Environment& environment) {
   const auto local = read_pair(variables, names.local_rank, names.local_size);
   const auto group = names.group_rank.empty() ? std::nullopt : read_pair(variables, names.group_rank, names.group_size);
   const int rank = environment.rank;
   const int world_size = environment.world_size;
   if (local && local->size > world_size) {
-    throw UsageError(shown(names.local_size, local->size) + " is more than " + shown(names.size, world_size) +
-                     ": a node cannot hold more ranks than the job has");
+    throw UsageError(format_variable(names.local_size, local->size) + " is more than " +
+                     format_variable(names.size, world_size) + ": a node cannot hold more ranks than the job has");
   }
   if (group && group->size > world_size) {
-    throw UsageError(shown(names.group_size, group->size) + " is more than " + shown(names.size, world_size) +
-                     ": every node needs a rank");
+    throw UsageError(format_variable(names.group_size, group->size) + " is more than " +
+                     format_variable(names.size, world_size) + ": every node needs a rank");
   }
   environment.num_nodes = group ? group->size : local ? world_size / local->size : 1;
   environment.local_world_size = local ? local->size : world_size / environment.num_nodes;
@@ -41,7 +42,7 @@ void read_nodes(const VariableReader& variables, const PlaceNames& names, Enviro
   const bool even = environment.num_nodes * environment.local_world_size == world_size &&
                     environment.node_rank * environment.local_world_size + environment.local_rank == rank;
   if (even) return;
-  const std::string own = " and " + shown(names.rank, rank);
+  const std::string own = " and " + format_variable(names.rank, rank);
   if (local) {
     throw uneven_nodes(names, both(names.local_rank, local->rank, names.local_size, local->size) + own, world_size,
                        names.group_rank + " and " + names.group_size);
@@ -50,17 +51,17 @@ void read_nodes(const VariableReader& variables, const PlaceNames& names, Enviro
                      names.local_rank + " and " + names.local_size);
 }
 
-void meet_on_one_node(const VariableReader& variables, const std::string& job, Environment& environment) {
+void read_master_on_one_node(const VariableReader& variables, const std::string& job, Environment& environment) {
   const auto address = variables.text("MASTER_ADDR");
   const auto port = read_port(variables);
   if (address && !port && environment.world_size > 1) {
-    throw UsageError(shown("MASTER_ADDR", *address) +
+    throw UsageError(format_variable("MASTER_ADDR", *address) +
                      " is set but MASTER_PORT is not: set both, or neither, and rank 0 chooses a port");
   }
   if (address) environment.master_addr = *address;
   if (port) environment.master_port = *port;
   if (port || environment.world_size == 1) return;
-  environment.master_addr = std::string(local_meeting) + environment.launcher;
+  environment.master_addr = std::string(local_store_scheme) + environment.launcher;
   if (!job.empty()) environment.master_addr += "-" + job;
   environment.master_port = 0;
 }

@@ -88,7 +88,8 @@ std::vector<std::string> expand_nodelist(const std::string& variable, std::strin
     }
     return nodes;
   } catch (const Malformed&) {
-    throw UsageError(shown(variable, std::string(list)) + " is not a list of nodes such as node[01-03,07],gpu1");
+    throw UsageError(format_variable(variable, std::string(list)) +
+                     " is not a list of nodes such as node[01-03,07],gpu1");
   }
 }
 
@@ -107,7 +108,7 @@ std::vector<int> expand_counts(const std::string& variable, std::string_view cou
     }
     return all;
   } catch (const Malformed&) {
-    throw UsageError(shown(variable, std::string(counts)) + " is not a list of counts such as 4(x2),1");
+    throw UsageError(format_variable(variable, std::string(counts)) + " is not a list of counts such as 4(x2),1");
   }
 }
 

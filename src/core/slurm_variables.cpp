@@ -44,17 +44,17 @@ void read_node(const VariableReader& variables, Environment& environment) {
   std::string source = "one node (SLURM_NNODES is not set)";
   if (name) {
     nodes = *variables.number(*name);
-    source = shown(*name, nodes);
+    source = format_variable(*name, nodes);
   } else if (list) {
     nodes = static_cast<int>(expand_nodelist(list->name, list->value).size());
-    source = shown(list->name, list->value);
+    source = format_variable(list->name, list->value);
   }
   if (nodes < 1 || nodes > environment.world_size) {
     throw UsageError(source + " contradicts " + std::to_string(environment.world_size) +
                      " tasks: every node needs one. Start fewer nodes or more tasks");
   }
   if (node >= nodes) {
-    throw UsageError(shown("SLURM_NODEID", node) + " is out of range for " + source);
+    throw UsageError(format_variable("SLURM_NODEID", node) + " is out of range for " + source);
   }
   if (nodes > 1 && !variables.has("SLURM_NODEID")) throw UsageError("SLURM_NODEID is not set, but " + source);
   environment.num_nodes = nodes;
@@ -69,14 +69,16 @@ int local_size(const VariableReader& variables, const Environment& environment, 
     const auto counts = expand_counts(name, *text);
     if (static_cast<int>(counts.size()) != environment.num_nodes ||
         std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) != environment.world_size) {
-      throw UsageError(shown(name, *text) + " does not add up to " + shown(size_name, environment.world_size) + " on " +
+      throw UsageError(format_variable(name, *text) + " does not add up to " +
+                       format_variable(size_name, environment.world_size) + " on " +
                        std::to_string(environment.num_nodes) + " nodes");
     }
     return counts[static_cast<std::size_t>(environment.node_rank)];
   }
   if (environment.world_size % environment.num_nodes != 0) {
-    throw UsageError(name + " is not set, and " + shown(size_name, environment.world_size) + " cannot be shared by " +
-                     std::to_string(environment.num_nodes) + " equal nodes: set it to the tasks of each node");
+    throw UsageError(name + " is not set, and " + format_variable(size_name, environment.world_size) +
+                     " cannot be shared by " + std::to_string(environment.num_nodes) +
+                     " equal nodes: set it to the tasks of each node");
   }
   return environment.world_size / environment.num_nodes;
 }
@@ -89,28 +91,28 @@ void read_local(const VariableReader& variables, Environment& environment, const
   }
   environment.local_rank = local.value_or(environment.rank);
   if (environment.local_rank >= environment.local_world_size) {
-    throw UsageError(shown("SLURM_LOCALID", environment.local_rank) + " is out of range for " +
+    throw UsageError(format_variable("SLURM_LOCALID", environment.local_rank) + " is out of range for " +
                      std::to_string(environment.local_world_size) + " tasks on node " +
                      std::to_string(environment.node_rank));
   }
   if (environment.num_nodes == 1 && environment.local_rank != environment.rank) {
-    throw UsageError(shown("SLURM_LOCALID", environment.local_rank) + " contradicts " +
-                     shown("SLURM_PROCID", environment.rank) + ": on one node they are the same");
+    throw UsageError(format_variable("SLURM_LOCALID", environment.local_rank) + " contradicts " +
+                     format_variable("SLURM_PROCID", environment.rank) + ": on one node they are the same");
   }
 }
 
 /// As PyTorch Lightning chooses it: 15000 and the last four digits of the job's number.
 std::uint16_t port_of_job(const std::string& job) {
   int digits = 0;
-  for (const char letter : job) {
-    if (letter < '0' || letter > '9') throw UsageError(shown("SLURM_JOB_ID", job) + " is not a number");
-    digits = (digits * 10 + (letter - '0')) % 10'000;
+  for (const char character : job) {
+    if (character < '0' || character > '9') throw UsageError(format_variable("SLURM_JOB_ID", job) + " is not a number");
+    digits = (digits * 10 + (character - '0')) % 10'000;
   }
   return static_cast<std::uint16_t>(15'000 + digits);
 }
 
 /// Rank 0 lives on the first node of the list.
-void meet_on_first_node(const VariableReader& variables, Environment& environment) {
+void read_master_on_first_node(const VariableReader& variables, Environment& environment) {
   const std::string several = ", but the job has " + std::to_string(environment.num_nodes) + " nodes: ";
   if (const auto address = variables.text("MASTER_ADDR")) {
     environment.master_addr = *address;
@@ -144,20 +146,20 @@ std::string why_no_slurm_task(const VariableReader& variables) {
 
 Environment read_slurm(const VariableReader& variables) {
   const auto size_name = variables.first_set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}).value_or("SLURM_NTASKS");
-  const auto place = read_pair(variables, "SLURM_PROCID", size_name);
+  const auto rank_and_size = read_pair(variables, "SLURM_PROCID", size_name);
   Environment environment;
   environment.launcher = "slurm";
-  environment.rank = place->rank;
-  environment.world_size = place->size;
+  environment.rank = rank_and_size->rank;
+  environment.world_size = rank_and_size->size;
   environment.restart_count = variables.number("SLURM_RESTART_COUNT").value_or(0);
   read_node(variables, environment);
   read_local(variables, environment, size_name);
   if (environment.num_nodes > 1) {
-    meet_on_first_node(variables, environment);
+    read_master_on_first_node(variables, environment);
     return environment;
   }
   const auto job = job_id(variables);
-  meet_on_one_node(variables, job ? job->value + "." + step_id(variables)->value : "", environment);
+  read_master_on_one_node(variables, job ? job->value + "." + step_id(variables)->value : "", environment);
   return environment;
 }
 

@@ -10,10 +10,10 @@ std::optional<std::uint16_t> read_store_port(const VariableReader& variables, st
   const auto text = variables.text(store_port_variable);
   if (!text) return std::nullopt;
   const auto comma = text->find(',');
-  const auto store = port_in(std::string_view(*text).substr(0, comma));
-  const auto master = comma == std::string::npos ? std::nullopt : port_in(std::string_view(*text).substr(comma + 1));
+  const auto store = parse_port(std::string_view(*text).substr(0, comma));
+  const auto master = comma == std::string::npos ? std::nullopt : parse_port(std::string_view(*text).substr(comma + 1));
   if (!store || !master) {
-    throw UsageError(shown(store_port_variable, *text) +
+    throw UsageError(format_variable(store_port_variable, *text) +
                      ": it is set by `tutti launch`, to two ports with a comma between them. Unset it.");
   }
   return *master == master_port ? store : std::nullopt;
@@ -23,11 +23,11 @@ void read_master(const VariableReader& variables, Environment& environment) {
   const auto address = variables.text("MASTER_ADDR");
   const bool has_port = variables.has("MASTER_PORT");
   if (environment.world_size > 1 && !address) {
-    throw UsageError("MASTER_ADDR is not set, but " + shown("WORLD_SIZE", environment.world_size) +
+    throw UsageError("MASTER_ADDR is not set, but " + format_variable("WORLD_SIZE", environment.world_size) +
                      ": set it to the address of rank 0's node (127.0.0.1 on one node)");
   }
   if (environment.world_size > 1 && !has_port) {
-    throw UsageError("MASTER_PORT is not set, but " + shown("WORLD_SIZE", environment.world_size) +
+    throw UsageError("MASTER_PORT is not set, but " + format_variable("WORLD_SIZE", environment.world_size) +
                      ": set it to a port that is free on rank 0's node");
   }
   if (address) environment.master_addr = *address;
@@ -42,17 +42,17 @@ std::string store_port_text(std::uint16_t store_port, std::uint16_t master_port)
 }
 
 Environment read_torchrun(const VariableReader& variables) {
-  const PlaceNames names{.rank = "RANK",
-                         .size = "WORLD_SIZE",
-                         .local_rank = "LOCAL_RANK",
-                         .local_size = "LOCAL_WORLD_SIZE",
-                         .group_rank = "GROUP_RANK",
-                         .group_size = "GROUP_WORLD_SIZE"};
-  const auto place = read_pair(variables, names.rank, names.size);
+  const VariableNames names{.rank = "RANK",
+                            .size = "WORLD_SIZE",
+                            .local_rank = "LOCAL_RANK",
+                            .local_size = "LOCAL_WORLD_SIZE",
+                            .group_rank = "GROUP_RANK",
+                            .group_size = "GROUP_WORLD_SIZE"};
+  const auto rank_and_size = read_pair(variables, names.rank, names.size);
   Environment environment;
   environment.launcher = "torchrun";
-  environment.rank = place->rank;
-  environment.world_size = place->size;
+  environment.rank = rank_and_size->rank;
+  environment.world_size = rank_and_size->size;
   read_nodes(variables, names, environment);
   read_master(variables, environment);
   environment.agent_store = variables.flag("TORCHELASTIC_USE_AGENT_STORE");

@@ -8,11 +8,11 @@
 
 namespace tutti {
 
-std::string shown(const std::string& name, const std::string& value) {
+std::string format_variable(const std::string& name, const std::string& value) {
   return name + "='" + value + "'";
 }
 
-std::string shown(const std::string& name, int value) {
+std::string format_variable(const std::string& name, int value) {
   return name + "=" + std::to_string(value);
 }
 
@@ -28,7 +28,8 @@ std::optional<int> VariableReader::number(const std::string& name) const {
   const char* end = value->data() + value->size();
   const auto [stopped, error] = std::from_chars(value->data(), end, parsed);
   if (error != std::errc{} || stopped != end || parsed < 0) {
-    throw UsageError(shown(name, *value) + " is not a whole number of 0 or more: correct it, or unset " + name);
+    throw UsageError(format_variable(name, *value) + " is not a whole number of 0 or more: correct it, or unset " +
+                     name);
   }
   return parsed;
 }
@@ -49,17 +50,19 @@ std::optional<RankAndSize> read_pair(const VariableReader& variables, const std:
   const auto rank = variables.number(rank_name);
   const auto size = variables.number(size_name);
   if (!rank && !size) return std::nullopt;
-  if (!rank) throw UsageError(shown(size_name, *size) + " is set but " + rank_name + " is not: set both or neither");
-  if (!size) throw UsageError(shown(rank_name, *rank) + " is set but " + size_name + " is not: set both or neither");
-  if (*size == 0) throw UsageError(shown(size_name, *size) + " leaves no rank to run: it must be at least 1");
+  if (!rank)
+    throw UsageError(format_variable(size_name, *size) + " is set but " + rank_name + " is not: set both or neither");
+  if (!size)
+    throw UsageError(format_variable(rank_name, *rank) + " is set but " + size_name + " is not: set both or neither");
+  if (*size == 0) throw UsageError(format_variable(size_name, *size) + " leaves no rank to run: it must be at least 1");
   if (*rank >= *size) {
-    throw UsageError(shown(rank_name, *rank) + " is out of range for " + shown(size_name, *size) +
+    throw UsageError(format_variable(rank_name, *rank) + " is out of range for " + format_variable(size_name, *size) +
                      ": it must be less than " + std::to_string(*size));
   }
   return RankAndSize{*rank, *size};
 }
 
-std::optional<std::uint16_t> port_in(std::string_view text) {
+std::optional<std::uint16_t> parse_port(std::string_view text) {
   std::uint16_t port = 0;
   const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   const bool whole = error == std::errc{} && stopped == text.data() + text.size();
@@ -71,7 +74,7 @@ std::optional<std::uint16_t> read_port(const VariableReader& variables, const st
   const auto port = variables.number(name);
   if (!port) return std::nullopt;
   if (*port == 0 || *port > max_port) {
-    throw UsageError(shown(name, *port) + " is not a port: choose one from 1 to 65535");
+    throw UsageError(format_variable(name, *port) + " is not a port: choose one from 1 to 65535");
   }
   return static_cast<std::uint16_t>(*port);
 }

@@ -11,8 +11,8 @@
 namespace tutti {
 
 /// NAME='value', for messages.
-std::string shown(const std::string& name, const std::string& value);
-std::string shown(const std::string& name, int value);
+std::string format_variable(const std::string& name, const std::string& value);
+std::string format_variable(const std::string& name, int value);
 
 class VariableReader {
  public:
@@ -42,7 +42,7 @@ std::optional<RankAndSize> read_pair(const VariableReader& variables, const std:
                                      const std::string& size_name);
 
 /// The port that `text` is, from 1 to 65535; nullopt where it is something else.
-std::optional<std::uint16_t> port_in(std::string_view text);
+std::optional<std::uint16_t> parse_port(std::string_view text);
 
 /// A port; nullopt where it is not set. Throws UsageError.
 std::optional<std::uint16_t> read_port(const VariableReader& variables, const std::string& name = "MASTER_PORT");

@@ -22,13 +22,13 @@ std::string name_of(Sharding sharding) {
   return "unknown";
 }
 
-std::string in_words(std::int64_t value) {
+std::string to_text(std::int64_t value) {
   return std::to_string(value);
 }
-std::string in_words(bool value) {
+std::string to_text(bool value) {
   return value ? "true" : "false";
 }
-std::string in_words(const std::string& value) {
+std::string to_text(const std::string& value) {
   return value;
 }
 
@@ -36,8 +36,8 @@ template <typename T>
 void check_same(const StateDict& state, const std::string& name, const T& here) {
   const T& saved = state.get<T>(name);
   if (saved == here) return;
-  throw CheckpointError("the saved place in the data has " + name + " " + in_words(saved) + ", this loader has " +
-                        in_words(here) + ": make the loader as it was, or start the epoch anew");
+  throw CheckpointError("the saved place in the data has " + name + " " + to_text(saved) + ", this loader has " +
+                        to_text(here) + ": make the loader as it was, or start the epoch anew");
 }
 
 }  // namespace
@@ -67,34 +67,34 @@ std::shared_ptr<const SampledEpoch> EpochCursor::sampled(std::int64_t epoch) con
   return sampled_;
 }
 
-ShardOptions EpochCursor::dealing(std::int64_t epoch) const {
-  ShardOptions dealt = options_;
-  if (const auto items = sampled(epoch)) dealt.dataset_size = items->size();
-  return dealt;
+ShardOptions EpochCursor::sharding_of(std::int64_t epoch) const {
+  ShardOptions shard_options = options_;
+  if (const auto items = sampled(epoch)) shard_options.dataset_size = items->size();
+  return shard_options;
 }
 
 std::int64_t EpochCursor::batches_per_epoch() const {
-  const ShardOptions dealt = dealing(next_epoch());
-  const auto batches = shard_batches(dealt);
+  const ShardOptions shard_options = sharding_of(next_epoch());
+  const auto batches = shard_batches(shard_options);
   if (batches > 0) return batches;
-  throw UsageError("drop_last leaves no batch: " + std::to_string(dealt.dataset_size) +
-                   (batch_sampler_ ? " batches on " : " samples on ") + std::to_string(dealt.world_size) +
-                   " ranks do not fill a batch of " + std::to_string(dealt.batch_size) +
+  throw UsageError("drop_last leaves no batch: " + std::to_string(shard_options.dataset_size) +
+                   (batch_sampler_ ? " batches on " : " samples on ") + std::to_string(shard_options.world_size) +
+                   " ranks do not fill a batch of " + std::to_string(shard_options.batch_size) +
                    " on each: use a smaller batch_size, or leave drop_last off");
 }
 
-std::int64_t EpochCursor::own_batches_per_epoch() const {
-  const auto own = own_shard_size(dealing(next_epoch()));
+std::int64_t EpochCursor::local_batches_per_epoch() const {
+  const auto own = unique_shard_size(sharding_of(next_epoch()));
   return (own + options_.batch_size - 1) / options_.batch_size;
 }
 
 std::int64_t EpochCursor::batches_left() const {
-  return shard_batches(dealing(epoch()), segments());
+  return shard_batches(sharding_of(epoch()), segments());
 }
 
 StateDict EpochCursor::state_dict() const {
   StateDict state;
-  save_place(state);
+  save_read_state(state);
   state.set("dataset_size", options_.dataset_size);
   state.set("shuffle", options_.shuffle);
   state.set("seed", static_cast<std::int64_t>(options_.seed));
@@ -112,20 +112,20 @@ void EpochCursor::load_state_dict(const StateDict& state) {
   check_same(state, "sharding", name_of(options_.sharding));
   check_same(state, "drop_last", options_.drop_last);
   check_same(state, "sampler", std::string(sampler_ ? "samples" : batch_sampler_ ? "batches" : "none"));
-  Place place = place_from(state);
+  ReadState read_state = read_state_from(state);
   try {
-    shard_size(dealing(place.epoch), place.segments);
+    shard_size(sharding_of(read_state.epoch), read_state.segments);
   } catch (const UsageError& error) {
     throw CheckpointError(std::string("the saved place in the data is damaged: ") + error.what());
   }
-  if (const auto items = sampled(place.epoch)) {
+  if (const auto items = sampled(read_state.epoch)) {
     if (state.get<std::int64_t>("sampled") != static_cast<std::int64_t>(items->checksum())) {
       throw CheckpointError(
-          "the sampler gives other samples for epoch " + std::to_string(place.epoch) +
+          "the sampler gives other samples for epoch " + std::to_string(read_state.epoch) +
           " than when the place in the data was saved: use the same sampler, or start the epoch anew");
     }
   }
-  set_place(std::move(place));
+  set_read_state(std::move(read_state));
 }
 
 }  // namespace tutti

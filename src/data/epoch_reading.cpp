@@ -24,16 +24,16 @@ EpochReading::EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail, 
   if (agreement && cursor_->sampled_by_user()) compare_samples(agreement);
   sampled_ = cursor_->sampled(epoch_);
   cursor_->batches_per_epoch();  // refuses an epoch that drop_last leaves empty
-  const ShardOptions dealt = cursor_->dealing(epoch_);
+  const ShardOptions shard_options = cursor_->sharding_of(epoch_);
   const auto read = cursor_->read_before();
-  items_ = shard_indices(dealt, epoch_, read);
-  own_ = own_shard_size(dealt, read);
-  size_ = shard_batches(dealt, read);
+  items_ = shard_indices(shard_options, epoch_, read);
+  unique_items_ = unique_shard_size(shard_options, read);
+  size_ = shard_batches(shard_options, read);
   if (tail_ != EpochTail::shorten) return;
-  ShardOptions last_rank = dealt;
-  last_rank.rank = dealt.world_size - 1;
-  uneven_ = batches_of(own_shard_size(last_rank, read), batch_size_) != size_;
-  size_ = batches_of(own_, batch_size_);
+  ShardOptions last_rank = shard_options;
+  last_rank.rank = shard_options.world_size - 1;
+  uneven_ = batches_of(unique_shard_size(last_rank, read), batch_size_) != size_;
+  size_ = batches_of(unique_items_, batch_size_);
 }
 
 EpochReading::~EpochReading() {
@@ -42,10 +42,10 @@ EpochReading::~EpochReading() {
 
 EpochBatch EpochReading::batch(std::int64_t number) const {
   const auto begin = number * batch_size_;
-  EpochBatch batch{.stand_in = tail_ == EpochTail::join && begin >= own_};
+  EpochBatch batch{.filler = tail_ == EpochTail::join && begin >= unique_items_};
   const auto count = static_cast<std::int64_t>(items_.size());
-  const auto end = std::min(begin + batch_size_, tail_ == EpochTail::repeat || batch.stand_in ? count : own_);
-  const auto own_end = std::clamp(own_, begin, end);
+  const auto end = std::min(begin + batch_size_, tail_ == EpochTail::repeat || batch.filler ? count : unique_items_);
+  const auto own_end = std::clamp(unique_items_, begin, end);
   const auto append = [&](std::int64_t from, std::int64_t to) {
     for (auto i = from; i < to; ++i) {
       const auto item = items_[static_cast<std::size_t>(i)];
@@ -85,15 +85,15 @@ void EpochReading::compare_samples(const LoaderAgreement& agreement) const {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank][1] == failed) {
       const std::string why = "the sampler of rank " + std::to_string(rank) + " failed";
-      throw PeerFailure(why, {static_cast<int>(rank)});
+      throw PeerError(why, {static_cast<int>(rank)});
     }
   }
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    throw Divergence("the sampler gives " + std::to_string(all[0][1]) + " samples or batches for epoch " +
-                     std::to_string(all[0][0]) + " on rank 0, and not the same ones on rank " + std::to_string(rank) +
-                     " (" + std::to_string(all[rank][1]) + " for epoch " + std::to_string(all[rank][0]) +
-                     "): it must depend on nothing but the epoch");
+    throw MismatchError("the sampler gives " + std::to_string(all[0][1]) + " samples or batches for epoch " +
+                        std::to_string(all[0][0]) + " on rank 0, and not the same ones on rank " +
+                        std::to_string(rank) + " (" + std::to_string(all[rank][1]) + " for epoch " +
+                        std::to_string(all[rank][0]) + "): it must depend on nothing but the epoch");
   }
 }
 

@@ -9,7 +9,7 @@ namespace tutti {
 
 namespace {
 
-bool same_dealing(const EpochSegment& a, const EpochSegment& b) {
+bool same_sharding(const EpochSegment& a, const EpochSegment& b) {
   return a.world_size == b.world_size && a.batch_size == b.batch_size && a.accumulation_steps == b.accumulation_steps;
 }
 
@@ -62,14 +62,14 @@ void LoaderCursor::end(std::int64_t loop) {
 }
 
 void LoaderCursor::count(std::int64_t batches) {
-  if (segments_.empty() || !same_dealing(segments_.back(), dealing_)) {
-    segments_.push_back(dealing_);
+  if (segments_.empty() || !same_sharding(segments_.back(), new_segment_)) {
+    segments_.push_back(new_segment_);
     segments_.back().batches = 0;
   }
   segments_.back().batches += batches;
 }
 
-LoaderCursor::Place LoaderCursor::place_from(const StateDict& state) {
+LoaderCursor::ReadState LoaderCursor::read_state_from(const StateDict& state) {
   const auto& worlds = state.get<std::vector<std::int64_t>>("segments.world_size");
   const auto& sizes = state.get<std::vector<std::int64_t>>("segments.batch_size");
   const auto& steps = state.get<std::vector<std::int64_t>>("segments.accumulation_steps");
@@ -77,20 +77,20 @@ LoaderCursor::Place LoaderCursor::place_from(const StateDict& state) {
   if (sizes.size() != worlds.size() || steps.size() != worlds.size() || batches.size() != worlds.size()) {
     throw CheckpointError("the saved place in the data is damaged: its segments differ in number");
   }
-  Place place{.epoch = state.get<std::int64_t>("epoch"), .next_epoch = state.get<std::int64_t>("next_epoch")};
-  if (place.epoch < 0 || place.next_epoch < 0) {
+  ReadState read_state{.epoch = state.get<std::int64_t>("epoch"), .next_epoch = state.get<std::int64_t>("next_epoch")};
+  if (read_state.epoch < 0 || read_state.next_epoch < 0) {
     throw CheckpointError("the saved place in the data is damaged: a negative epoch");
   }
   for (std::size_t i = 0; i < worlds.size(); ++i) {
-    place.segments.push_back({.world_size = static_cast<int>(worlds[i]),
-                              .batch_size = sizes[i],
-                              .accumulation_steps = steps[i],
-                              .batches = batches[i]});
+    read_state.segments.push_back({.world_size = static_cast<int>(worlds[i]),
+                                   .batch_size = sizes[i],
+                                   .accumulation_steps = steps[i],
+                                   .batches = batches[i]});
   }
-  return place;
+  return read_state;
 }
 
-void LoaderCursor::save_place(StateDict& state) const {
+void LoaderCursor::save_read_state(StateDict& state) const {
   std::vector<std::int64_t> worlds, sizes, steps, batches;
   for (const EpochSegment& segment : segments_) {
     worlds.push_back(segment.world_size);
@@ -106,10 +106,10 @@ void LoaderCursor::save_place(StateDict& state) const {
   state.set("segments.batches", std::move(batches));
 }
 
-void LoaderCursor::set_place(Place place) {
-  epoch_ = place.epoch;
-  next_epoch_ = place.next_epoch;
-  segments_ = std::move(place.segments);
+void LoaderCursor::set_read_state(ReadState read_state) {
+  epoch_ = read_state.epoch;
+  next_epoch_ = read_state.next_epoch;
+  segments_ = std::move(read_state.segments);
   reading_ = 0;
 }
 

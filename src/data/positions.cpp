@@ -27,7 +27,7 @@ void Positions::keep(const std::vector<Interval>& places) {
   size_ = size;
 }
 
-std::int64_t PlaceFinder::operator()(std::int64_t place) {
+std::int64_t PositionLookup::operator()(std::int64_t place) {
   if (place < first_place_) {
     at_ = 0;
     first_place_ = 0;

@@ -28,9 +28,9 @@ class Positions {
 };
 
 /// Finds the position at a place. Places that ascend are found fastest.
-class PlaceFinder {
+class PositionLookup {
  public:
-  explicit PlaceFinder(const Positions& positions) : intervals_(positions.intervals()) {}
+  explicit PositionLookup(const Positions& positions) : intervals_(positions.intervals()) {}
   /// `place` is less than the list's size.
   std::int64_t operator()(std::int64_t place);
 

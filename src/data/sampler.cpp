@@ -109,7 +109,7 @@ Rest rest_after(const ShardOptions& options, std::span<const EpochSegment> read)
     dealt.accumulation_steps = read[i].accumulation_steps;
     validate(dealt);
     const auto unread = unread_places(dealt, rest.positions.size(), read[i].batches);
-    if (i + 1 == read.size() && same_dealing(read[i], options)) {
+    if (i + 1 == read.size() && same_sharding(read[i], options)) {
       rest.batches_read = read[i].batches;
     } else {
       rest.positions.keep(unread);
@@ -138,7 +138,7 @@ std::int64_t own_part(const ShardOptions& options, std::int64_t count) {
 
 }  // namespace
 
-bool same_dealing(const EpochSegment& segment, const ShardOptions& options) {
+bool same_sharding(const EpochSegment& segment, const ShardOptions& options) {
   return segment.world_size == options.world_size && segment.batch_size == options.batch_size &&
          segment.accumulation_steps == options.accumulation_steps;
 }
@@ -152,7 +152,7 @@ std::int64_t shard_batches(const ShardOptions& options, std::span<const EpochSeg
   return batches_of(options, shard_size(options, read));
 }
 
-std::int64_t own_shard_size(const ShardOptions& options, std::span<const EpochSegment> read) {
+std::int64_t unique_shard_size(const ShardOptions& options, std::span<const EpochSegment> read) {
   const Rest rest = rest_after(options, read);
   return std::max<std::int64_t>(0, own_part(options, rest.positions.size()) - samples_read(options, rest));
 }
@@ -162,7 +162,7 @@ std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_
   const Rest rest = rest_after(options, read);
   require(epoch >= 0, "epoch is " + std::to_string(epoch) + ": it must not be negative");
   const SampleOrder order(options, epoch);
-  PlaceFinder position_at(rest.positions);
+  PositionLookup position_at(rest.positions);
   const auto left = rest.positions.size();
   const auto sample_at = [&](std::int64_t place) {
     return order[place < left ? position_at(place) : place - left];  // beyond the end: the epoch's first ones again

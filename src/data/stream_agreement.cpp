@@ -12,93 +12,95 @@ namespace {
 
 constexpr std::size_t state_at = 2;  // in {loop, round, state}
 
-StreamRoundState state_of(const std::vector<std::int64_t>& rank) {
-  return static_cast<StreamRoundState>(rank[state_at]);
+StreamBatchState state_of(const std::vector<std::int64_t>& rank) {
+  return static_cast<StreamBatchState>(rank[state_at]);
 }
 
-bool is_there(StreamRoundState state) {
-  return state == StreamRoundState::there || state == StreamRoundState::there_and_last;
+bool is_available(StreamBatchState state) {
+  return state == StreamBatchState::available || state == StreamBatchState::available_and_last;
 }
 
-std::string in_words(StreamRoundState state) {
+std::string describe_state(StreamBatchState state) {
   switch (state) {
-    case StreamRoundState::there:
+    case StreamBatchState::available:
       return "goes on";
-    case StreamRoundState::there_and_last:
+    case StreamBatchState::available_and_last:
       return "ends with it";
     default:
       return "has ended";
   }
 }
 
-void check_nobody_failed(const std::vector<std::vector<std::int64_t>>& ranks) {
+void check_no_rank_failed(const std::vector<std::vector<std::int64_t>>& ranks) {
   std::vector<int> failed;
   std::string names;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (state_of(ranks[rank]) != StreamRoundState::failed) continue;
+    if (state_of(ranks[rank]) != StreamBatchState::failed) continue;
     failed.push_back(static_cast<int>(rank));
     names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
   }
   if (failed.empty()) return;
-  throw PeerFailure(names + " could not read its next batch, batch " + std::to_string(ranks[0][1]) + " of this loop",
-                    failed);
+  throw PeerError(names + " could not read its next batch, batch " + std::to_string(ranks[0][1]) + " of this loop",
+                  failed);
 }
 
-void check_same_place(const std::vector<std::vector<std::int64_t>>& ranks) {
+void check_same_batch(const std::vector<std::vector<std::int64_t>>& ranks) {
   const auto place = [](const std::vector<std::int64_t>& rank) {
     return "batch " + std::to_string(rank[1]) + " of loop " + std::to_string(rank[0]);
   };
   for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
     if (ranks[rank][0] == ranks[0][0] && ranks[rank][1] == ranks[0][1]) continue;
-    throw Divergence("rank 0 reads " + place(ranks[0]) + " over a stream, rank " + std::to_string(rank) + " reads " +
-                     place(ranks[rank]) + ": ranks must begin loops alike and leave them at the same batch");
+    throw MismatchError("rank 0 reads " + place(ranks[0]) + " over a stream, rank " + std::to_string(rank) + " reads " +
+                        place(ranks[rank]) + ": ranks must begin loops alike and leave them at the same batch");
   }
 }
 
 }  // namespace
 
-StreamVerdict judge_stream_round(const StreamTerms& terms, const std::vector<std::vector<std::int64_t>>& ranks) {
-  check_same_place(ranks);
-  check_nobody_failed(ranks);
-  if (terms.sharding == StreamSharding::slices) {
+StreamDecision decide_stream_batch(const StreamLoopInfo& info, const std::vector<std::vector<std::int64_t>>& ranks) {
+  check_same_batch(ranks);
+  check_no_rank_failed(ranks);
+  if (info.sharding == StreamSharding::slices) {
     for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
       if (state_of(ranks[rank]) == state_of(ranks[0])) continue;
-      throw Divergence("at batch " + std::to_string(ranks[0][1]) + " rank 0's stream " + in_words(state_of(ranks[0])) +
-                       ", rank " + std::to_string(rank) + "'s " + in_words(state_of(ranks[rank])) +
-                       ": with StreamSharding::slices all ranks must read the same stream. Use StreamSharding::own for "
-                       "streams of their own");
+      throw MismatchError(
+          "at batch " + std::to_string(ranks[0][1]) + " rank 0's stream " + describe_state(state_of(ranks[0])) +
+          ", rank " + std::to_string(rank) + "'s " + describe_state(state_of(ranks[rank])) +
+          ": with StreamSharding::slices all ranks must read the same stream. Use StreamSharding::per_rank for "
+          "streams of their own");
     }
   }
-  const auto there = std::ranges::count_if(ranks, [](const auto& rank) { return is_there(state_of(rank)); });
-  const bool goes_on = terms.tail == EpochTail::repeat ? there == std::ssize(ranks) : there > 0;
-  return goes_on ? StreamVerdict::goes_on : StreamVerdict::over;
+  const auto available = std::ranges::count_if(ranks, [](const auto& rank) { return is_available(state_of(rank)); });
+  const bool has_more = info.tail == EpochTail::repeat ? available == std::ssize(ranks) : available > 0;
+  return has_more ? StreamDecision::more : StreamDecision::end;
 }
 
-std::function<StreamVerdict()> StreamAgreement::start(StreamRoundState mine) {
-  const std::int64_t round = round_++;
-  if (!exchange_ || terms_.world_size == 1 || each_for_itself()) {
-    return [mine] { return is_there(mine) ? StreamVerdict::goes_on : StreamVerdict::over; };
+std::function<StreamDecision()> StreamAgreement::start(StreamBatchState local) {
+  const std::int64_t batch_index = batch_index_++;
+  if (!exchange_ || info_.world_size == 1 || ranks_are_independent()) {
+    return [local] { return is_available(local) ? StreamDecision::more : StreamDecision::end; };
   }
-  auto pending = exchange_({terms_.loop, round, static_cast<std::int64_t>(mine)});
-  return [terms = terms_, pending = std::move(pending)] { return judge_stream_round(terms, pending()); };
+  auto pending = exchange_({info_.loop, batch_index, static_cast<std::int64_t>(local)});
+  return [info = info_, pending = std::move(pending)] { return decide_stream_batch(info, pending()); };
 }
 
 void StreamAgreement::fail() noexcept {
   try {
-    start(StreamRoundState::failed);
+    start(StreamBatchState::failed);
   } catch (...) {
     // Then they learn it from the transport.
   }
 }
 
-StreamTurn::StreamTurn(std::shared_ptr<StreamTurns> turns) : turns_(std::move(turns)), number_(turns_->loops + 1) {
-  if (turns_->running) {
+StreamLoopGuard::StreamLoopGuard(std::shared_ptr<StreamLoopCounter> counter)
+    : loop_counter_(std::move(counter)), number_(loop_counter_->loops + 1) {
+  if (loop_counter_->running) {
     throw UsageError(
         "a loop over this stream is under way: a stream cannot be read twice at once. End the other loop "
         "first, or make a loader for each");
   }
-  turns_->running = true;
-  turns_->loops = number_;
+  loop_counter_->running = true;
+  loop_counter_->loops = number_;
 }
 
 }  // namespace tutti

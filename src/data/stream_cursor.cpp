@@ -17,7 +17,7 @@ std::string name_of(StreamSharding sharding) {
 
 StateDict StreamCursor::state_dict() const {
   StateDict state;
-  save_place(state);
+  save_read_state(state);
   state.set("stream", name_of(sharding_));
   return state;
 }
@@ -28,20 +28,20 @@ void StreamCursor::load_state_dict(const StateDict& state) {
     throw CheckpointError("the saved place in the stream has sharding " + saved + ", this loader has " +
                           name_of(sharding_) + ": make the loader as it was, or start the epoch anew");
   }
-  Place place = place_from(state);
-  for (const EpochSegment& segment : place.segments) {
+  ReadState read_state = read_state_from(state);
+  for (const EpochSegment& segment : read_state.segments) {
     if (segment.world_size < 1 || segment.batch_size < 1 || segment.batches < 0) {
       throw CheckpointError("the saved place in the stream is damaged: " + std::to_string(segment.batches) +
                             " batches of " + std::to_string(segment.batch_size) + " on " +
                             std::to_string(segment.world_size) + " ranks");
     }
-    if (sharding_ == StreamSharding::own && segment.world_size != world_size_) {
+    if (sharding_ == StreamSharding::per_rank && segment.world_size != world_size_) {
       throw CheckpointError("the place in each rank's own stream was saved on " + std::to_string(segment.world_size) +
                             " ranks, here are " + std::to_string(world_size_) +
                             ": start as many, or start the epoch anew");
     }
   }
-  set_place(std::move(place));
+  set_read_state(std::move(read_state));
 }
 
 }  // namespace tutti

@@ -33,7 +33,7 @@ std::int64_t checked_batch_size(const StreamLoaderOptions& options, const Loader
                  "prefetch_factor is " + std::to_string(options.prefetch_factor) + ": it must be at least 1");
   require_option(
       options.sharding == StreamSharding::slices || group.world_size == 1 || group.agreement,
-      "StreamSharding::own: ranks must agree where their streams end, and there is no agreement. Make the loader "
+      "StreamSharding::per_rank: ranks must agree where their streams end, and there is no agreement. Make the loader "
       "with Accelerator::data_loader(), or give LoaderGroup::agreement");
   const auto batch_size = options.split_batches ? split_over(options.batch_size, group.world_size) : options.batch_size;
   require_option(batch_size >= 1, "batch_size is " + std::to_string(options.batch_size) + ": it must be at least 1");

@@ -23,7 +23,7 @@ using torch::autograd::variable_list;
 /// The module's parameters that any replica knows, in a fixed order: those of replica 0.
 std::vector<at::Tensor> parameters_of(const Pass& pass) {
   std::vector<at::Tensor> parameters;
-  for (const auto& shared : pass.replicas.front().parameters) parameters.push_back(shared.of_module);
+  for (const auto& shared : pass.replicas.front().parameters) parameters.push_back(shared.module_parameter);
   return parameters;
 }
 
@@ -49,10 +49,10 @@ std::vector<at::Tensor> split(const at::Tensor& gradient, const Pass& pass) {
 }
 
 /// Gradients of one replica: its parameters, then its pieces. Undefined where the output does not depend on them.
-variable_list gradients_in(const Pass::OfReplica& replica, const at::Tensor& gradient, bool keep_graph) {
+variable_list gradients_in(const Pass::ReplicaPass& replica, const at::Tensor& gradient, bool keep_graph) {
   variable_list all;
   variable_list wanted;
-  for (const auto& shared : replica.parameters) all.push_back(shared.of_replica);
+  for (const auto& shared : replica.parameters) all.push_back(shared.replica_parameter);
   all.insert(all.end(), replica.pieces.begin(), replica.pieces.end());
   for (const auto& leaf : all) {
     if (leaf.requires_grad()) wanted.push_back(leaf);

@@ -16,7 +16,7 @@ namespace tutti::data_parallel {
 
 /// What one forward leaves for its backward.
 struct Pass {
-  struct OfReplica {
+  struct ReplicaPass {
     std::vector<at::Tensor> pieces;  ///< of the inputs; leaves
     std::vector<SharedParameter> parameters;
     at::Tensor output;
@@ -24,7 +24,7 @@ struct Pass {
 
   std::shared_ptr<ReplicaGroup> group;
   std::vector<at::Tensor> inputs;
-  std::vector<OfReplica> replicas;
+  std::vector<ReplicaPass> replicas;
 };
 
 /// `gathered` (no history yet) becomes the result of `pass`.

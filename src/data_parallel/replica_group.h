@@ -16,8 +16,8 @@ namespace tutti::data_parallel {
 
 /// A parameter of the module and the leaf that stands for it in a replica.
 struct SharedParameter {
-  at::Tensor of_module;
-  at::Tensor of_replica;
+  at::Tensor module_parameter;
+  at::Tensor replica_parameter;
 };
 
 class ReplicaGroup {

@@ -18,8 +18,8 @@ using Kind = Argument::Kind;
 class Compiler {
  public:
   /// `origins`: by input, the Python name of the buffer that it is; empty for others.
-  Compiler(const Graph& graph, Findings& findings, std::vector<std::string> origins)
-      : graph_(graph), findings_(findings), origins_(std::move(origins)) {}
+  Compiler(const Graph& graph, CompileReport& report, std::vector<std::string> origins)
+      : graph_(graph), report_(report), origins_(std::move(origins)) {}
 
   std::shared_ptr<const Plan> run() {
     for (const Argument& input : graph_.inputs) add_input(input);
@@ -27,7 +27,7 @@ class Compiler {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       plan_.names.push_back(node.target);
-      ++findings_.operators[operator_name(node.target)];
+      ++report_.operators[operator_name(node.target)];
       try {
         compile(node, static_cast<std::uint32_t>(i));
       } catch (const CheckpointError& error) {
@@ -62,7 +62,7 @@ class Compiler {
     return [this](const Argument& name) { return find(name); };
   }
 
-  void add_items(const Argument& argument, std::vector<Item>& items) {
+  void add_items(const Argument& argument, std::vector<Operand>& items) {
     if (argument.kind != Kind::list) {
       items.push_back(compile_item(argument, finder()));
       return;
@@ -70,16 +70,16 @@ class Compiler {
     for (const Argument& item : argument.items) add_items(item, items);
   }
 
-  void add_targets(const Argument& output, std::vector<Target>& targets) {
+  void add_result_slots(const Argument& output, std::vector<ResultSlots>& result_slots) {
     if (output.kind == Kind::none) {
-      targets.push_back({});
+      result_slots.push_back({});
     } else if (output.kind == Kind::name) {
-      targets.push_back(
-          {.kind = output.of_size ? Target::Kind::number : Target::Kind::value, .slots = {new_slot(output)}});
+      result_slots.push_back(
+          {.kind = output.of_size ? ResultSlots::Kind::number : ResultSlots::Kind::value, .slots = {new_slot(output)}});
     } else if (output.kind == Kind::list) {
-      Target list{.kind = Target::Kind::list, .slots = {}};
+      ResultSlots list{.kind = ResultSlots::Kind::list, .slots = {}};
       for (const Argument& item : output.items) list.slots.push_back(item.kind == Kind::name ? new_slot(item) : -1);
-      targets.push_back(std::move(list));
+      result_slots.push_back(std::move(list));
     } else {
       throw CheckpointError("a result has no name");
     }
@@ -96,8 +96,8 @@ class Compiler {
     } else {
       compile_call(node, step);
     }
-    for (const Argument& output : node.outputs) add_targets(output, step.targets);
-    if (step.kind == Step::Kind::call && step.op && step.targets.size() > step.op->schema().returns().size()) {
+    for (const Argument& output : node.outputs) add_result_slots(output, step.result_slots);
+    if (step.kind == Step::Kind::call && step.op && step.result_slots.size() > step.op->schema().returns().size()) {
       throw CheckpointError("it has more results than the operator gives");
     }
     plan_.steps.push_back(std::move(step));
@@ -115,7 +115,7 @@ class Compiler {
   void compile_call(const Node& node, Step& step) {
     step.op = find_operator(node.target);
     if (!step.op) {
-      findings_.missing.insert(operator_name(node.target));
+      report_.missing.insert(operator_name(node.target));
       return;
     }
     const auto& schema = step.op->schema();
@@ -147,20 +147,20 @@ class Compiler {
     Compiled compiled = compile_argument(*given, wanted, finder(), [this](std::int32_t slot) {
       return slot >= 0 && holds_number_[static_cast<std::size_t>(slot)];
     });
-    if (compiled.fill) {
-      compiled.fill->position = static_cast<std::uint32_t>(position);
-      step.fills.push_back(std::move(*compiled.fill));
+    if (compiled.dynamic_argument) {
+      compiled.dynamic_argument->position = static_cast<std::uint32_t>(position);
+      step.dynamic_arguments.push_back(std::move(*compiled.dynamic_argument));
       return {};
     }
     const ModeRule rule = mode_rule(node, wanted.name(), compiled.constant);
-    if (rule.frozen)
-      findings_.frozen.insert(operator_name(node.target) + (node.module.empty() ? "" : " in " + node.module));
+    if (rule.eval_only)
+      report_.eval_only.insert(operator_name(node.target) + (node.module.empty() ? "" : " in " + node.module));
     if (!rule.evaluation) return compiled.constant;
     step.module = module_of(node);
-    step.fills.push_back({.position = static_cast<std::uint32_t>(position),
-                          .make = Make::mode,
-                          .items = {{.slot = -1, .last = false, .constant = compiled.constant}},
-                          .evaluation = *rule.evaluation});
+    step.dynamic_arguments.push_back({.position = static_cast<std::uint32_t>(position),
+                                      .conversion = Conversion::mode,
+                                      .items = {{.slot = -1, .last = false, .constant = compiled.constant}},
+                                      .evaluation = *rule.evaluation});
     return {};
   }
 
@@ -174,7 +174,7 @@ class Compiler {
   }
 
   std::int32_t module_of(const Node& node) {
-    auto& modules = findings_.modules;
+    auto& modules = report_.modules;
     const auto place = std::find(modules.begin(), modules.end(), node.module) - modules.begin();
     if (place == std::ssize(modules)) modules.push_back(node.module);
     return static_cast<std::int32_t>(place);
@@ -208,7 +208,7 @@ class Compiler {
       wants(Step::Kind::grad_mode, 1, 1);
       if (!step.arguments[0].isBool()) throw CheckpointError("it does not say whether gradients are wanted");
     } else {
-      findings_.missing.insert(operator_name(node.target));
+      report_.missing.insert(operator_name(node.target));
       return;
     }
     compile_graphs(node, graphs, step);
@@ -228,7 +228,7 @@ class Compiler {
         throw CheckpointError("its graph takes " + std::to_string(graph->graph->inputs.size()) +
                               " inputs and is given " + std::to_string(origins.size()));
       }
-      step.graphs.push_back(Compiler(*graph->graph, findings_, origins).run());
+      step.graphs.push_back(Compiler(*graph->graph, report_, origins).run());
       if (step.graphs.back()->outputs.size() != results) {
         throw CheckpointError("its graph gives " + std::to_string(step.graphs.back()->outputs.size()) +
                               " values where " + std::to_string(results) + " are named");
@@ -239,7 +239,7 @@ class Compiler {
   // From behind: the first reader that is met is the last one. What nobody reads is not kept.
   void find_last_uses() {
     std::vector<bool> read(plan_.slots, false);
-    const auto visit = [&](std::vector<Item>& items) {
+    const auto visit = [&](std::vector<Operand>& items) {
       for (auto item = items.rbegin(); item != items.rend(); ++item) {
         if (item->slot < 0) continue;
         const auto slot = static_cast<std::size_t>(item->slot);
@@ -249,21 +249,23 @@ class Compiler {
     };
     visit(plan_.outputs);
     for (auto step = plan_.steps.rbegin(); step != plan_.steps.rend(); ++step) {
-      for (Target& target : step->targets) {
+      for (ResultSlots& target : step->result_slots) {
         bool wanted = false;
         for (std::int32_t& slot : target.slots) {
           if (slot >= 0 && !read[static_cast<std::size_t>(slot)]) slot = -1;
           wanted = wanted || slot >= 0;
         }
-        if (!wanted) target.kind = Target::Kind::ignored;
+        if (!wanted) target.kind = ResultSlots::Kind::ignored;
       }
       visit(step->operands);
-      for (auto fill = step->fills.rbegin(); fill != step->fills.rend(); ++fill) visit(fill->items);
+      for (auto dynamic_argument = step->dynamic_arguments.rbegin(); dynamic_argument != step->dynamic_arguments.rend();
+           ++dynamic_argument)
+        visit(dynamic_argument->items);
     }
   }
 
   const Graph& graph_;
-  Findings& findings_;
+  CompileReport& report_;
   std::vector<std::string> origins_;
   std::map<std::string, std::int32_t> slots_{};
   std::vector<bool> holds_number_{};
@@ -272,7 +274,7 @@ class Compiler {
 
 }  // namespace
 
-std::shared_ptr<const Plan> compile_program(const Program& program, Findings& findings) {
+std::shared_ptr<const Plan> compile_program(const Program& program, CompileReport& report) {
   std::vector<std::string> origins;
   for (std::size_t i = 0; i < program.inputs.size(); ++i) {
     const Input& input = program.inputs[i];
@@ -282,13 +284,13 @@ std::shared_ptr<const Plan> compile_program(const Program& program, Findings& fi
     }
     origins.push_back(input.kind == Input::Kind::buffer ? input.target : "");
   }
-  return Compiler(program.graph, findings, std::move(origins)).run();
+  return Compiler(program.graph, report, std::move(origins)).run();
 }
 
-void require_operators(const Findings& findings) {
-  if (findings.missing.empty()) return;
+void require_operators(const CompileReport& report) {
+  if (report.missing.empty()) return;
   std::string names;
-  for (const std::string& name : findings.missing) names += (names.empty() ? "" : ", ") + name;
+  for (const std::string& name : report.missing) names += (names.empty() ? "" : ", ") + name;
   throw UsageError("this program has no operators " + names +
                    ": link or load the library that defines them before the model (operators of Python alone, and "
                    "higher-order ones besides cond, autocast and no_grad, cannot be run)");

@@ -109,15 +109,15 @@ Description describe(const LoadedProgram& loaded) {
   add_inputs(loaded, description);
   add_outputs(loaded, description);
   add_sizes(program, description);
-  for (const auto& [name, count] : loaded.findings.operators) {
-    const bool missing = loaded.findings.missing.contains(name);
+  for (const auto& [name, count] : loaded.report.operators) {
+    const bool missing = loaded.report.missing.contains(name);
     add_line(description.text, "operator", name + ": " + std::to_string(count) + (missing ? ", missing here" : ""));
   }
-  for (const std::string& name : loaded.findings.missing) {
+  for (const std::string& name : loaded.report.missing) {
     description.problems.push_back("the operator " + name +
                                    " is missing: load the library that defines it with --library");
   }
-  for (const std::string& node : loaded.findings.frozen) {
+  for (const std::string& node : loaded.report.eval_only) {
     description.problems.push_back(node +
                                    " was exported in eval mode and cannot be switched on: call model.train() "
                                    "before torch.export.export");

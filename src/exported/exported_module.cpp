@@ -40,17 +40,17 @@ struct ExportedModule::Impl {
   std::vector<const torch::nn::Module*> modes{};  ///< by Step::module
   std::map<std::string, at::Tensor> state{};      ///< what outputs may overwrite, by Python's name
   std::set<std::string> not_persistent{};
-  c10::Device home{c10::kCPU};
+  c10::Device export_device{c10::kCPU};
   c10::Device device{c10::kCPU};
   std::optional<at::Tensor> reference{};  ///< a floating point parameter, which tells the dtype
-  std::optional<c10::ScalarType> home_dtype{};
+  std::optional<c10::ScalarType> export_dtype{};
 
   exported::RunState run_state(std::span<const char> training) const {
     exported::RunState now;
     now.training = training;
-    now.home = home;
+    now.export_device = export_device;
     now.device = reference ? reference->device() : device;
-    now.home_dtype = home_dtype;
+    now.export_dtype = export_dtype;
     if (reference) now.dtype = reference->scalar_type();
     return now;
   }
@@ -68,7 +68,7 @@ constexpr const char* own_name = "ExportedModule";
 
 ExportedModule::ExportedModule(const std::filesystem::path& path, const std::string& model)
     : torch::nn::Module(own_name), impl_(std::make_unique<Impl>(exported::load_program(path, model))) {
-  exported::require_operators(impl_->loaded.findings);
+  exported::require_operators(impl_->loaded.report);
   Impl& impl = *impl_;
   try {
     exported::ModuleTree tree(*this);
@@ -91,7 +91,7 @@ ExportedModule::ExportedModule(const std::filesystem::path& path, const std::str
       if (impl.state.contains(name)) continue;
       tree.add(name, tensor.tensor, tensor.requires_grad, tensor.is_parameter);
     }
-    for (const std::string& module : impl.loaded.findings.modules) impl.modes.push_back(&tree.module(module));
+    for (const std::string& module : impl.loaded.report.modules) impl.modes.push_back(&tree.module(module));
   } catch (const CheckpointError& error) {
     throw CheckpointError("cannot read " + path.string() + ": " + error.what());
   }
@@ -150,17 +150,17 @@ void ExportedModule::Impl::find_home() {
   bool first = true;
   for (const auto* tensors : {&loaded.weights, &loaded.constants}) {
     for (const auto& [name, tensor] : *tensors) {
-      if (first) home = exported::device_of(tensor.device);
+      if (first) export_device = exported::device_of(tensor.device);
       first = false;
       if (!tensor.is_parameter || !tensor.tensor.is_floating_point()) continue;
-      const bool same = !reference || home_dtype == tensor.tensor.scalar_type();
+      const bool same = !reference || export_dtype == tensor.tensor.scalar_type();
       if (!reference) reference = tensor.tensor;
-      home_dtype = same ? std::optional(tensor.tensor.scalar_type()) : std::nullopt;
+      export_dtype = same ? std::optional(tensor.tensor.scalar_type()) : std::nullopt;
       if (!same) return;
     }
   }
   for (const auto& [name, meta] : loaded.program.graph.tensors) {
-    if (first) home = exported::device_of(meta.device);
+    if (first) export_device = exported::device_of(meta.device);
     first = false;
   }
 }
@@ -169,7 +169,7 @@ void ExportedModule::Impl::move_constants() {
   const auto now = run_state({});
   for (Bound& input : bound) {
     if (!input.constant) continue;
-    const bool converts = home_dtype && input.tensor->scalar_type() == *home_dtype;
+    const bool converts = export_dtype && input.tensor->scalar_type() == *export_dtype;
     *input.tensor = input.tensor->to(now.device, converts ? now.dtype : input.tensor->scalar_type());
   }
 }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "exported/integers.h"
+#include "exported/checked_math.h"
 
 namespace tutti::exported {
 
@@ -31,20 +31,20 @@ std::optional<std::int64_t> Expression::evaluate(const Lookup& lookup) const {
   const std::int64_t a = values.front(), b = values.back();
   switch (operation_) {
     case Operation::add:
-      return folded(integers::add);
+      return folded(checked_math::add);
     case Operation::multiply:
-      return folded(integers::multiply);
+      return folded(checked_math::multiply);
     case Operation::divide:
-      if (integers::modulo(a, b) != 0) return std::nullopt;  // no whole number
-      return integers::floor_divide(a, b);
+      if (checked_math::modulo(a, b) != 0) return std::nullopt;  // no whole number
+      return checked_math::floor_divide(a, b);
     case Operation::floor_divide:
-      return integers::floor_divide(a, b);
+      return checked_math::floor_divide(a, b);
     case Operation::modulo:
-      return integers::modulo(a, b);
+      return checked_math::modulo(a, b);
     case Operation::power:
-      return integers::power(a, b);
+      return checked_math::power(a, b);
     case Operation::negate:
-      return integers::subtract(0, a);
+      return checked_math::subtract(0, a);
     case Operation::max:
       return *std::max_element(values.begin(), values.end());
     case Operation::min:

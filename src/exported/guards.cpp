@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "exported/integers.h"
+#include "exported/checked_math.h"
 #include "exported/values.h"
 #include "tutti/core/error.h"
 
@@ -13,10 +13,10 @@ namespace tutti::exported {
 namespace {
 
 [[noreturn]] void refuse(const std::string& name, std::optional<std::size_t> dimension, std::int64_t value,
-                         const std::string& wanted) {
+                         const std::string& spec) {
   const std::string of = dimension ? "dimension " + std::to_string(*dimension) + " of " : "";
   throw UsageError(of + "input " + name + " is " + std::to_string(value) + ", but the program was exported for " +
-                   wanted + ": give it such sizes, or export it with this dimension dynamic");
+                   spec + ": give it such sizes, or export it with this dimension dynamic");
 }
 
 // As conditions name it: "L['batch']['x'].size()[0]".
@@ -49,18 +49,18 @@ Guards::Guards(const Program& program, const std::vector<std::string>& names) : 
   for (const Input& input : program.inputs) {
     if (input.kind != Input::Kind::user && input.kind != Input::Kind::fixed) continue;
     if (next == names.size()) break;
-    Wanted wanted{.name = names[next++], .kind = input.kind};
+    InputSpec spec{.name = names[next++], .kind = input.kind};
     if (input.kind == Input::Kind::fixed) {
-      wanted.fixed = compile_item(input.value, {}).constant;
+      spec.fixed = compile_item(input.value, {}).constant;
     } else if (input.value.of_size) {
       const auto size = program.graph.sizes.find(input.value.text);
-      if (size != program.graph.sizes.end()) wanted.number = size_of(size->second);
+      if (size != program.graph.sizes.end()) spec.number = size_of(size->second);
     } else {
       const auto meta = program.graph.tensors.find(input.value.text);
-      if (meta == program.graph.tensors.end()) throw CheckpointError("input " + wanted.name + " has no description");
-      for (const SymInt& size : meta->second.sizes) wanted.sizes.push_back(size_of(size));
+      if (meta == program.graph.tensors.end()) throw CheckpointError("input " + spec.name + " has no description");
+      for (const SymInt& size : meta->second.sizes) spec.sizes.push_back(size_of(size));
     }
-    wanted_.push_back(std::move(wanted));
+    specs_.push_back(std::move(spec));
   }
   for (const std::string& guard : program.guards) add_condition(guard);
 }
@@ -79,12 +79,12 @@ void Guards::add_condition(const std::string& text) {
 
 // Whether check() will have a value for it.
 bool Guards::is_known(const std::string& name) const {
-  for (const Wanted& wanted : wanted_) {
-    for (std::size_t d = 0; d < wanted.sizes.size(); ++d) {
-      const auto& expression = wanted.sizes[d].expression;
-      if (name == place_of(wanted.name, d) || (expression && expression->names().contains(name))) return true;
+  for (const InputSpec& spec : specs_) {
+    for (std::size_t d = 0; d < spec.sizes.size(); ++d) {
+      const auto& expression = spec.sizes[d].expression;
+      if (name == place_of(spec.name, d) || (expression && expression->names().contains(name))) return true;
     }
-    if (wanted.number && wanted.number->expression && wanted.number->expression->names().contains(name)) return true;
+    if (spec.number && spec.number->expression && spec.number->expression->names().contains(name)) return true;
   }
   return false;
 }
@@ -95,40 +95,40 @@ Guards::Size Guards::size_of(const SymInt& size) {
 }
 
 void Guards::check(std::span<const c10::IValue> inputs) const {
-  Known known;
+  SymbolValues symbol_values;
   // First what symbols are, then what is made of them.
   for (const bool symbols : {true, false}) {
-    for (std::size_t i = 0; i < wanted_.size(); ++i) {
-      const Wanted& wanted = wanted_[i];
+    for (std::size_t i = 0; i < specs_.size(); ++i) {
+      const InputSpec& spec = specs_[i];
       const c10::IValue& input = inputs[i];
-      if (wanted.kind == Input::Kind::fixed) {
-        if (same_value(input, wanted.fixed)) continue;
-        throw UsageError("input " + wanted.name + " is " + shown(input) + ", but the program was exported with " +
-                         shown(wanted.fixed) + ", which is written into it: export it again with another value");
+      if (spec.kind == Input::Kind::fixed) {
+        if (same_value(input, spec.fixed)) continue;
+        throw UsageError("input " + spec.name + " is " + shown(input) + ", but the program was exported with " +
+                         shown(spec.fixed) + ", which is written into it: export it again with another value");
       }
-      if (wanted.number) {
-        if (!input.isInt()) throw UsageError("input " + wanted.name + " is " + shown(input) + ", not an integer");
-        check_size(*wanted.number, input.toInt(), wanted, std::nullopt, known, symbols);
+      if (spec.number) {
+        if (!input.isInt()) throw UsageError("input " + spec.name + " is " + shown(input) + ", not an integer");
+        check_size(*spec.number, input.toInt(), spec, std::nullopt, symbol_values, symbols);
         continue;
       }
       if (!input.isTensor() || !input.toTensor().defined()) {
-        throw UsageError("input " + wanted.name + " is " + shown(input) + ", not a tensor");
+        throw UsageError("input " + spec.name + " is " + shown(input) + ", not a tensor");
       }
       const at::Tensor& tensor = input.toTensor();
-      if (tensor.dim() != static_cast<std::int64_t>(wanted.sizes.size())) {
-        throw UsageError("input " + wanted.name + " has " + std::to_string(tensor.dim()) +
-                         " dimensions, but the program was exported for " + std::to_string(wanted.sizes.size()));
+      if (tensor.dim() != static_cast<std::int64_t>(spec.sizes.size())) {
+        throw UsageError("input " + spec.name + " has " + std::to_string(tensor.dim()) +
+                         " dimensions, but the program was exported for " + std::to_string(spec.sizes.size()));
       }
-      for (std::size_t d = 0; d < wanted.sizes.size(); ++d) {
+      for (std::size_t d = 0; d < spec.sizes.size(); ++d) {
         const std::int64_t size = tensor.size(static_cast<std::int64_t>(d));
-        check_size(wanted.sizes[d], size, wanted, d, known, symbols);
-        if (symbols && !conditions_.empty()) known.emplace(place_of(wanted.name, d), size);
+        check_size(spec.sizes[d], size, spec, d, symbol_values, symbols);
+        if (symbols && !conditions_.empty()) symbol_values.emplace(place_of(spec.name, d), size);
       }
     }
   }
   const auto lookup = [&](const std::string& name) -> std::optional<std::int64_t> {
-    const auto found = known.find(name);
-    if (found != known.end()) return found->second;
+    const auto found = symbol_values.find(name);
+    if (found != symbol_values.end()) return found->second;
     return std::nullopt;
   };
   for (const Condition& condition : conditions_) {
@@ -138,32 +138,32 @@ void Guards::check(std::span<const c10::IValue> inputs) const {
   }
 }
 
-void Guards::check_size(const Size& size, std::int64_t value, const Wanted& wanted,
-                        std::optional<std::size_t> dimension, Known& known, bool symbols) const {
+void Guards::check_size(const Size& size, std::int64_t value, const InputSpec& spec,
+                        std::optional<std::size_t> dimension, SymbolValues& symbol_values, bool symbols) const {
   if (!size.expression) {
-    if (symbols && value != size.number) refuse(wanted.name, dimension, value, std::to_string(size.number));
+    if (symbols && value != size.number) refuse(spec.name, dimension, value, std::to_string(size.number));
     return;
   }
   const Expression& expression = *size.expression;
   if (expression.is_name() != symbols) return;
   const auto names = expression.names();
   const auto lookup = [&](const std::string& name) -> std::optional<std::int64_t> {
-    const auto found = known.find(name);
-    if (found != known.end()) return found->second;
+    const auto found = symbol_values.find(name);
+    if (found != symbol_values.end()) return found->second;
     return std::nullopt;
   };
   if (expression.is_name()) {
-    const auto [symbol, is_new] = known.emplace(*names.begin(), value);
-    if (is_new) check_range(symbol->first, value, value, wanted, dimension);
+    const auto [symbol, is_new] = symbol_values.emplace(*names.begin(), value);
+    if (is_new) check_range(symbol->first, value, value, spec, dimension);
     if (symbol->second != value) {
-      refuse(wanted.name, dimension, value,
+      refuse(spec.name, dimension, value,
              std::to_string(symbol->second) + " here, as another dimension of the inputs is");
     }
     return;
   }
   if (const auto right = expression.evaluate(lookup)) {
     if (*right != value)
-      refuse(wanted.name, dimension, value, std::to_string(*right) + " here, by the other dimensions of the inputs");
+      refuse(spec.name, dimension, value, std::to_string(*right) + " here, by the other dimensions of the inputs");
     return;
   }
   // a * s + b with an s that is known from nowhere else.
@@ -173,18 +173,18 @@ void Guards::check_size(const Size& size, std::int64_t value, const Wanted& want
   };
   const auto at_1 = at_s(1), at_2 = at_s(2), at_3 = at_s(3);
   if (!at_1 || !at_2 || !at_3 || *at_1 == *at_2) return;
-  const std::int64_t slope = integers::subtract(*at_2, *at_1), base = integers::subtract(*at_1, slope);
-  if (integers::subtract(*at_3, *at_2) != slope) return;
-  const std::int64_t rise = integers::subtract(value, base);
-  if (integers::modulo(rise, slope) != 0) {
-    refuse(wanted.name, dimension, value, "a multiple of " + std::to_string(slope) + " plus " + std::to_string(base));
+  const std::int64_t slope = checked_math::subtract(*at_2, *at_1), base = checked_math::subtract(*at_1, slope);
+  if (checked_math::subtract(*at_3, *at_2) != slope) return;
+  const std::int64_t rise = checked_math::subtract(value, base);
+  if (checked_math::modulo(rise, slope) != 0) {
+    refuse(spec.name, dimension, value, "a multiple of " + std::to_string(slope) + " plus " + std::to_string(base));
   }
-  const std::int64_t solved = integers::floor_divide(rise, slope);
-  known.emplace(*names.begin(), solved);
-  check_range(*names.begin(), solved, value, wanted, dimension);
+  const std::int64_t solved = checked_math::floor_divide(rise, slope);
+  symbol_values.emplace(*names.begin(), solved);
+  check_range(*names.begin(), solved, value, spec, dimension);
 }
 
-void Guards::check_range(const std::string& symbol, std::int64_t value, std::int64_t size, const Wanted& wanted,
+void Guards::check_range(const std::string& symbol, std::int64_t value, std::int64_t size, const InputSpec& spec,
                          std::optional<std::size_t> dimension) const {
   const auto found = ranges_.find(symbol);
   if (found == ranges_.end()) return;
@@ -195,7 +195,7 @@ void Guards::check_range(const std::string& symbol, std::int64_t value, std::int
   const std::string least = range.min ? "at least " + std::to_string(*range.min) : "";
   const std::string most = range.max ? "at most " + std::to_string(*range.max) : "";
   const std::string derived = value == size ? "" : symbol + " (" + std::to_string(value) + " here) of ";
-  refuse(wanted.name, dimension, size, derived + least + (least.empty() || most.empty() ? "" : " and ") + most);
+  refuse(spec.name, dimension, size, derived + least + (least.empty() || most.empty() ? "" : " and ") + most);
 }
 
 }  // namespace tutti::exported

@@ -31,7 +31,7 @@ class Guards {
     std::optional<Expression> expression{};  ///< nullopt: the number
     std::int64_t number = 0;
   };
-  struct Wanted {
+  struct InputSpec {
     std::string name{};
     Input::Kind kind = Input::Kind::user;
     std::vector<Size> sizes{};     ///< of a tensor
@@ -42,19 +42,19 @@ class Guards {
     std::string text{};
     Expression expression{};
   };
-  using Known = std::map<std::string, std::int64_t>;
+  using SymbolValues = std::map<std::string, std::int64_t>;
 
   static Size size_of(const SymInt& size);
   void add_condition(const std::string& text);
   bool is_known(const std::string& name) const;
   /// `symbols`: the first pass, which learns what symbols are.
-  void check_size(const Size& size, std::int64_t value, const Wanted& wanted, std::optional<std::size_t> dimension,
-                  Known& known, bool symbols) const;
+  void check_size(const Size& size, std::int64_t value, const InputSpec& spec, std::optional<std::size_t> dimension,
+                  SymbolValues& symbol_values, bool symbols) const;
   /// `size` is the dimension, and `value` what the symbol is then.
-  void check_range(const std::string& symbol, std::int64_t value, std::int64_t size, const Wanted& wanted,
+  void check_range(const std::string& symbol, std::int64_t value, std::int64_t size, const InputSpec& spec,
                    std::optional<std::size_t> dimension) const;
 
-  std::vector<Wanted> wanted_{};
+  std::vector<InputSpec> specs_{};
   std::map<std::string, Range> ranges_{};
   std::vector<Condition> conditions_{};
   std::vector<std::string> unchecked_{};

@@ -100,7 +100,7 @@ LoadedProgram load(const std::filesystem::path& path, const std::string& wanted)
   loaded.program = parse_program(archive.text("models/" + model + ".json", max_text));
   loaded.inputs = Tree::parse(loaded.program.in_spec);
   loaded.outputs = Tree::parse(loaded.program.out_spec);
-  loaded.plan = compile_program(loaded.program, loaded.findings);
+  loaded.plan = compile_program(loaded.program, loaded.report);
   check_trees(loaded);
   check_mutations(loaded);
   loaded.input_names = input_names(loaded.inputs, loaded.program.argument_names);

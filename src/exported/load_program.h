@@ -22,7 +22,7 @@ struct LoadedProgram {
   Tree inputs{}, outputs{};
   std::vector<std::string> input_names{};  ///< of the user's inputs, leaf by leaf
   std::optional<Guards> guards{};
-  Findings findings{};
+  CompileReport report{};
   std::shared_ptr<const Plan> plan{};
 
   /// Of a parameter, buffer or constant.

@@ -65,7 +65,7 @@ ModeRule mode_rule(const Node& node, const std::string& argument, const c10::IVa
   if (!constant.isBool() || (argument != "train" && argument != "training" && !uses_statistics)) return {};
   const Argument* mean = input_of(node, "running_mean");
   const bool has_statistics = mean != nullptr && mean->kind == Argument::Kind::name;
-  if (!constant.toBool()) return {.evaluation = {}, .frozen = !drops_nothing(node)};
+  if (!constant.toBool()) return {.evaluation = {}, .eval_only = !drops_nothing(node)};
   // Normalization without running statistics uses those of the batch in evaluation too.
   const bool normalizes = uses_statistics || input_of(node, "running_mean") != nullptr;
   if (normalizes && !has_statistics) return {};

@@ -25,7 +25,7 @@ bool is_batch_counter(const std::string& buffer);
 /// Training or evaluation is written into a graph as a constant.
 struct ModeRule {
   std::optional<c10::IValue> evaluation{};  ///< what the argument is in evaluation
-  bool frozen = false;                      ///< exported in eval mode: it does not do in training what its module would
+  bool eval_only = false;                   ///< exported in eval mode: it does not do in training what its module would
 };
 ModeRule mode_rule(const Node& node, const std::string& argument, const c10::IValue& constant);
 

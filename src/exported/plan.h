@@ -14,14 +14,14 @@ namespace tutti::exported {
 struct Plan;
 
 /// A value: a constant, or what lies in a slot of the frame.
-struct Item {
+struct Operand {
   std::int32_t slot = -1;  ///< -1: the constant
   bool last = false;       ///< nobody reads the slot after this
   c10::IValue constant{};
 };
 
 /// How an argument is made when the step runs.
-enum class Make : std::uint8_t {
+enum class Conversion : std::uint8_t {
   value,           ///< the item as it is
   wrapped_number,  ///< a number where a tensor belongs, as Python passes it
   floating,        ///< a number where a float belongs
@@ -37,15 +37,15 @@ enum class Make : std::uint8_t {
 };
 
 /// One argument that is not the same in every run.
-struct Fill {
+struct DynamicArgument {
   std::uint32_t position = 0;  ///< among the arguments
-  Make make = Make::value;
-  std::vector<Item> items{};
+  Conversion conversion = Conversion::value;
+  std::vector<Operand> items{};
   c10::IValue evaluation{};
 };
 
 /// Where one result goes.
-struct Target {
+struct ResultSlots {
   enum class Kind : std::uint8_t { ignored, value, number, list };
   Kind kind = Kind::ignored;
   std::vector<std::int32_t> slots{};  ///< -1: nobody reads it
@@ -60,20 +60,20 @@ struct Step {
   std::optional<c10::OperatorHandle> op{};
   SizeOperator size_operator{};
   std::vector<c10::IValue> arguments{};  ///< constants, and empty places for fills
-  std::vector<Fill> fills{};
-  std::vector<Target> targets{};
+  std::vector<DynamicArgument> dynamic_arguments{};
+  std::vector<ResultSlots> result_slots{};
   std::int32_t module = 0;        ///< whose mode counts
   bool only_in_training = false;  ///< counts batches
   std::vector<std::shared_ptr<const Plan>> graphs{};
-  std::vector<Item> operands{};  ///< of the graphs
-  std::uint32_t node = 0;        ///< for messages
+  std::vector<Operand> operands{};  ///< of the graphs
+  std::uint32_t node = 0;           ///< for messages
 };
 
 struct Plan {
   std::uint32_t slots = 0;
   std::uint32_t inputs = 0;  ///< these slots come first
   std::vector<Step> steps{};
-  std::vector<Item> outputs{};
+  std::vector<Operand> outputs{};
   std::vector<std::string> names{};  ///< of the nodes
 };
 

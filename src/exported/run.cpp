@@ -21,7 +21,7 @@ class Autocast {
  public:
   Autocast(const std::vector<c10::IValue>& arguments, const RunState& state)
       : device_(c10::Device(arguments[0].toStringRef()).type()), cache_(at::autocast::is_autocast_cache_enabled()) {
-    if (device_ == state.home.type()) device_ = state.device.type();
+    if (device_ == state.export_device.type()) device_ = state.device.type();
     if (!at::autocast::is_autocast_available(device_)) {
       throw UsageError("the program uses autocast for " + c10::DeviceTypeName(device_, true) +
                        ", which LibTorch has not");
@@ -70,13 +70,13 @@ class Interpreter {
     }
     std::vector<c10::IValue> outputs;
     outputs.reserve(plan_.outputs.size());
-    for (const Item& item : plan_.outputs) outputs.push_back(take(item));
+    for (const Operand& item : plan_.outputs) outputs.push_back(take(item));
     return outputs;
   }
 
  private:
   // The last reader takes the value away, so that it is freed as soon as nobody needs it.
-  c10::IValue take(const Item& item) {
+  c10::IValue take(const Operand& item) {
     if (item.slot < 0) return item.constant;
     c10::IValue& value = frame_[static_cast<std::size_t>(item.slot)];
     if (item.last) return std::move(value);
@@ -90,7 +90,7 @@ class Interpreter {
         return;
       case Step::Kind::size: {
         stack_.clear();
-        for (const Item& item : step.operands) stack_.push_back(take(item));
+        for (const Operand& item : step.operands) stack_.push_back(take(item));
         c10::IValue result = apply_size_operator(step.size_operator, stack_);
         stack_.assign(1, std::move(result));
         store(step);
@@ -119,7 +119,8 @@ class Interpreter {
 
   void call(const Step& step) {
     stack_.assign(step.arguments.begin(), step.arguments.end());
-    for (const Fill& fill : step.fills) stack_[fill.position] = make(fill, step);
+    for (const DynamicArgument& dynamic_argument : step.dynamic_arguments)
+      stack_[dynamic_argument.position] = make_argument(dynamic_argument, step);
     if (step.only_in_training && !in_training(step)) {
       // In place, so the result is what it was.
       stack_.resize(1);
@@ -129,44 +130,45 @@ class Interpreter {
     store(step);
   }
 
-  c10::IValue make(const Fill& fill, const Step& step) {
-    switch (fill.make) {
-      case Make::value:
-        return take(fill.items.front());
-      case Make::wrapped_number: {
-        c10::IValue value = take(fill.items.front());
+  c10::IValue make_argument(const DynamicArgument& dynamic_argument, const Step& step) {
+    switch (dynamic_argument.conversion) {
+      case Conversion::value:
+        return take(dynamic_argument.items.front());
+      case Conversion::wrapped_number: {
+        c10::IValue value = take(dynamic_argument.items.front());
         return value.isTensor() ? value : wrapped_number(value);
       }
-      case Make::floating: {
-        c10::IValue value = take(fill.items.front());
+      case Conversion::floating: {
+        c10::IValue value = take(dynamic_argument.items.front());
         return value.isDouble() ? value : value.toScalar().toDouble();
       }
-      case Make::mode:
-        return in_training(step) ? fill.items.front().constant : fill.evaluation;
-      case Make::device: {
-        const c10::IValue& baked = fill.items.front().constant;
-        return baked.toDevice().type() == state_.home.type() ? state_.device : baked.toDevice();
+      case Conversion::mode:
+        return in_training(step) ? dynamic_argument.items.front().constant : dynamic_argument.evaluation;
+      case Conversion::device: {
+        const c10::IValue& baked = dynamic_argument.items.front().constant;
+        return baked.toDevice().type() == state_.export_device.type() ? state_.device : baked.toDevice();
       }
-      case Make::scalar_type: {
-        const c10::IValue& baked = fill.items.front().constant;
-        const bool is_home = state_.home_dtype && baked.toInt() == static_cast<std::int64_t>(*state_.home_dtype);
-        return is_home ? static_cast<std::int64_t>(state_.dtype) : baked.toInt();
+      case Conversion::scalar_type: {
+        const c10::IValue& baked = dynamic_argument.items.front().constant;
+        const bool is_export_dtype =
+            state_.export_dtype && baked.toInt() == static_cast<std::int64_t>(*state_.export_dtype);
+        return is_export_dtype ? static_cast<std::int64_t>(state_.dtype) : baked.toInt();
       }
-      case Make::integers:
-        return list<std::int64_t>(fill, [](const c10::IValue& value) { return value.toInt(); });
-      case Make::floats:
-        return list<double>(fill, [](const c10::IValue& value) { return value.toScalar().toDouble(); });
-      case Make::booleans:
-        return list<bool>(fill, [](const c10::IValue& value) { return value.toBool(); });
-      case Make::numbers: {
+      case Conversion::integers:
+        return list<std::int64_t>(dynamic_argument, [](const c10::IValue& value) { return value.toInt(); });
+      case Conversion::floats:
+        return list<double>(dynamic_argument, [](const c10::IValue& value) { return value.toScalar().toDouble(); });
+      case Conversion::booleans:
+        return list<bool>(dynamic_argument, [](const c10::IValue& value) { return value.toBool(); });
+      case Conversion::numbers: {
         c10::impl::GenericList numbers(c10::NumberType::get());
-        for (const Item& item : fill.items) numbers.push_back(take(item));
+        for (const Operand& item : dynamic_argument.items) numbers.push_back(take(item));
         return numbers;
       }
-      case Make::tensors:
-        return list<at::Tensor>(fill, [](c10::IValue value) { return std::move(value).toTensor(); });
-      case Make::optional_tensors:
-        return list<std::optional<at::Tensor>>(fill, [](c10::IValue value) -> std::optional<at::Tensor> {
+      case Conversion::tensors:
+        return list<at::Tensor>(dynamic_argument, [](c10::IValue value) { return std::move(value).toTensor(); });
+      case Conversion::optional_tensors:
+        return list<std::optional<at::Tensor>>(dynamic_argument, [](c10::IValue value) -> std::optional<at::Tensor> {
           if (value.isNone()) return std::nullopt;
           return std::move(value).toTensor();
         });
@@ -175,30 +177,31 @@ class Interpreter {
   }
 
   template <typename Element, typename Convert>
-  c10::IValue list(const Fill& fill, Convert convert) {
+  c10::IValue list(const DynamicArgument& dynamic_argument, Convert convert) {
     c10::List<Element> elements;
-    elements.reserve(fill.items.size());
-    for (const Item& item : fill.items) elements.push_back(convert(take(item)));
+    elements.reserve(dynamic_argument.items.size());
+    for (const Operand& item : dynamic_argument.items) elements.push_back(convert(take(item)));
     return elements;
   }
 
   // Results of the operator, from the stack into the frame.
   void store(const Step& step) {
-    for (std::size_t i = 0; i < step.targets.size(); ++i) {
-      const Target& target = step.targets[i];
-      if (target.kind == Target::Kind::ignored) continue;
-      if (target.kind == Target::Kind::list) {
+    for (std::size_t i = 0; i < step.result_slots.size(); ++i) {
+      const ResultSlots& target = step.result_slots[i];
+      if (target.kind == ResultSlots::Kind::ignored) continue;
+      if (target.kind == ResultSlots::Kind::list) {
         store_list(target, stack_[i]);
         continue;
       }
       c10::IValue& slot = frame_[static_cast<std::size_t>(target.slots.front())];
       slot = std::move(stack_[i]);
-      if (target.kind == Target::Kind::number && slot.isSymInt()) slot = slot.toSymInt().guard_int(__FILE__, __LINE__);
+      if (target.kind == ResultSlots::Kind::number && slot.isSymInt())
+        slot = slot.toSymInt().guard_int(__FILE__, __LINE__);
     }
     stack_.clear();
   }
 
-  void store_list(const Target& target, const c10::IValue& values) {
+  void store_list(const ResultSlots& target, const c10::IValue& values) {
     const auto list = values.toListRef();
     if (list.size() != target.slots.size()) {
       throw UsageError("an operator gives " + std::to_string(list.size()) +
@@ -216,7 +219,7 @@ class Interpreter {
     for (std::size_t i = first; i < step.operands.size(); ++i) inputs.push_back(take(step.operands[i]));
     std::vector<c10::IValue> results = Interpreter(plan, std::move(inputs), state_).run();
     std::size_t next = 0;
-    for (const Target& target : step.targets) {
+    for (const ResultSlots& target : step.result_slots) {
       // An ignored list has its slots still.
       if (target.slots.empty()) ++next;
       for (const std::int32_t slot : target.slots) {

@@ -14,10 +14,10 @@ namespace tutti::exported {
 
 /// What may differ from one run to the next.
 struct RunState {
-  std::span<const char> training{};             ///< by Step::module
-  c10::Device home{c10::kCPU};                  ///< where the model was when it was exported
-  c10::Device device{c10::kCPU};                ///< where it is now
-  std::optional<c10::ScalarType> home_dtype{};  ///< of its floating point parameters; nullopt where they had several
+  std::span<const char> training{};               ///< by Step::module
+  c10::Device export_device{c10::kCPU};           ///< where the model was when it was exported
+  c10::Device device{c10::kCPU};                  ///< where it is now
+  std::optional<c10::ScalarType> export_dtype{};  ///< of its floating point parameters; nullopt where they had several
   c10::ScalarType dtype = c10::kFloat;
 };
 

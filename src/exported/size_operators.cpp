@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "exported/integers.h"
+#include "exported/checked_math.h"
 #include "tutti/core/error.h"
 
 namespace tutti::exported {
@@ -53,20 +53,20 @@ std::optional<c10::IValue> of_either(Op op, Number a, Number b) {
 std::optional<c10::IValue> of_integers(Op op, std::int64_t a, std::int64_t b) {
   switch (op) {
     case Op::add:
-      return integers::add(a, b);
+      return checked_math::add(a, b);
     case Op::sub:
-      return integers::subtract(a, b);
+      return checked_math::subtract(a, b);
     case Op::mul:
-      return integers::multiply(a, b);
+      return checked_math::multiply(a, b);
     case Op::floordiv:
-      return integers::floor_divide(a, b);
+      return checked_math::floor_divide(a, b);
     case Op::mod:
-      return integers::modulo(a, b);
+      return checked_math::modulo(a, b);
     case Op::pow:
       if (b < 0) return std::nullopt;
-      return integers::power(a, b);
+      return checked_math::power(a, b);
     case Op::neg:
-      return integers::subtract(0, a);
+      return checked_math::subtract(0, a);
     case Op::to_int:
     case Op::trunc:
       return a;
@@ -75,9 +75,9 @@ std::optional<c10::IValue> of_integers(Op op, std::int64_t a, std::int64_t b) {
     case Op::bool_or:
       return a | b;
     case Op::shift_left:
-      return integers::multiply(a, integers::power_of_two(b));
+      return checked_math::multiply(a, checked_math::power_of_two(b));
     case Op::shift_right:
-      return integers::floor_divide(a, integers::power_of_two(b));
+      return checked_math::floor_divide(a, checked_math::power_of_two(b));
     default:
       return of_either(op, a, b);
   }

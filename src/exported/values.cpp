@@ -68,7 +68,7 @@ double as_double(const Argument& given) {
 }
 
 struct Elements {
-  Make make;
+  Conversion conversion;
   bool (*takes)(const Argument&);
 };
 
@@ -78,46 +78,46 @@ std::optional<Elements> elements_of(const c10::TypePtr& element) {
   const auto is_name = [](const Argument& given) { return given.kind == Kind::name; };
   switch (plain_type(element)->kind()) {
     case c10::TypeKind::TensorType:
-      if (!optional) return Elements{Make::tensors, is_name};
-      return Elements{Make::optional_tensors,
+      if (!optional) return Elements{Conversion::tensors, is_name};
+      return Elements{Conversion::optional_tensors,
                       [](const Argument& given) { return given.kind == Kind::name || given.kind == Kind::none; }};
     case c10::TypeKind::IntType:
     case c10::TypeKind::SymIntType:
-      return Elements{Make::integers,
+      return Elements{Conversion::integers,
                       [](const Argument& given) { return given.kind == Kind::name || given.kind == Kind::integer; }};
     case c10::TypeKind::FloatType:
-      return Elements{Make::floats, [](const Argument& given) {
+      return Elements{Conversion::floats, [](const Argument& given) {
                         return given.kind == Kind::name || given.kind == Kind::integer || given.kind == Kind::number;
                       }};
     case c10::TypeKind::BoolType:
-      return Elements{Make::booleans,
+      return Elements{Conversion::booleans,
                       [](const Argument& given) { return given.kind == Kind::name || given.kind == Kind::boolean; }};
     case c10::TypeKind::NumberType:
-      return Elements{Make::numbers,
+      return Elements{Conversion::numbers,
                       [](const Argument& given) { return given.kind == Kind::name || is_plain_number(given); }};
     default:
       return std::nullopt;
   }
 }
 
-c10::IValue constant_list(const Argument& given, Make make, const c10::TypePtr& element) {
-  switch (make) {
-    case Make::integers: {
+c10::IValue constant_list(const Argument& given, Conversion conversion, const c10::TypePtr& element) {
+  switch (conversion) {
+    case Conversion::integers: {
       std::vector<std::int64_t> list;
       for (const Argument& item : given.items) list.push_back(item.integer);
       return list;
     }
-    case Make::floats: {
+    case Conversion::floats: {
       std::vector<double> list;
       for (const Argument& item : given.items) list.push_back(as_double(item));
       return list;
     }
-    case Make::booleans: {
+    case Conversion::booleans: {
       c10::List<bool> list;
       for (const Argument& item : given.items) list.push_back(item.integer != 0);
       return list;
     }
-    case Make::tensors:
+    case Conversion::tensors:
       return c10::List<at::Tensor>();
     default: {
       c10::impl::GenericList list(element);
@@ -139,33 +139,34 @@ Compiled compile_list(const Argument& given, const c10::Argument& wanted, const 
   }
   const auto elements = elements_of(element);
   if (!elements) reject(wanted);
-  Fill fill{.position = 0, .make = elements->make, .items = {}, .evaluation = {}};
+  DynamicArgument dynamic_argument{.position = 0, .conversion = elements->conversion, .items = {}, .evaluation = {}};
   bool constant = true;
   for (const Argument& item : given.items) {
     if (!elements->takes(item)) reject(wanted);
     constant = constant && item.kind != Kind::name;
   }
-  if (constant && fill.make != Make::optional_tensors) return {.constant = constant_list(given, fill.make, element)};
-  for (const Argument& item : given.items) fill.items.push_back(compile_item(item, find));
-  return {.constant = {}, .fill = std::move(fill)};
+  if (constant && dynamic_argument.conversion != Conversion::optional_tensors)
+    return {.constant = constant_list(given, dynamic_argument.conversion, element)};
+  for (const Argument& item : given.items) dynamic_argument.items.push_back(compile_item(item, find));
+  return {.constant = {}, .dynamic_argument = std::move(dynamic_argument)};
 }
 
 Compiled compile_name(const Argument& given, const c10::TypePtr& type, const FindSlot& find,
                       const std::function<bool(std::int32_t)>& holds_number) {
-  Fill fill;
-  fill.items.push_back(compile_item(given, find));
-  if (holds_number(fill.items.front().slot)) {
-    if (type->kind() == c10::TypeKind::TensorType) fill.make = Make::wrapped_number;
-    if (type->kind() == c10::TypeKind::FloatType) fill.make = Make::floating;
+  DynamicArgument dynamic_argument;
+  dynamic_argument.items.push_back(compile_item(given, find));
+  if (holds_number(dynamic_argument.items.front().slot)) {
+    if (type->kind() == c10::TypeKind::TensorType) dynamic_argument.conversion = Conversion::wrapped_number;
+    if (type->kind() == c10::TypeKind::FloatType) dynamic_argument.conversion = Conversion::floating;
   }
-  return {.constant = {}, .fill = std::move(fill)};
+  return {.constant = {}, .dynamic_argument = std::move(dynamic_argument)};
 }
 
-Compiled mapped(Make make, c10::IValue value) {
-  Fill fill;
-  fill.make = make;
-  fill.items.push_back({.slot = -1, .last = false, .constant = std::move(value)});
-  return {.constant = {}, .fill = std::move(fill)};
+Compiled mapped(Conversion conversion, c10::IValue value) {
+  DynamicArgument dynamic_argument;
+  dynamic_argument.conversion = conversion;
+  dynamic_argument.items.push_back({.slot = -1, .last = false, .constant = std::move(value)});
+  return {.constant = {}, .dynamic_argument = std::move(dynamic_argument)};
 }
 
 // A constant, where the schema asks for `type`.
@@ -265,7 +266,7 @@ at::Tensor wrapped_number(const c10::IValue& number) {
   return tensor;
 }
 
-Item compile_item(const Argument& given, const FindSlot& find) {
+Operand compile_item(const Argument& given, const FindSlot& find) {
   if (given.kind == Kind::name) return {.slot = find(given), .last = false, .constant = {}};
   auto constant = constant_of(given);
   if (!constant) throw CheckpointError("a list or a graph stands where a single value belongs");
@@ -293,10 +294,10 @@ Compiled compile_argument(const Argument& given, const c10::Argument& wanted, co
   }
   if (given.kind == Kind::name) return compile_name(given, type, find, holds_number);
   if (given.kind == Kind::device && type->kind() == c10::TypeKind::DeviceObjType) {
-    return mapped(Make::device, device_of(given.device));
+    return mapped(Conversion::device, device_of(given.device));
   }
   if (given.kind == Kind::scalar_type && type->kind() == c10::TypeKind::IntType) {
-    return mapped(Make::scalar_type, static_cast<std::int64_t>(scalar_type_of(given.integer)));
+    return mapped(Conversion::scalar_type, static_cast<std::int64_t>(scalar_type_of(given.integer)));
   }
   return {.constant = typed_constant(given, wanted, type)};
 }

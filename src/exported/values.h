@@ -26,7 +26,7 @@ using FindSlot = std::function<std::int32_t(const Argument& name)>;
 /// An argument: a constant, or how to make it in each run.
 struct Compiled {
   c10::IValue constant{};
-  std::optional<Fill> fill{};
+  std::optional<DynamicArgument> dynamic_argument{};
 };
 /// `of_size` tells whether a slot holds a number. Throws CheckpointError for what the schema does not take.
 Compiled compile_argument(const Argument& given, const c10::Argument& wanted, const FindSlot& find,
@@ -35,6 +35,6 @@ Compiled compile_argument(const Argument& given, const c10::Argument& wanted, co
 /// A number as Python passes it where an operator wants a tensor: it does not decide the result's dtype.
 at::Tensor wrapped_number(const c10::IValue& number);
 /// An argument without a schema: of operators on sizes, of branches, of the model itself.
-Item compile_item(const Argument& given, const FindSlot& find);
+Operand compile_item(const Argument& given, const FindSlot& find);
 
 }  // namespace tutti::exported

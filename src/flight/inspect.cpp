@@ -2,9 +2,9 @@
 
 #include <chrono>
 
+#include "flight/diagnose.h"
 #include "flight/job_folder.h"
 #include "flight/rank_record.h"
-#include "flight/verdict.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -22,9 +22,9 @@ std::string inspect(const InspectOptions& options) {
   const auto records = flight::read_records(folders);
   const auto time = std::chrono::system_clock::now().time_since_epoch();
   const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-  std::string text = flight::verdict(records, now);
+  std::string text = flight::diagnose(records, now);
   if (options.last_operations == 0) return text;
-  const auto sight = flight::time_of_sight(records, now);
+  const auto sight = flight::reference_time(records, now);
   for (const auto& record : records) text += flight::last_operations(record, options.last_operations, sight);
   return text;
 }

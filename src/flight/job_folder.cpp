@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t most_kept = 5;
+constexpr std::size_t max_kept = 5;
 
 // Memory where the system has it: records are written often and read seldom.
 fs::path folder_of_user() {
@@ -55,13 +55,13 @@ std::vector<fs::path> job_folders() {
   return folders;
 }
 
-void remove_old_ones() {
+void remove_old_folders() {
   std::size_t ended = 0;
   for (const auto& folder : job_folders()) {
     const FileDescriptor lock = open_folder(folder);
     if (!lock.is_open() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
     std::error_code error;  // one that cannot be removed is none of this job's business
-    if (++ended > most_kept) fs::remove_all(folder, error);
+    if (++ended > max_kept) fs::remove_all(folder, error);
   }
 }
 
@@ -70,7 +70,7 @@ void remove_old_ones() {
 JobFolder::JobFolder(const std::string& name) {
   const fs::path user = folder_of_user();
   make_folder_of_user(user);
-  remove_old_ones();
+  remove_old_folders();
   std::string file_name = name;
   std::ranges::replace(file_name, '/', '_');
   path_ = user / file_name;

@@ -17,9 +17,9 @@ inline constexpr const char* record_suffix = ".flight";
 
 /// How far an operation has come on this rank.
 enum class EntryState : std::uint32_t {
-  called,   ///< by the program; earlier ones of its channel may still be under way
-  running,  ///< this rank sends, receives or waits
-  done,
+  scheduled,  ///< by the program; earlier ones of its channel may still be under way
+  started,    ///< this rank sends, receives or waits
+  completed,
   failed,
 };
 
@@ -44,9 +44,9 @@ struct RecordEntry {
   std::uint64_t bytes;
   std::int64_t step;  // of training; negative: not known
   std::int64_t called;
-  std::atomic<std::int64_t> ran;    // 0: not yet
-  std::atomic<std::int64_t> ended;  // 0: not yet
-  std::array<char, 40> channel;     // the three end with a zero
+  std::atomic<std::int64_t> started;  // 0: not yet
+  std::atomic<std::int64_t> ended;    // 0: not yet
+  std::array<char, 40> communicator;  // the three end with a zero
   std::array<char, 80> text;
   std::array<char, 36> file;  // of the program's call, without folders; empty: not known
   std::uint32_t line;         // in it; 0: not known

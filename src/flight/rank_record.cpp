@@ -32,7 +32,7 @@ template <std::size_t Size>
 std::string text_of(const std::array<char, Size>& bytes) {
   std::string text(bytes.begin(), std::ranges::find(bytes, '\0'));
   std::ranges::replace_if(
-      text, [](unsigned char letter) { return letter < ' ' || letter == 0x7f; }, '?');
+      text, [](unsigned char character) { return character < ' ' || character == 0x7f; }, '?');
   return text;
 }
 
@@ -66,7 +66,7 @@ RecordHeader header_of(const std::string& bytes, const fs::path& file) {
   return header;
 }
 
-std::string place_of(const RecordEntry& entry) {
+std::string call_site_of(const RecordEntry& entry) {
   const std::string file = text_of(entry.file);
   return CallSite{file.c_str(), static_cast<int>(entry.line)}.describe();
 }
@@ -75,16 +75,16 @@ std::string place_of(const RecordEntry& entry) {
 RecordedOperation operation_of(const RecordEntry& entry, std::int64_t to_wall_clock) {
   const auto wall = [&](std::int64_t time) { return time == 0 ? 0 : time + to_wall_clock; };
   return {.text = text_of(entry.text),
-          .channel = text_of(entry.channel),
+          .communicator = text_of(entry.communicator),
           .serial = entry.serial.load(),
           .operation = entry.operation,
           .bytes = entry.bytes,
           .step = entry.step,
           .group_size = static_cast<int>(std::clamp<std::uint32_t>(entry.group_size, 1, largest_group)),
-          .where = place_of(entry),
+          .call_site = call_site_of(entry),
           .state = static_cast<EntryState>(entry.state.load()),
           .called = wall(entry.called),
-          .ran = wall(entry.ran.load()),
+          .started = wall(entry.started.load()),
           .ended = wall(entry.ended.load())};
 }
 

@@ -11,20 +11,20 @@ namespace tutti::flight {
 
 /// One operation. Times are nanoseconds since 1970.
 struct RecordedOperation {
-  std::string text;     ///< "all_reduce(float32 [4], sum)"
-  std::string channel;  ///< its name, equal on all ranks
+  std::string text;          ///< "all_reduce(float32 [4], sum)"
+  std::string communicator;  ///< its name, equal on all ranks
   std::uint64_t serial = 0;
   std::uint64_t operation = 0;  ///< its number on the channel, equal on all ranks
   std::uint64_t bytes = 0;
   std::int64_t step = -1;  ///< of training; negative: not known
   int group_size = 1;
-  std::string where{};  ///< in the program: "train.cpp:42"; empty: not known
-  EntryState state = EntryState::called;
+  std::string call_site{};  ///< in the program: "train.cpp:42"; empty: not known
+  EntryState state = EntryState::scheduled;
   std::int64_t called = 0;
-  std::int64_t ran = 0;    ///< 0: not yet
-  std::int64_t ended = 0;  ///< 0: not yet
+  std::int64_t started = 0;  ///< 0: not yet
+  std::int64_t ended = 0;    ///< 0: not yet
 
-  bool under_way() const { return state == EntryState::called || state == EntryState::running; }
+  bool in_flight() const { return state == EntryState::scheduled || state == EntryState::started; }
 };
 
 struct RankRecord {

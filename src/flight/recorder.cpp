@@ -19,7 +19,7 @@
 namespace tutti::flight {
 namespace {
 
-constexpr int most_records_of_a_rank = 100;
+constexpr int max_records_per_rank = 100;
 
 std::int64_t now() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
@@ -41,7 +41,7 @@ void copy_text(std::string_view from, std::array<char, Size>& to) {
 FileDescriptor open_record(const std::filesystem::path& folder, int rank) {
   std::string name = "rank_" + std::to_string(rank);
   const std::string first = name;
-  for (int copy = 2; copy <= most_records_of_a_rank; ++copy) {
+  for (int copy = 2; copy <= max_records_per_rank; ++copy) {
     const auto path = folder / (name + record_suffix);
     const FileDescriptor old(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     const bool in_use = old.is_open() && ::flock(old.get(), LOCK_EX | LOCK_NB) != 0;
@@ -101,12 +101,12 @@ Recorder::~Recorder() {
 EntryId Recorder::free_entry() noexcept {
   EntryId id;
   for (std::uint32_t tries = 0; tries <= record_capacity; ++tries) {
-    const std::uint64_t looked_at = looked_at_.fetch_add(1, std::memory_order_relaxed);
-    id = {.slot = static_cast<std::uint32_t>(looked_at % record_capacity), .serial = looked_at + 1};
+    const std::uint64_t entry_number = next_entry_.fetch_add(1, std::memory_order_relaxed);
+    id = {.slot = static_cast<std::uint32_t>(entry_number % record_capacity), .serial = entry_number + 1};
     const RecordEntry& entry = entries_[id.slot];
     const auto state = static_cast<EntryState>(entry.state.load(std::memory_order_relaxed));
     const bool used = entry.serial.load(std::memory_order_acquire) != 0;
-    if (!used || state == EntryState::done || state == EntryState::failed) break;
+    if (!used || state == EntryState::completed || state == EntryState::failed) break;
   }
   return id;
 }
@@ -117,39 +117,39 @@ RecordEntry* Recorder::find(EntryId id) noexcept {
   return entry.serial.load(std::memory_order_relaxed) == id.serial ? &entry : nullptr;
 }
 
-EntryId Recorder::called(const OperationText& operation) noexcept {
+EntryId Recorder::record_call(const OperationText& operation) noexcept {
   const EntryId id = free_entry();
   RecordEntry& entry = entries_[id.slot];
   entry.serial.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  entry.state.store(static_cast<std::uint32_t>(EntryState::called), std::memory_order_relaxed);
+  entry.state.store(static_cast<std::uint32_t>(EntryState::scheduled), std::memory_order_relaxed);
   entry.group_size = static_cast<std::uint32_t>(operation.group_size);
   entry.operation = operation.operation;
   entry.bytes = operation.bytes;
   entry.step = step_.load(std::memory_order_relaxed);
   entry.called = now();
-  entry.ran.store(0, std::memory_order_relaxed);
+  entry.started.store(0, std::memory_order_relaxed);
   entry.ended.store(0, std::memory_order_relaxed);
-  copy_text(operation.channel, entry.channel);
+  copy_text(operation.communicator, entry.communicator);
   copy_text(operation.text, entry.text);
-  copy_text(operation.where.file, entry.file);
-  entry.line = static_cast<std::uint32_t>(operation.where.line);
+  copy_text(operation.call_site.file, entry.file);
+  entry.line = static_cast<std::uint32_t>(operation.call_site.line);
   entry.serial.store(id.serial, std::memory_order_release);
   return id;
 }
 
-void Recorder::runs(EntryId id) noexcept {
+void Recorder::record_start(EntryId id) noexcept {
   RecordEntry* entry = find(id);
-  if (entry == nullptr || entry->ran.load(std::memory_order_relaxed) != 0) return;
-  entry->ran.store(now(), std::memory_order_relaxed);
-  entry->state.store(static_cast<std::uint32_t>(EntryState::running), std::memory_order_relaxed);
+  if (entry == nullptr || entry->started.load(std::memory_order_relaxed) != 0) return;
+  entry->started.store(now(), std::memory_order_relaxed);
+  entry->state.store(static_cast<std::uint32_t>(EntryState::started), std::memory_order_relaxed);
 }
 
-void Recorder::ended(EntryId id, EntryState how) noexcept {
+void Recorder::record_end(EntryId id, EntryState state) noexcept {
   RecordEntry* entry = find(id);
   if (entry == nullptr) return;
   entry->ended.store(now(), std::memory_order_relaxed);
-  entry->state.store(static_cast<std::uint32_t>(how), std::memory_order_relaxed);
+  entry->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
 }
 
 std::shared_ptr<Recorder> make_recorder(const RecordOwner& owner) {

@@ -26,12 +26,12 @@ struct RecordOwner {
 };
 
 struct OperationText {
-  std::string_view text;     ///< "all_reduce(float32 [4], sum)"
-  std::string_view channel;  ///< its name, equal on all ranks
+  std::string_view text;          ///< "all_reduce(float32 [4], sum)"
+  std::string_view communicator;  ///< its name, equal on all ranks
   std::uint64_t operation = 0;
   std::uint64_t bytes = 0;
   int group_size = 1;
-  CallSite where{};  ///< in the program
+  CallSite call_site{};  ///< in the program
 };
 
 /// Which entry; that of nothing where serial is 0.
@@ -51,10 +51,10 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   /// The program has called an operation.
-  EntryId called(const OperationText& operation) noexcept;
+  EntryId record_call(const OperationText& operation) noexcept;
   /// It sends, receives or waits.
-  void runs(EntryId entry) noexcept;
-  void ended(EntryId entry, EntryState how) noexcept;
+  void record_start(EntryId entry) noexcept;
+  void record_end(EntryId entry, EntryState state) noexcept;
   /// Later operations belong to this step of training.
   void set_step(std::int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
 
@@ -66,7 +66,7 @@ class Recorder {
   FileDescriptor file_;
   std::byte* memory_;
   RecordEntry* entries_;
-  std::atomic<std::uint64_t> looked_at_{0};  // entries so far
+  std::atomic<std::uint64_t> next_entry_{0};  // entries so far
   std::atomic<std::int64_t> step_{-1};
 };
 

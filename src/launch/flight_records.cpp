@@ -32,8 +32,8 @@ FlightRecords::FlightRecords(const std::string& job) {
     return;
   }
   try {
-    own_ = std::make_unique<flight::JobFolder>(job);
-    folder_ = own_->path();
+    job_folder_ = std::make_unique<flight::JobFolder>(job);
+    folder_ = job_folder_->path();
   } catch (const std::system_error& error) {
     Logger().warning(std::string("no flight records of this job are kept: ") + error.what() + "; set " +
                      flight::records_variable + " to a folder, or to nothing");
@@ -42,7 +42,7 @@ FlightRecords::FlightRecords(const std::string& job) {
 
 std::string FlightRecords::describe_failure() {
   if (folder_.empty() || !holds_records(folder_)) return "";
-  if (own_) own_->keep();
+  if (job_folder_) job_folder_->keep();
   std::string text = "tutti: what the ranks were doing (`tutti inspect " + folder_.string() + "` tells more):\n";
   try {
     std::istringstream lines(inspect({.folders = {folder_}}));

@@ -20,7 +20,7 @@ class FlightRecords {
   std::string describe_failure();
 
  private:
-  std::unique_ptr<flight::JobFolder> own_;
+  std::unique_ptr<flight::JobFolder> job_folder_;
   std::filesystem::path folder_;
 };
 

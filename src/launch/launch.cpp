@@ -190,8 +190,8 @@ bool Attempts::may_restart(const Supervisor::Result& result) {
   if (result.first_failed == nullptr || attempt_ >= options_.max_restarts) return false;
   const auto& status = *result.first_failed->exit_status();
   const bool could_run = status.signal != 0 || (status.code != cannot_run && status.code != not_found);
-  const bool told_to_stop = result.told_to_stop || !signals_.take().empty();
-  return could_run && !told_to_stop;
+  const bool stop_requested = result.stop_requested || !signals_.take().empty();
+  return could_run && !stop_requested;
 }
 
 }  // namespace

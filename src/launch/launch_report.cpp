@@ -16,7 +16,7 @@ std::string failed_after(const RankProcess& first, const std::deque<RankProcess>
 }
 
 /// A rank that leaves a job early makes the others fail, so it is named before them; empty where none has.
-std::string who_left(const Supervisor::Result& result) {
+std::string describe_earlier_exits(const Supervisor::Result& result) {
   std::string ranks;
   for (const auto* rank : result.ended_before) {
     ranks += (ranks.empty() ? "rank " : ", rank ") + std::to_string(rank->rank());
@@ -35,7 +35,7 @@ std::string describe_end(const Supervisor::Result& result, const std::deque<Rank
   if (result.first_failed == nullptr) return "";
   auto& failed = *result.first_failed;
   const auto rank = std::to_string(failed.rank());
-  const std::string left = who_left(result);
+  const std::string left = describe_earlier_exits(result);
   std::string text = '\n' + left + "tutti: rank " + rank + (left.empty() ? " failed first: " : " failed after that: ") +
                      failed.exit_status()->describe() + '\n';
   const auto& tail = failed.output().tail();

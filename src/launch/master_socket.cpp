@@ -27,14 +27,14 @@ MasterSocket taken(std::optional<std::uint16_t> port, const Take& take) {
 MasterSocket listen_for_ranks(const std::string& address, std::optional<std::uint16_t> port) {
   return taken(port, [&] {
     auto socket = bind_to_host(address, port);
-    begin_to_listen(socket);
+    start_listening(socket);
     return socket;
   });
 }
 
 MasterSocket reserve_port(std::optional<std::uint16_t> port) {
   return taken(port, [&] {
-    if (port) begin_to_listen(bind_everywhere(port));
+    if (port) start_listening(bind_everywhere(port));
     return bind_everywhere(port);
   });
 }

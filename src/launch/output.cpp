@@ -29,9 +29,9 @@ bool is_at_line_begin(int fd) {
 std::vector<std::string> LineSplitter::feed(std::string_view bytes) {
   std::vector<std::string> lines;
   while (!bytes.empty()) {
-    const auto room = max_line - partial_.size();
-    const auto end = bytes.substr(0, room).find('\n');
-    const auto taken = std::min({end, room, bytes.size()});
+    const auto capacity = max_line - partial_.size();
+    const auto end = bytes.substr(0, capacity).find('\n');
+    const auto taken = std::min({end, capacity, bytes.size()});
     partial_ += bytes.substr(0, taken);
     bytes.remove_prefix(end == std::string_view::npos ? taken : taken + 1);
     if (end == std::string_view::npos && partial_.size() < max_line) break;

@@ -16,11 +16,11 @@ constexpr std::string_view beside = ", MASTER_PORT is ";
 
 /// What the session on the other host has of its own.
 bool belongs_to_login(std::string_view name) {
-  constexpr std::array<std::string_view, 17> own{"_",    "DISPLAY", "HOME",   "HOSTNAME", "LOGNAME", "LS_COLORS",
-                                                 "MAIL", "OLDPWD",  "PWD",    "SHELL",    "SHLVL",   "STY",
-                                                 "TERM", "TMUX",    "TMPDIR", "TTY",      "USER"};
+  constexpr std::array<std::string_view, 17> excluded{"_",    "DISPLAY", "HOME",   "HOSTNAME", "LOGNAME", "LS_COLORS",
+                                                      "MAIL", "OLDPWD",  "PWD",    "SHELL",    "SHLVL",   "STY",
+                                                      "TERM", "TMUX",    "TMPDIR", "TTY",      "USER"};
   constexpr std::array<std::string_view, 4> families{"SSH_", "XDG_", "DBUS_", "PET_"};
-  return std::find(own.begin(), own.end(), name) != own.end() ||
+  return std::find(excluded.begin(), excluded.end(), name) != excluded.end() ||
          std::any_of(families.begin(), families.end(), [&](auto family) { return name.starts_with(family); });
 }
 
@@ -34,11 +34,11 @@ bool can_be_exported(std::string_view name) {
 
 std::string shell_quoted(std::string_view word) {
   std::string quoted = "'";
-  for (const char letter : word) {
-    if (letter == '\'') {
+  for (const char character : word) {
+    if (character == '\'') {
       quoted += "'\\''";
     } else {
-      quoted += letter;
+      quoted += character;
     }
   }
   quoted += "'";
@@ -77,8 +77,8 @@ std::optional<JobPorts> announced_ports(std::string_view line) {
   line.remove_prefix(announcement.size());
   const auto middle = line.find(beside);
   if (middle == std::string_view::npos) return std::nullopt;
-  const auto store = port_in(line.substr(0, middle));
-  const auto master = port_in(line.substr(middle + beside.size()));
+  const auto store = parse_port(line.substr(0, middle));
+  const auto master = parse_port(line.substr(middle + beside.size()));
   return store && master ? std::optional(JobPorts{.master = *master, .store = *store}) : std::nullopt;
 }
 

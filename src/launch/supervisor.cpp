@@ -42,7 +42,7 @@ Supervisor::Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, st
 Supervisor::Result Supervisor::run() {
   while (!is_done()) {
     wait_for_events();
-    pass_output_on();
+    forward_output();
     handle_signals();
     handle_ended_ranks();
     signal_ranks(policy_.on_time(Clock::now()));
@@ -53,9 +53,9 @@ Supervisor::Result Supervisor::run() {
 }
 
 bool Supervisor::is_done() const {
-  if (!leftovers_until_) return false;
+  if (!leftovers_deadline_) return false;
   const bool quiet = std::none_of(ranks_.begin(), ranks_.end(), [](auto& rank) { return rank.output().is_open(); });
-  return quiet || Clock::now() >= *leftovers_until_;
+  return quiet || Clock::now() >= *leftovers_deadline_;
 }
 
 void Supervisor::wait_for_events() {
@@ -68,12 +68,12 @@ void Supervisor::wait_for_events() {
       if (stream.pipe.is_open() && !stream.sink->is_full()) fds.push_back({stream.pipe.get(), POLLIN, 0});
     }
   }
-  const auto deadline = leftovers_until_ ? leftovers_until_ : policy_.deadline();
+  const auto deadline = leftovers_deadline_ ? leftovers_deadline_ : policy_.deadline();
   const int ready = ::poll(fds.data(), fds.size(), milliseconds_until(deadline));
   if (ready < 0 && errno != EINTR) check_result(ready, "poll");
 }
 
-void Supervisor::pass_output_on() {
+void Supervisor::forward_output() {
   for (auto& rank : ranks_) {
     for (auto& stream : rank.output().streams()) {
       if (!stream.sink->is_full()) rank.output().read_piece(stream);
@@ -87,7 +87,7 @@ void Supervisor::pass_output_on() {
 
 void Supervisor::handle_signals() {
   for (const int signal : signals_.take()) {
-    result_.told_to_stop = true;
+    result_.stop_requested = true;
     if (result_.first_failed == nullptr && !result_.interrupted_by) result_.interrupted_by = signal;
     signal_ranks(policy_.on_interrupt(signal, Clock::now()));
   }
@@ -110,7 +110,7 @@ void Supervisor::handle_ended_ranks() {
     }
     policy_.on_rank_failed(Clock::now());
   }
-  if (ended_ == ranks_.size() && !leftovers_until_) leftovers_until_ = Clock::now() + leftovers_grace;
+  if (ended_ == ranks_.size() && !leftovers_deadline_) leftovers_deadline_ = Clock::now() + leftovers_grace;
 }
 
 void Supervisor::signal_ranks(std::optional<int> signal) {

@@ -23,7 +23,7 @@ class Supervisor {
     /// The signal that ended the job before any rank failed.
     std::optional<int> interrupted_by;
     /// The launcher was told to stop, before or after a rank failed.
-    bool told_to_stop = false;
+    bool stop_requested = false;
   };
 
   Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks,
@@ -36,7 +36,7 @@ class Supervisor {
 
   bool is_done() const;
   void wait_for_events();
-  void pass_output_on();
+  void forward_output();
   void handle_signals();
   void handle_ended_ranks();
   void signal_ranks(std::optional<int> signal);
@@ -52,7 +52,7 @@ class Supervisor {
   std::size_t ended_ = 0;
   Result result_;
   /// When processes that ranks left behind, and that still hold their output, are waited for no longer.
-  std::optional<Clock::time_point> leftovers_until_;
+  std::optional<Clock::time_point> leftovers_deadline_;
 };
 
 }  // namespace tutti

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti::local_sgd {
 namespace {
@@ -24,15 +24,15 @@ std::string describe(const char* what, const NamedParameter& parameter) {
   return text.str();
 }
 
-std::string describe(const LocalUpdateOptions& options) {
+std::string describe(const LocalSgdAlgorithmOptions& options) {
   std::ostringstream text;
   text << std::hexfloat << "options: local_steps " << options.local_steps << ", warmup_steps " << options.warmup_steps
-       << ", method " << static_cast<int>(options.method) << ", slowmo " << options.slowmo.alpha << ' '
-       << options.slowmo.beta << ", diloco " << options.diloco.lr << ' ' << options.diloco.momentum << ' '
-       << options.diloco.nesterov << ", steps_inside_node " << options.steps_inside_node << ", streaming "
+       << ", outer_optimizer " << static_cast<int>(options.outer_optimizer) << ", slowmo " << options.slowmo.alpha
+       << ' ' << options.slowmo.beta << ", diloco " << options.diloco.lr << ' ' << options.diloco.momentum << ' '
+       << options.diloco.nesterov << ", node_sync_steps " << options.node_sync_steps << ", streaming "
        << options.streaming.fragments << ' ' << options.streaming.overlap_steps << ' ' << options.streaming.mix << ' '
-       << options.streaming.keep_progress << ", wire " << static_cast<int>(options.wire) << ", buffers "
-       << static_cast<int>(options.contract.buffers) << ", momentum " << static_cast<int>(options.contract.momentum)
+       << options.streaming.keep_local_progress << ", wire " << static_cast<int>(options.wire) << ", buffers "
+       << static_cast<int>(options.state_sync.buffers) << ", momentum " << static_cast<int>(options.state_sync.momentum)
        << ", message_bytes " << options.message_bytes << ", check_replicas " << options.check_replicas;
   return text.str();
 }
@@ -46,12 +46,12 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 }  // namespace
 
-void agree(const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& buffers,
-           const LocalUpdateOptions& options, const Communicator& channel) {
-  std::string mine = describe(options) + '\n';
-  for (const NamedParameter& parameter : parameters) mine += describe("parameter", parameter) + '\n';
-  for (const NamedParameter& buffer : buffers) mine += describe("buffer", buffer) + '\n';
-  const std::vector<std::string> all = channel.all_gather_object(mine, comm::inner_call("local updates"));
+void check_agreement(const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& buffers,
+                     const LocalSgdAlgorithmOptions& options, const Communicator& communicator) {
+  std::string local_text = describe(options) + '\n';
+  for (const NamedParameter& parameter : parameters) local_text += describe("parameter", parameter) + '\n';
+  for (const NamedParameter& buffer : buffers) local_text += describe("buffer", buffer) + '\n';
+  const std::vector<std::string> all = communicator.all_gather_object(local_text, comm::internal_call("local updates"));
   const std::vector<std::string> first = lines_of(all.front());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all.front()) continue;
@@ -61,19 +61,19 @@ void agree(const std::vector<NamedParameter>& parameters, const std::vector<Name
     const auto at = [line](const std::vector<std::string>& lines) {
       return line < lines.size() ? lines[line] : std::string("nothing");
     };
-    throw Divergence("local updates differ between ranks: rank 0 has " + at(first) + " where rank " +
-                     std::to_string(rank) + " has " + at(other) + ". Use the same model and options on all ranks");
+    throw MismatchError("local updates differ between ranks: rank 0 has " + at(first) + " where rank " +
+                        std::to_string(rank) + " has " + at(other) + ". Use the same model and options on all ranks");
   }
 }
 
-void agree_on_values(const TrainedParameters& parameters, const Communicator& channel) {
+void check_equal_values(const TrainedParameters& parameters, const Communicator& communicator) {
   const std::vector<std::string> sums =
-      channel.all_gather_object(std::to_string(parameters.checksum()), comm::inner_call("replicas"));
+      communicator.all_gather_object(std::to_string(parameters.checksum()), comm::internal_call("replicas"));
   for (std::size_t rank = 1; rank < sums.size(); ++rank) {
     if (sums[rank] == sums.front()) continue;
-    throw Divergence("parameters of rank " + std::to_string(rank) +
-                     " have other values than those of rank 0: make them equal before local updates begin, or set "
-                     "check_replicas to false when a checkpoint taken within a round was loaded");
+    throw MismatchError("parameters of rank " + std::to_string(rank) +
+                        " have other values than those of rank 0: make them equal before local updates begin, or set "
+                        "check_replicas to false when a checkpoint taken within a round was loaded");
   }
 }
 

@@ -4,16 +4,16 @@
 
 #include "local_sgd/trained_parameters.h"
 #include "tutti/comm/communicator.h"
-#include "tutti/local_sgd/local_update_options.h"
+#include "tutti/local_sgd/local_sgd_algorithm_options.h"
 #include "tutti/sync/named_parameter.h"
 
 namespace tutti::local_sgd {
 
-/// Throws Divergence on every rank, naming the first difference. Every rank must call it.
-void agree(const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& buffers,
-           const LocalUpdateOptions& options, const Communicator& channel);
+/// Throws MismatchError on every rank, naming the first difference. Every rank must call it.
+void check_agreement(const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& buffers,
+                     const LocalSgdAlgorithmOptions& options, const Communicator& communicator);
 
 /// The same for the values of parameters.
-void agree_on_values(const TrainedParameters& parameters, const Communicator& channel);
+void check_equal_values(const TrainedParameters& parameters, const Communicator& communicator);
 
 }  // namespace tutti::local_sgd

@@ -33,22 +33,22 @@ void require_agreement(std::span<const ExchangeHeader> headers) {
     const ExchangeHeader& other = headers[rank];
     const std::string who = "rank " + std::to_string(rank) + " of this group ";
     if (!same_place(first, other)) {
-      throw Divergence("ranks are at different places of their local training: rank 0 of this group " +
-                       describe(first) + ", but " + who + describe(other) +
-                       ". Call step() equally often on all ranks, and finish() after the same step");
+      throw MismatchError("ranks are at different places of their local training: rank 0 of this group " +
+                          describe(first) + ", but " + who + describe(other) +
+                          ". Call step() equally often on all ranks, and finish() after the same step");
     }
     if (first.elements != other.elements || first.check != other.check) {
       const bool state = first.kind == ExchangeKind::state;
-      throw Divergence(who + (state ? "keeps other optimizer state than rank 0: each parameter must be used on all "
-                                      "ranks before momentum is averaged"
-                                    : "has other learning rates than rank 0: SlowMo needs equal ones"));
+      throw MismatchError(who + (state ? "keeps other optimizer state than rank 0: each parameter must be used on all "
+                                         "ranks before momentum is averaged"
+                                       : "has other learning rates than rank 0: SlowMo needs equal ones"));
     }
   }
 }
 
 }  // namespace
 
-WeightShares judge(std::span<const ExchangeHeader> headers, bool zero_is_equal) {
+WeightShares validate(std::span<const ExchangeHeader> headers, bool zero_is_equal) {
   require_agreement(headers);
   WeightShares shares;
   double largest = 0;

@@ -27,8 +27,8 @@ struct WeightShares {
   double round_weight = 0;  ///< of all ranks together
 };
 
-/// Throws Divergence where ranks are at different places. Ranks that all weigh 0 are a UsageError, unless
+/// Throws MismatchError where ranks are at different places. Ranks that all weigh 0 are a UsageError, unless
 /// `zero_is_equal`: then they count alike.
-WeightShares judge(std::span<const ExchangeHeader> headers, bool zero_is_equal);
+WeightShares validate(std::span<const ExchangeHeader> headers, bool zero_is_equal);
 
 }  // namespace tutti::local_sgd

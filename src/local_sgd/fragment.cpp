@@ -12,19 +12,19 @@
 
 namespace tutti::local_sgd {
 
-Fragment::Fragment(FragmentPlan plan, const TrainedParameters& parameters, const LocalUpdateOptions& options,
+Fragment::Fragment(FragmentPlan plan, const TrainedParameters& parameters, const LocalSgdAlgorithmOptions& options,
                    at::Tensor flat)
     : plan_(std::move(plan)), parameters_(parameters), options_(options), flat_(std::move(flat)) {
   if (!needs_anchor(parameters, options)) return;
   anchor_ = at::empty({plan_.elements}, parameters.any_double() ? at::kDouble : at::kFloat);
   if (keeps_momentum(options)) momentum_ = at::zeros_like(anchor_);
-  if (options.streaming.keep_progress) sent_ = at::zeros_like(anchor_);
+  if (options.streaming.keep_local_progress) sent_ = at::zeros_like(anchor_);
   set_anchor();
 }
 
 // Doubles travel as fp32 differences, which keeps what a double has.
-bool Fragment::needs_anchor(const TrainedParameters& parameters, const LocalUpdateOptions& options) {
-  return options.method != OuterMethod::average || options.wire != WireFormat::fp32 || streams(options) ||
+bool Fragment::needs_anchor(const TrainedParameters& parameters, const LocalSgdAlgorithmOptions& options) {
+  return options.outer_optimizer != OuterOptimizer::average || options.wire != WireFormat::fp32 || streams(options) ||
          parameters.any_double();
 }
 
@@ -49,7 +49,7 @@ void Fragment::collect() {
   }
 }
 
-void Fragment::apply_inside_node() {
+void Fragment::apply_node_mean() {
   for (const Piece& piece : plan_.pieces) {
     const at::Tensor parameter = parameters_.at(piece);
     if (anchor_.defined()) {
@@ -61,7 +61,7 @@ void Fragment::apply_inside_node() {
 }
 
 void Fragment::apply(bool late, const std::vector<double>& inner_rates) {
-  if (!anchor_.defined()) return apply_inside_node();
+  if (!anchor_.defined()) return apply_node_mean();
   for (const Piece& piece : plan_.pieces) {
     const at::Tensor anchor = part(anchor_, piece);
     const double rate = inner_rates.empty() ? 1 : inner_rates[static_cast<std::size_t>(piece.parameter)];

@@ -7,7 +7,7 @@
 
 #include "local_sgd/fragment_plan.h"
 #include "local_sgd/trained_parameters.h"
-#include "tutti/local_sgd/local_update_options.h"
+#include "tutti/local_sgd/local_sgd_algorithm_options.h"
 
 namespace tutti::local_sgd {
 
@@ -15,10 +15,11 @@ class Fragment {
  public:
   /// `flat` is fp32 memory of the plan's length. The anchor is the parameters' values now. `parameters` and `options`
   /// must outlive it.
-  Fragment(FragmentPlan plan, const TrainedParameters& parameters, const LocalUpdateOptions& options, at::Tensor flat);
+  Fragment(FragmentPlan plan, const TrainedParameters& parameters, const LocalSgdAlgorithmOptions& options,
+           at::Tensor flat);
 
   /// Whether vectors are differences from an anchor: where precision or the method demand it.
-  static bool needs_anchor(const TrainedParameters& parameters, const LocalUpdateOptions& options);
+  static bool needs_anchor(const TrainedParameters& parameters, const LocalSgdAlgorithmOptions& options);
 
   std::int64_t elements() const { return plan_.elements; }
   const at::Tensor& flat() const { return flat_; }
@@ -33,7 +34,7 @@ class Fragment {
   /// The vector becomes this rank's parameters, or their differences.
   void collect();
   /// The vector is the mean of a node alone: parameters become it, the anchor stays.
-  void apply_inside_node();
+  void apply_node_mean();
   /// The vector is the mean of all ranks: the outer step, then parameters become the anchor, or what
   /// StreamingOptions make of both where the result is `late`. `inner_rates` by parameter, for SlowMo.
   void apply(bool late, const std::vector<double>& inner_rates);
@@ -43,7 +44,7 @@ class Fragment {
 
   FragmentPlan plan_;
   const TrainedParameters& parameters_;
-  const LocalUpdateOptions& options_;
+  const LocalSgdAlgorithmOptions& options_;
   at::Tensor flat_;
   at::Tensor anchor_;
   at::Tensor momentum_;

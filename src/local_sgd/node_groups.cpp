@@ -5,55 +5,55 @@
 #include <algorithm>
 #include <vector>
 
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti::local_sgd {
 namespace {
 
-int smallest_node(const NodeLayout& layout) {
-  std::vector<int> ranks(static_cast<std::size_t>(layout.num_nodes), 0);
-  for (const int node : layout.node_of_rank) ++ranks[static_cast<std::size_t>(node)];
+int smallest_node(const Topology& topology) {
+  std::vector<int> ranks(static_cast<std::size_t>(topology.num_nodes), 0);
+  for (const int node : topology.node_of_rank) ++ranks[static_cast<std::size_t>(node)];
   return *std::min_element(ranks.begin(), ranks.end());
 }
 
 }  // namespace
 
 NodeGroups::NodeGroups(const Communicator& all)
-    : parts_(smallest_node(all.layout())),
-      node_(*all.split(all.layout().node_rank, all.rank(), comm::inner_call("node"))),
-      across_(all.split(all.layout().local_rank < parts_ ? all.layout().local_rank : -1, all.rank(),
-                        comm::inner_call("between nodes"))) {}
+    : parts_(smallest_node(all.topology())),
+      node_(*all.split(all.topology().node_rank, all.rank(), comm::internal_call("node"))),
+      inter_node_(all.split(all.topology().local_rank < parts_ ? all.topology().local_rank : -1, all.rank(),
+                            comm::internal_call("between nodes"))) {}
 
-ElementRange NodeGroups::own_part(std::int64_t elements) const {
-  return across_ ? part_of(elements, node_.rank(), parts_) : ElementRange{};
+ElementRange NodeGroups::inter_node_shard(std::int64_t elements) const {
+  return inter_node_ ? part_of(elements, node_.rank(), parts_) : ElementRange{};
 }
 
-void NodeGroups::mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal, MeanExchange* between,
-                      std::int64_t message_bytes, ExchangeCost& cost) const {
+void NodeGroups::mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal,
+                      MeanExchange* inter_node_exchange, std::int64_t message_bytes, ExchangeCost& cost) const {
   // Steps since the node met last may all weigh nothing while the round weighs something.
   const WeightShares shares =
       MeanExchange(node_, flat.numel(), WireFormat::fp32, message_bytes).run(flat, header, true, cost);
   header.weight = shares.round_weight;
   try {
-    mean_between(flat, header, zero_is_equal, between, cost);
+    inter_node_mean(flat, header, zero_is_equal, inter_node_exchange, cost);
   } catch (...) {
     // The node's other ranks wait for this one's part.
-    abandon(node_);
+    abort_exchanges(node_);
     throw;
   }
 }
 
-void NodeGroups::mean_between(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal, MeanExchange* between,
-                              ExchangeCost& cost) const {
-  if (between != nullptr) {
-    const ElementRange part = own_part(flat.numel());
-    between->run(flat.slice(0, part.begin, part.begin + part.length), header, zero_is_equal, cost);
+void NodeGroups::inter_node_mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal,
+                                 MeanExchange* inter_node_exchange, ExchangeCost& cost) const {
+  if (inter_node_exchange != nullptr) {
+    const ElementRange part = inter_node_shard(flat.numel());
+    inter_node_exchange->run(flat.slice(0, part.begin, part.begin + part.length), header, zero_is_equal, cost);
   }
   if (node_.size() == 1) return;
   for (int owner = 0; owner < parts_; ++owner) {
     const ElementRange part = part_of(flat.numel(), owner, parts_);
     const at::Tensor result = flat.slice(0, part.begin, part.begin + part.length);
-    node_.broadcast(result, owner, comm::inner_call("local update")).wait();
+    node_.broadcast(result, owner, comm::internal_call("local update")).wait();
     if (owner == node_.rank()) cost.bytes += static_cast<std::int64_t>(result.nbytes()) * (node_.size() - 1);
   }
 }

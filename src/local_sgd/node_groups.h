@@ -20,22 +20,22 @@ class NodeGroups {
 
   const Communicator& node() const { return node_; }
   /// The ranks with this one's place on all nodes; nullopt where a node is too small to have one.
-  const std::optional<Communicator>& across() const { return across_; }
-  /// What this rank exchanges with other nodes of a vector of `elements`; empty without across().
-  ElementRange own_part(std::int64_t elements) const;
+  const std::optional<Communicator>& inter_node() const { return inter_node_; }
+  /// What this rank exchanges with other nodes of a vector of `elements`; empty without inter_node().
+  ElementRange inter_node_shard(std::int64_t elements) const;
 
-  /// Inside the node ranks count by header.weight, nodes by the round_weight of their ranks. `between` is the exchange
-  /// of own_part() over across(), null without. Blocks.
-  void mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal, MeanExchange* between,
+  /// Inside the node ranks count by header.weight, nodes by the round_weight of their ranks. `inter_node_exchange` is
+  /// the exchange of inter_node_shard() over inter_node(), null without. Blocks.
+  void mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal, MeanExchange* inter_node_exchange,
             std::int64_t message_bytes, ExchangeCost& cost) const;
 
  private:
-  void mean_between(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal, MeanExchange* between,
-                    ExchangeCost& cost) const;
+  void inter_node_mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal,
+                       MeanExchange* inter_node_exchange, ExchangeCost& cost) const;
 
   int parts_;  ///< ranks on the smallest node
   Communicator node_;
-  std::optional<Communicator> across_;
+  std::optional<Communicator> inter_node_;
 };
 
 }  // namespace tutti::local_sgd

@@ -27,20 +27,20 @@ void diloco_step(const DiLoCoOptions& options, const at::Tensor& anchor, const a
 
 }  // namespace
 
-bool keeps_momentum(const LocalUpdateOptions& options) {
-  return options.method == OuterMethod::slowmo ||
-         (options.method == OuterMethod::diloco && options.diloco.momentum != 0);
+bool keeps_momentum(const LocalSgdAlgorithmOptions& options) {
+  return options.outer_optimizer == OuterOptimizer::slowmo ||
+         (options.outer_optimizer == OuterOptimizer::diloco && options.diloco.momentum != 0);
 }
 
-void outer_step(const LocalUpdateOptions& options, const at::Tensor& anchor, const at::Tensor& momentum,
+void outer_step(const LocalSgdAlgorithmOptions& options, const at::Tensor& anchor, const at::Tensor& momentum,
                 const at::Tensor& difference, double inner_rate) {
-  switch (options.method) {
-    case OuterMethod::average:
+  switch (options.outer_optimizer) {
+    case OuterOptimizer::average:
       anchor.add_(difference);
       return;
-    case OuterMethod::slowmo:
+    case OuterOptimizer::slowmo:
       return slowmo_step(options.slowmo, anchor, momentum, difference, inner_rate);
-    case OuterMethod::diloco:
+    case OuterOptimizer::diloco:
       return diloco_step(options.diloco, anchor, momentum, difference);
   }
 }

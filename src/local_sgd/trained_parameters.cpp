@@ -16,7 +16,7 @@ at::Tensor flat_memory(const at::Tensor& tensor) {
   return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
 
-void require_combinable(const NamedParameter& parameter) {
+void require_reducible(const NamedParameter& parameter) {
   const at::Tensor& tensor = parameter.tensor;
   const std::string who = "local updates: parameter '" + parameter.name + "' ";
   if (!tensor.device().is_cpu()) throw UsageError(who + "is on " + tensor.device().str() + ", not in CPU memory");
@@ -38,7 +38,7 @@ TrainedParameters::TrainedParameters(const std::vector<NamedParameter>& paramete
     }
     if (!parameter.tensor.requires_grad()) continue;
     if (!seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
-    require_combinable(parameter);
+    require_reducible(parameter);
     parameters_.push_back({.named = parameter,
                            .dtype = parameter.tensor.scalar_type(),
                            .sizes = parameter.tensor.sizes().vec(),
@@ -64,8 +64,9 @@ void TrainedParameters::check() const {
     const at::Tensor& tensor = parameter.named.tensor;
     if (tensor.scalar_type() != parameter.dtype || tensor.sizes() != parameter.sizes ||
         tensor.strides() != parameter.strides || !tensor.device().is_cpu()) {
-      throw UsageError("local updates: parameter '" + parameter.named.name +
-                       "' has another shape, dtype or device than when the engine was made: convert the model first");
+      throw UsageError(
+          "local updates: parameter '" + parameter.named.name +
+          "' has another shape, dtype or device than when the algorithm was made: convert the model first");
     }
   }
 }

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tutti/local_sgd/local_update_options.h"
+#include "tutti/local_sgd/local_sgd_algorithm_options.h"
 
 namespace tutti::local_sgd {
 

@@ -205,7 +205,7 @@ void write_archive(OutputArchive& archive, const StateDict& state, int depth) {
 
 }  // namespace
 
-StateDict state_by_save(const torch::optim::Optimizer& optimizer) {
+StateDict state_from_save(const torch::optim::Optimizer& optimizer) {
   OutputArchive archive;
   optimizer.save(archive);
   std::stringstream stream;
@@ -217,7 +217,7 @@ StateDict state_by_save(const torch::optim::Optimizer& optimizer) {
   return state;
 }
 
-void load_by_load(torch::optim::Optimizer& optimizer, const StateDict& state) {
+void load_through_archive(torch::optim::Optimizer& optimizer, const StateDict& state) {
   OutputArchive archive;
   write_archive(archive, state, 0);
   std::stringstream stream;

@@ -13,10 +13,10 @@ namespace tutti {
 /// "%none", "%undefined" (a tensor), "%empty" (an archive), "%list" (of tensors) or "%tuple" (their length; "%0", "%1",
 /// ... are the elements) stands for what is no value of a StateDict. Throws UsageError where save() fails, writes
 /// nothing, or writes what is neither of these nor a value of a StateDict.
-StateDict state_by_save(const torch::optim::Optimizer& optimizer);
+StateDict state_from_save(const torch::optim::Optimizer& optimizer);
 
-/// Calls load() with what state_by_save() gave. Throws CheckpointError where `state` cannot be that, and what load()
+/// Calls load() with what state_from_save() gave. Throws CheckpointError where `state` cannot be that, and what load()
 /// throws.
-void load_by_load(torch::optim::Optimizer& optimizer, const StateDict& state);
+void load_through_archive(torch::optim::Optimizer& optimizer, const StateDict& state);
 
 }  // namespace tutti

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "optim/fused_step.h"
-#include "optim/repeated_parameters.h"
+#include "optim/unique_parameters.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/core/called_from.h"
+#include "tutti/detail/core/call_site_scope.h"
 #include "tutti/optim/optimizer_state.h"
 #include "tutti/sync/reducer.h"
 
@@ -35,28 +35,28 @@ Optimizer::Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::sh
       logger_(options.logger),
       state_(std::make_shared<State>(State{.reducer = std::move(reducer), .names = std::move(options.names)})) {
   if (state_->names.empty()) state_->names = numbers_of(*optimizer_);
-  state_->repeats = repeats_parameters(*optimizer_);
+  state_->repeats = has_repeated_parameters(*optimizer_);
 }
 
-void Optimizer::replan(std::shared_ptr<Reducer> reducer, std::vector<std::string> names) {
+void Optimizer::rebind(std::shared_ptr<Reducer> reducer, std::vector<std::string> names) {
   state_->reducer = std::move(reducer);
   state_->names = std::move(names);
-  state_->repeats = repeats_parameters(*optimizer_);
+  state_->repeats = has_repeated_parameters(*optimizer_);
 }
 
 void Optimizer::step(const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   if (!reducer()->at_window_end()) return;
   reducer()->prepare_step();
   state_->skipped = scaler_ && reducer()->overflowed();
   if (!state_->skipped) step_parameters();
   if (scaler_) scaler_->update(state_->skipped);
-  reducer()->stepped();
+  reducer()->on_optimizer_step();
   if (state_->after_step) state_->after_step();
 }
 
 at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   if (scaler_) throw UsageError("step(closure) cannot skip a step that overflows: train in bf16 or without scaler");
   if (reducer()->in_accumulate()) {
     throw UsageError(
@@ -69,11 +69,11 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
     reducer()->prepare_step();
     const double mean = reducer()->mean_over_ranks(mine.item<double>());
     // What the next call brings is a window of its own: the parameters will have moved.
-    reducer()->stepped();
+    reducer()->on_optimizer_step();
     return at::scalar_tensor(mean, mine.options().requires_grad(false));
   });
   state_->skipped = false;
-  state_->not_fused_because = "it was given a closure";
+  state_->not_fused_reason = "it was given a closure";
   if (state_->after_step) state_->after_step();
   return loss;
 }
@@ -89,10 +89,10 @@ void Optimizer::step_parameters() {
   }
   if (refusal) optimizer_->step();
   std::string why = refusal.value_or("");
-  if (!why.empty() && why != state_->not_fused_because) {
+  if (!why.empty() && why != state_->not_fused_reason) {
     logger_.info("the optimizer takes LibTorch's own step, not a fused one: " + why);
   }
-  state_->not_fused_because = std::move(why);
+  state_->not_fused_reason = std::move(why);
 }
 
 void Optimizer::zero_grad(bool set_to_none) {

@@ -20,7 +20,7 @@
 
 #include "optim/archive_state.h"
 #include "optim/optimizer_fields.h"
-#include "optim/repeated_parameters.h"
+#include "optim/unique_parameters.h"
 
 namespace tutti {
 namespace {
@@ -225,8 +225,8 @@ std::string type_of(const torch::optim::Optimizer& optimizer) {
 
 StateDict saved_by_itself(const torch::optim::Optimizer& optimizer) {
   try {
-    const WithoutRepeats each_once(optimizer);
-    return state_by_save(optimizer);
+    const UniqueParametersScope each_once(optimizer);
+    return state_from_save(optimizer);
   } catch (const c10::Error& error) {
     // LibTorch's LBFGS, for one, cannot before it has as many steps behind it as its history is long.
     throw UsageError(type_of(optimizer) + " cannot be saved in this state: " + error.what_without_backtrace());
@@ -254,14 +254,14 @@ void load_unknown(torch::optim::Optimizer& optimizer, const StateDict& state) {
   if (saved.values().size() + 1 != state.values().size()) misfit("it holds more than what save() writes");
   // load() may fail halfway.
   const StateDict before = copy_to_cpu(saved_by_itself(optimizer));
-  const WithoutRepeats each_once(optimizer);
+  const UniqueParametersScope each_once(optimizer);
   try {
-    load_by_load(optimizer, saved);
+    load_through_archive(optimizer, saved);
   } catch (const c10::Error& error) {
-    load_by_load(optimizer, before);
+    load_through_archive(optimizer, before);
     misfit(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    load_by_load(optimizer, before);
+    load_through_archive(optimizer, before);
     misfit(error.what());
   }
 }
@@ -284,7 +284,7 @@ bool with_known(const torch::optim::Optimizer& optimizer, Action action) {
 
 }  // namespace
 
-bool names_its_parameters(const torch::optim::Optimizer& optimizer) {
+bool has_parameter_names(const torch::optim::Optimizer& optimizer) {
   return with_known(optimizer, [](const auto&, const char*) {});
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
-#include "tutti/detail/core/called_from.h"
+#include "tutti/detail/core/call_site_scope.h"
 
 namespace tutti {
 
@@ -47,7 +47,7 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer optimizer, const PlateauOptions& 
 }
 
 void ReduceLROnPlateau::step(double metric, const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   metric = agree_(metric);
   ++state_->last_epoch;
   if (improves(metric)) {

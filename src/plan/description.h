@@ -10,7 +10,7 @@ struct Machine {
   /// Ranks that compute at the same time; less than 1 where nodes share a machine.
   double cores = 1;
   /// Until a rank knows that the others of its node have come.
-  double meeting_us = 0;
+  double node_barrier_us = 0;
   /// How much of a sum in shared memory a core makes: read from all versions, written to all.
   double sum_gb_per_s = 1;
   /// What a message takes besides the link, and how much a core is busy with it, at both ends together.

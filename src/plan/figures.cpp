@@ -20,8 +20,8 @@ void require(const std::istream& in) {
 
 void write(std::ostream& out, const Machine& machine) {
   out.precision(all_digits);
-  out << machine.cores << ' ' << machine.meeting_us << ' ' << machine.sum_gb_per_s << ' ' << machine.message_us << ' '
-      << machine.message_cpu_us << ' ' << machine.message_gb_per_s << '\n';
+  out << machine.cores << ' ' << machine.node_barrier_us << ' ' << machine.sum_gb_per_s << ' ' << machine.message_us
+      << ' ' << machine.message_cpu_us << ' ' << machine.message_gb_per_s << '\n';
 }
 
 void write(std::ostream& out, const Work& work) {
@@ -33,8 +33,8 @@ void write(std::ostream& out, const Work& work) {
 
 Machine read_machine(std::istream& in) {
   Machine machine;
-  in >> machine.cores >> machine.meeting_us >> machine.sum_gb_per_s >> machine.message_us >> machine.message_cpu_us >>
-      machine.message_gb_per_s;
+  in >> machine.cores >> machine.node_barrier_us >> machine.sum_gb_per_s >> machine.message_us >>
+      machine.message_cpu_us >> machine.message_gb_per_s;
   require(in);
   return machine;
 }

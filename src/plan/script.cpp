@@ -22,14 +22,14 @@ class Writer {
       : machine_(machine), link_(link), work_(work), layout_(layout), charged_(charged) {}
 
   Script write() {
-    const Carrier carrier = carrier_for(layout_);
-    const bool exchanges = carrier != Carrier::nothing;
+    const BackendChoice backend = backend_for(layout_);
+    const bool exchanges = backend != BackendChoice::none;
     std::vector<int> opening;
-    if (exchanges) opening.push_back(header(rounds_of_exchange()));
+    if (exchanges) opening.push_back(header(steps_of_exchange()));
     if (exchanges) script_.adding.push_back({.message = opening.front()});
-    if (carrier == Carrier::shared_memory) sums_in_node();
-    if (carrier == Carrier::messages) sums_by_messages();
-    if (carrier == Carrier::both) sums_by_both();
+    if (backend == BackendChoice::shared_memory) sums_in_node();
+    if (backend == BackendChoice::messages) sums_by_messages();
+    if (backend == BackendChoice::hierarchical) sums_hierarchically();
     compute(opening);
     if (exchanges) close();
     return std::move(script_);
@@ -52,21 +52,22 @@ class Writer {
 
   // Its first round leaves with the last gradient, the others when all sums are there.
   void close() {
-    const int rounds = rounds_of_exchange();
+    const int steps = steps_of_exchange();
     const int first = header(1);
     script_.computing.back().sends.push_back(first);
     script_.adding.push_back({.message = first});
-    if (rounds < 2) return;
-    const int others = header(rounds - 1);
+    if (steps < 2) return;
+    const int others = header(steps - 1);
     script_.adding.back().sends = others;
     script_.adding.push_back({.message = others});
   }
 
   void sums_in_node() {
     for (std::size_t i = 0; i < work_.buckets.size(); ++i) {
-      script_.adding.push_back({.bucket = static_cast<int>(i), .pause_ms = meeting(), .cpu_ms = node_sum_ms(i)});
+      script_.adding.push_back(
+          {.bucket = static_cast<int>(i), .pause_ms = node_barrier_ms(), .cpu_ms = node_sum_ms(i)});
     }
-    script_.adding.push_back({.pause_ms = meeting()});
+    script_.adding.push_back({.pause_ms = node_barrier_ms()});
   }
 
   void sums_by_messages() {
@@ -86,7 +87,7 @@ class Writer {
   }
 
   // One bucket is summed between nodes while the next one is added up inside them.
-  void sums_by_both() {
+  void sums_hierarchically() {
     struct Between {
       int versions;
       int results;
@@ -104,7 +105,7 @@ class Writer {
                          .results = half_of_sum(slice, layout_.nodes, share),
                          .bytes = slice});
       script_.adding.push_back({.bucket = static_cast<int>(i),
-                                .pause_ms = meeting(),
+                                .pause_ms = node_barrier_ms(),
                                 .cpu_ms = node_sum_ms(i) / 2,
                                 .sends = between.back().versions});
       if (i > 0) reduce(between[i - 1]);
@@ -112,7 +113,7 @@ class Writer {
     if (!between.empty()) reduce(between.back());
     for (std::size_t i = 0; i < between.size(); ++i) {
       script_.adding.push_back({.message = between[i].results, .cpu_ms = node_sum_ms(i) / 2});
-      script_.adding.push_back({.pause_ms = meeting()});
+      script_.adding.push_back({.pause_ms = node_barrier_ms()});
     }
   }
 
@@ -124,22 +125,22 @@ class Writer {
     return message({.link_ms = bytes * outside / per_ms,
                     .cpu_ms = bytes * messages.share / (machine_.message_gb_per_s * bytes_per_ms_of_gb_per_s) +
                               messages.sent * machine_.message_cpu_us * ms_per_us,
-                    .latency_ms = messages.rounds * message_latency_ms()});
+                    .latency_ms = messages.steps * message_latency_ms()});
   }
 
   /// Of messages.
-  int rounds_of_exchange() const {
-    return exchange_rounds(carrier_for(layout_) == Carrier::both ? layout_.nodes : layout_.ranks());
+  int steps_of_exchange() const {
+    return exchange_steps(backend_for(layout_) == BackendChoice::hierarchical ? layout_.nodes : layout_.ranks());
   }
 
-  int header(int rounds) {
+  int header(int steps) {
     if (!charged_.headers) return message({});
-    const double in_node = machine_.meeting_us * ms_per_us;
+    const double in_node = machine_.node_barrier_us * ms_per_us;
     if (layout_.nodes == 1) return message({.latency_ms = in_node});
     // The ranks of a node meet before the messages of its first one, and after them.
-    const double around = carrier_for(layout_) == Carrier::both ? 2 * in_node : 0;
+    const double around = backend_for(layout_) == BackendChoice::hierarchical ? 2 * in_node : 0;
     return message(
-        {.cpu_ms = rounds * machine_.message_cpu_us * ms_per_us, .latency_ms = rounds * message_latency_ms() + around});
+        {.cpu_ms = steps * machine_.message_cpu_us * ms_per_us, .latency_ms = steps * message_latency_ms() + around});
   }
 
   int message(const Message& what) {
@@ -148,7 +149,7 @@ class Writer {
   }
 
   double message_latency_ms() const { return (link_.latency_us + machine_.message_us) * ms_per_us; }
-  double meeting() const { return charged_.node ? machine_.meeting_us * ms_per_us : 0; }
+  double node_barrier_ms() const { return charged_.node ? machine_.node_barrier_us * ms_per_us : 0; }
 
   /// Of bucket i: a rank reads its slice of every version, and writes the sum to every one.
   double node_sum_ms(std::size_t i) const {

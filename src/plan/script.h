@@ -1,5 +1,6 @@
 #pragma once
-// What the ranks do in a backward pass that exchanges gradients: src/sync/round.h, and the sums of src/comm/ below it.
+// What the ranks do in a backward pass that exchanges gradients: src/sync/gradient_sync.h, and the sums of src/comm/
+// below it.
 #include "plan/description.h"
 #include "plan/timeline.h"
 

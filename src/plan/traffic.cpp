@@ -6,7 +6,7 @@ namespace tutti::plan {
 namespace {
 
 /// Up to so many say what they have to say to one another at once.
-constexpr int most_told_directly = 8;
+constexpr int max_direct_members = 8;
 
 int log2_rounded_up(int number) {
   return std::bit_width(static_cast<unsigned>(number) - 1);
@@ -19,7 +19,7 @@ Schedule schedule_for(int members, double bytes) {
   constexpr double message_us = 20;
   constexpr double latency_us = 50;
   constexpr double byte_us = 0.0002;
-  if (members <= most_told_directly) return Schedule::direct;
+  if (members <= max_direct_members) return Schedule::direct;
   if (members > most_connections) return Schedule::halving;
   const double halving_us = 2.0 * log2_rounded_up(members) * (message_us + latency_us) + byte_us * bytes;
   return halving_us < 2.0 * (members - 1) * message_us ? Schedule::halving : Schedule::direct;
@@ -28,21 +28,21 @@ Schedule schedule_for(int members, double bytes) {
 Messages messages_of(Schedule schedule, int members) {
   if (members < 2) return {};
   const double share = static_cast<double>(members - 1) / members;
-  if (schedule == Schedule::direct) return {.rounds = 1, .sent = members - 1, .share = share};
-  const int rounds = log2_rounded_up(members);
-  return {.rounds = rounds, .sent = rounds, .share = share};
+  if (schedule == Schedule::direct) return {.steps = 1, .sent = members - 1, .share = share};
+  const int steps = log2_rounded_up(members);
+  return {.steps = steps, .sent = steps, .share = share};
 }
 
-int exchange_rounds(int members) {
+int exchange_steps(int members) {
   if (members < 2) return 0;
-  return members <= most_told_directly ? 1 : log2_rounded_up(members);
+  return members <= max_direct_members ? 1 : log2_rounded_up(members);
 }
 
-Carrier carrier_for(const Layout& layout) {
-  if (layout.ranks() < 2) return Carrier::nothing;
-  if (layout.nodes == 1) return Carrier::shared_memory;
+BackendChoice backend_for(const Layout& layout) {
+  if (layout.ranks() < 2) return BackendChoice::none;
+  if (layout.nodes == 1) return BackendChoice::shared_memory;
   const bool power_of_two = std::has_single_bit(static_cast<unsigned>(layout.ranks_per_node));
-  return layout.ranks_per_node > 1 && power_of_two ? Carrier::both : Carrier::messages;
+  return layout.ranks_per_node > 1 && power_of_two ? BackendChoice::hierarchical : BackendChoice::messages;
 }
 
 }  // namespace tutti::plan

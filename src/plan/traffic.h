@@ -11,12 +11,12 @@ enum class Schedule {
   halving,  ///< recursive halving, then doubling: with one partner after the other
 };
 
-/// The one that tutti takes for a sum of so many bytes among so many members: is_halving_faster() of
-/// src/comm/messages/sum_moves.h.
+/// The one that tutti takes for a sum of so many bytes among so many members: is_recursive_halving_faster() of
+/// src/comm/algorithms/recursive_halving_schedule.h.
 Schedule schedule_for(int members, double bytes);
 
 struct Messages {
-  int rounds = 0;    ///< one after the other
+  int steps = 0;     ///< one after the other
   int sent = 0;      ///< by each
   double share = 0;  ///< of the tensor's bytes that each sends
 };
@@ -25,17 +25,17 @@ struct Messages {
 Messages messages_of(Schedule schedule, int members);
 
 /// Rounds of messages until each of `members` knows what all have to say.
-int exchange_rounds(int members);
+int exchange_steps(int members);
 
 /// What carries gradients.
-enum class Carrier {
-  nothing,        ///< one rank
+enum class BackendChoice {
+  none,           ///< one rank
   shared_memory,  ///< one node
   messages,       ///< from rank to rank
-  both,           ///< shared memory inside nodes, and between them each rank its slice
+  hierarchical,   ///< shared memory inside nodes, and between them each rank its slice
 };
 
 /// The one that tutti takes where nothing else is asked for.
-Carrier carrier_for(const Layout& layout);
+BackendChoice backend_for(const Layout& layout);
 
 }  // namespace tutti::plan

@@ -9,7 +9,7 @@ namespace tutti::process_group {
 namespace {
 
 template <typename T>
-T& only_one(const char* what, std::vector<T>& list, const char* of) {
+T& require_one(const char* what, std::vector<T>& list, const char* of) {
   if (list.size() == 1) return list.front();
   throw UsageError(std::string(what) + ": a rank gives one " + of + ", not " + std::to_string(list.size()) + ".");
 }
@@ -22,14 +22,14 @@ std::string describe(const at::Tensor& tensor) {
 
 }  // namespace
 
-at::Tensor& the_one(const char* what, Tensors& tensors) {
-  at::Tensor& tensor = only_one(what, tensors, "tensor");
+at::Tensor& require_single(const char* what, Tensors& tensors) {
+  at::Tensor& tensor = require_one(what, tensors, "tensor");
   require_usable(what, tensor);
   return tensor;
 }
 
-Tensors& the_one(const char* what, std::vector<Tensors>& lists) {
-  return only_one(what, lists, "list of tensors");
+Tensors& require_single(const char* what, std::vector<Tensors>& lists) {
+  return require_one(what, lists, "list of tensors");
 }
 
 void require_usable(const char* what, const at::Tensor& tensor) {
@@ -68,7 +68,7 @@ Tensors list_of_root(const char* what, const char* name, std::vector<Tensors>& l
     throw UsageError(std::string(what) + ": " + name + " on rank " + std::to_string(rank) +
                      ", which is not the root: only rank " + std::to_string(root) + " gives them.");
   }
-  const Tensors& list = the_one(what, lists);
+  const Tensors& list = require_single(what, lists);
   require_each_like(what, list, one, size);
   return list;
 }
@@ -79,7 +79,7 @@ void require_pairs(const char* what, const Tensors& outputs, const Tensors& inpu
                    std::to_string(inputs.size()) + " inputs.");
 }
 
-void require_wholes(const char* what, const Tensors& wholes, const Tensors& parts, int size) {
+void require_concatenated(const char* what, const Tensors& wholes, const Tensors& parts, int size) {
   for (std::size_t i = 0; i < wholes.size(); ++i) {
     const at::Tensor &whole = wholes[i], &part = parts[i];
     require_usable(what, whole);
@@ -90,8 +90,8 @@ void require_wholes(const char* what, const Tensors& wholes, const Tensors& part
   }
 }
 
-Tensors parts_of(const char* what, const char* name, const at::Tensor& tensor, const std::vector<std::int64_t>& sizes,
-                 int size) {
+Tensors split_rows(const char* what, const char* name, const at::Tensor& tensor, const std::vector<std::int64_t>& sizes,
+                   int size) {
   require_usable(what, tensor);
   const std::string prefix = std::string(what) + ": ";
   if (tensor.dim() == 0) throw UsageError(prefix + "the " + name + " has no dimensions.");
@@ -131,7 +131,7 @@ int require_root(const char* what, std::int64_t root, int size) {
                    std::to_string(size) + ".");
 }
 
-ReduceOp op_of(const char* what, const c10d::ReduceOp& op) {
+ReduceOp to_reduce_op(const char* what, const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
       return ReduceOp::sum;

@@ -12,8 +12,8 @@ using Tensors = std::vector<at::Tensor>;
 
 /// All throw UsageError, which begins with `what`.
 /// The one tensor of a list: a process has one of them.
-at::Tensor& the_one(const char* what, Tensors& tensors);
-Tensors& the_one(const char* what, std::vector<Tensors>& lists);
+at::Tensor& require_single(const char* what, Tensors& tensors);
+Tensors& require_single(const char* what, std::vector<Tensors>& lists);
 /// A dense tensor in CPU memory.
 void require_usable(const char* what, const at::Tensor& tensor);
 /// `list` holds a tensor for each of `size` ranks.
@@ -26,14 +26,14 @@ Tensors list_of_root(const char* what, const char* name, std::vector<Tensors>& l
 /// As many outputs as inputs.
 void require_pairs(const char* what, const Tensors& outputs, const Tensors& inputs);
 /// `wholes[i]` holds `size` times the elements of `parts[i]`, of the same dtype.
-void require_wholes(const char* what, const Tensors& wholes, const Tensors& parts, int size);
+void require_concatenated(const char* what, const Tensors& wholes, const Tensors& parts, int size);
 /// `tensor` in parts along its first dimension, one for each rank: of the given sizes, or equal ones where none are
 /// given.
-Tensors parts_of(const char* what, const char* name, const at::Tensor& tensor, const std::vector<std::int64_t>& sizes,
-                 int size);
+Tensors split_rows(const char* what, const char* name, const at::Tensor& tensor, const std::vector<std::int64_t>& sizes,
+                   int size);
 /// `root`, which is a rank of the group.
 int require_root(const char* what, std::int64_t root, int size);
 /// tutti's name of c10d's `op`.
-ReduceOp op_of(const char* what, const c10d::ReduceOp& op);
+ReduceOp to_reduce_op(const char* what, const c10d::ReduceOp& op);
 
 }  // namespace tutti::process_group

@@ -18,7 +18,7 @@ c10::intrusive_ptr<GroupWork> GroupWork::start(int rank, std::uint64_t number, s
   auto work = c10::make_intrusive<GroupWork>(rank, number, timeout, inputs, std::move(parts));
   if (work->parts_.works.empty()) work->end(nullptr);
   for (const auto& part : work->parts_.works) {
-    part.then([work, part] { work->part_ended(part); });
+    part.then([work, part] { work->on_part_completed(part); });
   }
   return work;
 }
@@ -29,12 +29,12 @@ GroupWork::GroupWork(int rank, std::uint64_t number, std::chrono::milliseconds t
       parts_(std::move(parts)),
       number_(number),
       timeout_(timeout),
-      left_(parts_.works.size()) {}
+      pending_parts_(parts_.works.size()) {}
 
 bool GroupWork::wait(std::chrono::milliseconds timeout) {
-  const bool as_long_as_it_takes = timeout <= std::chrono::milliseconds::zero();
+  const bool without_deadline = timeout <= std::chrono::milliseconds::zero();
   for (const auto& part : parts_.works) {
-    if (!as_long_as_it_takes) break;
+    if (!without_deadline) break;
     try {
       part.wait();  // there it is seen that this thread waits
     } catch (const std::exception&) {
@@ -44,13 +44,13 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
   {
     std::unique_lock lock(mutex_);
     const auto ended = [&] { return completed_; };
-    if (as_long_as_it_takes) {
+    if (without_deadline) {
       cv_.wait(lock, ended);
     } else if (!cv_.wait_for(lock, timeout, ended)) {
-      throw Timeout(std::string(parts_.what) + ": rank " + std::to_string(rank_) + " waited for " +
-                        std::to_string(timeout.count()) +
-                        " ms, and the operation has not ended. It goes on until its own deadline.",
-                    {});
+      throw TimeoutError(std::string(parts_.what) + ": rank " + std::to_string(rank_) + " waited for " +
+                             std::to_string(timeout.count()) +
+                             " ms, and the operation has not ended. It goes on until its own deadline.",
+                         {});
     }
     if (exception_) std::rethrow_exception(exception_);
   }
@@ -61,7 +61,7 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
   const std::lock_guard lock(mutex_);
   if (!future_) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    if (decided_) end_future(*future_);  // nobody has it yet: no callback runs under the lock
+    if (is_outcome_known_) complete_future(*future_);  // nobody has it yet: no callback runs under the lock
   }
   return future_;
 }
@@ -71,16 +71,16 @@ int GroupWork::sourceRank() const {
   return *parts_.source;
 }
 
-void GroupWork::part_ended(const tutti::Work& part) {
-  if (const auto failure = part.failure()) {
+void GroupWork::on_part_completed(const tutti::Work& part) {
+  if (const auto failure = part.exception()) {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = failure;
   }
-  if (--left_ > 0) return;
+  if (--pending_parts_ > 0) return;
   std::exception_ptr failure = failure_;
-  if (!failure && parts_.at_end) {
+  if (!failure && parts_.on_completed) {
     try {
-      parts_.at_end();
+      parts_.on_completed();
     } catch (...) {
       failure = std::current_exception();
     }
@@ -89,19 +89,19 @@ void GroupWork::part_ended(const tutti::Work& part) {
 }
 
 void GroupWork::end(std::exception_ptr failure) {
-  parts_.at_end = nullptr;
+  parts_.on_completed = nullptr;
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);
-    decided_ = true;
+    is_outcome_known_ = true;
     future = future_;
   }
-  if (future) end_future(*future);
+  if (future) complete_future(*future);
   finish(failure_);
 }
 
-void GroupWork::end_future(c10::ivalue::Future& future) {
+void GroupWork::complete_future(c10::ivalue::Future& future) {
   if (failure_) {
     future.setError(failure_);
   } else {

@@ -19,7 +19,7 @@ struct Parts {
   const char* what = "";                          ///< "all_reduce"
   std::vector<Work> works = {};                   ///< all must end
   std::vector<at::Tensor> outputs = {};           ///< result() and the future's value
-  std::function<void()> at_end = {};              ///< once all have ended well, before anybody hears of it
+  std::function<void()> on_completed = {};        ///< once all have ended well, before anybody hears of it
   std::shared_ptr<std::atomic<int>> source = {};  ///< of a message
 };
 
@@ -41,16 +41,16 @@ class GroupWork final : public c10d::Work {
   std::chrono::milliseconds getTimeout() const override { return timeout_; }
 
  private:
-  void part_ended(const tutti::Work& part);
+  void on_part_completed(const tutti::Work& part);
   void end(std::exception_ptr failure);
-  void end_future(c10::ivalue::Future& future);
+  void complete_future(c10::ivalue::Future& future);
 
   Parts parts_;
   const std::uint64_t number_;
   const std::chrono::milliseconds timeout_;
-  std::atomic<std::size_t> left_;  // parts that have not ended
-  std::exception_ptr failure_;     // the first part's; final where decided_
-  bool decided_ = false;           // how it ends is known; the future ends before wait() returns
+  std::atomic<std::size_t> pending_parts_;  // parts that have not ended
+  std::exception_ptr failure_;              // the first part's; final where is_outcome_known_
+  bool is_outcome_known_ = false;           // how it ends is known; the future ends before wait() returns
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

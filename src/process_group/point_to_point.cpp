@@ -11,47 +11,47 @@
 namespace tutti {
 
 using process_group::GroupWork;
-using process_group::the_one;
+using process_group::require_single;
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::send(Tensors& tensors, int peer, int tag) {
-  require_open("send");
-  const at::Tensor& tensor = the_one("send", tensors);
+  require_not_shut_down("send");
+  const at::Tensor& tensor = require_single("send", tensors);
   process_group::Parts parts{.type = c10d::OpType::SEND, .what = "send"};
   parts.works.push_back(communicator_.send(tensor, peer, tag, call_options(c10d::kUnsetTimeout)));
-  return message_of(std::move(parts), tensors);
+  return start_message(std::move(parts), tensors);
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::recv(Tensors& tensors, int peer, int tag) {
-  require_open("receive");
-  const at::Tensor& tensor = the_one("receive", tensors);
+  require_not_shut_down("receive");
+  const at::Tensor& tensor = require_single("receive", tensors);
   process_group::Parts parts{.type = c10d::OpType::RECV, .what = "recv", .outputs = tensors};
   parts.works.push_back(communicator_.receive(tensor, peer, tag, call_options(c10d::kUnsetTimeout)));
   parts.source = std::make_shared<std::atomic<int>>(peer);
-  return message_of(std::move(parts), tensors);
+  return start_message(std::move(parts), tensors);
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::recvAnysource(Tensors& tensors, int tag) {
-  require_open("receive");
-  const at::Tensor& tensor = the_one("receive", tensors);
+  require_not_shut_down("receive");
+  const at::Tensor& tensor = require_single("receive", tensors);
   process_group::Parts parts{.type = c10d::OpType::RECVANYSOURCE, .what = "recvAnySource", .outputs = tensors};
   parts.source = std::make_shared<std::atomic<int>>(-1);
   parts.works.push_back(communicator_.receive_from_any(
       tensor, tag, [source = parts.source](int from) { *source = from; }, call_options(c10d::kUnsetTimeout)));
-  return message_of(std::move(parts), tensors);
+  return start_message(std::move(parts), tensors);
 }
 
-ProcessGroupTutti::WorkPtr ProcessGroupTutti::message_of(process_group::Parts parts, const Tensors& shown) {
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::start_message(process_group::Parts parts, const Tensors& shown) {
   auto work = GroupWork::start(rank_, calls_, timeout_.load(), shown, std::move(parts));
-  note(*work);
+  add_to_coalescing(*work);
   return work;
 }
 
 void ProcessGroupTutti::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) {
-  require_open("monitored_barrier");
+  require_not_shut_down("monitored_barrier");
   if (options.timeout == std::chrono::milliseconds::zero()) {
-    throw Timeout("monitored_barrier: Rank " + std::to_string(rank_) +
-                      " timed out in monitoredBarrier after 0 ms: there was no time to wait for anybody.",
-                  {});
+    throw TimeoutError("monitored_barrier: Rank " + std::to_string(rank_) +
+                           " timed out in monitoredBarrier after 0 ms: there was no time to wait for anybody.",
+                       {});
   }
   communicator_.monitored_barrier(wait_for_all, call_options(options.timeout));
 }
@@ -73,14 +73,14 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::endCoalescing() {
   return GroupWork::start(rank_, calls_, timeout_.load(), {}, std::move(parts));
 }
 
-void ProcessGroupTutti::note(const c10d::Work& work) {
+void ProcessGroupTutti::add_to_coalescing(const c10d::Work& work) {
   const std::lock_guard lock(coalescing_mutex_);
   if (!coalescing_) return;
   const auto& works = static_cast<const GroupWork&>(work).works();
   coalescing_->insert(coalescing_->end(), works.begin(), works.end());
 }
 
-void ProcessGroupTutti::require_open(const char* what) const {
+void ProcessGroupTutti::require_not_shut_down(const char* what) const {
   if (shut_down_) {
     throw UsageError(std::string(what) + ": this process group was shut down; nothing can be called any more.");
   }
@@ -98,7 +98,7 @@ void ProcessGroupTutti::shutdown() {
 c10::intrusive_ptr<c10d::Backend> ProcessGroupTutti::split(const c10::intrusive_ptr<c10d::Store>&,
                                                            const std::vector<int>& ranks,
                                                            const c10::intrusive_ptr<c10d::Backend::Options>& options) {
-  require_open("split");
+  require_not_shut_down("split");
   const auto place = std::ranges::find(ranks, rank_);
   if (place == ranks.end()) return nullptr;
   auto own = options ? c10::dynamic_intrusive_pointer_cast<Options>(options->clone()) : nullptr;

@@ -10,37 +10,38 @@
 #include "process_group/group_work.h"
 #include "process_group/sparse.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 namespace {
 
 using c10d::OpType;
-using process_group::op_of;
 using process_group::require_each_like;
 using process_group::require_pairs;
 using process_group::require_root;
+using process_group::require_single;
 using process_group::require_usable;
-using process_group::the_one;
+using process_group::to_reduce_op;
 using std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
 
 Communicator connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                      const ProcessGroupTutti::Options* options) {
   if (options == nullptr) throw UsageError("ProcessGroupTutti: the options are null.");
-  return Communicator::connect(
-      store, rank, size,
-      {.engine = options->engine, .timeout = options->timeout, .connect_timeout = options->connect_timeout});
+  return Communicator::connect(store, rank, size,
+                               {.backend = options->communicator_backend,
+                                .timeout = options->timeout,
+                                .connect_timeout = options->connect_timeout});
 }
 
-void count_writes(const Tensors& tensors) {
+void bump_versions(const Tensors& tensors) {
   for (const auto& tensor : tensors) {
     if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
 
 /// One behind the other, outside autograd.
-at::Tensor flat_of(const Tensors& tensors) {
+at::Tensor concatenate(const Tensors& tensors) {
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   Tensors flat;
   for (const auto& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
@@ -48,7 +49,7 @@ at::Tensor flat_of(const Tensors& tensors) {
 }
 
 /// The other way round.
-void spread(const at::Tensor& flat, const Tensors& tensors) {
+void copy_to_each(const at::Tensor& flat, const Tensors& tensors) {
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   std::int64_t begin = 0;
   for (const auto& tensor : tensors) {
@@ -57,7 +58,7 @@ void spread(const at::Tensor& flat, const Tensors& tensors) {
   }
 }
 
-at::Tensor flat_for(const at::Tensor& one, std::int64_t times) {
+at::Tensor make_flat(const at::Tensor& one, std::int64_t times) {
   return at::empty({one.numel() * times}, one.options().requires_grad(false));
 }
 
@@ -68,8 +69,8 @@ struct ProcessGroupTutti::Parts : process_group::Parts {
   Tensors inputs;  // for profilers
 };
 
-ProcessGroupTutti::Options::Options(milliseconds deadline, std::string wanted)
-    : c10d::Backend::Options("tutti", deadline), engine(std::move(wanted)) {}
+ProcessGroupTutti::Options::Options(milliseconds deadline, std::string requested)
+    : c10d::Backend::Options("tutti", deadline), communicator_backend(std::move(requested)) {}
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupTutti::Options::clone() const {
   return c10::make_intrusive<Options>(*this);
@@ -103,87 +104,88 @@ void ProcessGroupTutti::setTimeout(milliseconds timeout) {
 }
 
 CallOptions ProcessGroupTutti::call_options(milliseconds timeout) const {
-  auto call = comm::inner_call();  // the program's lines are those of Python
+  auto call = comm::internal_call();  // the program's lines are those of Python
   call.timeout = timeout > milliseconds::zero() ? timeout : timeout_.load();
   return call;
 }
 
-ProcessGroupTutti::WorkPtr ProcessGroupTutti::work_of(Parts parts) {
+ProcessGroupTutti::WorkPtr ProcessGroupTutti::start_work(Parts parts) {
   const auto timeout = *call_options(parts.timeout).timeout;
   const auto inputs = std::move(parts.inputs);
   auto work = process_group::GroupWork::start(rank_, ++calls_, timeout, inputs, std::move(parts));
-  note(*work);
+  add_to_coalescing(*work);
   return work;
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   constexpr const char* what = "all_reduce";
-  require_open(what);
+  require_not_shut_down(what);
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == at::kSparse) {
-    count_writes(tensors);
-    return work_of(
+    bump_versions(tensors);
+    return start_work(
         {process_group::sparse_all_reduce(communicator_, tensors[0], options.reduceOp, call_options(options.timeout)),
          options.timeout, tensors});
   }
-  const at::Tensor& tensor = the_one(what, tensors);
+  const at::Tensor& tensor = require_single(what, tensors);
   Parts parts{{.type = OpType::ALLREDUCE, .what = what, .outputs = tensors}, options.timeout, tensors};
-  parts.works.push_back(communicator_.all_reduce(tensor, op_of(what, options.reduceOp), call_options(options.timeout)));
-  return work_of(std::move(parts));
+  parts.works.push_back(
+      communicator_.all_reduce(tensor, to_reduce_op(what, options.reduceOp), call_options(options.timeout)));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce_coalesced(Tensors& tensors,
                                                                   const c10d::AllreduceCoalescedOptions& options) {
   constexpr const char* what = "all_reduce_coalesced";
-  require_open(what);
-  const auto op = op_of(what, options.reduceOp);
+  require_not_shut_down(what);
+  const auto op = to_reduce_op(what, options.reduceOp);
   for (const auto& tensor : tensors) require_usable(what, tensor);
   Parts parts{{.type = OpType::ALLREDUCE_COALESCED, .what = what, .outputs = tensors}, options.timeout, tensors};
   for (const auto& tensor : tensors) {
     parts.works.push_back(communicator_.all_reduce(tensor, op, call_options(options.timeout)));
   }
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   constexpr const char* what = "reduce";
-  require_open(what);
-  const at::Tensor& tensor = the_one(what, tensors);
+  require_not_shut_down(what);
+  const at::Tensor& tensor = require_single(what, tensors);
   const int root = require_root(what, options.rootRank, size_);
-  const auto op = op_of(what, options.reduceOp);
+  const auto op = to_reduce_op(what, options.reduceOp);
   Parts parts{{.type = OpType::REDUCE, .what = what, .outputs = tensors}, options.timeout, tensors};
   parts.works.push_back(communicator_.reduce(tensor, root, op, call_options(options.timeout)));
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   constexpr const char* what = "broadcast";
-  require_open(what);
-  const at::Tensor& tensor = the_one(what, tensors);
+  require_not_shut_down(what);
+  const at::Tensor& tensor = require_single(what, tensors);
   const int root = require_root(what, options.rootRank, size_);
   Parts parts{{.type = OpType::BROADCAST, .what = what, .outputs = tensors}, options.timeout, tensors};
   parts.works.push_back(communicator_.broadcast(tensor, root, call_options(options.timeout)));
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                         const c10d::AllgatherOptions& options) {
   constexpr const char* what = "all_gather";
-  require_open(what);
-  const at::Tensor& input = the_one(what, inputs);
-  const Tensors& list = the_one(what, outputs);
+  require_not_shut_down(what);
+  const at::Tensor& input = require_single(what, inputs);
+  const Tensors& list = require_single(what, outputs);
   require_each_like(what, list, input, size_);
-  const at::Tensor all = flat_for(input, size_);
+  const at::Tensor all = make_flat(input, size_);
   Parts parts{{.type = OpType::ALLGATHER, .what = what, .outputs = list}, options.timeout, inputs};
-  count_writes(list);
+  bump_versions(list);
   parts.works.push_back(communicator_.all_gather(all, input, call_options(options.timeout)));
-  parts.at_end = [all, list] { spread(all, list); };
-  return work_of(std::move(parts));
+  parts.on_completed = [all, list] { copy_to_each(all, list); };
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                                   const c10d::AllgatherOptions& options) {
   constexpr const char* what = "all_gather_coalesced";
-  require_open(what);
+  require_not_shut_down(what);
   // outputs[rank][i] is what `rank` gives as its input i.
   if (outputs.size() != static_cast<std::size_t>(size_)) {
     throw UsageError(std::string(what) + ": " + std::to_string(outputs.size()) + " lists of outputs for " +
@@ -199,104 +201,104 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_coalesced(std::vector<Te
   Parts parts{{.type = OpType::ALLGATHER_COALESCED, .what = what}, options.timeout, inputs};
   std::vector<at::Tensor> gathered;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    gathered.push_back(flat_for(inputs[i], size_));
-    count_writes(by_input[i]);
+    gathered.push_back(make_flat(inputs[i], size_));
+    bump_versions(by_input[i]);
     parts.works.push_back(communicator_.all_gather(gathered[i], inputs[i], call_options(options.timeout)));
   }
   for (const auto& list : outputs) parts.outputs.insert(parts.outputs.end(), list.begin(), list.end());
-  parts.at_end = [gathered, by_input] {
-    for (std::size_t i = 0; i < gathered.size(); ++i) spread(gathered[i], by_input[i]);
+  parts.on_completed = [gathered, by_input] {
+    for (std::size_t i = 0; i < gathered.size(); ++i) copy_to_each(gathered[i], by_input[i]);
   };
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                               const c10d::AllgatherOptions& options) {
   constexpr const char* what = "_all_gather_base";
-  require_open(what);
+  require_not_shut_down(what);
   require_usable(what, output);
   require_usable(what, input);
   Parts parts{{.type = OpType::_ALLGATHER_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
   parts.works.push_back(communicator_.all_gather(output, input, call_options(options.timeout)));
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                               const c10d::AllgatherOptions& options) {
   constexpr const char* what = "all_gather_into_tensor_coalesced";
-  require_open(what);
+  require_not_shut_down(what);
   require_pairs(what, outputs, inputs);
-  process_group::require_wholes(what, outputs, inputs, size_);
+  process_group::require_concatenated(what, outputs, inputs, size_);
   Parts parts{
       {.type = OpType::ALLGATHER_INTO_TENSOR_COALESCED, .what = what, .outputs = outputs}, options.timeout, inputs};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     parts.works.push_back(communicator_.all_gather(outputs[i], inputs[i], call_options(options.timeout)));
   }
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                      const c10d::GatherOptions& options) {
   constexpr const char* what = "gather";
-  require_open(what);
-  const at::Tensor& input = the_one(what, inputs);
+  require_not_shut_down(what);
+  const at::Tensor& input = require_single(what, inputs);
   const int root = require_root(what, options.rootRank, size_);
   const Tensors list = process_group::list_of_root(what, "outputs", outputs, input, rank_, root, size_);
   Parts parts{{.type = OpType::GATHER, .what = what, .outputs = list}, options.timeout, inputs};
   parts.works.push_back(communicator_.gather(list, input, root, call_options(options.timeout)));
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                       const c10d::ScatterOptions& options) {
   constexpr const char* what = "scatter";
-  require_open(what);
-  const at::Tensor& output = the_one(what, outputs);
+  require_not_shut_down(what);
+  const at::Tensor& output = require_single(what, outputs);
   const int root = require_root(what, options.rootRank, size_);
   const Tensors list = process_group::list_of_root(what, "inputs", inputs, output, rank_, root, size_);
   Parts parts{{.type = OpType::SCATTER, .what = what, .outputs = outputs}, options.timeout, outputs};
   parts.works.push_back(communicator_.scatter(output, list, root, call_options(options.timeout)));
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                              const c10d::ReduceScatterOptions& options) {
   constexpr const char* what = "reduce_scatter";
-  require_open(what);
-  const at::Tensor& output = the_one(what, outputs);
-  const Tensors& list = the_one(what, inputs);
+  require_not_shut_down(what);
+  const at::Tensor& output = require_single(what, outputs);
+  const Tensors& list = require_single(what, inputs);
   require_each_like(what, list, output, size_);
-  const auto op = op_of(what, options.reduceOp);
+  const auto op = to_reduce_op(what, options.reduceOp);
   Parts parts{{.type = OpType::REDUCE_SCATTER, .what = what, .outputs = outputs}, options.timeout, list};
-  parts.works.push_back(communicator_.reduce_scatter(output, flat_of(list), op, call_options(options.timeout)));
-  return work_of(std::move(parts));
+  parts.works.push_back(communicator_.reduce_scatter(output, concatenate(list), op, call_options(options.timeout)));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                                    const c10d::ReduceScatterOptions& options) {
   constexpr const char* what = "_reduce_scatter_base";
-  require_open(what);
-  const auto op = op_of(what, options.reduceOp);
+  require_not_shut_down(what);
+  const auto op = to_reduce_op(what, options.reduceOp);
   require_usable(what, output);
   require_usable(what, input);
   Parts parts{{.type = OpType::_REDUCE_SCATTER_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
   parts.works.push_back(communicator_.reduce_scatter(output, input, op, call_options(options.timeout)));
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   constexpr const char* what = "reduce_scatter_tensor_coalesced";
-  require_open(what);
+  require_not_shut_down(what);
   require_pairs(what, outputs, inputs);
-  const auto op = op_of(what, options.reduceOp);
-  process_group::require_wholes(what, inputs, outputs, size_);
+  const auto op = to_reduce_op(what, options.reduceOp);
+  process_group::require_concatenated(what, inputs, outputs, size_);
   Parts parts{
       {.type = OpType::REDUCE_SCATTER_TENSOR_COALESCED, .what = what, .outputs = outputs}, options.timeout, inputs};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     parts.works.push_back(communicator_.reduce_scatter(outputs[i], inputs[i], op, call_options(options.timeout)));
   }
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -304,29 +306,29 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall_base(at::Tensor& output, 
                                                             std::vector<std::int64_t>& input_splits,
                                                             const c10d::AllToAllOptions& options) {
   constexpr const char* what = "all_to_all_single";
-  require_open(what);
-  const Tensors outputs = process_group::parts_of(what, "output", output, output_splits, size_);
-  const Tensors inputs = process_group::parts_of(what, "input", input, input_splits, size_);
+  require_not_shut_down(what);
+  const Tensors outputs = process_group::split_rows(what, "output", output, output_splits, size_);
+  const Tensors inputs = process_group::split_rows(what, "input", input, input_splits, size_);
   Parts parts{{.type = OpType::ALLTOALL_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
-  parts.works.push_back(communicator_.all_to_all_parts(outputs, inputs, call_options(options.timeout)));
-  return work_of(std::move(parts));
+  parts.works.push_back(communicator_.all_to_all_v(outputs, inputs, call_options(options.timeout)));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall(Tensors& outputs, Tensors& inputs,
                                                        const c10d::AllToAllOptions& options) {
   constexpr const char* what = "all_to_all";
-  require_open(what);
+  require_not_shut_down(what);
   for (const auto* list : {&outputs, &inputs}) process_group::require_one_each(what, *list, size_);
   Parts parts{{.type = OpType::ALLTOALL, .what = what, .outputs = outputs}, options.timeout, inputs};
-  parts.works.push_back(communicator_.all_to_all_parts(outputs, inputs, call_options(options.timeout)));
-  return work_of(std::move(parts));
+  parts.works.push_back(communicator_.all_to_all_v(outputs, inputs, call_options(options.timeout)));
+  return start_work(std::move(parts));
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::barrier(const c10d::BarrierOptions& options) {
-  require_open("barrier");
+  require_not_shut_down("barrier");
   Parts parts{{.type = OpType::BARRIER, .what = "barrier"}, options.timeout, {}};
   parts.works.push_back(communicator_.barrier(call_options(options.timeout)));
-  return work_of(std::move(parts));
+  return start_work(std::move(parts));
 }
 
 }  // namespace tutti

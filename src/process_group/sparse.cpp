@@ -16,18 +16,18 @@ namespace tutti::process_group {
 namespace {
 
 constexpr const char* what = "all_reduce of sparse tensors";
-constexpr std::int64_t most_dimensions = 12;
+constexpr std::int64_t max_dimensions = 12;
 
 // What ranks must agree about, and the number of elements behind it.
 at::Tensor description_of(const at::Tensor& tensor) {
-  const at::Tensor told = at::zeros({most_dimensions + 4}, at::kLong);
-  auto* numbers = told.mutable_data_ptr<std::int64_t>();
+  const at::Tensor description = at::zeros({max_dimensions + 4}, at::kLong);
+  auto* numbers = description.mutable_data_ptr<std::int64_t>();
   *numbers++ = static_cast<std::int64_t>(tensor.scalar_type());
   *numbers++ = tensor.sparse_dim();
   *numbers++ = tensor.dense_dim();
   std::ranges::copy(tensor.sizes(), numbers);
-  told.mutable_data_ptr<std::int64_t>()[most_dimensions + 3] = tensor._nnz();
-  return told;
+  description.mutable_data_ptr<std::int64_t>()[max_dimensions + 3] = tensor._nnz();
+  return description;
 }
 
 /// The number of elements of each rank.
@@ -41,8 +41,8 @@ std::vector<std::int64_t> counts_of(const Communicator& communicator, const at::
   for (int rank = 0; rank < communicator.size(); ++rank) {
     const auto* of_rank = all.const_data_ptr<std::int64_t>() + rank * (width + 1);
     if (!std::equal(of_rank, of_rank + width, all.const_data_ptr<std::int64_t>())) {
-      throw Divergence(std::string(what) + ": rank " + std::to_string(rank) +
-                       " gives a tensor of another shape, dtype or number of sparse dimensions than rank 0.");
+      throw MismatchError(std::string(what) + ": rank " + std::to_string(rank) +
+                          " gives a tensor of another shape, dtype or number of sparse dimensions than rank 0.");
     }
     counts.push_back(of_rank[width]);
   }
@@ -59,7 +59,7 @@ struct Gathered {
     shape[0] = longest * size;
     all = at::empty(shape, rows.options());
   }
-  at::Tensor joined(const std::vector<std::int64_t>& counts) const {
+  at::Tensor without_padding(const std::vector<std::int64_t>& counts) const {
     const auto longest = padded.size(0);
     std::vector<at::Tensor> parts;
     for (std::size_t rank = 0; rank < counts.size(); ++rank) {
@@ -78,9 +78,9 @@ Parts sparse_all_reduce(const Communicator& communicator, const at::Tensor& tens
   if (op.op_ != c10d::ReduceOp::SUM) throw UsageError(std::string(what) + ": there is no other ReduceOp than SUM.");
   if (!tensor.device().is_cpu())
     throw UsageError(std::string(what) + ": the tensor is on " + tensor.device().str() + ".");
-  if (tensor.dim() > most_dimensions) {
+  if (tensor.dim() > max_dimensions) {
     throw UsageError(std::string(what) + ": a tensor of " + std::to_string(tensor.dim()) +
-                     " dimensions; there may be " + std::to_string(most_dimensions) + ".");
+                     " dimensions; there may be " + std::to_string(max_dimensions) + ".");
   }
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   const at::Tensor own = tensor.detach().coalesce();
@@ -92,10 +92,11 @@ Parts sparse_all_reduce(const Communicator& communicator, const at::Tensor& tens
   Parts parts{.type = c10d::OpType::_ALLREDUCE_SPARSE, .what = "all_reduce", .outputs = {tensor}};
   parts.works.push_back(communicator.all_gather(indices.all, indices.padded, call));
   parts.works.push_back(communicator.all_gather(values.all, values.padded, call));
-  parts.at_end = [tensor, counts, indices, values] {
+  parts.on_completed = [tensor, counts, indices, values] {
     const at::AutoDispatchBelowADInplaceOrView without;
-    const auto sum = at::_sparse_coo_tensor_unsafe(indices.joined(counts).t().contiguous(), values.joined(counts),
-                                                   tensor.sizes(), values.all.options().layout(at::kSparse));
+    const auto sum =
+        at::_sparse_coo_tensor_unsafe(indices.without_padding(counts).t().contiguous(), values.without_padding(counts),
+                                      tensor.sizes(), values.all.options().layout(at::kSparse));
     // Not detached: that would be another sparse tensor, with elements of its own.
     tensor.copy_(sum.coalesce());
   };

@@ -19,26 +19,25 @@ using torch::autograd::variable_list;
 
 /// What a node of the graph needs to talk to the other ranks.
 struct Exchange : torch::CustomClassHolder {
-  Exchange(Communicator communicator, CallOptions options)
-      : channel(std::move(communicator)), call(std::move(options)) {}
+  Exchange(Communicator ranks, CallOptions options) : communicator(std::move(ranks)), call(std::move(options)) {}
 
   /// The exchange of the pass backward from this one. Its name tells it from all others: two nodes of equal shapes that
   /// ranks come to in different orders would otherwise be mixed up.
   c10::intrusive_ptr<Exchange> backward() const {
     CallOptions options = call;
     options.name += ", backward";
-    return c10::make_intrusive<Exchange>(channel, std::move(options));
+    return c10::make_intrusive<Exchange>(communicator, std::move(options));
   }
 
-  Communicator channel;
+  Communicator communicator;
   CallOptions call;
 };
 using ExchangePointer = c10::intrusive_ptr<Exchange>;
 
-void keep(AutogradContext* context, const ExchangePointer& exchange) {
+void save_exchange(AutogradContext* context, const ExchangePointer& exchange) {
   context->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
 }
-ExchangePointer kept(AutogradContext* context) {
+ExchangePointer saved_exchange(AutogradContext* context) {
   const auto capsule = context->saved_data["exchange"].toCapsule();
   return c10::static_intrusive_pointer_cast<Exchange>(capsule);
 }
@@ -56,7 +55,7 @@ at::Tensor with_rows(const at::Tensor& tensor, std::int64_t rows) {
 
 /// Each is what the other one's backward pass does, to any order of derivatives.
 struct GatherRows : torch::autograd::Function<GatherRows> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& mine, const ExchangePointer& exchange);
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& local_rows, const ExchangePointer& exchange);
   static variable_list backward(AutogradContext* context, const variable_list& gradients);
 };
 struct SumRows : torch::autograd::Function<SumRows> {
@@ -64,31 +63,32 @@ struct SumRows : torch::autograd::Function<SumRows> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients);
 };
 
-at::Tensor GatherRows::forward(AutogradContext* context, const at::Tensor& mine, const ExchangePointer& exchange) {
-  keep(context, exchange);
-  const at::Tensor input = on_host(mine);
-  at::Tensor all = with_rows(input, input.size(0) * exchange->channel.size());
-  exchange->channel.all_gather(all, input, exchange->call).wait();
-  return all.to(mine.device());
+at::Tensor GatherRows::forward(AutogradContext* context, const at::Tensor& local_rows,
+                               const ExchangePointer& exchange) {
+  save_exchange(context, exchange);
+  const at::Tensor input = on_host(local_rows);
+  at::Tensor all = with_rows(input, input.size(0) * exchange->communicator.size());
+  exchange->communicator.all_gather(all, input, exchange->call).wait();
+  return all.to(local_rows.device());
 }
 
 variable_list GatherRows::backward(AutogradContext* context, const variable_list& gradients) {
-  return {SumRows::apply(gradients[0], kept(context)->backward()), at::Tensor()};
+  return {SumRows::apply(gradients[0], saved_exchange(context)->backward()), at::Tensor()};
 }
 
 at::Tensor SumRows::forward(AutogradContext* context, const at::Tensor& all, const ExchangePointer& exchange) {
-  keep(context, exchange);
+  save_exchange(context, exchange);
   const at::Tensor input = on_host(all);
-  at::Tensor mine = with_rows(input, input.size(0) / exchange->channel.size());
-  exchange->channel.reduce_scatter(mine, input, ReduceOp::sum, exchange->call).wait();
-  return mine.to(all.device());
+  at::Tensor local_rows = with_rows(input, input.size(0) / exchange->communicator.size());
+  exchange->communicator.reduce_scatter(local_rows, input, ReduceOp::sum, exchange->call).wait();
+  return local_rows.to(all.device());
 }
 
 variable_list SumRows::backward(AutogradContext* context, const variable_list& gradients) {
-  return {GatherRows::apply(gradients[0], kept(context)->backward()), at::Tensor()};
+  return {GatherRows::apply(gradients[0], saved_exchange(context)->backward()), at::Tensor()};
 }
 
-std::string why_it_cannot_travel(const at::Tensor& tensor) {
+std::string unsupported_reason(const at::Tensor& tensor) {
   if (!tensor.defined()) return "the tensor is undefined";
   if (tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_meta()) return "";
   return "the tensor is not dense";
@@ -97,25 +97,26 @@ std::string why_it_cannot_travel(const at::Tensor& tensor) {
 }  // namespace
 
 AllGatherWithGrad::AllGatherWithGrad(const Communicator& communicator)
-    : channel_(communicator.duplicate("all_gather_with_grad")) {}
+    : communicator_(communicator.duplicate("all_gather_with_grad")) {}
 
 at::Tensor AllGatherWithGrad::operator()(const at::Tensor& tensor, const CallOptions& call) const {
   CallOptions options = call;
   options.name = "all_gather_with_grad " + std::to_string(++*calls_);
   if (!call.name.empty()) options.name += ", '" + call.name + "'";
-  if (const std::string why = why_it_cannot_travel(tensor); !why.empty()) {
+  if (const std::string why = unsupported_reason(tensor); !why.empty()) {
     try {
       // The others wait in the gather: a call that is another one tells them.
       options.name += ": " + why;
-      channel_.barrier(options).wait();
-    } catch (const Divergence&) {  // which they get
+      communicator_.barrier(options).wait();
+    } catch (const MismatchError&) {  // which they get
     }
-    throw UsageError(options.name + ", on rank " + std::to_string(channel_.rank()) + ": only dense tensors can travel");
+    throw UsageError(options.name + ", on rank " + std::to_string(communicator_.rank()) +
+                     ": only dense tensors can travel");
   }
   const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
   // Where only some ranks' nodes were part of a graph, the others would wait for them in backward.
   if (at::GradMode::is_enabled() && rows.requires_grad()) options.name += " of what requires gradients";
-  return GatherRows::apply(rows, c10::make_intrusive<Exchange>(channel_, std::move(options)));
+  return GatherRows::apply(rows, c10::make_intrusive<Exchange>(communicator_, std::move(options)));
 }
 
 }  // namespace tutti

@@ -26,9 +26,9 @@ class AutogradHooks {
 
  private:
   // The hooks belong to the graph's nodes, which may outlive this object.
-  struct Anchor {
+  struct HookState {
     std::mutex mutex;
-    bool alive = true;
+    bool active = true;
     Callback before;
     Callback after;
   };
@@ -37,7 +37,7 @@ class AutogradHooks {
   // Its smart pointer differs between LibTorch versions.
   using NodePointer = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
 
-  std::shared_ptr<Anchor> anchor_;
+  std::shared_ptr<HookState> state_;
   // A node lives only while somebody holds it.
   std::vector<NodePointer> nodes_;
 };

@@ -17,13 +17,13 @@ namespace {
 /// Numbers the kinds of `parameters` in order of appearance.
 struct Groups {
   std::vector<GradientSize> sizes;
-  std::vector<GradientBuffer::Kind> kinds;
+  std::vector<GradientBuffer::DtypeDevice> kinds;
 };
 
-Groups group_by_kind(const std::vector<at::Tensor>& parameters) {
+Groups group_by_dtype_and_device(const std::vector<at::Tensor>& parameters) {
   Groups groups;
   for (const at::Tensor& parameter : parameters) {
-    const GradientBuffer::Kind kind{.dtype = parameter.scalar_type(), .device = parameter.device()};
+    const GradientBuffer::DtypeDevice kind{.dtype = parameter.scalar_type(), .device = parameter.device()};
     const auto known = std::find(groups.kinds.begin(), groups.kinds.end(), kind);
     groups.sizes.push_back({.bytes = static_cast<std::int64_t>(parameter.nbytes()),
                             .group = static_cast<int>(known - groups.kinds.begin())});
@@ -67,14 +67,14 @@ at::Tensor slot_over(const at::Tensor& memory, const at::Tensor& parameter, std:
 }  // namespace
 
 GradientBuffer::GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options,
-                               const Communicator& channel)
+                               const Communicator& communicator)
     : parameters_(std::move(parameters)) {
-  Groups groups = group_by_kind(parameters_);
+  Groups groups = group_by_dtype_and_device(parameters_);
   sizes_ = std::move(groups.sizes);
-  kinds_ = std::move(groups.kinds);
+  group_types_ = std::move(groups.kinds);
   plan_ = plan_buckets(sizes_, options);
-  for (std::size_t group = 0; group < kinds_.size(); ++group) {
-    memory_.push_back(channel.allocate(plan_.group_bytes[group], kinds_[group].device));
+  for (std::size_t group = 0; group < group_types_.size(); ++group) {
+    memory_.push_back(communicator.allocate(plan_.group_bytes[group], group_types_[group].device));
   }
   cut_buckets();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -85,7 +85,7 @@ GradientBuffer::GradientBuffer(std::vector<at::Tensor> parameters, const BucketO
 void GradientBuffer::cut_buckets() {
   buckets_.clear();
   for (const Bucket& bucket : plan_.buckets) {
-    const at::ScalarType dtype = kinds_[bucket.group].dtype;
+    const at::ScalarType dtype = group_types_[bucket.group].dtype;
     const std::int64_t count = (bucket.end - bucket.begin) / static_cast<std::int64_t>(c10::elementSize(dtype));
     buckets_.push_back(tensor_over(memory_[bucket.group], dtype, bucket.begin, {count}, {1}));
     // Padding between slots is summed with the rest and must stay harmless.
@@ -93,24 +93,24 @@ void GradientBuffer::cut_buckets() {
   }
 }
 
-bool GradientBuffer::shared() const {
+bool GradientBuffer::has_outside_views() const {
   return std::ranges::any_of(slots_, [](const at::Tensor& slot) { return slot.storage().use_count() > 1; });
 }
 
-void GradientBuffer::release(int parameter) {
+void GradientBuffer::detach_views(int parameter) {
   at::Tensor& slot = slots_[parameter];
-  const bool is_gradient = attached(parameter);
+  const bool is_gradient = aliased(parameter);
   if (is_gradient || (slot.use_count() == 1 && slot.storage().use_count() == 1)) return;
   const at::NoGradGuard no_grad;
-  const at::Tensor own =
+  const at::Tensor fresh =
       slot_over(memory_[sizes_[parameter].group], parameters_[parameter], plan_.slots[parameter].offset);
   const at::Tensor copy = slot.clone();
   // Whoever holds the gradient, or a view of it, holds this storage.
   slot.storage().unsafeGetStorageImpl()->set_data_ptr(data_of(copy, copy.data_ptr()));
-  slot = own;
+  slot = fresh;
 }
 
-void GradientBuffer::replan(BucketPlan plan) {
+void GradientBuffer::rebuild(BucketPlan plan) {
   std::vector<at::Tensor> old;
   for (const at::Tensor& slot : slots_) old.push_back(slot.clone());
   plan_ = std::move(plan);
@@ -127,25 +127,25 @@ std::int64_t GradientBuffer::bytes() const {
   return std::accumulate(plan_.group_bytes.begin(), plan_.group_bytes.end(), std::int64_t{0});
 }
 
-bool GradientBuffer::attached(int parameter) const {
+bool GradientBuffer::aliased(int parameter) const {
   return parameters_[parameter].grad().unsafeGetTensorImpl() == slots_[parameter].unsafeGetTensorImpl();
 }
 
-bool GradientBuffer::adopt(int parameter) {
+bool GradientBuffer::move_in(int parameter) {
   at::Tensor& grad = parameters_[parameter].mutable_grad();
-  if (!grad.defined() || attached(parameter)) return false;
+  if (!grad.defined() || aliased(parameter)) return false;
   if (grad.layout() != at::kStrided) {
     throw UsageError(
         "a sparse gradient came for a parameter that no torch::nn::Embedding or EmbeddingBag with sparse(true) holds: "
         "use one of these, or sparse(false)");
   }
-  release(parameter);
+  detach_views(parameter);
   slots_[parameter].copy_(grad);
   grad = slots_[parameter];
   return true;
 }
 
-void GradientBuffer::attach(int parameter) {
+void GradientBuffer::alias(int parameter) {
   parameters_[parameter].mutable_grad() = slots_[parameter];
 }
 

@@ -18,14 +18,14 @@ namespace tutti::sync {
 class GradientBuffer {
  public:
   /// Gradients of one kind share memory.
-  struct Kind {
+  struct DtypeDevice {
     at::ScalarType dtype = at::kFloat;
     at::Device device = at::kCPU;
-    bool operator==(const Kind&) const = default;
+    bool operator==(const DtypeDevice&) const = default;
   };
 
   /// Memory comes from `channel`: the same plan on every rank.
-  GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options, const Communicator& channel);
+  GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options, const Communicator& communicator);
 
   const BucketPlan& plan() const { return plan_; }
   std::int64_t bytes() const;
@@ -34,30 +34,30 @@ class GradientBuffer {
   const at::Tensor& slot(int parameter) const { return slots_[parameter]; }
 
   /// Whether the parameter's .grad is its slot.
-  bool attached(int parameter) const;
+  bool aliased(int parameter) const;
   /// Makes sure that a defined .grad lives in its slot: copies it in if it does not. Returns whether it had to.
   /// Throws UsageError for a gradient that is not dense.
-  bool adopt(int parameter);
+  bool move_in(int parameter);
   /// To be called before a slot that is not .grad is written to: what the program holds of it keeps its values. Costs a
   /// copy of this gradient if it holds something, else nothing.
-  void release(int parameter);
+  void detach_views(int parameter);
   /// Makes the slot the parameter's .grad, whatever it holds.
-  void attach(int parameter);
+  void alias(int parameter);
 
   /// What plan_buckets() planned for.
   const std::vector<GradientSize>& sizes() const { return sizes_; }
   /// Whether somebody holds a tensor of his own over this memory, which replan() would move things under.
-  bool shared() const;
+  bool has_outside_views() const;
   /// Another plan for the same gradients in the same memory: what slots hold goes with them, and gradients stay
   /// attached. No bucket may be under way.
-  void replan(BucketPlan plan);
+  void rebuild(BucketPlan plan);
 
  private:
   void cut_buckets();
 
   std::vector<at::Tensor> parameters_;
   std::vector<GradientSize> sizes_;
-  std::vector<Kind> kinds_;  ///< of each group
+  std::vector<DtypeDevice> group_types_;  ///< of each group
   BucketPlan plan_;
   std::vector<at::Tensor> memory_;  ///< the same
   std::vector<at::Tensor> buckets_;

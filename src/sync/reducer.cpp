@@ -7,11 +7,11 @@
 
 namespace tutti {
 
-Reducer::Reducer(std::vector<NamedParameter> parameters, Communicator channel, const ReducerOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(parameters), std::move(channel), options)) {}
+Reducer::Reducer(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(parameters), std::move(communicator), options)) {}
 Reducer::~Reducer() = default;
 
-void Reducer::enter_accumulate(const AccumulateStep& step) {
+void Reducer::enter_accumulate(const AccumulationStep& step) {
   impl_->enter_accumulate(step);
 }
 void Reducer::leave_accumulate(bool unwinding) {
@@ -20,8 +20,8 @@ void Reducer::leave_accumulate(bool unwinding) {
 bool Reducer::in_accumulate() const {
   return impl_->in_accumulate();
 }
-bool Reducer::between_steps() const {
-  return impl_->between_steps();
+bool Reducer::is_idle() const {
+  return impl_->is_idle();
 }
 void Reducer::enter_no_sync() {
   impl_->enter_no_sync();
@@ -32,11 +32,11 @@ void Reducer::leave_no_sync() {
 void Reducer::trigger_sync_in_backward() {
   impl_->trigger_sync_in_backward();
 }
-void Reducer::count_backward() {
-  impl_->count_backward();
+void Reducer::add_scope_weight() {
+  impl_->add_scope_weight();
 }
-void Reducer::backward_failed() noexcept {
-  impl_->backward_failed();
+void Reducer::on_backward_error() noexcept {
+  impl_->on_backward_error();
 }
 void Reducer::set_local(bool local) {
   impl_->set_local(local);
@@ -68,14 +68,14 @@ void Reducer::set_loss_scale(double scale) {
 bool Reducer::overflowed() const {
   return impl_->overflowed();
 }
-void Reducer::stepped() {
-  impl_->stepped();
+void Reducer::on_optimizer_step() {
+  impl_->on_optimizer_step();
 }
 void Reducer::clear(bool set_to_none) {
   impl_->clear(set_to_none);
 }
-void Reducer::abandon_window() {
-  impl_->abandon_window();
+void Reducer::discard_accumulation() {
+  impl_->discard_accumulation();
 }
 StateDict Reducer::state_dict() const {
   return impl_->state_dict();

@@ -3,26 +3,28 @@
 
 #include "sync/autograd_hooks.h"
 #include "sync/gradient_buffer.h"
-#include "sync/parameter_watch.h"
+#include "sync/gradient_sync.h"
 #include "sync/reducer_impl.h"
-#include "sync/round.h"
+#include "sync/replica_checker.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
 
-void Reducer::Impl::throw_if_lost() const {
-  if (life_.is(sync::Gradients::lost))
-    throw UsageError(whose() + "the gradients of this window are lost (" + life_.why() +
+void Reducer::Impl::throw_if_invalid() const {
+  if (window_state_.is(sync::GradientState::invalid))
+    throw UsageError(model_prefix() + "the gradients of this window are lost (" + window_state_.reason() +
                      "): call zero_grad() and run it again");
 }
 
-void Reducer::Impl::throw_if_poisoned() const {
-  if (channel_.poisoned() && life_.is(sync::Gradients::lost)) throw PeerFailure(whose() + life_.why(), {});
+void Reducer::Impl::throw_if_failed() const {
+  if (communicator_.failed() && window_state_.is(sync::GradientState::invalid))
+    throw PeerError(model_prefix() + window_state_.reason(), {});
 }
 
 void Reducer::Impl::require_reproducible() const {
-  if (options_.comm_hook) throw UsageError("a comm_hook rounds between nodes only, so sums cannot be reproducible");
+  if (options_.gradient_codec)
+    throw UsageError("a gradient_codec rounds between nodes only, so sums cannot be reproducible");
   for (const NamedParameter& parameter : parameters_) {
     const at::ScalarType dtype = parameter.tensor.scalar_type();
     const bool cpu = parameter.tensor.is_cpu();
@@ -37,17 +39,17 @@ void Reducer::Impl::require_reproducible() const {
 
 void Reducer::Impl::check_before_step() {
   check_plan();
-  if (life_.is(sync::Gradients::abandoned)) return;
+  if (window_state_.is(sync::GradientState::aborted)) return;
   // A rank whose passes did not come here: others have added theirs to what this one has.
-  notice_vanished(true, life_.scope() && life_.round_due_at_step());
-  if (life_.scope()) return;
-  if (life_.window().pending() > 0) {
+  check_gradients_cleared(true, window_state_.scope() && window_state_.sync_due_at_step());
+  if (window_state_.scope()) return;
+  if (window_state_.window().pending() > 0) {
     if (options_.reproducible) {
-      throw UsageError(whose() +
+      throw UsageError(model_prefix() +
                        "step outside accumulate() in the middle of a window: a reproducible sum is taken at its end");
     }
-    if (options_.check_replicas) check_parameters_unchanged(watch_->hashes());
-  } else if (life_.window().rounds() == 0) {
+    if (options_.check_replicas) check_parameters_unchanged(replica_checker_->hashes());
+  } else if (window_state_.window().syncs() == 0) {
     check_gradients_are_known();
   }
 }
@@ -58,32 +60,32 @@ void Reducer::Impl::check_plan() const {
                      ". Its gradients would not be synchronized: prepare the model again after changing it");
   };
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
-    if (const auto change = watch_->change_of(i)) fail(parameters_[i], *change);
+    if (const auto change = replica_checker_->change_of(i)) fail(parameters_[i], *change);
     if (!hooks_->still_hooked(i, parameters_[i].tensor)) fail(parameters_[i], "its place in the graph was replaced");
   }
   for (std::size_t i = 0; i < frozen_.size(); ++i) {
-    if (const auto change = frozen_watch_->change_of(static_cast<int>(i))) fail(frozen_[i], *change);
+    if (const auto change = frozen_replica_checker_->change_of(static_cast<int>(i))) fail(frozen_[i], *change);
   }
 }
 
-std::optional<std::string> Reducer::Impl::touched_gradient() const {
-  const bool pending = life_.window().pending() > 0;
+std::optional<std::string> Reducer::Impl::modified_gradient() const {
+  const bool pending = window_state_.window().pending() > 0;
   for (int i = 0; i < count(); ++i) {
     const ParameterState& state = states_[i];
-    if (!state.attached) continue;
-    if (!buffer_->attached(i) || buffer_->slot(i)._version() != state.version) return quoted(parameters_[i]);
+    if (!state.aliased) continue;
+    if (!buffer_->aliased(i) || buffer_->slot(i)._version() != state.version) return quoted(parameters_[i]);
     // Writes through .data(), as LibTorch's own clipping does them, count no version.
     if (pending && state.hash != sync::sampled_hash(buffer_->slot(i), hash_salt_)) return quoted(parameters_[i]);
   }
-  return sparse_->touched();
+  return sparse_->modified();
 }
 
-void Reducer::Impl::watch_pending() {
-  if (life_.window().pending() == 0) return;
+void Reducer::Impl::hash_pending_gradients() {
+  if (window_state_.window().pending() == 0) return;
   // Other elements each time: what changes few of them is noticed soon.
   ++hash_salt_;
   for (int i = 0; i < count(); ++i) {
-    if (states_[i].attached) states_[i].hash = sync::sampled_hash(buffer_->slot(i), hash_salt_);
+    if (states_[i].aliased) states_[i].hash = sync::sampled_hash(buffer_->slot(i), hash_salt_);
   }
 }
 
@@ -97,13 +99,14 @@ bool Reducer::Impl::all_zero() const {
 
 // What the program did to the window's gradients without tutti: all cleared, their weights go with them; anything else
 // has no mean that could be told.
-void Reducer::Impl::notice_vanished(bool refuses_changes, bool begins_pass) {
+void Reducer::Impl::check_gradients_cleared(bool refuses_changes, bool begins_pass) {
   // A mean is the program's to change until a pass is to be added to it.
-  if (!life_.is(sync::Gradients::pending) && !(begins_pass && life_.is(sync::Gradients::mean))) return;
+  if (!window_state_.is(sync::GradientState::pending) && !(begins_pass && window_state_.is(sync::GradientState::mean)))
+    return;
   std::optional<std::string> gone;
   bool some_left = false;
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
-    const bool ours = i < count() ? states_[i].attached : sparse_->left_here(i - count());
+    const bool ours = i < count() ? states_[i].aliased : sparse_->is_tracked(i - count());
     if (!ours) continue;
     if (parameters_[i].tensor.grad().defined()) {
       some_left = true;
@@ -111,25 +114,25 @@ void Reducer::Impl::notice_vanished(bool refuses_changes, bool begins_pass) {
       gone = quoted(parameters_[i]);
     }
   }
-  const bool weighted = life_.window().weighting() == Weighting::weighted;
-  const bool pending = life_.window().pending() > 0;
+  const bool weighted = window_state_.window().weighting() == Weighting::weighted;
+  const bool pending = window_state_.window().pending() > 0;
   if (gone && !some_left) {
-    forget_gradients();
-    return life_.vanished(false);
+    untrack_gradients();
+    return window_state_.on_external_clear(false);
   }
   if (gone && weighted) {
     throw UsageError("the gradient of " + *gone +
                      " was cleared in the middle of a window while others were not, so the window's weights no longer "
                      "belong to one sum: call the optimizer's zero_grad(), which clears all of them");
   }
-  const std::optional<std::string> touched = gone ? gone : touched_gradient();
-  if (!touched || (!pending && !weighted)) return;
+  const std::optional<std::string> modified = gone ? gone : modified_gradient();
+  if (!modified || (!pending && !weighted)) return;
   if (!gone && all_zero()) {
     for (BucketState& bucket : buckets_) bucket.averaged = false;
-    return life_.vanished(channel_.size() > 1);
+    return window_state_.on_external_clear(communicator_.size() > 1);
   }
   if (!pending || !refuses_changes) return;
-  throw UsageError("the gradient of " + *touched +
+  throw UsageError("the gradient of " + *modified +
                    " was changed by hand before it was synchronized, so step would use the mean of changed "
                    "gradients: call synchronize() before touching gradients, or clip with the accelerator's "
                    "clip_grad_norm_() or clip_grad_value_(), which do");
@@ -138,8 +141,8 @@ void Reducer::Impl::notice_vanished(bool refuses_changes, bool begins_pass) {
 std::optional<std::string> Reducer::Impl::foreign_gradient(bool or_replaced) const {
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
     if (!parameters_[i].tensor.grad().defined()) continue;
-    const bool ours = i < count() ? buffer_->attached(i) : sparse_->is_left(i - count());
-    const bool replaced = i < count() ? states_[i].attached : sparse_->left_here(i - count());
+    const bool ours = i < count() ? buffer_->aliased(i) : sparse_->is_tracked_gradient(i - count());
+    const bool replaced = i < count() ? states_[i].aliased : sparse_->is_tracked(i - count());
     if (!ours && (or_replaced || !replaced)) return quoted(parameters_[i]);
   }
   return std::nullopt;
@@ -147,7 +150,7 @@ std::optional<std::string> Reducer::Impl::foreign_gradient(bool or_replaced) con
 
 void Reducer::Impl::check_gradients_are_known() const {
   // What the program has put in the place of a mean that was used is one still, as before the step.
-  const auto foreign = foreign_gradient(!life_.over());
+  const auto foreign = foreign_gradient(!window_state_.is_over());
   if (!foreign) return;
   throw UsageError("the gradient of " + *foreign +
                    " came from no backward pass that was synchronized: call synchronize() before step");
@@ -155,7 +158,7 @@ void Reducer::Impl::check_gradients_are_known() const {
 
 void Reducer::Impl::check_parameters_unchanged(const std::vector<std::uint64_t>& now) const {
   if (hashes_.empty()) return;
-  if (const auto changed = watch_->first_difference(hashes_, now)) {
+  if (const auto changed = replica_checker_->first_difference(hashes_, now)) {
     throw UsageError("parameter " + quoted(parameters_[*changed]) +
                      " changed between the backward passes of a step: it was stepped with gradients that have not been "
                      "synchronized. Step with the optimizer that prepare() returned");

@@ -6,16 +6,16 @@
 #include <utility>
 
 #include "sync/autograd_hooks.h"
+#include "sync/check_same_model.h"
 #include "sync/gradient_buffer.h"
+#include "sync/gradient_sync.h"
 #include "sync/model_name.h"
-#include "sync/parameter_watch.h"
-#include "sync/partial_sums.h"
-#include "sync/plan_agreement.h"
-#include "sync/reducer_self.h"
-#include "sync/round.h"
+#include "sync/pairwise_accumulator.h"
+#include "sync/reducer_callbacks.h"
+#include "sync/replica_checker.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 
@@ -28,86 +28,87 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters
 }
 
 /// A program that holds views of gradients in all of them will go on doing so.
-constexpr int most_rounds_to_learn_order = 20;
+constexpr int max_syncs_to_learn_order = 20;
 
 }  // namespace
 
-Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator channel, const ReducerOptions& options)
-    : channel_(std::move(channel)), options_(options), logger_(channel_.rank()) {
-  sync::agree_on_plan(parameters, options, channel_);
+Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options)
+    : communicator_(std::move(communicator)), options_(options), logger_(communicator_.rank()) {
+  sync::check_same_model(parameters, options, communicator_);
   std::vector<NamedParameter> sparse;
   for (NamedParameter& parameter : parameters) {
     const bool trained = parameter.tensor.requires_grad();
     (trained ? parameter.sparse ? sparse : parameters_ : frozen_).push_back(std::move(parameter));
   }
   states_.resize(parameters_.size());
-  buffer_ = std::make_unique<sync::GradientBuffer>(tensors_of(parameters_), options_.buckets, channel_);
+  buffer_ = std::make_unique<sync::GradientBuffer>(tensors_of(parameters_), options_.buckets, communicator_);
   buckets_.resize(buffer_->plan().buckets.size());
-  if (options_.buckets.reorder && buckets_.size() > 1) rounds_to_learn_order_ = most_rounds_to_learn_order;
+  if (options_.buckets.reorder && buckets_.size() > 1) syncs_left_to_learn_order_ = max_syncs_to_learn_order;
   sparse_ = std::make_unique<sync::SparseGradients>(sparse);
-  partial_ = std::make_unique<sync::PartialSums>();
+  pairwise_accumulator_ = std::make_unique<sync::PairwiseAccumulator>();
   parameters_.insert(parameters_.end(), sparse.begin(), sparse.end());
   if (options_.reproducible) require_reproducible();
-  watch_ = std::make_unique<sync::ParameterWatch>(parameters_);
-  frozen_watch_ = std::make_unique<sync::ParameterWatch>(frozen_);
-  self_ = std::make_shared<Self>(Self{this});
+  replica_checker_ = std::make_unique<sync::ReplicaChecker>(parameters_);
+  frozen_replica_checker_ = std::make_unique<sync::ReplicaChecker>(frozen_);
+  handle_ = std::make_shared<Handle>(Handle{this});
   hooks_ = std::make_unique<sync::AutogradHooks>(
-      tensors_of(parameters_), [this](int parameter) { in_pass([&] { before_accumulate(parameter); }); },
-      [this](int parameter) { in_pass([&] { after_accumulate(parameter); }); });
+      tensors_of(parameters_), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
+      [this](int parameter) { in_pass([&] { on_gradient_ready(parameter); }); });
 }
 
 Reducer::Impl::~Impl() {
-  self_->reducer = nullptr;
+  handle_->reducer = nullptr;
 }
 
-void Reducer::Impl::enter_accumulate(const AccumulateStep& step) {
+void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
   const std::lock_guard lock(mutex_);
-  settle();
-  if (life_.is(sync::Gradients::lost) && !life_.scope()) forget_window();
+  finish_pending();
+  if (window_state_.is(sync::GradientState::invalid) && !window_state_.scope()) discard_window();
   if (options_.reproducible && step.sync_each_batch) {
     throw UsageError("sync_each_batch adds micro-batches as they come, so a reproducible sum is not possible");
   }
-  if (options_.reproducible && step.syncs && channel_.size() > 1) require_whole_block();
-  named([&] { life_.open_scope(step); });
+  if (options_.reproducible && step.syncs && communicator_.size() > 1) require_whole_block();
+  with_model_prefix([&] { window_state_.open_scope(step); });
 }
 
 void Reducer::Impl::leave_accumulate(bool unwinding) {
   const std::lock_guard lock(mutex_);
-  const auto give_up = [this](const std::string& why) {
-    if (!life_.round_due_at_close() || life_.is(sync::Gradients::lost)) return;
-    refused_.reset();
-    life_.abandon(why);
-    owes_round_ = true;
-    tell_abandoned();
+  const auto abort_window = [this](const std::string& why) {
+    if (!window_state_.sync_due_at_close() || window_state_.is(sync::GradientState::invalid)) return;
+    refusal_.reset();
+    window_state_.abort(why);
+    owes_close_ = true;
+    send_abort();
   };
   // The scope stays open until its round is done: the round's weights are the scope's.
   try {
     if (unwinding) {
-      abandon_dangling_pass();
-      give_up(refused_.value_or("an exception left the accumulate() scope that ends its step"));
+      abort_dangling_pass();
+      abort_window(refusal_.value_or("an exception left the accumulate() scope that ends its step"));
     } else {
       close_dangling_pass();
-      if (!life_.is(sync::Gradients::lost) && !life_.is(sync::Gradients::abandoned)) {
+      if (!window_state_.is(sync::GradientState::invalid) && !window_state_.is(sync::GradientState::aborted)) {
         try {
-          notice_vanished(life_.round_due_at_close(), life_.round_due_at_close());
+          check_gradients_cleared(window_state_.sync_due_at_close(), window_state_.sync_due_at_close());
         } catch (const UsageError& error) {
-          give_up(error.what());
+          abort_window(error.what());
           throw;
         }
       }
-      if (life_.round_due_at_close() && !life_.is(sync::Gradients::lost)) run_round();
-      if (options_.reproducible && !life_.scope()->syncs && !life_.is(sync::Gradients::lost)) put_micro_batch_apart();
+      if (window_state_.sync_due_at_close() && !window_state_.is(sync::GradientState::invalid)) run_sync();
+      if (options_.reproducible && !window_state_.scope()->syncs && !window_state_.is(sync::GradientState::invalid))
+        accumulate_micro_batch();
     }
   } catch (...) {
-    life_.close_scope();
+    window_state_.close_scope();
     throw;
   }
-  life_.close_scope();
+  window_state_.close_scope();
 }
 
-bool Reducer::Impl::between_steps() const {
+bool Reducer::Impl::is_idle() const {
   const std::lock_guard lock(mutex_);
-  return !life_.scope() && !pass_.open && life_.between_steps();
+  return !window_state_.scope() && !pass_.open && window_state_.is_idle();
 }
 
 void Reducer::Impl::enter_no_sync() {
@@ -124,24 +125,24 @@ void Reducer::Impl::leave_no_sync() {
 void Reducer::Impl::set_local(bool local) {
   const std::lock_guard lock(mutex_);
   if (local == local_) return;
-  settle();
+  finish_pending();
   if (options_.reproducible) throw UsageError("local steps of ranks cannot be reproducible on another number of ranks");
-  if (life_.round_due_at_close() || !life_.between_steps()) {
-    throw UsageError(whose() +
+  if (window_state_.sync_due_at_close() || !window_state_.is_idle()) {
+    throw UsageError(model_prefix() +
                      "local steps begin and end between optimizer steps: this window has backward passes already");
   }
-  forget_window();
+  discard_window();
   // Ranks may take different numbers of local steps, and learn different things from them.
-  life_.begin_anew();
+  window_state_.reset();
   automatic_ = AutomaticPolicy();
   hashes_.clear();
-  std::swap(channel_, other_channel_);
+  std::swap(communicator_, inactive_communicator_);
   local_ = local;
 }
 
 void Reducer::Impl::set_check_replicas(bool check) {
   const std::lock_guard lock(mutex_);
-  settle();
+  finish_pending();
   options_.check_replicas = check;
   hashes_.clear();
 }
@@ -151,47 +152,48 @@ void Reducer::Impl::trigger_sync_in_backward() {
   triggered_ = true;
 }
 
-void Reducer::Impl::count_backward() {
+void Reducer::Impl::add_scope_weight() {
   const std::lock_guard lock(mutex_);
-  named([&] { life_.weigh(); });
+  with_model_prefix([&] { window_state_.add_scope_weight(); });
 }
 
-void Reducer::Impl::backward_failed() noexcept {
+void Reducer::Impl::on_backward_error() noexcept {
   const std::lock_guard lock(mutex_);
-  abandon_dangling_pass();
-  tell_abandoned();
+  abort_dangling_pass();
+  send_abort();
 }
 
 // Sends what the others wait for, and waits for nothing itself.
-void Reducer::Impl::tell_abandoned() noexcept {
-  if (!life_.is(sync::Gradients::abandoned) || !owes_round_ || (round_ && round_->closed())) return;
+void Reducer::Impl::send_abort() noexcept {
+  if (!window_state_.is(sync::GradientState::aborted) || !owes_close_ || (gradient_sync_ && gradient_sync_->closed()))
+    return;
   try {
     start_all_buckets_and_close();
   } catch (const std::exception& error) {
-    lose(error.what());
+    invalidate(error.what());
   }
 }
 
 void Reducer::Impl::synchronize() {
   const std::lock_guard lock(mutex_);
-  settle();
-  throw_if_lost();
+  finish_pending();
+  throw_if_invalid();
   if (options_.reproducible) {
-    throw UsageError(whose() +
+    throw UsageError(model_prefix() +
                      "synchronize() in the middle of a window: a reproducible sum is taken at the window's end");
   }
   check_plan();
-  notice_vanished(false, true);
-  run_round();
+  check_gradients_cleared(false, true);
+  run_sync();
 }
 
 void Reducer::Impl::prepare_step() {
   const std::lock_guard lock(mutex_);
-  const bool was_abandoned = life_.is(sync::Gradients::abandoned);
-  settle();
-  throw_if_lost();
-  if (was_abandoned && !life_.is(sync::Gradients::abandoned)) {
-    throw UsageError(whose() +
+  const bool was_aborted = window_state_.is(sync::GradientState::aborted);
+  finish_pending();
+  throw_if_invalid();
+  if (was_aborted && !window_state_.is(sync::GradientState::aborted)) {
+    throw UsageError(model_prefix() +
                      "step after a backward pass of this window ended with an exception: its gradients are lost on all "
                      "ranks. Call zero_grad() and run the window again");
   }
@@ -199,67 +201,67 @@ void Reducer::Impl::prepare_step() {
     check_before_step();
   } catch (const UsageError& error) {
     // The others wait in the round that this rank does not come to. It may still come: by synchronize().
-    if (life_.round_due_at_step() && channel_.size() > 1) refused_ = error.what();
+    if (window_state_.sync_due_at_step() && communicator_.size() > 1) refusal_ = error.what();
     throw;
   }
-  if (!life_.round_due_at_step()) return;
-  if (!life_.scope()) {
+  if (!window_state_.sync_due_at_step()) return;
+  if (!window_state_.scope()) {
     if (options_.policy == SyncPolicy::automatic && !std::exchange(early_step_logged_, true)) {
-      logger_.info("a step came after " + std::to_string(life_.window().passes()) + " backward passes where " +
+      logger_.info("a step came after " + std::to_string(window_state_.window().passes()) + " backward passes where " +
                    std::to_string(automatic_.expected()) + " were expected: synchronizing inside step()");
     }
-    ++stats_.rounds_in_step;
+    ++stats_.syncs_in_step;
   }
-  run_round();
+  run_sync();
 }
 
 double Reducer::Impl::mean_over_ranks(double value) {
   const std::lock_guard lock(mutex_);
-  settle();
+  finish_pending();
   const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
-  channel_.all_reduce(sum, ReduceOp::sum, comm::inner_call("loss")).wait();
-  return sum.item<double>() / channel_.size();
+  communicator_.all_reduce(sum, ReduceOp::sum, comm::internal_call("loss")).wait();
+  return sum.item<double>() / communicator_.size();
 }
 
 void Reducer::Impl::set_loss_scale(double scale) {
   const std::lock_guard lock(mutex_);
   if (scale == loss_scale_) return;
-  settle();
+  finish_pending();
   // Gradients are linear: what waits from earlier passes of this window follows the new scale. Scales are powers of 2
   // as a rule, so that nothing is rounded.
-  if (life_.window().pending() > 0) {
-    notice_vanished(false);
-    const bool changed = touched_gradient().has_value();
+  if (window_state_.window().pending() > 0) {
+    check_gradients_cleared(false);
+    const bool changed = modified_gradient().has_value();
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       if (!buckets_[i].averaged) buffer_->bucket(static_cast<int>(i)).mul_(scale / loss_scale_);
     }
-    sparse_->scale_shares(scale / loss_scale_);
-    if (!changed) watch_pending();
+    sparse_->scale_local_shares(scale / loss_scale_);
+    if (!changed) hash_pending_gradients();
   }
   loss_scale_ = scale;
 }
 
-void Reducer::Impl::stepped() {
+void Reducer::Impl::on_optimizer_step() {
   const std::lock_guard lock(mutex_);
-  partial_->clear();
-  life_.step();
+  pairwise_accumulator_->clear();
+  window_state_.step();
 }
 
 void Reducer::Impl::clear(bool set_to_none) {
   const std::lock_guard lock(mutex_);
-  if (life_.clearing() == sync::Clearing::nothing && !refused_) return;
-  tell_refusal();
-  settle();
+  if (window_state_.clearing() == sync::Clearing::nothing && !refusal_) return;
+  abort_refused_step();
+  finish_pending();
   // Whoever did not synchronize in this scope's passes: the others wait for it.
-  if (life_.round_due_at_clear() && channel_.size() > 1) run_round();
-  clear_gradients(life_.clearing(), set_to_none);
+  if (window_state_.sync_due_at_clear() && communicator_.size() > 1) run_sync();
+  clear_gradients(window_state_.clearing(), set_to_none);
 }
 
-void Reducer::Impl::abandon_window() {
+void Reducer::Impl::discard_accumulation() {
   const std::lock_guard lock(mutex_);
-  tell_refusal();
-  settle();
-  if (life_.round_due_at_clear() && channel_.size() > 1) run_round();
+  abort_refused_step();
+  finish_pending();
+  if (window_state_.sync_due_at_clear() && communicator_.size() > 1) run_sync();
   clear_gradients(sync::Clearing::window, true);
 }
 
@@ -273,17 +275,17 @@ void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
     }
   }
   for (int i = 0; i < count(); ++i) {
-    adopt(i);  // zeros are known, wherever they lie
-    states_[i].attached = buffer_->attached(i);
-    if (!states_[i].attached) buffer_->release(i);
+    move_into_bucket(i);  // zeros are known, wherever they lie
+    states_[i].aliased = buffer_->aliased(i);
+    if (!states_[i].aliased) buffer_->detach_views(i);
   }
-  sparse_->forget();
-  partial_->clear();
+  sparse_->untrack_all();
+  pairwise_accumulator_->clear();
   for (BucketState& bucket : buckets_) bucket.averaged = false;
-  life_.cleared(what, !set_to_none && channel_.size() > 1);
+  window_state_.on_clear(what, !set_to_none && communicator_.size() > 1);
 }
 
-std::string Reducer::Impl::whose() const {
+std::string Reducer::Impl::model_prefix() const {
   const std::string trained = sync::models_of(parameters_);
   return trained.empty() ? sync::models_of(frozen_) : trained;
 }
@@ -293,56 +295,56 @@ SyncStats Reducer::Impl::stats() const {
   return stats_;
 }
 
-void Reducer::Impl::tell_refusal() {
-  if (!refused_) return;
-  life_.abandon(*std::exchange(refused_, std::nullopt));
-  owes_round_ = true;
+void Reducer::Impl::abort_refused_step() {
+  if (!refusal_) return;
+  window_state_.abort(*std::exchange(refusal_, std::nullopt));
+  owes_close_ = true;
 }
 
 void Reducer::Impl::require_whole_block() const {
-  const auto micro_batches = static_cast<std::uint64_t>(partial_->micro_batches() + 1);
+  const auto micro_batches = static_cast<std::uint64_t>(pairwise_accumulator_->micro_batches() + 1);
   if (std::has_single_bit(micro_batches)) return;
   throw UsageError(
-      whose() + "a window of " + std::to_string(micro_batches) + " micro-batches on each of " +
-      std::to_string(channel_.size()) +
+      model_prefix() + "a window of " + std::to_string(micro_batches) + " micro-batches on each of " +
+      std::to_string(communicator_.size()) +
       " ranks: a reproducible sum on several ranks needs 1, 2, 4, 8, ... on each. Choose another number of "
       "micro-batches or ranks, and data that fill all windows");
 }
 
-void Reducer::Impl::put_micro_batch_apart() {
+void Reducer::Impl::accumulate_micro_batch() {
   std::vector<at::Tensor> flat;
   std::vector<bool> used(count());
   for (int i = 0; i < count(); ++i) {
     used[i] = parameters_[i].tensor.grad().defined();
     if (used[i]) {
-      adopt(i);
+      move_into_bucket(i);
     } else {
       buffer_->slot(i).zero_();
     }
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) flat.push_back(buffer_->bucket(static_cast<int>(i)));
-  partial_->push(flat, used);
+  pairwise_accumulator_->push(flat, used);
   for (int i = 0; i < count(); ++i) {
     parameters_[i].tensor.mutable_grad().reset();
-    states_[i].attached = false;
+    states_[i].aliased = false;
   }
 }
 
-void Reducer::Impl::forget_window() {
-  throw_if_poisoned();
+void Reducer::Impl::discard_window() {
+  throw_if_failed();
   for (const NamedParameter& parameter : parameters_) parameter.tensor.mutable_grad().reset();
-  forget_gradients();
-  life_.forget();
-  owes_round_ = false;
+  untrack_gradients();
+  window_state_.discard();
+  owes_close_ = false;
 }
 
-void Reducer::Impl::forget_gradients() {
-  sparse_->forget();
-  partial_->clear();
+void Reducer::Impl::untrack_gradients() {
+  sparse_->untrack_all();
+  pairwise_accumulator_->clear();
   for (BucketState& bucket : buckets_) bucket = {};
   for (int i = 0; i < count(); ++i) {
-    states_[i].attached = false;
-    buffer_->release(i);
+    states_[i].aliased = false;
+    buffer_->detach_views(i);
   }
 }
 

@@ -7,98 +7,99 @@
 
 #include "sync/autograd_hooks.h"
 #include "sync/gradient_buffer.h"
-#include "sync/parameter_watch.h"
-#include "sync/reducer_self.h"
-#include "sync/round.h"
+#include "sync/gradient_sync.h"
+#include "sync/reducer_callbacks.h"
+#include "sync/replica_checker.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/core/called_from.h"
+#include "tutti/detail/core/call_site_scope.h"
 
 namespace tutti {
 
-void Reducer::Impl::before_accumulate(int parameter) {
+void Reducer::Impl::before_accumulate_grad(int parameter) {
   const std::lock_guard lock(mutex_);
   if (!pass_.open) {
     begin_pass();
   } else if (pass_.thread != std::this_thread::get_id() &&
              !pass_.tasks.contains(torch::autograd::get_current_graph_task_id())) {
-    throw UsageError(whose() + "two backward passes at once over the same parameters: run them one after the other");
+    throw UsageError(model_prefix() +
+                     "two backward passes at once over the same parameters: run them one after the other");
   }
   register_task();
-  if (parameter >= count()) return sparse_->make_share(parameter - count(), share());
+  if (parameter >= count()) return sparse_->to_local_share(parameter - count(), local_share_factor());
 
   const int index = buffer_->plan().slots[parameter].bucket;
   BucketState& bucket = buckets_[index];
-  if (round_ && static_cast<std::size_t>(index) < round_->buckets_started()) {
-    if (bucket.late) return;
-    round_->wait_for_bucket(index);
-    make_share(index, round_->terms().total_weight);
-    bucket.late = true;
+  if (gradient_sync_ && static_cast<std::size_t>(index) < gradient_sync_->buckets_started()) {
+    if (bucket.written_after_start) return;
+    gradient_sync_->wait_for_bucket(index);
+    to_local_share(index, gradient_sync_->plan().total_weight);
+    bucket.written_after_start = true;
   } else if (bucket.averaged) {
-    make_share(index, last_total_weight_);
+    to_local_share(index, last_total_weight_);
     bucket.averaged = false;
   }
 }
 
-// The engine calls, in a pass that the program may have begun without us.
+// Autograd calls, in a pass that the program may have begun without us.
 constexpr CallSite in_backward{.file = "backward()"};
 
-void Reducer::Impl::after_accumulate(int parameter) {
-  const CalledFrom here(in_backward);
+void Reducer::Impl::on_gradient_ready(int parameter) {
+  const CallSiteScope here(in_backward);
   const std::lock_guard lock(mutex_);
-  if (parameter >= count()) return sparse_->arrived(parameter - count());
+  if (parameter >= count()) return sparse_->on_gradient(parameter - count());
   ParameterState& state = states_[parameter];
-  adopt(parameter);
-  state.attached = buffer_->attached(parameter);
+  move_into_bucket(parameter);
+  state.aliased = buffer_->aliased(parameter);
   if (++state.fires != state.expected_fires || !pass_.synchronizes) return;
-  if (learns_order()) pass_.order.push_back(parameter);
+  if (is_learning_order()) pass_.order.push_back(parameter);
   if (--buckets_[buffer_->plan().slots[parameter].bucket].waiting == 0) start_ready_buckets();
 }
 
 void Reducer::Impl::begin_pass() {
   if (options_.before_pass) options_.before_pass();
-  settle();
-  if (life_.is(sync::Gradients::lost)) forget_window();
+  finish_pending();
+  if (window_state_.is(sync::GradientState::invalid)) discard_window();
   if (at::GradMode::is_enabled()) {
     throw UsageError(
-        whose() +
+        model_prefix() +
         "backward with create_graph keeps the gradient's own graph, which a synchronized gradient has not: "
         "use torch::autograd::grad for higher derivatives");
   }
-  if (options_.reproducible && (!life_.scope() || life_.round_in_scope())) {
-    throw UsageError(whose() +
-                     (life_.scope()
+  if (options_.reproducible && (!window_state_.scope() || window_state_.synced_in_scope())) {
+    throw UsageError(model_prefix() +
+                     (window_state_.scope()
                           ? "a backward pass after this step's gradients were synchronized: a reproducible sum holds "
                             "all passes of a scope, so clip and step after the last one"
                           : "a backward pass outside accumulate(): a reproducible sum is over accumulate() scopes"));
   }
-  notice_vanished(true, true);
-  begin_on(kept_gradient());
+  check_gradients_cleared(true, true);
+  begin_window_pass(carried_over_gradient());
 
-  const bool window_is_pending = life_.window().pending() > 0;
+  const bool window_is_pending = window_state_.window().pending() > 0;
   // What the user put in place of a synchronized gradient is one; with pending passes it would be a change by hand.
   for (int i = 0; i < count(); ++i) {
-    if (!window_is_pending && states_[i].attached && !buffer_->attached(i)) {
-      adopt(i);
-      states_[i].attached = buffer_->attached(i);  // not where it was cleared
+    if (!window_is_pending && states_[i].aliased && !buffer_->aliased(i)) {
+      move_into_bucket(i);
+      states_[i].aliased = buffer_->aliased(i);  // not where it was cleared
     }
-    if (!buffer_->attached(i)) buffer_->release(i);
+    if (!buffer_->aliased(i)) buffer_->detach_views(i);
   }
-  if (!window_is_pending) sparse_->forget_cleared();
+  if (!window_is_pending) sparse_->untrack_cleared();
   if (options_.check_replicas) {
-    auto now = watch_->hashes();
+    auto now = replica_checker_->hashes();
     if (window_is_pending) check_parameters_unchanged(now);
     hashes_ = std::move(now);
   }
 
   const bool asked = synchronizes({.policy = options_.policy,
-                                   .pass = life_.window().passes(),
+                                   .pass = window_state_.window().passes(),
                                    .triggered = std::exchange(triggered_, false),
                                    .no_sync = no_sync_depth_ > 0,
                                    .annotated = annotated_,
-                                   .in_accumulate = life_.scope().has_value(),
-                                   .accumulate_syncs = life_.scope() && life_.scope()->syncs,
-                                   .sync_each_batch = life_.scope() && life_.scope()->sync_each_batch},
+                                   .in_accumulate = window_state_.scope().has_value(),
+                                   .accumulate_syncs = window_state_.scope() && window_state_.scope()->syncs,
+                                   .sync_each_batch = window_state_.scope() && window_state_.scope()->sync_each_batch},
                                   automatic_);
   pass_ = {.open = true,
            .synchronizes = asked && !options_.reproducible,
@@ -114,33 +115,33 @@ void Reducer::Impl::begin_pass() {
 }
 
 /// The name of a parameter whose gradient is there still from a window that is over; nullopt if none.
-std::optional<std::string> Reducer::Impl::kept_gradient() const {
-  if (!life_.over()) return std::nullopt;
+std::optional<std::string> Reducer::Impl::carried_over_gradient() const {
+  if (!window_state_.is_over()) return std::nullopt;
   for (int i = 0; i < count(); ++i) {
     // Also where the user put a tensor of his own in its place.
-    if (states_[i].attached && parameters_[i].tensor.grad().defined()) return quoted(parameters_[i]);
+    if (states_[i].aliased && parameters_[i].tensor.grad().defined()) return quoted(parameters_[i]);
   }
-  return sparse_->left();
+  return sparse_->carried_over();
 }
 
-void Reducer::Impl::begin_on(const std::optional<std::string>& kept) {
-  const bool over = life_.over();
-  named([&] { life_.begin_pass(kept); });
+void Reducer::Impl::begin_window_pass(const std::optional<std::string>& carried_over) {
+  const bool over = window_state_.is_over();
+  with_model_prefix([&] { window_state_.begin_pass(carried_over); });
   if (!over) return;
   // A pass adds to the gradients that a step has used, as in LibTorch: they are equal on all ranks, so their mean is
   // what they are.
-  last_total_weight_ = channel_.size() * life_.weight_of_kept();
-  if (kept) return;
-  sparse_->forget();
+  last_total_weight_ = communicator_.size() * window_state_.carried_over_weight();
+  if (carried_over) return;
+  sparse_->untrack_all();
   for (BucketState& bucket : buckets_) bucket.averaged = false;
-  for (ParameterState& state : states_) state.attached = false;
+  for (ParameterState& state : states_) state.aliased = false;
 }
 
 void Reducer::Impl::register_task() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (!pass_.tasks.insert(task).second) return;
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [token = std::make_shared<PassToken>(self_, task)] { token->ended(); });
+      [token = std::make_shared<GraphTaskCallback>(handle_, task)] { token->on_end(); });
 }
 
 // Only nested passes come to our parameters where all of a model is checkpointed. A callback can be given to the task
@@ -151,15 +152,15 @@ void Reducer::Impl::register_outer_task() {
     if (!edge.is_valid()) continue;
     // A node that lasts, of a leaf, has the hook already.
     const bool known = std::ranges::any_of(edge.function->pre_hooks(), [this](const auto& hook) {
-      auto* const outer = dynamic_cast<OuterHook*>(hook.get());
-      return outer != nullptr && outer->renew(self_.get(), pass_.number);
+      auto* const outer = dynamic_cast<OuterPassHook*>(hook.get());
+      return outer != nullptr && outer->renew(handle_.get(), pass_.number);
     });
-    if (!known) edge.function->add_pre_hook(std::make_unique<OuterHook>(self_, pass_.number));
+    if (!known) edge.function->add_pre_hook(std::make_unique<OuterPassHook>(handle_, pass_.number));
   }
 }
 
-void Reducer::Impl::task_ended(int task) {
-  const CalledFrom here(in_backward);
+void Reducer::Impl::on_task_end(int task) {
+  const CallSiteScope here(in_backward);
   const std::lock_guard lock(mutex_);
   if (!pass_.open) return;
   pass_.tasks.erase(task);
@@ -169,16 +170,16 @@ void Reducer::Impl::task_ended(int task) {
   // Other reducers of this pass must be flushed before this one waits, or two ranks that meet their reducers in another
   // order would wait for each other: their callbacks stand before this one.
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [token = std::make_shared<PassToken>(self_, task)] { token->completed(); });
+      [token = std::make_shared<GraphTaskCallback>(handle_, task)] { token->on_complete(); });
 }
 
-void Reducer::Impl::task_died(int task) noexcept {
+void Reducer::Impl::on_task_error(int task) noexcept {
   const std::lock_guard lock(mutex_);
   pass_.tasks.erase(task);
   if (!pass_.open) return;
   pass_.open = false;
-  life_.abandon("an exception ended its backward pass");
-  owes_round_ = pass_.synchronizes;
+  window_state_.abort("an exception ended its backward pass");
+  owes_close_ = pass_.synchronizes;
 }
 
 void Reducer::Impl::flush_pass() {
@@ -187,47 +188,48 @@ void Reducer::Impl::flush_pass() {
     start_all_buckets_and_close();
   } catch (const std::exception& error) {
     pass_.open = false;
-    lose(error.what());
+    invalidate(error.what());
     throw;
   }
 }
 
-void Reducer::Impl::complete_pass() {
+void Reducer::Impl::finalize_backward() {
   if (!pass_.open) return;
-  const CalledFrom here(in_backward);
+  const CallSiteScope here(in_backward);
   pass_.open = false;
   if (pass_.synchronizes) {
-    finish_round();
+    finish_sync();
     pass_.order.clear();
   } else {
-    ++stats_.rounds_avoided;
+    ++stats_.syncs_skipped;
   }
-  life_.end_pass(pass_.synchronizes);
+  window_state_.end_pass(pass_.synchronizes);
   for (int i = 0; i < count(); ++i) {
     ParameterState& state = states_[i];
     if (state.fires > 0) state.expected_fires = state.fires;
-    if (state.attached) state.version = buffer_->slot(i)._version();
+    if (state.aliased) state.version = buffer_->slot(i)._version();
   }
-  watch_pending();
+  hash_pending_gradients();
   check_plan();
 }
 
 // An exception leaves a backward pass behind that only nested passes brought here: nothing else tells that it is over.
-void Reducer::Impl::abandon_dangling_pass() {
+void Reducer::Impl::abort_dangling_pass() {
   if (!pass_.open || !pass_.tasks.empty()) return;
   pass_.open = false;
-  life_.abandon("an exception ended its backward pass");
-  owes_round_ = pass_.synchronizes;
+  window_state_.abort("an exception ended its backward pass");
+  owes_close_ = pass_.synchronizes;
 }
 
 void Reducer::Impl::close_dangling_pass() {
   if (!pass_.open) return;
   if (!pass_.tasks.empty()) {
-    throw UsageError(whose() + "called from inside a backward pass over the same parameters: call it after backward()");
+    throw UsageError(model_prefix() +
+                     "called from inside a backward pass over the same parameters: call it after backward()");
   }
   // Only nested backward passes reached our parameters, so nothing told when the outer one ended.
   flush_pass();
-  complete_pass();
+  finalize_backward();
 }
 
 }  // namespace tutti

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "sync/gradient_buffer.h"
-#include "sync/parameter_watch.h"
-#include "sync/partial_sums.h"
+#include "sync/gradient_sync.h"
+#include "sync/pairwise_accumulator.h"
 #include "sync/reducer_impl.h"
-#include "sync/round.h"
+#include "sync/replica_checker.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
@@ -15,18 +15,18 @@ namespace tutti {
 
 StateDict Reducer::Impl::state_dict() const {
   const std::lock_guard lock(mutex_);
-  throw_if_lost();
+  throw_if_invalid();
   if (pass_.open && !pass_.tasks.empty()) throw UsageError("save_state() inside a backward pass: call it after it");
-  if (life_.is(sync::Gradients::abandoned))
+  if (window_state_.is(sync::GradientState::aborted))
     throw UsageError("save_state() after a backward pass ended with an exception: call zero_grad() first");
-  if (life_.scope() && !life_.whole()) {
+  if (window_state_.scope() && !window_state_.can_be_saved()) {
     throw UsageError(
         "save_state() between accumulate() and its backward pass: call it before the scope or after backward");
   }
-  if (partial_->micro_batches() > 0) {
+  if (pairwise_accumulator_->micro_batches() > 0) {
     throw UsageError("save_state() inside a window whose sum is reproducible: call it between optimizer steps");
   }
-  StateDict state = life_.state_dict();
+  StateDict state = window_state_.state_dict();
   state.set("expected_passes", automatic_.expected());
   state.set("annotated", annotated_);
   state.set("overflowed", overflowed_);
@@ -50,12 +50,12 @@ StateDict Reducer::Impl::state_dict() const {
 
 void Reducer::Impl::load_state_dict(const StateDict& state) {
   const std::lock_guard lock(mutex_);
-  throw_if_poisoned();
-  if (life_.scope() || pass_.open)
+  throw_if_failed();
+  if (window_state_.scope() || pass_.open)
     throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
   // Everything is read before anything is changed.
-  sync::WindowLife life;
-  life.load_state_dict(state);
+  sync::AccumulationWindowState loaded;
+  loaded.load_state_dict(state);
   const auto expected = state.get<std::int64_t>("expected_passes");
   const auto annotated = state.get<bool>("annotated");
   const auto overflowed = state.get<bool>("overflowed");
@@ -73,8 +73,8 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
     (void)state.get<bool>("averaged." + name);
   }
 
-  forget_window();
-  life_ = life;
+  discard_window();
+  window_state_ = loaded;
   automatic_.expect(expected);
   annotated_ = annotated;
   overflowed_ = overflowed;
@@ -89,7 +89,7 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
     if (!state.contains("gradient." + name)) continue;
     sparse_->load(i, state.get<at::Tensor>("gradient." + name), state.get<bool>("averaged." + name));
   }
-  watch_pending();
+  hash_pending_gradients();
 }
 
 void Reducer::Impl::load_bucket(int bucket, const StateDict& state) {
@@ -102,13 +102,13 @@ void Reducer::Impl::load_bucket(int bucket, const StateDict& state) {
   for (const int i : members) {
     const std::string name = "gradient." + parameters_[i].name;
     if (!state.contains(name)) continue;
-    buffer_->release(i);
+    buffer_->detach_views(i);
     at::Tensor slot = buffer_->slot(i);
     slot.copy_(state.get<at::Tensor>(name));
     // Buckets may have been cut otherwise when this was saved: one bucket is all mean or all share.
-    if (!averaged && is_averaged(i)) slot.mul_(last_total_weight_ * loss_scale_ / channel_.size());
-    buffer_->attach(i);
-    states_[i].attached = true;
+    if (!averaged && is_averaged(i)) slot.mul_(last_total_weight_ * loss_scale_ / communicator_.size());
+    buffer_->alias(i);
+    states_[i].aliased = true;
     states_[i].version = slot._version();
     buckets_[bucket].averaged = averaged;
   }

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti::sync {
 
@@ -19,7 +19,7 @@ void replicate_together(const std::vector<at::Tensor>& tensors, const Communicat
   std::vector<at::Tensor> flat;
   for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}).cpu());
   const at::Tensor message = at::cat(flat);
-  communicator.broadcast(message, 0, comm::inner_call("replicate")).wait();
+  communicator.broadcast(message, 0, comm::internal_call("replicate")).wait();
   std::int64_t begin = 0;
   for (const at::Tensor& tensor : tensors) {
     at::Tensor target = tensor;

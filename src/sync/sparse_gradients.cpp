@@ -22,12 +22,12 @@ at::Tensor scaled(const at::Tensor& gradient, double factor) {
 SparseGradients::SparseGradients(std::vector<NamedParameter> parameters)
     : parameters_(std::move(parameters)), states_(parameters_.size()) {}
 
-void SparseGradients::leave(int index, const at::Tensor& gradient, bool averaged) {
+void SparseGradients::track(int index, const at::Tensor& gradient, bool averaged) {
   parameters_[index].tensor.mutable_grad() = gradient;
-  states_[index] = {.left = gradient, .version = gradient.defined() ? gradient._version() : 0, .averaged = averaged};
+  states_[index] = {.tracked = gradient, .version = gradient.defined() ? gradient._version() : 0, .averaged = averaged};
 }
 
-void SparseGradients::arrived(int index) {
+void SparseGradients::on_gradient(int index) {
   const at::Tensor& grad = gradient(index);
   if (!grad.defined()) return;
   if (grad.layout() != at::kSparse || grad.sparse_dim() != 1) {
@@ -36,54 +36,54 @@ void SparseGradients::arrived(int index) {
                      "too. Create the embedding with sparse(false)");
   }
   const at::NoGradGuard no_grad;
-  leave(index, grad.coalesce(), states_[index].averaged);
+  track(index, grad.coalesce(), states_[index].averaged);
 }
 
-void SparseGradients::make_share(int index, double factor) {
+void SparseGradients::to_local_share(int index, double factor) {
   if (!std::exchange(states_[index].averaged, false) || !gradient(index).defined() || factor == 1) return;
   const at::NoGradGuard no_grad;
-  leave(index, scaled(gradient(index), factor), false);
+  track(index, scaled(gradient(index), factor), false);
 }
 
-void SparseGradients::scale_shares(double factor) {
+void SparseGradients::scale_local_shares(double factor) {
   const at::NoGradGuard no_grad;
   for (int i = 0; i < count(); ++i) {
-    if (!states_[i].averaged && gradient(i).defined()) leave(i, scaled(gradient(i), factor), false);
+    if (!states_[i].averaged && gradient(i).defined()) track(i, scaled(gradient(i), factor), false);
   }
 }
 
-void SparseGradients::synchronized(int index, const at::Tensor& mean) {
-  leave(index, mean, true);
+void SparseGradients::set_mean(int index, const at::Tensor& mean) {
+  track(index, mean, true);
 }
 
 void SparseGradients::load(int index, const at::Tensor& gradient, bool averaged) {
   const at::NoGradGuard no_grad;
-  leave(index, gradient.to_sparse(1).coalesce(), averaged);
+  track(index, gradient.to_sparse(1).coalesce(), averaged);
 }
 
-std::optional<std::string> SparseGradients::left() const {
+std::optional<std::string> SparseGradients::carried_over() const {
   for (int i = 0; i < count(); ++i) {
-    if (states_[i].left.defined() && gradient(i).defined()) return quoted(parameters_[i]);
+    if (states_[i].tracked.defined() && gradient(i).defined()) return quoted(parameters_[i]);
   }
   return std::nullopt;
 }
 
-std::optional<std::string> SparseGradients::touched() const {
+std::optional<std::string> SparseGradients::modified() const {
   for (int i = 0; i < count(); ++i) {
     const State& state = states_[i];
-    if (!state.left.defined()) continue;
-    if (!gradient(i).is_same(state.left) || state.left._version() != state.version) return quoted(parameters_[i]);
+    if (!state.tracked.defined()) continue;
+    if (!gradient(i).is_same(state.tracked) || state.tracked._version() != state.version) return quoted(parameters_[i]);
   }
   return std::nullopt;
 }
 
-void SparseGradients::forget_cleared() {
+void SparseGradients::untrack_cleared() {
   for (int i = 0; i < count(); ++i) {
     if (!gradient(i).defined()) states_[i] = {};
   }
 }
 
-void SparseGradients::forget() {
+void SparseGradients::untrack_all() {
   for (State& state : states_) state = {};
 }
 

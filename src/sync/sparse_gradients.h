@@ -23,38 +23,38 @@ class SparseGradients {
   const at::Tensor& gradient(int index) const { return parameters_[index].tensor.grad(); }
 
   /// Autograd has added to the gradient. Throws UsageError for one that is not sparse in its rows.
-  void arrived(int index);
+  void on_gradient(int index);
   /// A mean becomes this rank's share of the sum that it came from: `factor` times as much. What is one already stays.
-  void make_share(int index, double factor);
+  void to_local_share(int index, double factor);
   /// Multiplies what is no mean by `factor`.
-  void scale_shares(double factor);
+  void scale_local_shares(double factor);
   /// The mean over ranks, which becomes the gradient; undefined if no rank has one.
-  void synchronized(int index, const at::Tensor& mean);
+  void set_mean(int index, const at::Tensor& mean);
   /// A state_dict()'s gradient, dense.
   void load(int index, const at::Tensor& gradient, bool averaged);
 
   /// Whether the gradient is the mean over ranks.
   bool averaged(int index) const { return states_[index].averaged; }
   /// Whether autograd or synchronization left a gradient, wherever it is now.
-  bool left_here(int index) const { return states_[index].left.defined(); }
+  bool is_tracked(int index) const { return states_[index].tracked.defined(); }
   /// The name of a parameter whose gradient autograd or synchronization left, and that is there still; nullopt if none.
-  std::optional<std::string> left() const;
+  std::optional<std::string> carried_over() const;
   /// Whether the gradient is that one.
-  bool is_left(int index) const { return gradient(index).is_same(states_[index].left); }
+  bool is_tracked_gradient(int index) const { return gradient(index).is_same(states_[index].tracked); }
   /// The name of a parameter whose gradient is no longer what autograd left; nullopt if none.
-  std::optional<std::string> touched() const;
+  std::optional<std::string> modified() const;
   /// Nothing was left where the program has cleared the gradient.
-  void forget_cleared();
+  void untrack_cleared();
   /// Gradients have been cleared, or count as none of ours from here on.
-  void forget();
+  void untrack_all();
 
  private:
   struct State {
-    at::Tensor left{};         // the gradient as it was left here
+    at::Tensor tracked{};      // the gradient as it was left here
     std::int64_t version = 0;  // and its version then
     bool averaged = false;
   };
-  void leave(int index, const at::Tensor& gradient, bool averaged);
+  void track(int index, const at::Tensor& gradient, bool averaged);
 
   std::vector<NamedParameter> parameters_;
   std::vector<State> states_;

@@ -25,7 +25,7 @@ struct Rows {
 };
 
 [[noreturn]] void refuse(int rank, const std::string& why) {
-  throw PeerFailure("rank " + std::to_string(rank) + " sent a sparse gradient that cannot be one: " + why, {rank});
+  throw PeerError("rank " + std::to_string(rank) + " sent a sparse gradient that cannot be one: " + why, {rank});
 }
 
 Rows unpack_rows(std::span<const std::byte> packed, const at::Tensor& parameter, int rank) {

@@ -15,7 +15,7 @@
 
 #include "sync/batch_statistics.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 namespace {
@@ -41,9 +41,9 @@ at::Tensor along_channels(const at::Tensor& values, const at::Tensor& input) {
 }
 
 /// What keeps the channel with a node of the graph.
-struct ChannelHolder : torch::CustomClassHolder {
-  explicit ChannelHolder(Communicator communicator) : channel(std::move(communicator)) {}
-  Communicator channel;
+struct CommunicatorHolder : torch::CustomClassHolder {
+  explicit CommunicatorHolder(Communicator ranks) : communicator(std::move(ranks)) {}
+  Communicator communicator;
 };
 
 /// Normalizes by statistics of all ranks. They depend on all inputs, so the gradient needs sums over all ranks.
@@ -51,14 +51,15 @@ class Normalize : public torch::autograd::Function<Normalize> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const std::optional<at::Tensor>& weight,
                             const std::optional<at::Tensor>& bias, const BatchStatistics& statistics, double eps,
-                            const Communicator& channel) {
+                            const Communicator& communicator) {
     const auto dtype = wide(input.scalar_type());
     const at::Tensor mean = statistics.mean.to(dtype);
     const at::Tensor variance = statistics.variance.to(dtype);
     context->save_for_backward({input, weight.value_or(at::Tensor()), mean, variance});
     context->saved_data["count"] = statistics.count;
     context->saved_data["eps"] = eps;
-    context->saved_data["channel"] = c10::IValue::make_capsule(c10::make_intrusive<ChannelHolder>(channel));
+    context->saved_data["communicator"] =
+        c10::IValue::make_capsule(c10::make_intrusive<CommunicatorHolder>(communicator));
     if (input.numel() == 0) return at::empty_like(input);
     const auto widened = [&](const std::optional<at::Tensor>& tensor) {
       return tensor ? std::optional(tensor->to(dtype)) : std::nullopt;
@@ -79,14 +80,14 @@ class Normalize : public torch::autograd::Function<Normalize> {
                     .variance = saved[3],
                     .eps = context->saved_data["eps"].toDouble(),
                     .gradient = gradients[0]};
-    const auto [weight_gradient, bias_gradient] = own_sums(pass);
+    const auto [weight_gradient, bias_gradient] = local_sums(pass);
     variable_list result(6);
     if (context->needs_input_grad(0)) {
-      const auto holder = context->saved_data["channel"].toCapsule();
+      const auto holder = context->saved_data["communicator"].toCapsule();
       // Of all ranks: of output gradients, and of these times normalized inputs.
       const at::Tensor sums = at::cat({bias_gradient, weight_gradient}).to(at::kDouble);
-      static_cast<const ChannelHolder&>(*holder)
-          .channel.all_reduce(sums, ReduceOp::sum, comm::inner_call("SyncBatchNorm"))
+      static_cast<const CommunicatorHolder&>(*holder)
+          .communicator.all_reduce(sums, ReduceOp::sum, comm::internal_call("SyncBatchNorm"))
           .wait();
       result[0] = input_gradient(pass, sums / context->saved_data["count"].toInt());
     }
@@ -105,7 +106,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
   };
 
   /// Gradients of weight and bias from this rank's samples; their mean over ranks is the reducer's business.
-  static std::pair<at::Tensor, at::Tensor> own_sums(const Pass& pass) {
+  static std::pair<at::Tensor, at::Tensor> local_sums(const Pass& pass) {
     const auto dtype = pass.mean.scalar_type();
     if (pass.input.numel() == 0) return {at::zeros_like(pass.mean), at::zeros_like(pass.mean)};
     auto [none, weight, bias] =
@@ -175,21 +176,21 @@ void require_all_inputs(const at::Tensor& rows) {
     names += (names.empty() ? "" : ", ") + std::to_string(rank);
   }
   if (ranks.empty()) return;
-  throw PeerFailure("SyncBatchNorm: the input was refused on ranks " + names + ", where the error says why", ranks);
+  throw PeerError("SyncBatchNorm: the input was refused on ranks " + names + ", where the error says why", ranks);
 }
 
 }  // namespace
 
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_, const Communicator& communicator)
-    : NormImplBase(options_), channel_(communicator.shared_duplicate("SyncBatchNorm")) {}
+    : NormImplBase(options_), communicator_(communicator.get_or_duplicate("SyncBatchNorm")) {}
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
   const std::string why = refusal(input, *this);
-  if (!why.empty()) throw UsageError("SyncBatchNorm, rank " + std::to_string(channel_.rank()) + ": " + why);
+  if (!why.empty()) throw UsageError("SyncBatchNorm, rank " + std::to_string(communicator_.rank()) + ": " + why);
 }
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
-  return is_training() && channel_.size() > 1 ? normalize_together(input) : normalize_alone(input);
+  return is_training() && communicator_.size() > 1 ? normalize_across_ranks(input) : normalize_locally(input);
 }
 
 double SyncBatchNormImpl::next_momentum() {
@@ -198,7 +199,7 @@ double SyncBatchNormImpl::next_momentum() {
   return options.momentum().value_or(1.0 / num_batches_tracked.item<double>());  // else a mean over all batches
 }
 
-at::Tensor SyncBatchNormImpl::normalize_alone(const at::Tensor& input) {
+at::Tensor SyncBatchNormImpl::normalize_locally(const at::Tensor& input) {
   _check_input_dim(input);
   const bool by_batch = is_training() || !options.track_running_stats();
   if (by_batch) require_several_values(input.numel() / input.size(1), 1);
@@ -206,9 +207,9 @@ at::Tensor SyncBatchNormImpl::normalize_alone(const at::Tensor& input) {
                         by_batch, next_momentum(), options.eps(), /*cudnn_enabled=*/false);
 }
 
-at::Tensor SyncBatchNormImpl::normalize_together(const at::Tensor& input) {
-  const BatchStatistics statistics = statistics_of_all(input);
-  if (statistics.count == 0) return normalize_alone(input);
+at::Tensor SyncBatchNormImpl::normalize_across_ranks(const at::Tensor& input) {
+  const BatchStatistics statistics = global_statistics(input);
+  if (statistics.count == 0) return normalize_locally(input);
   const double momentum = next_momentum();
   if (running_mean.defined()) {
     const at::NoGradGuard no_grad;
@@ -217,21 +218,21 @@ at::Tensor SyncBatchNormImpl::normalize_together(const at::Tensor& input) {
     running_mean.mul_(1 - momentum).add_(statistics.mean.to(running_mean.scalar_type()), momentum);
     running_var.mul_(1 - momentum).add_(unbiased.to(running_var.scalar_type()), momentum);
   }
-  return Normalize::apply(input, optional(weight), optional(bias), statistics, options.eps(), channel_);
+  return Normalize::apply(input, optional(weight), optional(bias), statistics, options.eps(), communicator_);
 }
 
-sync::BatchStatistics SyncBatchNormImpl::statistics_of_all(const at::Tensor& input) {
+sync::BatchStatistics SyncBatchNormImpl::global_statistics(const at::Tensor& input) {
   const at::NoGradGuard no_grad;
   const std::int64_t row = 1 + 2 * options.num_features();
   const bool refused = !refusal(input, *this).empty();
   const at::Tensor own = refused ? at::full({row}, -1.0, at::kDouble)
                                  : sync::pack(sync::statistics_of(input.to(wide(input.scalar_type()))));
-  const at::Tensor rows = at::empty({channel_.size(), row}, at::kDouble);
-  channel_.all_gather(rows, own, comm::inner_call("SyncBatchNorm")).wait();
+  const at::Tensor rows = at::empty({communicator_.size(), row}, at::kDouble);
+  communicator_.all_gather(rows, own, comm::internal_call("SyncBatchNorm")).wait();
   _check_input_dim(input);
   require_all_inputs(rows);
   const auto statistics = sync::combine(rows);
-  require_several_values(statistics.count, channel_.size());
+  require_several_values(statistics.count, communicator_.size());
   return statistics;
 }
 

@@ -15,11 +15,11 @@ void Window::begin_plain_pass() {
 }
 
 void Window::begin_weighted_pass() {
-  weigh(0);
+  add_weight(0);
   ++passes_;
 }
 
-void Window::weigh(double weight) {
+void Window::add_weight(double weight) {
   if (weighting_ == Weighting::plain) {
     throw UsageError(
         "a backward pass inside accumulate() in a window whose other passes were outside: they have no weights. Call "
@@ -35,7 +35,7 @@ void Window::restart(bool stepped) {
     if (passes_ > 0) lengths_ = {.last = passes_, .before = lengths_.last};
   }
   weighting_ = Weighting::undecided;
-  passes_ = pending_ = rounds_ = 0;
+  passes_ = pending_ = syncs_ = 0;
   weight_ = 0;
 }
 
@@ -44,7 +44,7 @@ StateDict Window::state_dict() const {
   state.set("weighting", static_cast<std::int64_t>(weighting_));
   state.set("passes", passes_);
   state.set("pending", pending_);
-  state.set("rounds", rounds_);
+  state.set("rounds", syncs_);
   state.set("weight", weight_);
   state.set("steps", steps_);
   state.set("last_length", lengths_.last);
@@ -66,7 +66,7 @@ void Window::load_state_dict(const StateDict& state) {
   loaded.weighting_ = static_cast<Weighting>(weighting);
   loaded.passes_ = count("passes");
   loaded.pending_ = count("pending");
-  loaded.rounds_ = count("rounds");
+  loaded.syncs_ = count("rounds");
   loaded.weight_ = state.get<double>("weight");
   loaded.steps_ = count("steps");
   loaded.lengths_ = {.last = count("last_length"), .before = count("length_before")};

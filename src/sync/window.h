@@ -18,13 +18,13 @@ class Window {
   /// A backward pass begins inside an accumulate() scope. Throws UsageError when the window has plain passes.
   void begin_weighted_pass();
   /// Adds an accumulate() scope's weight: once a scope. Throws as begin_weighted_pass().
-  void weigh(double weight);
+  void add_weight(double weight);
   /// The pass ended without having been synchronized.
-  void leave_pending() { ++pending_; }
+  void add_pending() { ++pending_; }
   /// A round has put everything into the buffer.
-  void synchronized() {
+  void on_sync() {
     pending_ = 0;
-    ++rounds_;
+    ++syncs_;
   }
   /// zero_grad(), or a step: what follows is a new window. Only a step's window is remembered by its length.
   void restart(bool stepped);
@@ -36,7 +36,7 @@ class Window {
   Weighting weighting() const { return weighting_; }
   std::int64_t passes() const { return passes_; }    ///< so far in this window
   std::int64_t pending() const { return pending_; }  ///< passes whose gradients are this rank's own
-  std::int64_t rounds() const { return rounds_; }    ///< rounds so far in this window
+  std::int64_t syncs() const { return syncs_; }      ///< rounds so far in this window
   double weight() const { return weight_; }          ///< of this rank's scopes
   std::int64_t steps() const { return steps_; }      ///< windows that a step has consumed
   const WindowLengths& lengths() const { return lengths_; }
@@ -45,7 +45,7 @@ class Window {
   Weighting weighting_ = Weighting::undecided;
   std::int64_t passes_ = 0;
   std::int64_t pending_ = 0;
-  std::int64_t rounds_ = 0;
+  std::int64_t syncs_ = 0;
   double weight_ = 0;
   std::int64_t steps_ = 0;
   WindowLengths lengths_;

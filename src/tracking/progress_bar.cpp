@@ -71,10 +71,10 @@ class ProgressBar::Line {
     state_.rate = rate_.per_second();
     if (in_place_) {
       // A line that fills the last column would make some terminals begin the next one.
-      const std::size_t room = terminal_width() - 1;
-      std::string line = progress_line(state_, room);
+      const std::size_t columns_left = terminal_width() - 1;
+      std::string line = progress_line(state_, columns_left);
       const std::size_t width = columns(line);
-      if (width < drawn_width_) line.append(std::min(drawn_width_, room) - width, ' ');
+      if (width < drawn_width_) line.append(std::min(drawn_width_, columns_left) - width, ' ');
       drawn_width_ = width;
       stream_ << '\r' << line << std::flush;
     } else {

@@ -12,7 +12,7 @@
 #include "train/registry.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 #include "tutti/optim/clip_grad.h"
 #include "tutti/sync/reducer.h"
 
@@ -57,26 +57,26 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
       device_(options.device),
       project_(options.project),
       communicator_(join(options)),
-      prepare_channel_(communicator_.duplicate("prepare")),
+      prepare_communicator_(communicator_.duplicate("prepare")),
       logger_(communicator_.rank()),
       registry_(std::make_unique<Registry>()) {
   if (device_) device_ = device_of_rank(*device_, local_process_index());
   use_device(device());
-  logger_.debug(std::to_string(num_processes()) + " ranks on " + std::to_string(communicator_.layout().num_nodes) +
-                " nodes, engine " + communicator_.engine_name() + ", device " + device().str() + ", " +
+  logger_.debug(std::to_string(num_processes()) + " ranks on " + std::to_string(communicator_.topology().num_nodes) +
+                " nodes, backend " + communicator_.backend_name() + ", device " + device().str() + ", " +
                 std::to_string(plugin_.num_steps) + " micro-batches of a rank in a step");
   registry_->precision = std::make_shared<PrecisionGuard>(mixed_precision_);
   if (mixed_precision_ == Precision::fp16) registry_->scaler = std::make_shared<GradScaler>(options.grad_scaler);
   reducer_options_ = {.buckets = options.buckets,
                       .policy = options.sync_policy,
                       .check_replicas = options.check_replicas,
-                      .comm_hook = options.comm_hook,
+                      .gradient_codec = options.gradient_codec,
                       .detect_overflow = mixed_precision_ == Precision::fp16,
                       .reproducible = options.reproducible.has_value(),
                       .before_pass = [guard = registry_->precision, loaders = loaders_] {
                         const LoaderPosition position = loaders->innermost();
                         refuse_uneven(position);
-                        guard->check(position.stand_in);
+                        guard->check(position.filler);
                       }};
   if (!reproducible_) return;
   const int share = micro_batches_of_rank(*reproducible_, num_processes());
@@ -91,8 +91,8 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
 
 Accelerator::~Accelerator() {
   const SyncStats sum = stats();
-  if (sum.rounds > 0) {
-    logger_.debug("synchronized gradients " + std::to_string(sum.rounds) + " times: " + std::to_string(sum.bytes_sent) +
+  if (sum.syncs > 0) {
+    logger_.debug("synchronized gradients " + std::to_string(sum.syncs) + " times: " + std::to_string(sum.bytes_sent) +
                   " bytes sent, " + std::to_string(sum.seconds_waiting) + " s waited");
   }
 }
@@ -109,7 +109,7 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn:
     const std::int64_t scopes = registry_->scopes[reducer.get()] + 1;
     if (reproducible_) seed_micro_batch(*reducer, scopes - 1);
     members.push_back({.reducer = reducer,
-                       .step = {.weight = position.stand_in ? 0 : options.weight,
+                       .step = {.weight = position.filler ? 0 : options.weight,
                                 .syncs = end_of_data || scopes % plugin_.num_steps == 0,
                                 .sync_each_batch = plugin_.sync_each_batch}});
   }
@@ -136,9 +136,9 @@ void Accelerator::synchronize_of(const torch::nn::Module& module) {
   for (const auto& reducer : reducers_of({&module})) reducer->synchronize();
 }
 
-void Accelerator::abandon_window_of(const torch::nn::Module& module) {
+void Accelerator::discard_accumulation_of(const torch::nn::Module& module) {
   for (const auto& reducer : reducers_of({&module})) {
-    reducer->abandon_window();
+    reducer->discard_accumulation();
     registry_->scopes.erase(reducer.get());  // the next scope is a window's first
   }
 }
@@ -153,7 +153,7 @@ AutocastScope Accelerator::autocast() {
 }
 
 void Accelerator::backward(const at::Tensor& loss, const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   if (num_processes() > 1 && registry_->reducers.empty()) {
     throw UsageError("backward() on " + std::to_string(num_processes()) +
                      " ranks with nothing prepared: each rank would train a model of its own. Pass model and optimizer "
@@ -162,7 +162,7 @@ void Accelerator::backward(const at::Tensor& loss, const CallSite& where) {
   const auto in_scope = [](const auto& synchronized) { return synchronized.reducer->in_accumulate(); };
   const bool accumulating = std::ranges::any_of(registry_->reducers, in_scope);
   double factor = accumulating ? 1.0 : 1.0 / plugin_.num_steps;
-  if (joined()) factor = 0;
+  if (on_filler_batch()) factor = 0;
   if (registry_->scaler) {
     const double scale = registry_->scaler->scale();
     factor *= scale;
@@ -172,10 +172,10 @@ void Accelerator::backward(const at::Tensor& loss, const CallSite& where) {
   try {
     (factor == 1.0 ? loss : loss * factor).backward();
   } catch (...) {
-    for (const auto& synchronized : registry_->reducers) synchronized.reducer->backward_failed();
+    for (const auto& synchronized : registry_->reducers) synchronized.reducer->on_backward_error();
     throw;
   }
-  for (const auto& synchronized : registry_->reducers) synchronized.reducer->count_backward();
+  for (const auto& synchronized : registry_->reducers) synchronized.reducer->add_scope_weight();
 }
 
 bool Accelerator::gradients_are_ready(const std::vector<at::Tensor>& parameters) {
@@ -189,14 +189,14 @@ bool Accelerator::gradients_are_ready(const std::vector<at::Tensor>& parameters)
 
 std::optional<double> Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                                    double norm_type, bool error_if_nonfinite, const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   if (!gradients_are_ready(parameters)) return std::nullopt;
   return clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite);
 }
 
 bool Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value,
                                    const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   if (!gradients_are_ready(parameters)) return false;
   clip_grad_value(parameters, clip_value);
   return true;
@@ -237,8 +237,8 @@ std::vector<std::shared_ptr<Reducer>> Accelerator::reducers_of(const std::vector
 }
 
 const Communicator& Accelerator::communicator() const {
-  registry_->synchronizes_itself = true;
-  registry_->watch.reset();
+  registry_->communicator_exposed = true;
+  registry_->unprepared_training.reset();
   return communicator_;
 }
 
@@ -252,7 +252,7 @@ void Accelerator::print(const std::string& line) const {
 
 double Accelerator::mean_over_ranks(double value) const {
   const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
-  prepare_channel_.all_reduce(sum, ReduceOp::sum, comm::inner_call("metric")).wait();
+  prepare_communicator_.all_reduce(sum, ReduceOp::sum, comm::internal_call("metric")).wait();
   return sum.item<double>() / num_processes();
 }
 

@@ -6,17 +6,17 @@
 
 #include "train/registry.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 
 namespace {
 
-LoaderAgreement agreement_over(const Communicator& channel) {
-  return [channel](const std::vector<std::int64_t>& mine) {
+LoaderAgreement agreement_over(const Communicator& communicator) {
+  return [communicator](const std::vector<std::int64_t>& mine) {
     const auto count = static_cast<std::int64_t>(mine.size());
-    const at::Tensor all = at::empty({channel.size(), count}, at::kLong);
-    const Work work = channel.all_gather(all, at::tensor(mine), comm::inner_call("data loader"));
+    const at::Tensor all = at::empty({communicator.size(), count}, at::kLong);
+    const Work work = communicator.all_gather(all, at::tensor(mine), comm::internal_call("data loader"));
     return [all, work, count] {
       work.wait();
       std::vector<std::vector<std::int64_t>> ranks;
@@ -39,9 +39,10 @@ LoaderGroup Accelerator::loader_group() {
   if (num_processes() > 1 && !loader_agreement_) {
     loader_agreement_ = agreement_over(communicator_.duplicate("data loaders"));
   }
-  if (num_processes() > 1 && registry_->reducers.empty() && !registry_->synchronizes_itself && !registry_->watch) {
-    registry_->watch = std::make_shared<TrainingWatch>();
-    loaders_->before_batches([watch = std::weak_ptr(registry_->watch), ranks = num_processes()] {
+  if (num_processes() > 1 && registry_->reducers.empty() && !registry_->communicator_exposed &&
+      !registry_->unprepared_training) {
+    registry_->unprepared_training = std::make_shared<UnpreparedTrainingDetector>();
+    loaders_->before_batches([watch = std::weak_ptr(registry_->unprepared_training), ranks = num_processes()] {
       if (const auto watching = watch.lock()) watching->check(ranks);
     });
   }
@@ -52,7 +53,7 @@ LoaderGroup Accelerator::loader_group() {
           .agreement = loader_agreement_};
 }
 
-void Accelerator::agree_on_loader(const std::function<std::string()>& make) {
+void Accelerator::check_same_loader(const std::function<std::string()>& make) {
   std::exception_ptr mine;
   std::string said;
   try {
@@ -61,20 +62,20 @@ void Accelerator::agree_on_loader(const std::function<std::string()>& make) {
     mine = std::current_exception();
     said = said_failed + std::string(error.what());
   }
-  const auto all = prepare_channel_.all_gather_object(said, comm::inner_call("data_loader"));
+  const auto all = prepare_communicator_.all_gather_object(said, comm::internal_call("data_loader"));
   if (mine) std::rethrow_exception(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].starts_with(made)) continue;
     std::string why = "rank " + std::to_string(rank) + " could not make its data loader: ";
     why += all[rank].substr(1);
-    throw PeerFailure(why, {static_cast<int>(rank)});
+    throw PeerError(why, {static_cast<int>(rank)});
   }
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     std::string why = "data_loader(): rank 0 reads " + all[0].substr(1) + "; rank " + std::to_string(rank);
     why += " reads " + all[rank].substr(1);
     why += ": give all ranks the same dataset and options";
-    throw Divergence(why);
+    throw MismatchError(why);
   }
 }
 
@@ -89,12 +90,12 @@ DataLoaderOptions Accelerator::reproducible(DataLoaderOptions options) const {
   return options;
 }
 
-void Accelerator::require_whole_steps(const ShardOptions& dealing) const {
+void Accelerator::require_whole_steps(const ShardOptions& options) const {
   if (!reproducible_) return;
-  const std::int64_t step = dealing.batch_size * reproducible_->micro_batches;
-  const std::int64_t rest = dealing.dataset_size % step;
+  const std::int64_t step = options.batch_size * reproducible_->micro_batches;
+  const std::int64_t rest = options.dataset_size % step;
   if (rest == 0) return;
-  throw UsageError("data_loader(): " + std::to_string(dealing.dataset_size) + " samples do not fill steps of " +
+  throw UsageError("data_loader(): " + std::to_string(options.dataset_size) + " samples do not fill steps of " +
                    std::to_string(step) + ", so that the last one would depend on the number of ranks: leave out " +
                    std::to_string(rest) + " (reproducible)");
 }

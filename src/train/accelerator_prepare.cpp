@@ -56,18 +56,18 @@ void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   const auto known = std::ranges::find(registry_->models, module, &Registry::Model::module);
   if (known != registry_->models.end()) {
     // It may have changed since.
-    for (NamedParameter& parameter : parameters) parameter.model = known->called;
+    for (NamedParameter& parameter : parameters) parameter.model = known->error_name;
     known->parameters = std::move(parameters);
     known->replicated = false;
     return;
   }
   registry_->models.push_back({.module = std::move(module), .parameters = std::move(parameters)});
   Registry::Model& added = registry_->models.back();
-  for (NamedParameter& parameter : added.parameters) parameter.model = added.called;
+  for (NamedParameter& parameter : added.parameters) parameter.model = added.error_name;
   if (registry_->models.size() == 1) return;
   for (std::size_t i = 0; i < registry_->models.size(); ++i) {
     const Registry::Model& model = registry_->models[i];
-    *model.called = Registry::numbered("model", i) + " (" + sync::short_name_of(*model.module) + ")";
+    *model.error_name = Registry::numbered("model", i) + " (" + sync::short_name_of(*model.module) + ")";
   }
 }
 
@@ -107,7 +107,7 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   const auto is_this = [&optimizer](const Optimizer& one) { return &one.inner() == optimizer.get(); };
   const auto known = std::ranges::find_if(registry_->optimizers, is_this);
   const bool again = known != registry_->optimizers.end();
-  if (again && !known->reducer()->between_steps()) {
+  if (again && !known->reducer()->is_idle()) {
     throw UsageError("prepare() of an optimizer in the middle of its step: call it after step() and zero_grad()");
   }
   registry_->release(parameters, again ? known->reducer() : nullptr);
@@ -116,9 +116,9 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   const auto reducer = std::make_shared<Reducer>(parameters, communicator_.duplicate("optimizer"), reducer_options_);
   registry_->add(reducer, parameters, true);
   logger_.debug("prepared an optimizer: " + described(parameters, reducer_options_));
-  replicate_optimizer(*optimizer, prepare_channel_);
+  replicate_optimizer(*optimizer, prepare_communicator_);
   if (again) {
-    known->replan(reducer, std::move(names));
+    known->rebind(reducer, std::move(names));
     return *known;
   }
   registry_->optimizers.emplace_back(
@@ -129,8 +129,8 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
 }
 
 void Accelerator::complete_models() {
-  registry_->watch.reset();
-  TrainingWatch::note_prepared();
+  registry_->unprepared_training.reset();
+  UnpreparedTrainingDetector::note_prepared();
   for (Registry::Model& model : registry_->models) {
     std::vector<NamedParameter> free;
     for (const NamedParameter& parameter : model.parameters) {
@@ -144,7 +144,7 @@ void Accelerator::complete_models() {
       logger_.debug("prepared what no optimizer steps: " + described(free, options));
     }
     // After the reducers have compared structures, so that no broadcast meets tensors that do not match.
-    if (!std::exchange(model.replicated, true)) replicate_module(*model.module, prepare_channel_);
+    if (!std::exchange(model.replicated, true)) replicate_module(*model.module, prepare_communicator_);
   }
   // An optimizer that came later may have taken over parameters of any model.
   registry_->reducers_of_model.clear();
@@ -167,11 +167,11 @@ void Accelerator::watch_buffers() {
     }
     optimizer.state_->after_step = nullptr;
     if (buffers.empty()) continue;
-    if (!registry_->buffer_channel) registry_->buffer_channel = communicator_.duplicate("buffers");
-    optimizer.state_->after_step = [buffers, how = buffer_sync_, channel = *registry_->buffer_channel,
+    if (!registry_->buffer_communicator) registry_->buffer_communicator = communicator_.duplicate("buffers");
+    optimizer.state_->after_step = [buffers, how = buffer_sync_, communicator = *registry_->buffer_communicator,
                                     reducer = std::weak_ptr(optimizer.reducer())] {
       const auto steps = reducer.lock();
-      if (steps && !steps->local()) synchronize_buffers(buffers, how, channel);
+      if (steps && !steps->local()) synchronize_buffers(buffers, how, communicator);
     };
   }
 }

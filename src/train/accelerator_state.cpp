@@ -10,7 +10,7 @@
 
 #include "checkpoint/agreement.h"
 #include "checkpoint/file.h"
-#include "sync/window_state.h"
+#include "sync/window_resharding.h"
 #include "train/random_state.h"
 #include "train/registry.h"
 #include "tutti/checkpoint/model_file.h"
@@ -44,7 +44,7 @@ std::string new_run() {
 
 bool stands_in(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
   std::error_code ignored;
-  return std::filesystem::equivalent(checkpoint::named(checkpoint).parent_path(), folder, ignored);
+  return std::filesystem::equivalent(checkpoint::normalized(checkpoint).parent_path(), folder, ignored);
 }
 
 /// A window as each rank saves it, and what of it is equal on all ranks: gradients that a step has used.
@@ -113,7 +113,7 @@ Accelerator::SavedParts Accelerator::saved_parts() const {
   const bool local = registry_->local();
   if (registry_->scaler) parts.add("scaler", registry_->scaler, local);
   for (const auto& [name, object] : registry_->registered) parts.add("object_" + name, object);
-  for (const auto& [name, object] : registry_->own) {
+  for (const auto& [name, object] : registry_->per_rank) {
     parts.add(name, object, true);
     parts.all.back().early = true;
   }
@@ -172,14 +172,14 @@ void Accelerator::register_for_checkpointing(const std::string& name, std::share
     return std::isalnum(c) != 0 || c == '_' || c == '-';
   });
   if (!plain) throw UsageError("register_for_checkpointing: '" + name + "' is no name of letters, digits, '_' and '-'");
-  if (std::ranges::find(registry_->registered, name, &Registry::Named::name) != registry_->registered.end()) {
+  if (std::ranges::find(registry_->registered, name, &Registry::NamedObject::name) != registry_->registered.end()) {
     throw UsageError("register_for_checkpointing: '" + name + "' is registered already");
   }
   registry_->registered.push_back({.name = name, .object = std::move(object)});
 }
 
 std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   wait_for_checkpoint();
   const bool automatic = options.folder.empty();
   if (automatic && project_.project_dir.empty()) {
@@ -191,14 +191,14 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
   }
   CheckpointContent content{.metric = options.metric};
   std::vector<StateDict> windows;
-  const auto said = checkpoint::on_all_ranks(prepare_channel_, "save_state", [&] {
+  const auto said = checkpoint::on_all_ranks(prepare_communicator_, "save_state", [&] {
     for (const SavedParts::Part& part : saved_parts().all) {
       StateDict state = part.save();
-      if (part.own) content.own.set(part.name, state);
+      if (part.own) content.per_rank.set(part.name, state);
       content.shared.emplace(part.name, std::move(state));
     }
-    content.own.set("local", registry_->local());
-    content.own.set("random", random_state());
+    content.per_rank.set("local", registry_->local());
+    content.per_rank.set("random", random_state());
     std::string used;  // for each window a letter
     for (const auto& known : registry_->reducers) {
       windows.push_back(known.reducer->state_dict());
@@ -216,7 +216,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
       windows[i] = std::move(own);
       content.shared.emplace(gradients_part(i), std::move(gradients));
     }
-    content.own.set(window_part(i), windows[i]);
+    content.per_rank.set(window_part(i), windows[i]);
   }
   const std::filesystem::path folder =
       automatic ? std::filesystem::path(said[0].substr(windows.size())) : options.folder;
@@ -232,16 +232,16 @@ void Accelerator::wait_for_checkpoint() {
 }
 
 CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   wait_for_checkpoint();
   Checkpoint saved;
   bool saved_local = false;
   const SavedParts parts = saved_parts();
-  checkpoint::on_all_ranks(prepare_channel_, "load_state", [&] {
+  checkpoint::on_all_ranks(prepare_communicator_, "load_state", [&] {
     const int saved_by = read_checkpoint_info(folder).world_size;
     saved = saved_by == num_processes() ? read_checkpoint(folder, std::vector<int>{rank()}) : read_checkpoint(folder);
-    saved_local = saved.own.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
-    if ((saved_local || !registry_->own.empty()) && saved_by != num_processes()) {
+    saved_local = saved.per_rank.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
+    if ((saved_local || !registry_->per_rank.empty()) && saved_by != num_processes()) {
       throw CheckpointError(folder.string() + " was saved by " + std::to_string(saved_by) +
                             " ranks that took local steps, each in a state of its own: start as many, or save after "
                             "finish()");
@@ -270,18 +270,18 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, cons
     undo.push_back([load_from, before] { load_from(before); });
   };
   try {
-    checkpoint::on_all_ranks(prepare_channel_, "load_state", [&] {
+    checkpoint::on_all_ranks(prepare_communicator_, "load_state", [&] {
       const auto load_part = [&](const SavedParts::Part& part, bool own) {
-        load(part.save, part.load, own ? saved.own.at(rank()).part(part.name) : saved.shared.at(part.name));
+        load(part.save, part.load, own ? saved.per_rank.at(rank()).part(part.name) : saved.shared.at(part.name));
       };
       for (const SavedParts::Part& part : parts.all) {
         if (part.early) load_part(part, true);
       }
       for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
         std::vector<StateDict> windows;
-        for (const StateDict& own : saved.own) windows.push_back(own.part(window_part(i)));
+        for (const StateDict& own : saved.per_rank) windows.push_back(own.part(window_part(i)));
         const bool same_size = saved.info.world_size == num_processes();
-        StateDict window = same_size ? windows.at(rank()) : redistribute(windows, rank(), num_processes());
+        StateDict window = same_size ? windows.at(rank()) : reshard_windows(windows, rank(), num_processes());
         const auto used = saved.shared.find(gradients_part(i));
         if (used != saved.shared.end()) window = with_gradients(std::move(window), used->second);
         const auto reducer = registry_->reducers[i].reducer;
@@ -298,8 +298,8 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, cons
         };
         load(before, restore, window);
       }
-      if (static_cast<std::size_t>(rank()) < saved.own.size()) {
-        load(random_state, load_random_state, saved.own[rank()].part("random"));
+      if (static_cast<std::size_t>(rank()) < saved.per_rank.size()) {
+        load(random_state, load_random_state, saved.per_rank[rank()].part("random"));
       }
       for (const SavedParts::Part& part : saved_parts().all) {
         if (!part.early) load_part(part, saved_local && part.own);
@@ -319,8 +319,8 @@ std::filesystem::path Accelerator::checkpoints_folder() const {
   return project_.project_dir / "checkpoints";
 }
 
-void Accelerator::refuse_other_runs(const std::string& who, const std::string& how_to_go_on) const {
-  checkpoint::on_all_ranks(prepare_channel_, "project folder", [&] {
+void Accelerator::require_same_run(const std::string& who, const std::string& how_to_go_on) const {
+  checkpoint::on_all_ranks(prepare_communicator_, "project folder", [&] {
     if (!is_main_process()) return std::string();
     const auto newest = CheckpointFolder(checkpoints_folder()).newest();
     if (newest && newest->run != registry_->run) {
@@ -333,11 +333,11 @@ void Accelerator::refuse_other_runs(const std::string& who, const std::string& h
 }
 
 std::optional<CheckpointInfo> Accelerator::load_latest_state(const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   if (project_.project_dir.empty()) {
     throw UsageError("load_latest_state(): set AcceleratorOptions::project.project_dir");
   }
-  const auto newest = checkpoint::on_all_ranks(prepare_channel_, "load_latest_state", [&] {
+  const auto newest = checkpoint::on_all_ranks(prepare_communicator_, "load_latest_state", [&] {
     const auto info = is_main_process() ? CheckpointFolder(checkpoints_folder()).newest() : std::nullopt;
     return info ? info->folder.string() : std::string();
   });

@@ -11,7 +11,7 @@
 
 #include "checkpoint/agreement.h"
 #include "checkpoint/state_json.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 namespace {
@@ -49,7 +49,7 @@ StateDict broadcast_state(const Communicator& communicator, const std::string& n
   if (communicator.rank() != 0) state = with_room_for_tensors(json::parse(said.front()));
   for (const auto& [key, value] : state.values()) {
     if (const auto* tensor = std::get_if<at::Tensor>(&value))
-      communicator.broadcast(*tensor, 0, comm::inner_call(name)).wait();
+      communicator.broadcast(*tensor, 0, comm::internal_call(name)).wait();
   }
   return state;
 }

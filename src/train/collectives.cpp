@@ -33,8 +33,8 @@ std::string spelled(double number) {
   return text.str();
 }
 
-std::string why_not_reducible(const NestedTensors& mine, ReduceOp op, double scale) {
-  for (const NestedTensor& one : mine) {
+std::string why_not_reducible(const NestedTensors& local, ReduceOp op, double scale) {
+  for (const NestedTensor& one : local) {
     if (!one.tensor.defined()) continue;
     const auto dtype = one.tensor.scalar_type();
     const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
@@ -56,11 +56,11 @@ std::string why_no_rank(int rank, int size) {
 }
 
 /// Every rank's `mine`, which all have the same shape, on the host.
-at::Tensor all_ranks(const Communicator& communicator, const at::Tensor& mine, const CallOptions& call) {
+at::Tensor all_ranks(const Communicator& communicator, const at::Tensor& local, const CallOptions& call) {
   std::vector<std::int64_t> sizes{communicator.size()};
-  sizes.insert(sizes.end(), mine.sizes().begin(), mine.sizes().end());
-  const at::Tensor all = at::empty(sizes, mine.options());
-  communicator.all_gather(all, mine, call).wait();
+  sizes.insert(sizes.end(), local.sizes().begin(), local.sizes().end());
+  const at::Tensor all = at::empty(sizes, local.options());
+  communicator.all_gather(all, local, call).wait();
   return all;
 }
 
@@ -76,24 +76,24 @@ at::Tensor filled_up(const at::Tensor& tensor, std::int64_t rows) {
 
 }  // namespace
 
-Tensors gather_tensors(const Communicator& communicator, const NestedTensors& mine, const CallOptions& call) {
-  exchange_headers(communicator, "gather", mine, SameShape::all, call);
+Tensors gather_tensors(const Communicator& communicator, const NestedTensors& local, const CallOptions& call) {
+  exchange_headers(communicator, "gather", local, SameShape::all, call);
   Tensors gathered;
-  for (const NestedTensor& one : mine) {
+  for (const NestedTensor& one : local) {
     const at::Tensor rows = with_rows(on_host(one.tensor));
     gathered.push_back(all_ranks(communicator, rows, named("gather", call)).flatten(0, 1).to(one.tensor.device()));
   }
   return gathered;
 }
 
-Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& mine, ReduceOp op, double scale,
+Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& local, ReduceOp op, double scale,
                        const CallOptions& call) {
   std::string what = "reduce(" + comm::describe_op(op);
   if (scale != 1.0) what += ", scale " + spelled(scale);
   what += ')';
-  exchange_headers(communicator, what, mine, SameShape::all, call, why_not_reducible(mine, op, scale));
+  exchange_headers(communicator, what, local, SameShape::all, call, why_not_reducible(local, op, scale));
   Tensors reduced;
-  for (const NestedTensor& one : mine) {
+  for (const NestedTensor& one : local) {
     at::Tensor combined = copy_on_host(one.tensor);
     communicator.all_reduce(combined, op, named(what, call)).wait();
     if (scale != 1.0) combined.mul_(scale);
@@ -102,12 +102,12 @@ Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& mi
   return reduced;
 }
 
-Tensors broadcast_tensors(const Communicator& communicator, const NestedTensors& mine, int from_process,
+Tensors broadcast_tensors(const Communicator& communicator, const NestedTensors& local, int from_process,
                           const CallOptions& call) {
   const std::string what = "broadcast(from " + std::to_string(from_process) + ")";
-  exchange_headers(communicator, what, mine, SameShape::all, call, why_no_rank(from_process, communicator.size()));
+  exchange_headers(communicator, what, local, SameShape::all, call, why_no_rank(from_process, communicator.size()));
   Tensors received;
-  for (const NestedTensor& one : mine) {
+  for (const NestedTensor& one : local) {
     const at::Tensor copy = copy_on_host(one.tensor);
     communicator.broadcast(copy, from_process, named(what, call)).wait();
     received.push_back(copy.to(one.tensor.device()));
@@ -123,15 +123,15 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t dim, std::int64_t size,
   return filled;
 }
 
-Tensors pad_tensors(const Communicator& communicator, const NestedTensors& mine, const PadOptions& options,
+Tensors pad_tensors(const Communicator& communicator, const NestedTensors& local, const PadOptions& options,
                     const CallOptions& call) {
   std::string what = "pad_across_processes(dim " + std::to_string(options.dim);
   what += ", pad_index " + spelled(options.pad_index);
   what += options.pad_first ? ", pad_first)" : ")";
-  const auto ranks = exchange_headers(communicator, what, mine, SameShape::dims, call);
+  const auto ranks = exchange_headers(communicator, what, local, SameShape::dims, call);
   Tensors all;
-  for (std::size_t place = 0; place < mine.size(); ++place) {
-    const at::Tensor& tensor = mine[place].tensor;
+  for (std::size_t place = 0; place < local.size(); ++place) {
+    const at::Tensor& tensor = local[place].tensor;
     const auto dim = options.dim < 0 ? options.dim + tensor.dim() : options.dim;
     std::int64_t longest = 0;
     if (dim >= 0 && dim < tensor.dim()) {
@@ -165,14 +165,14 @@ CountedSamples counted_samples(const LoaderPosition* position, std::int64_t rows
     error += " samples, and what is gathered has " + std::to_string(rows);
     return {.error = error + " rows along dim 0: it must have one for each, or use gather()"};
   }
-  if (position->stand_in || position->all_repeated) return {};
+  if (position->filler || position->all_repeated) return {};
   return {.count = rows - position->repeated};
 }
 
-Tensors gather_counted(const Communicator& communicator, const NestedTensors& mine, const LoaderPosition* position,
+Tensors gather_counted(const Communicator& communicator, const NestedTensors& local, const LoaderPosition* position,
                        const CallOptions& call) {
   const std::string what = "gather_for_metrics";
-  NestedTensors counted = mine;
+  NestedTensors counted = local;
   std::string error;
   for (NestedTensor& one : counted) {
     const bool has_rows = one.tensor.defined() && one.tensor.dim() > 0;
@@ -196,9 +196,9 @@ Tensors gather_counted(const Communicator& communicator, const NestedTensors& mi
   return gathered;
 }
 
-std::vector<std::string> gather_bytes(const Communicator& communicator, const std::string& what, const Packed& mine,
+std::vector<std::string> gather_bytes(const Communicator& communicator, const std::string& what, const Packed& local,
                                       const CallOptions& call) {
-  const auto all = communicator.all_gather_object(pack(std::pair(mine.error, mine.bytes)), named(what, call));
+  const auto all = communicator.all_gather_object(pack(std::pair(local.error, local.bytes)), named(what, call));
   std::vector<std::string> errors, bytes;
   for (const std::string& rank : all) {
     auto [error, object] = unpack<std::pair<std::string, std::string>>(rank);
@@ -209,13 +209,13 @@ std::vector<std::string> gather_bytes(const Communicator& communicator, const st
   return bytes;
 }
 
-std::string broadcast_bytes(const Communicator& communicator, const std::string& what, const Packed& mine,
+std::string broadcast_bytes(const Communicator& communicator, const std::string& what, const Packed& local,
                             int from_process, const CallOptions& call) {
   const auto error = why_no_rank(from_process, communicator.size());
   // Not this rank's own affair: the others would wait for it.
   if (!error.empty()) gather_bytes(communicator, what, {.error = error}, call);
   const auto sent =
-      communicator.broadcast_object(pack(std::pair(mine.error, mine.bytes)), from_process, named(what, call));
+      communicator.broadcast_object(pack(std::pair(local.error, local.bytes)), from_process, named(what, call));
   auto [why, bytes] = unpack<std::pair<std::string, std::string>>(sent);
   if (!why.empty()) throw UsageError(what + ": rank " + std::to_string(from_process) + ": " + why);
   return bytes;

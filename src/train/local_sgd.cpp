@@ -7,7 +7,7 @@
 #include "train/registry.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 #include "tutti/sync/distributed_data_parallel.h"
 #include "tutti/sync/reducer.h"
 
@@ -15,14 +15,15 @@ namespace tutti {
 
 namespace {
 
-LocalUpdateOptions engine_options(const LocalSGDOptions& options) {
-  LocalUpdateOptions engine = options.engine;
-  if (engine.local_steps != LocalUpdateOptions{}.local_steps && engine.local_steps != options.local_sgd_steps) {
+LocalSgdAlgorithmOptions algorithm_options(const LocalSGDOptions& options) {
+  LocalSgdAlgorithmOptions algorithm = options.algorithm;
+  if (algorithm.local_steps != LocalSgdAlgorithmOptions{}.local_steps &&
+      algorithm.local_steps != options.local_sgd_steps) {
     throw UsageError("LocalSGD: local_sgd_steps is " + std::to_string(options.local_sgd_steps) +
-                     " and engine.local_steps is " + std::to_string(engine.local_steps) + ": set the first only");
+                     " and algorithm.local_steps is " + std::to_string(algorithm.local_steps) + ": set the first only");
   }
-  engine.local_steps = options.local_sgd_steps;
-  return engine;
+  algorithm.local_steps = options.local_sgd_steps;
+  return algorithm;
 }
 
 std::vector<NamedParameter> named_buffers_of(const torch::nn::Module& module) {
@@ -33,20 +34,20 @@ std::vector<NamedParameter> named_buffers_of(const torch::nn::Module& module) {
 
 }  // namespace
 
-/// The engine's state, and whether ranks take local steps now.
+/// The algorithm's state, and whether ranks take local steps now.
 class LocalSGD::SavedPart final : public Stateful {
  public:
   explicit SavedPart(LocalSGD& of) : local_sgd_(of) {}
   StateDict state_dict() const override {
     StateDict state;
-    state.set("engine", local_sgd_.engine_->state_dict());
+    state.set("algorithm", local_sgd_.algorithm_->state_dict());
     state.set("steps_before", local_sgd_.steps_before_);
     return state;
   }
   void load_state_dict(const StateDict& state) override {
     const auto steps_before = state.get<std::int64_t>("steps_before");
-    local_sgd_.engine_->load_state_dict(state.part("engine"));
-    local_sgd_.set_local(!local_sgd_.engine_->synchronous());
+    local_sgd_.algorithm_->load_state_dict(state.part("algorithm"));
+    local_sgd_.set_local(!local_sgd_.algorithm_->synchronous());
     local_sgd_.steps_before_ = steps_before;
   }
 
@@ -66,19 +67,19 @@ LocalSGD::LocalSGD(Accelerator& accelerator, const torch::nn::Module& model, con
       inner = {owner, &owner->inner()};
     }
   }
-  engine_ =
-      std::make_shared<LocalUpdateEngine>(named_parameters_of(model), named_buffers_of(model), inner,
-                                          accelerator.communicator_.duplicate("local_sgd"), engine_options(options));
+  algorithm_ =
+      std::make_shared<LocalSgdAlgorithm>(named_parameters_of(model), named_buffers_of(model), inner,
+                                          accelerator.communicator_.duplicate("local_sgd"), algorithm_options(options));
   steps_before_ = optimizer_steps();
-  set_local(!engine_->synchronous());
-  auto& own = accelerator.registry_->own;
+  set_local(!algorithm_->synchronous());
+  auto& own = accelerator.registry_->per_rank;
   saved_ = std::make_shared<SavedPart>(*this);
   own.push_back({.name = own.empty() ? "local_sgd" : "local_sgd_" + std::to_string(own.size()), .object = saved_});
 }
 
 LocalSGD::~LocalSGD() noexcept(false) {
-  if (!engine_) return;
-  std::erase_if(accelerator_.registry_->own, [this](const auto& entry) { return entry.object == saved_; });
+  if (!algorithm_) return;
+  std::erase_if(accelerator_.registry_->per_rank, [this](const auto& entry) { return entry.object == saved_; });
   if (std::uncaught_exceptions() > exceptions_) return;
   finish({});
 }
@@ -90,42 +91,42 @@ std::int64_t LocalSGD::optimizer_steps() const {
 }
 
 void LocalSGD::step(double weight, const CallSite& where) {
-  const CalledFrom here(where);
-  if (!engine_) return;
-  if (optimizer_steps() - steps_before_ == engine_->stats().steps) return;  // a micro-batch that did not step
-  engine_->step(weight);
-  if (!engine_->synchronous()) set_local(true);
+  const CallSiteScope here(where);
+  if (!algorithm_) return;
+  if (optimizer_steps() - steps_before_ == algorithm_->stats().steps) return;  // a micro-batch that did not step
+  algorithm_->step(weight);
+  if (!algorithm_->synchronous()) set_local(true);
 }
 
 void LocalSGD::finish(const CallSite& where) {
-  const CalledFrom here(where);
-  if (!engine_) return;
-  engine_->finish();
+  const CallSiteScope here(where);
+  if (!algorithm_) return;
+  algorithm_->finish();
   set_local(false);
-  agree_on_optimizers();
-  agree_on_scale_and_schedules();
-  last_stats_ = engine_->stats();
-  std::erase_if(accelerator_.registry_->own, [this](const auto& entry) { return entry.object == saved_; });
-  engine_.reset();
+  replicate_optimizers();
+  replicate_scale_and_schedules();
+  last_stats_ = algorithm_->stats();
+  std::erase_if(accelerator_.registry_->per_rank, [this](const auto& entry) { return entry.object == saved_; });
+  algorithm_.reset();
 }
 
 void LocalSGD::set_local(bool local) {
   for (const auto& reducer : reducers_) {
     if (reducer->local() == local) continue;
     reducer->set_local(local);
-    steps_before_ = -engine_->stats().steps;
+    steps_before_ = -algorithm_->stats().steps;
   }
 }
 
-void LocalSGD::agree_on_optimizers() {
+void LocalSGD::replicate_optimizers() {
   // Each rank's momentum has followed its own gradients: one step with these, and the replicas part.
   for (Optimizer& optimizer : accelerator_.registry_->optimizers) {
     if (std::ranges::find(reducers_, optimizer.reducer()) == reducers_.end()) continue;
-    replicate_optimizer(optimizer.inner(), accelerator_.prepare_channel_);
+    replicate_optimizer(optimizer.inner(), accelerator_.prepare_communicator_);
   }
 }
 
-void LocalSGD::agree_on_scale_and_schedules() {
+void LocalSGD::replicate_scale_and_schedules() {
   // Ranks have skipped steps of their own: from here on they step together, with what rank 0 has.
   const auto& registry = *accelerator_.registry_;
   if (!registry.scaler) return;
@@ -136,7 +137,7 @@ void LocalSGD::agree_on_scale_and_schedules() {
       const bool whole = std::holds_alternative<std::int64_t>(state.values().at(name));
       const double mine = whole ? static_cast<double>(state.get<std::int64_t>(name)) : state.get<double>(name);
       const at::Tensor value = at::scalar_tensor(mine, at::kDouble);
-      accelerator_.prepare_channel_.broadcast(value, 0, comm::inner_call("local_sgd")).wait();
+      accelerator_.prepare_communicator_.broadcast(value, 0, comm::internal_call("local_sgd")).wait();
       if (whole) {
         state.set(name, static_cast<std::int64_t>(value.item<double>()));
       } else {

@@ -29,10 +29,11 @@ Meeting meet(const Communicator& communicator, Standing mine, const CallOptions&
 
 }  // namespace
 
-GoesFirst::GoesFirst(const Communicator& communicator, bool first, const std::string& what, const CallOptions& call)
+FirstProcessScope::FirstProcessScope(const Communicator& communicator, bool first, const std::string& what,
+                                     const CallOptions& call)
     : communicator_(communicator),
       first_(first),
-      what_(what),
+      name_(what),
       call_(named(what, call)),
       exceptions_(std::uncaught_exceptions()) {
   if (first_) return;
@@ -46,10 +47,10 @@ GoesFirst::GoesFirst(const Communicator& communicator, bool first, const std::st
     failed.push_back(rank);
     names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
   }
-  if (!failed.empty()) throw PeerFailure(what_ + ": " + names + " failed inside, so nothing is prepared", failed);
+  if (!failed.empty()) throw PeerError(name_ + ": " + names + " failed inside, so nothing is prepared", failed);
 }
 
-GoesFirst::~GoesFirst() noexcept(false) {
+FirstProcessScope::~FirstProcessScope() noexcept(false) {
   if (!first_) return;
   if (std::uncaught_exceptions() == exceptions_) {
     meet(communicator_, Standing::succeeded, call_).work.wait();

@@ -4,13 +4,13 @@
 #include <ATen/core/grad_mode.h>
 
 #include "sync/replicate.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 
-void synchronize_buffers(const std::vector<at::Tensor>& buffers, BufferSync how, const Communicator& channel) {
-  if (how == BufferSync::none || channel.size() == 1) return;
-  if (how == BufferSync::broadcast) return sync::replicate(buffers, channel);
+void synchronize_buffers(const std::vector<at::Tensor>& buffers, BufferSync how, const Communicator& communicator) {
+  if (how == BufferSync::none || communicator.size() == 1) return;
+  if (how == BufferSync::broadcast) return sync::replicate(buffers, communicator);
 
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> of_rank_0;
@@ -25,10 +25,10 @@ void synchronize_buffers(const std::vector<at::Tensor>& buffers, BufferSync how,
     // One message for all dtypes: buffers are few.
     flat.push_back(buffer.reshape({-1}).cpu().to(at::kDouble));
   }
-  sync::replicate(of_rank_0, channel);
+  sync::replicate(of_rank_0, communicator);
   if (averaged.empty()) return;
   const at::Tensor message = at::cat(flat);
-  channel.all_reduce(message, ReduceOp::mean, comm::inner_call("buffers")).wait();
+  communicator.all_reduce(message, ReduceOp::mean, comm::internal_call("buffers")).wait();
   std::int64_t begin = 0;
   for (at::Tensor& buffer : averaged) {
     buffer.copy_(message.slice(0, begin, begin + buffer.numel()).view(buffer.sizes()));

@@ -10,6 +10,6 @@
 namespace tutti {
 
 /// Every rank must call it, with buffers of the same shapes and dtypes.
-void synchronize_buffers(const std::vector<at::Tensor>& buffers, BufferSync how, const Communicator& channel);
+void synchronize_buffers(const std::vector<at::Tensor>& buffers, BufferSync how, const Communicator& communicator);
 
 }  // namespace tutti

@@ -19,7 +19,7 @@ void use_device(at::Device device) {
 
 CommunicatorOptions communication_for(std::optional<at::Device> device, CommunicatorOptions asked,
                                       const VariableLookup& lookup) {
-  if (device && device->is_cuda() && asked.engine == "auto" && !lookup("TUTTI_ENGINE")) asked.engine = "nccl";
+  if (device && device->is_cuda() && asked.backend == "auto" && !lookup("TUTTI_BACKEND")) asked.backend = "nccl";
   return asked;
 }
 

@@ -16,7 +16,7 @@ at::Device device_of_rank(at::Device wanted, int local_rank);
 /// UsageError where it is not there.
 void use_device(at::Device device);
 
-/// `asked`, with the engine that sums on `device` where the engine is left open.
+/// `asked`, with the backend that sums on `device` where the backend is left open.
 CommunicatorOptions communication_for(std::optional<at::Device> device, CommunicatorOptions asked,
                                       const VariableLookup& lookup);
 

@@ -39,7 +39,7 @@ void Accelerator::Registry::release(const std::vector<NamedParameter>& parameter
   for (const NamedParameter& parameter : parameters) {
     const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
     if (held == reducer_of.end() || held->second == also) continue;
-    if (std::ranges::find(reducers, held->second, &Synchronized::reducer)->has_optimizer) {
+    if (std::ranges::find(reducers, held->second, &PreparedReducer::reducer)->has_optimizer) {
       throw UsageError("prepare(): parameter '" + parameter.name + "' of " +
                        model_of(parameter.tensor.unsafeGetTensorImpl()) +
                        " belongs to another prepared optimizer already");
@@ -48,7 +48,7 @@ void Accelerator::Registry::release(const std::vector<NamedParameter>& parameter
   }
   for (const std::shared_ptr<Reducer>& reducer : released) {
     std::erase_if(reducer_of, [&reducer](const auto& entry) { return entry.second == reducer; });
-    std::erase_if(reducers, [&reducer](const Synchronized& one) { return one.reducer == reducer; });
+    std::erase_if(reducers, [&reducer](const PreparedReducer& one) { return one.reducer == reducer; });
     scopes.erase(reducer.get());
   }
 }

@@ -71,7 +71,7 @@ void require_same(const std::string& what, const std::vector<TensorHeaders>& ran
     std::string why = what + ": rank 0 has " + at_place(first, place);
     why += " where rank " + std::to_string(rank) + " has " + at_place(other, place);
     why += ". Nothing was exchanged; pad_across_processes() makes sizes equal, gather_object() takes any";
-    throw Divergence(why);
+    throw MismatchError(why);
   }
   for (const TensorHeader& tensor : first) {
     if (tensor.dtype >= 0) continue;
@@ -97,10 +97,10 @@ void throw_errors(const std::string& what, const std::vector<std::string>& error
 }
 
 std::vector<TensorHeaders> exchange_headers(const Communicator& communicator, const std::string& what,
-                                            const std::vector<NestedTensor>& mine, SameShape same,
+                                            const std::vector<NestedTensor>& local, SameShape same,
                                             const CallOptions& call, const std::string& error) {
   PackedCall own{error, {}};
-  for (const NestedTensor& one : mine) {
+  for (const NestedTensor& one : local) {
     const auto dtype = dtype_of(one.tensor);
     own.second.emplace_back(one.path, dtype, dtype < 0 ? std::vector<std::int64_t>() : one.tensor.sizes().vec());
   }

@@ -25,14 +25,14 @@ using TensorHeaders = std::vector<TensorHeader>;  // of one rank
 /// How far shapes must be equal.
 enum class SameShape { all, but_rows, dims };
 
-/// Pure. Throws Divergence, naming the first difference, unless all ranks have the same structure, dtypes, and shapes
-/// as far as `same` demands; and UsageError for tensors that cannot travel.
+/// Pure. Throws MismatchError, naming the first difference, unless all ranks have the same structure, dtypes, and
+/// shapes as far as `same` demands; and UsageError for tensors that cannot travel.
 void require_same(const std::string& what, const std::vector<TensorHeaders>& ranks, SameShape same);
 
 /// Every rank's headers. Where some rank's `error` is not empty, all throw UsageError. `what` reads like the call, with
 /// everything in it that must be equal on all ranks.
 std::vector<TensorHeaders> exchange_headers(const Communicator& communicator, const std::string& what,
-                                            const std::vector<NestedTensor>& mine, SameShape same,
+                                            const std::vector<NestedTensor>& local, SameShape same,
                                             const CallOptions& call, const std::string& error = "");
 
 /// "gather, 'validation loss'": what a message says of a call.

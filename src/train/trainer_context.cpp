@@ -11,7 +11,7 @@
 #include "train/callbacks/metric.h"
 #include "train/stop_signal.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 #include "tutti/tracking/tensorboard_tracker.h"
 
 namespace tutti {
@@ -76,17 +76,17 @@ void TrainerContext::add_callback(std::shared_ptr<Callback> callback) {
 }
 
 bool TrainerContext::done() const {
-  return stop_requested_ || signalled_ || (options_.max_steps && global_step() >= *options_.max_steps) ||
+  return stop_requested_ || signal_received_ || (options_.max_steps && global_step() >= *options_.max_steps) ||
          (options_.max_epochs && epoch() >= *options_.max_epochs);
 }
 
 void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   batches_per_epoch_ = batches_per_epoch;
-  stop_requested_ = signalled_ = false;
+  stop_requested_ = signal_received_ = false;
   if (options_.resume) {
     accelerator_.load_latest_state({});
   } else if (!accelerator_.project().project_dir.empty()) {
-    accelerator_.refuse_other_runs("Trainer", "set TrainerOptions::resume to go on with it");
+    accelerator_.require_same_run("Trainer", "set TrainerOptions::resume to go on with it");
   }
   logged_step_ = evaluated_step_ = saved_step_ = global_step();
   if (options_.tensorboard && accelerator_.is_main_process()) {
@@ -108,7 +108,7 @@ StopReason TrainerContext::end_fit() {
   accelerator_.wait_for_checkpoint();
   bar_.reset();
   signal_.reset();
-  if (signalled_) return StopReason::signal;
+  if (signal_received_) return StopReason::signal;
   return stop_requested_ ? StopReason::callback : StopReason::finished;
 }
 
@@ -129,7 +129,7 @@ void TrainerContext::optimizer_step(std::int64_t batches_read) {
                 .grad_norm_post_clip = norm <= limit ? norm : norm * (limit / (norm + 1e-6)),
                 .learning_rate = optimizer_.learning_rate()};
   });
-  take_stock(batches_read);
+  reduce_metrics(batches_read);
   trigger(&Callback::on_optimizer_step_start);
   clock_.measure(Stage::optimizer, [&] {
     optimizer_.step(CallSite{});
@@ -142,7 +142,7 @@ void TrainerContext::optimizer_step(std::int64_t batches_read) {
   trigger(&Callback::on_optimizer_step_end);
 }
 
-void TrainerContext::take_stock(std::int64_t batches_read) {
+void TrainerContext::reduce_metrics(std::int64_t batches_read) {
   // One small sum a step: what all ranks must know alike, the wish to stop among it.
   const bool signal = signal_ && signal_->received();
   const at::Tensor totals =
@@ -150,10 +150,10 @@ void TrainerContext::take_stock(std::int64_t batches_read) {
                   signal ? 1.0 : 0.0, stop_requested_ ? 1.0 : 0.0},
                  at::kDouble);
   clock_.measure(Stage::waiting, [&] {
-    accelerator_.communicator().all_reduce(totals, ReduceOp::sum, comm::inner_call("step metrics")).wait();
+    accelerator_.communicator().all_reduce(totals, ReduceOp::sum, comm::internal_call("step metrics")).wait();
   });
   const auto* total = totals.const_data_ptr<double>();
-  signalled_ = total[4] > 0;
+  signal_received_ = total[4] > 0;
   stop_requested_ = total[5] > 0;
 
   const auto now = std::chrono::steady_clock::now();
@@ -178,13 +178,13 @@ void TrainerContext::after_optimizer_step() {
   if (due(global_step(), options_.log_every)) log_metrics();
   if (due(global_step(), options_.evaluate_every)) {
     evaluate({});
-    follow_metric();
+    step_plateau_schedule();
   }
   if (due(global_step(), options_.save_every)) save_checkpoint({});
 }
 
 /// Only in evaluations that come at their time: one where a run is interrupted would count twice when it is resumed.
-void TrainerContext::follow_metric() {
+void TrainerContext::step_plateau_schedule() {
   if (schedule_.follows_a_metric()) schedule_.step(metric_in(last_evaluation_, options_.plateau_metric, "Trainer"));
 }
 
@@ -195,7 +195,7 @@ void TrainerContext::finish() {
 }
 
 Scalars TrainerContext::evaluate(const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation()");
   trigger(&Callback::on_evaluate_start);
   const bool training = module_->is_training();
@@ -215,7 +215,7 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
 }
 
 std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {
-  const CalledFrom here(where);
+  const CallSiteScope here(where);
   trigger(&Callback::on_checkpoint_start);
   SaveStateOptions save{.asynchronous = options_.asynchronous_checkpoints};
   for (const auto& [name, value] : last_evaluation_) {
@@ -236,7 +236,7 @@ void TrainerContext::log_metrics() {
   for (std::size_t stage = 0; stage < mine.size(); ++stage) {
     seconds[accelerator_.rank()][static_cast<std::int64_t>(stage)] = mine[stage];
   }
-  accelerator_.communicator().all_reduce(seconds, ReduceOp::sum, comm::inner_call("stage times")).wait();
+  accelerator_.communicator().all_reduce(seconds, ReduceOp::sum, comm::internal_call("stage times")).wait();
 
   Scalars scalars{{"loss", metrics_.loss},
                   {"lr", metrics_.learning_rate},

@@ -59,7 +59,7 @@ TEST(BenchStep, ComparesTheLoopAndItsParts) {
   EXPECT_EQ(values_of(rows, "system"), (std::set<std::string>{"LibTorch", "tutti", "tutti / LibTorch"}));
 }
 
-TEST(BenchFailures, TimesWhoIsNamed) {
+TEST(BenchFailures, TimesFailureReports) {
   json rows;
   const auto table = bench({"failures", "--failures", "killed,stopped", "--ranks", "2", "--trials", "1"}, rows);
   EXPECT_EQ(lines_with(table, ", one node | "), 4) << table;
@@ -189,7 +189,7 @@ TEST(Bench, RefusesWhatItCannotDo) {
   }
 }
 
-TEST(BenchStep, IsNotForRanks) {
+TEST(BenchStep, RefusesToRunAsRanks) {
   const auto program = std::filesystem::path(TUTTI_COMMAND).parent_path() / "tutti-bench";
   const auto finished = run_tutti({"launch", "-n", "1", "--", program, "step"});
   EXPECT_EQ(finished.exit_code, 2);

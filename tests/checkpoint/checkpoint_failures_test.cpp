@@ -48,11 +48,11 @@ void expect_empty(const Communicator& communicator, const std::filesystem::path&
 void check_disk_error(const Communicator& communicator, const std::filesystem::path& folder) {
   for (const int broken : {0, 1}) {
     auto content = small_content(1, communicator.rank());
-    if (communicator.rank() == broken) content.own.set("large", at::zeros({1 << 20}));
+    if (communicator.rank() == broken) content.per_rank.set("large", at::zeros({1 << 20}));
     expect_error<CheckpointError>(
         [&] { write_checkpoint(folder / "checkpoint_1", content, communicator); },
         {"rank " + std::to_string(broken), "rank_" + std::to_string(broken) + ".safetensors", "File too large"});
-    EXPECT_FALSE(communicator.poisoned());
+    EXPECT_FALSE(communicator.failed());
     expect_empty(communicator, folder);
   }
 }
@@ -73,7 +73,7 @@ const ProcessCase full_disk("checkpoint: a full disk", [](const Communicator& co
                                                           const std::filesystem::path& folder) {
   for (const int broken : {0, 1, 2}) {
     auto content = small_content(1, communicator.rank());
-    content.own.set("large", at::zeros({1 << 20}));
+    content.per_rank.set("large", at::zeros({1 << 20}));
     std::optional<FileSizeLimit> limit;
     if (communicator.rank() == broken) limit.emplace(1 << 16);
     const std::string at_fault = "rank " + std::to_string(broken) + ": ";
@@ -92,7 +92,7 @@ const ProcessCase full_disk("checkpoint: a full disk", [](const Communicator& co
 const ProcessCase not_savable("checkpoint: a value that cannot be saved", [](const Communicator& communicator,
                                                                              const std::filesystem::path& folder) {
   auto content = small_content(1, communicator.rank());
-  if (communicator.rank() == 1) content.own.set("note", std::string("\xff"));
+  if (communicator.rank() == 1) content.per_rank.set("note", std::string("\xff"));
   expect_error<UsageError>([&] { write_checkpoint(folder / "c", content, communicator); }, {"rank 1", "'note'"});
   expect_empty(communicator, folder);
 });
@@ -134,8 +134,8 @@ TEST(CheckpointFailures, RanksWithoutACommonFileSystemAreFound) {
 const ProcessCase different("checkpoint: ranks that write different ones", [](const Communicator& communicator,
                                                                               const std::filesystem::path& folder) {
   const int step = communicator.rank() == 1 ? 1 : 0;
-  expect_error<Divergence>([&] { write_checkpoint(folder / "c", small_content(step, 0), communicator); },
-                           {"step 0", "step 1"});
+  expect_error<MismatchError>([&] { write_checkpoint(folder / "c", small_content(step, 0), communicator); },
+                              {"step 0", "step 1"});
   expect_empty(communicator, folder);
 });
 TEST(CheckpointFailures, RanksThatWriteDifferentCheckpointsDiverge) {
@@ -202,7 +202,7 @@ TEST_F(Damaged, EveryCutFileIsNamed) {
   }
 }
 
-TEST_F(Damaged, AnotherCheckpointsFileIsForeign) {
+TEST_F(Damaged, AFileOfAnotherCheckpointIsRefused) {
   write_checkpoint(folder_.path() / "other", small_content(5, 0), Communicator());
   std::filesystem::copy_file(folder_.path() / "other" / "model.safetensors", path_ / "model.safetensors",
                              std::filesystem::copy_options::overwrite_existing);
@@ -220,7 +220,7 @@ TEST_F(Damaged, AnUnknownVersionIsRefused) {
   expect_refused({"manifest.json", "another format"});
 }
 
-TEST_F(Damaged, AManifestThatNobodyWroteIsRefused) {
+TEST_F(Damaged, AForgedManifestIsRefused) {
   const std::string rest = rest_of_manifest();
   const auto expect = [&](const std::string& from, const std::string& to) {
     write_manifest(replaced(rest, from, to));

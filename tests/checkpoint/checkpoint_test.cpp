@@ -29,9 +29,10 @@ void expect_small(const Checkpoint& read, std::int64_t step, int size) {
   EXPECT_EQ(read.info.step, step);
   EXPECT_EQ(read.info.world_size, size);
   EXPECT_TRUE(same(read.shared, small_content(step, 0).shared));
-  ASSERT_EQ(read.own.size(), static_cast<std::size_t>(size));
+  ASSERT_EQ(read.per_rank.size(), static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
-    EXPECT_TRUE(same(read.own[static_cast<std::size_t>(rank)], small_content(step, rank).own)) << "rank " << rank;
+    EXPECT_TRUE(same(read.per_rank[static_cast<std::size_t>(rank)], small_content(step, rank).per_rank))
+        << "rank " << rank;
   }
 }
 
@@ -68,12 +69,12 @@ TEST(Checkpoint, EveryKindOfValueComesBack) {
   content.step = std::numeric_limits<std::int64_t>::max();
   content.shared["a-Z_9"] = every_kind_of_value();
   content.shared["empty"] = StateDict();
-  content.own = every_kind_of_value();
+  content.per_rank = every_kind_of_value();
   write_checkpoint(folder.path() / "any name/", content, Communicator());
   const auto read = read_checkpoint(folder.path() / "any name");
   EXPECT_EQ(read.info.step, content.step);
   EXPECT_TRUE(same(read.shared, content.shared));
-  EXPECT_TRUE(same(read.own.at(0), content.own));
+  EXPECT_TRUE(same(read.per_rank.at(0), content.per_rank));
 }
 
 TEST(Checkpoint, MetricsComeBackToTheBit) {
@@ -115,10 +116,10 @@ TEST(Checkpoint, ReadsTheOwnPartsThatWereAskedFor) {
   });
   std::filesystem::remove(path / "rank_0.json");  // which is not read
   const auto read = read_checkpoint(path, std::vector<int>{2, 7, -1});
-  ASSERT_EQ(read.own.size(), 3U);
-  EXPECT_TRUE(read.own[0].empty() && read.own[1].empty());
-  EXPECT_TRUE(same(read.own[2], small_content(1, 2).own));
-  EXPECT_TRUE(read_checkpoint(path, std::vector<int>{}).own[2].empty());
+  ASSERT_EQ(read.per_rank.size(), 3U);
+  EXPECT_TRUE(read.per_rank[0].empty() && read.per_rank[1].empty());
+  EXPECT_TRUE(same(read.per_rank[2], small_content(1, 2).per_rank));
+  EXPECT_TRUE(read_checkpoint(path, std::vector<int>{}).per_rank[2].empty());
 }
 
 TEST(Checkpoint, RefusesAFolderThatIsThereOnAllRanks) {
@@ -128,7 +129,7 @@ TEST(Checkpoint, RefusesAFolderThatIsThereOnAllRanks) {
   run_thread_ranks(2, [&](const Communicator& communicator) {
     expect_error<UsageError>([&] { write_checkpoint(path, small_content(1, communicator.rank()), communicator); },
                              {path.string(), "already"});
-    EXPECT_FALSE(communicator.poisoned());
+    EXPECT_FALSE(communicator.failed());
   });
   EXPECT_TRUE(std::filesystem::is_empty(path));
 }

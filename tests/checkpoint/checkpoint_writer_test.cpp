@@ -20,13 +20,13 @@ const ProcessCase snapshot("checkpoint writer: what stood there",
                              auto content = small_content(7, communicator.rank());
                              writer.start(folder / "checkpoint_0", content, {});
                              content.shared["model"].get<at::Tensor>("weight").fill_(-1);
-                             content.own.get<at::Tensor>("generator").fill_(0);
+                             content.per_rank.get<at::Tensor>("generator").fill_(0);
                              writer.wait();
                              const auto read = read_checkpoint(folder / "checkpoint_0");
                              EXPECT_TRUE(same(read.shared, small_content(7, 0).shared));
-                             EXPECT_TRUE(same(read.own.at(1), small_content(7, 1).own));
+                             EXPECT_TRUE(same(read.per_rank.at(1), small_content(7, 1).per_rank));
                            });
-TEST(CheckpointWriter, WritesWhatStoodThereAtTheStart) {
+TEST(CheckpointWriter, WritesTheValuesFromTheStart) {
   snapshot.on_threads({2});
 }
 

@@ -50,7 +50,7 @@ int verify(const std::filesystem::path& folder) {
     try {
       const auto read = read_checkpoint(entry.path());
       EXPECT_TRUE(same(read.shared, small_content(read.info.step, 0).shared));
-      EXPECT_TRUE(same(read.own.at(0), small_content(read.info.step, 0).own));
+      EXPECT_TRUE(same(read.per_rank.at(0), small_content(read.info.step, 0).per_rank));
     } catch (const Error& error) {
       ADD_FAILURE() << error.what();
     }

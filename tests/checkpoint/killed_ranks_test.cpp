@@ -43,19 +43,19 @@ void raise_in_a_write(int signal) {
 
 const RankProgram struck_in_a_save("struck_in_a_save", [] {
   const auto communicator =
-      Communicator::connect(read_environment(), {.engine = "gloo", .timeout = std::chrono::seconds(10)});
+      Communicator::connect(read_environment(), {.backend = "gloo", .timeout = std::chrono::seconds(10)});
   const std::filesystem::path folder = std::getenv(folder_variable);
   auto content = small_content(1, communicator.rank());
   write_checkpoint(folder / "checkpoint_0", content, communicator);
-  content.own.set("large", at::zeros({1 << 20}));
+  content.per_rank.set("large", at::zeros({1 << 20}));
   if (communicator.rank() == 1) raise_in_a_write(std::atoi(std::getenv(signal_variable)));
   try {
     write_checkpoint(folder / "checkpoint_1", content, communicator);
     std::cout << "written" << std::endl;
-  } catch (const Timeout& error) {
-    std::cout << "Timeout: " << error.what() << std::endl;
-  } catch (const PeerFailure& error) {
-    std::cout << "PeerFailure: " << error.what() << std::endl;
+  } catch (const TimeoutError& error) {
+    std::cout << "TimeoutError: " << error.what() << std::endl;
+  } catch (const PeerError& error) {
+    std::cout << "PeerError: " << error.what() << std::endl;
   }
 });
 
@@ -70,7 +70,7 @@ void expect_only_the_first(const std::filesystem::path& folder) {
   EXPECT_FALSE(std::filesystem::exists(folder / ".checkpoint_1.partial"));
 }
 
-TEST(StruckInASave, ARankThatDiesIsNamedAndLeavesNoCheckpoint) {
+TEST(FailureDuringSave, AnExitedRankIsNamedAndLeavesNoCheckpoint) {
   const TemporaryFolder folder;
   const auto results = run_processes(
       struck_in_a_save, 3,
@@ -78,7 +78,7 @@ TEST(StruckInASave, ARankThatDiesIsNamedAndLeavesNoCheckpoint) {
   EXPECT_EQ(results[1].signal, SIGKILL);
   for (const int rank : {0, 2}) {
     EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
-    EXPECT_NE(results[rank].output.find("PeerFailure: "), std::string::npos) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("PeerError: "), std::string::npos) << results[rank].output;
     EXPECT_NE(results[rank].output.find("checkpoint: write"), std::string::npos) << results[rank].output;
     EXPECT_NE(results[rank].output.find("rank 1"), std::string::npos) << results[rank].output;
   }
@@ -86,12 +86,12 @@ TEST(StruckInASave, ARankThatDiesIsNamedAndLeavesNoCheckpoint) {
 }
 
 // It stands still until the others have given up, and goes on then: it must not believe that there is a checkpoint.
-TEST(StruckInASave, ARankThatStandsStillIsNamedAndToldWhenItGoesOn) {
+TEST(FailureDuringSave, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
   const TemporaryFolder folder;
   RankProcesses ranks(
       struck_in_a_save, 3,
       {.variables = {{folder_variable, folder.path().string()}, {signal_variable, std::to_string(SIGSTOP)}}});
-  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait_for_output(rank, "Timeout: "));
+  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait_for_output(rank, "TimeoutError: "));
   ranks.send_signal(1, SIGCONT);
   const auto results = ranks.wait();
   for (const auto& result : results) {

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "checkpoint/safetensors_cases.h"
 #include "checkpoint/scratch.h"
-#include "checkpoint/verdicts.h"
 #include "tutti/core/error.h"
 
 namespace tutti::checkpoint::safetensors_layout_test {
@@ -16,12 +16,12 @@ SafetensorsLayout parse(const std::string& file) {
 }
 
 TEST(SafetensorsLayout, AcceptsAndRejectsWhatItShould) {
-  for (const test::Verdict& verdict : test::verdicts()) {
-    SCOPED_TRACE(verdict.name);
-    if (verdict.valid) {
-      EXPECT_NO_THROW(parse(verdict.file));
+  for (const test::SafetensorsCase& sample : test::safetensors_cases()) {
+    SCOPED_TRACE(sample.name);
+    if (sample.valid) {
+      EXPECT_NO_THROW(parse(sample.file));
     } else {
-      EXPECT_THROW(parse(verdict.file), CheckpointError);
+      EXPECT_THROW(parse(sample.file), CheckpointError);
     }
   }
 }

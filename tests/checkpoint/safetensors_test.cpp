@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "checkpoint/safetensors_cases.h"
 #include "checkpoint/scratch.h"
 #include "checkpoint/states.h"
-#include "checkpoint/verdicts.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::safetensors_test {

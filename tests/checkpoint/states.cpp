@@ -113,8 +113,8 @@ CheckpointContent small_content(std::int64_t step, int rank) {
   optimizer.set("group.0.lr", 0.125 * static_cast<double>(step));
   optimizer.set("state.weight.exp_avg", at::full({3, 4}, 0.5, at::kFloat));
   content.shared = {{"model", model}, {"optimizer", optimizer}};
-  content.own.set("rank", std::int64_t{rank});
-  content.own.set("generator", at::arange(rank, rank + 8, at::kByte));
+  content.per_rank.set("rank", std::int64_t{rank});
+  content.per_rank.set("generator", at::arange(rank, rank + 8, at::kByte));
   return content;
 }
 

@@ -1,9 +1,9 @@
 // What the options of a call say of its place in the program. No ranks.
 #include <gtest/gtest.h>
 
-#include "comm/engine/operation.h"
+#include "comm/backend/operation.h"
 #include "tutti/comm/communicator.h"
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti::comm::call_options_test {
 namespace {
@@ -22,16 +22,16 @@ TEST(CallOptions, KnowTheCallersLine) {
   EXPECT_EQ(place_of({.timeout = std::chrono::seconds(1), .name = "loss"}), line(__LINE__));
 }
 
-TEST(CallOptions, OfCallsThatTuttiMakesKnowNone) {
-  EXPECT_EQ(place_of(inner_call("loss")), "");
-  EXPECT_EQ(inner_call("loss").name, "loss");
+TEST(CallOptions, OfInternalCallsHaveNoCallSite) {
+  EXPECT_EQ(place_of(internal_call("loss")), "");
+  EXPECT_EQ(internal_call("loss").name, "loss");
 }
 
 TEST(Operation, IsDescribedWithItsPlace) {
-  Operation operation{.number = 16, .what = "barrier", .name = "epoch"};
-  EXPECT_EQ(operation.describe_with_place(), operation.describe());
-  operation.where = {.file = "train.cpp", .line = 42};
-  EXPECT_EQ(operation.describe_with_place(), "barrier 'epoch' (operation 16, train.cpp:42)");
+  Operation operation{.number = 16, .op_name = "barrier", .name = "epoch"};
+  EXPECT_EQ(operation.describe_with_call_site(), operation.describe());
+  operation.call_site = {.file = "train.cpp", .line = 42};
+  EXPECT_EQ(operation.describe_with_call_site(), "barrier 'epoch' (operation 16, train.cpp:42)");
   EXPECT_EQ(operation.describe(), "barrier 'epoch' (operation 16)");
 }
 

@@ -112,7 +112,7 @@ void check_all_to_all(const Communicator& communicator) {
   }
 }
 
-void check_roots(const Communicator& communicator) {
+void check_rooted(const Communicator& communicator) {
   const int rank = communicator.rank();
   const int size = communicator.size();
   for (int root = 0; root < size; ++root) {
@@ -145,7 +145,7 @@ void check_roots(const Communicator& communicator) {
       inputs.push_back(tensor_of_rank(rank, (rank + 2 * other) * more, at::kFloat));
       outputs.push_back(at::zeros({(other + 2 * rank) * more}));
     }
-    communicator.all_to_all_parts(outputs, inputs).wait();
+    communicator.all_to_all_v(outputs, inputs).wait();
     for (int other = 0; other < size; ++other) {
       EXPECT_TRUE(same_bits(outputs[static_cast<std::size_t>(other)],
                             tensor_of_rank(other, (other + 2 * rank) * more, at::kFloat)));
@@ -212,8 +212,8 @@ void check_pending(const Communicator& communicator) {
   struct Round {
     std::int64_t elements;
     at::Tensor flat;
-    std::unique_ptr<comm::PendingSum> sum;
-    std::unique_ptr<comm::PendingExchange> exchange;
+    std::unique_ptr<comm::PendingAllReduce> sum;
+    std::unique_ptr<comm::PendingAllGather> exchange;
   };
   std::vector<std::shared_ptr<Round>> rounds;
   const auto rank_byte = static_cast<std::byte>(communicator.rank() + 1);
@@ -222,16 +222,16 @@ void check_pending(const Communicator& communicator) {
     round->elements = elements;
     round->flat = communicator.allocate(elements * 4).view(at::kFloat);
     round->flat.copy_(tensor_of_rank(communicator.rank(), elements, at::kFloat));
-    round->exchange = communicator.start_exchange(std::vector<std::byte>(24, rank_byte));
-    round->sum = communicator.start_sum(round->flat);
+    round->exchange = communicator.start_small_all_gather(std::vector<std::byte>(24, rank_byte));
+    round->sum = communicator.start_all_reduce(round->flat);
     rounds.push_back(std::move(round));
   }
   std::vector<Work> works;
   for (const auto& round : rounds) {
     works.push_back(communicator.submit([round] {
-      round->sum->reduce(0.25);
-      round->sum->finish();
-      const auto blocks = round->exchange->finish();
+      round->sum->finish_reduce_scatter(0.25);
+      round->sum->wait();
+      const auto blocks = round->exchange->wait();
       for (std::size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(blocks[i], static_cast<std::byte>(i / 24 + 1));
     }));
   }
@@ -242,7 +242,7 @@ void check_pending(const Communicator& communicator) {
   }
   auto thrown = communicator.submit([] { throw UsageError("from the task"); });
   EXPECT_THROW(thrown.wait(), UsageError);
-  EXPECT_FALSE(communicator.poisoned());
+  EXPECT_FALSE(communicator.failed());
 }
 
 void check_layout_of_tensors(const Communicator& communicator) {
@@ -259,7 +259,7 @@ void check_layout_of_tensors(const Communicator& communicator) {
   EXPECT_THROW(communicator.all_to_all(at::ones({2}), at::ones({3})), UsageError);
   EXPECT_THROW(communicator.broadcast(at::ones({2}), communicator.size()), UsageError);
   EXPECT_THROW(communicator.barrier({.timeout = std::chrono::milliseconds(0), .name = ""}), UsageError);
-  EXPECT_THROW(communicator.start_sum(at::ones({3, 4}).t()), UsageError);
+  EXPECT_THROW(communicator.start_all_reduce(at::ones({3, 4}).t()), UsageError);
   communicator.barrier().wait();
 }
 
@@ -299,7 +299,7 @@ void check_mismatches(const Communicator& communicator) {
   const auto message_of = [](const Work& work) -> std::string {
     try {
       work.wait();
-    } catch (const Divergence& error) {
+    } catch (const MismatchError& error) {
       return error.what();
     }
     return "nothing thrown";
@@ -317,7 +317,7 @@ void check_mismatches(const Communicator& communicator) {
   EXPECT_NE(message.find("barrier('epoch')"), std::string::npos) << message;
 
   EXPECT_TRUE(at::equal(tensor, at::ones({4})));
-  EXPECT_FALSE(communicator.poisoned());
+  EXPECT_FALSE(communicator.failed());
   communicator.all_reduce(tensor).wait();
   EXPECT_TRUE(at::equal(tensor, at::full({4}, communicator.size())));
 }
@@ -335,7 +335,7 @@ void check_all(const Communicator& communicator) {
   check_all_gather(communicator);
   check_reduce_scatter(communicator);
   check_all_to_all(communicator);
-  check_roots(communicator);
+  check_rooted(communicator);
   check_messages(communicator);
   check_broadcast(communicator);
   check_objects(communicator);

@@ -8,7 +8,7 @@ void check_all_reduce(const Communicator& communicator);
 void check_all_gather(const Communicator& communicator);
 void check_reduce_scatter(const Communicator& communicator);
 void check_all_to_all(const Communicator& communicator);
-void check_roots(const Communicator& communicator);
+void check_rooted(const Communicator& communicator);
 void check_messages(const Communicator& communicator);
 void check_broadcast(const Communicator& communicator);
 void check_objects(const Communicator& communicator);

@@ -17,7 +17,7 @@ using Check = void (*)(const Communicator&);
 
 struct Place {
   const char* name;
-  const char* engine;
+  const char* backend;
   std::vector<std::pair<int, int>> sizes;  // ranks, nodes
 };
 
@@ -32,7 +32,7 @@ const std::vector<std::pair<const char*, Check>> checks = {
     {"all_gather", &check_all_gather},
     {"reduce_scatter", &check_reduce_scatter},
     {"all_to_all", &check_all_to_all},
-    {"roots", &check_roots},
+    {"roots", &check_rooted},
     {"messages", &check_messages},
     {"broadcast", &check_broadcast},
     {"objects", &check_objects},
@@ -49,7 +49,7 @@ TEST_P(OnThreads, Holds) {
   const auto& [place, check] = GetParam();
   for (const auto& [size, nodes] : place.sizes) {
     SCOPED_TRACE(size);
-    run_thread_ranks(size, check.second, {.engine = place.engine}, nodes);
+    run_thread_ranks(size, check.second, {.backend = place.backend}, nodes);
   }
 }
 
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Collectives, OnThreads, testing::Combine(testing::Value
                          name_of);
 
 // Their exchanges go in rounds.
-TEST(ManyRanks, HearOfOneAnother) {
+TEST(ManyRanks, GatherSmallObjectsInSeveralSteps) {
   run_thread_ranks(11, [](const Communicator& communicator) {
     check_objects(communicator);
     check_layout_of_tensors(communicator);

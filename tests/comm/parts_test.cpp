@@ -9,100 +9,100 @@
 #include <cerrno>
 #include <latch>
 
-#include "comm/engine/describe.h"
-#include "comm/fingerprint.h"
-#include "comm/meeting/without_sigpipe.h"
-#include "comm/messages/scratch.h"
-#include "comm/messages/sum.h"
+#include "comm/algorithms/buffer_pool.h"
+#include "comm/algorithms/direct_all_reduce.h"
+#include "comm/backend/describe.h"
+#include "comm/call_signature.h"
+#include "comm/os/sigpipe_guard.h"
 #include "comm/worker.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm::parts_test {
 namespace {
 
-TEST(Fingerprint, TheLongestLengthIsOneThatMemoryCanHave) {
+TEST(CallSignature, TheLongestLengthIsOneThatMemoryCanHave) {
   EXPECT_EQ(longest_of(std::vector<std::uint64_t>{3, 9, 1}), 9U);
   EXPECT_EQ(longest_of(std::vector<std::uint64_t>{0}), 0U);
   for (const std::uint64_t length : {std::uint64_t{1} << 46, ~std::uint64_t{0}}) {
     try {
       longest_of(std::vector<std::uint64_t>{3, 9, length});
       FAIL() << length;
-    } catch (const PeerFailure& error) {
+    } catch (const PeerError& error) {
       EXPECT_EQ(error.ranks(), std::vector<int>{2});
     }
   }
 }
 
-TEST(Fingerprint, ReadsNoFurtherThanItsText) {
-  Fingerprint print("all_reduce(float [4])");
+TEST(CallSignature, ReadsNoFurtherThanItsText) {
+  CallSignature print("all_reduce(float [4])");
   EXPECT_EQ(print.call(), "all_reduce(float [4])");
   print.text_size = 1'000'000;
   EXPECT_EQ(print.call().size(), print.text.size());
 }
 
-TEST(Slices, CoverEverythingOnceInWholeCacheLines) {
+TEST(Partition, CoverEverythingOnceInWholeCacheLines) {
   for (const std::size_t elements : {0U, 1U, 15U, 16U, 17U, 100U, 1000U, 4097U}) {
     for (int size = 1; size <= 5; ++size) {
       std::size_t covered = 0;
       for (int rank = 0; rank < size; ++rank) {
-        const auto slice = slice_of(elements, 4, rank, size);
-        EXPECT_TRUE(slice.length == 0 || slice.offset == covered);
-        EXPECT_EQ(slice.offset * 4 % 64 == 0 || slice.length == 0, true);
-        covered += slice.length;
+        const auto shard = shard_of(elements, 4, rank, size);
+        EXPECT_TRUE(shard.length == 0 || shard.offset == covered);
+        EXPECT_EQ(shard.offset * 4 % 64 == 0 || shard.length == 0, true);
+        covered += shard.length;
       }
       EXPECT_EQ(covered, elements);
     }
   }
 }
 
-TEST(Slices, WhoMayOwnSomeOwnsItOfSumsThatAreAsLongOrShorter) {
+TEST(Partition, MayOwnElementsHoldsForSumsOfThatSizeOrLess) {
   constexpr int size = 6;
   for (std::size_t elements = 1; elements < 200; ++elements) {
     for (int rank = 0; rank < size; ++rank) {
-      if (slice_of(elements, 4, rank, size).length == 0) continue;
-      for (const std::size_t more : {0, 1, 500}) EXPECT_TRUE(may_own_some(4 * (elements + more), rank)) << elements;
+      if (shard_of(elements, 4, rank, size).length == 0) continue;
+      for (const std::size_t more : {0, 1, 500}) EXPECT_TRUE(may_own_elements(4 * (elements + more), rank)) << elements;
     }
   }
-  EXPECT_FALSE(may_own_some(0, 0));
-  EXPECT_FALSE(may_own_some(64, 1));
-  EXPECT_TRUE(may_own_some(65, 1));
-  EXPECT_FALSE(may_own_some(132, 3));
+  EXPECT_FALSE(may_own_elements(0, 0));
+  EXPECT_FALSE(may_own_elements(64, 1));
+  EXPECT_TRUE(may_own_elements(65, 1));
+  EXPECT_FALSE(may_own_elements(132, 3));
 }
 
-TEST(Slices, PiecesCoverASlice) {
-  const auto pieces = pieces_of({100, 3'000'000}, 4);
-  EXPECT_GT(pieces.size(), 1U);
+TEST(Partition, ChunksCoverAShard) {
+  const auto chunks = chunks_of({100, 3'000'000}, 4);
+  EXPECT_GT(chunks.size(), 1U);
   std::size_t next = 100;
-  for (const auto& piece : pieces) {
-    EXPECT_EQ(piece.offset, next);
-    next += piece.length;
+  for (const auto& chunk : chunks) {
+    EXPECT_EQ(chunk.offset, next);
+    next += chunk.length;
   }
   EXPECT_EQ(next, 3'000'100U);
-  EXPECT_TRUE(pieces_of({100, 0}, 4).empty());
+  EXPECT_TRUE(chunks_of({100, 0}, 4).empty());
 }
 
 // Three numbers whose sum depends on the order.
-TEST(Combine, KeepsTheOrderWhereverTheResultLies) {
+TEST(ReduceTree, KeepsTheOrderForAnyDestination) {
   constexpr float big = 1e8F;
   std::array<float, 3> first{};
   for (std::size_t own = 0; own < 3; ++own) {
     std::array<float, 3> values = {big, -big, 1.0F};
-    std::array<const std::byte*, 3> versions{};
-    for (std::size_t i = 0; i < 3; ++i) versions[i] = reinterpret_cast<const std::byte*>(&values[i]);
-    combine(versions, reinterpret_cast<std::byte*>(&values[own]), 1, at::kFloat, {});
+    std::array<const std::byte*, 3> contributions{};
+    for (std::size_t i = 0; i < 3; ++i) contributions[i] = reinterpret_cast<const std::byte*>(&values[i]);
+    reduce_tree(contributions, reinterpret_cast<std::byte*>(&values[own]), 1, at::kFloat, {});
     first[own] = values[own];
   }
   EXPECT_EQ(first, (std::array<float, 3>{1, 1, 1}));
 }
 
 // The left four of five first: ((a + b) + (c + d)) + e.
-TEST(Combine, AddsAlongATreeThatDependsOnTheNumberAlone) {
+TEST(ReduceTree, AddsAlongATreeThatDependsOnTheCountAlone) {
   constexpr float big = 1e8F;
   const auto sum = [](std::vector<float> values) {
-    std::vector<const std::byte*> versions;
-    for (const float& value : values) versions.push_back(reinterpret_cast<const std::byte*>(&value));
+    std::vector<const std::byte*> contributions;
+    for (const float& value : values) contributions.push_back(reinterpret_cast<const std::byte*>(&value));
     float result = 0;
-    combine(versions, reinterpret_cast<std::byte*>(&result), 1, at::kFloat, {});
+    reduce_tree(contributions, reinterpret_cast<std::byte*>(&result), 1, at::kFloat, {});
     return result;
   };
   EXPECT_EQ(sum({1, big, -big, 0}), 0);  // (1 + big) + (-big + 0)
@@ -113,23 +113,24 @@ TEST(Combine, AddsAlongATreeThatDependsOnTheNumberAlone) {
   for (std::size_t count = 2; count < 70; ++count) EXPECT_EQ(sum(std::vector<float>(count, 1)), count);
 }
 
-TEST(Combine, FloatsHaveTheBitsOfDoublesRoundedWhereSumsAreExact) {
+TEST(ReduceTree, FloatsHaveTheBitsOfDoublesRoundedWhereSumsAreExact) {
   // Lengths around the sizes that the loops work in, at odd addresses.
   for (const std::size_t elements : {1U, 7U, 1023U, 1024U, 1025U, 5000U}) {
     std::vector<float> memory(3 * elements + 1);
     for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i % 977) - 400;
-    std::vector<const std::byte*> versions;
-    for (std::size_t i = 0; i < 3; ++i) versions.push_back(reinterpret_cast<std::byte*>(&memory[1 + i * elements]));
+    std::vector<const std::byte*> contributions;
+    for (std::size_t i = 0; i < 3; ++i)
+      contributions.push_back(reinterpret_cast<std::byte*>(&memory[1 + i * elements]));
     std::vector<float> result(elements);
-    combine(versions, reinterpret_cast<std::byte*>(result.data()), elements, at::kFloat,
-            {.op = ReduceOp::mean, .rescale = {.factor = 0.5, .divisor = 4}});
+    reduce_tree(contributions, reinterpret_cast<std::byte*>(result.data()), elements, at::kFloat,
+                {.op = ReduceOp::mean, .scale = {.factor = 0.5, .divisor = 4}});
     for (std::size_t i = 0; i < elements; ++i) {
       EXPECT_EQ(result[i], (memory[1 + i] + memory[1 + elements + i] + memory[1 + 2 * elements + i]) / 4 * 0.5F);
     }
   }
 }
 
-TEST(Combine, NarrowTypesAreRoundedOnce) {
+TEST(ReduceTree, NarrowTypesAreRoundedOnce) {
   // 256 + 1 + 1 in bf16: each addition alone would be lost.
   auto values = at::empty({3}, at::kFloat);
   values.select(0, 0).fill_(256);
@@ -137,33 +138,33 @@ TEST(Combine, NarrowTypesAreRoundedOnce) {
   values.select(0, 2).fill_(1);
   auto narrow = values.to(at::kBFloat16);
   auto* memory = static_cast<std::byte*>(narrow.data_ptr());
-  combine(std::array<const std::byte*, 3>{memory, memory + 2, memory + 4}, memory, 1, at::kBFloat16, {});
+  reduce_tree(std::array<const std::byte*, 3>{memory, memory + 2, memory + 4}, memory, 1, at::kBFloat16, {});
   EXPECT_EQ(narrow.select(0, 0).item<float>(), 258);
 }
 
-TEST(Scratch, MemoryComesBackAndIsAligned) {
-  Scratch scratch;
-  auto first = scratch.take(1000);
+TEST(BufferPool, MemoryComesBackAndIsAligned) {
+  BufferPool pool;
+  auto first = pool.acquire(1000);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first.data) % 64, 0U);
   auto* const memory = first.data;
   auto part = first.part(10, 20);
   first = {};
-  auto second = scratch.take(1000);
+  auto second = pool.acquire(1000);
   EXPECT_NE(second.data, memory);  // the part still holds it
   part = {};
-  EXPECT_EQ(scratch.take(500).data, memory);
+  EXPECT_EQ(pool.acquire(500).data, memory);
 }
 
-TEST(Scratch, MayEndBeforeItsMemory) {
-  Block block;
+TEST(BufferPool, MayEndBeforeItsMemory) {
+  Buffer block;
   {
-    Scratch scratch;
-    block = scratch.take(100);
+    BufferPool pool;
+    block = pool.acquire(100);
   }
   block.data[99] = std::byte{1};
 }
 
-TEST(Worker, RunsInOrderAndHandsExceptionsOn) {
+TEST(Worker, RunsInOrderAndPropagatesExceptions) {
   std::vector<int> order;
   Worker worker;
   std::shared_ptr<WorkState> last;
@@ -203,15 +204,15 @@ TEST(Worker, MayEndOnItsOwnThread) {
   EXPECT_THROW(second->wait(), Error);
 }
 
-TEST(Fingerprints, ShortTextsAndLongOnesDifferByTheirHash) {
+TEST(CallSignatures, ShortTextsAndLongOnesDifferByTheirHash) {
   const std::string start(300, 'x');
-  EXPECT_NE(Fingerprint(start + "a").hash, Fingerprint(start + "b").hash);
-  EXPECT_EQ(Fingerprint("barrier()").call(), "barrier()");
-  const std::vector<Fingerprint> three = {Fingerprint("a()"), Fingerprint("b()"), Fingerprint("a()")};
+  EXPECT_NE(CallSignature(start + "a").hash, CallSignature(start + "b").hash);
+  EXPECT_EQ(CallSignature("barrier()").call(), "barrier()");
+  const std::vector<CallSignature> three = {CallSignature("a()"), CallSignature("b()"), CallSignature("a()")};
   try {
-    require_agreement(three, 7);
+    check_signatures(three, 7);
     ADD_FAILURE() << "nothing was thrown";
-  } catch (const Divergence& error) {
+  } catch (const MismatchError& error) {
     EXPECT_EQ(std::string(error.what()).substr(0, 61), "ranks 0, 2 call a() where rank 1 calls b() (operation 7). Not");
   }
 }
@@ -221,12 +222,12 @@ TEST(Describe, Durations) {
   EXPECT_EQ(describe_duration(std::chrono::milliseconds(1500)), "1500 ms");
 }
 
-TEST(WithoutSigpipe, WritingToAClosedPipeIsAnErrorAndNothingMore) {
+TEST(SigpipeGuard, WritingToAClosedPipeIsOnlyAnError) {
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
   ::close(pipe[0]);
   {
-    const WithoutSigpipe guard;
+    const SigpipeGuard guard;
     EXPECT_EQ(::write(pipe[1], "x", 1), -1);
     EXPECT_EQ(errno, EPIPE);
   }

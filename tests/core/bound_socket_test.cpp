@@ -43,7 +43,7 @@ TEST(BoundSocket, IsEverywhereWhereTheHostIsNoneOfThisMachines) {
 
 TEST(BoundSocket, TakesThePortThatItIsGiven) {
   auto first = bind_to_loopback(std::nullopt);
-  begin_to_listen(first);
+  start_listening(first);
   EXPECT_THROW(bind_to_host("127.0.0.1", first.port), std::system_error);
   const auto port = first.port;
   first.fd.reset();

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "tutti/detail/core/called_from.h"
+#include "tutti/detail/core/call_site_scope.h"
 
 namespace tutti::call_site_test {
 namespace {
@@ -43,7 +43,7 @@ TEST(CallSite, AMemberIsTheLineWhereItsObjectIsWritten) {
   EXPECT_EQ(where_given(above).describe(), line(where_above));
 }
 
-TEST(CallSite, WhatIsNotKnownIsNotTold) {
+TEST(CallSite, AnUnknownSiteIsEmpty) {
   EXPECT_FALSE(CallSite{}.known());
   EXPECT_EQ(CallSite{}.describe(), "");
   EXPECT_EQ((CallSite{.file = "backward()"}.describe()), "backward()");
@@ -55,32 +55,32 @@ TEST(CallSite, HasNoFolders) {
   EXPECT_STREQ(CallSite::here("train.cpp", 1).file, "train.cpp");
 }
 
-TEST(CalledFrom, TheInnermostThatIsKnownCounts) {
-  EXPECT_FALSE(CalledFrom::now().known());
+TEST(CallSiteScope, TheInnermostThatIsKnownCounts) {
+  EXPECT_FALSE(CallSiteScope::current().known());
   {
-    const CalledFrom outer({.file = "train.cpp", .line = 1});
-    const CalledFrom unknown(CallSite{});
-    EXPECT_EQ(CalledFrom::now().describe(), "train.cpp:1");
+    const CallSiteScope outer({.file = "train.cpp", .line = 1});
+    const CallSiteScope unknown(CallSite{});
+    EXPECT_EQ(CallSiteScope::current().describe(), "train.cpp:1");
     {
-      const CalledFrom inner({.file = "callback.cpp", .line = 2});
-      EXPECT_EQ(CalledFrom::now().describe(), "callback.cpp:2");
+      const CallSiteScope inner({.file = "callback.cpp", .line = 2});
+      EXPECT_EQ(CallSiteScope::current().describe(), "callback.cpp:2");
     }
-    EXPECT_EQ(CalledFrom::now().describe(), "train.cpp:1");
+    EXPECT_EQ(CallSiteScope::current().describe(), "train.cpp:1");
   }
-  EXPECT_FALSE(CalledFrom::now().known());
+  EXPECT_FALSE(CallSiteScope::current().known());
 }
 
-TEST(CalledFrom, WordsCountWhereNoLineIsKnown) {
-  const CalledFrom words({.file = "backward()"});
-  EXPECT_EQ(CalledFrom::now().describe(), "backward()");
-  const CalledFrom line({.file = "train.cpp", .line = 1});
-  const CalledFrom again({.file = "backward()"});
-  EXPECT_EQ(CalledFrom::now().describe(), "train.cpp:1");
+TEST(CallSiteScope, WordsCountWhereNoLineIsKnown) {
+  const CallSiteScope words({.file = "backward()"});
+  EXPECT_EQ(CallSiteScope::current().describe(), "backward()");
+  const CallSiteScope line({.file = "train.cpp", .line = 1});
+  const CallSiteScope again({.file = "backward()"});
+  EXPECT_EQ(CallSiteScope::current().describe(), "train.cpp:1");
 }
 
-TEST(CalledFrom, EachThreadHasItsOwn) {
-  const CalledFrom here({.file = "train.cpp", .line = 1});
-  std::thread([] { EXPECT_FALSE(CalledFrom::now().known()); }).join();
+TEST(CallSiteScope, EachThreadHasItsOwn) {
+  const CallSiteScope here({.file = "train.cpp", .line = 1});
+  std::thread([] { EXPECT_FALSE(CallSiteScope::current().known()); }).join();
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(Environment, ReadsTorchrunsVariables) {
   EXPECT_EQ(read(torchrun()), expected);
 }
 
-TEST(Environment, TakesUnevenNodesWhenAllIsSaid) {
+TEST(Environment, TakesUnevenNodesWhenAllVariablesAreSet) {
   const auto uneven = read(with(torchrun(), {{"RANK", "2"},
                                              {"WORLD_SIZE", "3"},
                                              {"LOCAL_RANK", "0"},

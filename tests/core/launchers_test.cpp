@@ -164,11 +164,11 @@ TEST(Launchers, AnInnerLauncherComesFirst) {
     Variables all;
     for (const auto& one : launchers) all.insert(one.begin(), one.end());
     EXPECT_EQ(read(all).launcher, winner);
-    const auto seen = seen_launchers(lookup_in(all));
+    const auto seen = detected_launchers(lookup_in(all));
     EXPECT_EQ(seen.size(), launchers.size());
     for (const auto& one : seen) {
-      EXPECT_EQ(one.won, one.name == winner);
-      EXPECT_EQ(one.lost_because.empty(), one.won) << one.lost_because;
+      EXPECT_EQ(one.is_selected, one.name == winner);
+      EXPECT_EQ(one.ignored_because.empty(), one.is_selected) << one.ignored_because;
       EXPECT_FALSE(one.variables.empty());
     }
   }
@@ -176,12 +176,12 @@ TEST(Launchers, AnInnerLauncherComesFirst) {
 
 TEST(Launchers, SeenLaunchersSayWhatIsSet) {
   const auto all = with(with(openmpi(), torchrun), without(slurm(), {"SLURM_STEP_ID"}));
-  const auto seen = seen_launchers(lookup_in(all));
+  const auto seen = detected_launchers(lookup_in(all));
   ASSERT_EQ(seen.size(), 3U);
   EXPECT_EQ(seen[0].variables, (std::vector<std::string>{"RANK=0", "WORLD_SIZE=1"}));
-  EXPECT_EQ(seen[1].lost_because, "torchrun comes first");
-  EXPECT_EQ(seen[2].lost_because, "not started by srun (SLURM_STEP_ID is not set)");
-  EXPECT_TRUE(seen_launchers(lookup_in({{"SLURM_JOB_ID", "1"}, {"OMPI_UNIVERSE_SIZE", "2"}})).empty());
+  EXPECT_EQ(seen[1].ignored_because, "torchrun comes first");
+  EXPECT_EQ(seen[2].ignored_because, "not started by srun (SLURM_STEP_ID is not set)");
+  EXPECT_TRUE(detected_launchers(lookup_in({{"SLURM_JOB_ID", "1"}, {"OMPI_UNIVERSE_SIZE", "2"}})).empty());
 }
 
 struct Complaint {

@@ -52,7 +52,7 @@ TEST(Logger, TakesTheLevelFromTheEnvironment) {
 }
 // NOLINTEND(concurrency-mt-unsafe)
 
-TEST(ParseLogLevel, KnowsItsWords) {
+TEST(ParseLogLevel, KnowsItsNames) {
   EXPECT_EQ(parse_log_level("debug"), LogLevel::debug);
   EXPECT_EQ(parse_log_level("info"), LogLevel::info);
   EXPECT_EQ(parse_log_level("warning"), LogLevel::warning);

@@ -110,7 +110,7 @@ TEST(DataLoader, BreakAndExceptionLeaveNothingBehind) {
   EXPECT_TRUE(stack->empty());
 }
 
-TEST(DataLoader, TheEndLeavesTheStackBeforeTheIteratorDies) {
+TEST(DataLoader, TheEndLeavesTheStackBeforeTheIteratorIsDestroyed) {
   const auto stack = std::make_shared<LoaderStack>();
   DataLoader<Numbers> loader(Numbers(1), {}, 0, 1, 1, stack);
   auto iterator = loader.begin();

@@ -9,7 +9,7 @@ namespace {
 
 std::vector<std::int64_t> listed(const Positions& positions) {
   std::vector<std::int64_t> list;
-  PlaceFinder find(positions);
+  PositionLookup find(positions);
   for (std::int64_t place = 0; place < positions.size(); ++place) list.push_back(find(place));
   return list;
 }
@@ -27,7 +27,7 @@ TEST(Positions, KeepWhatStandsAtThePlaces) {
 TEST(Positions, AreFoundInAnyOrder) {
   Positions positions(10);
   positions.keep({{1, 3}, {5, 9}});
-  PlaceFinder find(positions);
+  PositionLookup find(positions);
   EXPECT_EQ(find(4), 7);
   EXPECT_EQ(find(0), 1);
   EXPECT_EQ(find(2), 5);

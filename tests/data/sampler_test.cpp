@@ -159,7 +159,7 @@ TEST(BlocksByWindow, CoversEverySample) {
   }
 }
 
-TEST(Rest, OfInterleavedIsTheTailWhateverTheRanks) {
+TEST(RemainingSamples, OfInterleavedIsTheTailWhateverTheRanks) {
   const ShardOptions two{.dataset_size = 10, .world_size = 2, .batch_size = 2};
   const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 2, .accumulation_steps = 1, .batches = 1}};
   EXPECT_EQ(rest_table(two, read), (Table{{4, 6, 8}, {5, 7, 9}}));
@@ -169,7 +169,7 @@ TEST(Rest, OfInterleavedIsTheTailWhateverTheRanks) {
             (Table{{4}, {5}, {6}, {7}}));
 }
 
-TEST(Rest, OfAWindowUnderWayHasHoles) {
+TEST(RemainingSamples, OfAWindowUnderWayHasHoles) {
   // Windows of 2 x 2 micro-batches of 1: {0 1 | 2 3} {4 5 | 6 7} {8 9 | 10 11}; three of each rank have been read.
   const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 1, .accumulation_steps = 2, .batches = 3}};
   ShardOptions options{
@@ -181,7 +181,7 @@ TEST(Rest, OfAWindowUnderWayHasHoles) {
   EXPECT_EQ(rest_table(options, read), (Table{{5, 7, 8, 9, 10, 11}}));
 }
 
-TEST(Rest, OfAShortLastWindowLeavesEachRanksTail) {
+TEST(RemainingSamples, OfAShortLastWindowLeavesEachRanksTail) {
   // 7 samples on 2 ranks, windows of 2 x 3: {0 1 2 | 3 4 5} {6 | 0}.
   ShardOptions options{
       .dataset_size = 7, .world_size = 2, .sharding = Sharding::blocks_by_window, .accumulation_steps = 3};
@@ -195,7 +195,7 @@ TEST(Rest, OfAShortLastWindowLeavesEachRanksTail) {
   EXPECT_EQ(shard_batches(options, {{all}}), 0);
 }
 
-TEST(Rest, RefusesMoreThanThereWas) {
+TEST(RemainingSamples, RefusesMoreThanThereWas) {
   const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 2, .accumulation_steps = 1, .batches = 4}};
   EXPECT_THROW(shard_size({.dataset_size = 10}, read), UsageError);
 }

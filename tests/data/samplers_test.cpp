@@ -191,9 +191,9 @@ const RankCase compared("samplers_are_compared", [](const Communicator& communic
   const Sampler other_order = [&](std::int64_t) {
     return communicator.rank() == last ? Samples{1, 0, 2} : Samples{0, 1, 2};
   };
-  EXPECT_THROW(loop(other_order), Divergence);
+  EXPECT_THROW(loop(other_order), MismatchError);
   const Sampler other_number = [&](std::int64_t) { return Samples(communicator.rank() == last ? 3 : 8); };
-  EXPECT_THROW(loop(other_number), Divergence);
+  EXPECT_THROW(loop(other_number), MismatchError);
   // Epoch 1 fails on one rank: nobody waits for it.
   const Sampler fails = [&](std::int64_t epoch) {
     if (epoch == 1 && communicator.rank() == last) throw UsageError("no epoch 1");
@@ -204,7 +204,7 @@ const RankCase compared("samplers_are_compared", [](const Communicator& communic
   if (communicator.rank() == last) {
     EXPECT_THROW(loader.begin(), UsageError);
   } else {
-    EXPECT_THROW(loader.begin(), PeerFailure);
+    EXPECT_THROW(loader.begin(), PeerError);
   }
 });
 TEST(CustomSampler, RanksCompareWhatTheirSamplersGive) {

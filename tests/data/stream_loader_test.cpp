@@ -16,13 +16,13 @@ static_assert(StreamDataset<Counting> && StreamDataset<CountingBlocks> && !Strea
 static_assert(!IndexedDataset<Counting>);
 static_assert(std::input_iterator<StreamLoader<Counting>::Iterator>);
 
-TEST(StreamSlices, RanksKeepTheirBatchOfEachRound) {
+TEST(StreamSlices, RanksKeepTheirPartOfEachGlobalBatch) {
   EXPECT_EQ(table(8, {.batch_size = 2}, 2), (Table{{{0, 1}, {4, 5}}, {{2, 3}, {6, 7}}}));
   EXPECT_EQ(table(8, {.batch_size = 4, .split_batches = true}, 2), (Table{{{0, 1}, {4, 5}}, {{2, 3}, {6, 7}}}));
   EXPECT_EQ(table(4, {.batch_size = 2}, 1), (Table{{{0, 1}, {2, 3}}}));
 }
 
-TEST(StreamSlices, TheLastRoundIsFilledWithTheFirstSamples) {
+TEST(StreamSlices, TheLastGlobalBatchIsFilledWithTheFirstSamples) {
   EXPECT_EQ(table(5, {.batch_size = 2}, 2), (Table{{{0, 1}, {4, 0}}, {{2, 3}, {1, 2}}}));
   EXPECT_EQ(table(7, {.batch_size = 2}, 2), (Table{{{0, 1}, {4, 5}}, {{2, 3}, {6, 0}}}));
   EXPECT_EQ(table(2, {.batch_size = 4}, 2), (Table{{{0, 1, 0, 1}}, {{0, 1, 0, 1}}}));
@@ -247,7 +247,7 @@ TEST(StreamLoader, WhatCannotBeIsRefused) {
   EXPECT_THROW(make({.num_workers = 2}), UsageError);
   EXPECT_THROW(make({.num_workers = -1}), UsageError);
   EXPECT_THROW(make({.num_workers = 1, .prefetch_factor = 0}), UsageError);
-  EXPECT_THROW(make({.sharding = StreamSharding::own}), UsageError);  // there is no agreement
+  EXPECT_THROW(make({.sharding = StreamSharding::per_rank}), UsageError);  // there is no agreement
   EXPECT_THROW(loader_of(Counting(4), {}, 2, 2), UsageError);
 }
 

@@ -42,12 +42,12 @@ const RankCase differ("streams_differ", [](const Communicator& communicator) {
     try {
       read(loader);
       FAIL() << "nobody noticed " << shorter;
-    } catch (const Divergence& error) {
+    } catch (const MismatchError& error) {
       EXPECT_NE(std::string(error.what()).find("rank 1's"), std::string::npos) << error.what();
     }
   }
 });
-TEST(StreamSlices, OtherStreamsAreADivergence) {
+TEST(StreamSlices, OtherStreamsAreAMismatchError) {
   differ.everywhere();
 }
 
@@ -57,7 +57,7 @@ Counting own_stream(const Communicator& communicator) {
 }
 
 const RankCase shortest("own_streams_stop_together", [](const Communicator& communicator) {
-  StreamLoader<Counting> loader(own_stream(communicator), {.batch_size = 2, .sharding = StreamSharding::own},
+  StreamLoader<Counting> loader(own_stream(communicator), {.batch_size = 2, .sharding = StreamSharding::per_rank},
                                 group_of(communicator));
   const int first = 100 * communicator.rank();
   Batches expected{{first, first + 1}, {first + 2}};
@@ -71,17 +71,17 @@ const RankCase shortest("own_streams_stop_together", [](const Communicator& comm
     EXPECT_EQ(received, expected);
   }
   StreamLoader<Counting> full(own_stream(communicator),
-                              {.batch_size = 2, .sharding = StreamSharding::own, .drop_last = true},
+                              {.batch_size = 2, .sharding = StreamSharding::per_rank, .drop_last = true},
                               group_of(communicator));
   EXPECT_EQ(read(full).size(), 1U);
 });
-TEST(OwnStreams, AllRanksStopWhereTheFirstOneEnds) {
+TEST(PerRankStreams, AllRanksStopWhereTheFirstOneEnds) {
   shortest.everywhere();
 }
 
 const RankCase uneven("own_streams_uneven", [](const Communicator& communicator) {
   StreamLoader<Counting> loader(own_stream(communicator),
-                                {.batch_size = 2, .sharding = StreamSharding::own, .even_batches = false},
+                                {.batch_size = 2, .sharding = StreamSharding::per_rank, .even_batches = false},
                                 group_of(communicator));
   std::size_t received = 0;
   for ([[maybe_unused]] const auto& batch : loader) {
@@ -90,7 +90,7 @@ const RankCase uneven("own_streams_uneven", [](const Communicator& communicator)
   }
   EXPECT_EQ(received, static_cast<std::size_t>(2 + 2 * communicator.rank()));
 });
-TEST(OwnStreams, UnevenOnesAreReadToTheirEnds) {
+TEST(PerRankStreams, UnevenOnesAreReadToTheirEnds) {
   uneven.everywhere();
 }
 
@@ -98,7 +98,7 @@ const RankCase joined("own_streams_joined", [](const Communicator& communicator)
   for (const int workers : {0, 1}) {
     StreamLoader<Counting> loader(
         own_stream(communicator),
-        {.batch_size = 2, .sharding = StreamSharding::own, .even_batches = false, .num_workers = workers},
+        {.batch_size = 2, .sharding = StreamSharding::per_rank, .even_batches = false, .num_workers = workers},
         group_of(communicator));
     const JoinScope join(loader.stack());
     const auto rounds = static_cast<std::size_t>(2 * communicator.size());
@@ -108,7 +108,7 @@ const RankCase joined("own_streams_joined", [](const Communicator& communicator)
       std::vector<int> own;
       for (const auto& batch : loader) {
         EXPECT_EQ(loader.stack()->at_last_batch(), ++received == rounds);
-        if (loader.stack()->innermost().stand_in) {
+        if (loader.stack()->innermost().filler) {
           EXPECT_EQ(batch, (std::vector<int>{first, first + 1}));
         } else {
           own.insert(own.end(), batch.begin(), batch.end());
@@ -122,31 +122,31 @@ const RankCase joined("own_streams_joined", [](const Communicator& communicator)
   StreamLoader<Counting> slices(Counting(2 * communicator.size() + 1), {.batch_size = 2, .even_batches = false},
                                 group_of(communicator));
   const JoinScope join(slices.stack());
-  std::vector<bool> stand_ins;
-  for ([[maybe_unused]] const auto& batch : slices) stand_ins.push_back(slices.stack()->innermost().stand_in);
-  EXPECT_EQ(stand_ins, (std::vector<bool>{false, communicator.rank() > 0}));
+  std::vector<bool> fillers;
+  for ([[maybe_unused]] const auto& batch : slices) fillers.push_back(slices.stack()->innermost().filler);
+  EXPECT_EQ(fillers, (std::vector<bool>{false, communicator.rank() > 0}));
 });
-TEST(OwnStreams, JoinedOnesRunAsOftenOnEveryRank) {
+TEST(PerRankStreams, JoinedOnesRunAsOftenOnEveryRank) {
   joined.everywhere();
 }
 
 const RankCase nothing("own_stream_with_nothing", [](const Communicator& communicator) {
   if (communicator.size() == 1) return;
   const bool mine = communicator.rank() == 1;
-  const StreamLoaderOptions options{.sharding = StreamSharding::own, .even_batches = false};
+  const StreamLoaderOptions options{.sharding = StreamSharding::per_rank, .even_batches = false};
   StreamLoader<Counting> loader(Counting(mine ? 0 : 3), options, group_of(communicator));
   {
     const JoinScope join(loader.stack());
     if (mine) {
       EXPECT_THROW(read(loader), UsageError);
     } else {
-      EXPECT_THROW(read(loader), PeerFailure);
+      EXPECT_THROW(read(loader), PeerError);
     }
   }
   const JoinScope even(loader.stack(), true);
   EXPECT_TRUE(read(loader).empty());
 });
-TEST(OwnStreams, ARankWithNothingAtAllIsNamed) {
+TEST(PerRankStreams, ARankWithNothingAtAllIsNamed) {
   nothing.everywhere();
 }
 
@@ -160,7 +160,7 @@ const RankCase failing("stream_fails", [](const Communicator& communicator) {
     try {
       for ([[maybe_unused]] const auto& batch : loader) ++received;
       FAIL() << "nobody failed";
-    } catch (const PeerFailure& failure) {
+    } catch (const PeerError& failure) {
       EXPECT_NE(communicator.rank(), last);
       EXPECT_EQ(failure.ranks(), std::vector<int>{last});
     } catch (const std::runtime_error&) {
@@ -184,9 +184,9 @@ const RankCase left_apart("streams_left_apart", [](const Communicator& communica
     }
     read(loader);
   };
-  EXPECT_THROW(two_loops(), Divergence);
+  EXPECT_THROW(two_loops(), MismatchError);
 });
-TEST(StreamLoader, LeavingLoopsAtDifferentBatchesIsADivergence) {
+TEST(StreamLoader, LeavingLoopsAtDifferentBatchesIsAMismatchError) {
   left_apart.everywhere();
 }
 
@@ -209,23 +209,23 @@ TEST(StreamLoader, NestedLoopsAgreeInTheirOrder) {
   nested.everywhere();
 }
 
-TEST(StreamVerdicts, FollowFromWhatRanksSay) {
+TEST(StreamDecisions, FollowFromTheStatesOfAllRanks) {
   using Ranks = std::vector<std::vector<std::int64_t>>;
   const auto verdict = [](StreamSharding sharding, EpochTail tail, const Ranks& ranks) {
-    return judge_stream_round({.sharding = sharding, .tail = tail, .world_size = 2}, ranks);
+    return decide_stream_batch({.sharding = sharding, .tail = tail, .world_size = 2}, ranks);
   };
-  const auto own = StreamSharding::own;
+  const auto own = StreamSharding::per_rank;
   const auto slices = StreamSharding::slices;
-  EXPECT_EQ(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 1}}), StreamVerdict::goes_on);
-  EXPECT_EQ(verdict(slices, EpochTail::repeat, {{1, 0, 0}, {1, 0, 0}}), StreamVerdict::over);
-  EXPECT_THROW(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 0}}), Divergence);
-  EXPECT_THROW(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 2}}), Divergence);
-  EXPECT_EQ(verdict(own, EpochTail::repeat, {{1, 0, 1}, {1, 0, 0}}), StreamVerdict::over);
-  EXPECT_EQ(verdict(own, EpochTail::join, {{1, 0, 2}, {1, 0, 0}}), StreamVerdict::goes_on);
-  EXPECT_EQ(verdict(own, EpochTail::join, {{1, 0, 0}, {1, 0, 0}}), StreamVerdict::over);
-  EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {1, 0, -1}}), PeerFailure);
-  EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {1, 1, 1}}), Divergence);
-  EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {2, 0, 1}}), Divergence);
+  EXPECT_EQ(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 1}}), StreamDecision::more);
+  EXPECT_EQ(verdict(slices, EpochTail::repeat, {{1, 0, 0}, {1, 0, 0}}), StreamDecision::end);
+  EXPECT_THROW(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 0}}), MismatchError);
+  EXPECT_THROW(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 2}}), MismatchError);
+  EXPECT_EQ(verdict(own, EpochTail::repeat, {{1, 0, 1}, {1, 0, 0}}), StreamDecision::end);
+  EXPECT_EQ(verdict(own, EpochTail::join, {{1, 0, 2}, {1, 0, 0}}), StreamDecision::more);
+  EXPECT_EQ(verdict(own, EpochTail::join, {{1, 0, 0}, {1, 0, 0}}), StreamDecision::end);
+  EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {1, 0, -1}}), PeerError);
+  EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {1, 1, 1}}), MismatchError);
+  EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {2, 0, 1}}), MismatchError);
 }
 
 }  // namespace

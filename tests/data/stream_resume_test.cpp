@@ -69,14 +69,14 @@ TEST(StreamResume, OtherStatesAreRefused) {
   DataLoader<Numbers> numbers(Numbers(8), {});
   EXPECT_THROW(slices.load_state_dict(numbers.state_dict()), CheckpointError);
   EXPECT_THROW(numbers.load_state_dict(slices.state_dict()), CheckpointError);
-  StreamCursor own_on_two(StreamSharding::own, 2, 1);
+  StreamCursor own_on_two(StreamSharding::per_rank, 2, 1);
   own_on_two.skip(1);
   EXPECT_THROW(slices.load_state_dict(own_on_two.state_dict()), CheckpointError);
-  StreamCursor own_on_three(StreamSharding::own, 3, 1);
+  StreamCursor own_on_three(StreamSharding::per_rank, 3, 1);
   EXPECT_THROW(own_on_three.load_state_dict(own_on_two.state_dict()), CheckpointError);
   StateDict damaged = own_on_two.state_dict();
   damaged.set("segments.batches", std::vector<std::int64_t>{-1});
-  EXPECT_THROW(StreamCursor(StreamSharding::own, 2, 1).load_state_dict(damaged), CheckpointError);
+  EXPECT_THROW(StreamCursor(StreamSharding::per_rank, 2, 1).load_state_dict(damaged), CheckpointError);
 }
 
 }  // namespace

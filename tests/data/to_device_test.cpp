@@ -70,7 +70,7 @@ TEST(ToDevice, FindsTheOverloadOfAUsersType) {
   EXPECT_TRUE(to_device(std::make_pair(user::Batch{one(), 1}, 2), meta).first.tokens.is_meta());
 }
 
-TEST(ToDevice, LeavesAloneWhatHasNoPlaceToGo) {
+TEST(ToDevice, LeavesAloneWhatHasNoDevice) {
   const auto tensor = one();
   EXPECT_TRUE(to_device(tensor, Placement()).is_same(tensor));
   EXPECT_TRUE(to_device(tensor, Placement(at::kCPU)).is_same(tensor));

@@ -84,7 +84,7 @@ TEST(Uneven, IsTheEvenDealWithoutRepeats) {
       auto even = loader_of(of, rank, true, stack);
       Batches expected;
       for (auto batch : even) {
-        EXPECT_FALSE(stack->innermost().uneven || stack->innermost().stand_in);
+        EXPECT_FALSE(stack->innermost().uneven || stack->innermost().filler);
         batch.resize(batch.size() - static_cast<std::size_t>(stack->innermost().repeated));
         if (!batch.empty()) expected.push_back(batch);
       }
@@ -107,7 +107,7 @@ TEST(Uneven, IsTheEvenDealWithoutRepeats) {
   }
 }
 
-TEST(Joined, AllRanksReceiveAsManyBatches) {
+TEST(JoinScope, AllRanksReceiveAsManyBatches) {
   for (const Dealing& of : dealings()) {
     SCOPED_TRACE(name_of(of));
     std::vector<int> all;
@@ -124,8 +124,8 @@ TEST(Joined, AllRanksReceiveAsManyBatches) {
         EXPECT_EQ(stack->at_last_batch(), ++received == rounds);
         EXPECT_FALSE(stack->innermost().uneven);
         EXPECT_FALSE(batch.empty());
-        has_data = has_data && !stack->innermost().stand_in;  // stand-ins come last
-        EXPECT_EQ(stack->innermost().stand_in, !has_data);
+        has_data = has_data && !stack->innermost().filler;  // stand-ins come last
+        EXPECT_EQ(stack->innermost().filler, !has_data);
         EXPECT_EQ(stack->innermost().repeated, has_data ? 0 : static_cast<std::int64_t>(batch.size()));
         if (has_data) all.insert(all.end(), batch.begin(), batch.end());
       }

@@ -124,8 +124,8 @@ TEST(Generate, GoesOnFromThePromptBeyondTheContext) {
   EXPECT_TRUE(text.starts_with("int main"));
   EXPECT_EQ(text, generate(model, {.prompt = "int main", .bytes = 20, .seed = 3}));
   EXPECT_NE(text, generate(model, {.prompt = "int main", .bytes = 20, .seed = 4}));
-  for (const char letter : text)
-    EXPECT_TRUE(letter == '\n' || letter == '\t' || static_cast<unsigned char>(letter) >= 32);
+  for (const char character : text)
+    EXPECT_TRUE(character == '\n' || character == '\t' || static_cast<unsigned char>(character) >= 32);
 }
 
 }  // namespace

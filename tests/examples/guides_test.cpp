@@ -117,7 +117,7 @@ TEST(Guides, TrainStepByHandIsTheTrainersAndIsResumed) {
   }
 }
 
-TEST(Guides, SeveralMachinesSurvivesTheDeathOfARank) {
+TEST(Guides, SeveralMachinesSurvivesAKilledRank) {
   const TemporaryFolder whole, torn;
   const std::string restarts = std::string(TUTTI_COMMAND) + " launch -n 2 --max-restarts 1 -- " + GUIDE_PROGRAMS;
   const auto undisturbed = run(restarts + "guide_several_machines " + whole.path().string());
@@ -224,7 +224,7 @@ TEST(Guides, TheFormulasOfTheSchedulesAreTheirs) {
 TEST(Guides, ThePictureOfTheSchedulesIsDrawnFromThem) {
   const auto drawn = run(program("guide_schedules", 1));
   EXPECT_EQ(drawn.exit_code, 0);
-  EXPECT_EQ(drawn.output, content_of(DOCS "schedules.svg")) << "guide_schedules > docs/schedules.svg draws it anew";
+  EXPECT_EQ(drawn.output, content_of(DOCS "schedules.svg")) << "guide_schedules > docs/schedules.svg draws it again";
 }
 
 }  // namespace

@@ -72,15 +72,15 @@ TEST(Launchers, MpirunGivesTheLossesOfTuttiLaunch) {
 
 TEST(Launchers, WithMpiBetweenTheRanksTheLossesAreTheSame) {
   if (mpirun.empty()) GTEST_SKIP() << "the build found no mpirun (openmpi-bin or mpich)";
-  const auto losses = losses_in(output_of("TUTTI_ENGINE=gloo " + mpirun_two + gpt));
+  const auto losses = losses_in(output_of("TUTTI_BACKEND=gloo " + mpirun_two + gpt));
   EXPECT_NE(losses, "");
-  if (!HAS_MPI_ENGINE) {
-    const auto output = output_of("TUTTI_ENGINE=mpi " + mpirun_two + gpt, 1);
+  if (!HAS_MPI_BACKEND) {
+    const auto output = output_of("TUTTI_BACKEND=mpi " + mpirun_two + gpt, 1);
     EXPECT_EQ(count(output, "tutti was built without MPI"), 2) << output;
     return;
   }
-  for (const std::string engine : {"mpi", "mpi_only"}) {
-    EXPECT_EQ(losses_in(output_of("TUTTI_ENGINE=" + engine + " " + mpirun_two + gpt)), losses) << engine;
+  for (const std::string backend : {"mpi", "mpi_only"}) {
+    EXPECT_EQ(losses_in(output_of("TUTTI_BACKEND=" + backend + " " + mpirun_two + gpt)), losses) << backend;
   }
 }
 
@@ -99,12 +99,12 @@ TEST(Launchers, TorchrunGivesTheLossesOfTuttiLaunch) {
   EXPECT_EQ(losses_in(output_of(two + gpt)), losses);
 }
 
-TEST(Launchers, TuttiEnvTellsWhoWon) {
+TEST(Launchers, TuttiEnvShowsTheChosenLauncher) {
   const auto alone = output_of(tutti_command + " env");
   EXPECT_EQ(count(alone, "launcher +none"), 1) << alone;
-  EXPECT_EQ(count(alone, "engine +gloo: yes"), 1) << alone;
-  EXPECT_EQ(count(alone, "engine +nccl: no, tutti was compiled without NCCL"), 1) << alone;
-  EXPECT_EQ(count(alone, "engine +mpi: no, "), 1) << alone;
+  EXPECT_EQ(count(alone, "backend +gloo: yes"), 1) << alone;
+  EXPECT_EQ(count(alone, "backend +nccl: no, tutti was compiled without NCCL"), 1) << alone;
+  EXPECT_EQ(count(alone, "backend +mpi: no, "), 1) << alone;
   EXPECT_EQ(count(alone, "LibTorch +2\\.[0-9]+"), 1) << alone;
   const auto launched = output_of("SLURM_PROCID=0 SLURM_NTASKS=1 " + tutti_command + " launch -n 2 -- tutti env");
   EXPECT_EQ(count(launched, "launcher +torchrun: RANK=[01] WORLD_SIZE=2"), 2) << launched;
@@ -122,7 +122,7 @@ TEST(Launchers, TuttiEnvUnderMpirun) {
   const auto ranks = output_of(mpirun_two + tutti_command + " env");
   EXPECT_EQ(count(ranks, "launcher +(openmpi: OMPI_COMM_WORLD|mpich: PMI)_RANK=[01]"), 2) << ranks;
   EXPECT_EQ(count(ranks, "local rank +[01] of 2"), 2) << ranks;
-  const char* const mpi = HAS_MPI_ENGINE ? "engine +mpi: yes" : "engine +mpi: no, tutti was built without MPI";
+  const char* const mpi = HAS_MPI_BACKEND ? "backend +mpi: yes" : "backend +mpi: no, tutti was built without MPI";
   EXPECT_EQ(count(ranks, mpi), 2) << ranks;
 }
 

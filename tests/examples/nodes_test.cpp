@@ -69,7 +69,7 @@ const RankProgram loses_its_link("loses_its_link", [] {
       communicator.all_reduce(at::ones({4})).wait();
       last = std::chrono::steady_clock::now();
     }
-  } catch (const Timeout& failure) {
+  } catch (const TimeoutError& failure) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - last);
     std::cout << "rank " + std::to_string(communicator.rank()) + " after " + std::to_string(waited.count()) +
                      " ms: " + failure.what() + "\n"
@@ -77,7 +77,7 @@ const RankProgram loses_its_link("loses_its_link", [] {
   }
 });
 
-TEST_P(Nodes, ThatLoseTheirLinkAreNamedLongBeforeTheDeadline) {
+TEST_P(Nodes, ANodeWithoutItsLinkIsNamedLongBeforeTheDeadline) {
   const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(GetParam()) +
                         " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
                         "=loses_its_link \"$(readlink /proc/" + std::to_string(::getpid()) + "/exe)\" 2>&1");
@@ -103,16 +103,16 @@ TEST_P(Nodes, WithASecretDdpEndsWithTheDigestOfOneNode) {
 
 // Says where it listens while everything is under way that listens: the store, Gloo, messages.
 const RankProgram says_where_it_listens("says_where_it_listens", [] {
-  const auto communicator = Communicator::connect(read_environment(), {.engine = "gloo"});
+  const auto communicator = Communicator::connect(read_environment(), {.backend = "gloo"});
   communicator.all_reduce(at::ones({4})).wait();
   const auto next = (communicator.rank() + 1) % communicator.size();
   const auto previous = (communicator.rank() + communicator.size() - 1) % communicator.size();
-  const auto letter = communicator.send(at::ones({4}), next);
+  const auto request = communicator.send(at::ones({4}), next);
   communicator.receive(at::ones({4}), previous).wait();
   std::string line = "rank " + std::to_string(communicator.rank()) + " listens at";
   for (const auto& address : listening_addresses()) line += " " + address;
   std::cout << line + " alone\n" << std::flush;
-  letter.wait();
+  request.wait();
   communicator.barrier().wait();
 });
 

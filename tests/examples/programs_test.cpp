@@ -81,10 +81,12 @@ TEST(GptProgram, LearnsOnTwoRanks) {
   EXPECT_NE(finished.output.find("#include <"), std::string::npos) << finished.output;
 }
 
-TEST(GptProgram, RefusesEnginesThatCannotBeInOneLine) {
-  const auto with_engine = [](const std::string& engine) { return "TUTTI_ENGINE=" + engine + " " + gpt + " --data "; };
-  expect_refusal(with_engine("gluu") + SOME_TEXT, 1, "gpt: TUTTI_ENGINE=gluu: There is no engine 'gluu'");
-  expect_refusal(with_engine("nccl") + SOME_TEXT, 1, "compiled without NCCL");
+TEST(GptProgram, RefusesUnusableBackendsInOneLine) {
+  const auto with_backend = [](const std::string& backend) {
+    return "TUTTI_BACKEND=" + backend + " " + gpt + " --data ";
+  };
+  expect_refusal(with_backend("gluu") + SOME_TEXT, 1, "gpt: TUTTI_BACKEND=gluu: There is no backend 'gluu'");
+  expect_refusal(with_backend("nccl") + SOME_TEXT, 1, "compiled without NCCL");
 }
 
 TEST(GptProgram, RefusesBadInputInOneLine) {

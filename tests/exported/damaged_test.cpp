@@ -120,8 +120,8 @@ TEST_F(Damaged, ProgramsOfAnotherSchema) {
 }
 
 TEST_F(Damaged, GraphsThatContradictThemselves) {
-  refuse_program([](Json& program) { node_of(program, 1)["inputs"][0]["arg"]["as_tensor"]["name"] = "nobody"; },
-                 "'nobody' is used before it is made");
+  refuse_program([](Json& program) { node_of(program, 1)["inputs"][0]["arg"]["as_tensor"]["name"] = "unknown"; },
+                 "'unknown' is used before it is made");
   refuse_program([](Json& program) { node_of(program, 1)["outputs"][0]["as_tensor"]["name"] = "x"; }, "made twice");
   refuse_program([](Json& program) { node_of(program, 1)["inputs"][0]["arg"] = {{"as_magic", 1}}; }, "'as_magic'");
   refuse_program([](Json& program) { node_of(program, 1)["inputs"][0]["name"] = "color"; }, "no argument 'color'");

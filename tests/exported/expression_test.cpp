@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "exported/integers.h"
+#include "exported/checked_math.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::expression_test {
@@ -56,11 +56,11 @@ TEST(Expressions, ArithmeticIsChecked) {
   EXPECT_THROW(value("s0 // 0"), UsageError);
   EXPECT_THROW(value("s0 % 0"), UsageError);
   EXPECT_THROW(value("2**64"), UsageError);
-  EXPECT_THROW(exported::integers::floor_divide(least, -1), UsageError);
-  EXPECT_EQ(exported::integers::modulo(least, -1), 0);
-  EXPECT_EQ(exported::integers::floor_divide(-7, 2), -4);
-  EXPECT_EQ(exported::integers::modulo(7, -2), -1);
-  EXPECT_EQ(exported::integers::power(-1, most), -1);
+  EXPECT_THROW(exported::checked_math::floor_divide(least, -1), UsageError);
+  EXPECT_EQ(exported::checked_math::modulo(least, -1), 0);
+  EXPECT_EQ(exported::checked_math::floor_divide(-7, 2), -4);
+  EXPECT_EQ(exported::checked_math::modulo(7, -2), -1);
+  EXPECT_EQ(exported::checked_math::power(-1, most), -1);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "well";
   try {
     const auto communicator = connect(argc > 2 ? argv[2] : nullptr);
-    communicator.note_step(7);
+    communicator.set_step(7);
     communicator.barrier({.timeout = std::nullopt, .name = "first"}).wait();
     if (communicator.rank() == 1 && mode == "killed") ::raise(SIGKILL);
     if (communicator.rank() == 1 && mode == "elsewhere") {

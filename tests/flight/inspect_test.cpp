@@ -35,7 +35,7 @@ std::string folder_in(const std::string& report) {
   return report.substr(begin + before.size(), end - begin - before.size());
 }
 
-TEST(Inspect, ALauncherTellsWhatTheRanksOfAKilledOneWereDoing) {
+TEST(Inspect, TheLauncherReportsWhatRanksWereDoingWhenOneWasKilled) {
   const auto finished = test::run_tutti(ranks(3, "killed"));
   EXPECT_NE(finished.exit_code, 0);
   EXPECT_THAT(
@@ -53,7 +53,7 @@ TEST(Inspect, ALauncherTellsWhatTheRanksOfAKilledOneWereDoing) {
 }
 
 // As Python's ranks do.
-TEST(Inspect, RanksThatMetOverAStoreAreRecordedToo) {
+TEST(Inspect, RanksConnectedOverAStoreAreRecordedToo) {
   const TemporaryFolder folder;
   auto command = ranks(3, "killed");
   command.push_back(folder.path() / "store");
@@ -66,7 +66,7 @@ TEST(Inspect, RanksThatMetOverAStoreAreRecordedToo) {
   std::filesystem::remove_all(folder_in(finished.err));
 }
 
-TEST(Inspect, ALiveJobTellsWhoIsElsewhere) {
+TEST(Inspect, ARunningJobShowsTheAbsentRank) {
   const TemporaryFolder folder;
   TuttiProcess job(ranks(3, "elsewhere"),
                    {.variables = {"TUTTI_FLIGHT_RECORDS=" + folder.path().string(), "OMP_NUM_THREADS=1"}});
@@ -86,7 +86,7 @@ TEST(Inspect, ALiveJobTellsWhoIsElsewhere) {
   EXPECT_THAT(inspect({.folders = {folder.path()}}), HasSubstr("all processes have ended"));
 }
 
-TEST(Inspect, TheFirstOperationThatDiffersIsTold) {
+TEST(Inspect, ReportsTheFirstMismatchOfAJob) {
   const auto finished = test::run_tutti(ranks(2, "differs"));
   EXPECT_THAT(finished.err, ContainsRegex("First difference: operation 1 of job is barrier\\('second'\\) on rank 0 "
                                           "\\(flight_rank.cpp:[0-9]+\\) and broadcast_object\\(root 0\\) on rank 1 "

@@ -31,12 +31,12 @@ TEST(Recorder, WhatAnEntryHolds) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder.path(), {.rank = 2, .world_size = 4, .restart = 1});
   recorder->set_step(11);
-  const auto sum = recorder->called({.text = "all_reduce(float32 [4])",
-                                     .channel = "job/0-ddp",
-                                     .operation = 5,
-                                     .bytes = 16,
-                                     .group_size = 4,
-                                     .where = {.file = "train.cpp", .line = 42}});
+  const auto sum = recorder->record_call({.text = "all_reduce(float32 [4])",
+                                          .communicator = "job/0-ddp",
+                                          .operation = 5,
+                                          .bytes = 16,
+                                          .group_size = 4,
+                                          .call_site = {.file = "train.cpp", .line = 42}});
   auto record = only_record(folder);
   EXPECT_EQ(record.rank, 2);
   EXPECT_EQ(record.world_size, 4);
@@ -45,49 +45,51 @@ TEST(Recorder, WhatAnEntryHolds) {
   EXPECT_EQ(record.program, "test_flight");
   ASSERT_EQ(record.operations.size(), 1U);
   EXPECT_EQ(record.operations[0].text, "all_reduce(float32 [4])");
-  EXPECT_EQ(record.operations[0].channel, "job/0-ddp");
+  EXPECT_EQ(record.operations[0].communicator, "job/0-ddp");
   EXPECT_EQ(record.operations[0].operation, 5U);
   EXPECT_EQ(record.operations[0].bytes, 16U);
   EXPECT_EQ(record.operations[0].step, 11);
   EXPECT_EQ(record.operations[0].group_size, 4);
-  EXPECT_EQ(record.operations[0].where, "train.cpp:42");
-  EXPECT_EQ(record.operations[0].state, EntryState::called);
+  EXPECT_EQ(record.operations[0].call_site, "train.cpp:42");
+  EXPECT_EQ(record.operations[0].state, EntryState::scheduled);
 
-  recorder->runs(sum);
-  EXPECT_EQ(only_record(folder).operations[0].state, EntryState::running);
-  recorder->ended(sum, EntryState::done);
+  recorder->record_start(sum);
+  EXPECT_EQ(only_record(folder).operations[0].state, EntryState::started);
+  recorder->record_end(sum, EntryState::completed);
   record = only_record(folder);
-  EXPECT_EQ(record.operations[0].state, EntryState::done);
-  EXPECT_LE(record.operations[0].called, record.operations[0].ran);
-  EXPECT_LE(record.operations[0].ran, record.operations[0].ended);
+  EXPECT_EQ(record.operations[0].state, EntryState::completed);
+  EXPECT_LE(record.operations[0].called, record.operations[0].started);
+  EXPECT_LE(record.operations[0].started, record.operations[0].ended);
 }
 
-TEST(Recorder, TheOldestMakePlaceButNotThoseUnderWay) {
+TEST(Recorder, OldestEntriesAreReplacedButNotThoseInFlight) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder.path(), {});
-  const auto slow = recorder->called({.text = "slow", .channel = "job", .operation = 0});
+  const auto slow = recorder->record_call({.text = "slow", .communicator = "job", .operation = 0});
   constexpr std::uint64_t others = 3 * flight::record_capacity;
   for (std::uint64_t number = 1; number <= others; ++number) {
-    recorder->ended(recorder->called({.text = "quick", .channel = "job", .operation = number}), EntryState::done);
+    recorder->record_end(recorder->record_call({.text = "quick", .communicator = "job", .operation = number}),
+                         EntryState::completed);
   }
   const auto operations = only_record(folder).operations;
   ASSERT_EQ(operations.size(), flight::record_capacity);
   EXPECT_EQ(operations.front().text, "slow");
   EXPECT_EQ(operations.back().operation, others);
-  recorder->ended(slow, EntryState::failed);
+  recorder->record_end(slow, EntryState::failed);
   EXPECT_EQ(only_record(folder).operations.front().state, EntryState::failed);
 }
 
-TEST(Recorder, AnEntryThatMadePlaceIsNotTouchedAnyMore) {
+TEST(Recorder, AReplacedEntryIsNotWrittenAgain) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder.path(), {});
   // All of them are under way: the oldest has to go after all.
-  const auto first = recorder->called({.text = "first", .channel = "job"});
-  for (std::uint32_t i = 0; i < flight::record_capacity; ++i) recorder->called({.text = "later", .channel = "job"});
-  recorder->ended(first, EntryState::failed);
+  const auto first = recorder->record_call({.text = "first", .communicator = "job"});
+  for (std::uint32_t i = 0; i < flight::record_capacity; ++i)
+    recorder->record_call({.text = "later", .communicator = "job"});
+  recorder->record_end(first, EntryState::failed);
   for (const auto& operation : only_record(folder).operations) {
     EXPECT_EQ(operation.text, "later");
-    EXPECT_EQ(operation.state, EntryState::called);
+    EXPECT_EQ(operation.state, EntryState::scheduled);
   }
 }
 
@@ -95,12 +97,13 @@ TEST(Recorder, LongNamesAreCutOff) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder.path(), {});
   const std::string file(1000, 'c');
-  recorder->called(
-      {.text = std::string(1000, 'a'), .channel = std::string(1000, 'b'), .where = {.file = file.c_str(), .line = 7}});
+  recorder->record_call({.text = std::string(1000, 'a'),
+                         .communicator = std::string(1000, 'b'),
+                         .call_site = {.file = file.c_str(), .line = 7}});
   const auto operation = only_record(folder).operations.at(0);
   EXPECT_EQ(operation.text, std::string(sizeof(flight::RecordEntry::text) - 1, 'a'));
-  EXPECT_EQ(operation.channel, std::string(sizeof(flight::RecordEntry::channel) - 1, 'b'));
-  EXPECT_EQ(operation.where, std::string(sizeof(flight::RecordEntry::file) - 1, 'c') + ":7");
+  EXPECT_EQ(operation.communicator, std::string(sizeof(flight::RecordEntry::communicator) - 1, 'b'));
+  EXPECT_EQ(operation.call_site, std::string(sizeof(flight::RecordEntry::file) - 1, 'c') + ":7");
 }
 
 TEST(Recorder, ThreadsWriteTogether) {
@@ -111,23 +114,23 @@ TEST(Recorder, ThreadsWriteTogether) {
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
       for (int i = 0; i < count; ++i) {
-        const auto entry = recorder->called({.text = "sum", .channel = "job"});
-        recorder->runs(entry);
-        recorder->ended(entry, EntryState::done);
+        const auto entry = recorder->record_call({.text = "sum", .communicator = "job"});
+        recorder->record_start(entry);
+        recorder->record_end(entry, EntryState::completed);
       }
     });
   }
   for (auto& thread : threads) thread.join();
   const auto operations = only_record(folder).operations;
   EXPECT_EQ(operations.size(), 4U * count);
-  for (const auto& operation : operations) EXPECT_EQ(operation.state, EntryState::done);
+  for (const auto& operation : operations) EXPECT_EQ(operation.state, EntryState::completed);
 }
 
 TEST(Recorder, ASecondConnectionOfAProcessHasItsOwnFile) {
   const TemporaryFolder folder;
   auto first = Recorder::create(folder.path(), {});
   const auto second = Recorder::create(folder.path(), {});
-  second->called({.text = "of the second", .channel = "job"});
+  second->record_call({.text = "of the second", .communicator = "job"});
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "rank_0.flight"));
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "rank_0-2.flight"));
   EXPECT_TRUE(flight::read_record(folder.path() / "rank_0.flight").operations.empty());
@@ -184,7 +187,7 @@ TEST(Recorder, DamagedFilesAreRefused) {
     bytes[flight::record_bytes(0) + offsetof(flight::RecordEntry, file) + i] = '\x1b';
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
   EXPECT_EQ(flight::read_record(file).operations.at(0).text, std::string(80, '?'));
-  EXPECT_THAT(flight::read_record(file).operations.at(0).where, ::testing::StartsWith(std::string(36, '?')));
+  EXPECT_THAT(flight::read_record(file).operations.at(0).call_site, ::testing::StartsWith(std::string(36, '?')));
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ bool equal(const Checkpoint& a, const Checkpoint& b) {
   if (a.info.step != b.info.step || a.info.world_size != b.info.world_size || a.info.metric != b.info.metric)
     return false;
   return same(a.shared, b.shared) &&
-         std::equal(a.own.begin(), a.own.end(), b.own.begin(), b.own.end(),
+         std::equal(a.per_rank.begin(), a.per_rank.end(), b.per_rank.begin(), b.per_rank.end(),
                     [](const auto& x, const auto& y) { return static_cast<bool>(same(x, y)); });
 }
 
@@ -87,8 +87,8 @@ TEST(Mutations, ADamagedCheckpointIsRefusedOrUnchanged) {
     content.shared["optimizer"].set("lr", 0.1);
     content.shared["optimizer"].set("text", std::string("a"));
     content.shared["optimizer"].set("list", std::vector<double>{1, 2});
-    content.own.set("cursor", std::int64_t{communicator.rank()});
-    content.own.set("generator", at::arange(4, at::kByte));
+    content.per_rank.set("cursor", std::int64_t{communicator.rank()});
+    content.per_rank.set("generator", at::arange(4, at::kByte));
     write_checkpoint(path, content, communicator);
   });
   const Checkpoint whole = read_checkpoint(path);

@@ -52,7 +52,7 @@ TEST(Launch, PrefixesLinesOfBothStreams) {
   EXPECT_EQ(done.err, "[rank 0] two\n");
 }
 
-TEST(Launch, LetsTheOthersNoticeAFailureThemselves) {
+TEST(Launch, WaitsForOtherRanksToReportAFailure) {
   TemporaryFolder folder;
   const auto fifo = folder.path() / "guard_of_rank_1";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -254,7 +254,7 @@ TEST(Launch, KillsAtOnceOnTheSecondCtrlC) {
   EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
 }
 
-TEST(Launch, AnswersCtrlCWhileNobodyReadsItsOutput) {
+TEST(Launch, AnswersCtrlCWhileItsOutputIsNotRead) {
   TuttiProcess process(launch_script(1, "trap 'exit 5' INT; echo pid $$; while true; do echo much; done", long_grace));
   const auto pid = to_pid(process.wait_for_line("pid "));
   process.send(SIGINT);

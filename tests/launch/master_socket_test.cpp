@@ -33,7 +33,7 @@ TEST(MasterSocket, TakesAPortAgainOnceItIsFree) {
   EXPECT_EQ(listen_for_ranks("127.0.0.1", first.port).port, first.port);
 }
 
-TEST(ReservedPort, CanBeListenedOnButIsNotGivenAway) {
+TEST(ReservedPort, CanBeListenedOnButIsNotReused) {
   const auto reserved = reserve_port(std::nullopt);
   EXPECT_FALSE(accepts_connections(reserved.port));
   for (int i = 0; i < 20; ++i) EXPECT_NE(listen_for_ranks("node0", std::nullopt).port, reserved.port);

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds grace{100};
 constexpr ShutdownPolicy::Clock::time_point start{};
 
-TEST(ShutdownPolicy, WantsNothingWhileAllRun) {
+TEST(ShutdownPolicy, SendsNothingWhileAllRun) {
   ShutdownPolicy policy(grace);
   EXPECT_EQ(policy.deadline(), std::nullopt);
   EXPECT_EQ(policy.on_time(start + milliseconds(1'000'000)), std::nullopt);

@@ -155,7 +155,7 @@ TEST(TuttiCommand, FindsProgramsNextToItself) {
   EXPECT_TRUE(contains(done.out, "[rank 0] tutti 0.")) << done.out;
 }
 
-TEST(TuttiCommand, SaysThatTheRankGuardIsNotForHands) {
+TEST(TuttiCommand, RefusesToRunTheRankGuardByHand) {
   const auto done = run_tutti({"launch", "--", "tutti-rank"});
   EXPECT_EQ(done.exit_code, 2);
   EXPECT_TRUE(contains(done.err, "not by hand")) << done.err;

@@ -22,7 +22,7 @@ namespace tutti::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds patience{100};  // CTest's own deadlines are 120 s and more
+constexpr std::chrono::seconds process_timeout{100};  // CTest's own deadlines are 120 s and more
 
 bool is_zombie(pid_t pid) {
   return contains(content_of("/proc/" + std::to_string(pid) + "/status"), "State:\tZ");
@@ -87,7 +87,7 @@ TuttiProcess::~TuttiProcess() {
 
 void TuttiProcess::read_some() {
   std::array<pollfd, 2> fds{{{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}}};
-  const int ready = ::poll(fds.data(), fds.size(), std::chrono::milliseconds(patience).count());
+  const int ready = ::poll(fds.data(), fds.size(), std::chrono::milliseconds(process_timeout).count());
   if (ready <= 0) throw std::runtime_error("tutti was silent too long; so far: " + finished_.out + finished_.err);
   if (fds[0].revents != 0 && !append_available(out_fd_, finished_.out)) {
     ::close(out_fd_);
@@ -178,7 +178,7 @@ std::vector<pid_t> children_of(pid_t pid) {
 }
 
 bool is_gone_soon(pid_t pid) {
-  for (const auto deadline = Clock::now() + patience; Clock::now() < deadline;) {
+  for (const auto deadline = Clock::now() + process_timeout; Clock::now() < deadline;) {
     if (::kill(pid, 0) != 0 || is_zombie(pid)) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -46,7 +46,7 @@ const RankCase averages("local_sgd_averages", [](const Communicator& communicato
       const Tensors expected = averaged_by_hand(communicator.size(), local_steps, round * local_steps);
       EXPECT_LE(largest_difference(run.values(), expected), 1e-6);
     }
-    EXPECT_EQ(run.engine->stats().rounds, communicator.size() == 1 ? 0 : 3);
+    EXPECT_EQ(run.algorithm->stats().rounds, communicator.size() == 1 ? 0 : 3);
   }
 });
 TEST(LocalSgd, IsTheMeanOfAllModelsAfterEveryRound) {
@@ -78,7 +78,7 @@ TEST(LocalSgd, WeighsModelsByTheirSteps) {
   weighs.on_processes({2});
 }
 
-TEST(LocalSgd, ARankThatWeighsNothingContributesNothing) {
+TEST(LocalSgd, ARankOfWeightZeroContributesNothing) {
   for (const WireFormat wire : {WireFormat::fp32, WireFormat::int8}) {
     run_thread_ranks(3, [&](const Communicator& communicator) {
       LocalRun run(communicator, {.updates = {.local_steps = 2, .wire = wire}});
@@ -114,11 +114,11 @@ const ProcessCase nan_that_weighs("averaging: a NaN that weighs", [](const Commu
     }
   }
 });
-TEST(LocalSgd, ANaNThatWeighsIsEverybodys) {
+TEST(LocalSgd, ANaNWithAWeightReachesAllRanks) {
   nan_that_weighs.on_threads({2, 3});
 }
 
-TEST(LocalSgd, RefusesARoundThatWeighsNothing) {
+TEST(LocalSgd, RefusesARoundOfWeightZero) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 2}});
     EXPECT_THROW(run.step(-1), UsageError);
@@ -173,16 +173,17 @@ TEST(LocalSgd, FinishCombinesTheRestAndBeginsARound) {
 
 TEST(LocalSgd, OneRankTrainsAsWithoutIt) {
   for (const auto& updates :
-       {LocalUpdateOptions{.local_steps = 2}, LocalUpdateOptions{.local_steps = 2, .wire = WireFormat::int8},
-        LocalUpdateOptions{.local_steps = 4, .streaming = {.fragments = 2, .overlap_steps = 1, .mix = 0.5}}}) {
+       {LocalSgdAlgorithmOptions{.local_steps = 2},
+        LocalSgdAlgorithmOptions{.local_steps = 2, .wire = WireFormat::int8},
+        LocalSgdAlgorithmOptions{.local_steps = 4, .streaming = {.fragments = 2, .overlap_steps = 1, .mix = 0.5}}}) {
     LocalRun run(Communicator(), {.updates = updates});
     run.steps(9);
     run.finish();
     const Tensors model = initial_model();
     for (int step = 0; step < 9; ++step) sgd_step(model, 0, step, 0.1);
     EXPECT_TRUE(same_bits(run.values(), model));
-    EXPECT_EQ(run.engine->stats().bytes_sent, 0);
-    EXPECT_EQ(run.engine->stats().rounds, 0);
+    EXPECT_EQ(run.algorithm->stats().bytes_sent, 0);
+    EXPECT_EQ(run.algorithm->stats().rounds, 0);
   }
 }
 
@@ -194,14 +195,14 @@ TEST(LocalSgd, KeepsThePrecisionOfDoubles) {
       const at::NoGradGuard no_grad;
       run.parameters[0].mul_(1e6);
     }
-    LocalUpdateEngine engine({{"p", run.parameters[0]}}, {}, nullptr, communicator.duplicate("double"),
-                             {.local_steps = 1});
+    LocalSgdAlgorithm algorithm({{"p", run.parameters[0]}}, {}, nullptr, communicator.duplicate("double"),
+                                {.local_steps = 1});
     const at::Tensor expected = run.parameters[0].detach() + 2e-3;
     {
       const at::NoGradGuard no_grad;
       run.parameters[0].add_(1e-3 * (communicator.rank() + 1));
     }
-    engine.step();
+    algorithm.step();
     EXPECT_LE(largest_difference({run.parameters[0]}, {expected}), 1e-8);
     EXPECT_TRUE(same_on_all_ranks(communicator, {run.parameters[0]}));
     run.steps(2);
@@ -213,14 +214,14 @@ TEST(LocalSgd, LeavesFrozenParametersAlone) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     const at::Tensor trained = initial_model()[0], frozen = initial_model()[1];
     trained.set_requires_grad(true);
-    LocalUpdateEngine engine({{"frozen", frozen}, {"trained", trained}, {"tied", trained}}, {}, nullptr,
-                             communicator.duplicate("frozen"), {.local_steps = 1});
+    LocalSgdAlgorithm algorithm({{"frozen", frozen}, {"trained", trained}, {"tied", trained}}, {}, nullptr,
+                                communicator.duplicate("frozen"), {.local_steps = 1});
     {
       const at::NoGradGuard no_grad;
       frozen.add_(communicator.rank());
       trained.add_(communicator.rank());
     }
-    engine.step();
+    algorithm.step();
     EXPECT_LE(largest_difference({frozen}, {initial_model()[1] + communicator.rank()}), 0);
     EXPECT_LE(largest_difference({trained}, {initial_model()[0] + 0.5}), 1e-6);
   });
@@ -228,24 +229,24 @@ TEST(LocalSgd, LeavesFrozenParametersAlone) {
 
 TEST(PostLocalSgd, SynchronizesGradientsInTheWarmup) {
   run_thread_ranks(3, [](const Communicator& communicator) {
-    for (const auto method : {OuterMethod::average, OuterMethod::diloco}) {
-      LocalRun run(communicator, {.updates = {.local_steps = 2, .warmup_steps = 3, .method = method}});
+    for (const auto method : {OuterOptimizer::average, OuterOptimizer::diloco}) {
+      LocalRun run(communicator, {.updates = {.local_steps = 2, .warmup_steps = 3, .outer_optimizer = method}});
       const int rank = run.rank;
       run.rank = 0;  // as if gradients were synchronized
       for (int step = 0; step < 3; ++step) {
-        EXPECT_TRUE(run.engine->synchronous());
+        EXPECT_TRUE(run.algorithm->synchronous());
         run.step();
       }
-      EXPECT_FALSE(run.engine->synchronous());
-      EXPECT_EQ(run.engine->stats().rounds, 0);
-      EXPECT_EQ(run.engine->stats().bytes_sent, 0);
+      EXPECT_FALSE(run.algorithm->synchronous());
+      EXPECT_EQ(run.algorithm->stats().rounds, 0);
+      EXPECT_EQ(run.algorithm->stats().bytes_sent, 0);
       run.rank = rank;
       const Tensors before = run.values();
       run.steps(1);
       EXPECT_FALSE(same_on_all_ranks(communicator, run.values()));
       run.steps(1);
       EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
-      if (method == OuterMethod::average) continue;
+      if (method == OuterOptimizer::average) continue;
       // The anchor is the model at the warm-up's end: x0 + lr (1 + momentum) (mean - x0) in the first round.
       std::vector<Tensors> models(3);
       for (int other = 0; other < 3; ++other) {

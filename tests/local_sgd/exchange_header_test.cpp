@@ -14,7 +14,7 @@ ExchangeHeader at_step(std::int64_t step, double weight) {
 
 TEST(ExchangeHeader, EqualWeightsCountAlike) {
   const ExchangeHeader headers[] = {at_step(4, 3), at_step(4, 3), at_step(4, 3)};
-  const WeightShares shares = judge(headers, false);
+  const WeightShares shares = validate(headers, false);
   EXPECT_EQ(shares.factors, (std::vector<float>{1, 1, 1}));
   EXPECT_DOUBLE_EQ(shares.scale, 1.0 / 3);
   EXPECT_DOUBLE_EQ(shares.round_weight, 90);
@@ -22,32 +22,32 @@ TEST(ExchangeHeader, EqualWeightsCountAlike) {
 
 TEST(ExchangeHeader, SharesAddUpToOne) {
   const ExchangeHeader headers[] = {at_step(4, 1e300), at_step(4, 0), at_step(4, 0.5e300)};
-  const WeightShares shares = judge(headers, false);
+  const WeightShares shares = validate(headers, false);
   EXPECT_EQ(shares.factors, (std::vector<float>{1, 0, 0.5}));
   EXPECT_DOUBLE_EQ(shares.scale * 1.5, 1);
 }
 
-TEST(ExchangeHeader, RefusesRanksThatAllWeighNothing) {
+TEST(ExchangeHeader, RefusesWeightsThatAreAllZero) {
   const ExchangeHeader headers[] = {at_step(4, 0), at_step(4, 0)};
-  EXPECT_THROW(judge(headers, false), UsageError);
-  EXPECT_EQ(judge(headers, true).factors, (std::vector<float>{1, 1}));
+  EXPECT_THROW(validate(headers, false), UsageError);
+  EXPECT_EQ(validate(headers, true).factors, (std::vector<float>{1, 1}));
 }
 
-TEST(ExchangeHeader, FindsRanksAtDifferentPlaces) {
+TEST(ExchangeHeader, FindsRanksAtDifferentSteps) {
   const ExchangeHeader other_step[] = {at_step(4, 1), at_step(5, 1)};
-  EXPECT_THROW(judge(other_step, false), Divergence);
+  EXPECT_THROW(validate(other_step, false), MismatchError);
   ExchangeHeader finish = at_step(4, 1);
   finish.kind = ExchangeKind::finish;
   const ExchangeHeader other_kind[] = {at_step(4, 1), finish};
-  EXPECT_THROW(judge(other_kind, false), Divergence);
+  EXPECT_THROW(validate(other_kind, false), MismatchError);
   ExchangeHeader second = at_step(4, 1);
   second.fragment = 1;
   const ExchangeHeader other_fragment[] = {at_step(4, 1), second};
-  EXPECT_THROW(judge(other_fragment, false), Divergence);
+  EXPECT_THROW(validate(other_fragment, false), MismatchError);
   ExchangeHeader checked = at_step(4, 1);
   checked.check = 1;
   const ExchangeHeader other_check[] = {at_step(4, 1), checked};
-  EXPECT_THROW(judge(other_check, false), Divergence);
+  EXPECT_THROW(validate(other_check, false), MismatchError);
 }
 
 }  // namespace

@@ -13,24 +13,24 @@
 namespace tutti::test::failure_test {
 namespace {
 
-const LocalUpdateOptions overlapped{.local_steps = 4, .streaming = {.overlap_steps = 3}};
+const LocalSgdAlgorithmOptions overlapped{.local_steps = 4, .streaming = {.overlap_steps = 3}};
 
-/// Runs `action`, which must end in a PeerFailure that names `rank`.
+/// Runs `action`, which must end in a PeerError that names `rank`.
 template <typename Action>
 void expect_failure_of(int rank, const Action& action) {
   try {
     action();
     ADD_FAILURE() << "nothing was thrown";
-  } catch (const Timeout& error) {
+  } catch (const TimeoutError& error) {
     ADD_FAILURE() << "waited until the deadline: " << error.what();
-  } catch (const PeerFailure& error) {
+  } catch (const PeerError& error) {
     EXPECT_EQ(error.ranks(), std::vector<int>{rank}) << error.what();
   }
 }
 
 TEST(Failure, AnExceptionBetweenStepsReachesTheOthersAsAnError) {
-  for (const auto& updates : {LocalUpdateOptions{.local_steps = 4}, overlapped,
-                              LocalUpdateOptions{.local_steps = 4, .wire = WireFormat::int8}}) {
+  for (const auto& updates : {LocalSgdAlgorithmOptions{.local_steps = 4}, overlapped,
+                              LocalSgdAlgorithmOptions{.local_steps = 4, .wire = WireFormat::int8}}) {
     const auto body = [&](const Communicator& communicator) {
       LocalRun run(communicator, {.updates = updates});
       run.steps(2);
@@ -38,13 +38,13 @@ TEST(Failure, AnExceptionBetweenStepsReachesTheOthersAsAnError) {
       expect_failure_of(1, [&] { run.steps(5); });
       expect_failure_of(1, [&] { run.step(); });  // and from then on
       expect_failure_of(1, [&] { run.finish(); });
-      EXPECT_THROW(run.engine->state_dict(), PeerFailure);
+      EXPECT_THROW(run.algorithm->state_dict(), PeerError);
     };
     EXPECT_THROW(run_thread_ranks(3, body, {.timeout = std::chrono::seconds(60)}), std::runtime_error);
   }
 }
 
-TEST(Failure, ARankThatLeavesWithAnExchangeUnderWayDoesNotWaitForIt) {
+TEST(Failure, ARankThatUnwindsDoesNotWaitForAnExchangeInFlight) {
   std::promise<void> left;
   std::shared_future<void> has_left = left.get_future();
   const auto body = [&](const Communicator& communicator) {
@@ -54,7 +54,7 @@ TEST(Failure, ARankThatLeavesWithAnExchangeUnderWayDoesNotWaitForIt) {
         run.steps(4);
         throw std::runtime_error("in the overlap");
       } catch (const std::runtime_error&) {
-        left.set_value();  // the engine is gone, although rank 0 has not begun its exchange
+        left.set_value();  // the algorithm is gone, although rank 0 has not begun its exchange
       }
       return;
     }
@@ -84,10 +84,10 @@ TEST(Failure, ABackgroundFailureSurfacesInTheNextCall) {
     LocalRun run(communicator, {.updates = overlapped});
     run.steps(3);
     has_left.wait();
-    run.step();                                           // sends
-    EXPECT_THROW(run.engine->state_dict(), PeerFailure);  // waits until the exchange has failed
+    run.step();                                            // sends
+    EXPECT_THROW(run.algorithm->state_dict(), PeerError);  // waits until the exchange has failed
     expect_failure_of(1, [&] { run.step(); });
-    EXPECT_FALSE(communicator.poisoned());  // only the engine's own channel is
+    EXPECT_FALSE(communicator.failed());  // only the algorithm's own channel is
   };
   run_thread_ranks(2, body, {.timeout = std::chrono::seconds(60)});
 }
@@ -103,45 +103,46 @@ TEST(Failure, ADeadProcessIsNamed) {
   expect_success(run_processes(dies, 2));
 }
 
-TEST(Failure, RanksAtDifferentPlacesAreADivergence) {
+TEST(Failure, RanksAtDifferentStepsAreAMismatch) {
   run_thread_ranks(3, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 4}});
     run.steps(3);
     if (communicator.rank() == 1) {
-      EXPECT_THROW(run.finish(), Divergence);
+      EXPECT_THROW(run.finish(), MismatchError);
     } else {
-      EXPECT_THROW(run.step(), Divergence);
+      EXPECT_THROW(run.step(), MismatchError);
     }
-    EXPECT_THROW(run.step(), Divergence);
+    EXPECT_THROW(run.step(), MismatchError);
   });
   run_thread_ranks(2, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 4}});
     run.steps(4 + communicator.rank());
-    EXPECT_THROW(run.finish(), Divergence);
+    EXPECT_THROW(run.finish(), MismatchError);
   });
 }
 
-TEST(Failure, DifferentModelsOrOptionsAreADivergence) {
+TEST(Failure, DifferentModelsOrOptionsAreAMismatch) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     const at::Tensor parameter = at::zeros({3 + communicator.rank()}).set_requires_grad(true);
-    EXPECT_THROW(LocalUpdateEngine({{"p", parameter}}, {}, nullptr, communicator.duplicate("models"), {}), Divergence);
-    EXPECT_THROW(LocalRun(communicator, {.updates = {.local_steps = 4 + communicator.rank()}}), Divergence);
+    EXPECT_THROW(LocalSgdAlgorithm({{"p", parameter}}, {}, nullptr, communicator.duplicate("models"), {}),
+                 MismatchError);
+    EXPECT_THROW(LocalRun(communicator, {.updates = {.local_steps = 4 + communicator.rank()}}), MismatchError);
   });
 }
 
 TEST(Failure, AConvertedParameterIsNamed) {
   const at::Tensor parameter = at::zeros({3}).set_requires_grad(true);
-  LocalUpdateEngine engine({{"weight", parameter}}, {}, nullptr, Communicator(), {.local_steps = 1});
+  LocalSgdAlgorithm algorithm({{"weight", parameter}}, {}, nullptr, Communicator(), {.local_steps = 1});
   parameter.set_data(at::zeros({3}, at::kDouble));
   try {
-    engine.step();
+    algorithm.step();
     ADD_FAILURE() << "nothing was thrown";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("'weight'"), std::string::npos);
   }
 }
 
-TEST(Failure, GoingWithoutFinishDoesNotCommunicate) {
+TEST(Failure, TheDestructorWithoutFinishDoesNotCommunicate) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     if (communicator.rank() == 0) {
       LocalRun run(communicator, {.updates = {.local_steps = 4}});

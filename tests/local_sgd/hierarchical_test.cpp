@@ -66,15 +66,15 @@ std::vector<Tensors> by_hand(const std::vector<int>& node_of_rank, int steps) {
 }
 
 void compare_with_by_hand(const Communicator& communicator) {
-  LocalRun run(communicator, {.updates = {.local_steps = 4, .steps_inside_node = 2}});
+  LocalRun run(communicator, {.updates = {.local_steps = 4, .node_sync_steps = 2}});
   for (int step = 0; step < 12; ++step) {
     run.step(weight_of(run.rank, step));
-    const auto expected = by_hand(communicator.layout().node_of_rank, step + 1);
+    const auto expected = by_hand(communicator.topology().node_of_rank, step + 1);
     EXPECT_LE(largest_difference(run.values(), expected[static_cast<std::size_t>(run.rank)]), 1e-6) << step;
   }
   EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
-  EXPECT_EQ(run.engine->stats().rounds, 3);
-  EXPECT_EQ(run.engine->stats().rounds_inside_node, 3);
+  EXPECT_EQ(run.algorithm->stats().rounds, 3);
+  EXPECT_EQ(run.algorithm->stats().node_rounds, 3);
   run.steps(1);
   run.finish();
   EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
@@ -109,30 +109,31 @@ TEST(Hierarchical, TakesNodesOfDifferentSizes) {
 
 TEST(Hierarchical, AnErrorBetweenNodesReachesARankThatTookNoPartInIt) {
   on_unequal_nodes([](const Communicator& communicator) {
-    LocalRun run(communicator, {.updates = {.local_steps = 2, .steps_inside_node = 1}});
+    LocalRun run(communicator, {.updates = {.local_steps = 2, .node_sync_steps = 1}});
     run.step(0);
     std::string kind = "none";
     try {
       run.step(0);
     } catch (const UsageError&) {
       kind = "UsageError";
-    } catch (const Timeout&) {
-      kind = "Timeout";
-    } catch (const PeerFailure&) {
-      kind = "PeerFailure";
+    } catch (const TimeoutError&) {
+      kind = "TimeoutError";
+    } catch (const PeerError&) {
+      kind = "PeerError";
     }
-    EXPECT_EQ(kind, communicator.rank() == 1 ? "PeerFailure" : "UsageError");
-    communicator.barrier().wait();  // nobody learned it from an engine that went
+    EXPECT_EQ(kind, communicator.rank() == 1 ? "PeerError" : "UsageError");
+    communicator.barrier().wait();  // nobody learned it from an algorithm that went
   });
 }
 
 TEST(Hierarchical, WorksWithEveryMethodAndWireFormat) {
-  for (const auto method : {OuterMethod::average, OuterMethod::slowmo, OuterMethod::diloco}) {
+  for (const auto method : {OuterOptimizer::average, OuterOptimizer::slowmo, OuterOptimizer::diloco}) {
     for (const auto wire : {WireFormat::fp32, WireFormat::bf16, WireFormat::int8}) {
       on_thread_nodes(4, 2, [&](const Communicator& communicator) {
-        const LocalUpdateOptions options{.local_steps = 4, .method = method, .steps_inside_node = 2, .wire = wire};
+        const LocalSgdAlgorithmOptions options{
+            .local_steps = 4, .outer_optimizer = method, .node_sync_steps = 2, .wire = wire};
         LocalRun run(communicator, {.updates = options});
-        LocalRun flat(communicator, {.updates = {.local_steps = 4, .method = method}});
+        LocalRun flat(communicator, {.updates = {.local_steps = 4, .outer_optimizer = method}});
         for (int round = 0; round < 3; ++round) {
           run.steps(4);
           flat.steps(4);
@@ -157,16 +158,17 @@ TEST(Hierarchical, SendsOneVectorBetweenNodes) {
     std::int64_t between = 0, flat_between = 0;
     on_thread_nodes(size, nodes, [&](const Communicator& communicator) {
       const at::Tensor parameter = at::zeros({12'000}).set_requires_grad(true);
-      LocalUpdateOptions options{.local_steps = 2, .steps_inside_node = 1, .contract = {.buffers = BufferRule::local}};
-      LocalUpdateEngine engine({{"p", parameter}}, {}, nullptr, communicator.duplicate("two levels"), options);
-      options.steps_inside_node = 0;
-      LocalUpdateEngine flat({{"p", parameter}}, {}, nullptr, communicator.duplicate("one level"), options);
+      LocalSgdAlgorithmOptions options{
+          .local_steps = 2, .node_sync_steps = 1, .state_sync = {.buffers = BufferRule::local}};
+      LocalSgdAlgorithm algorithm({{"p", parameter}}, {}, nullptr, communicator.duplicate("two levels"), options);
+      options.node_sync_steps = 0;
+      LocalSgdAlgorithm flat({{"p", parameter}}, {}, nullptr, communicator.duplicate("one level"), options);
       for (int step = 0; step < 2; ++step) {
-        engine.step();
+        algorithm.step();
         flat.step();
       }
       const std::lock_guard lock(mutex);
-      between += engine.stats().bytes_between_nodes;
+      between += algorithm.stats().bytes_between_nodes;
       flat_between += flat.stats().bytes_between_nodes;
     });
     const double vector = 4.0 * 12'000;
@@ -175,10 +177,10 @@ TEST(Hierarchical, SendsOneVectorBetweenNodes) {
   }
 }
 
-TEST(Hierarchical, ANodeThatWeighsNothingContributesNothing) {
+TEST(Hierarchical, ANodeOfWeightZeroContributesNothing) {
   on_thread_nodes(4, 2, [](const Communicator& communicator) {
     const std::vector<double> weights{0, 0, 1, 3};
-    LocalRun run(communicator, {.updates = {.local_steps = 2, .steps_inside_node = 1}});
+    LocalRun run(communicator, {.updates = {.local_steps = 2, .node_sync_steps = 1}});
     run.step(weights[static_cast<std::size_t>(run.rank)]);
     const Tensors after_one = run.values();
     run.step(0);  // nothing weighs anything since nodes met, but the round does
@@ -197,9 +199,9 @@ TEST(Hierarchical, ANodeThatWeighsNothingContributesNothing) {
   });
 }
 
-TEST(Hierarchical, ARoundThatWeighsNothingEndsOnAllRanks) {
+TEST(Hierarchical, ARoundOfWeightZeroIsAnErrorOnAllRanks) {
   on_thread_nodes(4, 2, [](const Communicator& communicator) {
-    LocalRun run(communicator, {.updates = {.local_steps = 2, .steps_inside_node = 1}});
+    LocalRun run(communicator, {.updates = {.local_steps = 2, .node_sync_steps = 1}});
     run.step(0);
     EXPECT_THROW(run.step(0), UsageError);
   });

@@ -106,8 +106,9 @@ LocalRun::LocalRun(const Communicator& communicator, RunOptions options)
     optimizer = std::make_shared<torch::optim::SGD>(parameters,
                                                     torch::optim::SGDOptions(options.rate).momentum(options.momentum));
   }
-  engine = std::make_unique<LocalUpdateEngine>(named, std::vector<NamedParameter>{{"mean", buffer}, {"count", counter}},
-                                               optimizer, communicator.duplicate("local"), options.updates);
+  algorithm =
+      std::make_unique<LocalSgdAlgorithm>(named, std::vector<NamedParameter>{{"mean", buffer}, {"count", counter}},
+                                          optimizer, communicator.duplicate("local"), options.updates);
 }
 
 void LocalRun::step(double weight) {
@@ -118,7 +119,7 @@ void LocalRun::step(double weight) {
   buffer.add_(rank + 1);
   counter.add_(1);
   ++done;
-  engine->step(weight);
+  algorithm->step(weight);
 }
 
 void LocalRun::steps(int count) {
@@ -132,7 +133,7 @@ StateDict LocalRun::save() const {
   state.set("counter", counter);
   state.set("done", static_cast<std::int64_t>(done));
   state.set("optimizer", optimizer_state(*optimizer, names_));
-  state.set("engine", engine->state_dict());
+  state.set("algorithm", algorithm->state_dict());
   return copy_to_cpu(state);
 }
 
@@ -145,7 +146,7 @@ void LocalRun::restore(const StateDict& state) {
   counter.copy_(state.get<at::Tensor>("counter"));
   done = static_cast<int>(state.get<std::int64_t>("done"));
   load_optimizer_state(*optimizer, names_, state.part("optimizer"));
-  engine->load_state_dict(state.part("engine"));
+  algorithm->load_state_dict(state.part("algorithm"));
 }
 
 }  // namespace tutti::test

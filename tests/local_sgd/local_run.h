@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/local_sgd/local_update_engine.h"
+#include "tutti/local_sgd/local_sgd_algorithm.h"
 
 namespace tutti::test {
 
@@ -31,7 +31,7 @@ bool same_bits(const Tensors& a, const Tensors& b);
 bool same_on_all_ranks(const Communicator& communicator, const Tensors& tensors);
 
 struct RunOptions {
-  LocalUpdateOptions updates = {};
+  LocalSgdAlgorithmOptions updates = {};
   double rate = 0.1;
   double momentum = 0;
   bool adam = false;
@@ -43,10 +43,10 @@ class LocalRun {
  public:
   LocalRun(const Communicator& communicator, RunOptions options);
 
-  /// The next optimizer step, and the engine's.
+  /// The next optimizer step, and the algorithm's.
   void step(double weight = 1);
   void steps(int count);
-  void finish() { engine->finish(); }
+  void finish() { algorithm->finish(); }
   Tensors values() const { return copy_of(parameters); }
   /// A checkpoint of everything, and its restoration in a fresh run.
   StateDict save() const;
@@ -58,7 +58,7 @@ class LocalRun {
   at::Tensor buffer;   ///< floating: the rank's number times steps
   at::Tensor counter;  ///< int64: steps
   std::shared_ptr<torch::optim::Optimizer> optimizer;
-  std::unique_ptr<LocalUpdateEngine> engine;
+  std::unique_ptr<LocalSgdAlgorithm> algorithm;
 
  private:
   std::vector<std::string> names_;

@@ -14,7 +14,7 @@ at::Tensor number(double value) {
 
 // Three rounds, in which ranks' mean moves away from the anchor by 1, -2 and 0.5.
 template <typename Rule>
-void compare(const LocalUpdateOptions& options, double rate, Rule rule) {
+void compare(const LocalSgdAlgorithmOptions& options, double rate, Rule rule) {
   const at::Tensor anchor = number(3), momentum = number(0);
   double expected = 3, expected_momentum = 0;
   for (const double moved : {1.0, -2.0, 0.5}) {
@@ -30,7 +30,7 @@ TEST(OuterStep, AverageTakesTheMean) {
 
 TEST(OuterStep, SlowMoIsThePapersRule) {
   const double alpha = 0.8, beta = 0.6, gamma = 0.05;
-  compare({.method = OuterMethod::slowmo, .slowmo = {.alpha = alpha, .beta = beta}}, gamma,
+  compare({.outer_optimizer = OuterOptimizer::slowmo, .slowmo = {.alpha = alpha, .beta = beta}}, gamma,
           [&](double& x, double& u, double mean) {
             u = beta * u + (x - mean) / gamma;
             x -= alpha * gamma * u;
@@ -39,7 +39,7 @@ TEST(OuterStep, SlowMoIsThePapersRule) {
 
 TEST(OuterStep, DiLoCoIsSgdWithNesterovMomentum) {
   const double lr = 0.7, mu = 0.9;
-  compare({.method = OuterMethod::diloco}, 0, [&](double& x, double& m, double mean) {
+  compare({.outer_optimizer = OuterOptimizer::diloco}, 0, [&](double& x, double& m, double mean) {
     const double gradient = x - mean;
     m = mu * m + gradient;
     x -= lr * (gradient + mu * m);
@@ -48,7 +48,7 @@ TEST(OuterStep, DiLoCoIsSgdWithNesterovMomentum) {
 
 TEST(OuterStep, DiLoCoWithoutNesterovIsHeavyBall) {
   const double lr = 0.4, mu = 0.5;
-  compare({.method = OuterMethod::diloco, .diloco = {.lr = lr, .momentum = mu, .nesterov = false}}, 0,
+  compare({.outer_optimizer = OuterOptimizer::diloco, .diloco = {.lr = lr, .momentum = mu, .nesterov = false}}, 0,
           [&](double& x, double& m, double mean) {
             m = mu * m + (x - mean);
             x -= lr * m;
@@ -57,8 +57,8 @@ TEST(OuterStep, DiLoCoWithoutNesterovIsHeavyBall) {
 
 TEST(OuterStep, MethodsWithoutMomentumBecomeTheMean) {
   const auto mean_rule = [](double& x, double&, double mean) { x = mean; };
-  compare({.method = OuterMethod::slowmo, .slowmo = {.alpha = 1, .beta = 0}}, 0.1, mean_rule);
-  const LocalUpdateOptions diloco{.method = OuterMethod::diloco, .diloco = {.lr = 1, .momentum = 0}};
+  compare({.outer_optimizer = OuterOptimizer::slowmo, .slowmo = {.alpha = 1, .beta = 0}}, 0.1, mean_rule);
+  const LocalSgdAlgorithmOptions diloco{.outer_optimizer = OuterOptimizer::diloco, .diloco = {.lr = 1, .momentum = 0}};
   compare(diloco, 0, mean_rule);
   EXPECT_FALSE(keeps_momentum(diloco));
 }

@@ -1,5 +1,5 @@
-// A run that is interrupted after any step, and goes on in a fresh engine, ends with the bits of one that was not. 1 to
-// 4 ranks as threads, 3 as processes.
+// A run that is interrupted after any step, and goes on in a fresh algorithm, ends with the bits of one that was not. 1
+// to 4 ranks as threads, 3 as processes.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -20,30 +20,31 @@ struct Case {
 };
 
 const std::vector<Case>& cases() {
-  const auto diloco = OuterMethod::diloco;
+  const auto diloco = OuterOptimizer::diloco;
   static const std::vector<Case> all{
       {"local SGD", {.updates = {.local_steps = 4}}},
       {"local SGD, bf16", {.updates = {.local_steps = 4, .wire = WireFormat::bf16}}},
-      {"post-local", {.updates = {.local_steps = 3, .warmup_steps = 3, .method = diloco}}},
-      {"SlowMo", {.updates = {.local_steps = 4, .method = OuterMethod::slowmo}, .momentum = 0.9}},
-      {"DiLoCo, Adam, int8", {.updates = {.local_steps = 4, .method = diloco, .wire = WireFormat::int8}, .adam = true}},
+      {"post-local", {.updates = {.local_steps = 3, .warmup_steps = 3, .outer_optimizer = diloco}}},
+      {"SlowMo", {.updates = {.local_steps = 4, .outer_optimizer = OuterOptimizer::slowmo}, .momentum = 0.9}},
+      {"DiLoCo, Adam, int8",
+       {.updates = {.local_steps = 4, .outer_optimizer = diloco, .wire = WireFormat::int8}, .adam = true}},
       {"averaged momentum",
-       {.updates = {.local_steps = 4, .contract = {.momentum = MomentumRule::average}}, .momentum = 0.9}},
-      {"doubles", {.updates = {.local_steps = 4, .method = diloco}, .dtype = at::kDouble}},
-      {"hierarchical", {.updates = {.local_steps = 4, .steps_inside_node = 2}}},
+       {.updates = {.local_steps = 4, .state_sync = {.momentum = MomentumRule::average}}, .momentum = 0.9}},
+      {"doubles", {.updates = {.local_steps = 4, .outer_optimizer = diloco}, .dtype = at::kDouble}},
+      {"hierarchical", {.updates = {.local_steps = 4, .node_sync_steps = 2}}},
       {"hierarchical DiLoCo, int8",
-       {.updates = {.local_steps = 4, .method = diloco, .steps_inside_node = 2, .wire = WireFormat::int8}}},
+       {.updates = {.local_steps = 4, .outer_optimizer = diloco, .node_sync_steps = 2, .wire = WireFormat::int8}}},
       {"streaming",
-       {.updates = {.local_steps = 6, .method = diloco, .streaming = {.fragments = 2, .overlap_steps = 2}}}},
+       {.updates = {.local_steps = 6, .outer_optimizer = diloco, .streaming = {.fragments = 2, .overlap_steps = 2}}}},
       {"streaming, mixed, int8",
        {.updates = {.local_steps = 6,
-                    .method = diloco,
+                    .outer_optimizer = diloco,
                     .streaming = {.fragments = 3, .overlap_steps = 1, .mix = 0.25},
                     .wire = WireFormat::int8}}},
       {"streaming, progress kept, bf16",
        {.updates = {.local_steps = 6,
-                    .method = diloco,
-                    .streaming = {.fragments = 2, .overlap_steps = 2, .keep_progress = true},
+                    .outer_optimizer = diloco,
+                    .streaming = {.fragments = 2, .overlap_steps = 2, .keep_local_progress = true},
                     .wire = WireFormat::bf16},
         .adam = true}},
       {"overlapped local SGD", {.updates = {.local_steps = 4, .streaming = {.overlap_steps = 3}}}},
@@ -107,15 +108,15 @@ TEST(OnProcesses, EveryCaseOfLocalSGDHolds) {
 
 TEST(Resume, RefusesAStateThatDoesNotFit) {
   run_thread_ranks(2, [](const Communicator& communicator) {
-    const RunOptions diloco{.updates = {.local_steps = 4, .method = OuterMethod::diloco}};
+    const RunOptions diloco{.updates = {.local_steps = 4, .outer_optimizer = OuterOptimizer::diloco}};
     LocalRun run(communicator, diloco);
     run.steps(3);
-    const StateDict good = copy_to_cpu(run.engine->state_dict());
+    const StateDict good = copy_to_cpu(run.algorithm->state_dict());
     const Tensors anchor{good.get<at::Tensor>("fragment.0.anchor")};
     const auto refused = [&](const std::string& name, const StateValue& value) {
       StateDict bad = good;
       bad.set(name, value);
-      EXPECT_THROW(run.engine->load_state_dict(bad), CheckpointError) << name;
+      EXPECT_THROW(run.algorithm->load_state_dict(bad), CheckpointError) << name;
     };
     refused("rank", std::int64_t{1} - communicator.rank());
     refused("size", std::int64_t{3});
@@ -127,14 +128,14 @@ TEST(Resume, RefusesAStateThatDoesNotFit) {
     refused("fragment.0.anchor", at::zeros({3}));
     refused("fragment.0.momentum", at::zeros({1}, at::kDouble));
     refused("fragment.0.lost", at::zeros({1}));  // of a wire format that this one is not
-    EXPECT_THROW(run.engine->load_state_dict(StateDict()), CheckpointError);
+    EXPECT_THROW(run.algorithm->load_state_dict(StateDict()), CheckpointError);
     // Nothing was loaded on the way.
-    EXPECT_TRUE(same_bits({run.engine->state_dict().get<at::Tensor>("fragment.0.anchor")}, anchor));
+    EXPECT_TRUE(same_bits({run.algorithm->state_dict().get<at::Tensor>("fragment.0.anchor")}, anchor));
     run.steps(1);
     EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
 
     LocalRun average(communicator, {.updates = {.local_steps = 4}});
-    EXPECT_THROW(average.engine->load_state_dict(good), CheckpointError);
+    EXPECT_THROW(average.algorithm->load_state_dict(good), CheckpointError);
   });
 }
 
@@ -142,9 +143,9 @@ TEST(Resume, ReplicasMayDifferWhereACheckpointWasLoadedBefore) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     const at::Tensor parameter = at::zeros({3}).add_(communicator.rank()).set_requires_grad(true);
     const std::vector<NamedParameter> named{{"p", parameter}};
-    EXPECT_THROW(LocalUpdateEngine(named, {}, nullptr, communicator.duplicate("a"), {}), Divergence);
-    LocalUpdateEngine engine(named, {}, nullptr, communicator.duplicate("b"), {.check_replicas = false});
-    EXPECT_FALSE(engine.synchronous());
+    EXPECT_THROW(LocalSgdAlgorithm(named, {}, nullptr, communicator.duplicate("a"), {}), MismatchError);
+    LocalSgdAlgorithm algorithm(named, {}, nullptr, communicator.duplicate("b"), {.check_replicas = false});
+    EXPECT_FALSE(algorithm.synchronous());
   });
 }
 

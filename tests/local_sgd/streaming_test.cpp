@@ -58,8 +58,8 @@ struct Paper {
     for (std::size_t rank = 0; rank < models.size(); ++rank) {
       Tensors& model = models[rank];
       const at::Tensor all = flat(model), own = part(all, fragment);
-      own.copy_(options.keep_progress ? x + (own - part(sent_from[rank], fragment))
-                                      : options.mix * own + (1 - options.mix) * x);
+      own.copy_(options.keep_local_progress ? x + (own - part(sent_from[rank], fragment))
+                                            : options.mix * own + (1 - options.mix) * x);
       std::int64_t begin = 0;
       for (const at::Tensor& tensor : model) {
         const at::Tensor memory = tensor.is_contiguous() ? tensor : tensor.t();
@@ -90,14 +90,15 @@ const RankCase paper("streaming_paper", [](const Communicator& communicator) {
                                           {.fragments = 3, .overlap_steps = 1, .mix = 0},
                                           {.fragments = 3, .overlap_steps = 1, .mix = 0.5},
                                           {.fragments = 6, .overlap_steps = 0, .mix = 0},
-                                          {.fragments = 1, .overlap_steps = 5, .keep_progress = true},
-                                          {.fragments = 2, .overlap_steps = 2, .keep_progress = true},
-                                          {.fragments = 3, .overlap_steps = 0, .keep_progress = true}};
+                                          {.fragments = 1, .overlap_steps = 5, .keep_local_progress = true},
+                                          {.fragments = 2, .overlap_steps = 2, .keep_local_progress = true},
+                                          {.fragments = 3, .overlap_steps = 0, .keep_local_progress = true}};
   for (const StreamingOptions& streaming : all) {
     SCOPED_TRACE("fragments " + std::to_string(streaming.fragments) + ", overlap " +
                  std::to_string(streaming.overlap_steps) + ", mix " + std::to_string(streaming.mix) +
-                 (streaming.keep_progress ? ", progress kept" : ""));
-    const LocalUpdateOptions options{.local_steps = 6, .method = OuterMethod::diloco, .streaming = streaming};
+                 (streaming.keep_local_progress ? ", progress kept" : ""));
+    const LocalSgdAlgorithmOptions options{
+        .local_steps = 6, .outer_optimizer = OuterOptimizer::diloco, .streaming = streaming};
     LocalRun run(communicator, {.updates = options});
     Paper expected(communicator.size(), streaming, 6, {});
     for (int step = 1; step <= 20; ++step) {
@@ -120,17 +121,18 @@ TEST(Streaming, IsThePapersAlgorithmAtEveryStep) {
 
 TEST(Streaming, FragmentsAtOnceAreDiLoCoForEach) {
   run_thread_ranks(3, [](const Communicator& communicator) {
-    // Two engines without streaming over the halves of two parameters, against one with two fragments.
-    const LocalUpdateOptions plain{.local_steps = 2, .method = OuterMethod::diloco};
-    const LocalUpdateOptions streaming{.local_steps = 2, .method = OuterMethod::diloco, .streaming = {.fragments = 2}};
+    // Two algorithms without streaming over the halves of two parameters, against one with two fragments.
+    const LocalSgdAlgorithmOptions plain{.local_steps = 2, .outer_optimizer = OuterOptimizer::diloco};
+    const LocalSgdAlgorithmOptions streaming{
+        .local_steps = 2, .outer_optimizer = OuterOptimizer::diloco, .streaming = {.fragments = 2}};
     Tensors a{at::zeros({8}), at::zeros({8})}, b{at::zeros({8}), at::zeros({8})};
     for (const Tensors* tensors : {&a, &b}) {
       for (const at::Tensor& tensor : *tensors) tensor.set_requires_grad(true);
     }
-    LocalUpdateEngine whole({{"0", a[0]}, {"1", a[1]}}, {}, nullptr, communicator.duplicate("whole"), streaming);
-    LocalUpdateEngine first({{"0", b[0]}}, {}, nullptr, communicator.duplicate("first"), plain);
-    LocalUpdateEngine second({{"1", b[1]}}, {}, nullptr, communicator.duplicate("second"), plain);
-    // Fragment 0 leaves after one step already: so does its engine, by finish().
+    LocalSgdAlgorithm whole({{"0", a[0]}, {"1", a[1]}}, {}, nullptr, communicator.duplicate("whole"), streaming);
+    LocalSgdAlgorithm first({{"0", b[0]}}, {}, nullptr, communicator.duplicate("first"), plain);
+    LocalSgdAlgorithm second({{"1", b[1]}}, {}, nullptr, communicator.duplicate("second"), plain);
+    // Fragment 0 leaves after one step already: so does its algorithm, by finish().
     const auto train = [&](const at::Tensor& tensor, int index, int step) {
       const at::NoGradGuard no_grad;
       tensor.sub_(gradient(tensor, index, communicator.rank(), step), 0.1);
@@ -153,7 +155,7 @@ TEST(Streaming, SendsInTheBackgroundAndAppliesLater) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 4, .streaming = {.overlap_steps = 2}}});
     run.steps(4);
-    EXPECT_EQ(run.engine->stats().rounds, 1);
+    EXPECT_EQ(run.algorithm->stats().rounds, 1);
     EXPECT_FALSE(same_on_all_ranks(communicator, run.values()));
     run.steps(1);
     EXPECT_FALSE(same_on_all_ranks(communicator, run.values()));
@@ -164,8 +166,8 @@ TEST(Streaming, SendsInTheBackgroundAndAppliesLater) {
       for (int rank = 0; rank < 2; ++rank) sgd_step(models[static_cast<std::size_t>(rank)], rank, step, 0.1);
     }
     EXPECT_LE(largest_difference(run.values(), mean_of(models)), 1e-6);
-    EXPECT_GT(run.engine->stats().bytes_sent, 0);
-    EXPECT_GT(run.engine->stats().seconds_exchanging, 0);
+    EXPECT_GT(run.algorithm->stats().bytes_sent, 0);
+    EXPECT_GT(run.algorithm->stats().seconds_exchanging, 0);
   });
 }
 

@@ -17,36 +17,36 @@ constexpr std::int64_t elements = 40'000;
 
 /// Trains one large tensor for three rounds.
 struct LargeRun {
-  LargeRun(const Communicator& communicator, const LocalUpdateOptions& options)
+  LargeRun(const Communicator& communicator, const LocalSgdAlgorithmOptions& options)
       : rank(communicator.rank()),
         parameter(at::zeros({elements}).set_requires_grad(true)),
-        engine({{"p", parameter}}, {}, nullptr, communicator.duplicate("large"), options) {
+        algorithm({{"p", parameter}}, {}, nullptr, communicator.duplicate("large"), options) {
     const at::NoGradGuard no_grad;
     for (int step = 0; step < 6; ++step) {
       parameter.sub_(gradient(parameter, 0, rank, step), 0.1);
-      engine.step(1 + rank);
+      algorithm.step(1 + rank);
     }
   }
 
   int rank;
   at::Tensor parameter;
-  LocalUpdateEngine engine;
+  LocalSgdAlgorithm algorithm;
 };
 
 const RankCase compares("wire_compares", [](const Communicator& communicator) {
-  for (const auto method : {OuterMethod::average, OuterMethod::diloco}) {
-    const LocalUpdateOptions exact{.local_steps = 2, .method = method, .message_bytes = 1 << 16};
+  for (const auto method : {OuterOptimizer::average, OuterOptimizer::diloco}) {
+    const LocalSgdAlgorithmOptions exact{.local_steps = 2, .outer_optimizer = method, .message_bytes = 1 << 16};
     const LargeRun expected(communicator, exact);
-    const auto bytes = static_cast<double>(expected.engine.stats().bytes_sent);
+    const auto bytes = static_cast<double>(expected.algorithm.stats().bytes_sent);
     const double per_round = 2.0 * 4 * elements * (communicator.size() - 1) / communicator.size();
     EXPECT_NEAR(bytes, 3 * per_round, 100);
     for (const auto& [wire, share] : {std::pair(WireFormat::bf16, 0.51), std::pair(WireFormat::int8, 0.27)}) {
-      LocalUpdateOptions lossy = exact;
+      LocalSgdAlgorithmOptions lossy = exact;
       lossy.wire = wire;
       const LargeRun run(communicator, lossy);
       EXPECT_TRUE(same_on_all_ranks(communicator, {run.parameter}));
       EXPECT_TRUE(close({run.parameter}, {expected.parameter}, 0.02));
-      EXPECT_LE(static_cast<double>(run.engine.stats().bytes_sent), share * bytes);
+      EXPECT_LE(static_cast<double>(run.algorithm.stats().bytes_sent), share * bytes);
       if (communicator.size() > 1) {
         EXPECT_FALSE(same_bits({run.parameter}, {expected.parameter}));
       }
@@ -60,7 +60,7 @@ TEST(Wire, SendsLessAndStaysCloseToFp32) {
 
 // Over many exchanges the sum of the means is what was put in, but for the residuals: error feedback at the senders and
 // at the owners of slices.
-TEST(Wire, LosesNothingForGood) {
+TEST(Wire, ErrorFeedbackLosesNothing) {
   for (const auto format : {WireFormat::bf16, WireFormat::int8}) {
     run_thread_ranks(3, [&](const Communicator& communicator) {
       const std::int64_t count = 1000;
@@ -118,13 +118,13 @@ TEST(Wire, CombinesMoreRanksThanElements) {
   for (const auto wire : {WireFormat::fp32, WireFormat::bf16, WireFormat::int8}) {
     run_thread_ranks(4, [&](const Communicator& communicator) {
       const at::Tensor parameter = at::zeros({2}).set_requires_grad(true);
-      LocalUpdateEngine engine({{"p", parameter}}, {}, nullptr, communicator.duplicate("small"),
-                               {.local_steps = 1, .wire = wire});
+      LocalSgdAlgorithm algorithm({{"p", parameter}}, {}, nullptr, communicator.duplicate("small"),
+                                  {.local_steps = 1, .wire = wire});
       {
         const at::NoGradGuard no_grad;
         parameter.add_(communicator.rank());
       }
-      engine.step();
+      algorithm.step();
       EXPECT_NEAR(parameter[0].item<double>(), 1.5, 0.02);
       EXPECT_TRUE(same_on_all_ranks(communicator, {parameter}));
     });

@@ -94,24 +94,24 @@ TEST(FusedStepRefusal, NothingToStepIsNoRefusal) {
   EXPECT_TRUE(optimizer.state().empty());
 }
 
-TEST(PreparedOptimizer, FusesUnlessToldOtherwise) {
+TEST(PreparedOptimizer, FusesByDefault) {
   for (const bool fused : {true, false}) {
     const OneRank rank;
     Optimizer optimizer(std::make_shared<optim::AdamW>(Tensors{rank.weight}, AdamWOptions(0.1)), rank.reducer,
                         {.fused = fused});
     rank.backward();
     optimizer.step();
-    EXPECT_EQ(optimizer.not_fused_because().empty(), fused) << optimizer.not_fused_because();
+    EXPECT_EQ(optimizer.not_fused_reason().empty(), fused) << optimizer.not_fused_reason();
     EXPECT_NEAR(rank.weight[0].item<float>(), -0.1, 1e-6);
   }
 }
 
-TEST(PreparedOptimizer, TellsWhyItDoesNotFuse) {
+TEST(PreparedOptimizer, ReportsWhyItDoesNotFuse) {
   const OneRank rank;
   Optimizer optimizer = rank.with(std::make_shared<optim::RMSprop>(Tensors{rank.weight}, optim::RMSpropOptions(0.1)));
   rank.backward();
   optimizer.step();
-  EXPECT_NE(optimizer.not_fused_because().find("no fused kernel"), std::string::npos);
+  EXPECT_NE(optimizer.not_fused_reason().find("no fused kernel"), std::string::npos);
   EXPECT_NE(rank.weight[0].item<float>(), 0);
 }
 

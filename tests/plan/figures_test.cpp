@@ -11,7 +11,7 @@ namespace {
 
 TEST(PlanFigures, ComeBackAsTheyWere) {
   const Machine machine{.cores = 0.1,
-                        .meeting_us = 1.0 / 3,
+                        .node_barrier_us = 1.0 / 3,
                         .sum_gb_per_s = 7,
                         .message_us = 1e-9,
                         .message_cpu_us = 12,
@@ -20,7 +20,7 @@ TEST(PlanFigures, ComeBackAsTheyWere) {
   write(text, machine);
   const Machine same = read_machine(text);
   EXPECT_EQ(same.cores, machine.cores);
-  EXPECT_EQ(same.meeting_us, machine.meeting_us);
+  EXPECT_EQ(same.node_barrier_us, machine.node_barrier_us);
   EXPECT_EQ(same.sum_gb_per_s, machine.sum_gb_per_s);
   EXPECT_EQ(same.message_us, machine.message_us);
   EXPECT_EQ(same.message_cpu_us, machine.message_cpu_us);

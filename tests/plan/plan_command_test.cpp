@@ -66,7 +66,7 @@ TEST(PlanCommand, MeasuresWhatItIsNotTold) {
             "32",        "--batch-size", "2",   "--every-pass"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_TRUE(contains(done.out, "measured here: GPT of width 16")) << done.out;
-  EXPECT_TRUE(contains(done.out, "measured here: ranks of a node meet in")) << done.out;
+  EXPECT_TRUE(contains(done.out, "measured here: a barrier inside a node takes")) << done.out;
   EXPECT_TRUE(contains(done.out, "exchanged in every pass")) << done.out;
 }
 
@@ -93,7 +93,7 @@ TEST(PlanCommand, SaysWhatIsWrong) {
   EXPECT_TRUE(contains(missing.err, "/no/such/file")) << missing.err;
 }
 
-TEST(PlanCommand, IsNotForRanks) {
+TEST(PlanCommand, RefusesToRunAsRanks) {
   const auto program = std::filesystem::path(TUTTI_COMMAND).parent_path() / "tutti-plan";
   const auto done = run_tutti({"launch", "-n", "1", "--", program});
   EXPECT_EQ(done.exit_code, 2);

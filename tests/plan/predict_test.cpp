@@ -24,7 +24,7 @@ Work work_of(std::vector<Bucket> buckets) {
   return {.forward_ms = 10, .backward_ms = 20, .optimizer_ms = 5, .micro_batches = 2, .buckets = std::move(buckets)};
 }
 
-TEST(Predict, OneRankHasNobodyToExchangeWith) {
+TEST(Predict, OneRankExchangesNothing) {
   const Step step =
       predict(fast_machine(1), megabyte_in_a_ms, work_of({{.bytes = 1e6, .ready = 0.5}}), {}, Exchange::in_every_pass);
   EXPECT_DOUBLE_EQ(step.computing_ms, 60);
@@ -138,7 +138,7 @@ TEST(Predict, HoldsItsBoundsOnRandomDescriptions) {
   };
   for (int trial = 0; trial < 2000; ++trial) {
     const Machine machine{.cores = within(0.3, 16),
-                          .meeting_us = within(0, 50),
+                          .node_barrier_us = within(0, 50),
                           .sum_gb_per_s = within(1, 20),
                           .message_us = within(0, 500),
                           .message_cpu_us = within(0, 100),

@@ -124,7 +124,8 @@ TEST(GroupCollectives, SparseTensorsAreSummed) {
               "all_reduce of sparse tensors: there is no other ReduceOp than SUM.");
     if (size == 1) return;
     tensors = {at::zeros({8, 3 + rank % 2}).to_sparse(1)};
-    EXPECT_NE(message_of<Divergence>([&] { group.allreduce(tensors, {}); }).find("another shape"), std::string::npos);
+    EXPECT_NE(message_of<MismatchError>([&] { group.allreduce(tensors, {}); }).find("another shape"),
+              std::string::npos);
   });
 }
 
@@ -243,7 +244,7 @@ TEST(GroupWork, AFutureEndsBeforeTheWorkDoes) {
 }
 
 // Futures of many operations under way at once: none takes the place of an operation.
-TEST(GroupWork, ManyUnderWay) {
+TEST(GroupWork, ManyInFlight) {
   run_groups(2, [](ProcessGroupTutti& group) {
     std::vector<Tensors> tensors;
     std::vector<c10::intrusive_ptr<c10::ivalue::Future>> futures;
@@ -257,7 +258,7 @@ TEST(GroupWork, ManyUnderWay) {
   });
 }
 
-TEST(GroupErrors, WrongArgumentsAreToldBeforeAnythingIsSent) {
+TEST(GroupErrors, WrongArgumentsThrowBeforeAnythingIsSent) {
   run_groups(2, [](ProcessGroupTutti& group) {
     Tensors none;
     Tensors two{mine(0), mine(0)};
@@ -287,11 +288,11 @@ TEST(GroupErrors, WrongArgumentsAreToldBeforeAnythingIsSent) {
   });
 }
 
-TEST(GroupErrors, ADivergenceReachesWorkAndFuture) {
+TEST(GroupErrors, AMismatchErrorReachesWorkAndFuture) {
   run_groups(2, [](ProcessGroupTutti& group) {
     Tensors tensors{mine(0, group.getRank() + 1)};
     const auto work = group.allreduce(tensors, {});
-    EXPECT_NE(message_of<Divergence>([&] { work->wait(); }).find("rank 0 calls all_reduce(float [1], sum)"),
+    EXPECT_NE(message_of<MismatchError>([&] { work->wait(); }).find("rank 0 calls all_reduce(float [1], sum)"),
               std::string::npos);
     EXPECT_FALSE(work->isSuccess());
     EXPECT_NE(work->exception(), nullptr);
@@ -300,21 +301,21 @@ TEST(GroupErrors, ADivergenceReachesWorkAndFuture) {
   });
 }
 
-TEST(GroupErrors, ADeadlineNamesTheAbsent) {
-  std::promise<void> gave_up;
-  const auto given_up = gave_up.get_future().share();
+TEST(GroupErrors, ADeadlineNamesTheAbsentRank) {
+  std::promise<void> has_timed_out;
+  const auto timed_out = has_timed_out.get_future().share();
   run_groups(2, [&](ProcessGroupTutti& group) {
     if (group.getRank() == 1) {
-      given_up.wait();
+      timed_out.wait();
       return;
     }
     Tensors tensors{mine(0)};
     c10d::AllreduceOptions options;
     options.timeout = std::chrono::milliseconds(200);
     const auto work = group.allreduce(tensors, options);
-    EXPECT_NE(message_of<Timeout>([&] { work->wait(); }).find("rank 1 did not arrive within 200 ms"),
+    EXPECT_NE(message_of<TimeoutError>([&] { work->wait(); }).find("rank 1 did not arrive within 200 ms"),
               std::string::npos);
-    gave_up.set_value();
+    has_timed_out.set_value();
   });
 }
 

@@ -15,7 +15,7 @@ using Tensors = std::vector<at::Tensor>;
 
 /// Runs `body` on `size` ranks and rethrows what the first of them threw.
 inline void run_groups(int size, const std::function<void(ProcessGroupTutti&)>& body,
-                       const std::string& engine = "auto",
+                       const std::string& backend = "auto",
                        std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
@@ -23,7 +23,7 @@ inline void run_groups(int size, const std::function<void(ProcessGroupTutti&)>& 
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        auto options = c10::make_intrusive<ProcessGroupTutti::Options>(timeout, engine);
+        auto options = c10::make_intrusive<ProcessGroupTutti::Options>(timeout, backend);
         const auto group = c10::make_intrusive<ProcessGroupTutti>(store, rank, size, options);
         body(*group);
       } catch (...) {
@@ -39,8 +39,8 @@ inline void run_groups(int size, const std::function<void(ProcessGroupTutti&)>& 
 
 /// On 1, 2 and 3 ranks, through shared memory and by messages.
 inline void run_everywhere(const std::function<void(ProcessGroupTutti&)>& body) {
-  for (const char* engine : {"auto", "gloo"}) {
-    for (const int size : {1, 2, 3}) run_groups(size, body, engine);
+  for (const char* backend : {"auto", "gloo"}) {
+    for (const int size : {1, 2, 3}) run_groups(size, body, backend);
   }
 }
 

@@ -129,11 +129,11 @@ TEST(Parts, OfDifferentSizes) {
   });
 }
 
-TEST(Parts, ThatDoNotFitAreToldOnAllRanks) {
+TEST(Parts, ThatDoNotFitThrowOnAllRanks) {
   run_groups(3, [](ProcessGroupTutti& group) {
     Tensors from{at::zeros({1}), at::zeros({1}), at::zeros({1})};
     Tensors to{at::zeros({1}), at::zeros({group.getRank() == 2 ? 2 : 1}), at::zeros({1})};
-    EXPECT_NE(message_of<Divergence>([&] {
+    EXPECT_NE(message_of<MismatchError>([&] {
                 group.alltoall(to, from, {})->wait();
               }).find("rank 1 sends 4 bytes to rank 2, which takes 8 from it. Nothing was exchanged."),
               std::string::npos);
@@ -181,13 +181,13 @@ TEST(MonitoredBarrier, PassesAndNamesTheAbsent) {
         brief.timeout = milliseconds(300);
         const auto once = [&](bool wait_for_all, const std::string& names) {
           if (group.getRank() == 0) {
-            EXPECT_EQ(message_of<Timeout>([&] { group.monitoredBarrier(brief, wait_for_all); }),
+            EXPECT_EQ(message_of<TimeoutError>([&] { group.monitoredBarrier(brief, wait_for_all); }),
                       "monitored_barrier: " + names + " failed to pass monitoredBarrier within 300 ms.");
           }
           looked.arrive_and_wait();
           // Who comes late hears what became of it.
           if (group.getRank() > 0) {
-            EXPECT_NE(message_of<PeerFailure>([&] { group.monitoredBarrier(brief, wait_for_all); }).find("from rank 0"),
+            EXPECT_NE(message_of<PeerError>([&] { group.monitoredBarrier(brief, wait_for_all); }).find("from rank 0"),
                       std::string::npos);
           }
         };
@@ -202,11 +202,11 @@ TEST(MonitoredBarrier, PassesAndNamesTheAbsent) {
 }
 
 // A rank that comes after its peer has given up does not go on as if nothing had been.
-TEST(Failures, ALateRankHasAnErrorToo) {
-  for (const char* engine : {"auto", "gloo"}) {
+TEST(Failures, ALateRankThrowsToo) {
+  for (const char* backend : {"auto", "gloo"}) {
     for (const std::int64_t elements : {std::int64_t{1}, std::int64_t{1024}, std::int64_t{100'000}}) {
-      std::promise<void> gave_up;
-      const auto given_up = gave_up.get_future().share();
+      std::promise<void> has_timed_out;
+      const auto timed_out = has_timed_out.get_future().share();
       std::barrier<> end(2);
       run_groups(
           2,
@@ -215,25 +215,25 @@ TEST(Failures, ALateRankHasAnErrorToo) {
             if (group.getRank() == 0) {
               c10d::AllreduceOptions options;
               options.timeout = milliseconds(100);
-              EXPECT_NE(message_of<Timeout>([&] { group.allreduce(tensors, options)->wait(); }).find("rank 1"),
+              EXPECT_NE(message_of<TimeoutError>([&] { group.allreduce(tensors, options)->wait(); }).find("rank 1"),
                         std::string::npos);
-              gave_up.set_value();
+              has_timed_out.set_value();
             } else {
-              given_up.wait();
-              const auto text = message_of<PeerFailure>([&] { group.allreduce(tensors, {})->wait(); });
+              timed_out.wait();
+              const auto text = message_of<PeerError>([&] { group.allreduce(tensors, {})->wait(); });
               EXPECT_NE(text.find("gave up waiting for this rank (1)"), std::string::npos) << text;
             }
-            const auto later = message_of<PeerFailure>([&] { group.allreduce(tensors, {})->wait(); });
+            const auto later = message_of<PeerError>([&] { group.allreduce(tensors, {})->wait(); });
             EXPECT_NE(later.find("failed earlier"), std::string::npos) << later;
             end.arrive_and_wait();
           },
-          engine);
+          backend);
     }
   }
 }
 
-TEST(Failures, AbortEndsWhatIsUnderWayEverywhere) {
-  for (const char* engine : {"auto", "gloo"}) {
+TEST(Failures, AbortEndsInFlightOperationsOnAllRanks) {
+  for (const char* backend : {"auto", "gloo"}) {
     std::barrier<> end(2);
     std::promise<void> waiting;
     const auto peer_waits = waiting.get_future().share();
@@ -249,24 +249,24 @@ TEST(Failures, AbortEndsWhatIsUnderWayEverywhere) {
             Tensors mine{own};
             const auto receive = group.recv(mine, 1, 0);
             group.abort();
-            EXPECT_NE(message_of<PeerFailure>([&] { receive->wait(); }).find("aborted"), std::string::npos);
+            EXPECT_NE(message_of<PeerError>([&] { receive->wait(); }).find("aborted"), std::string::npos);
             EXPECT_NE(message_of<UsageError>([&] { group.allreduce(tensors, {}); }).find("was shut down"),
                       std::string::npos);
           } else {
             const auto work = group.allreduce(tensors, {});
             waiting.set_value();
-            const auto text = message_of<PeerFailure>([&] { work->wait(); });
+            const auto text = message_of<PeerError>([&] { work->wait(); });
             EXPECT_NE(text.find("rank 0"), std::string::npos) << text;
           }
           end.arrive_and_wait();
         },
-        engine);
+        backend);
   }
 }
 
 // The rank that aborts has something under way itself.
 TEST(Failures, AbortEndsOwnWaits) {
-  for (const char* engine : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "gloo"}) {
     std::barrier<> end(2);
     run_groups(
         2,
@@ -276,11 +276,11 @@ TEST(Failures, AbortEndsOwnWaits) {
             Tensors tensors{at::ones({100'000})};
             const auto work = group.allreduce(tensors, {});
             group.abort();
-            EXPECT_NE(message_of<PeerFailure>([&] { work->wait(); }).find("aborted"), std::string::npos);
+            EXPECT_NE(message_of<PeerError>([&] { work->wait(); }).find("aborted"), std::string::npos);
           }
           end.arrive_and_wait();
         },
-        engine);
+        backend);
   }
 }
 
@@ -317,8 +317,8 @@ TEST(Shutdown, NothingCanBeCalledAfterIt) {
   });
 }
 
-TEST(Split, MembersAloneMakeAGroup) {
-  for (const char* engine : {"auto", "gloo"}) {
+TEST(Split, OnlyMembersCallIt) {
+  for (const char* backend : {"auto", "gloo"}) {
     run_groups(
         3,
         [](ProcessGroupTutti& group) {
@@ -347,7 +347,7 @@ TEST(Split, MembersAloneMakeAGroup) {
           }
           group.barrier({})->wait();
         },
-        engine);
+        backend);
   }
 }
 
@@ -358,7 +358,7 @@ TEST(Deadlines, OfAGroup) {
               std::string::npos);
     group.setTimeout(milliseconds(150));
     if (group.getRank() == 0) {
-      EXPECT_NE(message_of<Timeout>([&] { group.barrier({})->wait(); }).find("150 ms"), std::string::npos);
+      EXPECT_NE(message_of<TimeoutError>([&] { group.barrier({})->wait(); }).find("150 ms"), std::string::npos);
     }
     end.arrive_and_wait();
   });

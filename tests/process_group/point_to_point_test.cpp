@@ -62,7 +62,7 @@ TEST(PointToPoint, CrossingMessages) {
 }
 
 // Whatever the order in which they were sent; of one tag in that order.
-TEST(PointToPoint, TagsAreToldApart) {
+TEST(PointToPoint, TagsAreDistinguished) {
   run_groups(2, [](ProcessGroupTutti& group) {
     constexpr int far_tag = 65536;  // the same in its lower bits as tag 0
     if (group.getRank() == 0) {
@@ -83,7 +83,7 @@ TEST(PointToPoint, TagsAreToldApart) {
   });
 }
 
-TEST(PointToPoint, AReceiveInTheWayOfNoCollective) {
+TEST(PointToPoint, APendingReceiveBlocksNoCollective) {
   run_everywhere([](ProcessGroupTutti& group) {
     if (group.getSize() == 1) return;
     const bool receives = group.getRank() == 0;
@@ -148,14 +148,14 @@ TEST(PointToPoint, WrongArguments) {
 }
 
 // The group goes on after it.
-TEST(PointToPoint, AMessageOfAnotherSizeIsTold) {
+TEST(PointToPoint, AMessageOfAnotherSizeIsAnError) {
   run_groups(2, [](ProcessGroupTutti& group) {
     if (group.getRank() == 0) {
       send(group, message(0, 0, 2), 1)->wait();
       send(group, message(0, 1, small), 1)->wait();
     } else {
       auto received = at::zeros({small});
-      EXPECT_EQ(message_of<Divergence>([&] { receive(group, received, 0)->wait(); }),
+      EXPECT_EQ(message_of<MismatchError>([&] { receive(group, received, 0)->wait(); }),
                 "receive (tag 0): rank 0 sent 8 bytes, and this rank takes 12. The message is dropped.");
       receive(group, received, 0)->wait();
       expect_equal(received, message(0, 1, small));
@@ -171,8 +171,8 @@ TEST(PointToPoint, ADeadlineNamesThePeer) {
         const int peer = 1 - group.getRank();
         auto received = at::zeros({small});
         const auto expected = "receive (tag 5): nothing came from rank " + std::to_string(peer) + " within 200 ms";
-        EXPECT_EQ(message_of<Timeout>([&] { receive(group, received, peer, 5)->wait(); }), expected);
-        EXPECT_EQ(message_of<Timeout>([&] {
+        EXPECT_EQ(message_of<TimeoutError>([&] { receive(group, received, peer, 5)->wait(); }), expected);
+        EXPECT_EQ(message_of<TimeoutError>([&] {
                     Tensors tensors{received};
                     group.recvAnysource(tensors, 5)->wait();
                   }),
@@ -181,7 +181,7 @@ TEST(PointToPoint, ADeadlineNamesThePeer) {
       "auto", milliseconds(200));
 }
 
-TEST(PointToPoint, AMessageThatNobodyTakesDelaysTheEndByItsDeadlineOnly) {
+TEST(PointToPoint, AnUnreceivedMessageDelaysTheEndByItsDeadlineOnly) {
   // Rank 0 goes while its message waits for an address that rank 1 never tells.
   run_groups(
       2,
@@ -193,7 +193,7 @@ TEST(PointToPoint, AMessageThatNobodyTakesDelaysTheEndByItsDeadlineOnly) {
 }
 
 TEST(PointToPoint, ARankThatLeftIsNamed) {
-  for (const char* engine : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "gloo"}) {
     run_groups(
         2,
         [](ProcessGroupTutti& group) {
@@ -205,10 +205,10 @@ TEST(PointToPoint, ARankThatLeftIsNamed) {
           const auto second = receive(group, received, 1, 1);
           receive(group, received, 1)->wait();
           expect_equal(received, message(1, 0, small));
-          const auto text = message_of<PeerFailure>([&] { second->wait(); });
+          const auto text = message_of<PeerError>([&] { second->wait(); });
           EXPECT_EQ(text.substr(0, 23), "receive (tag 1): rank 1") << text;
         },
-        engine);
+        backend);
   }
 }
 
@@ -220,7 +220,7 @@ const RankProgram waits_for_a_message("waits_for_a_message", [] {
   if (environment.rank == 0) store_options.masterListenFd = environment.master_listen_fd;
   const auto store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, store_options);
   auto options = c10::make_intrusive<ProcessGroupTutti::Options>();
-  options->engine = std::getenv("ENGINE");
+  options->communicator_backend = std::getenv("BACKEND");
   ProcessGroupTutti group(store, environment.rank, environment.world_size, options);
   auto received = at::zeros({small});
   const int peer = 1 - environment.rank;
@@ -233,15 +233,15 @@ const RankProgram waits_for_a_message("waits_for_a_message", [] {
   if (environment.rank == 1) {
     for (;;) ::pause();
   }
-  EXPECT_EQ(message_of<PeerFailure>([&] { receive(group, received, 1)->wait(); }),
+  EXPECT_EQ(message_of<PeerError>([&] { receive(group, received, 1)->wait(); }),
             "receive (tag 0): rank 1 is gone (connection closed)");
-  EXPECT_EQ(message_of<PeerFailure>([&] { send(group, received, 1)->wait(); }),
+  EXPECT_EQ(message_of<PeerError>([&] { send(group, received, 1)->wait(); }),
             "send (tag 0): rank 1 is gone (connection closed)");
 });
 
 TEST(PointToPoint, AKilledRankIsNamed) {
-  for (const char* engine : {"auto", "gloo"}) {
-    RankProcesses ranks(waits_for_a_message, 2, {.variables = {{"ENGINE", engine}}});
+  for (const char* backend : {"auto", "gloo"}) {
+    RankProcesses ranks(waits_for_a_message, 2, {.variables = {{"BACKEND", backend}}});
     for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
     ranks.send_signal(1, SIGKILL);
     const auto results = ranks.wait();

@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "comm/meeting/this_node.h"
+#include "comm/rendezvous/node_id.h"
 #include "process_group/groups.h"
 #include "support/ranks.h"
 #include "support/temporary_folder.h"
@@ -40,11 +40,11 @@ const RankProgram over_a_tcp_store("over_a_tcp_store", [] {
   const auto store = launchers_store();
   const auto environment = read_environment();
   const auto communicator = Communicator::connect(store, environment.rank, environment.world_size);
-  EXPECT_EQ(communicator.engine_name(), "shared memory + gloo");
-  EXPECT_EQ(communicator.layout().num_nodes, 1);
-  EXPECT_EQ(communicator.layout().local_rank, environment.rank);
+  EXPECT_EQ(communicator.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(communicator.topology().num_nodes, 1);
+  EXPECT_EQ(communicator.topology().local_rank, environment.rank);
   expect_sum(communicator);
-  const auto by_messages = Communicator::connect(store, environment.rank, environment.world_size, {.engine = "gloo"});
+  const auto by_messages = Communicator::connect(store, environment.rank, environment.world_size, {.backend = "gloo"});
   expect_sum(by_messages);
   communicator.barrier().wait();
 });
@@ -52,8 +52,8 @@ const RankProgram over_a_tcp_store("over_a_tcp_store", [] {
 const RankProgram over_a_file("over_a_file", [] {
   const auto environment = read_environment();
   const auto store = c10::make_intrusive<c10d::FileStore>(std::getenv("STORE_FILE"), environment.world_size);
-  for (const char* engine : {"auto", "gloo"}) {
-    expect_sum(Communicator::connect(store, environment.rank, environment.world_size, {.engine = engine}));
+  for (const char* backend : {"auto", "gloo"}) {
+    expect_sum(Communicator::connect(store, environment.rank, environment.world_size, {.backend = backend}));
   }
 });
 
@@ -85,13 +85,13 @@ TEST(OverAStore, GroupsDoNotCollide) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(OverAStore, ContradictingRanksAreToldOnAll) {
+TEST(OverAStore, ContradictingRanksThrowOnAll) {
   const StorePtr store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&store, rank] {
       const auto message = message_of<UsageError>(
-          [&] { Communicator::connect(store, rank, 2, {.engine = rank == 0 ? "gloo" : "shared_memory"}); });
+          [&] { Communicator::connect(store, rank, 2, {.backend = rank == 0 ? "gloo" : "shared_memory"}); });
       EXPECT_NE(message.find("all must ask for the same"), std::string::npos) << message;
     });
   }
@@ -108,15 +108,15 @@ TEST(OverAStore, WrongArguments) {
               }).find("ranks count from 0 to size - 1"),
               std::string::npos);
   }
-  EXPECT_EQ(message_of<Timeout>([&] {
+  EXPECT_EQ(message_of<TimeoutError>([&] {
               Communicator::connect(store, 0, 2, {.connect_timeout = std::chrono::milliseconds(50)});
             }).substr(0, 34),
             "rank 1 did not come within 50 ms; ");
 }
 
-TEST(ThisNode, CountsNodesInTheOrderOfTheirFirstRanks) {
-  EXPECT_EQ(comm::nodes_of({"b", "a", "b", "c", "a"}), (std::vector<int>{0, 1, 0, 2, 1}));
-  EXPECT_EQ(comm::this_node(), comm::this_node());
+TEST(NodeId, CountsNodesInTheOrderOfTheirFirstRanks) {
+  EXPECT_EQ(comm::number_nodes({"b", "a", "b", "c", "a"}), (std::vector<int>{0, 1, 0, 2, 1}));
+  EXPECT_EQ(comm::this_node_id(), comm::this_node_id());
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ def expect_same(model, other):
 def expect_three_rounds(model):
     """Ours exchanged gradients once for each step; the last window is short."""
     if ours and size() > 1:
-        assert model.stats()["rounds"] == 3, model.stats()
+        assert model.stats()["syncs"] == 3, model.stats()
 
 
 @case

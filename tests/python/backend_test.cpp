@@ -28,7 +28,7 @@ TEST_F(TorchTutti, TrainsModelsAsOneProcess) {
   expect_success("by_hand.py", 2);
 }
 
-TEST_F(TorchTutti, TellsTheRanksWhenOneFails) {
+TEST_F(TorchTutti, RaisesOnAllRanksWhenOneFails) {
   // The one that is killed fails the job.
   const auto killed = run_script(python_, "failures.py", 3, {"killed"}, {"--grace", "60"});
   EXPECT_EQ(killed.exit_code, 128 + 9) << killed.out << killed.err;
@@ -41,7 +41,7 @@ TEST_F(TorchTutti, TellsTheRanksWhenOneFails) {
 TEST_F(TorchTutti, EndsInOrder) {
   for (const char* how : {"destroyed", "left", "forked", "again", "waited"}) {
     const TemporaryFolder folder;
-    const auto done = run_script(python_, "leaving.py", 2, {how, folder.path()});
+    const auto done = run_script(python_, "shutdown.py", 2, {how, folder.path()});
     EXPECT_EQ(done.exit_code, 0) << how << ": " << done.out << done.err;
     EXPECT_EQ(lines_with(done.out, "left"), 2) << how << ": " << done.out << done.err;
   }

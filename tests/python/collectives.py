@@ -289,10 +289,10 @@ def what_cannot_be_done_is_refused():
 
 
 @case
-def ranks_that_contradict_are_told():
+def ranks_that_contradict_raise():
     if size() == 1:
         return
-    error = expect(torch_tutti.Divergence, "rank", dist.all_reduce, torch.ones(2 + rank() % 2))
+    error = expect(torch_tutti.MismatchError, "rank", dist.all_reduce, torch.ones(2 + rank() % 2))
     assert isinstance(error, dist.DistBackendError) and isinstance(error, torch_tutti.Error)
     tensor = torch.ones(2)
     dist.all_reduce(tensor)  # the group goes on
@@ -300,10 +300,10 @@ def ranks_that_contradict_are_told():
 
 
 @case
-def groups_have_names_and_engines():
+def groups_have_names_and_backends():
     assert dist.get_backend() == "tutti"
-    assert torch_tutti.engine_name()
-    expect(torch_tutti.UsageError, "not over tutti", torch_tutti.engine_name, gloo())
+    assert torch_tutti.backend_name()
+    expect(torch_tutti.UsageError, "not over tutti", torch_tutti.backend_name, gloo())
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ if how == "killed":
     try:
         while True:
             dist.all_reduce(numbers)
-    except torch_tutti.PeerFailure as error:
+    except torch_tutti.PeerError as error:
         assert f"rank {dist.get_world_size() - 1}" in str(error) and "all_reduce" in str(error), error
-        assert not isinstance(error, torch_tutti.Timeout), error
+        assert not isinstance(error, torch_tutti.TimeoutError), error
 elif how == "late":
     if last:
         time.sleep(8)
@@ -33,8 +33,8 @@ elif how == "late":
         dist.all_reduce(numbers)
         dist.all_reduce(numbers)
         raise SystemExit("nobody was told")
-    except torch_tutti.PeerFailure as error:
-        assert last or isinstance(error, torch_tutti.Timeout), error
+    except torch_tutti.PeerError as error:
+        assert last or isinstance(error, torch_tutti.TimeoutError), error
         assert last or dist.get_world_size() - 1 in error.ranks, error.ranks
         assert isinstance(error, dist.DistBackendError)
 elif how == "astray":
@@ -46,14 +46,14 @@ elif how == "astray":
                 dist.barrier()
             model(torch.ones(2, 3)).sum().backward()
         raise SystemExit("nobody was told")
-    except torch_tutti.Divergence as error:
+    except torch_tutti.MismatchError as error:
         assert "called on some ranks only" in str(error) and "waits in barrier" in str(error), error
 elif how == "asynchronous":
     # The error is the future's too.
     try:
         dist.all_reduce(torch.ones(3 + int(last)), async_op=True).get_future().wait()
         raise SystemExit("nobody was told")
-    except (torch_tutti.Divergence, RuntimeError) as error:
+    except (torch_tutti.MismatchError, RuntimeError) as error:
         assert "rank" in str(error), error
     dist.all_reduce(numbers)
 print("told", flush=True)

@@ -9,13 +9,13 @@ namespace {
 
 using PlainPyTorch = WithPyTorch;
 
-TEST_F(PlainPyTorch, MeetsAtMasterPort) {
+TEST_F(PlainPyTorch, ConnectsAtMasterPort) {
   const auto done = run_script(python_, "plain_gloo.py", 2);
   EXPECT_EQ(done.exit_code, 0) << done.out << done.err;
   EXPECT_TRUE(contains(done.out, "[rank 1] sum 3.0\n")) << done.out;
 }
 
-TEST_F(PlainPyTorch, MeetsAtThePortThatTheUserChose) {
+TEST_F(PlainPyTorch, ConnectsAtTheUsersPort) {
   const auto [port, done] = run_with_a_free_port([&](const std::string& free) {
     return std::vector<std::string>{"launch", "-n", "2",     "--master-port",
                                     free,     "--", python_, std::string(PYTHON_SCRIPTS) + "/plain_gloo.py"};
@@ -23,7 +23,7 @@ TEST_F(PlainPyTorch, MeetsAtThePortThatTheUserChose) {
   EXPECT_EQ(done.exit_code, 0) << done.out << done.err;
 }
 
-TEST_F(PlainPyTorch, MeetsOnSeveralHosts) {
+TEST_F(PlainPyTorch, ConnectsOnSeveralHosts) {
   TemporaryFolder folder;
   const auto ssh = folder.path() / "ssh";
   std::ofstream(ssh) << "#!/bin/sh\nshift\nexec \"$@\"\n";

@@ -33,6 +33,6 @@ for step in range(6):
     bits(f"gradients {step}", [tensor.grad for tensor in net.parameters()])
     optimizer.zero_grad()
 bits("parameters", net.parameters())
-print("rounds", model.stats()["rounds"], flush=True)
+print("syncs", model.stats()["syncs"], flush=True)
 dist.barrier()
 dist.destroy_process_group()

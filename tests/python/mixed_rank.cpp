@@ -59,14 +59,14 @@ int main(int, char** argv) {
     }
     model.reducer().prepare_step();
     optimizer.step();
-    model.reducer().stepped();
+    model.reducer().on_optimizer_step();
     std::vector<at::Tensor> gradients;
     for (const auto& tensor : net->parameters()) gradients.push_back(tensor.grad());
     print_bits("gradients " + std::to_string(step), gradients);
     optimizer.zero_grad();
   }
   print_bits("parameters", net->parameters());
-  std::printf("rounds %d\n", static_cast<int>(model.stats().rounds));
+  std::printf("syncs %d\n", static_cast<int>(model.stats().syncs));
   std::fflush(stdout);
   communicator.barrier().wait();
 }

@@ -28,7 +28,7 @@ TEST_F(Mixed, PythonAndCppRanksTrainOneModel) {
     for (std::string line; std::getline(lines, line);) {
       if (const auto end = line.find("] "); end != std::string::npos) ++times[line.substr(end + 2)];
     }
-    EXPECT_EQ(times.size(), 8U) << done.out;  // six steps' gradients, the parameters, how many rounds
+    EXPECT_EQ(times.size(), 8U) << done.out;  // six steps' gradients, the parameters, how many syncs
     for (const auto& [line, count] : times) EXPECT_EQ(count, ranks) << line;
   }
 }

@@ -80,9 +80,9 @@ def any_optimizer_gives_what_one_process_gives():
         for windows in ("automatic", "every_pass"):
             model = trained_together(optimizer_of, 6, lambda step: 3, windows=windows)
             expect_close(model, trained_alone(optimizer_of, 6, lambda step: 3), 2e-5)
-            rounds = model.stats()["rounds"]
+            syncs = model.stats()["syncs"]
             # While it learns: each pass of two windows and of the third up to where the second one's length is told.
-            assert rounds == 18 if windows == "every_pass" else rounds < 14, (windows, rounds)
+            assert syncs == 18 if windows == "every_pass" else syncs < 14, (windows, syncs)
 
 
 @case
@@ -98,7 +98,7 @@ def windows_that_end_early_are_made_up_for():
         model = trained_together(sgd, len(lengths), lambda step: lengths[step], before_step=before_step)
         expect_close(model, trained_alone(sgd, len(lengths), lambda step: lengths[step], before_step=before_step))
         if size() > 1:
-            assert model.stats()["rounds_in_step"] == 2, model.stats()
+            assert model.stats()["syncs_in_step"] == 2, model.stats()
     own_clip = trained_together(
         sgd, len(lengths), lambda step: lengths[step], before_step=lambda model: model.clip_grad_norm_(0.05)
     )
@@ -163,7 +163,7 @@ def no_sync_keeps_gradients_to_the_rank():
         loss_of(alone, batch(1, of=of)).backward()
     for mine, other in zip(model.parameters(), alone.parameters()):
         assert torch.allclose(mine.grad, other.grad / size(), atol=1e-6)
-    assert model.stats()["rounds"] == 1
+    assert model.stats()["syncs"] == 1
 
 
 @case
@@ -182,7 +182,7 @@ def steps_under_no_sync_are_this_ranks_own():
         same_bits(mine, other)
     if size() > 1:
         # Nobody has made them equal again.
-        expect(torch_tutti.Divergence, "parameter", lambda: loss_of(model, batch(4)).backward())
+        expect(torch_tutti.MismatchError, "parameter", lambda: loss_of(model, batch(4)).backward())
     optimizer.zero_grad()
     for tensor in model.parameters():
         mean = tensor.detach().clone()
@@ -235,7 +235,7 @@ def tied_and_unused_parameters():
             self.first, self.second = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
             self.tied = torch.nn.Linear(6, 6)
             self.tied.weight = self.first.weight
-            self.nobodys = torch.nn.Linear(6, 6)
+            self.unused = torch.nn.Linear(6, 6)
 
         def forward(self, data, second):
             data = self.first(data)
@@ -252,7 +252,7 @@ def tied_and_unused_parameters():
         for mine, other in zip(model.module.parameters(), alone.parameters()):
             assert (mine.grad is None) == (other.grad is None)
             assert mine.grad is None or torch.allclose(mine.grad, other.grad, atol=1e-5)
-        assert model.module.nobodys.weight.grad is None
+        assert model.module.unused.weight.grad is None
         for one in (model, alone):
             one.zero_grad()
 
@@ -419,7 +419,7 @@ def what_cannot_be_done_is_refused():
     expect(usage, "no shape", make, torch.nn.LazyLinear(3))
     expect(usage, "not over tutti", make, net(), process_group=gloo())
     if size() > 1:
-        error = expect(torch_tutti.Divergence, "different models", make, torch.nn.Linear(2 + rank() % 2, 1))
+        error = expect(torch_tutti.MismatchError, "different models", make, torch.nn.Linear(2 + rank() % 2, 1))
         assert isinstance(error, dist.DistBackendError)
     model = make(net())
     expect(usage, "create_graph", lambda: loss_of(model, batch(0)).backward(create_graph=True))
@@ -429,7 +429,7 @@ def what_cannot_be_done_is_refused():
 
 
 @case
-def an_exception_in_backward_is_told_to_all():
+def an_exception_in_backward_is_raised_on_all():
     class Breaks(torch.autograd.Function):
         @staticmethod
         def forward(context, data):
@@ -448,7 +448,7 @@ def an_exception_in_backward_is_told_to_all():
             hidden = model.module[1](model.module[0](batch(0)))
             model.module[2](Breaks.apply(hidden)).sum().backward()
         else:
-            error = expect(torch_tutti.PeerFailure, "rank 0", lambda: model(batch(0)).sum().backward())
+            error = expect(torch_tutti.PeerError, "rank 0", lambda: model(batch(0)).sum().backward())
             assert error.ranks == (0,), error.ranks
     if rank() == 0:
         optimizer.zero_grad()

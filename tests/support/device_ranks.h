@@ -1,6 +1,6 @@
 #pragma once
-// Ranks as threads whose gradient sums go through a c10d backend, as they do on a device: what the engine nccl does, on
-// a machine without one. Only streams are missing (see side_stream_test.cpp).
+// Ranks as threads whose gradient sums go through a c10d backend, as they do on a device: what the backend nccl does,
+// on a machine without one. Only streams are missing (see side_stream_test.cpp).
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "comm/device/engine.h"
+#include "comm/algorithms/p2p_backend.h"
+#include "comm/device/backend.h"
 #include "comm/make_communicator.h"
-#include "comm/messages/engine.h"
-#include "comm/messages/threads.h"
+#include "comm/transport/thread_transport.h"
 #include "tutti/comm/thread_ranks.h"
 
 namespace tutti::test {
@@ -60,16 +60,16 @@ inline void run_device_ranks(int size, const std::function<void(const Communicat
       size,
       [&](const Communicator& among) {
         const auto log = std::make_shared<BackendLog>();
-        auto host = std::make_shared<comm::MessageEngine>(
+        auto host = std::make_shared<comm::P2pBackend>(
             transports[static_cast<std::size_t>(among.rank())],
-            comm::make_layout(std::vector<int>(static_cast<std::size_t>(size)), among.rank()));
-        comm::DeviceBackend backend{
+            comm::make_topology(std::vector<int>(static_cast<std::size_t>(size)), among.rank()));
+        comm::C10dBackendFactory factory{
             .name = "sums", .device = at::kCPU, .make = [&among, log](const auto& group, int, int) {
               log->groups.push_back(group);
               return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<SumBackend>(among.duplicate(group), log));
             }};
-        auto engine = comm::make_device_engine(std::move(host), std::move(backend), "job");
-        body(make_communicator(std::move(engine), options, "job"), *log);
+        auto device_backend = comm::make_device_backend(std::move(host), std::move(factory), "job");
+        body(make_communicator(std::move(device_backend), options, "job"), *log);
       },
       options);
 }

@@ -27,20 +27,21 @@ inline std::string address_in_proc(const std::string& digits) {
   return ::inet_ntop(hex.size() > 8 ? AF_INET6 : AF_INET, words.data(), text.data(), text.size());
 }
 
-struct ListeningPlace {
+struct TcpListener {
   std::string address;
   int port = 0;
 };
 
 /// Where TCP sockets of this process listen.
-inline std::vector<ListeningPlace> listening_places() {
-  std::set<std::string> own;  // numbers of sockets
+inline std::vector<TcpListener> tcp_listeners() {
+  std::set<std::string> socket_inodes;  // numbers of sockets
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     struct stat about {};
-    if (::stat(entry.path().c_str(), &about) == 0 && S_ISSOCK(about.st_mode)) own.insert(std::to_string(about.st_ino));
+    if (::stat(entry.path().c_str(), &about) == 0 && S_ISSOCK(about.st_mode))
+      socket_inodes.insert(std::to_string(about.st_ino));
   }
   constexpr const char* listens = "0A";
-  std::vector<ListeningPlace> places;
+  std::vector<TcpListener> places;
   for (const std::string table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
     std::ifstream lines(table);
     for (std::string line; std::getline(lines, line);) {
@@ -48,7 +49,7 @@ inline std::vector<ListeningPlace> listening_places() {
       std::vector<std::string> words;
       for (std::string word; stream >> word;) words.push_back(word);
       constexpr std::size_t inode = 9;
-      if (words.size() > inode && words[3] == listens && own.contains(words[inode])) {
+      if (words.size() > inode && words[3] == listens && socket_inodes.contains(words[inode])) {
         const auto port = words[1].substr(words[1].find(':') + 1);
         places.push_back({.address = address_in_proc(words[1]), .port = std::stoi(port, nullptr, 16)});
       }
@@ -59,7 +60,7 @@ inline std::vector<ListeningPlace> listening_places() {
 
 inline std::vector<std::string> listening_addresses() {
   std::vector<std::string> addresses;
-  for (const auto& place : listening_places()) addresses.push_back(place.address);
+  for (const auto& place : tcp_listeners()) addresses.push_back(place.address);
   return addresses;
 }
 

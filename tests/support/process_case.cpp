@@ -23,15 +23,15 @@ std::map<std::string, std::function<void(const Communicator&)>>& cases() {
 
 const RankProgram every_case("every_process_case", [] {
   const Environment environment = read_environment();
-  const auto connect = [&](const char* engine) {
-    return Communicator::connect(environment, {.engine = engine, .timeout = std::chrono::seconds(60)});
+  const auto connect = [&](const char* backend) {
+    return Communicator::connect(environment, {.backend = backend, .timeout = std::chrono::seconds(60)});
   };
   const std::vector<std::pair<std::string, Communicator>> jobs{{"shared memory", connect("shared_memory")},
                                                                {"gloo", connect("gloo")}};
-  for (const auto& [engine, job] : jobs) {
+  for (const auto& [backend, job] : jobs) {
     for (const auto& [name, body] : cases()) {
-      SCOPED_TRACE(name + " over " + engine);
-      std::printf("%s over %s\n", name.c_str(), engine.c_str());  // in which case an exception left
+      SCOPED_TRACE(name + " over " + backend);
+      std::printf("%s over %s\n", name.c_str(), backend.c_str());  // in which case an exception left
       std::fflush(stdout);
       body(job.duplicate(name));
     }

@@ -50,7 +50,7 @@ struct WassersteinGan : Adversaries {
   }
 };
 TEST(AdversarialLoops, WassersteinGanWithGradientPenaltyAndSeveralCriticSteps) {
-  expect_what_one_process_gives<WassersteinGan>();
+  expect_one_process_results<WassersteinGan>();
 }
 
 // As CycleGAN does it: the critic is frozen while the generator's loss goes through it.
@@ -70,7 +70,7 @@ struct FrozenCritic : Adversaries {
   }
 };
 TEST(AdversarialLoops, ACriticThatIsFrozenForTheGeneratorsPass) {
-  expect_what_one_process_gives<FrozenCritic>();
+  expect_one_process_results<FrozenCritic>();
 }
 
 }  // namespace

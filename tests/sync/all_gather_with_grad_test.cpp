@@ -133,13 +133,13 @@ const RankCase differ("all_gather_with_grad_differ", [](const Communicator& comm
   const std::string last_rank = "rank " + std::to_string(communicator.size() - 1);
   const at::Tensor mine = at::ones({2, 2}).requires_grad_();
 
-  std::string said = thrown<Divergence>([&] { gather(last ? at::ones({2, 3}).requires_grad_() : mine); });
+  std::string said = thrown<MismatchError>([&] { gather(last ? at::ones({2, 3}).requires_grad_() : mine); });
   expect_says(said, last_rank);
   expect_says(said, "[2, 3]");
-  said = thrown<Divergence>([&] { gather(last ? at::ones({2, 2}) : mine); });
+  said = thrown<MismatchError>([&] { gather(last ? at::ones({2, 2}) : mine); });
   expect_says(said, "of what requires gradients");
   const auto undefined = [&] { gather(last ? at::Tensor() : mine, {.name = "texts"}); };
-  said = last ? thrown<UsageError>(undefined) : thrown<Divergence>(undefined);
+  said = last ? thrown<UsageError>(undefined) : thrown<MismatchError>(undefined);
   expect_says(said, "'texts': the tensor is undefined");
 
   // Two nodes of equal shapes, to which the last rank's graph comes in another order.
@@ -147,7 +147,7 @@ const RankCase differ("all_gather_with_grad_differ", [](const Communicator& comm
   const at::Tensor other = gather(mine);
   const auto detached = [](const at::Tensor& all) { return all.detach().requires_grad_(); };
   const at::Tensor seed = detached(one);
-  said = thrown<Divergence>([&] {
+  said = thrown<MismatchError>([&] {
     (last ? other : one).backward(seed);
     (last ? one : other).backward(seed);
   });
@@ -196,7 +196,7 @@ const RankCase between_buckets("all_gather_with_grad_between_buckets", [](const 
     EXPECT_TRUE(close(gradients_of(*many), gradients_of(*one), 1e-12)) << "pass " << pass;
   }
 });
-TEST(AllGatherWithGrad, InTheMiddleOfAModelWhoseBucketsAreUnderWay) {
+TEST(AllGatherWithGrad, InTheMiddleOfAModelWhoseBucketsAreInFlight) {
   between_buckets.everywhere();
 }
 

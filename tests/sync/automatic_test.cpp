@@ -44,9 +44,9 @@ SyncStats run_windows(const Communicator& communicator, const std::vector<int>& 
 const RankCase learns_the_window("learns_the_window", [](const Communicator& communicator) {
   const SyncStats stats = run_windows(communicator, {4, 4, 4, 4, 4, 4}, SyncPolicy::automatic);
   // Two windows of every pass, the third's first pass (whose header brings the agreement) and last, then one each.
-  EXPECT_EQ(stats.rounds, 4 + 4 + 2 + 1 + 1 + 1);
-  EXPECT_EQ(stats.rounds_avoided, 2 + 3 + 3 + 3);
-  EXPECT_EQ(stats.rounds_in_step, 0);
+  EXPECT_EQ(stats.syncs, 4 + 4 + 2 + 1 + 1 + 1);
+  EXPECT_EQ(stats.syncs_avoided, 2 + 3 + 3 + 3);
+  EXPECT_EQ(stats.syncs_in_step, 0);
 });
 TEST(Automatic, ComesToSynchronizeOncePerStep) {
   learns_the_window.everywhere();
@@ -54,8 +54,8 @@ TEST(Automatic, ComesToSynchronizeOncePerStep) {
 
 const RankCase shorter_window("shorter_window", [](const Communicator& communicator) {
   const SyncStats stats = run_windows(communicator, {4, 4, 4, 1, 4}, SyncPolicy::automatic);
-  EXPECT_EQ(stats.rounds, 4 + 4 + 2 + 1 + 1);
-  EXPECT_EQ(stats.rounds_in_step, 1);
+  EXPECT_EQ(stats.syncs, 4 + 4 + 2 + 1 + 1);
+  EXPECT_EQ(stats.syncs_in_step, 1);
 });
 TEST(Automatic, AShorterWindowIsSynchronizedInsideStep) {
   shorter_window.everywhere();
@@ -63,10 +63,10 @@ TEST(Automatic, AShorterWindowIsSynchronizedInsideStep) {
 
 const RankCase longer_window("longer_window", [](const Communicator& communicator) {
   const SyncStats stats = run_windows(communicator, {2, 2, 2, 7, 2}, SyncPolicy::automatic);
-  EXPECT_EQ(stats.rounds, 2 + 2 + 2 + 2 + 1);
-  EXPECT_EQ(stats.rounds_in_step, 1);
+  EXPECT_EQ(stats.syncs, 2 + 2 + 2 + 2 + 1);
+  EXPECT_EQ(stats.syncs_in_step, 1);
 });
-TEST(Automatic, ALongerWindowCostsOneRoundMore) {
+TEST(Automatic, ALongerWindowCostsOneMoreSync) {
   longer_window.everywhere();
 }
 
@@ -74,14 +74,14 @@ const RankCase lasting_change("lasting_change", [](const Communicator& communica
   const SyncStats stats = run_windows(communicator, {2, 2, 2, 3, 3, 3, 3}, SyncPolicy::automatic);
   // The third window of 3 synchronizes after its second pass as before, learns from that round, and then after its
   // last.
-  EXPECT_EQ(stats.rounds_in_step, 2);
+  EXPECT_EQ(stats.syncs_in_step, 2);
 });
 TEST(Automatic, FollowsALastingChange) {
   lasting_change.on_threads({1, 2, 3});
 }
 
 const RankCase every_pass("every_pass", [](const Communicator& communicator) {
-  EXPECT_EQ(run_windows(communicator, {3, 1, 2}, SyncPolicy::every_pass).rounds, 6);
+  EXPECT_EQ(run_windows(communicator, {3, 1, 2}, SyncPolicy::every_pass).syncs, 6);
 });
 TEST(EveryPass, SynchronizesEachPass) {
   every_pass.on_threads({1, 2, 3});
@@ -102,7 +102,7 @@ TEST(Automatic, HandClippingAfterTheLastPassWorks) {
       optimizer.step();
       optimizer.zero_grad();
     }
-    EXPECT_EQ(reducer->stats().rounds_in_step, 0);
+    EXPECT_EQ(reducer->stats().syncs_in_step, 0);
   });
 }
 

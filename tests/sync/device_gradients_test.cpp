@@ -51,7 +51,7 @@ TEST(DeviceGradients, AnOverflowIsSeenOnAllRanks) {
   });
 }
 
-TEST(DeviceGradients, AParameterWhereNobodySumsIsNamed) {
+TEST(DeviceGradients, AParameterOnAnUnsupportedDeviceIsNamed) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     const at::Tensor meta = at::empty({2}, at::kMeta).requires_grad_();
     try {

@@ -84,7 +84,7 @@ const RankCase every_pass_averages("every_pass_averages", [](const Communicator&
       model->zero_grad();
     }
   }
-  EXPECT_EQ(ddp.stats().rounds, 3);
+  EXPECT_EQ(ddp.stats().syncs, 3);
 });
 TEST(DistributedDataParallel, EveryPassLeavesTheMeanInGrad) {
   every_pass_averages.everywhere();

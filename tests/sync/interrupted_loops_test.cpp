@@ -68,9 +68,9 @@ struct Ppo {
   int went_through = 0;
 };
 TEST(InterruptedLoops, PpoThatStopsItsEpochsEarlyOverMicroBatchesThatVaryInNumber) {
-  expect_what_one_process_gives<Ppo>(8);
+  expect_one_process_results<Ppo>(8);
   run_thread_ranks(1, [](const Communicator& communicator) {
-    const Stage stage(communicator, Way::one_process, SyncPolicy::every_pass);
+    const Stage stage(communicator, RunMode::one_process, SyncPolicy::every_pass);
     Ppo ppo(stage);
     for (int i = 0; i < 8; ++i) ppo.iterate(i);
     EXPECT_GT(ppo.stopped, 0);
@@ -105,7 +105,7 @@ struct NanLoss : OneModel {
   }
 };
 TEST(InterruptedLoops, AStepSkippedForALossThatIsNoNumber) {
-  expect_what_one_process_gives<NanLoss>(8);
+  expect_one_process_results<NanLoss>(8);
 }
 
 // The loop looks at the norm of the gradients, which is the same on all ranks, and drops the window.
@@ -125,7 +125,7 @@ struct NanNorm : OneModel {
   }
 };
 TEST(InterruptedLoops, AStepSkippedForANormThatIsNoNumber) {
-  expect_what_one_process_gives<NanNorm>(8);
+  expect_one_process_results<NanNorm>(8);
 }
 
 // In accumulate() a micro-batch without a backward pass weighs nothing.
@@ -138,7 +138,7 @@ struct BadBatch : OneModel {
     const int size = stage.communicator.size();
     for (int part = 0; part < 2; ++part) {
       const auto scope = stage.micro_batch({&model}, part == 1);
-      for (const int rank : stage.mine()) {
+      for (const int rank : stage.simulated_ranks()) {
         if (is_bad(stage, i, part, rank)) continue;
         const int index = (2 * i + part) * size + rank;
         const at::Tensor loss = (net(random_tensor({4, 3}, 3000 + index, at::kDouble)) - 0.5).pow(2).mean();
@@ -151,14 +151,14 @@ struct BadBatch : OneModel {
   }
 };
 TEST(InterruptedLoops, ABadBatchThatOneRankSkipsInAScope) {
-  expect_what_one_process_gives<BadBatch>(6, {Way::scopes});
+  expect_one_process_results<BadBatch>(6, {RunMode::scopes});
 }
 
 // Outside of scopes nothing says how many batches a mean is over: ranks that come to different passes are told.
 TEST(InterruptedLoops, ABadBatchThatOneRankSkipsOutsideOfScopesIsAnErrorOnAllRanks) {
   for (const int ranks : {2, 3}) {
     run_thread_ranks(ranks, [ranks](const Communicator& communicator) {
-      const Stage stage(communicator, Way::plain, SyncPolicy::every_pass);
+      const Stage stage(communicator, RunMode::plain, SyncPolicy::every_pass);
       OneModel loop(stage);
       std::string said;
       try {
@@ -167,7 +167,7 @@ TEST(InterruptedLoops, ABadBatchThatOneRankSkipsOutsideOfScopesIsAnErrorOnAllRan
           loop.model.step();
           loop.model.zero_grad();
         }
-      } catch (const Divergence& error) {
+      } catch (const MismatchError& error) {
         said = error.what();
       }
       EXPECT_NE(said.find("ranks ran different numbers of synchronizing backward passes"), std::string::npos) << said;
@@ -197,7 +197,7 @@ struct FreezeAndUnfreeze : OneModel {
   }
 };
 TEST(InterruptedLoops, FreezeAndUnfreeze) {
-  expect_what_one_process_gives<FreezeAndUnfreeze>(6);
+  expect_one_process_results<FreezeAndUnfreeze>(6);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ struct DetachedChunks : Sequences {
   }
 };
 TEST(LongPassLoops, TruncatedBackpropagationOverChunks) {
-  expect_what_one_process_gives<DetachedChunks>();
+  expect_one_process_results<DetachedChunks>();
 }
 
 // Williams and Peng, 1990: at each time the loss goes back through the last three states, over graphs that are kept.
@@ -78,7 +78,7 @@ struct SlidingWindow : Sequences {
   }
 };
 TEST(LongPassLoops, TruncatedBackpropagationOverGraphsThatAreKept) {
-  expect_what_one_process_gives<SlidingWindow>();
+  expect_one_process_results<SlidingWindow>();
 }
 
 struct TwoHeadsImpl : torch::nn::Module {
@@ -113,7 +113,7 @@ struct SeveralLosses {
   Trained model{stage, net.ptr()};
 };
 TEST(LongPassLoops, SeveralLossesBackwardInOneStep) {
-  expect_what_one_process_gives<SeveralLosses>();
+  expect_one_process_results<SeveralLosses>();
 }
 
 // All of the model runs forward again in backward. Two micro-batches a step.
@@ -137,7 +137,7 @@ struct Checkpointed {
   Trained model{stage, net.ptr()};
 };
 TEST(LongPassLoops, CheckpointedSegmentsAllOfTheModel) {
-  expect_what_one_process_gives<Checkpointed>();
+  expect_one_process_results<Checkpointed>();
 }
 
 }  // namespace

@@ -22,7 +22,7 @@
 namespace tutti::test {
 
 /// How a loop is run.
-enum class Way { one_process, plain, scopes };
+enum class RunMode { one_process, plain, scopes };
 
 /// A model, its optimizer, and what synchronizes it.
 struct Trained;
@@ -30,11 +30,11 @@ struct Trained;
 /// Where a loop runs.
 class Stage {
  public:
-  Stage(const Communicator& ranks, Way how, SyncPolicy which) : communicator(ranks), way(how), policy(which) {}
+  Stage(const Communicator& ranks, RunMode how, SyncPolicy which) : communicator(ranks), way(how), policy(which) {}
 
-  bool alone() const { return way == Way::one_process; }
+  bool alone() const { return way == RunMode::one_process; }
   /// The ranks whose part this process computes.
-  std::vector<int> mine() const {
+  std::vector<int> simulated_ranks() const {
     if (!alone()) return {communicator.rank()};
     std::vector<int> all;
     for (int rank = 0; rank < communicator.size(); ++rank) all.push_back(rank);
@@ -52,13 +52,13 @@ class Stage {
     return sum.item<double>();
   }
   /// What a program without scopes divides the losses of a step's micro-batches by.
-  double share(int micro_batches) const { return way == Way::scopes ? 1.0 : 1.0 / micro_batches; }
+  double share(int micro_batches) const { return way == RunMode::scopes ? 1.0 : 1.0 / micro_batches; }
   /// A micro-batch of `models`: a scope where the loop runs in scopes.
   std::optional<AccumulateScope> micro_batch(std::initializer_list<Trained*> models, bool last = true,
                                              double weight = 1) const;
 
   const Communicator communicator;
-  const Way way;
+  const RunMode way;
   const SyncPolicy policy;
 };
 
@@ -99,7 +99,7 @@ struct Trained {
   }
   /// After a backward pass that was called in another way.
   void passed() const {
-    if (reducer) reducer->count_backward();
+    if (reducer) reducer->add_scope_weight();
   }
   std::vector<at::Tensor> parameters() const { return module->parameters(); }
 
@@ -112,7 +112,7 @@ struct Trained {
 
 inline std::optional<AccumulateScope> Stage::micro_batch(std::initializer_list<Trained*> models, bool last,
                                                          double weight) const {
-  if (way != Way::scopes) return std::nullopt;
+  if (way != RunMode::scopes) return std::nullopt;
   std::vector<AccumulateScope::Member> members;
   for (Trained* model : models) {
     members.push_back({.reducer = model->reducer, .step = {.weight = weight, .syncs = last}});
@@ -122,13 +122,14 @@ inline std::optional<AccumulateScope> Stage::micro_batch(std::initializer_list<T
 
 /// `Loop` is made from a Stage; iterate(i) runs one iteration of it, and parameters() are compared after each.
 template <typename Loop>
-void expect_what_one_process_gives(int iterations = 5, std::initializer_list<Way> ways = {Way::plain, Way::scopes}) {
+void expect_one_process_results(int iterations = 5,
+                                std::initializer_list<RunMode> ways = {RunMode::plain, RunMode::scopes}) {
   for (const int ranks : {1, 2, 3}) {
     for (const SyncPolicy policy : {SyncPolicy::every_pass, SyncPolicy::automatic}) {
-      for (const Way way : ways) {
+      for (const RunMode way : ways) {
         run_thread_ranks(ranks,
                          [&](const Communicator& communicator) {
-                           const Stage alone(communicator, Way::one_process, policy);
+                           const Stage alone(communicator, RunMode::one_process, policy);
                            const Stage stage(communicator, way, policy);
                            Loop one(alone);
                            Loop many(stage);
@@ -136,7 +137,7 @@ void expect_what_one_process_gives(int iterations = 5, std::initializer_list<Way
                              one.iterate(i);
                              many.iterate(i);
                              EXPECT_TRUE(close(many.parameters(), one.parameters(), 1e-9))
-                                 << ranks << " ranks, iteration " << i << (way == Way::scopes ? ", in scopes" : "")
+                                 << ranks << " ranks, iteration " << i << (way == RunMode::scopes ? ", in scopes" : "")
                                  << (policy == SyncPolicy::automatic ? ", automatic" : "");
                            }
                          },

@@ -89,7 +89,7 @@ class Game {
     };
     if (loop_ != Loop::one_process) {
       of_rank(communicator_.rank()).backward();
-      for (Player* player : {&d, &g}) player->reducer->count_backward();
+      for (Player* player : {&d, &g}) player->reducer->add_scope_weight();
       return;
     }
     for (int rank = 0; rank < size; ++rank) (of_rank(rank) / size).backward();

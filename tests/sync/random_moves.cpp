@@ -140,7 +140,7 @@ std::string name_of(const Move& move) {
                          "zero_grad",   "LibTorch's zero_grad",
                          "clip",        "LibTorch's clip and step",
                          "replace",     "keep",
-                         "synchronize", "abandon_window"};
+                         "synchronize", "discard_accumulation"};
   return names[static_cast<std::size_t>(move.verb)];
 }
 

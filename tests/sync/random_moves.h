@@ -27,7 +27,7 @@ enum class Verb {
   replace,      ///< of gradients that are means by other tensors
   keep,         ///< the program holds the gradients
   synchronize,
-  abandon,  ///< abandon_window()
+  discard,  ///< discard_accumulation()
 };
 constexpr int verbs = 12;
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "support/rank_case.h"
-#include "sync/moves_run.h"
+#include "sync/random_moves_run.h"
 
 namespace tutti::test::random_moves_test {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "support/rank_case.h"
-#include "sync/program_run.h"
 #include "sync/random_program.h"
+#include "sync/random_program_run.h"
 
 namespace tutti::test::random_programs_test {
 namespace {

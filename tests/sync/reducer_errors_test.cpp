@@ -7,7 +7,7 @@
 
 #include "support/process_case.h"
 #include "support/training.h"
-#include "sync/parameter_watch.h"
+#include "sync/replica_checker.h"
 #include "tutti/core/error.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/sync/distributed_data_parallel.h"
@@ -110,7 +110,7 @@ const ProcessCase replicas_that_drifted_are_found_on_all_ranks_by_name(
       prepared.optimizer.step();
       prepared.optimizer.zero_grad();
       if (communicator.rank() == 1) prepared.model->second->weight.data().add_(0.01);
-      const std::string message = message_of<Divergence>([&] { prepared.pass(communicator.rank()); });
+      const std::string message = message_of<MismatchError>([&] { prepared.pass(communicator.rank()); });
       expect_mentions(message, "second.weight");
       expect_mentions(message, "rank 1");
       expect_mentions(message_of<UsageError>([&] { prepared.optimizer.step(); }), "lost");
@@ -128,7 +128,7 @@ const ProcessCase one_element_drifts("reducer: one element drifts", [](const Com
     prepared.optimizer.zero_grad();
     const at::Tensor drifting = prepared.model->first->bias.data().narrow(0, element, 1);
     if (communicator.rank() == 1) drifting.add_(1e-4);
-    const std::string message = message_of<Divergence>([&] { prepared.pass(communicator.rank()); });
+    const std::string message = message_of<MismatchError>([&] { prepared.pass(communicator.rank()); });
     expect_mentions(message, "first.bias");
     prepared.optimizer.zero_grad();
     communicator.broadcast(prepared.model->first->bias.data(), 0).wait();
@@ -187,9 +187,9 @@ const ProcessCase replicas_are_not_compared("reducer: replicas are not compared"
   prepared.optimizer.step();
   prepared.optimizer.zero_grad();
   prepared.reducer->set_check_replicas(true);
-  expect_mentions(message_of<Divergence>([&] { prepared.pass(communicator.rank()); }), "second.weight");
+  expect_mentions(message_of<MismatchError>([&] { prepared.pass(communicator.rank()); }), "second.weight");
 });
-TEST(ReducerErrors, ReplicasAreNotComparedWhileRanksStandBy) {
+TEST(ReducerErrors, ReplicasAreNotComparedWhileTheCheckIsOff) {
   replicas_are_not_compared.on_threads({2});
 }
 
@@ -232,21 +232,21 @@ const ProcessCase a_different_number_of_synchronizing_passes_is_a_divergence(
         prepared.optimizer.step();
         prepared.optimizer.zero_grad();
       }
-      expect_mentions(message_of<Divergence>([&] { prepared.pass(1); }), "step");
+      expect_mentions(message_of<MismatchError>([&] { prepared.pass(1); }), "step");
     });
-TEST(ReducerErrors, ADifferentNumberOfSynchronizingPassesIsADivergence) {
+TEST(ReducerErrors, ADifferentNumberOfSynchronizingPassesIsAMismatchError) {
   a_different_number_of_synchronizing_passes_is_a_divergence.on_threads({2});
 }
 
 const ProcessCase different_models_are_a_divergence_that_names_the_difference(
     "reducer: different models are a divergence that names the difference", [](const Communicator& communicator) {
       torch::nn::Linear model(4, communicator.rank() == 2 ? 3 : 2);
-      const std::string message = message_of<Divergence>([&] { DistributedDataParallel ddp(model, communicator); });
+      const std::string message = message_of<MismatchError>([&] { DistributedDataParallel ddp(model, communicator); });
       expect_mentions(message, "'weight'");
       expect_mentions(message, "[3, 4]");
       expect_mentions(message, "rank 2");
     });
-TEST(ReducerErrors, DifferentModelsAreADivergenceThatNamesTheDifference) {
+TEST(ReducerErrors, DifferentModelsAreAMismatchErrorThatNamesTheDifference) {
   different_models_are_a_divergence_that_names_the_difference.on_threads({3});
 }
 
@@ -278,16 +278,16 @@ const ProcessCase an_exception_in_backward_is_told_to_the_others_and_the_next_st
         EXPECT_THROW(pass(true), std::runtime_error);
         prepared.optimizer.zero_grad();
       } else {
-        const std::string message = message_of<PeerFailure>([&] { pass(false); });
+        const std::string message = message_of<PeerError>([&] { pass(false); });
         expect_mentions(message, "rank 1 abandoned");
         expect_mentions(message_of<UsageError>([&] { prepared.optimizer.step(); }), "lost");
         prepared.optimizer.zero_grad();
       }
       pass(false);
       prepared.optimizer.step();
-      EXPECT_EQ(prepared.reducer->stats().rounds, communicator.rank() == 1 ? 1 : 2);
+      EXPECT_EQ(prepared.reducer->stats().syncs, communicator.rank() == 1 ? 1 : 2);
     });
-TEST(ReducerErrors, AnExceptionInBackwardIsToldToTheOthersAndTheNextStepWorks) {
+TEST(ReducerErrors, AnExceptionInBackwardIsReportedToPeersAndTheNextStepWorks) {
   an_exception_in_backward_is_told_to_the_others_and_the_next_step_works.on_threads({3});
 }
 

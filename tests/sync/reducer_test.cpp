@@ -100,7 +100,7 @@ const RankCase reentrant("reentrant", [](const Communicator& communicator) {
     EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference), 1e-6)) << "round " << round;
   }
   // In the first pass nobody knew that the layer comes twice: it cost a second round. Later passes wait for both.
-  EXPECT_EQ(ddp.stats().rounds, 5);
+  EXPECT_EQ(ddp.stats().syncs, 5);
 });
 TEST(Reducer, ReentrantCheckpointing) {
   reentrant.everywhere();

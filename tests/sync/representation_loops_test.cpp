@@ -48,7 +48,7 @@ struct TeacherAndStudent {
   Trained student{stage, online.ptr()};
 };
 TEST(RepresentationLoops, ATeacherThatIsAMovingAverageOfItsStudent) {
-  expect_what_one_process_gives<TeacherAndStudent>();
+  expect_one_process_results<TeacherAndStudent>();
 }
 
 struct EncoderImpl : torch::nn::Module {
@@ -98,7 +98,7 @@ struct OwnRowsAgainstAll : Contrastive {
   }
 };
 TEST(RepresentationLoops, ContrastiveLossOfOwnRowsAgainstThoseOfAllRanks) {
-  expect_what_one_process_gives<OwnRowsAgainstAll>();
+  expect_one_process_results<OwnRowsAgainstAll>();
 }
 
 struct WholeLossOnEachRank : Contrastive {
@@ -110,7 +110,7 @@ struct WholeLossOnEachRank : Contrastive {
   }
 };
 TEST(RepresentationLoops, ContrastiveLossThatEachRankComputesWhole) {
-  expect_what_one_process_gives<WholeLossOnEachRank>();
+  expect_one_process_results<WholeLossOnEachRank>();
 }
 
 }  // namespace

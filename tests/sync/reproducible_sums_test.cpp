@@ -6,7 +6,7 @@
 #include <random>
 
 #include "support/ranks.h"
-#include "sync/partial_sums.h"
+#include "sync/pairwise_accumulator.h"
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
 #include "tutti/sync/reducer.h"
@@ -57,8 +57,8 @@ TEST(ReproducibleSums, AreEqualOnOneThreeAndSixRanks) {
   for (const int ranks : {3, 6, 12}) EXPECT_EQ(mean_over(ranks, 12), alone) << ranks << " ranks";
 }
 
-TEST(ReproducibleSums, PartialSumsAreThoseOfABinaryCounter) {
-  sync::PartialSums partial;
+TEST(ReproducibleSums, PairwiseSumsFollowABinaryCounter) {
+  sync::PairwiseAccumulator partial;
   for (int i = 0; i < 7; ++i) partial.push({at::full({2}, double(1 << i))}, {i == 3, false});
   const at::Tensor last = at::full({2}, 128.0);
   partial.add_to(last, 0);
@@ -116,7 +116,7 @@ TEST_P(ReproducibleRefuses, GradientsThatRoundOnTheWay) {
                  UsageError);
     const at::Tensor whole = at::zeros({3}).requires_grad_();
     EXPECT_THROW(Reducer({{.name = "whole", .tensor = whole}}, communicator.duplicate("whole"),
-                         {.comm_hook = bf16_codec(), .reproducible = true}),
+                         {.gradient_codec = bf16_codec(), .reproducible = true}),
                  UsageError);
   });
 }

@@ -43,7 +43,7 @@ struct Maml : OneModel {
     for (int part = 0; part < 2; ++part) {
       const auto scope = stage.micro_batch({&model}, part == 1);
       at::Tensor sum = at::zeros({}, at::kDouble);
-      const auto ranks = stage.mine();
+      const auto ranks = stage.simulated_ranks();
       for (const int rank : ranks) sum = sum + adapted_loss((2 * i + part) * stage.communicator.size() + rank);
       model.backward(sum * stage.share(2) / static_cast<double>(ranks.size()));
       if (part == 0) continue;
@@ -53,14 +53,14 @@ struct Maml : OneModel {
   }
 };
 TEST(SecondOrderLoops, Maml) {
-  expect_what_one_process_gives<Maml>();
+  expect_one_process_results<Maml>();
 }
 
 // create_graph in backward() itself would leave .grad with a graph that a mean over ranks has not.
 TEST(SecondOrderLoops, BackwardWithCreateGraphIsRefusedByName) {
   for (const int ranks : {1, 2, 3}) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {
-      const Stage stage(communicator, Way::plain, SyncPolicy::every_pass);
+      const Stage stage(communicator, RunMode::plain, SyncPolicy::every_pass);
       OneModel loop(stage);
       try {
         loop.loss(0).backward({}, true, /*create_graph=*/true);
@@ -100,7 +100,7 @@ struct Sam : OneModel {
 };
 TEST(SecondOrderLoops, SharpnessAwareMinimization) {
   // The plain loop needs the mean after each pass, which the automatic policy gives it from the first one on.
-  expect_what_one_process_gives<Sam>();
+  expect_one_process_results<Sam>();
 }
 
 // Yu et al., "Gradient Surgery for Multi-Task Learning", 2020: each task's gradient is kept, what contradicts the other
@@ -130,7 +130,7 @@ struct Surgery : OneModel {
   }
 };
 TEST(SecondOrderLoops, GradientSurgeryOverKeptGradients) {
-  expect_what_one_process_gives<Surgery>();
+  expect_one_process_results<Surgery>();
 }
 
 struct Lbfgs {
@@ -149,7 +149,7 @@ struct Lbfgs {
       loss.backward();
       return loss;
     };
-    if (stage.way == Way::scopes) {
+    if (stage.way == RunMode::scopes) {
       const AccumulateScope scope({{.reducer = reducer, .step = {}}});
       try {
         optimizer->step(closure);
@@ -172,13 +172,13 @@ struct Lbfgs {
   int calls = 0;
 };
 TEST(SecondOrderLoops, LbfgsWithItsClosure) {
-  expect_what_one_process_gives<Lbfgs>(3, {Way::plain});
+  expect_one_process_results<Lbfgs>(3, {RunMode::plain});
 }
 
 TEST(SecondOrderLoops, LbfgsInAScopeIsRefusedByName) {
   for (const int ranks : {1, 2, 3}) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {
-      const Stage stage(communicator, Way::scopes, SyncPolicy::every_pass);
+      const Stage stage(communicator, RunMode::scopes, SyncPolicy::every_pass);
       Lbfgs(stage).iterate(0);
     });
   }

@@ -104,7 +104,7 @@ TEST_P(SparseGradients, UnusedByAllStayUndefined) {
 }
 
 // A pass after an early round adds this rank's share to the mean.
-TEST_P(SparseGradients, SeveralRoundsInOneWindow) {
+TEST_P(SparseGradients, SeveralSyncsInOneWindow) {
   run_thread_ranks(GetParam(), [](const Communicator& communicator) {
     const std::int64_t ranks = communicator.size();
     WordsRun run(communicator, true, {.policy = SyncPolicy::every_pass});
@@ -118,7 +118,7 @@ TEST_P(SparseGradients, SeveralRoundsInOneWindow) {
 }
 
 // The mean of the first round, of weight 3, is a part of a window of weight 4.
-TEST_P(SparseGradients, ARoundThatOnlyOthersAddTo) {
+TEST_P(SparseGradients, ASyncThatOnlyPeersAddTo) {
   run_thread_ranks(GetParam(), [](const Communicator& communicator) {
     WordsRun run(communicator, true);
     Words alone(true);
@@ -206,7 +206,7 @@ TEST(SparseRows, BytesThatAreNoRowsAreRefusedByRank) {
     try {
       sync::sum_rows(std::vector<std::span<const std::byte>>{good, bad[i]}, parameter, 1);
       ADD_FAILURE() << "case " << i << " was taken";
-    } catch (const PeerFailure& error) {
+    } catch (const PeerError& error) {
       EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
     }
   }

@@ -218,7 +218,7 @@ TEST(SyncBatchNorm, ARefusedInputIsAnErrorOnAllRanksAndChangesNothing) {
         try {
           model(good);
           ADD_FAILURE() << "rank 1 was not missed";
-        } catch (const PeerFailure& error) {
+        } catch (const PeerError& error) {
           EXPECT_EQ(error.ranks(), std::vector<int>{1});
         }
       }

@@ -48,7 +48,7 @@ TEST(Synchronizes, TriggerWinsOverNoSyncWinsOverAccumulateWinsOverPolicy) {
   EXPECT_TRUE(synchronizes({.policy = SyncPolicy::manual}, learning));
 }
 
-TEST(Synchronizes, AutomaticStandsBackWhereTheUserAnnotates) {
+TEST(Synchronizes, AutomaticDefersToAnnotations) {
   AutomaticPolicy policy;
   policy.learn(Lengths{{.last = 4, .before = 4}});
   EXPECT_FALSE(synchronizes({.policy = SyncPolicy::automatic, .pass = 1}, policy));

@@ -49,7 +49,7 @@ struct ToyModel {
     if (what.a) loss = loss + a.sum() * *what.a;
     if (what.b) loss = loss + b.sum() * *what.b;
     (loss * what.loss_scale).backward();
-    reducer->count_backward();
+    reducer->add_scope_weight();
   }
   AccumulateScope accumulate(double weight, bool syncs) {
     return AccumulateScope({{.reducer = reducer, .step = {.weight = weight, .syncs = syncs}}});

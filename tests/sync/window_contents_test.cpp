@@ -163,7 +163,7 @@ const RankCase cleared_after_an_empty_round("cleared_after_an_empty_round", [](c
   toy.optimizer.zero_grad();
   EXPECT_FALSE(toy.a.grad().defined());
 });
-TEST(ZeroGrad, AfterAnEmptyRoundInAScopeClearsTwice) {
+TEST(ZeroGrad, AfterAnEmptySyncInAScopeClearsTwice) {
   cleared_after_an_empty_round.on_threads({1, 2, 3});
 }
 
@@ -223,7 +223,7 @@ const RankCase replaced_in_a_scope("replaced_in_a_scope", [](const Communicator&
   toy.optimizer.step();
   EXPECT_TRUE(at::equal(toy.a, before - replaced)) << toy.a;
 });
-TEST(ReplacedGradient, AfterAStepInAScopeIsOneStill) {
+TEST(ReplacedGradient, AfterAStepInAScopeCountsAsSynchronized) {
   replaced_in_a_scope.on_threads({1, 2, 3});
 }
 
@@ -243,7 +243,7 @@ const RankCase left_out_on_kept("left_out_on_kept", [](const Communicator& commu
   }
   EXPECT_EQ(toy.a.grad().defined(), communicator.size() > 1);
 });
-TEST(ReplacedGradient, ARankThatTakesNoPartAgreesOnWhatTheWindowBeganOn) {
+TEST(ReplacedGradient, ARankWithoutPassesAgreesOnWhatTheWindowBeganOn) {
   left_out_on_kept.on_threads({1, 2, 3});
 }
 
@@ -258,7 +258,7 @@ const RankCase replaced_after_step("replaced_after_step", [](const Communicator&
   toy.b.mutable_grad() = at::ones({3});  // which no pass has brought
   EXPECT_THROW(toy.optimizer.step(), UsageError);
 });
-TEST(ReplacedGradient, AfterAStepIsOneStill) {
+TEST(ReplacedGradient, AfterAStepCountsAsSynchronized) {
   replaced_after_step.on_threads({1, 2, 3});
 }
 

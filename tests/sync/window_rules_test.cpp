@@ -148,7 +148,7 @@ TEST(WindowRules, WhereOnlySomeGradientsOfAWeightedWindowVanishItIsAnErrorByName
   }
 }
 
-TEST(WindowRules, LibTorchsClippingBeforeALateRoundIsAnErrorOnAllRanks) {
+TEST(WindowRules, LibTorchsClippingBeforeALateSyncIsAnErrorOnAllRanks) {
   for (const bool by_value : {false, true}) {
     for (const int ranks : one_to_three) {
       run_thread_ranks(ranks, [by_value](const Communicator& communicator) {
@@ -174,7 +174,7 @@ TEST(WindowRules, LibTorchsClippingBeforeALateRoundIsAnErrorOnAllRanks) {
   }
 }
 
-TEST(WindowRules, LibTorchsClippingInAScopeWhoseRoundIsStillDueIsAnErrorOnAllRanks) {
+TEST(WindowRules, LibTorchsClippingInAScopeWhoseSyncIsStillDueIsAnErrorOnAllRanks) {
   for (const int ranks : one_to_three) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {
       ToyModel toy(communicator);
@@ -221,7 +221,7 @@ TEST(WindowRules, AGradientThatTheProgramHoldsKeepsItsValues) {
 
 // The sums of a round that an exception has left are thrown away; where they are made, a gradient may lie that the
 // program holds.
-TEST(WindowRules, AGradientThatTheProgramHoldsKeepsItsValuesWhenARoundIsAbandoned) {
+TEST(WindowRules, AGradientThatTheProgramHoldsKeepsItsValuesWhenASyncIsAborted) {
   for (const int ranks : one_to_three) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {
       ToyModel toy(communicator);
@@ -243,7 +243,7 @@ TEST(WindowRules, AGradientThatTheProgramHoldsKeepsItsValuesWhenARoundIsAbandone
   }
 }
 
-TEST(WindowRules, AGradientThatNobodyHoldsIsNotCopied) {
+TEST(WindowRules, AnUnreferencedGradientIsNotCopied) {
   run_thread_ranks(1, [](const Communicator& communicator) {
     ToyModel toy(communicator);
     toy.pass({.a = 4});
@@ -270,7 +270,7 @@ TEST(WindowRules, APassThatIsAllNestedEndsWithBackward) {
         many->zero_grad();
         for (int rank = 0; rank < ranks; ++rank) (loss(one, round * ranks + rank) / ranks).backward();
         loss(many, round * ranks + communicator.rank()).backward();
-        EXPECT_EQ(ddp.stats().rounds, round + 1);
+        EXPECT_EQ(ddp.stats().syncs, round + 1);
         EXPECT_TRUE(close(gradients_of(*many), gradients_of(*one))) << "round " << round;
         sgd_of_one.step();
         sgd.step();
@@ -293,20 +293,20 @@ TEST(WindowRules, AScopeCanBeSavedBeforeItsFirstPassOfAnotherWindow) {
   });
 }
 
-TEST(WindowRules, AWindowIsAbandonedByName) {
+TEST(WindowRules, AWindowIsDiscardedOnRequest) {
   for (const int ranks : one_to_three) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {
       ToyModel toy(communicator);
       {
         const auto scope = toy.accumulate(3, false);
         toy.pass({.a = 8});
-        toy.reducer->abandon_window();
+        toy.reducer->discard_accumulation();
         EXPECT_FALSE(toy.a.grad().defined());
       }
       const auto scope = toy.accumulate(1, true);
       toy.pass({.a = 4});
       toy.expect_gradient(toy.a, 4);
-      toy.reducer->abandon_window();
+      toy.reducer->discard_accumulation();
       toy.pass({.a = 2});
       toy.expect_gradient(toy.a, 2);
     });
@@ -330,7 +330,7 @@ TEST(WindowRules, ALoopThatBreaksLeavesItsWindowOpen) {
 }
 
 // The rank that failed does nothing more with its model, so nothing else could tell the others.
-TEST(WindowRules, AScopeThatAnExceptionLeavesTellsTheOthersAtOnce) {
+TEST(WindowRules, AScopeThatAnExceptionLeavesNotifiesPeersAtOnce) {
   run_thread_ranks(3,
                    [](const Communicator& communicator) {
                      ToyModel toy(communicator);
@@ -342,7 +342,7 @@ TEST(WindowRules, AScopeThatAnExceptionLeavesTellsTheOthersAtOnce) {
                      if (communicator.rank() == 1) {
                        EXPECT_THROW(scope_of(), std::runtime_error);
                      } else {
-                       EXPECT_THROW(scope_of(), PeerFailure);
+                       EXPECT_THROW(scope_of(), PeerError);
                      }
                      communicator.barrier().wait();
                      toy.optimizer.zero_grad();
@@ -352,7 +352,7 @@ TEST(WindowRules, AScopeThatAnExceptionLeavesTellsTheOthersAtOnce) {
                    {.timeout = std::chrono::seconds(20)});
 }
 
-TEST(WindowRules, ClearingOnSomeRanksOnlyIsADivergence) {
+TEST(WindowRules, ClearingOnSomeRanksOnlyIsAMismatchError) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     ToyModel toy(communicator);
     toy.pass({.a = 4});

@@ -11,11 +11,11 @@ TEST(Window, CountsPassesAndRemembersTheLengthsOfSteppedWindows) {
   Window window;
   for (int pass = 0; pass < 3; ++pass) {
     window.begin_plain_pass();
-    window.leave_pending();
+    window.add_pending();
   }
   EXPECT_EQ(window.passes(), 3);
   EXPECT_EQ(window.pending(), 3);
-  window.synchronized();
+  window.on_sync();
   EXPECT_EQ(window.pending(), 0);
   window.restart(true);
   EXPECT_EQ(window.lengths().last, 3);
@@ -32,7 +32,7 @@ TEST(Window, CountsPassesAndRemembersTheLengthsOfSteppedWindows) {
 TEST(Window, AScopeWeighsOnceHoweverManyPassesItHolds) {
   Window window;
   window.begin_weighted_pass();
-  window.weigh(0.5);
+  window.add_weight(0.5);
   window.begin_weighted_pass();
   EXPECT_EQ(window.passes(), 2);
   EXPECT_DOUBLE_EQ(window.weight(), 0.5);
@@ -45,7 +45,7 @@ TEST(Window, RefusesToMixPlainAndWeightedPasses) {
   Window plain_first;
   plain_first.begin_plain_pass();
   EXPECT_THROW(plain_first.begin_weighted_pass(), UsageError);
-  EXPECT_THROW(plain_first.weigh(1), UsageError);
+  EXPECT_THROW(plain_first.add_weight(1), UsageError);
   Window weighted_first;
   weighted_first.begin_weighted_pass();
   EXPECT_THROW(weighted_first.begin_plain_pass(), UsageError);

@@ -72,7 +72,7 @@ TEST(RunReader, DropsStepsThatAResumptionMadeVoid) {
   EXPECT_EQ(run.last_step, 30);
 }
 
-TEST(RunReader, ForgetsAllWhenARunBeginsAnew) {
+TEST(RunReader, ForgetsAllWhenARunStartsAgain) {
   const auto run =
       parse(start(0, 0, R"({"a":1})") + loss(1, 0, "5") + loss(2, 20, "4") + start(50, 0) + loss(53, 5, "3"));
   EXPECT_EQ(steps_of(*run.find("loss")), (Steps{5}));
@@ -107,7 +107,7 @@ TEST(RunReader, ReadsAFileWhoseFirstLineIsLost) {
   EXPECT_DOUBLE_EQ(run.wall_seconds, 4);
 }
 
-TEST(RunReader, TakesTheLaterWordForAStep) {
+TEST(RunReader, TakesTheLaterValueOfAStep) {
   const auto run = parse(start(0, 0) + loss(1, 10, "5") + loss(2, 10, "4"));
   ASSERT_EQ(run.find("loss")->points.size(), 1U);
   EXPECT_EQ(run.find("loss")->points[0].value, 4);

@@ -92,7 +92,7 @@ TEST_F(ReadByTensorBoard, DropsStepsThatAResumptionMadeVoid) {
   EXPECT_EQ(read()["scalars"]["loss"], json::parse(R"([[10, "10.0"], [20, "20.0"], [30, "31.0"]])"));
 }
 
-TEST_F(ReadByTensorBoard, ForgetsAllWhenARunBeginsAnew) {
+TEST_F(ReadByTensorBoard, ForgetsAllWhenARunStartsAgain) {
   {
     TensorBoardTracker tracker(folder());
     tracker.start("first", {}, 0);

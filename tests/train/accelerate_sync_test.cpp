@@ -11,7 +11,7 @@
 #include "support/training.h"
 #include "train/training_run.h"
 #include "tutti/train/accelerator.h"
-#include "tutti/train/dispatched.h"
+#include "tutti/train/dispatch_batches.h"
 
 namespace tutti::test::accelerate_sync_test {
 namespace {
@@ -116,7 +116,7 @@ void check_gradients(const Communicator& communicator, const Case& which) {
     }
   };
   if (which.dispatch) {
-    Dispatched stream(Stream(communicator.rank() == 0 ? 80 : 0), communicator);
+    DispatchedStream stream(Stream(communicator.rank() == 0 ? 80 : 0), communicator);
     train(accelerator.data_loader(std::move(stream), {.batch_size = batch_size, .split_batches = which.split_batches}));
   } else {
     train(accelerator.data_loader(Places(), {.batch_size = batch_size, .split_batches = which.split_batches}));

@@ -53,7 +53,7 @@ TEST(Accelerator, PrepareOfASingleObject) {
   EXPECT_EQ(&model, &net);
   const Batch batch = batch_of(0);
   accelerator.backward(loss_of(model->forward(batch.input), batch.target));
-  EXPECT_EQ(accelerator.stats().rounds, 1);
+  EXPECT_EQ(accelerator.stats().syncs, 1);
   // The optimizer may come later and takes the gradients over.
   torch::optim::SGD sgd(net->parameters(), 0.1);
   auto [optimizer] = accelerator.prepare(sgd);
@@ -114,10 +114,10 @@ const RankCase two_accelerators("two_accelerators", [](const Communicator& commu
     optimizer_a.zero_grad();
     optimizer_b.zero_grad();
   }
-  EXPECT_EQ(first.stats().rounds, 1);
-  EXPECT_EQ(second.stats().rounds, 2);
+  EXPECT_EQ(first.stats().syncs, 1);
+  EXPECT_EQ(second.stats().syncs, 2);
 });
-TEST(Accelerator, TwoOfThemDoNotKnowEachOther) {
+TEST(Accelerator, TwoOfThemAreIndependent) {
   two_accelerators.everywhere();
 }
 
@@ -229,7 +229,7 @@ TEST(Accelerator, ClipsOnceAtTheWindowsEnd) {
   clips.everywhere();
 }
 
-TEST(Accelerator, HelpersSayWhoIAm) {
+TEST(Accelerator, HelpersReportTheRank) {
   run_thread_ranks(
       4,
       [](const Communicator& communicator) {

@@ -75,7 +75,7 @@ void check_accumulate(const Communicator& communicator, bool sync_each_batch) {
     }
   }
   EXPECT_EQ(step, 5);
-  EXPECT_EQ(accelerator.stats().rounds, sync_each_batch ? 5 : 3);
+  EXPECT_EQ(accelerator.stats().syncs, sync_each_batch ? 5 : 3);
 }
 
 const RankCase accumulate_synchronizes("accumulate_synchronizes",
@@ -176,7 +176,7 @@ const RankCase two_models("two_models", [](const Communicator& communicator) {
     for (std::int64_t pass = 0; pass < 2; ++pass) {
       const auto scope = accelerator.accumulate(a, b);
       const Batch batch = batch_of(first + pass * communicator.size() + communicator.rank());
-      // Ranks meet the two models in different orders: the engine takes first what forward did last.
+      // Ranks meet the two models in different orders: autograd takes first what forward did last.
       const bool a_first = communicator.rank() % 2 == 0;
       const auto loss = [&batch](Mlp& net) { return loss_of(net->forward(batch.input), batch.target); };
       const at::Tensor first_loss = loss(a_first ? net_a : net_b);
@@ -215,9 +215,9 @@ const RankCase alternating_models("alternating_models", [](const Communicator& c
     EXPECT_EQ(accelerator.sync_gradients(), pass % 2 == 1);
     accelerator.backward(loss_of(b->forward(batch.input), batch.target));
   }
-  EXPECT_EQ(accelerator.stats().rounds, 4);
+  EXPECT_EQ(accelerator.stats().syncs, 4);
 });
-TEST(Accumulate, ModelsInScopesOfTheirOwnCountTheirOwnWindows) {
+TEST(Accumulate, ModelsInSeparateScopesCountTheirOwnWindows) {
   alternating_models.everywhere();
 }
 
@@ -254,7 +254,7 @@ TEST(Accumulate, ALossThatTouchesNoParameterStillTakesPart) {
 // The same without a step: the scope's end completes the round.
 const RankCase completed_by_scope("completed_by_scope",
                                   [](const Communicator& communicator) { check_untouched(communicator, false); });
-TEST(Accumulate, TheScopesEndCompletesTheRound) {
+TEST(Accumulate, TheScopesEndCompletesTheSync) {
   completed_by_scope.everywhere();
 }
 
@@ -290,7 +290,7 @@ TEST(Accumulate, AnExceptionBeforeBackwardLeavesTheMicroBatchOut) {
 }
 
 // Rank 1 leaves the scope that ends the step: the others are told, and the next step works.
-TEST(Accumulate, AnExceptionInTheSynchronizingScopeIsToldToTheOthers) {
+TEST(Accumulate, AnExceptionInTheSynchronizingScopeIsReportedToPeers) {
   run_thread_ranks(3, [](const Communicator& communicator) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
     Mlp net;
@@ -311,7 +311,7 @@ TEST(Accumulate, AnExceptionInTheSynchronizingScopeIsToldToTheOthers) {
       try {
         micro_batch(false);
         ADD_FAILURE() << "nothing was thrown";
-      } catch (const PeerFailure& failure) {
+      } catch (const PeerError& failure) {
         EXPECT_EQ(failure.ranks(), std::vector<int>{1}) << failure.what();
       }
     }
@@ -347,7 +347,7 @@ TEST(Accumulate, RefusesWeightsThatAreNoWeights) {
   EXPECT_THROW((void)accelerator.accumulate(model, {.weight = std::numeric_limits<double>::quiet_NaN()}), UsageError);
   auto scope = std::make_optional(accelerator.accumulate(model, {.weight = 0}));
   const Batch batch = batch_of(0);
-  EXPECT_THROW(accelerator.backward(loss_of(model->forward(batch.input), batch.target)), Divergence);
+  EXPECT_THROW(accelerator.backward(loss_of(model->forward(batch.input), batch.target)), MismatchError);
 }
 
 TEST(Accumulate, ForgettingZeroGradIsRefused) {

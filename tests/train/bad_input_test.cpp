@@ -88,13 +88,13 @@ TEST(BadInput, ADamagedTokenFile) {
   expect_one_line<DataError>([&] { TokenFile tokens(path); }, {"train.bin: ", "it is cut off, fetch it again"});
 }
 
-TEST(BadInput, AnUnknownEngine) {
-  expect_one_line<UsageError>([] { Accelerator accelerator({.communication = {.engine = "gluu"}}); },
-                              {"There is no engine 'gluu'. Known: auto, gloo, mpi, "});
+TEST(BadInput, AnUnknownBackend) {
+  expect_one_line<UsageError>([] { Accelerator accelerator({.communication = {.backend = "gluu"}}); },
+                              {"There is no backend 'gluu'. Known: auto, gloo, mpi, "});
 }
 
 TEST(BadInput, NcclWithoutAGpu) {
-  expect_one_line<UsageError>([] { Accelerator accelerator({.communication = {.engine = "nccl"}}); },
+  expect_one_line<UsageError>([] { Accelerator accelerator({.communication = {.backend = "nccl"}}); },
                               {"compiled without NCCL", "Leave it at auto"});
 }
 

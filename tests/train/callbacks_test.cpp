@@ -56,7 +56,7 @@ const RankCase nan_guard("nan_guard", [](const Communicator& communicator) {
   try {
     run.trainer.fit();
     FAIL() << "trained on";
-  } catch (const NotFinite& error) {
+  } catch (const NonFiniteError& error) {
     EXPECT_NE(std::string(error.what()).find("step 3"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find(who), std::string::npos) << error.what();
   }
@@ -77,7 +77,7 @@ TEST(NanGuard, LeavesAnOverflowToTheLossScaler) {
   EXPECT_TRUE(recorder->metrics[0].step_was_skipped);
 }
 
-TEST(Ema, IsTheMovingAverageAndStepsAsideAfterEvaluation) {
+TEST(Ema, IsTheMovingAverageAndRestoresParametersAfterEvaluation) {
   TrainerRun run({.communicator = Communicator()}, {.max_steps = 3, .evaluate_every = 3});
   const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.8, .warmup = false});
   struct Watch final : Callback {

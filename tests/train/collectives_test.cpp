@@ -141,7 +141,7 @@ const RankCase differ("collectives_differ", [](const Communicator& communicator)
   const bool last = communicator.rank() + 1 == communicator.size();
   const std::string last_rank = "rank " + std::to_string(communicator.size() - 1);
   const auto refused = [&](const auto& call) {
-    const std::string why = thrown<Divergence>(call);
+    const std::string why = thrown<MismatchError>(call);
     EXPECT_TRUE(contains(why, last_rank));
     return why;
   };
@@ -179,7 +179,7 @@ const RankCase differ("collectives_differ", [](const Communicator& communicator)
   // Nothing of that stays.
   EXPECT_EQ(values(gather(communicator, mine)), count_from_one(communicator.size() * communicator.size()));
 });
-TEST(Collectives, WhatDiffersIsADivergenceOnAllRanks) {
+TEST(Collectives, WhatDiffersIsAMismatchErrorOnAllRanks) {
   differ.everywhere();
 }
 

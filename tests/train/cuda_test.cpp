@@ -44,7 +44,7 @@ std::vector<at::Tensor> train(Accelerator& accelerator, at::Device device) {
   return parameters;
 }
 
-// Every rank also trains on the CPU, over the same job's engine: both must agree.
+// Every rank also trains on the CPU, over the same job's backend: both must agree.
 const RankProgram same_as_on_the_cpu("same_as_on_the_cpu", [] {
   Accelerator on_cuda({.gradient_accumulation_steps = micro_batches, .device = at::kCUDA});
   EXPECT_TRUE(on_cuda.device().is_cuda());
@@ -82,7 +82,7 @@ const RankProgram dies_between_steps("dies_between_steps", [] {
   try {
     pass();
     ADD_FAILURE() << "no error";
-  } catch (const PeerFailure& failure) {
+  } catch (const PeerError& failure) {
     EXPECT_EQ(failure.ranks(), std::vector<int>{1});
   }
 });

@@ -50,7 +50,7 @@ const RankCase joined("train_joined", [](const Communicator& communicator) {
   const std::int64_t count = 4 * ranks + 1;
   auto loader = accelerator.data_loader(Samples{count}, {.batch_size = 2, .even_batches = false});
   std::vector<bool> synchronized;
-  std::vector<bool> stands_in;
+  std::vector<bool> on_filler;
   for (int epoch = 0; epoch < 2; ++epoch) {
     const auto join = accelerator.join_uneven_inputs();
     EXPECT_EQ(loader.size(), 3);
@@ -60,12 +60,12 @@ const RankCase joined("train_joined", [](const Communicator& communicator) {
       optimizer.step();
       optimizer.zero_grad();
       synchronized.push_back(accelerator.sync_gradients());
-      stands_in.push_back(accelerator.joined());
+      on_filler.push_back(accelerator.on_filler_batch());
     }
   }
   EXPECT_EQ(synchronized, (std::vector<bool>{false, true, true, false, true, true}));
   const bool last = communicator.rank() > 0;
-  EXPECT_EQ(stands_in, (std::vector<bool>{false, false, last, false, false, last}));
+  EXPECT_EQ(on_filler, (std::vector<bool>{false, false, last, false, false, last}));
 
   Mlp reference;
   torch::optim::SGD sgd(reference->parameters(), 0.1);
@@ -128,7 +128,7 @@ const RankCase refused("train_uneven_refused", [](const Communicator& communicat
 
   const auto join = accelerator.join_uneven_inputs();
   for (auto& batch : loader) {
-    if (!accelerator.joined()) continue;
+    if (!accelerator.on_filler_batch()) continue;
     EXPECT_THROW(loss_of(model->forward(batch.input), batch.target).backward(), UsageError);
     optimizer.zero_grad();
   }
@@ -141,17 +141,17 @@ const RankCase differ("train_loaders_differ", [](const Communicator& communicato
   if (communicator.size() == 1) return;
   Accelerator accelerator({.communicator = communicator});
   const bool other = communicator.rank() == 1;
-  EXPECT_THROW(accelerator.data_loader(Samples{other ? 9 : 10}), Divergence);
-  EXPECT_THROW(accelerator.data_loader(Samples{10}, {.batch_size = other ? 2 : 3}), Divergence);
-  EXPECT_THROW(accelerator.data_loader(Counting(3), {.drop_last = other}), Divergence);
+  EXPECT_THROW(accelerator.data_loader(Samples{other ? 9 : 10}), MismatchError);
+  EXPECT_THROW(accelerator.data_loader(Samples{10}, {.batch_size = other ? 2 : 3}), MismatchError);
+  EXPECT_THROW(accelerator.data_loader(Counting(3), {.drop_last = other}), MismatchError);
   if (other) {
     EXPECT_THROW(accelerator.data_loader(Samples{0}), UsageError);
   } else {
-    EXPECT_THROW(accelerator.data_loader(Samples{10}), PeerFailure);
+    EXPECT_THROW(accelerator.data_loader(Samples{10}), PeerError);
   }
   EXPECT_EQ(accelerator.data_loader(Samples{10}).size(), (10 + communicator.size() - 1) / communicator.size());
 });
-TEST(AcceleratorData, LoadersOfOtherDataAreADivergence) {
+TEST(AcceleratorData, LoadersOfOtherDataAreAMismatchError) {
   differ.everywhere();
 }
 

@@ -50,7 +50,7 @@ const RankCase guide_no_sync("guide_no_sync", [](const Communicator& communicato
     }
     ++index;
   }
-  EXPECT_EQ(accelerator.stats().rounds, 1);
+  EXPECT_EQ(accelerator.stats().syncs, 1);
   for (std::int64_t i = 0; i < 4 * communicator.size(); ++i) {
     const Batch batch = batch_of(i);
     (loss_of(reference->forward(batch.input), batch.target) / static_cast<double>(communicator.size())).backward();
@@ -76,7 +76,7 @@ const RankCase guide_misplaced("guide_misplaced", [](const Communicator& communi
     auto quiet = accelerator.no_sync(ddp_model, index != 3);
     accelerator.backward(loss);
   }
-  EXPECT_EQ(accelerator.stats().rounds, 1);
+  EXPECT_EQ(accelerator.stats().syncs, 1);
   for (std::int64_t i = 0; i < 4 * ranks; ++i) {
     const Batch batch = batch_of(i);
     (loss_of(reference->forward(batch.input), batch.target) / static_cast<double>(ranks)).backward();
@@ -109,7 +109,7 @@ const RankCase guide_accumulate("guide_accumulate", [](const Communicator& commu
   train_reference(reference, reference_optimizer, 2 * ranks, 2 * ranks);
   train_reference(reference, reference_optimizer, 4 * ranks, ranks);
   EXPECT_TRUE(close(model->parameters(), reference->parameters()));
-  EXPECT_EQ(accelerator.stats().rounds, 3);
+  EXPECT_EQ(accelerator.stats().syncs, 3);
 });
 TEST(Documents, GuideAccumulate) {
   guide_accumulate.everywhere();
@@ -167,7 +167,7 @@ const RankCase plain_loop("plain_loop", [](const Communicator& communicator) {
     train_reference(reference, reference_optimizer, window * 2 * ranks, 2 * ranks);
   }
   EXPECT_TRUE(close(model->parameters(), reference->parameters()));
-  EXPECT_EQ(accelerator.stats().rounds, 2 + 2 + 2 + 1);
+  EXPECT_EQ(accelerator.stats().syncs, 2 + 2 + 2 + 1);
   EXPECT_EQ(scheduler.position(), 4);
 });
 TEST(Documents, PlainLoop) {
@@ -198,7 +198,7 @@ const RankCase annotated_step("annotated_step", [](const Communicator& communica
   train_reference(reference, reference_optimizer, 0, 4 * ranks);
   train_reference(reference, reference_optimizer, 4 * ranks, 4 * ranks);
   EXPECT_TRUE(close(model->parameters(), reference->parameters()));
-  EXPECT_EQ(accelerator.stats().rounds, 2);
+  EXPECT_EQ(accelerator.stats().syncs, 2);
 });
 TEST(Documents, AnnotatedTrainStep) {
   annotated_step.everywhere();

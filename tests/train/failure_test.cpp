@@ -34,9 +34,9 @@ void report_failure(const AcceleratorOptions& options,
                     const std::function<void(const Accelerator&, int batch)>& at_batch) {
   try {
     train(options, at_batch);
-  } catch (const Timeout& timeout) {
+  } catch (const TimeoutError& timeout) {
     std::cout << "timeout: " << timeout.what() << std::endl;
-  } catch (const PeerFailure& failure) {
+  } catch (const PeerError& failure) {
     std::cout << "peer failure: " << failure.what() << std::endl;
   }
 }
@@ -64,7 +64,7 @@ const RankProgram one_stands_still("one_stands_still", [] {
                  });
 });
 
-TEST(Failure, ARankThatStandsStillIsNamedAtTheDeadline) {
+TEST(Failure, AStoppedRankIsNamedAtTheDeadline) {
   RankProcesses ranks(one_stands_still, 3);
   EXPECT_TRUE(ranks.wait_for_output(0, "timeout: "));
   EXPECT_TRUE(ranks.wait_for_output(2, "timeout: "));
@@ -89,7 +89,7 @@ const RankProgram one_saves("one_saves", [] {
       optimizer.step();
       optimizer.zero_grad();
     }
-  } catch (const Divergence& error) {
+  } catch (const MismatchError& error) {
     std::cout << "told: " << error.what() << std::endl;
   }
 });
@@ -105,7 +105,7 @@ int lines_named(const std::string& output) {
 }
 
 // What Accelerate's users write, and what ends only with the deadline there.
-TEST(Failure, SavingOnTheMainProcessAloneIsToldToAllRanks) {
+TEST(Failure, SavingOnTheMainProcessAloneIsReportedToAllRanks) {
   for (const RankResult& result : run_processes(one_saves, 3)) {
     EXPECT_EQ(result.exit_code, 0) << result.output;
     EXPECT_NE(result.output.find("told: called on some ranks only: rank 0 waits in "), std::string::npos)
@@ -121,7 +121,7 @@ const RankProgram models_differ("models_differ", [] {
   accelerator.prepare(net);
 });
 
-TEST(Failure, DifferentModelsEndAllRanksWithALineThatSaysSo) {
+TEST(Failure, DifferentModelsEndAllRanksWithAMessage) {
   for (const RankResult& result : run_processes(models_differ, 2)) {
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_NE(result.output.find("different models"), std::string::npos) << result.output;

@@ -48,7 +48,7 @@ TEST(CountedSamples, FollowFromTheLoopsPosition) {
   };
   EXPECT_EQ(count({.samples = 4}, 4), 4);
   EXPECT_EQ(count({.last_batch = true, .samples = 4, .repeated = 3}, 4), 1);
-  EXPECT_EQ(count({.samples = 4, .stand_in = true}, 4), 0);
+  EXPECT_EQ(count({.samples = 4, .filler = true}, 4), 0);
   EXPECT_EQ(count({.all_repeated = true}, 4), 0);
   EXPECT_EQ(count({}, 4), 4);  // a batch of unknown length that repeats nothing
   EXPECT_EQ(count({.samples = 4}, 5), -1);
@@ -120,7 +120,7 @@ const RankCase joined("metrics_joined", [](const Communicator& communicator) {
   const auto join = accelerator.join_uneven_inputs();
   EXPECT_EQ(sorted(gathered(accelerator, loader)), count_to(2 * size + 1));
 });
-TEST(GatherForMetrics, LeavesOutBatchesThatStandIn) {
+TEST(GatherForMetrics, LeavesOutFillerBatches) {
   joined.on_threads({1, 2, 3});
 }
 
@@ -237,7 +237,7 @@ const RankCase refused("metrics_refused", [](const Communicator& communicator) {
     const bool last = accelerator.is_last_process();
     EXPECT_THROW((void)accelerator.gather_for_metrics(at::ones({last ? 2 : 3})), UsageError);
     if (communicator.size() > 1) {
-      EXPECT_THROW((void)accelerator.gather_for_metrics(at::ones({3, last ? 2 : 3})), Divergence);
+      EXPECT_THROW((void)accelerator.gather_for_metrics(at::ones({3, last ? 2 : 3})), MismatchError);
     }
     EXPECT_EQ(accelerator.gather_for_metrics(as_tensor(batch)).size(0), 3 * communicator.size());
   }

@@ -136,7 +136,7 @@ const RankCase main_fails("helpers_main_fails", [](const Communicator& communica
     try {
       prepare();
       ADD_FAILURE() << "nothing was thrown";
-    } catch (const PeerFailure& failure) {
+    } catch (const PeerError& failure) {
       EXPECT_EQ(failure.ranks(), std::vector<int>{0});
     }
   }
@@ -147,7 +147,7 @@ TEST(MainProcessFirst, ItsFailureIsNamedOnTheOthers) {
   main_fails.everywhere();
 }
 
-TEST(MainProcessFirst, AMainProcessThatStaysInsideIsNamedAtTheDeadline) {
+TEST(MainProcessFirst, AMainProcessThatDoesNotReturnIsNamedAtTheDeadline) {
   std::promise<void> others_have_left;
   EXPECT_THROW(run_thread_ranks(2,
                                 [&](const Communicator& communicator) {
@@ -161,22 +161,22 @@ TEST(MainProcessFirst, AMainProcessThatStaysInsideIsNamedAtTheDeadline) {
                                     const auto scope =
                                         accelerator.main_process_first({.timeout = std::chrono::milliseconds(300)});
                                     ADD_FAILURE() << "nobody went first";
-                                  } catch (const Timeout& timeout) {
+                                  } catch (const TimeoutError& timeout) {
                                     EXPECT_EQ(timeout.ranks(), std::vector<int>{0});
                                   }
                                   others_have_left.set_value();
                                 }),
-               PeerFailure);
+               PeerError);
 }
 
-TEST(MainProcessFirst, ARankThatDoesSomethingElseIsADivergence) {
+TEST(MainProcessFirst, ARankThatDoesSomethingElseIsAMismatchError) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     Accelerator accelerator({.communicator = communicator});
     const auto differ = [&] {
       if (!accelerator.is_main_process()) return accelerator.wait_for_everyone();
       const auto scope = accelerator.main_process_first();
     };
-    EXPECT_THROW(differ(), Divergence);
+    EXPECT_THROW(differ(), MismatchError);
   });
 }
 
@@ -202,7 +202,7 @@ const RankCase freed("helpers_free_memory", [](const Communicator& communicator)
     }
     net = nullptr;
     EXPECT_TRUE(watched.expired());
-    EXPECT_EQ(accelerator.stats().rounds, 0);
+    EXPECT_EQ(accelerator.stats().syncs, 0);
     EXPECT_TRUE(accelerator.sync_gradients());
   }
 });

@@ -116,7 +116,7 @@ const RankCase same_as_synchronous("same_as_synchronous", [](const Communicator&
   const auto synchronous = train_plainly(communicator, {.enabled = false});
   EXPECT_TRUE(close(train_plainly(communicator, {.local_sgd_steps = 1}), synchronous, 1e-5));
   EXPECT_TRUE(
-      close(train_plainly(communicator, {.local_sgd_steps = 2, .engine = {.warmup_steps = 5}}), synchronous, 0));
+      close(train_plainly(communicator, {.local_sgd_steps = 2, .algorithm = {.warmup_steps = 5}}), synchronous, 0));
   if (communicator.size() > 1) {
     EXPECT_FALSE(close(train_plainly(communicator, {.local_sgd_steps = 5}), synchronous, 1e-5));
   }
@@ -130,7 +130,7 @@ const RankCase post_local("post_local", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp net;
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
-  LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 4, .engine = {.warmup_steps = 2}});
+  LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 4, .algorithm = {.warmup_steps = 2}});
   std::vector<std::int64_t> bytes;
   for (std::int64_t pass = 0; pass < 8; ++pass) {
     const auto window = accelerator.accumulate(model);
@@ -181,7 +181,7 @@ const RankCase local_fp16("local_fp16", [](const Communicator& communicator) {
   step(1.0);
   for (const std::string& bytes : communicator.all_gather_object(bytes_of(*net))) EXPECT_TRUE(bytes == bytes_of(*net));
 });
-TEST(LocalSGD, ASkippedStepIsARanksOwnAndForgottenAtTheEnd) {
+TEST(LocalSGD, ASkippedStepIsLocalAndForgottenAtTheEnd) {
   local_fp16.on_threads({2, 3});
 }
 
@@ -242,9 +242,9 @@ TEST(LocalSGD, NothingIsCommunicatedWhileAnExceptionUnwinds) {
       try {
         local_sgd.step();
         ADD_FAILURE() << "averaged with a rank that has left";
-      } catch (const Timeout& error) {
+      } catch (const TimeoutError& error) {
         ADD_FAILURE() << "waited until the deadline: " << error.what();
-      } catch (const PeerFailure& error) {
+      } catch (const PeerError& error) {
         EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
         ++told;
       }
@@ -266,7 +266,7 @@ TEST(LocalSGD, RefusesWhatCannotBe) {
   accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
   EXPECT_THROW(LocalSGD(accelerator, other), UsageError);
   EXPECT_THROW(LocalSGD(accelerator, net, {.local_sgd_steps = 0}), UsageError);
-  EXPECT_THROW(LocalSGD(accelerator, net, {.local_sgd_steps = 4, .engine = {.local_steps = 5}}), UsageError);
+  EXPECT_THROW(LocalSGD(accelerator, net, {.local_sgd_steps = 4, .algorithm = {.local_steps = 5}}), UsageError);
   // Not in the middle of a window.
   const auto window = accelerator.accumulate(net);
   accelerator.backward(loss_of(net->forward(batch_of(0).input), batch_of(0).target));
@@ -280,7 +280,7 @@ const RankCase local_resume("local_resume", [](const Communicator& communicator)
                                    .project = {.project_dir = communicator.broadcast_object(scratch.path().string())},
                                    .communicator = communicator};
   const LocalSGDOptions diloco{.local_sgd_steps = 3,
-                               .engine = {.method = OuterMethod::diloco, .wire = WireFormat::int8}};
+                               .algorithm = {.outer_optimizer = OuterOptimizer::diloco, .wire = WireFormat::int8}};
   constexpr std::int64_t passes = 12;
   const auto train = [&](const std::optional<std::filesystem::path>& resume, std::int64_t first,
                          std::vector<std::filesystem::path>* saves) {

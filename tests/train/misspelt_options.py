@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-STRUCT = re.compile(r"^struct (\w*Options|GradientAccumulationPlugin|ProjectConfiguration|TrainingLength|StateContract) \{", re.M)
+STRUCT = re.compile(r"^struct (\w*Options|GradientAccumulationPlugin|ProjectConfiguration|TrainingLength|StateSync) \{", re.M)
 # A call, what it is made in, and what the compiler must show.
 CALLS = [
     ("Accelerator accelerator({.mixed_precison = Precision::bf16});", "AcceleratorOptions{...} names it"),

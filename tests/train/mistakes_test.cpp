@@ -219,7 +219,7 @@ const RankCase after_local_steps("after_local_steps", [](const Communicator& com
         optimizer.zero_grad();
       };
       {
-        LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 2, .engine = {.contract = {.momentum = rule}}});
+        LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 2, .algorithm = {.contract = {.momentum = rule}}});
         for (int number = 0; number < 3; ++number) {
           step(number);
           local_sgd.step();
@@ -304,12 +304,13 @@ const RankCase debug_lines("debug_lines", [](const Communicator& communicator) {
   }
   const std::string said = testing::internal::GetCapturedStderr();
   if (communicator.rank() != 0) return;
-  for (const std::string& part : {"2 ranks on 1 nodes, engine " + communicator.engine_name(), std::string("automatic"),
-                                  std::string("4 parameters"), std::string("synchronized gradients 1 times")}) {
+  for (const std::string& part :
+       {"2 ranks on 1 nodes, backend " + communicator.backend_name(), std::string("automatic"),
+        std::string("4 parameters"), std::string("synchronized gradients 1 times")}) {
     EXPECT_NE(said.find(part), std::string::npos) << part << " is not in: " << said;
   }
 });
-TEST(Mistakes, TheDebugLevelSaysWhatWasChosen) {
+TEST(Mistakes, TheDebugLevelLogsTheChoices) {
   debug_lines.on_processes({2});
 }
 

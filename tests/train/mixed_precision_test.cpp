@@ -119,7 +119,7 @@ void check_unscaled(const Communicator& communicator, bool sync_each_batch, doub
       (loss_of_batch(reference, batch_of(i)) / total).backward();
     }
     EXPECT_TRUE(close(gradients_of(*net), gradients_of(*reference), 2e-3));
-    EXPECT_EQ(accelerator.stats().rounds, sync_each_batch ? 3 : 1);
+    EXPECT_EQ(accelerator.stats().syncs, sync_each_batch ? 3 : 1);
     optimizer.step();
     EXPECT_FALSE(optimizer.step_was_skipped());
     optimizer.zero_grad();

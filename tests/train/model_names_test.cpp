@@ -102,7 +102,7 @@ const RankCase windows("model_names_windows", [](const Communicator& communicato
   };
   expect_says(what_of(scope), "model (DiscriminatorImpl): a backward pass inside accumulate()");
 });
-TEST(ModelNames, ErrorsAboutWindowsSayWhoseTheyAre) {
+TEST(ModelNames, ErrorsAboutWindowsNameTheModel) {
   windows.on_threads({1, 2, 3});
 }
 
@@ -122,7 +122,7 @@ const RankCase drifted("model_names_drifted", [](const Communicator& communicato
   };
   expect_says(what_of(uneven), "model (DiscriminatorImpl): rank 0 is at optimizer step 1");
 });
-TEST(ModelNames, DivergencesSayWhoseTheyAre) {
+TEST(ModelNames, MismatchesNameTheModel) {
   drifted.on_threads({2, 3});
 }
 

@@ -302,7 +302,7 @@ const RankCase channels_last("models_channels_last", [](const Communicator& comm
     model->loss(step * communicator.size() + communicator.rank()).backward();
     EXPECT_TRUE(model->conv->weight.grad().is_contiguous(at::MemoryFormat::ChannelsLast));
     optimizer.step();
-    EXPECT_EQ(optimizer.not_fused_because(), "");
+    EXPECT_EQ(optimizer.not_fused_reason(), "");
     optimizer.zero_grad();
   }
   EXPECT_TRUE(close(model->parameters(), alone->parameters(), 1e-5));
@@ -320,7 +320,7 @@ const RankCase layouts_differ("models_layouts_differ", [](const Communicator& co
   try {
     accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
     FAIL() << "no error";
-  } catch (const Divergence& error) {
+  } catch (const MismatchError& error) {
     EXPECT_NE(std::string(error.what()).find("with strides"), std::string::npos) << error.what();
   }
 });

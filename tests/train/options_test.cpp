@@ -60,9 +60,9 @@ const ProcessCase synchronizes_when_asked("options: synchronize() and trigger", 
   {
     const auto quiet = run.accelerator.no_sync(run.net);
     run.pass(0);
-    EXPECT_EQ(run.accelerator.stats().rounds, 0);
+    EXPECT_EQ(run.accelerator.stats().syncs, 0);
     run.accelerator.synchronize(run.net);
-    EXPECT_EQ(run.accelerator.stats().rounds, 1);
+    EXPECT_EQ(run.accelerator.stats().syncs, 1);
     EXPECT_TRUE(close(gradients_of(*run.net), expected_gradients(communicator.size(), 1)));
   }
   run.step();
@@ -72,7 +72,7 @@ const ProcessCase synchronizes_when_asked("options: synchronize() and trigger", 
     triggered.pass(0);
     triggered.accelerator.trigger_sync_in_backward(triggered.net);
     triggered.pass(1);
-    EXPECT_EQ(triggered.accelerator.stats().rounds, 1);
+    EXPECT_EQ(triggered.accelerator.stats().syncs, 1);
     EXPECT_TRUE(close(gradients_of(*triggered.net), expected_gradients(communicator.size(), 2)));
   }
   triggered.step();
@@ -91,7 +91,7 @@ const ProcessCase checks_replicas("options: check_replicas", [](const Communicat
     run.step();
     if (communicator.rank() == 1) run.net->first->bias.data().add_(0.01);
     if (checked) {
-      EXPECT_THROW(run.pass(), Divergence);
+      EXPECT_THROW(run.pass(), MismatchError);
     } else {
       EXPECT_NO_THROW(run.pass());
     }
@@ -106,16 +106,16 @@ TEST(AcceleratorOptions, BucketsReachThePlan) {
   // What ranks are told differently is compared, so it has arrived.
   run_thread_ranks(2, [](const Communicator& communicator) {
     const std::int64_t bytes = communicator.rank() == 0 ? 1 << 20 : 1 << 21;
-    EXPECT_THROW(Loop({.buckets = {.bucket_bytes = bytes}, .communicator = communicator}), Divergence);
+    EXPECT_THROW(Loop({.buckets = {.bucket_bytes = bytes}, .communicator = communicator}), MismatchError);
   });
 }
 
-TEST(AcceleratorOptions, TheCommHookHalvesWhatTravelsBetweenNodes) {
+TEST(AcceleratorOptions, TheGradientCodecHalvesTheBytesBetweenNodes) {
   run_thread_ranks(
       2,
       [](const Communicator& communicator) {
         const auto bytes = [&](const std::shared_ptr<const WireCodec>& hook) {
-          Loop run({.comm_hook = hook, .communicator = communicator});
+          Loop run({.gradient_codec = hook, .communicator = communicator});
           run.pass();
           run.step();
           return run.accelerator.stats().bytes_sent;
@@ -133,7 +133,7 @@ TEST(AcceleratorOptions, FusedOptimizersMayBeTurnedOff) {
     Loop run({.fused_optimizers = fused, .communicator = Communicator()});
     run.pass();
     run.step();
-    EXPECT_EQ(std::get<1>(run.prepared).not_fused_because(), fused ? "" : "fused steps are turned off");
+    EXPECT_EQ(std::get<1>(run.prepared).not_fused_reason(), fused ? "" : "fused steps are turned off");
     results.push_back(run.net->parameters());
   }
   EXPECT_TRUE(close(results[0], results[1]));
@@ -239,12 +239,12 @@ TEST(PreparedOptimizer, ALearningRateIsThatOfAllGroups) {
   for (const auto& group : optimizer.param_groups()) EXPECT_EQ(group.options().get_lr(), 0.125);
 }
 
-constexpr int rounds = 5;
+constexpr int syncs = 5;
 // What stands in the statistics is what happened: 2 n (N - 1) / N bytes a round, and the late rank is the late one.
-TEST(SyncStats, TellWhatARoundCostsAndWhoIsLate) {
+TEST(SyncStats, ReportTheCostOfASyncAndTheStraggler) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     Loop run({.sync_policy = SyncPolicy::every_pass, .communicator = communicator});
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < syncs; ++round) {
       // Its work takes longer.
       if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
       run.pass(round);
@@ -253,18 +253,18 @@ TEST(SyncStats, TellWhatARoundCostsAndWhoIsLate) {
     const SyncStats stats = run.accelerator.stats();
     std::int64_t elements = 0;
     for (const at::Tensor& parameter : run.net->parameters()) elements += parameter.numel();
-    EXPECT_EQ(stats.rounds, rounds);
+    EXPECT_EQ(stats.syncs, syncs);
     // Slots are aligned to 64 bytes.
-    EXPECT_GE(stats.bytes_per_round(), 4.0 * elements);
-    EXPECT_LT(stats.bytes_per_round(), 4.0 * elements + 64.0 * 4);
-    EXPECT_EQ(stats.bytes_per_round(), static_cast<double>(stats.bytes_sent) / rounds);
-    EXPECT_EQ(stats.seconds_waiting_per_round(), stats.seconds_waiting / rounds);
+    EXPECT_GE(stats.bytes_per_sync(), 4.0 * elements);
+    EXPECT_LT(stats.bytes_per_sync(), 4.0 * elements + 64.0 * 4);
+    EXPECT_EQ(stats.bytes_per_sync(), static_cast<double>(stats.bytes_sent) / syncs);
+    EXPECT_EQ(stats.seconds_waiting_per_sync(), stats.seconds_waiting / syncs);
     EXPECT_TRUE(communicator.rank() == 1 || stats.seconds_waiting > 0);
-    ASSERT_EQ(stats.seconds_late.size(), 2U);
-    EXPECT_GT(stats.seconds_late[1], stats.seconds_late[0]);
+    ASSERT_EQ(stats.straggler_seconds.size(), 2U);
+    EXPECT_GT(stats.straggler_seconds[1], stats.straggler_seconds[0]);
   });
-  EXPECT_EQ(SyncStats{}.bytes_per_round(), 0);
-  EXPECT_EQ(SyncStats{}.seconds_waiting_per_round(), 0);
+  EXPECT_EQ(SyncStats{}.bytes_per_sync(), 0);
+  EXPECT_EQ(SyncStats{}.seconds_waiting_per_sync(), 0);
 }
 
 }  // namespace

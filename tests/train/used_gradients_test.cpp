@@ -48,8 +48,8 @@ TEST(UsedGradients, AreSavedOnceAndGoOnOnAnyNumberOfRanks) {
   ASSERT_TRUE(saved.shared.contains("used_gradients_0"));
   const StateDict used = saved.shared.at("used_gradients_0").part("gradient");
   EXPECT_EQ(used.values().size(), 2U);
-  ASSERT_EQ(saved.own.size(), 2U);
-  for (const StateDict& own : saved.own) {
+  ASSERT_EQ(saved.per_rank.size(), 2U);
+  for (const StateDict& own : saved.per_rank) {
     EXPECT_TRUE(own.part("window_0").contains("consumed"));
     EXPECT_TRUE(own.part("window_0").part("gradient").empty());
   }
@@ -74,7 +74,7 @@ TEST(UsedGradients, ThoseOfAWindowThatIsNotOverAreEachRanksOwn) {
   });
   const Checkpoint saved = read_checkpoint(scratch.path() / "checkpoint");
   EXPECT_FALSE(saved.shared.contains("used_gradients_0"));
-  for (const StateDict& own : saved.own) {
+  for (const StateDict& own : saved.per_rank) {
     const StateDict pending = own.part("window_0").part("gradient");
     EXPECT_EQ(pending.values().size(), 2U);
   }
@@ -92,8 +92,8 @@ TEST(UsedGradients, AreEachRanksOwnWhereOneHasDroppedThem) {
   });
   const Checkpoint saved = read_checkpoint(scratch.path() / "checkpoint");
   EXPECT_FALSE(saved.shared.contains("used_gradients_0"));
-  EXPECT_TRUE(saved.own[0].part("window_0").part("gradient").empty());
-  EXPECT_FALSE(saved.own[1].part("window_0").part("gradient").empty());
+  EXPECT_TRUE(saved.per_rank[0].part("window_0").part("gradient").empty());
+  EXPECT_FALSE(saved.per_rank[1].part("window_0").part("gradient").empty());
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 WIDTHS = (400, 1400)
-PATIENCE = 120_000  # milliseconds for one step of the browser, which may share its cores
+TIMEOUT = 120_000  # milliseconds for one step of the browser, which may share its cores
 SCHEMES = ("light", "dark")
 PICTURES = ("index.html", "README.html", "reference/index.html", "reference/train/accelerator.html", "options.html")
 # What a reader might look for, and the page that must be among what the search finds.
@@ -69,7 +69,7 @@ class Check:
 
     def open(self, page, path):
         said = []
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         page.on("console", lambda m: said.append(f"console: {m.text}") if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: said.append(f"error: {error}"))
         page.on("requestfailed", lambda request: said.append(f"cannot be loaded: {request.url}"))
@@ -154,7 +154,7 @@ class Check:
 
     def searches(self, root, searches):
         page = self.browser.new_page()
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         for words, wanted in searches.items():
             page.goto((root / "search.html").as_uri() + "?q=" + urllib.parse.quote(words))
             try:
@@ -233,7 +233,7 @@ def main():
         arguments.pictures.mkdir(parents=True)
     with sync_playwright() as playwright:
         # Without its sandbox, which root cannot have; it opens our own pages only.
-        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"], timeout=PATIENCE)
+        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"], timeout=TIMEOUT)
         if arguments.self_test:
             missed = self_test(browser)
             sys.exit(missed > 0)

@@ -9,8 +9,8 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-# What a room is for, in the order in which the reference shows them.
-ROOMS = {
+# What a module is for, in the order in which the reference shows them.
+MODULES = {
     "train": "The Accelerator and the Trainer: what most programs include.",
     "sync": "Gradients synchronized by hooks on the parameters: DistributedDataParallel, and what is below it.",
     "data": "Loaders that read one rank's share, samplers, and readers of common files.",
@@ -412,28 +412,28 @@ class Reference:
 
     def write(self, out):
         out = Path(out)
-        rooms = {}
+        modules = {}
         for header in sorted(self.by_header):
-            rooms.setdefault(shown_path(header).split("/")[0], []).append(header)
-        if unknown := set(rooms) - set(ROOMS):
-            raise ValueError(f"ROOMS says nothing of {', '.join(sorted(unknown))}")
-        for room, headers in rooms.items():
+            modules.setdefault(shown_path(header).split("/")[0], []).append(header)
+        if unknown := set(modules) - set(MODULES):
+            raise ValueError(f"MODULES says nothing of {', '.join(sorted(unknown))}")
+        for module, headers in modules.items():
             for header in headers:
                 page(out / shown_path(header).replace(".h", ".rst"), self.header_page(header))
             headers.sort(key=shown_path)
-            paths = [shown_path(header).removeprefix(room + "/") for header in headers]
+            paths = [shown_path(header).removeprefix(module + "/") for header in headers]
             entries = [f"{path} <{path.removesuffix('.h')}>" for path in paths]
-            page(out / room / "index.rst", [room, "=" * len(room), "", ROOMS[room], "", *self.table(headers),
+            page(out / module / "index.rst", [module, "=" * len(module), "", MODULES[module], "", *self.table(headers),
                                             "", ".. toctree::", "   :hidden:", "", *indented(entries)])
         count = len({name for header in self.by_header for name in self.shown_names(header)})
         lines = ["Reference", "=========", "",
-                 f"{count} names in {len(self.by_header)} headers, by room. ``#include <tutti/tutti.h>`` brings all of them; a "
+                 f"{count} names in {len(self.by_header)} headers, by module. ``#include <tutti/tutti.h>`` brings all of them; a "
                  "header alone compiles faster. Everything is in namespace ``tutti``. Every name with its members is in the "
                  ":ref:`index <genindex>`, and the search finds it.", ""]
-        for room in (r for r in ROOMS if r in rooms):
-            lines += [f"`{room} <{room}/index.html>`__", "-" * (len(room) * 2 + 18), "", ROOMS[room], "",
-                      *self.table(rooms[room]), ""]
-        lines += [".. toctree::", "   :hidden:", "", *indented([f"{room}/index" for room in ROOMS if room in rooms])]
+        for module in (r for r in MODULES if r in modules):
+            lines += [f"`{module} <{module}/index.html>`__", "-" * (len(module) * 2 + 18), "", MODULES[module], "",
+                      *self.table(modules[module]), ""]
+        lines += [".. toctree::", "   :hidden:", "", *indented([f"{module}/index" for module in MODULES if module in modules])]
         page(out / "index.rst", lines)
 
     def table(self, headers):
@@ -448,7 +448,7 @@ class Reference:
 
 
 def shown_path(header):
-    """tutti/train/x.h: train/x.h. What stands in detail only because public headers include it is shown with its room."""
+    """tutti/train/x.h: train/x.h. What stands in detail only because public headers include it is shown with its module."""
     return header.removeprefix(NAMESPACE + "/").removeprefix("detail/")
 
 

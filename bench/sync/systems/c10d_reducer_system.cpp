@@ -1,5 +1,5 @@
-// PyTorch's own engine, driven as torch.nn.parallel.DistributedDataParallel drives it, without Python, and tuned as its
-// users tune it: gradients are views of buckets, and the cap of buckets is the best of a scan.
+// PyTorch's own reducer, driven as torch.nn.parallel.DistributedDataParallel drives it, without Python, and tuned as
+// its users tune it: gradients are views of buckets, and the cap of buckets is the best of a scan.
 #include <torch/optim/adamw.h>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -70,8 +70,8 @@ void drop_gradients(const Parameters& parameters) {
 
 class C10dReducerSystem : public System {
  public:
-  C10dReducerSystem(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group, bool fp16)
-      : arena_(arena), group_(std::move(group)), fp16_(fp16) {}
+  C10dReducerSystem(const BenchContext& context, c10::intrusive_ptr<c10d::ProcessGroup> group, bool fp16)
+      : context_(context), group_(std::move(group)), fp16_(fp16) {}
 
   std::string name() const override { return fp16_ ? "c10d::Reducer, fp16 hook" : "c10d::Reducer"; }
   bool rounds_gradients() const override { return fp16_; }
@@ -88,7 +88,7 @@ class C10dReducerSystem : public System {
     }
     const auto best = std::ranges::min_element(fastest) - fastest.begin();
     at::Tensor agreed = at::full({1}, static_cast<std::int64_t>(best), at::kLong);
-    arena_.communicator.broadcast(agreed, 0).wait();
+    context_.communicator.broadcast(agreed, 0).wait();
     bucket_bytes_ = caps.at(static_cast<std::size_t>(agreed.item<std::int64_t>()));
   }
 
@@ -98,15 +98,15 @@ class C10dReducerSystem : public System {
   }
 
   Measurement run(Mode mode) override {
-    auto net = arena_.workload.make_model();
+    auto net = context_.workload.make_model();
     torch::optim::AdamW optimizer(net->parameters(), learning_rate);
     DistributedDataParallel ddp(net->parameters(), group_, bucket_bytes_, fp16_);
-    return arena_.stopwatch.measure(net->parameters(), [&](const Epoch& epoch) {
+    return context_.stopwatch.measure(net->parameters(), [&](const Epoch& epoch) {
       for (const auto& [tokens, ends_window] : epoch.batches) {
         // A no_sync that is opened after forward comes too late: the pass is prepared to reduce, and does.
         const bool synchronizes = ends_window || mode != Mode::no_sync;
         ddp.before_forward(synchronizes);
-        const auto loss = loss_of(net, tokens) / arena_.workload.steps();
+        const auto loss = loss_of(net, tokens) / context_.workload.steps();
         ddp.after_forward(synchronizes);
         loss.backward();
         if (ends_window) {
@@ -118,7 +118,7 @@ class C10dReducerSystem : public System {
   }
 
  private:
-  Arena arena_;
+  BenchContext context_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   bool fp16_;
   std::int64_t bucket_bytes_ = c10d::kDefaultBucketBytesCap;
@@ -126,12 +126,14 @@ class C10dReducerSystem : public System {
 
 }  // namespace
 
-std::unique_ptr<System> make_c10d_reducer_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group) {
-  return std::make_unique<C10dReducerSystem>(arena, std::move(group), false);
+std::unique_ptr<System> make_c10d_reducer_system(const BenchContext& context,
+                                                 c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  return std::make_unique<C10dReducerSystem>(context, std::move(group), false);
 }
 
-std::unique_ptr<System> make_c10d_fp16_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group) {
-  return std::make_unique<C10dReducerSystem>(arena, std::move(group), true);
+std::unique_ptr<System> make_c10d_fp16_system(const BenchContext& context,
+                                              c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  return std::make_unique<C10dReducerSystem>(context, std::move(group), true);
 }
 
 }  // namespace tutti::bench

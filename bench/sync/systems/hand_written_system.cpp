@@ -19,19 +19,19 @@ void average_gradients(const Parameters& parameters, c10d::ProcessGroup& group) 
 
 class HandWrittenSystem : public System {
  public:
-  HandWrittenSystem(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group)
-      : arena_(arena), group_(std::move(group)) {}
+  HandWrittenSystem(const BenchContext& context, c10::intrusive_ptr<c10d::ProcessGroup> group)
+      : context_(context), group_(std::move(group)) {}
 
   std::string name() const override { return "hand-written"; }
   std::vector<Mode> modes() const override { return {Mode::baseline, Mode::no_sync}; }
 
   Measurement run(Mode mode) override {
-    auto net = arena_.workload.make_model();
+    auto net = context_.workload.make_model();
     const auto parameters = net->parameters();
     torch::optim::AdamW optimizer(parameters, learning_rate);
-    return arena_.stopwatch.measure(parameters, [&](const Epoch& epoch) {
+    return context_.stopwatch.measure(parameters, [&](const Epoch& epoch) {
       for (const auto& [tokens, ends_window] : epoch.batches) {
-        const auto loss = loss_of(net, tokens) / arena_.workload.steps();
+        const auto loss = loss_of(net, tokens) / context_.workload.steps();
         loss.backward();
         if (mode == Mode::baseline || ends_window) average_gradients(parameters, *group_);
         if (ends_window) {
@@ -43,14 +43,15 @@ class HandWrittenSystem : public System {
   }
 
  private:
-  Arena arena_;
+  BenchContext context_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };
 
 }  // namespace
 
-std::unique_ptr<System> make_hand_written_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group) {
-  return std::make_unique<HandWrittenSystem>(arena, std::move(group));
+std::unique_ptr<System> make_hand_written_system(const BenchContext& context,
+                                                 c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  return std::make_unique<HandWrittenSystem>(context, std::move(group));
 }
 
 }  // namespace tutti::bench

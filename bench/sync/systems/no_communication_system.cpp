@@ -8,18 +8,18 @@ namespace {
 
 class NoCommunicationSystem : public System {
  public:
-  explicit NoCommunicationSystem(const Arena& arena) : arena_(arena) {}
+  explicit NoCommunicationSystem(const BenchContext& context) : context_(context) {}
 
   std::string name() const override { return "none"; }
   std::vector<Mode> modes() const override { return {Mode::baseline}; }
   bool synchronizes() const override { return false; }
 
   Measurement run(Mode) override {
-    auto net = arena_.workload.make_model();
+    auto net = context_.workload.make_model();
     torch::optim::AdamW optimizer(net->parameters(), learning_rate);
-    return arena_.stopwatch.measure(net->parameters(), [&](const Epoch& epoch) {
+    return context_.stopwatch.measure(net->parameters(), [&](const Epoch& epoch) {
       for (const auto& [tokens, ends_window] : epoch.batches) {
-        const auto loss = loss_of(net, tokens) / arena_.workload.steps();
+        const auto loss = loss_of(net, tokens) / context_.workload.steps();
         loss.backward();
         if (ends_window) {
           optimizer.step();
@@ -30,13 +30,13 @@ class NoCommunicationSystem : public System {
   }
 
  private:
-  Arena arena_;
+  BenchContext context_;
 };
 
 }  // namespace
 
-std::unique_ptr<System> make_no_communication_system(const Arena& arena) {
-  return std::make_unique<NoCommunicationSystem>(arena);
+std::unique_ptr<System> make_no_communication_system(const BenchContext& context) {
+  return std::make_unique<NoCommunicationSystem>(context);
 }
 
 }  // namespace tutti::bench

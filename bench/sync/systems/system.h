@@ -14,7 +14,7 @@
 namespace tutti::bench {
 
 /// What all systems work with. The references outlive the systems.
-struct Arena {
+struct BenchContext {
   const Workload& workload;
   const Stopwatch& stopwatch;
   const Communicator& communicator;
@@ -38,16 +38,19 @@ class System {
   virtual Measurement run(Mode mode) = 0;
 };
 
-std::unique_ptr<System> make_no_communication_system(const Arena& arena);
-std::unique_ptr<System> make_hand_written_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group);
-std::unique_ptr<System> make_c10d_reducer_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group);
+std::unique_ptr<System> make_no_communication_system(const BenchContext& context);
+std::unique_ptr<System> make_hand_written_system(const BenchContext& context,
+                                                 c10::intrusive_ptr<c10d::ProcessGroup> group);
+std::unique_ptr<System> make_c10d_reducer_system(const BenchContext& context,
+                                                 c10::intrusive_ptr<c10d::ProcessGroup> group);
 /// The same with its hook that sends gradients as fp16.
-std::unique_ptr<System> make_c10d_fp16_system(const Arena& arena, c10::intrusive_ptr<c10d::ProcessGroup> group);
+std::unique_ptr<System> make_c10d_fp16_system(const BenchContext& context,
+                                              c10::intrusive_ptr<c10d::ProcessGroup> group);
 /// Steps with LibTorch's AdamW, as the others do.
-std::unique_ptr<System> make_tutti_system(const Arena& arena);
+std::unique_ptr<System> make_tutti_system(const BenchContext& context);
 /// The same with gradients as bf16 between nodes.
-std::unique_ptr<System> make_tutti_bf16_system(const Arena& arena);
+std::unique_ptr<System> make_tutti_bf16_system(const BenchContext& context);
 /// What a user gets without asking: tutti's own, fused step.
-std::unique_ptr<System> make_tutti_fused_system(const Arena& arena);
+std::unique_ptr<System> make_tutti_fused_system(const BenchContext& context);
 
 }  // namespace tutti::bench

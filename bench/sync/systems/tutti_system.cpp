@@ -16,7 +16,7 @@ struct Variant {
 
 class TuttiSystem : public System {
  public:
-  TuttiSystem(const Arena& arena, Variant variant) : arena_(arena), variant_(std::move(variant)) {}
+  TuttiSystem(const BenchContext& context, Variant variant) : context_(context), variant_(std::move(variant)) {}
 
   std::string name() const override { return variant_.name; }
   bool rounds_gradients() const override { return variant_.codec != nullptr; }
@@ -25,37 +25,37 @@ class TuttiSystem : public System {
 
   Measurement run(Mode mode) override {
     // The baseline departs from what a user gets without asking, and so does a step that is not fused.
-    Accelerator accelerator({.gradient_accumulation_steps = arena_.workload.steps(),
+    Accelerator accelerator({.gradient_accumulation_steps = context_.workload.steps(),
                              .sync_policy = mode == Mode::baseline ? SyncPolicy::every_pass : SyncPolicy::automatic,
-                             .comm_hook = variant_.codec,
+                             .gradient_codec = variant_.codec,
                              .fused_optimizers = variant_.fused,
-                             .communicator = arena_.communicator});
-    auto net = arena_.workload.make_model();
+                             .communicator = context_.communicator});
+    auto net = context_.workload.make_model();
     torch::optim::AdamW adamw(net->parameters(), learning_rate);
     auto [model, optimizer] = accelerator.prepare(net, adamw);
-    TuttiTraining<gpt::Gpt> training{accelerator, model, optimizer, arena_.workload.batch_size()};
-    return arena_.stopwatch.measure(net->parameters(),
-                                    [&](const Epoch& epoch) { train_with_tutti(mode, training, epoch); });
+    TuttiTraining<gpt::Gpt> training{accelerator, model, optimizer, context_.workload.batch_size()};
+    return context_.stopwatch.measure(net->parameters(),
+                                      [&](const Epoch& epoch) { train_with_tutti(mode, training, epoch); });
   }
 
  private:
-  Arena arena_;
+  BenchContext context_;
   Variant variant_;
 };
 
 }  // namespace
 
-std::unique_ptr<System> make_tutti_system(const Arena& arena) {
-  return std::make_unique<TuttiSystem>(arena, Variant{.name = "tutti"});
+std::unique_ptr<System> make_tutti_system(const BenchContext& context) {
+  return std::make_unique<TuttiSystem>(context, Variant{.name = "tutti"});
 }
 
-std::unique_ptr<System> make_tutti_bf16_system(const Arena& arena) {
-  return std::make_unique<TuttiSystem>(arena, Variant{.name = "tutti, bf16 between nodes", .codec = bf16_codec()});
+std::unique_ptr<System> make_tutti_bf16_system(const BenchContext& context) {
+  return std::make_unique<TuttiSystem>(context, Variant{.name = "tutti, bf16 between nodes", .codec = bf16_codec()});
 }
 
-std::unique_ptr<System> make_tutti_fused_system(const Arena& arena) {
+std::unique_ptr<System> make_tutti_fused_system(const BenchContext& context) {
   return std::make_unique<TuttiSystem>(
-      arena, Variant{.name = "tutti, fused step", .modes = {Mode::baseline, Mode::automatic}, .fused = true});
+      context, Variant{.name = "tutti, fused step", .modes = {Mode::baseline, Mode::automatic}, .fused = true});
 }
 
 }  // namespace tutti::bench

@@ -25,8 +25,8 @@ class [[nodiscard]] AutocastScope {
   AutocastScope& operator=(AutocastScope&&) = delete;
 
  private:
-  struct Before;
-  std::unique_ptr<Before> before_;
+  struct PreviousState;
+  std::unique_ptr<PreviousState> previous_state_;
 };
 
 }  // namespace tutti

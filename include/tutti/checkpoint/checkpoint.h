@@ -29,7 +29,7 @@ struct CheckpointContent {
   /// names: letters, digits, '_' and '-', and not "state", "manifest" or "rank_N" (UsageError).
   std::map<std::string, StateDict> shared{};
   /// This rank's own: random state, cursors, pending gradients.
-  StateDict own{};
+  StateDict per_rank{};
   /// What it is worth (a validation loss, say); lets CheckpointFolder keep the best.
   std::optional<double> metric{};
   /// Which run it belongs to, any text; rank 0's is written. A run that is resumed keeps it.
@@ -60,7 +60,7 @@ struct Checkpoint {
   /// By part: "model", "optimizer", "scheduler", ...
   std::map<std::string, StateDict> shared{};
   /// By rank; those that were not asked for are empty.
-  std::vector<StateDict> own{};
+  std::vector<StateDict> per_rank{};
 };
 
 /// Reads and verifies a checkpoint: shared parts, and the own parts of `ranks` (all when nullopt; those that the

@@ -8,12 +8,12 @@
 
 namespace tutti {
 
-/// One checkpoint at a time is written on a thread of its own, on a channel of its own. Every rank makes one, and calls
-/// its methods alike. One thread.
+/// One checkpoint at a time is written on a thread of its own, on a communicator of its own. Every rank makes one, and
+/// calls its methods alike. One thread.
 class CheckpointWriter {
  public:
-  /// `channel` is the writer's alone (Communicator::duplicate).
-  explicit CheckpointWriter(Communicator channel);
+  /// `communicator` is the writer's alone (Communicator::duplicate).
+  explicit CheckpointWriter(Communicator communicator);
   /// Waits for what is being written; an error there is logged.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -29,7 +29,7 @@ class CheckpointWriter {
  private:
   class Job;
 
-  Communicator channel_;
+  Communicator communicator_;
   std::unique_ptr<Job> job_;
 };
 

@@ -9,7 +9,7 @@
 namespace tutti {
 
 /// `size` communicators that belong together; each may be used by a thread of its own. `num_nodes` pretends that the
-/// ranks live on that many nodes (size must be divisible by it). CommunicatorOptions::engine may ask for
+/// ranks live on that many nodes (size must be divisible by it). CommunicatorOptions::backend may ask for
 /// "shared_memory" or "hierarchical"; otherwise messages are copies from thread to thread.
 std::vector<Communicator> make_thread_communicators(int size, const CommunicatorOptions& options = {},
                                                     int num_nodes = 1);

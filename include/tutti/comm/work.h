@@ -24,7 +24,7 @@ class Work {
   /// Whether wait() would return or throw at once.
   bool is_completed() const;
   /// What wait() would throw; null while the operation has not ended, and where it ended well.
-  std::exception_ptr failure() const;
+  std::exception_ptr exception() const;
   /// Calls `continuation` once, when the operation has ended, well or not: on the thread that ended it, before that
   /// does anything else, or at once where it has ended. So it must not block, and not throw. Those who wait may be
   /// woken before it runs. Several are called in the order in which they were added.

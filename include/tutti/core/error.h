@@ -29,16 +29,16 @@ class CheckpointError : public Error {
 
 /// Ranks did different things where they must do the same: other shapes in one collective, other models, another
 /// number of backward passes in a step, parameters that drifted apart. Thrown on every rank that takes part.
-class Divergence : public Error {
+class MismatchError : public Error {
  public:
   using Error::Error;
 };
 
 /// Another rank died, left, or gave up. Names the ranks at fault as far as they are known.
-class PeerFailure : public Error {
+class PeerError : public Error {
  public:
   /// `ranks`: those at fault, ascending; empty where they are not known.
-  PeerFailure(const std::string& what, std::vector<int> ranks) : Error(what), ranks_(std::move(ranks)) {}
+  PeerError(const std::string& what, std::vector<int> ranks) : Error(what), ranks_(std::move(ranks)) {}
   /// Ranks at fault, ascending; empty when they could not be told.
   const std::vector<int>& ranks() const { return ranks_; }
 
@@ -47,9 +47,9 @@ class PeerFailure : public Error {
 };
 
 /// A deadline passed before the named ranks arrived.
-class Timeout : public PeerFailure {
+class TimeoutError : public PeerError {
  public:
-  using PeerFailure::PeerFailure;
+  using PeerError::PeerError;
 };
 
 }  // namespace tutti

@@ -69,7 +69,7 @@ class DataLoader {
   /// outside a JoinScope.
   std::int64_t size() const {
     const bool own = group_.stack->tail(options_.even_batches) == EpochTail::shorten;
-    return own ? cursor_->own_batches_per_epoch() : cursor_->batches_per_epoch();
+    return own ? cursor_->local_batches_per_epoch() : cursor_->batches_per_epoch();
   }
   /// The epoch that the next loop reads.
   std::int64_t epoch() const { return cursor_->next_epoch(); }
@@ -139,7 +139,7 @@ class DataLoader<Dataset>::Loop {
                   .uneven = reading_.uneven(),
                   .samples = static_cast<std::int64_t>(next.samples.size()),
                   .repeated = next.repeated,
-                  .stand_in = next.stand_in});
+                  .filler = next.filler});
     return true;
   }
   /// The batch that advance() has read.

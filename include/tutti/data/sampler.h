@@ -47,7 +47,7 @@ struct EpochSegment {
 };
 
 /// Whether `options` deal as `segment` was dealt, so that reading on continues it.
-bool same_dealing(const EpochSegment& segment, const ShardOptions& options);
+bool same_sharding(const EpochSegment& segment, const ShardOptions& options);
 
 /// How many samples a rank reads in an epoch, or in what is left of one after `read`: the same number on every rank. It
 /// can be 0 with drop_last, and where all has been read. Throws UsageError for an empty dataset, options out of range,
@@ -59,7 +59,7 @@ std::int64_t shard_batches(const ShardOptions& options, std::span<const EpochSeg
 
 /// How many of shard_size() samples are this rank's own; the others, at the end, repeat the epoch's first ones. No rank
 /// has more than rank 0, none less than the last one.
-std::int64_t own_shard_size(const ShardOptions& options, std::span<const EpochSegment> read = {});
+std::int64_t unique_shard_size(const ShardOptions& options, std::span<const EpochSegment> read = {});
 
 /// The indices that this rank reads in `epoch`, in order. With shuffle the samples are first put in the order of
 /// torch.randperm(dataset_size) under seed + epoch, as DistributedSampler does.

@@ -25,8 +25,8 @@ namespace tutti {
 
 /// Iterates over one epoch per begin(), or over what is left of it after load_state_dict(). Iterators are single-pass
 /// and must not outlive the loader, and there is one at a time. Every rank calls begin() and ++ alike, and leaves the
-/// loop at the same batch: Divergence otherwise. What get_batch() throws comes out of the loop where its batch would
-/// have come, and out of the other ranks' loops as PeerFailure. Not thread safe.
+/// loop at the same batch: MismatchError otherwise. What get_batch() throws comes out of the loop where its batch would
+/// have come, and out of the other ranks' loops as PeerError. Not thread safe.
 template <StreamDataset Dataset>
 class StreamLoader {
  public:
@@ -79,7 +79,7 @@ class StreamLoader {
   std::int64_t batch_size_;
   Placement placement_;
   std::shared_ptr<StreamCursor> cursor_;
-  std::shared_ptr<StreamTurns> turns_ = std::make_shared<StreamTurns>();
+  std::shared_ptr<StreamLoopCounter> loop_counter_ = std::make_shared<StreamLoopCounter>();
 };
 
 /// One loop over an epoch, while it runs. Of three rounds in a row the first is in the body, the second is known to
@@ -95,13 +95,13 @@ class StreamLoader<Dataset>::Loop {
   /// Begins the epoch and reads ahead. StreamLoader::begin() makes one.
   explicit Loop(StreamLoader& loader)
       : loader_(loader),
-        turn_(loader.turns_),
+        loop_guard_(loader.loop_counter_),
         tail_(loader.group_.stack->tail(loader.options_.even_batches)),
         agreement_(loader.group_.agreement, {.sharding = loader.options_.sharding,
                                              .tail = tail_,
                                              .rank = loader.group_.rank,
                                              .world_size = loader.group_.world_size,
-                                             .loop = turn_.number()}),
+                                             .loop = loop_guard_.number()}),
         reading_(loader.dataset_,
                  {.sharding = loader.options_.sharding,
                   .rank = loader.group_.rank,
@@ -112,8 +112,8 @@ class StreamLoader<Dataset>::Loop {
                  loader.cursor_->next_epoch(), loader.cursor_->read_before()),
         running_(loader.group_.stack) {
     if (loader.options_.num_workers > 0) start_worker();
-    third_ = look_ahead();
-    second_ = settle();
+    pending_ = start_read_ahead();
+    next_ = finish_read_ahead();
   }
   ~Loop() {
     if (number_ != 0) loader_.cursor_->end(number_);
@@ -123,23 +123,23 @@ class StreamLoader<Dataset>::Loop {
 
   /// Waits until the ranks have agreed on the next batch; false where there is none. Every rank must call it.
   bool advance() {
-    if (!second_ || is_gap(*second_)) {
+    if (!next_ || is_gap(*next_)) {
       if (number_ == 0) loader_.cursor_->end(loader_.cursor_->begin());
       return false;
     }
-    if (second_->error) std::rethrow_exception(second_->error);
-    Part part = std::move(*second_->part);
+    if (next_->error) std::rethrow_exception(next_->error);
+    Part part = std::move(*next_->part);
     Batch batch = detail::placed(std::move(*part.batch), loader_.placement_);
-    second_ = settle();
+    next_ = finish_read_ahead();
     batch_.emplace(std::move(batch));
     if (number_ == 0) number_ = loader_.cursor_->begin();
     loader_.cursor_->received(number_);
-    running_.set({.last_batch = !second_ || is_gap(*second_),
-                  .uneven = agreement_.each_for_itself() || (second_ && second_->part && second_->part->uneven),
+    running_.set({.last_batch = !next_ || is_gap(*next_),
+                  .uneven = agreement_.ranks_are_independent() || (next_ && next_->part && next_->part->uneven),
                   .samples = samples_in(*batch_),
                   .repeated = part.repeated,
                   .all_repeated = part.all_repeated,
-                  .stand_in = part.stand_in});
+                  .filler = part.filler});
     return true;
   }
   /// The batch of the last advance().
@@ -147,14 +147,14 @@ class StreamLoader<Dataset>::Loop {
 
  private:
   /// A round that this rank has read, or could not read.
-  struct Round {
+  struct ReadAhead {
     std::optional<Part> part{};
     std::exception_ptr error{};
-    std::function<StreamVerdict()> verdict{};
+    std::function<StreamDecision()> decision{};
   };
 
   /// Other ranks have a batch, this one has not.
-  static bool is_gap(const Round& round) { return !round.error && !round.part->batch; }
+  static bool is_gap(const ReadAhead& read_ahead) { return !read_ahead.error && !read_ahead.part->batch; }
 
   void start_worker() {
     typename Prefetcher<Part>::Reader reader = [this, place = loader_.placement_.ahead()](std::int64_t) {
@@ -168,54 +168,56 @@ class StreamLoader<Dataset>::Loop {
   }
 
   /// Reads the next round, and starts to agree on it.
-  Round look_ahead() {
-    Round round;
+  ReadAhead start_read_ahead() {
+    ReadAhead read_ahead;
     try {
-      round.part = worker_ ? worker_->next() : reading_.next();
-      if (!round.part && goes_on_alone() && !reading_.stand_in()) {
+      read_ahead.part = worker_ ? worker_->next() : reading_.next();
+      if (!read_ahead.part && continues_with_fillers() && !reading_.filler()) {
         throw UsageError("this rank's stream has no batch at all, so nothing can stand in while others read theirs");
       }
-      round.verdict = agreement_.start(state_of(round));
+      read_ahead.decision = agreement_.start(state_of(read_ahead));
     } catch (...) {
-      round.error = std::current_exception();
+      read_ahead.error = std::current_exception();
       agreement_.fail();
     }
-    return round;
+    return read_ahead;
   }
 
   /// What the third round turns out to be: it becomes the second one, and the next is read. nullopt: there is none.
-  std::optional<Round> settle() {
-    if (!third_) return std::nullopt;
-    std::optional<Round> round = std::exchange(third_, std::nullopt);
-    if (round->error) return round;
+  std::optional<ReadAhead> finish_read_ahead() {
+    if (!pending_) return std::nullopt;
+    std::optional<ReadAhead> read_ahead = std::exchange(pending_, std::nullopt);
+    if (read_ahead->error) return read_ahead;
     try {
-      if (round->verdict() == StreamVerdict::over) return std::nullopt;
-      if (!round->part) round->part = reading_.stand_in();  // the worker has ended with the stream
+      if (read_ahead->decision() == StreamDecision::end) return std::nullopt;
+      if (!read_ahead->part) read_ahead->part = reading_.filler();  // the worker has ended with the stream
     } catch (...) {
-      round->error = std::current_exception();
-      return round;
+      read_ahead->error = std::current_exception();
+      return read_ahead;
     }
-    if (!round->part->last || loader_.options_.sharding == StreamSharding::own) third_ = look_ahead();
-    return round;
+    if (!read_ahead->part->last || loader_.options_.sharding == StreamSharding::per_rank) pending_ = start_read_ahead();
+    return read_ahead;
   }
 
   /// Whether this rank gets batches that stand in when its own stream has ended.
-  bool goes_on_alone() const { return tail_ == EpochTail::join && loader_.options_.sharding == StreamSharding::own; }
+  bool continues_with_fillers() const {
+    return tail_ == EpochTail::join && loader_.options_.sharding == StreamSharding::per_rank;
+  }
 
-  static StreamRoundState state_of(const Round& round) {
-    if (!round.part) return StreamRoundState::ended;
-    return round.part->last ? StreamRoundState::there_and_last : StreamRoundState::there;
+  static StreamBatchState state_of(const ReadAhead& read_ahead) {
+    if (!read_ahead.part) return StreamBatchState::ended;
+    return read_ahead.part->last ? StreamBatchState::available_and_last : StreamBatchState::available;
   }
 
   StreamLoader& loader_;
-  StreamTurn turn_;
+  StreamLoopGuard loop_guard_;
   EpochTail tail_;
   StreamAgreement agreement_;
   StreamReading<Dataset> reading_;
   RunningLoop running_;
   std::optional<Batch> batch_;
-  std::optional<Round> second_;
-  std::optional<Round> third_;
+  std::optional<ReadAhead> next_;
+  std::optional<ReadAhead> pending_;
   std::int64_t number_ = 0;                 // of the loop as the cursor counts; 0: nothing received yet
   std::optional<Prefetcher<Part>> worker_;  // last, so that nothing is read when the others go
 };
@@ -228,7 +230,7 @@ StreamLoader<Dataset>::StreamLoader(Dataset dataset, const StreamLoaderOptions& 
       batch_size_(checked_batch_size(options, group_)),
       placement_(detail::placement_of<Batch>(options.device, options.non_blocking)),
       cursor_(std::make_shared<StreamCursor>(options.sharding, group_.world_size, batch_size_)) {
-  if (ReadTogether<Dataset> && options.num_workers > 0) {
+  if (CollectiveStream<Dataset> && options.num_workers > 0) {
     throw UsageError(
         "num_workers is " + std::to_string(options.num_workers) +
         ", but all ranks read this stream together, which a thread cannot do ahead of the loop: set it to 0");

@@ -53,7 +53,7 @@ class Optimizer final : public Stateful {
   /// answer on all ranks.
   bool step_was_skipped() const { return state_->skipped; }
   /// Why the last step that was not skipped was LibTorch's own; empty when it was fused.
-  const std::string& not_fused_because() const { return state_->not_fused_because; }
+  const std::string& not_fused_reason() const { return state_->not_fused_reason; }
   /// Clears gradients. Inside accumulate(): before the scope's backward pass only those that a step has used; after it,
   /// where the scope ends its window, the window and its weight; on an earlier micro-batch nothing.
   void zero_grad(bool set_to_none = true);
@@ -90,11 +90,11 @@ class Optimizer final : public Stateful {
     std::function<void()> after_step{};  // on all ranks, also where the step was skipped
     bool repeats = false;                // a parameter is listed twice
     bool skipped = false;
-    std::string not_fused_because{};
+    std::string not_fused_reason{};
   };
   void step_parameters();
   /// Its parameters have changed: all copies go on with these.
-  void replan(std::shared_ptr<Reducer> reducer, std::vector<std::string> names);
+  void rebind(std::shared_ptr<Reducer> reducer, std::vector<std::string> names);
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<GradScaler> scaler_;

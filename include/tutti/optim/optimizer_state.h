@@ -17,7 +17,7 @@ namespace tutti {
 StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<const std::string> names);
 
 /// Whether optimizer_state() has the state of each parameter under its name.
-bool names_its_parameters(const torch::optim::Optimizer& optimizer);
+bool has_parameter_names(const torch::optim::Optimizer& optimizer);
 
 /// Restores it, on the device of the parameters. Throws CheckpointError naming what does not fit (another optimizer's
 /// state, other parameters or shapes), before anything is changed.

@@ -1,7 +1,7 @@
 #pragma once
 // A c10d backend over a Communicator: what torch.distributed and c10d::ProcessGroup call, for CPU tensors.
 //
-// Every rank must make the same collective calls in the same order; one that does not is told so (Divergence), and
+// Every rank must make the same collective calls in the same order; one that does not is told so (MismatchError), and
 // nothing is exchanged. Errors are tutti's (tutti/core/error.h): UsageError at the call, before anything is sent, all
 // others from the Work. Tensors may be of any strides and of zero elements, and must stay untouched until the Work has
 // ended. A Work's future ends with it, on the thread that ended it: no thread waits for it. Thread safe as long as all
@@ -31,13 +31,13 @@ class ProcessGroupTutti final : public c10d::Backend {
  public:
   /// What a group may be given. Every rank gives the same.
   struct Options final : c10d::Backend::Options {
-    /// `wanted` as in CommunicatorOptions::engine, `deadline` that of operations that do not set their own.
-    explicit Options(std::chrono::milliseconds deadline = kBackendDefaultTimeout, std::string wanted = "auto");
+    /// `requested` as in CommunicatorOptions::backend, `deadline` that of operations that do not set their own.
+    explicit Options(std::chrono::milliseconds deadline = kBackendDefaultTimeout, std::string requested = "auto");
     /// Replaces c10d's, where its release has one.
     c10::intrusive_ptr<c10d::Backend::Options> clone() const;
 
-    /// As CommunicatorOptions::engine.
-    std::string engine;
+    /// As CommunicatorOptions::backend.
+    std::string communicator_backend;
     /// How long connecting may take: waiting for all ranks.
     std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   };
@@ -107,7 +107,7 @@ class ProcessGroupTutti final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
   // Messages stand in no order with collectives, and their tags are any numbers from 0 on. A send ends when the system
-  // has taken the bytes. A Timeout or PeerFailure names the peer, and the group can still be used.
+  // has taken the bytes. A TimeoutError or PeerError names the peer, and the group can still be used.
   /// To rank `peer` of the group.
   WorkPtr send(Tensors& tensors, int peer, int tag) override;
   /// From rank `peer`: the next message with that tag, of as many bytes.
@@ -138,10 +138,10 @@ class ProcessGroupTutti final : public c10d::Backend {
 
  private:
   struct Parts;
-  WorkPtr work_of(Parts parts);
-  WorkPtr message_of(process_group::Parts parts, const Tensors& shown);
-  void note(const c10d::Work& work);
-  void require_open(const char* what) const;
+  WorkPtr start_work(Parts parts);
+  WorkPtr start_message(process_group::Parts parts, const Tensors& shown);
+  void add_to_coalescing(const c10d::Work& work);
+  void require_not_shut_down(const char* what) const;
   CallOptions call_options(std::chrono::milliseconds timeout) const;
 
   c10::intrusive_ptr<Options> options_;

@@ -30,14 +30,14 @@ class AllGatherWithGrad {
   /// in a fixed order. Higher derivatives (create_graph) work, and are of all ranks' losses too.
   ///
   /// Every rank must call it, in the same order; and where one rank runs backward through a result, all must, as often
-  /// and in the same order. Throws on all ranks, and can be used again: Divergence, which says who calls what, for
+  /// and in the same order. Throws on all ranks, and can be used again: MismatchError, which says who calls what, for
   /// shapes or dtypes that differ, tensors of which only some require gradients, and backward passes in different
-  /// orders; UsageError for a tensor that cannot travel (Divergence on the other ranks). A rank that does not come is
-  /// named at the deadline (Timeout); one that dies at once (PeerFailure).
+  /// orders; UsageError for a tensor that cannot travel (MismatchError on the other ranks). A rank that does not come
+  /// is named at the deadline (TimeoutError); one that dies at once (PeerError).
   at::Tensor operator()(const at::Tensor& tensor, const CallOptions& call = {}) const;
 
  private:
-  Communicator channel_;
+  Communicator communicator_;
   std::shared_ptr<std::int64_t> calls_ = std::make_shared<std::int64_t>(0);
 };
 

@@ -10,7 +10,7 @@
 
 #include "tutti/comm/communicator.h"
 #include "tutti/core/call_site.h"
-#include "tutti/detail/core/called_from.h"
+#include "tutti/detail/core/call_site_scope.h"
 #include "tutti/sync/reducer.h"
 #include "tutti/sync/sync_scopes.h"
 
@@ -35,8 +35,8 @@ void replicate_module(const torch::nn::Module& module, const Communicator& commu
 /// for as long as this object lives.
 class DistributedDataParallel {
  public:
-  /// Compares the model's structure across ranks (Divergence), makes parameters and buffers those of rank 0, attaches
-  /// to the parameters. Every rank must call it.
+  /// Compares the model's structure across ranks (MismatchError), makes parameters and buffers those of rank 0,
+  /// attaches to the parameters. Every rank must call it.
   DistributedDataParallel(const torch::nn::Module& module, const Communicator& communicator,
                           const ReducerOptions& options = {});
   /// The same for a module holder or a shared_ptr.
@@ -53,7 +53,7 @@ class DistributedDataParallel {
   void trigger_sync_in_backward() { reducer_->trigger_sync_in_backward(); }
   /// Synchronizes what no pass has synchronized. Every rank must call it. `where` is filled in by the compiler.
   void synchronize(const CallSite& where = CallSite::here()) {
-    const CalledFrom here(where);
+    const CallSiteScope here(where);
     reducer_->synchronize();
   }
 

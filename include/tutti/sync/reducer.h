@@ -9,8 +9,8 @@
 // backward pass, or in synchronize(), prepare_step() or leave_accumulate() where the pass did not come to it.
 //
 // One backward pass at a time; all other methods on the thread that runs the loop. Errors that concern the group
-// (Divergence, PeerFailure, Timeout) come out of backward() or the methods below, on every rank that still runs; the
-// window's gradients are then lost, and step refuses until the next pass or clear().
+// (MismatchError, PeerError, TimeoutError) come out of backward() or the methods below, on every rank that still runs;
+// the window's gradients are then lost, and step refuses until the next pass or clear().
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -24,15 +24,15 @@ namespace tutti {
 
 class Communicator;
 
-struct AccumulateStep;
+struct AccumulationStep;
 
 /// What stands below DistributedDataParallel and the Accelerator: use it to build a loop of another kind. One thread
 /// calls it; hooks run on LibTorch's.
 class Reducer final : public Stateful {
  public:
-  /// Every rank must construct it with the same parameters (names, shapes, dtypes): Divergence otherwise. Parameters
+  /// Every rank must construct it with the same parameters (names, shapes, dtypes): MismatchError otherwise. Parameters
   /// that do not require gradients are watched only. `channel` is this reducer's own.
-  Reducer(std::vector<NamedParameter> parameters, Communicator channel, const ReducerOptions& options = {});
+  Reducer(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options = {});
   ~Reducer() override;
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
@@ -40,13 +40,13 @@ class Reducer final : public Stateful {
   // Scopes. leave_accumulate() completes the window's round if the scope's passes did not; while an exception
   // unwinds it waits for nobody, and tells those who wait for this rank.
   /// Opens a scope for one micro-batch; scopes of one reducer do not nest.
-  void enter_accumulate(const AccumulateStep& step);
+  void enter_accumulate(const AccumulationStep& step);
   /// Closes it. `unwinding`: an exception is why.
   void leave_accumulate(bool unwinding);
   /// Whether such a scope is open.
   bool in_accumulate() const;
   /// Whether no scope is open and no backward pass waits for its step.
-  bool between_steps() const;
+  bool is_idle() const;
   /// Until leave_no_sync() backward passes keep gradients to this rank. They nest.
   void enter_no_sync();
   /// Ends what enter_no_sync() began.
@@ -54,9 +54,9 @@ class Reducer final : public Stateful {
   /// The next backward pass synchronizes, whatever scope it is in.
   void trigger_sync_in_backward();
   /// A backward pass was called for in the open scope: it weighs, even if it reaches no parameter here.
-  void count_backward();
+  void add_scope_weight();
   /// A backward pass ended with an exception: tells the other ranks at once if they wait in this pass's round.
-  void backward_failed() noexcept;
+  void on_backward_error() noexcept;
 
   // Local steps (Local SGD): while local, windows end without communication, and the mean is that of this rank's own
   // micro-batches.
@@ -88,13 +88,13 @@ class Reducer final : public Stateful {
   /// False unless ReducerOptions::detect_overflow is set.
   bool overflowed() const;
   /// The optimizer has stepped: the window is consumed.
-  void stepped();
+  void on_optimizer_step();
   /// zero_grad(): outside accumulate() clears gradients and abandons pending passes. Inside, before the scope's first
   /// pass, it clears what a step has used and what a finished window left, and leaves the window that goes on; after a
   /// pass it clears the window and its weight where the scope is its last, and does nothing in an earlier one.
   void clear(bool set_to_none);
   /// Drops the window, gradients and weight, wherever it is. Every rank must call it at the same place.
-  void abandon_window();
+  void discard_accumulation();
 
   // State: this rank's part of the window, pending gradients included. No rank communicates.
   /// Throws UsageError where there is no such state: inside a backward pass, between accumulate() and its backward

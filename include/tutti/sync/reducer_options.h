@@ -37,14 +37,14 @@ struct ReducerOptions {
   bool check_replicas = true;
   /// How fp32 gradients travel between nodes, for example bf16_codec(); null: as they are. Sparse ones travel as they
   /// are.
-  std::shared_ptr<const WireCodec> comm_hook{};
+  std::shared_ptr<const WireCodec> gradient_codec{};
   /// Look for infinity and NaN in synchronized gradients: overflowed() tells.
   bool detect_overflow = false;
   /// Add micro-batches (accumulate() scopes) in an order that does not depend on how they are dealt to ranks, so that
   /// the bits of the mean do not either: rank r must run the r-th block of the window's micro-batches, and on several
   /// ranks blocks must hold 2^n of them. Passes never synchronize: clipping, step() or the scope's end does, so until
-  /// then .grad is that of the scope alone. Needs float or double parameters without comm_hook, dense gradients, and
-  /// accumulate() around every pass: UsageError otherwise.
+  /// then .grad is that of the scope alone. Needs float or double parameters without gradient_codec, dense gradients,
+  /// and accumulate() around every pass: UsageError otherwise.
   bool reproducible = false;
   /// Called when a backward pass begins, on the thread that it runs on; what it throws ends the pass.
   std::function<void()> before_pass{};

@@ -25,7 +25,7 @@ struct BatchStatistics;
 /// Models must be built with it: a LibTorch module cannot be converted, its members would go on holding the old layers.
 ///
 /// While training every rank must call forward, and backward through the output where gradients of the input are
-/// wanted, as often and in the same order. A rank whose input is refused is named on the others (PeerFailure);
+/// wanted, as often and in the same order. A rank whose input is refused is named on the others (PeerError);
 /// otherwise errors are those of a Communicator. Not thread safe.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
@@ -45,12 +45,12 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, t
   void _check_input_dim(const at::Tensor& input) override;
 
  private:
-  at::Tensor normalize_alone(const at::Tensor& input);
-  at::Tensor normalize_together(const at::Tensor& input);
-  sync::BatchStatistics statistics_of_all(const at::Tensor& input);
+  at::Tensor normalize_locally(const at::Tensor& input);
+  at::Tensor normalize_across_ranks(const at::Tensor& input);
+  sync::BatchStatistics global_statistics(const at::Tensor& input);
   double next_momentum();
 
-  Communicator channel_;
+  Communicator communicator_;
 };
 /// The holder, as torch::nn has one for each of its modules: `SyncBatchNorm norm(options, communicator)`.
 TORCH_MODULE(SyncBatchNorm);

@@ -10,7 +10,7 @@ namespace tutti {
 class Reducer;
 
 /// One accumulate() scope as a reducer sees it.
-struct AccumulateStep {
+struct AccumulationStep {
   double weight = 1;             ///< of the scope's micro-batch
   bool syncs = true;             ///< it is its window's last
   bool sync_each_batch = false;  ///< synchronize although it is not
@@ -43,7 +43,7 @@ class [[nodiscard]] AccumulateScope {
   /// Each reducer has windows of its own, so the micro-batch may be the last one for some of them only.
   struct Member {
     std::shared_ptr<Reducer> reducer;  ///< of a model's parameters
-    AccumulateStep step;               ///< what the scope is to it
+    AccumulationStep step;             ///< what the scope is to it
   };
 
   /// Accelerator::accumulate() makes one.

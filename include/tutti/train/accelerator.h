@@ -25,7 +25,7 @@
 #include "tutti/core/logging.h"
 #include "tutti/data/data_loader.h"
 #include "tutti/data/stream_loader.h"
-#include "tutti/detail/core/called_from.h"
+#include "tutti/detail/core/call_site_scope.h"
 #include "tutti/detail/train/prepare_traits.h"
 #include "tutti/optim/lr_schedule.h"
 #include "tutti/optim/optimizer.h"
@@ -53,7 +53,7 @@ struct AcceleratorOptions {
   /// What autocast() computes in. fp16 brings a loss scaler.
   Precision mixed_precision = Precision::no;
   /// Where this rank computes: data_loader() puts batches there, and the program its models (model->to(device())).
-  /// at::kCUDA without a number is the device of the rank's place on its node; with CUDA an engine that is left open is
+  /// at::kCUDA without a number is the device of the rank's place on its node; with CUDA a backend that is left open is
   /// nccl. Unset: batches stay where they are.
   std::optional<at::Device> device{};
   /// The scale of the loss under fp16; unused otherwise.
@@ -65,10 +65,10 @@ struct AcceleratorOptions {
   /// Which gradients travel together, and in which order.
   BucketOptions buckets{};
   /// Compare a sampled hash of the parameters whenever gradients are synchronized, so that replicas that drifted apart
-  /// are a Divergence. Turn it off where they may differ in their last bits (machines of different kinds).
+  /// are a MismatchError. Turn it off where they may differ in their last bits (machines of different kinds).
   bool check_replicas = true;
   /// How fp32 gradients travel between nodes, for example bf16_codec(). Null: as they are.
-  std::shared_ptr<const WireCodec> comm_hook{};
+  std::shared_ptr<const WireCodec> gradient_codec{};
   /// What optimizer steps do with the models' buffers.
   BufferSync buffer_sync = BufferSync::broadcast;
   /// The same bits on any number of ranks. It sets gradient_accumulation_steps and LibTorch's number of threads;
@@ -78,7 +78,7 @@ struct AcceleratorOptions {
   std::optional<ReproducibleOptions> reproducible{};
   /// Step AdamW, Adam, SGD and Adagrad with fused kernels: see OptimizerOptions.
   bool fused_optimizers = true;
-  /// Engine and deadlines. Unused where `communicator` is given.
+  /// Backend and deadlines. Unused where `communicator` is given.
   CommunicatorOptions communication{};
   /// A group that exists already, instead of one made from the launcher's variables.
   std::optional<Communicator> communicator{};
@@ -119,20 +119,20 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// owned, lvalues referenced and must outlive this. Models, and the state of optimizers, become those of rank 0.
   /// After a parameter was added, frozen, unfrozen or moved, prepare the model and its optimizer (LibTorch's or the
   /// prepared one) again, between steps: earlier copies of the prepared optimizer and its schedules go on.
-  /// Throws Divergence when ranks prepare different models, UsageError for an optimizer with parameters outside the
+  /// Throws MismatchError when ranks prepare different models, UsageError for an optimizer with parameters outside the
   /// prepared models.
   template <typename... Ts>
   auto prepare(Ts&&... objects);
 
   /// A loader over this rank's shard of `dataset` (torch::data::datasets, or what has get_batch() and size()). A ready
   /// LibTorch loader cannot be taken over: its sampler is private. Every rank must call it, with a dataset of the same
-  /// size and the same options: Divergence otherwise. Where several ranks run backward passes in loops over loaders
+  /// size and the same options: MismatchError otherwise. Where several ranks run backward passes in loops over loaders
   /// and nothing is prepared, the next batch is a UsageError.
   template <typename Dataset>
   requires(!StreamDataset<Dataset>) DataLoader<Dataset> data_loader(Dataset dataset,  // DataLoaderOptions{...} names it
                                                                     const DataLoaderOptions& options = {},
                                                                     const CallSite& where = CallSite::here()) {
-    const CalledFrom here(where);
+    const CallSiteScope here(where);
     const LoaderGroup group = loader_group();
     auto loader = make_loader(options, [&](const DataLoaderOptions& placed) {
       auto made = std::make_unique<DataLoader<Dataset>>(std::move(dataset), reproducible(placed), group);
@@ -145,7 +145,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   template <StreamDataset Dataset>
   StreamLoader<Dataset> data_loader(Dataset dataset,  // misspelt? StreamLoaderOptions{...} names it
                                     const StreamLoaderOptions& options = {}, const CallSite& where = CallSite::here()) {
-    const CalledFrom here(where);
+    const CallSiteScope here(where);
     const LoaderGroup group = loader_group();
     auto loader = make_loader(options, [&](const StreamLoaderOptions& placed) {
       refuse_reproducible_stream();
@@ -161,7 +161,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// it. Throws UsageError while ranks take local steps.
   JoinScope join_uneven_inputs(std::optional<bool> even_batches = std::nullopt);
   /// Whether the present batch is such a one.
-  bool joined() const { return loaders_->innermost().stand_in; }
+  bool on_filler_batch() const { return loaders_->innermost().filler; }
 
   /// One micro-batch of a window: `auto window = accelerator.accumulate(model);`. Inside, step(), clipping and
   /// schedules act at the window's end, which is each num_steps scopes and at the end of the data; the gradient is the
@@ -191,12 +191,14 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void trigger_sync_in_backward(const detail::model_argument auto& model) { trigger_sync_of(detail::module_of(model)); }
   /// Synchronizes the model's gradients now. Every rank must call it.
   void synchronize(const detail::model_argument auto& model, const CallSite& where = CallSite::here()) {
-    const CalledFrom here(where);
+    const CallSiteScope here(where);
     synchronize_of(detail::module_of(model));
   }
   /// Gives up the model's pending gradients and what they weigh, as if the window had not begun: where a loop breaks
   /// off an accumulation, or leaves out a batch that all ranks agreed to leave out. Every rank must call it, or none.
-  void abandon_window(const detail::model_argument auto& model) { abandon_window_of(detail::module_of(model)); }
+  void discard_accumulation(const detail::model_argument auto& model) {
+    discard_accumulation_of(detail::module_of(model));
+  }
 
   /// The scope in which forward passes and losses are computed in mixed_precision, on the device of the first prepared
   /// model. Without mixed precision it changes nothing.
@@ -286,7 +288,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// rank().
   int process_index() const { return rank(); }
   /// This rank's number on its node.
-  int local_process_index() const { return communicator_.layout().local_rank; }
+  int local_process_index() const { return communicator_.topology().local_rank; }
   /// Ranks in the job.
   int num_processes() const { return communicator_.size(); }
   /// AcceleratorOptions::device, numbered; the CPU where it is unset.
@@ -301,7 +303,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void wait_for_everyone(const CallSite& where = CallSite::here()) const;
   /// Forgets what was prepared and every loader; the loss scaler, registered objects and trackers stay. Memory goes
   /// when the program lets go of its models and optimizers too. Every rank must call it; a rank that waits for another
-  /// one's gradients then gets PeerFailure.
+  /// one's gradients then gets PeerError.
   void free_memory();
   /// Writes a line to standard output, on the main process only.
   void print(const std::string& line) const;
@@ -327,7 +329,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void register_loader(std::shared_ptr<Stateful> cursor);
   LoaderGroup loader_group();
   std::optional<LoaderPosition> loop_position() const;  // of the innermost loop that runs
-  void agree_on_loader(const std::function<std::string()>& make);
+  void check_same_loader(const std::function<std::string()>& make);
   template <typename Options, typename Make>
   auto make_loader(Options options, Make make);
   Optimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
@@ -335,7 +337,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void complete_models();
   void watch_buffers();
   DataLoaderOptions reproducible(DataLoaderOptions options) const;
-  void require_whole_steps(const ShardOptions& dealing) const;
+  void require_whole_steps(const ShardOptions& options) const;
   void refuse_reproducible_stream() const;
   void seed_micro_batch(const Reducer& reducer, std::int64_t scope);
 
@@ -347,7 +349,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   NoSyncScope begin_no_sync(const torch::nn::Module& module, bool when);
   void trigger_sync_of(const torch::nn::Module& module);
   void synchronize_of(const torch::nn::Module& module);
-  void abandon_window_of(const torch::nn::Module& module);
+  void discard_accumulation_of(const torch::nn::Module& module);
   bool gradients_are_ready(const std::vector<at::Tensor>& parameters);
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<const torch::nn::Module*>& modules) const;
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
@@ -355,7 +357,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   SavedParts saved_parts() const;
   std::filesystem::path checkpoints_folder() const;
   /// Throws UsageError on all ranks where the newest checkpoint in the project's folder is of another run.
-  void refuse_other_runs(const std::string& who, const std::string& how_to_go_on) const;
+  void require_same_run(const std::string& who, const std::string& how_to_go_on) const;
 
   GradientAccumulationPlugin plugin_;
   ReducerOptions reducer_options_;
@@ -366,7 +368,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   std::optional<at::Device> device_;
   ProjectConfiguration project_;
   Communicator communicator_;
-  Communicator prepare_channel_;
+  Communicator prepare_communicator_;
   Logger logger_;
   std::shared_ptr<LoaderStack> loaders_ = std::make_shared<LoaderStack>();
   LoaderAgreement loader_agreement_;
@@ -433,7 +435,7 @@ auto Accelerator::make_loader(Options options, Make make) {
     if (!options.seed) options.seed = loader_seed_;
   }
   decltype(make(options)) loader;
-  agree_on_loader([&] {
+  check_same_loader([&] {
     loader = make(options);
     return loader->description();
   });

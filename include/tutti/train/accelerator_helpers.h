@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/detail/core/called_from.h"
+#include "tutti/detail/core/call_site_scope.h"
 #include "tutti/detail/train/prepare_traits.h"
 #include "tutti/sync/all_gather_with_grad.h"
-#include "tutti/train/batch_size_search.h"
 #include "tutti/train/collectives.h"
+#include "tutti/train/find_executable_batch_size.h"
 #include "tutti/train/main_process_first.h"
 #include "tutti/train/split_between_processes.h"
 
@@ -103,13 +103,13 @@ class AcceleratorHelpers {
   }
 
   /// `const auto scope = accelerator.main_process_first();`: its body runs on the main process, and then on the others.
-  /// See GoesFirst for failures. `call.timeout`: how long the others wait.
-  GoesFirst main_process_first(const CallOptions& call = {}) const {
-    return GoesFirst(communicator(), self().is_main_process(), "main_process_first", call);
+  /// See FirstProcessScope for failures. `call.timeout`: how long the others wait.
+  FirstProcessScope main_process_first(const CallOptions& call = {}) const {
+    return FirstProcessScope(communicator(), self().is_main_process(), "main_process_first", call);
   }
   /// The same with the first rank of each node.
-  GoesFirst local_main_process_first(const CallOptions& call = {}) const {
-    return GoesFirst(communicator(), self().is_local_main_process(), "local_main_process_first", call);
+  FirstProcessScope local_main_process_first(const CallOptions& call = {}) const {
+    return FirstProcessScope(communicator(), self().is_local_main_process(), "local_main_process_first", call);
   }
 
   // Not collectives. A function that returns something gives an optional, empty on the other ranks.
@@ -148,13 +148,13 @@ class AcceleratorHelpers {
     return tutti::split_between_processes(inputs, self().process_index(), self().num_processes(), apply_padding);
   }
 
-  /// Calls `body` with smaller and smaller batches until it fits into memory: see batch_size_search.h. After an attempt
-  /// that failed, free_memory() lets go what it prepared with this Accelerator; ranks that wait for one another in
-  /// backward() or in a loop over a stream learn of the failure by that.
+  /// Calls `body` with smaller and smaller batches until it fits into memory: see find_executable_batch_size.h. After
+  /// an attempt that failed, free_memory() lets go what it prepared with this Accelerator; ranks that wait for one
+  /// another in backward() or in a loop over a stream learn of the failure by that.
   template <typename Body>
   auto find_executable_batch_size(Body&& body, BatchSizeSearchOptions options = {},
                                   const CallSite& where = CallSite::here()) {
-    const CalledFrom here(where);
+    const CallSiteScope here(where);
     options.clean_up = [this, own = std::move(options.clean_up)] {
       self().free_memory();
       if (own) own();

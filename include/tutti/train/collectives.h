@@ -2,7 +2,7 @@
 // Collectives over nested structures of tensors (see nested.h) and over objects (see objects.h), as Accelerate has
 // them. Every rank of the communicator must call them, in the same order, with the same structure, dtypes and
 // arguments; what must be equal of the shapes stands with each. Ranks compare all that before they exchange data:
-// Divergence on all of them names the first difference, and the communicator stays usable. Arguments stay untouched,
+// MismatchError on all of them names the first difference, and the communicator stays usable. Arguments stay untouched,
 // results are new tensors outside autograd. Tensors are dense; those on a device travel through the host's memory.
 // Deadlines and failures of ranks are the communicator's. docs/collectives.md has a table.
 #include <cstdint>
@@ -29,12 +29,12 @@ namespace detail {
 using Tensors = std::vector<at::Tensor>;
 using NestedTensors = std::vector<NestedTensor>;
 
-Tensors gather_tensors(const Communicator& communicator, const NestedTensors& mine, const CallOptions& call);
-Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& mine, ReduceOp op, double scale,
+Tensors gather_tensors(const Communicator& communicator, const NestedTensors& local, const CallOptions& call);
+Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& local, ReduceOp op, double scale,
                        const CallOptions& call);
-Tensors broadcast_tensors(const Communicator& communicator, const NestedTensors& mine, int from_process,
+Tensors broadcast_tensors(const Communicator& communicator, const NestedTensors& local, int from_process,
                           const CallOptions& call);
-Tensors pad_tensors(const Communicator& communicator, const NestedTensors& mine, const PadOptions& options,
+Tensors pad_tensors(const Communicator& communicator, const NestedTensors& local, const PadOptions& options,
                     const CallOptions& call);
 
 /// Which samples of a batch a metric counts.
@@ -45,7 +45,7 @@ struct CountedSamples {
 /// Pure. `position` is null outside of loops; `rows`: of what stands for the batch, -1 for something without any.
 CountedSamples counted_samples(const LoaderPosition* position, std::int64_t rows);
 
-Tensors gather_counted(const Communicator& communicator, const NestedTensors& mine, const LoaderPosition* position,
+Tensors gather_counted(const Communicator& communicator, const NestedTensors& local, const LoaderPosition* position,
                        const CallOptions& call);
 
 /// An object's bytes, or why there are none: then all ranks throw UsageError.
@@ -61,9 +61,9 @@ Packed packed(const T& object) {
     return {.error = error.what()};
   }
 }
-std::vector<std::string> gather_bytes(const Communicator& communicator, const std::string& what, const Packed& mine,
+std::vector<std::string> gather_bytes(const Communicator& communicator, const std::string& what, const Packed& local,
                                       const CallOptions& call);
-std::string broadcast_bytes(const Communicator& communicator, const std::string& what, const Packed& mine,
+std::string broadcast_bytes(const Communicator& communicator, const std::string& what, const Packed& local,
                             int from_process, const CallOptions& call);
 
 template <typename T>
@@ -123,10 +123,10 @@ requires(!Nested<std::vector<T>>)
     [[nodiscard]] std::vector<T> gather_for_metrics(const Communicator& communicator, const std::vector<T>& samples,
                                                     const LoaderPosition* position, const CallOptions& call = {}) {
   const auto counted = detail::counted_samples(position, static_cast<std::int64_t>(samples.size()));
-  detail::Packed mine{.error = counted.error};
-  if (counted.error.empty()) mine = detail::packed(std::vector<T>(samples.begin(), samples.begin() + counted.count));
+  detail::Packed local{.error = counted.error};
+  if (counted.error.empty()) local = detail::packed(std::vector<T>(samples.begin(), samples.begin() + counted.count));
   const std::string what = "gather_for_metrics(" + detail::ObjectCodec<std::vector<T>>::name() + ")";
-  return detail::unpack_all<T>(detail::gather_bytes(communicator, what, mine, call));
+  return detail::unpack_all<T>(detail::gather_bytes(communicator, what, local, call));
 }
 
 /// Every rank's objects, one after the other by rank. They may be differently many, and their tensors of any shape.
@@ -142,8 +142,8 @@ template <Packable T>
 [[nodiscard]] T broadcast_object(const Communicator& communicator, const T& object, int from_process = 0,
                                  const CallOptions& call = {}) {
   const std::string what = "broadcast_object(" + detail::ObjectCodec<T>::name() + ")";
-  const auto mine = communicator.rank() == from_process ? detail::packed(object) : detail::Packed();
-  return unpack<T>(detail::broadcast_bytes(communicator, what, mine, from_process, call));
+  const auto local = communicator.rank() == from_process ? detail::packed(object) : detail::Packed();
+  return unpack<T>(detail::broadcast_bytes(communicator, what, local, from_process, call));
 }
 
 }  // namespace tutti

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "tutti/core/call_site.h"
-#include "tutti/detail/core/called_from.h"
+#include "tutti/detail/core/call_site_scope.h"
 #include "tutti/train/trainer_context.h"
 
 namespace tutti {
@@ -51,7 +51,7 @@ class Trainer final : public TrainerContext {
 
   /// Trains to the end, or until a callback or a signal stops it. If the project has a folder the state is saved then.
   StopReason fit(const CallSite& where = CallSite::here()) {
-    const CalledFrom here(where);
+    const CallSiteScope here(where);
     begin_fit(batches_per_epoch());
     trigger(&Callback::on_fit_start);
     while (!done()) {
@@ -69,7 +69,8 @@ class Trainer final : public TrainerContext {
   void train_a_step(Batch& batch) {
     trigger(&Callback::on_step_start);
     model_->train();
-    const bool counts = !accelerator_.joined();  // else the batch stands in for data that this rank no longer has
+    const bool counts =
+        !accelerator_.on_filler_batch();  // else the batch stands in for data that this rank no longer has
     const double weight = !counts ? 0.0 : functions_.weight ? functions_.weight(batch) : 1.0;
     {
       const auto window = accelerator_.accumulate(model_, {.weight = weight});

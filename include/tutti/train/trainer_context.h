@@ -108,8 +108,8 @@ class TrainerContext {
     std::int64_t tokens = 0;
   };
 
-  void take_stock(std::int64_t batches_read);
-  void follow_metric();
+  void reduce_metrics(std::int64_t batches_read);
+  void step_plateau_schedule();
   void log_metrics();
   void log(Scalars scalars);
   double weight_norm() const;
@@ -123,7 +123,7 @@ class TrainerContext {
   Sums sums_;
   std::optional<std::int64_t> batches_per_epoch_;
   bool stop_requested_ = false;
-  bool signalled_ = false;
+  bool signal_received_ = false;
   std::int64_t logged_step_ = 0;
   std::int64_t evaluated_step_ = -1;
   std::int64_t saved_step_ = -1;

@@ -12,17 +12,17 @@
 namespace tutti::comm {
 namespace {
 
-constexpr int keep = 0;  // what the user has set
+constexpr int do_not_overwrite = 0;  // what the user has set
 
 // A rank that dies is found on the host, named, and the backend is aborted then. Left alone, c10d would end this
 // process from a thread of its own as soon as NCCL sees the connection break.
-void let_errors_come_back() {
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", keep);
+void disable_nccl_error_handling() {
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", do_not_overwrite);
 }
 
 }  // namespace
 
-std::string why_no_nccl(int local_rank) {
+std::string nccl_unavailable_reason(int local_rank) {
   const int devices = c10::cuda::device_count();
   if (devices == 0) return "there is no CUDA device";
   if (local_rank < devices) return "";
@@ -30,9 +30,9 @@ std::string why_no_nccl(int local_rank) {
          (devices == 1 ? " CUDA device" : " CUDA devices") + ": start no more ranks on a node than it has devices";
 }
 
-DeviceBackend nccl_backend(const c10::intrusive_ptr<c10d::Store>& store) {
+C10dBackendFactory nccl_backend_factory(const c10::intrusive_ptr<c10d::Store>& store) {
   return {.name = "nccl", .device = at::kCUDA, .make = [store](const std::string& group, int rank, int size) {
-            let_errors_come_back();
+            disable_nccl_error_handling();
             return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<c10d::ProcessGroupNCCL>(
                 c10::make_intrusive<c10d::PrefixStore>("nccl/" + group, store), rank, size,
                 c10d::ProcessGroupNCCL::Options::create()));

@@ -4,14 +4,14 @@
 
 #include <string>
 
-#include "comm/device/engine.h"
+#include "comm/device/backend.h"
 
 namespace tutti::comm {
 
 /// Why the rank `local_rank` of its node cannot use NCCL; empty where it can. NCCL wants a device for every rank.
-std::string why_no_nccl(int local_rank);
+std::string nccl_unavailable_reason(int local_rank);
 
-/// c10d's backend for NCCL, whose ranks meet in `store`. Throws UsageError where why_no_nccl() says why.
-DeviceBackend nccl_backend(const c10::intrusive_ptr<c10d::Store>& store);
+/// c10d's backend for NCCL, whose ranks meet in `store`. Throws UsageError where nccl_unavailable_reason() says why.
+C10dBackendFactory nccl_backend_factory(const c10::intrusive_ptr<c10d::Store>& store);
 
 }  // namespace tutti::comm

@@ -6,13 +6,13 @@
 
 namespace tutti::comm {
 
-std::string why_no_nccl(int) {
+std::string nccl_unavailable_reason(int) {
   const std::string why = "tutti was compiled without NCCL";
   return at::hasCUDA() ? why : why + ", and there is no CUDA device";
 }
 
-DeviceBackend nccl_backend(const c10::intrusive_ptr<c10d::Store>&) {
-  throw UsageError(why_no_nccl(0));
+C10dBackendFactory nccl_backend_factory(const c10::intrusive_ptr<c10d::Store>&) {
+  throw UsageError(nccl_unavailable_reason(0));
 }
 
 }  // namespace tutti::comm

@@ -5,14 +5,14 @@
 
 namespace tutti::comm {
 
-StreamMark::StreamMark(const std::optional<c10::Stream>& stream) {
+StreamEvent::StreamEvent(const std::optional<c10::Stream>& stream) {
   if (!stream) return;
   device_ = stream->device();
   event_.emplace(device_->type());
   event_->record(*stream);
 }
 
-void StreamMark::join() const {
+void StreamEvent::block_current_stream() const {
   if (event_) event_->block(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));
 }
 

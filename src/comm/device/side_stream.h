@@ -11,11 +11,11 @@
 namespace tutti::comm {
 
 /// A point in a stream. To be waited for by streams, not by the CPU. Any thread.
-class StreamMark {
+class StreamEvent {
  public:
-  explicit StreamMark(const std::optional<c10::Stream>& stream);
+  explicit StreamEvent(const std::optional<c10::Stream>& stream);
   /// What the calling thread's current stream is given from now on runs after this point.
-  void join() const;
+  void block_current_stream() const;
 
  private:
   std::optional<c10::Device> device_;
@@ -29,7 +29,7 @@ class SideStream {
   /// Calls `work` with this stream as the thread's current one.
   void run(const std::function<void()>& work) const;
   /// After all that was run so far.
-  StreamMark mark() const { return StreamMark(stream_); }
+  StreamEvent record_event() const { return StreamEvent(stream_); }
 
  private:
   std::optional<c10::Stream> stream_;

@@ -5,9 +5,9 @@
 
 #include <cstring>
 
+#include "data/readers/byte_order.h"
 #include "data/readers/idx_header.h"
 #include "data/readers/mapped_file.h"
-#include "data/readers/numbers_in_files.h"
 
 namespace tutti {
 
@@ -35,7 +35,7 @@ at::ScalarType dtype_of(readers::IdxType type) {
 
 at::Tensor read_idx(const std::filesystem::path& path) {
   const readers::MappedFile file(path);
-  const auto header = readers::in_file(path, [&file] { return readers::parse_idx(file.bytes()); });
+  const auto header = readers::with_file_name(path, [&file] { return readers::parse_idx(file.bytes()); });
   const at::Tensor array = at::empty(header.shape, dtype_of(header.type));
   if (array.numel() == 0) return array;
   auto* memory = static_cast<std::byte*>(array.mutable_data_ptr());

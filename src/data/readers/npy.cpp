@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
+#include "data/readers/byte_order.h"
 #include "data/readers/mapped_file.h"
 #include "data/readers/npy_header.h"
-#include "data/readers/numbers_in_files.h"
 #include "data/readers/rows.h"
 #include "tutti/data/data_error.h"
 
@@ -73,7 +73,7 @@ at::Tensor array_in(const std::shared_ptr<readers::MappedFile>& file) {
 
 at::Tensor read_npy(const std::filesystem::path& path) {
   const auto file = std::make_shared<readers::MappedFile>(path, true);
-  return readers::in_file(path, [&file] { return array_in(file); });
+  return readers::with_file_name(path, [&file] { return array_in(file); });
 }
 
 NpyDataset::NpyDataset(const std::filesystem::path& data) : data_(read_npy(data)) {

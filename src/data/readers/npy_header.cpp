@@ -5,7 +5,7 @@
 #include <limits>
 #include <optional>
 
-#include "data/readers/numbers_in_files.h"
+#include "data/readers/byte_order.h"
 #include "tutti/data/data_error.h"
 
 namespace tutti::readers {
@@ -175,7 +175,7 @@ NpyHeader parse_npy(std::span<const std::byte> file) {
   const std::uint64_t expected = bytes_of(header.shape, header.width);
   const std::uint64_t there = file.size() - header.data_offset;
   if (there != expected) {
-    throw DataError("its header says " + in_words(header.shape) + " elements, " + std::to_string(expected) +
+    throw DataError("its header says " + describe_shape(header.shape) + " elements, " + std::to_string(expected) +
                     " bytes, but " + std::to_string(there) + " follow" +
                     (there < expected ? ": it is cut off, fetch it again" : ""));
   }

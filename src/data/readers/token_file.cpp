@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "data/readers/byte_order.h"
 #include "data/readers/mapped_file.h"
-#include "data/readers/numbers_in_files.h"
 #include "data/readers/token_header.h"
 #include "tutti/core/error.h"
 #include "tutti/data/data_error.h"
@@ -32,7 +32,8 @@ TokenFile::TokenFile(const std::filesystem::path& path, const TokenFileOptions& 
   if (vocabulary_size_ && *vocabulary_size_ < 1) {
     throw UsageError("TokenFile: vocabulary_size is " + std::to_string(*vocabulary_size_) + ": it must be at least 1");
   }
-  const auto layout = readers::in_file(path, [&] { return readers::parse_tokens(file_->bytes(), options.format); });
+  const auto layout =
+      readers::with_file_name(path, [&] { return readers::parse_tokens(file_->bytes(), options.format); });
   tokens_ = file_->bytes().data() + layout.offset;
   size_ = layout.count;
   width_ = static_cast<int>(layout.width);

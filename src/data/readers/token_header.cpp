@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "data/readers/numbers_in_files.h"
+#include "data/readers/byte_order.h"
 #include "tutti/data/data_error.h"
 
 namespace tutti::readers {

@@ -69,21 +69,21 @@ Axis value_axis(const std::string& scalar, const std::vector<Curve>& curves) {
   if (low > high) return {.low = 0, .high = 1};
   Axis axis{.low = low, .high = high, .is_log = wants_log(scalar, low, high)};
   if (axis.is_log) {
-    const double room = std::pow(high / low, 0.04);
-    axis.low /= room;
-    axis.high *= room;
+    const double margin = std::pow(high / low, 0.04);
+    axis.low /= margin;
+    axis.high *= margin;
     return axis;
   }
   if (low == high) {
-    const double room = low == 0 ? 1 : std::abs(low) * 0.1;
-    return {.low = low - room, .high = high + room};
+    const double margin = low == 0 ? 1 : std::abs(low) * 0.1;
+    return {.low = low - margin, .high = high + margin};
   }
-  const double room = (high - low) * 0.05;
-  axis.high = high + room;
+  const double margin = (high - low) * 0.05;
+  axis.high = high + margin;
   if (low >= 0 && low < 0.3 * high) return {.low = 0, .high = axis.high};
-  const auto ticks = linear_ticks(low - room, axis.high, value_ticks);
+  const auto ticks = linear_ticks(low - margin, axis.high, value_ticks);
   // Down to a tick, so that the axis says where it begins.
-  const double step = ticks.size() < 2 ? room : ticks[1] - ticks[0];
+  const double step = ticks.size() < 2 ? margin : ticks[1] - ticks[0];
   axis.low = ticks.front() - (low < ticks.front() ? step : 0);
   return axis;
 }

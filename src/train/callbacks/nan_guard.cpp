@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "tutti/detail/comm/inner_call.h"
+#include "tutti/detail/comm/internal_call.h"
 #include "tutti/train/trainer_context.h"
 
 namespace tutti {
@@ -15,7 +15,7 @@ void NanGuard::on_optimizer_step_start(TrainerContext& trainer) {
   // All ranks are here, as both numbers are the same everywhere.
   const bool mine = !std::isfinite(trainer.local_loss());
   const auto all =
-      trainer.accelerator().communicator().all_gather_object(mine ? "1" : "", comm::inner_call("NanGuard"));
+      trainer.accelerator().communicator().all_gather_object(mine ? "1" : "", comm::internal_call("NanGuard"));
   std::string ranks;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].empty()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
@@ -27,9 +27,9 @@ void NanGuard::on_optimizer_step_start(TrainerContext& trainer) {
   } else {
     message += "the loss is not finite on rank " + ranks;
   }
-  throw NotFinite(message +
-                  ". The parameters have not been changed by it: look at this step's data, lower the learning "
-                  "rate, or clip gradients");
+  throw NonFiniteError(message +
+                       ". The parameters have not been changed by it: look at this step's data, lower the learning "
+                       "rate, or clip gradients");
 }
 
 }  // namespace tutti

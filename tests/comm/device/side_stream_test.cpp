@@ -25,7 +25,7 @@ c10::Stream& current_stream() {
   return stream;
 }
 
-struct WritingGuard final : c10::impl::DeviceGuardImplInterface {
+struct RecordingGuard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return device_type; }
   c10::Device exchangeDevice(c10::Device) const override { return device; }
   c10::Device getDevice() const override { return device; }
@@ -46,18 +46,18 @@ struct WritingGuard final : c10::impl::DeviceGuardImplInterface {
   }
 };
 
-C10_REGISTER_GUARD_IMPL(PrivateUse1, WritingGuard)
+C10_REGISTER_GUARD_IMPL(PrivateUse1, RecordingGuard)
 
-TEST(SideStream, WorkRunsOnItAndOthersWaitForAnEventOnly) {
+TEST(SideStream, WorkRunsOnItAndOtherStreamsWaitForAnEventOnly) {
   requests().clear();
   const SideStream side(device);
   side.run([] { EXPECT_EQ(current_stream().id(), pool_stream); });
   EXPECT_EQ(current_stream().id(), 0) << "the thread's own stream is back";
-  const StreamMark done = side.mark();
+  const StreamEvent done = side.record_event();
   EXPECT_EQ(requests(), std::vector<std::string>{"record on 7"});
-  done.join();
+  done.block_current_stream();
   EXPECT_EQ(requests(), (std::vector<std::string>{"record on 7", "stream 0 waits"}));
-  side.run([&done] { done.join(); });
+  side.run([&done] { done.block_current_stream(); });
   EXPECT_EQ(requests().back(), "stream 7 waits");
 }
 
@@ -67,7 +67,7 @@ TEST(SideStream, IsTheThreadItselfOnTheCpu) {
   bool ran = false;
   side.run([&ran] { ran = true; });
   EXPECT_TRUE(ran);
-  side.mark().join();
+  side.record_event().block_current_stream();
   EXPECT_TRUE(requests().empty());
 }
 

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "comm/hierarchical/engine.h"
+#include "comm/hierarchical/backend.h"
 #include "support/ranks.h"
 #include "support/training.h"
 #include "tutti/core/error.h"
@@ -27,15 +27,17 @@ using test::run_processes;
 at::Tensor sum_of(const Communicator& communicator, const at::Tensor& values) {
   const auto memory = communicator.allocate(static_cast<std::int64_t>(values.nbytes())).view(values.scalar_type());
   memory.copy_(values);
-  const auto sum = communicator.start_sum(memory);
-  sum->reduce(0.3);
-  sum->finish();
+  const auto sum = communicator.start_all_reduce(memory);
+  sum->finish_reduce_scatter(0.3);
+  sum->wait();
   return memory.clone();
 }
 
-TEST(Hierarchy, FitsNodesOfEqualNumbersOfNeighbours) {
-  const auto fits = [](std::vector<int> nodes) { return fits_hierarchy(make_layout(std::move(nodes), 0)); };
-  const auto keeps = [](std::vector<int> nodes) { return hierarchy_keeps_bits(make_layout(std::move(nodes), 0)); };
+TEST(Hierarchy, FitsNodesOfEqualNumbersOfConsecutiveRanks) {
+  const auto fits = [](std::vector<int> nodes) { return fits_hierarchy(make_topology(std::move(nodes), 0)); };
+  const auto keeps = [](std::vector<int> nodes) {
+    return hierarchy_preserves_bits(make_topology(std::move(nodes), 0));
+  };
   EXPECT_TRUE(fits({0, 0, 1, 1}));
   EXPECT_TRUE(fits({0, 0, 0, 1, 1, 1}));
   EXPECT_FALSE(fits({0, 0, 0, 0}));
@@ -59,26 +61,26 @@ void check_bits(const Communicator& hierarchical, const Communicator& flat) {
   constexpr std::int64_t part = 20'000;
   const at::Tensor memory = hierarchical.allocate(10 * part * 4).view(at::kFloat);
   const at::Tensor copy = memory.clone();
-  for (int round = 0; round < 3; ++round) {
-    memory.copy_(random_tensor({10 * part}, static_cast<std::uint64_t>(100 + round * 10 + flat.rank())));
+  for (int iteration = 0; iteration < 3; ++iteration) {
+    memory.copy_(random_tensor({10 * part}, static_cast<std::uint64_t>(100 + iteration * 10 + flat.rank())));
     copy.copy_(memory);
-    std::vector<std::shared_ptr<PendingSum>> sums;
+    std::vector<std::shared_ptr<PendingAllReduce>> sums;
     for (int bucket = 0; bucket < 10; ++bucket) {
-      sums.emplace_back(hierarchical.start_sum(memory.narrow(0, bucket * part, part)));
-      hierarchical.submit([sum = sums.back()] { sum->reduce(0.5); });
+      sums.emplace_back(hierarchical.start_all_reduce(memory.narrow(0, bucket * part, part)));
+      hierarchical.submit([sum = sums.back()] { sum->finish_reduce_scatter(0.5); });
       // Waiting for one in the middle must not disturb the order of the others.
-      if (bucket == 4) hierarchical.submit([sum = sums[3]] { sum->finish(); }).wait();
+      if (bucket == 4) hierarchical.submit([sum = sums[3]] { sum->wait(); }).wait();
     }
     hierarchical
         .submit([&] {
           for (std::size_t i = 0; i < sums.size(); ++i) {
-            if (i != 3) sums[i]->finish();
+            if (i != 3) sums[i]->wait();
           }
         })
         .wait();
-    const auto sum = flat.start_sum(copy);
-    sum->reduce(0.5);
-    sum->finish();
+    const auto sum = flat.start_all_reduce(copy);
+    sum->finish_reduce_scatter(0.5);
+    sum->wait();
     EXPECT_TRUE(at::equal(memory, copy));
   }
 }
@@ -87,28 +89,29 @@ TEST(Hierarchical, SumsHaveTheBitsOfMessages) {
   for (const auto& [size, nodes] : {std::pair(4, 2), std::pair(6, 3), std::pair(8, 2), std::pair(12, 3)}) {
     const auto flat = make_thread_communicators(size, {}, nodes);
     run_thread_ranks(
-        size, [&](const Communicator& own) { check_bits(own, flat[own.rank()]); }, {.engine = "hierarchical"}, nodes);
+        size, [&](const Communicator& communicator) { check_bits(communicator, flat[communicator.rank()]); },
+        {.backend = "hierarchical"}, nodes);
   }
 }
 
 const RankProgram over_gloo("hierarchical_over_gloo", [] {
   const Communicator job = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
-  EXPECT_EQ(job.engine_name(), "shared memory + gloo");
-  EXPECT_GT(job.layout().num_nodes, 1);
-  const Communicator flat = Communicator::connect(read_environment(), {.engine = "gloo"});
+  EXPECT_EQ(job.backend_name(), "shared memory + gloo");
+  EXPECT_GT(job.topology().num_nodes, 1);
+  const Communicator flat = Communicator::connect(read_environment(), {.backend = "gloo"});
   check_bits(job.duplicate("gradients"), flat);
   // A group of one node, and one across them.
-  const auto node = job.split(job.layout().node_rank);
-  EXPECT_EQ(node->engine_name(), "shared memory + gloo");
-  const auto across = job.split(job.layout().local_rank);
-  EXPECT_EQ(across->engine_name(), "gloo");
+  const auto node = job.split(job.topology().node_rank);
+  EXPECT_EQ(node->backend_name(), "shared memory + gloo");
+  const auto inter_node = job.split(job.topology().local_rank);
+  EXPECT_EQ(inter_node->backend_name(), "gloo");
   at::Tensor one = at::ones({1});
   node->all_reduce(one).wait();
-  across->all_reduce(one).wait();
+  inter_node->all_reduce(one).wait();
   EXPECT_EQ(one.item<float>(), static_cast<float>(job.size()));
   // What goes through shared memory first comes in the order of ranks, and few numbers find their way too.
-  const auto said = job.all_gather_object(std::string(static_cast<std::size_t>(job.rank()), 'x'));
-  for (std::size_t rank = 0; rank < said.size(); ++rank) EXPECT_EQ(said[rank].size(), rank);
+  const auto gathered = job.all_gather_object(std::string(static_cast<std::size_t>(job.rank()), 'x'));
+  for (std::size_t rank = 0; rank < gathered.size(); ++rank) EXPECT_EQ(gathered[rank].size(), rank);
   const at::Tensor numbers = at::full({3}, job.rank() + 1.0F);
   job.all_reduce(numbers, ReduceOp::max).wait();
   EXPECT_TRUE(at::equal(numbers, at::full({3}, static_cast<float>(job.size()))));
@@ -116,14 +119,14 @@ const RankProgram over_gloo("hierarchical_over_gloo", [] {
   job.broadcast(numbers.fill_(job.rank() == last ? 7 : 0), last).wait();
   EXPECT_TRUE(at::equal(numbers, at::full({3}, 7.0F)));
 });
-TEST(Hierarchical, IsWhatSeveralNodesOfSeveralRanksGet) {
+TEST(Hierarchical, IsTheDefaultOnSeveralNodesOfSeveralRanks) {
   test::expect_success(run_processes(over_gloo, 4, {.num_nodes = 2}));
   test::expect_success(run_processes(over_gloo, 6, {.num_nodes = 3}));
   test::expect_success(run_processes(over_gloo, 12, {.num_nodes = 3}));
 }
 
 const RankProgram refused("hierarchical_refused", [] {
-  EXPECT_THROW(Communicator::connect(read_environment(), {.engine = "hierarchical"}), UsageError);
+  EXPECT_THROW(Communicator::connect(read_environment(), {.backend = "hierarchical"}), UsageError);
 });
 TEST(Hierarchical, IsRefusedOnOneNode) {
   test::expect_success(run_processes(refused, 3));
@@ -132,9 +135,9 @@ TEST(Hierarchical, IsRefusedOnOneNode) {
 // Sums node by node have other bits then.
 const RankProgram nodes_of_three("hierarchical_nodes_of_three", [] {
   const auto found = Communicator::connect(read_environment());
-  EXPECT_EQ(found.engine_name(), "gloo");
-  const auto asked = Communicator::connect(read_environment(), {.engine = "hierarchical"});
-  EXPECT_EQ(asked.engine_name(), "shared memory + gloo");
+  EXPECT_EQ(found.backend_name(), "gloo");
+  const auto asked = Communicator::connect(read_environment(), {.backend = "hierarchical"});
+  EXPECT_EQ(asked.backend_name(), "shared memory + gloo");
   const auto sum = sum_of(asked, at::full({100'000}, 1.0));
   EXPECT_NEAR(sum.max().item<double>(), 6 * 0.3, 1e-6);
 });
@@ -144,23 +147,23 @@ TEST(Hierarchical, OnNodesOfThreeOnlyWhenAskedFor) {
 
 // A limit on files holds for shared memory too.
 const RankProgram without_memory("hierarchical_without_memory", [] {
-  const auto channel = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
-  EXPECT_EQ(channel.engine_name(), "shared memory + gloo");
-  if (channel.rank() == 2) {  // which makes the memory of its node
+  const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
+  EXPECT_EQ(communicator.backend_name(), "shared memory + gloo");
+  if (communicator.rank() == 2) {  // which makes the memory of its node
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit small{.rlim_cur = 100'000, .rlim_max = 100'000};
     EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   }
-  const at::Tensor sum = sum_of(channel, at::full({100'000}, 1.0 + channel.rank()));
+  const at::Tensor sum = sum_of(communicator, at::full({100'000}, 1.0 + communicator.rank()));
   EXPECT_TRUE(at::allclose(sum, at::full({100'000}, 10 * 0.3)));
-  const at::Tensor fits = sum_of(channel, at::full({10'000}, 1.0 + channel.rank()));
+  const at::Tensor fits = sum_of(communicator, at::full({10'000}, 1.0 + communicator.rank()));
   EXPECT_TRUE(at::allclose(fits, at::full({10'000}, 10 * 0.3)));
 });
-TEST(Hierarchical, ARankWithoutMemoryToShareMakesAllTakeMessages) {
+TEST(Hierarchical, ARankWithoutSharedMemoryMakesAllRanksUseMessages) {
   test::expect_success(run_processes(without_memory, 4, {.num_nodes = 2}));
 }
 
-const RankProgram one_is_elsewhere("hierarchical_one_is_elsewhere", [] {
+const RankProgram one_is_absent("hierarchical_one_is_absent", [] {
   const auto job = Communicator::connect(read_environment());
   if (job.rank() == 3) {
     std::signal(SIGUSR1, [](int) {});
@@ -168,8 +171,8 @@ const RankProgram one_is_elsewhere("hierarchical_one_is_elsewhere", [] {
   }
   job.barrier({.name = "end"}).wait();
 });
-TEST(Hierarchical, OneRankOfEachNodeTellsWhoIsAwaited) {
-  test::RankProcesses ranks(one_is_elsewhere, 4, {.num_nodes = 2});
+TEST(Hierarchical, OneRankPerNodeLogsTheSlowRank) {
+  test::RankProcesses ranks(one_is_absent, 4, {.num_nodes = 2});
   EXPECT_TRUE(ranks.wait_for_output(0, "has waited for 10 s for rank 2"));
   EXPECT_TRUE(ranks.wait_for_output(2, "has waited for 10 s for rank 3"));
   ranks.send_signal(3, SIGUSR1);
@@ -190,8 +193,8 @@ bool is_connected() {
 
 const RankProgram many_ranks("hierarchical_many_ranks", [] {
   const auto job = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
-  EXPECT_EQ(job.engine_name(), "shared memory + gloo");
-  const int local_rank = job.layout().local_rank;
+  EXPECT_EQ(job.backend_name(), "shared memory + gloo");
+  const int local_rank = job.topology().local_rank;
   job.barrier().wait();
   const at::Tensor numbers = at::arange(job.rank(), job.rank() + 40, at::kLong);
   job.all_reduce(numbers, ReduceOp::sum).wait();
@@ -212,7 +215,7 @@ const RankProgram many_ranks("hierarchical_many_ranks", [] {
     EXPECT_TRUE(at::equal(all, at::arange(job.size(), at::kFloat).repeat_interleave(elements))) << elements;
   }
 });
-TEST(Hierarchical, OfManyRanksOnlyThoseConnectToOtherNodesWhoHaveSomethingToSend) {
+TEST(Hierarchical, OfManyRanksOnlyOwnersOfAShardConnectToOtherNodes) {
   test::expect_success(run_processes(many_ranks, 12, {.num_nodes = 3}));
 }
 
@@ -227,12 +230,12 @@ const RankProgram one_is_late("hierarchical_one_is_late", [] {
   try {
     job.barrier({.timeout = std::chrono::seconds(1)}).wait();
     ADD_FAILURE() << "the barrier did not wait";
-  } catch (const Timeout& timeout) {
+  } catch (const TimeoutError& timeout) {
     EXPECT_EQ(timeout.ranks(), std::vector<int>{late}) << timeout.what();
   }
   std::cout << "done" << std::endl;
 });
-TEST(Hierarchical, AllRanksNameTheOneThatIsLate) {
+TEST(Hierarchical, AllRanksNameTheLateRank) {
   for (const int late : {0, 1, 2, 3}) {
     test::RankProcesses ranks(one_is_late, 4, {.num_nodes = 2, .variables = {{"LATE_RANK", std::to_string(late)}}});
     for (int rank = 0; rank < 4; ++rank) {
@@ -248,11 +251,11 @@ const RankProgram killed_in_exchanges("hierarchical_killed_in_exchanges", [] {
   const auto job = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
   const int killed = std::stoi(std::getenv("KILLED_RANK"));
   try {
-    for (int round = 0;; ++round) {
-      if (round == 20 && job.rank() == killed) raise(SIGKILL);
+    for (int iteration = 0;; ++iteration) {
+      if (iteration == 20 && job.rank() == killed) raise(SIGKILL);
       job.barrier().wait();
     }
-  } catch (const PeerFailure& failure) {
+  } catch (const PeerError& failure) {
     EXPECT_EQ(failure.ranks(), std::vector<int>{killed}) << failure.what();
     std::cout << "named" << std::endl;
   }
@@ -270,16 +273,16 @@ TEST(Hierarchical, ARankKilledBetweenExchangesIsNamedOnAllNodes) {
 }
 
 const RankProgram killed("hierarchical_killed", [] {
-  const auto channel = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
-  at::Tensor memory = channel.allocate(4 << 20).view(at::kFloat);
+  const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
+  at::Tensor memory = communicator.allocate(4 << 20).view(at::kFloat);
   try {
-    for (int round = 0;; ++round) {
-      const auto sum = channel.start_sum(memory);
-      if (round == 5 && channel.rank() == 2) raise(SIGKILL);
-      sum->reduce(1.0);
-      sum->finish();
+    for (int iteration = 0;; ++iteration) {
+      const auto sum = communicator.start_all_reduce(memory);
+      if (iteration == 5 && communicator.rank() == 2) raise(SIGKILL);
+      sum->finish_reduce_scatter(1.0);
+      sum->wait();
     }
-  } catch (const PeerFailure& failure) {
+  } catch (const PeerError& failure) {
     EXPECT_EQ(failure.ranks(), std::vector<int>{2}) << failure.what();
     std::cout << "named" << std::endl;
   }

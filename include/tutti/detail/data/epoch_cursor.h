@@ -26,10 +26,10 @@ class EpochCursor final : public LoaderCursor {
   /// Micro-batches of the whole next epoch: of the rank that reads the most, which is rank 0.
   std::int64_t batches_per_epoch() const;
   /// The same of this rank, where no samples are repeated.
-  std::int64_t own_batches_per_epoch() const;
+  std::int64_t local_batches_per_epoch() const;
 
   /// How `epoch` is dealt.
-  ShardOptions dealing(std::int64_t epoch) const;
+  ShardOptions sharding_of(std::int64_t epoch) const;
   /// Whether a sampler or a batch sampler gives the samples.
   bool sampled_by_user() const { return sampler_ || batch_sampler_; }
   /// What it gives for `epoch`; null without one.
@@ -63,7 +63,7 @@ enum class EpochTail {
 struct EpochBatch {
   std::vector<std::size_t> samples{};
   std::int64_t repeated = 0;  ///< of `samples`, at the end: repeats of the epoch's first ones
-  bool stand_in = false;      ///< EpochTail::join: this rank has no batch left, others have
+  bool filler = false;        ///< EpochTail::join: this rank has no batch left, others have
 };
 
 /// One loop's way through what is left of an epoch. From its first batch on it moves the cursor; its end, early or not,
@@ -71,7 +71,7 @@ struct EpochBatch {
 class EpochReading {
  public:
   /// With a sampler and an agreement every rank must construct it, and ranks compare what their samplers give:
-  /// Divergence where that differs.
+  /// MismatchError where that differs.
   explicit EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail = EpochTail::repeat,
                         const LoaderAgreement& agreement = {});
   ~EpochReading();
@@ -100,7 +100,7 @@ class EpochReading {
   std::int64_t batch_size_;
   std::shared_ptr<const SampledEpoch> sampled_;
   std::vector<std::int64_t> items_;  // samples, or numbers of what the sampler gives
-  std::int64_t own_ = 0;             // of these, in front: no repeats
+  std::int64_t unique_items_ = 0;    // of these, in front: no repeats
   std::int64_t size_ = 0;
   bool uneven_ = false;
   std::int64_t received_ = 0;

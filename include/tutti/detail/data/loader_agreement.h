@@ -10,6 +10,6 @@ namespace tutti {
 /// of all ranks are here, and gives them by rank. Every rank calls it in the same order. Throws what the transport
 /// throws. Empty where there is one rank.
 using LoaderAgreement =
-    std::function<std::function<std::vector<std::vector<std::int64_t>>()>(const std::vector<std::int64_t>& mine)>;
+    std::function<std::function<std::vector<std::vector<std::int64_t>>()>(const std::vector<std::int64_t>& local)>;
 
 }  // namespace tutti

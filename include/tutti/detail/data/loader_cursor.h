@@ -42,28 +42,28 @@ class LoaderCursor : public Stateful {
 
  protected:
   /// `dealing`: how this loader deals; its number of batches does not matter.
-  explicit LoaderCursor(const EpochSegment& dealing) : dealing_(dealing) {}
+  explicit LoaderCursor(const EpochSegment& sharding) : new_segment_(sharding) {}
 
   /// Micro-batches that are left of next_epoch() on some rank; a negative number where that is not known.
   virtual std::int64_t batches_left() const { return -1; }
 
   /// A place in the data.
-  struct Place {
+  struct ReadState {
     std::int64_t epoch = 0;
     std::int64_t next_epoch = 1;
     std::vector<EpochSegment> segments{};
   };
   /// "epoch", "next_epoch" and "segments.*" of a saved state. Throws CheckpointError.
-  static Place place_from(const StateDict& state);
+  static ReadState read_state_from(const StateDict& state);
   /// Enters the same into `state`.
-  void save_place(StateDict& state) const;
+  void save_read_state(StateDict& state) const;
   /// The next begin() goes on there; a loop that is under way is no longer followed.
-  void set_place(Place place);
+  void set_read_state(ReadState read_state);
 
  private:
   void count(std::int64_t batches);
 
-  EpochSegment dealing_;
+  EpochSegment new_segment_;
   std::int64_t epoch_ = 0;
   std::int64_t next_epoch_ = 1;
   std::vector<EpochSegment> segments_;

@@ -24,7 +24,7 @@ struct LoaderPosition {
   /// All of the batch repeats an earlier one, however many samples it has.
   bool all_repeated = false;
   /// The batch stands in for one that this rank no longer has, while others have: it weighs nothing (see JoinScope).
-  bool stand_in = false;
+  bool filler = false;
 };
 
 /// The loops that run now, innermost last, and the join scopes that are open. Not thread safe.

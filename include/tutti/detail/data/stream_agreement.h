@@ -12,12 +12,12 @@
 namespace tutti {
 
 /// What a rank found where it read a round.
-enum class StreamRoundState : std::int64_t { failed = -1, ended = 0, there = 1, there_and_last = 2 };
+enum class StreamBatchState : std::int64_t { failed = -1, ended = 0, available = 1, available_and_last = 2 };
 
-enum class StreamVerdict { goes_on, over };
+enum class StreamDecision { more, end };
 
 /// What decides the verdicts of one loop.
-struct StreamTerms {
+struct StreamLoopInfo {
   StreamSharding sharding = StreamSharding::slices;
   EpochTail tail = EpochTail::repeat;
   int rank = 0;
@@ -26,46 +26,46 @@ struct StreamTerms {
 };
 
 /// Whether a round exists, from what every rank said of it: {loop, round, state}. Pure, and the same on all ranks.
-/// Throws PeerFailure naming ranks that failed, and Divergence where ranks are not in the same round of the same loop,
+/// Throws PeerError naming ranks that failed, and MismatchError where ranks are not in the same round of the same loop,
 /// or do not read the same stream though they should.
-StreamVerdict judge_stream_round(const StreamTerms& terms, const std::vector<std::vector<std::int64_t>>& ranks);
+StreamDecision decide_stream_batch(const StreamLoopInfo& info, const std::vector<std::vector<std::int64_t>>& ranks);
 
 class StreamAgreement {
  public:
-  StreamAgreement(LoaderAgreement exchange, const StreamTerms& terms) : exchange_(std::move(exchange)), terms_(terms) {}
+  StreamAgreement(LoaderAgreement exchange, const StreamLoopInfo& info) : exchange_(std::move(exchange)), info_(info) {}
 
   /// Ranks read streams of their own, each to its end: nobody asks the others.
-  bool each_for_itself() const {
-    return terms_.sharding == StreamSharding::own && terms_.tail == EpochTail::shorten && terms_.world_size > 1;
+  bool ranks_are_independent() const {
+    return info_.sharding == StreamSharding::per_rank && info_.tail == EpochTail::shorten && info_.world_size > 1;
   }
-  /// Starts to agree on the next round, without blocking. What it returns blocks; see judge_stream_round().
-  std::function<StreamVerdict()> start(StreamRoundState mine);
+  /// Starts to agree on the next round, without blocking. What it returns blocks; see decide_stream_batch().
+  std::function<StreamDecision()> start(StreamBatchState local);
   /// Tells the others that this rank has no next round because it failed.
   void fail() noexcept;
 
  private:
   LoaderAgreement exchange_;
-  StreamTerms terms_;
-  std::int64_t round_ = 0;
+  StreamLoopInfo info_;
+  std::int64_t batch_index_ = 0;
 };
 
 /// Counts the loops over one stream.
-struct StreamTurns {
+struct StreamLoopCounter {
   std::int64_t loops = 0;
   bool running = false;
 };
 
 /// One loop over a stream. Throws UsageError where another one is under way: a stream cannot be read twice at once.
-class StreamTurn {
+class StreamLoopGuard {
  public:
-  explicit StreamTurn(std::shared_ptr<StreamTurns> turns);
-  ~StreamTurn() { turns_->running = false; }
-  StreamTurn(const StreamTurn&) = delete;
-  StreamTurn& operator=(const StreamTurn&) = delete;
+  explicit StreamLoopGuard(std::shared_ptr<StreamLoopCounter> counter);
+  ~StreamLoopGuard() { loop_counter_->running = false; }
+  StreamLoopGuard(const StreamLoopGuard&) = delete;
+  StreamLoopGuard& operator=(const StreamLoopGuard&) = delete;
   std::int64_t number() const { return number_; }
 
  private:
-  std::shared_ptr<StreamTurns> turns_;
+  std::shared_ptr<StreamLoopCounter> loop_counter_;
   std::int64_t number_;
 };
 

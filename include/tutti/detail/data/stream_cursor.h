@@ -10,7 +10,7 @@ enum class StreamSharding {
   /// batches, where r is its rank, as Accelerate's IterableDatasetShard.
   slices,
   /// Every rank's stream is its own part of the data already.
-  own,
+  per_rank,
 };
 
 class StreamCursor final : public LoaderCursor {
@@ -23,7 +23,7 @@ class StreamCursor final : public LoaderCursor {
   /// "epoch", "next_epoch", "segments.*" and "stream".
   StateDict state_dict() const override;
   /// The next begin() reads the stream from its start and leaves out what ranks had received. Throws CheckpointError
-  /// for the state of another kind of loader, and with StreamSharding::own for that of another number of ranks.
+  /// for the state of another kind of loader, and with StreamSharding::per_rank for that of another number of ranks.
   void load_state_dict(const StateDict& state) override;
 
  private:

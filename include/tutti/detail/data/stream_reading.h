@@ -53,10 +53,10 @@ concept StreamDataset = requires(Dataset& dataset, std::size_t batch_size) {
   typename detail::optional_value<decltype(dataset.get_batch(batch_size))>::type;
 };
 
-/// A dataset whose get_batch() is a call of all ranks, which says so by a member all_ranks_read: read ahead by a
+/// A dataset whose get_batch() is a call of all ranks, which says so by a member reading_is_collective: read ahead by a
 /// thread, some ranks would wait for the others where a loop is left early.
 template <typename Dataset>
-concept ReadTogether = Dataset::all_ranks_read;
+concept CollectiveStream = Dataset::reading_is_collective;
 
 /// How many samples a batch holds: known for vectors, tensors and Examples of tensors (their first dimension), and
 /// where an overload of num_samples(batch) stands in the batch's namespace; nullopt for others, which count as full.
@@ -79,12 +79,12 @@ struct StreamPart {
   std::optional<Batch> batch{};  ///< nullopt: other ranks have one
   std::int64_t repeated = 0;     ///< samples at its end that repeat the stream's first ones
   bool all_repeated = false;     ///< all of it does, however many that are
-  bool stand_in = false;         ///< EpochTail::join: the same, and it weighs nothing
+  bool filler = false;           ///< EpochTail::join: the same, and it weighs nothing
   bool uneven = false;           ///< some ranks have no batch in this round
   bool last = false;             ///< the stream ends with this round
 };
 
-struct StreamDeal {
+struct StreamShardOptions {
   StreamSharding sharding = StreamSharding::slices;
   int rank = 0;
   int world_size = 1;
@@ -102,32 +102,33 @@ class StreamReading {
   using Part = StreamPart<Batch>;
 
   /// Goes on after `read`.
-  StreamReading(Dataset& dataset, const StreamDeal& deal, std::int64_t epoch, std::vector<EpochSegment> read)
-      : dataset_(dataset), deal_(deal), read_(std::move(read)) {
+  StreamReading(Dataset& dataset, const StreamShardOptions& shard_options, std::int64_t epoch,
+                std::vector<EpochSegment> read)
+      : dataset_(dataset), shard_options_(shard_options), read_(std::move(read)) {
     if constexpr (requires { dataset.set_epoch(epoch); }) dataset.set_epoch(epoch);
     if constexpr (requires { dataset.reset(); }) dataset.reset();
   }
 
   /// nullopt when the stream has ended: for all ranks with StreamSharding::slices, else for this one.
   std::optional<Part> next() {
-    catch_up();
+    skip_read_batches();
     while (!ended_) {
-      std::vector<Batch> round = read_round();
-      if (round.empty()) break;
-      if (deal_.drop_last && !complete(round)) continue;
-      return part_of(std::move(round));
+      std::vector<Batch> global_batch = read_global_batch();
+      if (global_batch.empty()) break;
+      if (shard_options_.drop_last && !complete(global_batch)) continue;
+      return part_of(std::move(global_batch));
     }
     return std::nullopt;
   }
 
   /// A batch of the stream's first samples; nullopt where there was none.
-  std::optional<Part> stand_in() const {
+  std::optional<Part> filler() const {
     if (first_.empty()) return std::nullopt;
-    return part_of_first(static_cast<std::size_t>(deal_.rank), true);
+    return part_of_first(static_cast<std::size_t>(shard_options_.rank), true);
   }
 
  private:
-  int width() const { return deal_.sharding == StreamSharding::slices ? deal_.world_size : 1; }
+  int width() const { return shard_options_.sharding == StreamSharding::slices ? shard_options_.world_size : 1; }
 
   /// batch_size samples, as far as there are any.
   std::optional<Batch> read_batch(std::int64_t size) {
@@ -147,70 +148,73 @@ class StreamReading {
     return batch;
   }
 
-  void keep_first(const Batch& batch) {
+  void store_first_batches(const Batch& batch) {
     if (first_.size() < static_cast<std::size_t>(width())) first_.push_back(batch);
   }
 
-  void catch_up() {
+  void skip_read_batches() {
     for (const EpochSegment& segment : std::exchange(read_, {})) {
-      const int batches_in_round = deal_.sharding == StreamSharding::slices ? segment.world_size : 1;
-      for (std::int64_t i = 0; i < segment.batches * batches_in_round && !ended_; ++i) {
-        if (const auto batch = read_batch(segment.batch_size)) keep_first(*batch);
+      const int batches_in_global_batch = shard_options_.sharding == StreamSharding::slices ? segment.world_size : 1;
+      for (std::int64_t i = 0; i < segment.batches * batches_in_global_batch && !ended_; ++i) {
+        if (const auto batch = read_batch(segment.batch_size)) store_first_batches(*batch);
       }
     }
   }
 
-  std::vector<Batch> read_round() {
-    std::vector<Batch> round;
-    while (round.size() < static_cast<std::size_t>(width()) && !ended_) {
-      std::optional<Batch> batch = read_batch(deal_.batch_size);
+  std::vector<Batch> read_global_batch() {
+    std::vector<Batch> global_batch;
+    while (global_batch.size() < static_cast<std::size_t>(width()) && !ended_) {
+      std::optional<Batch> batch = read_batch(shard_options_.batch_size);
       if (!batch) break;
-      keep_first(*batch);
-      round.push_back(std::move(*batch));
+      store_first_batches(*batch);
+      global_batch.push_back(std::move(*batch));
     }
-    return round;
+    return global_batch;
   }
 
-  bool complete(const std::vector<Batch>& round) const {
-    return round.size() == static_cast<std::size_t>(width()) && std::ranges::all_of(round, [this](const Batch& batch) {
-             return samples_in(batch).value_or(deal_.batch_size) >= deal_.batch_size;
+  bool complete(const std::vector<Batch>& global_batch) const {
+    return global_batch.size() == static_cast<std::size_t>(width()) &&
+           std::ranges::all_of(global_batch, [this](const Batch& batch) {
+             return samples_in(batch).value_or(shard_options_.batch_size) >= shard_options_.batch_size;
            });
   }
 
-  Part part_of(std::vector<Batch> round) const {
-    const auto mine = deal_.sharding == StreamSharding::slices ? static_cast<std::size_t>(deal_.rank) : 0;
+  Part part_of(std::vector<Batch> global_batch) const {
+    const auto local =
+        shard_options_.sharding == StreamSharding::slices ? static_cast<std::size_t>(shard_options_.rank) : 0;
     Part part;
-    if (deal_.sharding == StreamSharding::slices && !complete(round)) {
+    if (shard_options_.sharding == StreamSharding::slices && !complete(global_batch)) {
       if constexpr (detail::is_vector<Batch>::value) {
-        if (deal_.tail == EpochTail::repeat) return filled(round);
+        if (shard_options_.tail == EpochTail::repeat) return filled(global_batch);
       }
-      const bool has_gap = round.size() < static_cast<std::size_t>(width());
-      if (mine >= round.size()) {
-        if (deal_.tail == EpochTail::repeat) part = part_of_first(mine - round.size(), false);
-        if (deal_.tail == EpochTail::join) part = part_of_first(mine, true);
+      const bool has_gap = global_batch.size() < static_cast<std::size_t>(width());
+      if (local >= global_batch.size()) {
+        if (shard_options_.tail == EpochTail::repeat) part = part_of_first(local - global_batch.size(), false);
+        if (shard_options_.tail == EpochTail::join) part = part_of_first(local, true);
       }
-      part.uneven = has_gap && deal_.tail == EpochTail::shorten;
+      part.uneven = has_gap && shard_options_.tail == EpochTail::shorten;
     }
-    if (mine < round.size()) part.batch = std::move(round[mine]);
+    if (local < global_batch.size()) part.batch = std::move(global_batch[local]);
     part.last = ended_;
     return part;
   }
 
-  Part part_of_first(std::size_t index, bool stand_in) const {
-    Part part{.batch = first_[index % first_.size()], .all_repeated = true, .stand_in = stand_in};
+  Part part_of_first(std::size_t index, bool filler) const {
+    Part part{.batch = first_[index % first_.size()], .all_repeated = true, .filler = filler};
     part.repeated = samples_in(*part.batch).value_or(0);
     return part;
   }
 
   /// An incomplete round of vectors, filled with the stream's first samples over and over.
-  Part filled(const std::vector<Batch>& round) const {
+  Part filled(const std::vector<Batch>& global_batch) const {
     Batch samples;
-    for (const Batch& batch : round) samples.insert(samples.end(), batch.begin(), batch.end());
+    for (const Batch& batch : global_batch) samples.insert(samples.end(), batch.begin(), batch.end());
     Batch fill;
     for (const Batch& batch : first_) fill.insert(fill.end(), batch.begin(), batch.end());
     const auto count = static_cast<std::int64_t>(samples.size());
     Part part{.batch = Batch(), .last = true};
-    for (auto place = deal_.rank * deal_.batch_size; place < (deal_.rank + 1) * deal_.batch_size; ++place) {
+    for (auto place = shard_options_.rank * shard_options_.batch_size;
+         place < (shard_options_.rank + 1) * shard_options_.batch_size; ++place) {
       const auto repeat = static_cast<std::size_t>(std::max<std::int64_t>(0, place - count));
       part.batch->push_back(place < count ? samples[static_cast<std::size_t>(place)] : fill[repeat % fill.size()]);
       part.repeated += place < count ? 0 : 1;
@@ -219,7 +223,7 @@ class StreamReading {
   }
 
   Dataset& dataset_;
-  StreamDeal deal_;
+  StreamShardOptions shard_options_;
   std::vector<EpochSegment> read_;
   std::vector<Batch> first_;  // the stream's first batches, as many as a round has
   bool ended_ = false;

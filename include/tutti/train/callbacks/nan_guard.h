@@ -6,7 +6,7 @@
 namespace tutti {
 
 /// Thrown on all ranks: which step, whose loss.
-class NotFinite : public Error {
+class NonFiniteError : public Error {
  public:
   using Error::Error;
 };

@@ -1,0 +1,187 @@
+#include "comm/algorithms/p2p_backend.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "comm/algorithms/direct_all_reduce.h"
+#include "comm/algorithms/recursive_halving_all_reduce.h"
+#include "comm/algorithms/small_all_gather.h"
+#include "comm/reduction/reduce_tree.h"
+
+namespace tutti::comm {
+namespace {
+
+// Many ranks gather less than this in rounds: it takes fewer messages, and connects a rank to its neighbours only.
+constexpr std::size_t max_bruck_bytes = std::size_t{1} << 20;
+
+}  // namespace
+
+P2pBackend::P2pBackend(std::shared_ptr<Transport> transport, Topology topology)
+    : transport_(std::move(transport)), topology_(std::move(topology)) {}
+
+std::unique_ptr<PendingAllReduce> P2pBackend::start_all_reduce(const Operation& operation, const at::Tensor& flat,
+                                                               const std::shared_ptr<const WireCodec>& codec) {
+  return make_all_reduce(operation, flat, {}, codec);
+}
+
+// What is encoded goes from each rank to the owner at once: every rank's numbers are rounded once.
+std::unique_ptr<PendingAllReduce> P2pBackend::make_all_reduce(const Operation& operation, const at::Tensor& flat,
+                                                              const Reduction& reduction,
+                                                              const std::shared_ptr<const WireCodec>& codec) {
+  if (!codec && is_recursive_halving_faster(size(), flat.nbytes())) {
+    return std::make_unique<RecursiveHalvingAllReduce>(transport_, buffer_pool_, operation, flat, reduction);
+  }
+  return std::make_unique<DirectAllReduce>(transport_, buffer_pool_, operation, flat, reduction, codec);
+}
+
+std::unique_ptr<PendingAllGather> P2pBackend::start_small_all_gather(const Operation& operation,
+                                                                     std::span<const std::byte> input) {
+  if (size() > max_direct_ranks) return std::make_unique<BruckAllGather>(transport_, operation, input);
+  return std::make_unique<DirectAllGather>(*transport_, operation, input);
+}
+
+void P2pBackend::all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) {
+  const auto sum = make_all_reduce(operation, flat, make_reduction(op, size()), nullptr);
+  sum->finish_reduce_scatter(1);
+  sum->wait();
+}
+
+template <typename PartFor>
+void P2pBackend::all_to_all_equal_parts(const Operation& operation, const Buffer& output, const PartFor& part_for) {
+  const std::size_t part_size = output.size / static_cast<std::size_t>(size());
+  if (part_size == 0) return;
+  const Tag tag{operation.number, Phase::data};
+  const auto output_part = [&](int peer) { return output.part(part_size * static_cast<std::size_t>(peer), part_size); };
+  Transfers transfers;
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    transfers.push_back(transport_->post_receive(peer, tag, output_part(peer)));
+  }
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    transfers.push_back(transport_->post_send(peer, tag, part_for(peer)));
+  }
+  std::memmove(output_part(rank()).data, part_for(rank()).data, part_size);
+  wait_all(transfers, operation.deadline());
+}
+
+void P2pBackend::all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
+  const Buffer contribution = buffer_of(input);
+  if (size() > max_direct_ranks && output.nbytes() <= max_bruck_bytes) {
+    BruckAllGather gather(transport_, operation, std::span(contribution.data, contribution.size));
+    std::ranges::copy(gather.wait(), buffer_of(output).data);
+    return;
+  }
+  all_to_all_equal_parts(operation, buffer_of(output), [&](int) { return contribution; });
+}
+
+void P2pBackend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
+  const Buffer all = buffer_of(input);
+  const std::size_t part_size = all.size / static_cast<std::size_t>(size());
+  all_to_all_equal_parts(operation, buffer_of(output),
+                         [&](int peer) { return all.part(part_size * static_cast<std::size_t>(peer), part_size); });
+}
+
+void P2pBackend::all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
+                              const std::vector<at::Tensor>& inputs, std::size_t) {
+  const Tag tag{operation.number, Phase::data};
+  const auto part_of = [](const std::vector<at::Tensor>& parts, int peer) {
+    return buffer_of(parts[static_cast<std::size_t>(peer)]);
+  };
+  Transfers transfers;
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    if (const Buffer part = part_of(outputs, peer); part.size > 0) {
+      transfers.push_back(transport_->post_receive(peer, tag, part));
+    }
+  }
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    if (const Buffer part = part_of(inputs, peer); part.size > 0) {
+      transfers.push_back(transport_->post_send(peer, tag, part));
+    }
+  }
+  const Buffer own_part = part_of(outputs, rank());
+  if (own_part.size > 0) std::memmove(own_part.data, part_of(inputs, rank()).data, own_part.size);
+  wait_all(transfers, operation.deadline());
+}
+
+void P2pBackend::reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
+                                ReduceOp op) {
+  const Buffer all = buffer_of(input);
+  const Buffer result = buffer_of(output);
+  const std::size_t width = output.element_size();
+  const auto chunks = chunks_of({0, static_cast<std::size_t>(output.numel())}, width);
+  const auto chunk_for = [&](int peer, const Range& chunk) {
+    return all.part(result.size * static_cast<std::size_t>(peer) + chunk.offset * width, chunk.length * width);
+  };
+  std::vector<ContributionReceiver> receivers;
+  for (const auto& chunk : chunks) {
+    receivers.emplace_back(*transport_, buffer_pool_, operation, chunk_for(rank(), chunk));
+  }
+  Transfers sends;
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    for (const auto& chunk : chunks) {
+      sends.push_back(transport_->post_send(peer, {operation.number, Phase::reduce_scatter}, chunk_for(peer, chunk)));
+    }
+  }
+  const auto deadline = operation.deadline();
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const auto target = result.part(chunks[i].offset * width, chunks[i].length * width);
+    receivers[i].reduce_into(target, output.scalar_type(), make_reduction(op, size()), deadline);
+  }
+  wait_all(sends, deadline);
+}
+
+// A binomial tree: in round k the ranks below 2^k (counted from the root) pass on to those 2^k further. Pieces let the
+// levels of the tree work at the same time.
+void P2pBackend::broadcast(const Operation& operation, const at::Tensor& tensor, int root) {
+  const Buffer buffer = buffer_of(tensor);
+  const Tag tag{operation.number, Phase::data};
+  const int relative_rank = (rank() - root + size()) % size();
+  const auto rank_of = [&](int other) { return (other + root) % size(); };
+  int first_stride = 1;  // the smallest power of two above this place: the first round in which it passes on
+  while (first_stride <= relative_rank) first_stride *= 2;
+  std::vector<int> children;
+  for (int step = first_stride; relative_rank + step < size(); step *= 2)
+    children.push_back(rank_of(relative_rank + step));
+
+  const auto chunks = chunks_of({0, buffer.size}, 1);
+  Transfers receives;
+  for (const auto& chunk : chunks) {
+    if (relative_rank == 0) break;
+    receives.push_back(transport_->post_receive(rank_of(relative_rank - first_stride / 2), tag,
+                                                buffer.part(chunk.offset, chunk.length)));
+  }
+  const auto deadline = operation.deadline();
+  Transfers sends;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    if (relative_rank != 0) receives[i]->wait(deadline);
+    for (int child : children) {
+      sends.push_back(transport_->post_send(child, tag, buffer.part(chunks[i].offset, chunks[i].length)));
+    }
+  }
+  wait_all(sends, deadline);
+}
+
+std::vector<std::byte> P2pBackend::bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) {
+  if (auto all = transport_->bootstrap_all_gather(input, operation.timeout)) return std::move(*all);
+  return Backend::bootstrap_all_gather(operation, input);
+}
+
+at::Tensor P2pBackend::allocate(const Operation&, std::int64_t bytes) {
+  return at::empty({bytes}, at::kByte);
+}
+
+std::shared_ptr<Backend> P2pBackend::split(const std::vector<int>& members, const std::string& name,
+                                           std::chrono::milliseconds timeout) {
+  auto transport = transport_->split(members, name, timeout);
+  const int new_rank = transport->rank();
+  return std::make_shared<P2pBackend>(std::move(transport), topology_of(topology_, members, new_rank));
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,30 @@
+#include <algorithm>
+#include <map>
+
+#include "comm/backend/backend.h"
+
+namespace tutti::comm {
+
+// Nodes are numbered anew by first appearance, so that a group of some ranks has no holes in its numbers.
+Topology make_topology(std::vector<int> node_of_rank, int rank) {
+  std::map<int, int> renumbered;
+  for (int& node : node_of_rank) node = renumbered.emplace(node, static_cast<int>(renumbered.size())).first->second;
+
+  Topology topology;
+  topology.node_rank = node_of_rank.at(static_cast<std::size_t>(rank));
+  topology.num_nodes = static_cast<int>(renumbered.size());
+  topology.local_rank =
+      static_cast<int>(std::count(node_of_rank.begin(), node_of_rank.begin() + rank, topology.node_rank));
+  topology.local_world_size =
+      static_cast<int>(std::count(node_of_rank.begin(), node_of_rank.end(), topology.node_rank));
+  topology.node_of_rank = std::move(node_of_rank);
+  return topology;
+}
+
+Topology topology_of(const Topology& all, const std::vector<int>& members, int rank) {
+  std::vector<int> node_of_rank;
+  for (int member : members) node_of_rank.push_back(all.node_of_rank.at(static_cast<std::size_t>(member)));
+  return make_topology(std::move(node_of_rank), rank);
+}
+
+}  // namespace tutti::comm

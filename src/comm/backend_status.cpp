@@ -1,0 +1,46 @@
+#include "tutti/comm/backend_status.h"
+
+#include <unistd.h>
+
+#include <exception>
+#include <functional>
+
+#include "comm/device/nccl.h"
+#include "comm/rendezvous/local_port_discovery.h"
+#include "comm/shm/segment.h"
+#include "comm/transport/mpi/mpi_environment.h"
+#include "tutti/core/environment.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+/// The status of a backend that can be used if `attempt` does not throw.
+BackendStatus status_of(const std::string& name, const std::function<void()>& attempt) {
+  try {
+    attempt();
+    return {.name = name, .usable = true};
+  } catch (const std::exception& error) {
+    return {.name = name, .usable = false, .reason = error.what()};
+  }
+}
+
+}  // namespace
+
+std::vector<BackendStatus> backend_statuses() {
+  const auto gloo = status_of("gloo", [] { ::close(comm::listen_on_loopback().descriptor); });
+  const auto shared_memory = status_of("shared_memory", [] {
+    constexpr std::size_t some = 1 << 20;
+    comm::SharedSegment::create(some);
+  });
+  auto hierarchical = shared_memory.usable ? gloo : shared_memory;
+  hierarchical.name = "hierarchical";
+  const auto mpi = status_of("mpi", [] { comm::require_mpi(read_environment().world_size); });
+  const auto nccl = status_of("nccl", [] {
+    if (const auto why = comm::nccl_unavailable_reason(read_environment().local_rank); !why.empty())
+      throw UsageError(why);
+  });
+  return {gloo, shared_memory, hierarchical, mpi, nccl};
+}
+
+}  // namespace tutti

@@ -1,0 +1,59 @@
+#include "comm/call_signature.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "comm/backend/describe.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+
+CallSignature::CallSignature(const std::string& call, std::uint64_t bytes_behind)
+    : hash(0xcbf29ce484222325U), length(bytes_behind) {
+  for (const char character : call) hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3U;  // FNV-1a
+  text_size = std::min(call.size(), text.size());
+  std::copy_n(call.begin(), text_size, text.begin());
+}
+
+std::uint64_t longest_of(std::span<const std::uint64_t> by_rank) {
+  const auto longest = std::ranges::max_element(by_rank);
+  if (longest == by_rank.end()) return 0;
+  constexpr std::uint64_t addresses = std::uint64_t{1} << 47;  // of a process
+  const auto rank = static_cast<int>(longest - by_rank.begin());
+  if (*longest < addresses / by_rank.size()) return *longest;
+  throw PeerError("rank " + std::to_string(rank) + " says that it sends " + std::to_string(*longest) +
+                      " bytes, more than memory can hold. Nothing was exchanged.",
+                  {rank});
+}
+
+std::uint64_t longest_of(std::span<const CallSignature> by_rank) {
+  std::vector<std::uint64_t> lengths(by_rank.size());
+  std::ranges::transform(by_rank, lengths.begin(), &CallSignature::length);
+  return longest_of(lengths);
+}
+
+void check_signatures(std::span<const CallSignature> by_rank, std::uint64_t operation) {
+  const auto agrees = [&](const CallSignature& one) { return one.hash == by_rank.front().hash; };
+  if (std::ranges::all_of(by_rank, agrees)) return;
+  std::vector<std::uint64_t> hashes;  // in the order of the first rank that has them
+  std::map<std::uint64_t, std::vector<int>> ranks_by_hash;
+  std::map<std::uint64_t, std::string> call_by_hash;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const auto& one = by_rank[rank];
+    if (!ranks_by_hash.contains(one.hash)) hashes.push_back(one.hash);
+    ranks_by_hash[one.hash].push_back(static_cast<int>(rank));
+    call_by_hash.emplace(one.hash, one.call());
+  }
+
+  std::string message;
+  for (const auto hash : hashes) {
+    const auto& ranks = ranks_by_hash[hash];
+    message += message.empty() ? "" : " where ";
+    message += describe_ranks(ranks) + (ranks.size() == 1 ? " calls " : " call ") + call_by_hash[hash];
+  }
+  throw MismatchError(message + " (operation " + std::to_string(operation) +
+                      "). Nothing was exchanged; every rank must make the same calls in the same order.");
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,65 @@
+// Messages of a Communicator from rank to rank.
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <atomic>
+#include <utility>
+
+#include "comm/operation_queue.h"
+#include "comm/p2p/group_endpoint.h"
+#include "comm/tensor_checks.h"
+#include "tutti/comm/communicator.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+void require_peer(const char* what, const Communicator& communicator, int peer) {
+  const std::string who = std::string(what) + ": rank " + std::to_string(peer);
+  if (peer < 0 || peer >= communicator.size()) {
+    throw UsageError(who + " is no rank of this group of " + std::to_string(communicator.size()) + ".");
+  }
+  if (peer == communicator.rank()) throw UsageError(who + " is this rank itself.");
+}
+
+void require_tag(const char* what, int tag) {
+  if (tag >= 0) return;
+  throw UsageError(std::string(what) + ": the tag must not be negative, but is " + std::to_string(tag) + ".");
+}
+
+}  // namespace
+
+Work Communicator::send(at::Tensor tensor, int peer, int tag, const CallOptions& call) const {
+  require_peer("send", *this, peer);
+  require_tag("send", tag);
+  const auto flat = comm::ContiguousTensor::for_input("send", tensor);
+  return Work(queue_->send(flat.memory(), peer, tag, call));
+}
+
+Work Communicator::receive(at::Tensor tensor, int peer, int tag, const CallOptions& call) const {
+  require_peer("receive", *this, peer);
+  require_tag("receive", tag);
+  const auto flat = comm::ContiguousTensor::for_output("receive", tensor);
+  return Work(queue_->receive(flat.memory(), peer, tag, call, [flat](int) { flat.write_back(); }));
+}
+
+Work Communicator::receive_from_any(at::Tensor tensor, int tag, std::function<void(int)> on_source,
+                                    const CallOptions& call) const {
+  require_tag("receive", tag);
+  if (size() == 1) throw UsageError("receive: there is no other rank in this group.");
+  const auto flat = comm::ContiguousTensor::for_output("receive", tensor);
+  return Work(
+      queue_->receive(flat.memory(), comm::any_source, tag, call, [flat, on_source = std::move(on_source)](int source) {
+        flat.write_back();
+        if (on_source) on_source(source);
+      }));
+}
+
+void Communicator::monitored_barrier(bool wait_for_all, const CallOptions& call) const {
+  queue_->monitored_barrier(wait_for_all, call);
+}
+
+void Communicator::abort(const std::string& reason) const {
+  queue_->abort(reason);
+}
+
+}  // namespace tutti

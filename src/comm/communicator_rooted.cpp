@@ -1,0 +1,233 @@
+// The collectives of a Communicator in which ranks give or take different parts.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/backend/describe.h"
+#include "comm/describe_call.h"
+#include "comm/operation_queue.h"
+#include "comm/reduction/reduce_tree.h"
+#include "comm/tensor_checks.h"
+#include "tutti/comm/communicator.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using comm::ContiguousTensor;
+using comm::Operation;
+using GatheredCalls = comm::OperationQueue::GatheredCalls;
+using ContiguousTensors = std::vector<ContiguousTensor>;
+
+ContiguousTensors contiguous_outputs(const char* what, const std::vector<at::Tensor>& tensors) {
+  ContiguousTensors flat;
+  for (const auto& tensor : tensors) flat.push_back(ContiguousTensor::for_output(what, tensor));
+  return flat;
+}
+
+ContiguousTensors contiguous_inputs(const char* what, const std::vector<at::Tensor>& tensors) {
+  ContiguousTensors flat;
+  for (const auto& tensor : tensors) flat.push_back(ContiguousTensor::for_input(what, tensor));
+  return flat;
+}
+
+std::vector<at::Tensor> memory_of(const ContiguousTensors& tensors) {
+  std::vector<at::Tensor> memory;
+  for (const auto& tensor : tensors) memory.push_back(tensor.memory());
+  return memory;
+}
+
+void write_back(const ContiguousTensors& tensors) {
+  for (const auto& tensor : tensors) tensor.write_back();
+}
+
+std::vector<at::Tensor> empty_parts(const at::Tensor& like, int size) {
+  return std::vector<at::Tensor>(static_cast<std::size_t>(size), at::empty({0}, like.options()));
+}
+
+void require_part_for_each(const char* what, const char* name, const std::vector<at::Tensor>& parts, int size) {
+  if (parts.size() == static_cast<std::size_t>(size)) return;
+  throw UsageError(std::string(what) + ": " + std::to_string(parts.size()) + " " + name + " for " +
+                   std::to_string(size) + " ranks; there must be one for each.");
+}
+
+// `parts` of the root, one for each rank, are like `own`; other ranks give none.
+void require_parts_of_root(const char* what, const char* name, const std::vector<at::Tensor>& parts,
+                           const at::Tensor& own, bool is_root, int size) {
+  if (!is_root) {
+    if (parts.empty()) return;
+    throw UsageError(std::string(what) + ": only the root gives " + name + ".");
+  }
+  require_part_for_each(what, name, parts, size);
+  for (const auto& part : parts) {
+    if (part.defined() && part.numel() == own.numel() && part.scalar_type() == own.scalar_type()) continue;
+    throw UsageError(std::string(what) + ": one of the " + name + " is " +
+                     (part.defined() ? comm::describe_tensor(part) : "undefined") + ", this rank's own tensor " +
+                     comm::describe_tensor(own) + "; they must have the same dtype and number of elements.");
+  }
+}
+
+/// What a rank says of the parts that it sends and takes, and what that means for all.
+class PartSizes {
+ public:
+  PartSizes(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs) {
+    for (const auto* parts : {&inputs, &outputs}) {
+      for (const auto& part : *parts) part_bytes_.push_back(part.nbytes());
+    }
+  }
+
+  /// The longest part of any rank. Throws MismatchError, on all ranks alike, where one sends another number of bytes
+  /// than the other takes.
+  std::size_t check_and_get_longest(comm::Backend& backend, const Operation& operation) const {
+    const auto size = static_cast<std::size_t>(backend.size());
+    if (size == 1) return part_bytes_.front();
+    const auto exchange = backend.start_small_all_gather(operation, std::as_bytes(std::span(part_bytes_)));
+    const auto gathered = exchange->wait();
+    std::vector<std::uint64_t> all(part_bytes_.size() * size);
+    std::memcpy(all.data(), gathered.data(), gathered.size());
+    std::uint64_t longest = 0;
+    for (std::size_t from = 0; from < size; ++from) {
+      for (std::size_t to = 0; to < size; ++to) {
+        const auto sent = all[from * 2 * size + to];
+        const auto taken = all[to * 2 * size + size + from];
+        longest = std::max(longest, sent);
+        if (sent == taken) continue;
+        throw MismatchError(operation.describe() + ": rank " + std::to_string(from) + " sends " + std::to_string(sent) +
+                            " bytes to rank " + std::to_string(to) + ", which takes " + std::to_string(taken) +
+                            " from it. Nothing was exchanged.");
+      }
+    }
+    return longest;
+  }
+
+ private:
+  std::vector<std::uint64_t> part_bytes_;  // of the parts that are sent, then of those that are taken
+};
+
+}  // namespace
+
+Work Communicator::all_to_all_v(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                                const CallOptions& call) const {
+  constexpr const char* what = "all_to_all_v";
+  require_part_for_each(what, "outputs", outputs, size());
+  require_part_for_each(what, "inputs", inputs, size());
+  const auto from = contiguous_inputs(what, inputs);
+  const auto to = contiguous_outputs(what, outputs);
+  for (const auto* parts : {&outputs, &inputs}) {
+    for (const auto& part : *parts) {
+      if (part.scalar_type() == inputs.front().scalar_type()) continue;
+      throw UsageError(std::string(what) + ": tensors of " + comm::describe_tensor(part) + " and " +
+                       comm::describe_tensor(inputs.front()) + "; they must have the same dtype.");
+    }
+  }
+  if (size() == 1 && inputs.front().numel() != outputs.front().numel()) {
+    throw UsageError(std::string(what) + ": the input is " + comm::describe_tensor(inputs.front()) + ", the output " +
+                     comm::describe_tensor(outputs.front()) + ".");
+  }
+  const auto exchange = [queue = queue_.get(), to, from](const Operation& operation, const GatheredCalls&) {
+    const auto outs = memory_of(to);
+    const auto ins = memory_of(from);
+    const auto longest = PartSizes(ins, outs).check_and_get_longest(queue->backend(), operation);
+    queue->backend().all_to_all_v(operation, outs, ins, longest);
+    write_back(to);
+  };
+  return Work(queue_->call(what, c10::toString(inputs.front().scalar_type()), call, exchange));
+}
+
+Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor input, int root,
+                          const CallOptions& call) const {
+  constexpr const char* what = "gather";
+  comm::require_rank(root, size(), what);
+  const bool is_root = rank() == root;
+  const auto from = ContiguousTensor::for_input(what, input);
+  require_parts_of_root(what, "outputs", outputs, input, is_root, size());
+  const auto to = contiguous_outputs(what, outputs);
+  const auto arguments = comm::describe_tensor(input) + ", root " + std::to_string(root);
+  if (input.nbytes() <= queue_->payload_bytes()) {
+    const auto copy = [to, bytes = input.nbytes()](const Operation&, const GatheredCalls& gathered) {
+      for (std::size_t other = 0; other < to.size(); ++other) {
+        std::copy_n(gathered.payloads[other], bytes, static_cast<std::byte*>(to[other].memory().data_ptr()));
+      }
+      write_back(to);
+    };
+    return Work(queue_->call(what, arguments, call, copy, {.payload = comm::bytes_of(from.memory())}));
+  }
+  const auto exchange = [queue = queue_.get(), to, from, root](const Operation& operation, const GatheredCalls&) {
+    const int ranks = queue->backend().size();
+    auto inputs = empty_parts(from.memory(), ranks);
+    inputs[static_cast<std::size_t>(root)] = from.memory();
+    const auto outputs_here = to.empty() ? empty_parts(from.memory(), ranks) : memory_of(to);
+    queue->backend().all_to_all_v(operation, outputs_here, inputs, from.memory().nbytes());
+    write_back(to);
+  };
+  return Work(queue_->call(what, arguments, call, exchange));
+}
+
+Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root,
+                           const CallOptions& call) const {
+  constexpr const char* what = "scatter";
+  comm::require_rank(root, size(), what);
+  const bool is_root = rank() == root;
+  const auto to = ContiguousTensor::for_output(what, output);
+  require_parts_of_root(what, "inputs", inputs, output, is_root, size());
+  const auto from = contiguous_inputs(what, inputs);
+  const auto exchange = [queue = queue_.get(), to, from, root](const Operation& operation, const GatheredCalls&) {
+    const int ranks = queue->backend().size();
+    auto outputs = empty_parts(to.memory(), ranks);
+    outputs[static_cast<std::size_t>(root)] = to.memory();
+    const auto inputs_here = from.empty() ? empty_parts(to.memory(), ranks) : memory_of(from);
+    queue->backend().all_to_all_v(operation, outputs, inputs_here, to.memory().nbytes());
+    to.write_back();
+  };
+  const auto arguments = comm::describe_tensor(output) + ", root " + std::to_string(root);
+  return Work(queue_->call(what, arguments, call, exchange));
+}
+
+Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOptions& call) const {
+  constexpr const char* what = "reduce";
+  comm::require_rank(root, size(), what);
+  const bool is_root = rank() == root;
+  const auto flat = is_root ? ContiguousTensor::for_output(what, tensor) : ContiguousTensor::for_input(what, tensor);
+  comm::require_reducible(what, tensor, op);
+  const auto arguments =
+      comm::describe_tensor(tensor) + ", " + comm::describe_op(op) + ", root " + std::to_string(root);
+  if (tensor.nbytes() <= queue_->payload_bytes()) {
+    const auto reduce_payloads = [flat, op, is_root](const Operation&, const GatheredCalls& gathered) {
+      if (!is_root) return;
+      comm::reduce_tree(gathered.payloads, static_cast<std::byte*>(flat.memory().data_ptr()),
+                        static_cast<std::size_t>(flat.memory().numel()), flat.memory().scalar_type(),
+                        comm::make_reduction(op, static_cast<int>(gathered.payloads.size())));
+      flat.write_back();
+    };
+    return Work(queue_->call(what, arguments, call, reduce_payloads, {.payload = comm::bytes_of(flat.memory())}));
+  }
+  // Each rank combines a slice, and the root collects them.
+  const auto exchange = [queue = queue_.get(), flat, op, root](const Operation& operation, const GatheredCalls&) {
+    const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    comm::Backend& backend = queue->backend();
+    const at::Tensor values = flat.memory().view({-1});
+    const std::int64_t ranks = backend.size();
+    const std::int64_t share = (values.numel() + ranks - 1) / ranks;
+    const at::Tensor whole = at::zeros({ranks * share}, values.options());
+    whole.narrow(0, 0, values.numel()).copy_(values);
+    const at::Tensor slice = at::empty({share}, values.options());
+    backend.reduce_scatter(operation, slice, whole, op);
+    auto inputs = empty_parts(values, backend.size());
+    inputs[static_cast<std::size_t>(root)] = slice;
+    auto outputs = empty_parts(values, backend.size());
+    for (std::int64_t part = 0; backend.rank() == root && part < ranks; ++part) {
+      outputs[static_cast<std::size_t>(part)] = whole.narrow(0, part * share, share);
+    }
+    backend.all_to_all_v(operation, outputs, inputs, slice.nbytes());
+    if (backend.rank() != root) return;
+    values.copy_(whole.narrow(0, 0, values.numel()));
+    flat.write_back();
+  };
+  return Work(queue_->call(what, arguments, call, exchange));
+}
+
+}  // namespace tutti

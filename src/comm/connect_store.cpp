@@ -1,0 +1,146 @@
+// Communicator::connect(Store): ranks that share a store of c10d, whoever started them.
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/bootstrap.h"
+#include "comm/make_communicator.h"
+#include "comm/rendezvous/local_address.h"
+#include "comm/rendezvous/node_id.h"
+#include "comm/single_backend.h"
+#include "core/launchers.h"
+#include "flight/recorder.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// Connections of its own: whoever waits on the program's store would else keep the group from it, and the other way
+// round. A program that connects more than once over one store gets names of their own for each.
+comm::Rendezvous open_rendezvous(const StorePtr& store, int rank) {
+  const auto connects = store->add("tutti/connects/" + std::to_string(rank), 1);
+  const std::string name = "tutti/" + std::to_string(connects);
+  return {.store = c10::make_intrusive<c10d::PrefixStore>(name, store->clone()),
+          .failure_store = c10::make_intrusive<c10d::PrefixStore>(name, store->clone()),
+          .store_owner = -1};
+}
+
+// The host of the store, as this rank reaches it; empty for a store without one.
+std::string host_of(const StorePtr& store) {
+  const auto prefix = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  const auto below = prefix ? prefix->getUnderlyingNonPrefixStore() : store;
+  const auto tcp = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(below);
+  return tcp ? tcp->getHost() : "";
+}
+
+// Where ranks of other nodes find this one.
+comm::BindAddress bind_address_towards(const StorePtr& store) {
+  if (auto bind_address = comm::bind_address_from_env()) return *std::move(bind_address);
+  std::string host = host_of(store);
+  if (host.empty()) host = process_variable("MASTER_ADDR").value_or("");
+  if (host.empty()) {
+    throw UsageError(
+        "The ranks live on several nodes, and the store does not say which network they share. Set GLOO_SOCKET_IFNAME "
+        "to its interface.");
+  }
+  return {.interface = "", .address = comm::local_address_towards(host)};
+}
+
+struct RankInfos {
+  std::vector<std::string> nodes;     // by rank
+  std::vector<std::string> backends;  // by rank
+};
+
+RankInfos exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
+                              std::chrono::milliseconds timeout) {
+  const auto text = std::to_string(size) + " " + backend + " " + comm::this_node_id();
+  RankInfos all;
+  for (const auto& said : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
+    const auto first = said.find(' ');
+    const auto second = said.find(' ', first + 1);
+    const auto who = std::to_string(all.nodes.size());
+    if (second == std::string::npos || said.substr(0, first) != std::to_string(size)) {
+      throw UsageError("rank " + who + " joins a group of " + said.substr(0, first) + " ranks, rank " +
+                       std::to_string(rank) + " one of " + std::to_string(size) + ".");
+    }
+    all.backends.push_back(said.substr(first + 1, second - first - 1));
+    all.nodes.push_back(said.substr(second + 1));
+    if (all.backends.back() != backend) {
+      throw UsageError("rank " + who + " asks for the backend " + all.backends.back() + ", rank " +
+                       std::to_string(rank) + " for " + backend + ": all must ask for the same.");
+    }
+  }
+  return all;
+}
+
+// A rank without a device of its own is every rank's concern: nobody must wait for it.
+void agree_on_nccl(const comm::Rendezvous& rendezvous, const comm::BackendRequest& requested, int rank,
+                   const std::vector<int>& nodes, std::chrono::milliseconds timeout) {
+  const auto local_rank = static_cast<int>(std::count(nodes.begin(), nodes.begin() + rank, nodes[rank]));
+  std::string problem;
+  try {
+    comm::require_nccl(requested, local_rank);
+  } catch (const UsageError& error) {
+    problem = error.what();
+  }
+  const auto problems =
+      comm::store_all_gather(rendezvous, "nccl", rank, static_cast<int>(nodes.size()), problem, timeout);
+  const auto first = std::ranges::find_if(problems, [](const std::string& text) { return !text.empty(); });
+  if (first != problems.end()) {
+    throw UsageError("rank " + std::to_string(first - problems.begin()) + ": " + *first);
+  }
+}
+
+// A group that is not the whole job has ranks of its own, which would be taken for the job's.
+std::shared_ptr<flight::Recorder> recorder_of_job(int rank, int size) {
+  if (process_variable("RANK") != std::to_string(rank) || process_variable("WORLD_SIZE") != std::to_string(size)) {
+    return nullptr;
+  }
+  const auto restarts = process_variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  return flight::make_recorder({.rank = rank, .world_size = size, .restart = std::atoi(restarts.c_str())});
+}
+
+}  // namespace
+
+Communicator Communicator::connect(const StorePtr& store, int rank, int size, const CommunicatorOptions& options) {
+  if (!store) throw UsageError("Communicator::connect: the store is null.");
+  if (size < 1 || rank < 0 || rank >= size) {
+    throw UsageError("Communicator::connect: rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                     ": ranks count from 0 to size - 1.");
+  }
+  const auto requested = comm::check_options(options);
+  if (size == 1) {
+    comm::require_nccl(requested, 0);
+    return make_communicator(comm::make_single_backend(), options, "");
+  }
+  const auto timeout = options.connect_timeout;
+  comm::RendezvousResult result;
+  try {
+    result.rendezvous = open_rendezvous(store, rank);
+  } catch (const std::exception& error) {
+    throw PeerError("rank " + std::to_string(rank) + " could not use the store that the ranks share: " + error.what(),
+                    {});
+  }
+  try {
+    result.rank = rank;
+    result.nodes =
+        comm::number_nodes(exchange_rank_infos(result.rendezvous, rank, size, requested.name, timeout).nodes);
+    if (requested.name == "nccl") agree_on_nccl(result.rendezvous, requested, rank, result.nodes, timeout);
+    const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
+    result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
+    // The store is the program's; what is connected by it is not.
+    if (!one_machine) result.rendezvous.secret = read_job_secret(&process_variable);
+    return comm::connect_ranks(result, requested.name, options, recorder_of_job(rank, size));
+  } catch (const UsageError&) {
+    comm::leave_barrier(result.rendezvous, rank, size);
+    throw;
+  }
+}
+
+}  // namespace tutti

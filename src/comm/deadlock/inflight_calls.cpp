@@ -1,0 +1,128 @@
+#include "comm/deadlock/inflight_calls.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+namespace tutti::comm {
+namespace {
+
+// Of the system, since it can be asked whether such a thread still runs.
+pid_t this_thread() {
+  thread_local const auto id = static_cast<pid_t>(::syscall(SYS_gettid));
+  return id;
+}
+
+bool has_exited(pid_t thread) {
+  return ::access(("/proc/self/task/" + std::to_string(thread)).c_str(), F_OK) != 0;
+}
+
+}  // namespace
+
+void CallerThreads::add(pid_t thread) {
+  const std::lock_guard lock(mutex_);
+  threads_.insert(thread);
+}
+
+std::set<pid_t> CallerThreads::running() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(threads_, has_exited);
+  return threads_;
+}
+
+void InflightCalls::on_call(const Operation& operation, bool on_own_thread) {
+  const auto caller = this_thread();
+  callers_->change();
+  const std::lock_guard lock(mutex_);
+  calls_ = operation.number + 1;
+  CallText& text = texts_[operation.number % max_texts];
+  text.what = operation.op_name;
+  text.name = operation.name;
+  text.where = operation.call_site;
+  if (on_own_thread || caller == last_caller_) return;
+  last_caller_ = caller;
+  callers_->add(caller);
+}
+
+InflightCalls::InCall::InCall(InflightCalls* calls, std::uint64_t number) : calls_(calls) {
+  if (calls_ == nullptr) return;
+  calls_->callers_->change();
+  auto& slots = calls_->in_call_;
+  for (; slot_ < slots.size(); ++slot_) {
+    std::uint64_t expected = 0;
+    if (!slots[slot_].call.compare_exchange_strong(expected, number + 1)) continue;
+    slots[slot_].thread.store(this_thread(), std::memory_order_release);
+    return;
+  }
+}
+
+InflightCalls::InCall::~InCall() {
+  if (calls_ == nullptr) return;
+  if (slot_ < calls_->in_call_.size()) {
+    calls_->in_call_[slot_].thread.store(0, std::memory_order_relaxed);
+    calls_->in_call_[slot_].call.store(0, std::memory_order_release);
+  }
+  calls_->callers_->change(std::memory_order_release);
+}
+
+InflightCalls::WaitingOnQueue::WaitingOnQueue(InflightCalls* calls) : calls_(calls) {
+  if (calls_ == nullptr) return;
+  const std::lock_guard lock(calls_->mutex_);
+  calls_->waiting_on_queue_.insert(this_thread());
+}
+
+InflightCalls::WaitingOnQueue::~WaitingOnQueue() {
+  if (calls_ == nullptr) return;
+  calls_->callers_->change();
+  const std::lock_guard lock(calls_->mutex_);
+  calls_->waiting_on_queue_.erase(calls_->waiting_on_queue_.find(this_thread()));
+}
+
+void InflightCalls::set_listener(Listener* listener) {
+  const std::lock_guard lock(listener_mutex_);
+  listener_ = listener;
+}
+
+bool InflightCalls::set_blocked(bool blocked) {
+  const std::lock_guard lock(listener_mutex_);
+  return listener_ == nullptr || listener_->set_blocked(blocked);
+}
+
+void InflightCalls::set_mismatch_reason(const std::string& why) {
+  const std::lock_guard lock(listener_mutex_);
+  if (listener_ != nullptr) listener_->set_mismatch_reason(why);
+}
+
+void InflightCalls::abort_blocked_calls() {
+  const std::lock_guard lock(listener_mutex_);
+  if (listener_ != nullptr) listener_->abort_blocked_calls();
+}
+
+InflightCalls::Snapshot InflightCalls::take_snapshot() const {
+  Snapshot snapshot;
+  const std::lock_guard lock(mutex_);
+  snapshot.communicator = {.calls = calls_, .members = global_ranks_};
+  snapshot.waiting_on_queue = {waiting_on_queue_.begin(), waiting_on_queue_.end()};
+  for (const Slot& slot : in_call_) {
+    const auto thread = slot.thread.load(std::memory_order_acquire);
+    const auto call = slot.call.load(std::memory_order_relaxed);
+    if (call == 0 || thread == 0 || calls_ - call >= max_texts) continue;
+    const auto number = call - 1;
+    const CallText& text = texts_[number % max_texts];
+    const Operation operation{.number = number, .op_name = text.what, .name = text.name, .call_site = text.where};
+    snapshot.in_call[thread] = {
+        .communicator = communicator_, .number = number, .text = operation.describe_with_call_site()};
+  }
+  return snapshot;
+}
+
+const WaitState::PendingCall* InflightCalls::Snapshot::pending_call_of(pid_t thread) const {
+  const auto found = in_call.find(thread);
+  if (found != in_call.end()) return &found->second;
+  if (in_call.empty() || !waiting_on_queue.contains(thread)) return nullptr;
+  return &std::ranges::min_element(in_call, {}, [](const auto& other) { return other.second.number; })->second;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,164 @@
+// The part of a channel for gradient rounds: operations in steps, started on one thread and completed on another.
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/operation_queue.h"
+#include "tutti/detail/comm/internal_call.h"
+#include "tutti/detail/comm/pending.h"
+
+namespace tutti::comm {
+namespace {
+
+// What start_all_reduce() and start_small_all_gather() hand out: the backend's object with the channel's treatment of
+// failures.
+template <typename Pending>
+class Checked : public Pending {
+ public:
+  Checked(std::shared_ptr<OperationQueue> queue, Operation operation, std::unique_ptr<Pending> pending)
+      : queue_(std::move(queue)), operation_(std::move(operation)), pending_(std::move(pending)) {}
+  ~Checked() override {
+    if (!finished_) queue_->abort_unfinished(operation_);
+  }
+  Checked(const Checked&) = delete;
+  Checked& operator=(const Checked&) = delete;
+
+ protected:
+  template <typename Step>
+  auto run(const Step& step) {
+    return queue_->run_checked(operation_, step);
+  }
+  void end() {
+    finished_ = true;
+    queue_->mark_completed(operation_);
+  }
+
+  std::shared_ptr<OperationQueue> queue_;
+  Operation operation_;
+  std::unique_ptr<Pending> pending_;
+  bool finished_ = false;
+};
+
+class CheckedAllReduce final : public Checked<PendingAllReduce> {
+ public:
+  using Checked::Checked;
+  void finish_reduce_scatter(double scale) override {
+    run([&] { pending_->finish_reduce_scatter(scale); });
+  }
+  void wait() override {
+    run([&] { pending_->wait(); });
+    end();
+  }
+  void block_current_stream() const override { pending_->block_current_stream(); }
+  std::int64_t bytes_sent() const override { return pending_->bytes_sent(); }
+};
+
+class CheckedAllGather final : public Checked<PendingAllGather> {
+ public:
+  using Checked::Checked;
+  std::span<const std::byte> wait() override {
+    const auto blocks = run([&] { return pending_->wait(); });
+    end();
+    return blocks;
+  }
+};
+
+/// Lengths travel first, then all blocks as long as the longest. It is one operation to the outside, two on the wire.
+class CheckedAllGatherV final : public PendingAllGatherV {
+ public:
+  CheckedAllGatherV(std::shared_ptr<OperationQueue> queue, Operation operation,
+                    std::unique_ptr<PendingAllGather> lengths, std::vector<std::byte> block)
+      : queue_(std::move(queue)),
+        operation_(std::move(operation)),
+        lengths_(std::move(lengths)),
+        block_(std::move(block)) {}
+
+  std::vector<std::span<const std::byte>> wait() override {
+    const auto gathered = lengths_->wait();
+    std::vector<std::uint64_t> lengths(gathered.size() / sizeof(std::uint64_t));
+    std::memcpy(lengths.data(), gathered.data(), gathered.size());
+    const std::uint64_t longest = longest_of(lengths);
+    all_ = at::empty({static_cast<std::int64_t>(lengths.size()), static_cast<std::int64_t>(longest)}, at::kByte);
+    if (longest > 0) {
+      // In memory that outlives a failure: the others may still read it.
+      const at::Tensor input = at::empty({static_cast<std::int64_t>(longest)}, at::kByte);
+      std::ranges::copy(block_, static_cast<std::byte*>(input.data_ptr()));
+      queue_->run_checked(operation_, [&] { queue_->backend().all_gather(operation_, all_, input); });
+    }
+    queue_->mark_completed(operation_);
+    std::vector<std::span<const std::byte>> blocks;
+    const auto* memory = static_cast<const std::byte*>(all_.const_data_ptr());
+    for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+      blocks.emplace_back(memory + rank * longest, lengths[rank]);
+    }
+    return blocks;
+  }
+
+ private:
+  std::shared_ptr<OperationQueue> queue_;
+  Operation operation_;
+  std::unique_ptr<PendingAllGather> lengths_;
+  std::vector<std::byte> block_;
+  at::Tensor all_;
+};
+
+}  // namespace
+
+at::Tensor OperationQueue::allocate(std::int64_t bytes, at::Device device) {
+  const std::lock_guard lock(order_mutex_);
+  const auto operation = next_operation("allocate", internal_call(), "allocate", static_cast<std::uint64_t>(bytes));
+  at::Tensor memory;
+  const auto run = [&] {
+    record_start(operation);
+    memory = run_checked(operation, [&] {
+      return backend_->supports_device(device.type()) ? backend_->allocate_on_device(operation, device, bytes)
+                                                      : backend_->allocate(operation, bytes);
+    });
+    mark_completed(operation);
+  };
+  // After the calls that came before it, on all ranks: these may share memory too, and offers meet in order.
+  if (worker_.idle()) {
+    run();
+  } else {
+    track(worker_.submit(run))->wait();
+  }
+  return memory;
+}
+
+std::unique_ptr<PendingAllReduce> OperationQueue::start_all_reduce(const at::Tensor& flat,
+                                                                   const std::shared_ptr<const WireCodec>& codec) {
+  std::unique_lock lock(order_mutex_);
+  const auto operation = next_operation("gradient sum", internal_call(), "gradient sum", flat.nbytes());
+  lock.unlock();
+  record_start(operation);
+  auto pending = run_checked(operation, [&] { return backend_->start_all_reduce(operation, flat, codec); });
+  return std::make_unique<CheckedAllReduce>(shared_from_this(), operation, std::move(pending));
+}
+
+std::unique_ptr<PendingAllGather> OperationQueue::start_small_all_gather(std::span<const std::byte> block) {
+  std::unique_lock lock(order_mutex_);
+  const auto operation = next_operation("gradient exchange", internal_call(), "gradient exchange", block.size());
+  lock.unlock();
+  record_start(operation);
+  auto pending = run_checked(operation, [&] { return backend_->start_small_all_gather(operation, block); });
+  return std::make_unique<CheckedAllGather>(shared_from_this(), operation, std::move(pending));
+}
+
+std::unique_ptr<PendingAllGatherV> OperationQueue::start_all_gather_v(std::vector<std::byte> block) {
+  std::unique_lock lock(order_mutex_);
+  const auto operation = next_operation("gradient gather", internal_call(), "gradient gather, lengths");
+  const auto second = next_operation("gradient gather", internal_call(), "gradient gather", block.size());
+  lock.unlock();
+  record_start(operation);
+  record_start(second);
+  const std::uint64_t length = block.size();
+  auto lengths = run_checked(
+      operation, [&] { return backend_->start_small_all_gather(operation, std::as_bytes(std::span(&length, 1))); });
+  return std::make_unique<CheckedAllGatherV>(
+      shared_from_this(), second, std::make_unique<CheckedAllGather>(shared_from_this(), operation, std::move(lengths)),
+      std::move(block));
+}
+
+}  // namespace tutti::comm

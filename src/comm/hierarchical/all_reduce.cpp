@@ -1,0 +1,102 @@
+#include "comm/hierarchical/all_reduce.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "comm/reduction/partition.h"
+#include "comm/reduction/reduce_tree.h"
+
+namespace tutti::comm {
+namespace {
+
+bool is_half_precision(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
+}  // namespace
+
+HierarchicalAllReduce::HierarchicalAllReduce(std::shared_ptr<NodeGroups> groups, Operation operation,
+                                             ShmLocation location, const at::Tensor& flat,
+                                             std::shared_ptr<const WireCodec> codec, std::uint32_t number)
+    : groups_(std::move(groups)),
+      operation_(std::move(operation)),
+      location_(std::move(location)),
+      flat_(flat.view({-1})),
+      codec_(std::move(codec)),
+      number_(number) {
+  NodeState& node = *groups_->node;
+  const auto elements = static_cast<std::size_t>(flat_.numel());
+  const Range range = shard_of(elements, flat_.element_size(), node.rank(), node.size());
+  shard_ = flat_.narrow(0, static_cast<std::int64_t>(range.offset), static_cast<std::int64_t>(range.length));
+  if (codec_) prescale_ = 1.0 / static_cast<double>(std::bit_ceil(static_cast<unsigned>(node.size())));
+  node.local().last_operation.set(operation_);
+  node.local().reductions_started.advance_to(number_);
+}
+
+void HierarchicalAllReduce::wait_for_node(SequenceCounter RankState::*progress) const {
+  groups_->run_in_node([&] { groups_->node->wait_for_all(progress, number_, {operation_}); });
+}
+
+std::size_t HierarchicalAllReduce::shard_begin() const {
+  return static_cast<std::size_t>(shard_.storage_offset() - flat_.storage_offset()) * flat_.element_size();
+}
+
+void HierarchicalAllReduce::finish_reduce_scatter(double scale) {
+  wait_for_node(&RankState::reductions_started);
+  reduce_shard();
+  auto pending = groups_->inter_node_subgroup.run(
+      [&] { return groups_->inter_node->start_all_reduce(operation_, wide_shard_, codec_); });
+  inter_node_sum_ = std::make_shared<InterNodeSum>(
+      InterNodeSum{.shard = wide_shard_, .pending = std::move(pending), .scale = scale / prescale_});
+  groups_->pending_sums.push_back(inter_node_sum_);
+  while (groups_->pending_sums.size() > 1) groups_->reduce_oldest();
+}
+
+void HierarchicalAllReduce::reduce_shard() {
+  const at::AutoDispatchBelowADInplaceOrView without_autograd;
+  const NodeState& node = *groups_->node;
+  const bool is_half = is_half_precision(flat_.scalar_type());
+  // Narrow versions are rounded once, at the end: as if all ranks' versions were added at once.
+  std::vector<at::Tensor> wide;
+  std::vector<const std::byte*> contributions;
+  for (int rank = 0; rank < node.size(); ++rank) {
+    std::byte* const contribution = location_.of(rank) + shard_begin();
+    if (!is_half) {
+      contributions.push_back(contribution);
+      continue;
+    }
+    wide.push_back(at::from_blob(contribution, shard_.sizes(), shard_.options()).to(at::kFloat));
+    contributions.push_back(static_cast<const std::byte*>(wide.back().const_data_ptr()));
+  }
+  wide_shard_ = is_half ? wide.front() : shard_;
+  reduce_tree(contributions, static_cast<std::byte*>(wide_shard_.data_ptr()), static_cast<std::size_t>(shard_.numel()),
+              wide_shard_.scalar_type(), {.op = ReduceOp::sum, .scale = {.factor = prescale_}});
+}
+
+void HierarchicalAllReduce::wait() {
+  while (!inter_node_sum_->reduced) groups_->reduce_oldest();
+  groups_->inter_node_subgroup.run([&] { inter_node_sum_->pending->wait(); });
+  copy_to_node();
+  groups_->node->local().reductions_finished.advance_to(number_);
+  wait_for_node(&RankState::reductions_finished);
+}
+
+void HierarchicalAllReduce::copy_to_node() {
+  const at::AutoDispatchBelowADInplaceOrView without_autograd;
+  const NodeState& node = *groups_->node;
+  if (!wide_shard_.is_same(shard_)) shard_.copy_(wide_shard_);
+  for (int rank = 0; rank < node.size(); ++rank) {
+    if (rank != node.rank()) std::memcpy(location_.of(rank) + shard_begin(), shard_.const_data_ptr(), shard_.nbytes());
+  }
+  const auto copied = static_cast<std::int64_t>(shard_.nbytes()) * (node.size() - 1);
+  bytes_sent_ =
+      inter_node_sum_->pending->bytes_sent() + copied + static_cast<std::int64_t>(flat_.nbytes() - shard_.nbytes());
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,277 @@
+#include "comm/operation_queue.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "comm/backend/describe.h"
+#include "comm/health/root_cause.h"
+#include "comm/os/cpu_pause.h"
+#include "tutti/core/error.h"
+#include "tutti/detail/core/call_site_scope.h"
+
+namespace tutti::comm {
+namespace {
+
+FailureReport::Reason reason_of(const TransferError& error) {
+  switch (error.kind()) {
+    case TransferError::Kind::timeout:
+      return FailureReport::Reason::timeout;
+    case TransferError::Kind::process_stopped:
+      return FailureReport::Reason::process_stopped;
+    case TransferError::Kind::heartbeat_lost:
+      return FailureReport::Reason::heartbeat_lost;
+    case TransferError::Kind::peer_closed:
+      return FailureReport::Reason::peer_closed;
+    case TransferError::Kind::process_exited:
+      return FailureReport::Reason::process_exited;
+    case TransferError::Kind::connection_closed:
+      break;
+  }
+  return FailureReport::Reason::connection_closed;
+}
+
+}  // namespace
+
+OperationQueue::OperationQueue(std::shared_ptr<Backend> backend, std::chrono::milliseconds timeout, std::string name,
+                               Services services)
+    : backend_(std::move(backend)),
+      timeout_(timeout),
+      name_(std::move(name)),
+      services_(std::move(services)),
+      calls_(services_.deadlock_detector && services_.p2p
+                 ? services_.deadlock_detector->add_communicator(name_, services_.p2p->global_ranks())
+                 : nullptr) {
+  if (calls_) calls_->set_listener(this);
+}
+
+OperationQueue::~OperationQueue() {
+  if (calls_) calls_->set_listener(nullptr);
+  if (services_.p2p) {
+    const auto failure = std::make_exception_ptr(Error("The communicator was let go before anything came."));
+    services_.p2p->end(failure, /*sends_too=*/false);
+  }
+  // Whoever leaves because of an exception does not wait for others: calls under way end at once.
+  if (std::uncaught_exceptions() > 0) backend_->close();
+}
+
+Operation OperationQueue::make_operation(const std::string& what, const CallOptions& options) const {
+  const auto timeout = options.timeout.value_or(timeout_);
+  if (timeout <= std::chrono::milliseconds::zero()) {
+    throw UsageError(what + ": the timeout must be positive, not " + describe_duration(timeout) + ".");
+  }
+  return {.number = 0,
+          .op_name = what,
+          .name = options.name,
+          .timeout = timeout,
+          .call_site = options.where.known() ? options.where : CallSiteScope::current()};
+}
+
+Operation OperationQueue::next_operation(const std::string& what, const CallOptions& options, const std::string& text,
+                                         std::uint64_t bytes) {
+  auto operation = make_operation(what, options);
+  operation.number = next_number_++;
+  if (calls_) calls_->on_call(operation, Worker::is_on_worker_thread());
+  if (services_.recorder) {
+    operation.entry = services_.recorder->record_call({.text = text,
+                                                       .communicator = name_,
+                                                       .operation = operation.number,
+                                                       .bytes = bytes,
+                                                       .group_size = backend_->size(),
+                                                       .call_site = operation.call_site});
+  }
+  return operation;
+}
+
+void OperationQueue::record_start(const Operation& operation) noexcept {
+  if (services_.recorder) services_.recorder->record_start(operation.entry);
+}
+
+void OperationQueue::record_end(const Operation& operation, flight::EntryState how) noexcept {
+  if (services_.recorder) services_.recorder->record_end(operation.entry, how);
+}
+
+/// A collective under way.
+struct OperationQueue::Call {
+  Operation operation;
+  Body body;
+  std::vector<std::byte> message;  // the fingerprint and, behind it, the payload
+  std::unique_ptr<PendingAllGather> exchange;
+};
+
+std::size_t OperationQueue::payload_bytes() const {
+  const std::size_t cheap = backend_->inline_payload_bytes();
+  return cheap > sizeof(CallSignature) ? cheap - sizeof(CallSignature) : 0;
+}
+
+std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const std::string& arguments,
+                                                const CallOptions& options, Body body, const CallPayload& data) {
+  throw_if_failed();
+  std::string text = what + "(" + arguments;
+  if (!options.name.empty()) text += std::string(arguments.empty() ? "" : ", ") + "'" + options.name + "'";
+  text += ")";
+  const CallSignature mine(text, data.length);
+  const auto call = std::make_shared<Call>();
+  call->body = std::move(body);
+  const auto signature = mine.bytes();
+  call->message.assign(signature.begin(), signature.end());
+  if (data.payload) call->message.insert(call->message.end(), data.payload->begin(), data.payload->end());
+
+  const std::lock_guard lock(order_mutex_);
+  call->operation = next_operation(what, options, text, data.payload ? data.payload->size() : data.length);
+  const auto run = [this, call] {
+    start(*call);
+    complete(*call);
+  };
+  if (backend_->size() == 1) return run_now(run);
+  const int looks = backend_->spin_count();
+  if (!data.payload || looks == 0 || !worker_.idle()) return track(worker_.submit(run));
+
+  // Where the others come at about the same time, waking a thread would take many times as long as the call.
+  const auto started = run_now([&] { start(*call); });
+  if (!call->exchange) return started;
+  for (int look = 0; look < looks; ++look) {
+    if (call->exchange->is_ready()) return run_now([&] { complete(*call); });
+    cpu_pause();
+  }
+  return track(worker_.submit([this, call] { complete(*call); }));
+}
+
+void OperationQueue::start(Call& call) {
+  record_start(call.operation);
+  run_checked(call.operation, [&] { call.exchange = backend_->start_small_all_gather(call.operation, call.message); });
+}
+
+void OperationQueue::complete(Call& call) {
+  run_checked(call.operation, [&] {
+    const auto blocks = call.exchange->wait();
+    const std::size_t block = call.message.size();
+    GatheredCalls gathered;
+    gathered.by_rank.resize(static_cast<std::size_t>(backend_->size()));
+    for (std::size_t rank = 0; rank < gathered.by_rank.size(); ++rank) {
+      std::memcpy(&gathered.by_rank[rank], blocks.data() + rank * block, sizeof(CallSignature));
+      gathered.payloads.push_back(blocks.data() + rank * block + sizeof(CallSignature));
+    }
+    check_signatures(gathered.by_rank, call.operation.number);
+    call.body(call.operation, gathered);
+  });
+  mark_completed(call.operation);
+}
+
+std::shared_ptr<WorkState> OperationQueue::submit(std::function<void()> task) {
+  if (backend_->size() == 1) return run_now(task);
+  // What it calls is called from where this is.
+  return track(worker_.submit([task = std::move(task), where = CallSiteScope::current()] {
+    const CallSiteScope here(where);
+    task();
+  }));
+}
+
+std::shared_ptr<WorkState> OperationQueue::track(std::shared_ptr<WorkState> work) const {
+  work->set_inflight_calls(calls_);
+  return work;
+}
+
+std::string OperationQueue::next_child_name(const std::string& kind) {
+  return name_ + "/" + std::to_string(children_++) + "-" + kind;
+}
+
+std::shared_ptr<OperationQueue> OperationQueue::shared_child(
+    const std::string& name, const std::function<std::shared_ptr<OperationQueue>()>& make) {
+  const std::lock_guard lock(shared_mutex_);
+  std::shared_ptr<OperationQueue>& child = shared_children_[name];
+  if (!child) child = make();
+  return child;
+}
+
+void OperationQueue::throw_if_failed() const {
+  if (failed_) throw_earlier_failure();
+}
+
+void OperationQueue::throw_earlier_failure() const {
+  const std::lock_guard lock(failure_mutex_);
+  if (!mismatch_reason_.empty()) throw MismatchError(mismatch_reason_);
+  throw PeerError("This communicator failed earlier and cannot be used any more: " + failure_, failed_ranks_);
+}
+
+void OperationQueue::fail(const Operation& operation, const TransferError& error) {
+  std::unique_lock lock(failure_mutex_);
+  if (failed_) {
+    lock.unlock();
+    throw_earlier_failure();
+  }
+  failed_ = true;
+  FailureReport report{.reason = reason_of(error),
+                       .operation = operation.number,
+                       .timeout = error.waited().value_or(operation.timeout),
+                       .waiting_for = error.peers(),
+                       .description = operation.describe()};
+  const bool late = report.timed_out();
+  RootCause root_cause;
+  try {
+    RootCauseQuery query(backend_->failure_board(), backend_->rank(), backend_->size(), std::move(report));
+    query.wait_until_published();
+    // Only now may the others see the connections end: they look at once for what was posted.
+    backend_->close();
+    root_cause = query.root_cause();
+  } catch (const std::exception& lookup_error) {
+    backend_->close();
+    root_cause = {.failed_ranks = error.peers(),
+                  .timed_out = late,
+                  .message = operation.describe() + ": no answer from " + describe_ranks(error.peers()) + " (" +
+                             lookup_error.what() + ")"};
+  }
+  failure_ = root_cause.message;
+  failed_ranks_ = root_cause.failed_ranks;
+  const std::string mismatch_reason = mismatch_reason_;
+  lock.unlock();
+  close_p2p();
+  if (!mismatch_reason.empty()) throw MismatchError(mismatch_reason);
+  if (root_cause.timed_out) throw TimeoutError(failure_, failed_ranks_);
+  throw PeerError(failure_, failed_ranks_);
+}
+
+void OperationQueue::abort_with_report(FailureReport report, const std::string& reason) noexcept {
+  try {
+    const std::lock_guard lock(failure_mutex_);
+    if (failed_) return;
+    failed_ = true;
+    failure_ = reason;
+    if (backend_->size() > 1) {
+      RootCauseQuery(backend_->failure_board(), backend_->rank(), backend_->size(), std::move(report))
+          .wait_until_published();
+    }
+  } catch (const std::exception&) {
+    // Leaving word is a courtesy; closing is what the others notice.
+  }
+  close_p2p();
+  backend_->close();
+}
+
+void OperationQueue::set_mismatch_reason(const std::string& why) noexcept {
+  const std::lock_guard lock(failure_mutex_);
+  if (!failed_) mismatch_reason_ = why;
+}
+
+void OperationQueue::abort_blocked_calls() noexcept {
+  abort_with_report({.reason = FailureReport::Reason::aborted,
+                     .operation = next_number_,
+                     .timeout = timeout_,
+                     .waiting_for = {},
+                     .description = "calls that were made on some ranks only"},
+                    mismatch_reason_);
+}
+
+void OperationQueue::abort_unfinished(const Operation& operation) noexcept {
+  record_end(operation, flight::EntryState::failed);
+  abort_with_report({.reason = FailureReport::Reason::aborted,
+                     .operation = operation.number,
+                     .timeout = operation.timeout,
+                     .waiting_for = {},
+                     .description = operation.describe()},
+                    operation.describe() + " was started and not finished");
+}
+
+}  // namespace tutti::comm

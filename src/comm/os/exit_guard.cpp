@@ -1,0 +1,51 @@
+#include "comm/os/exit_guard.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+namespace tutti::comm {
+namespace {
+
+constexpr auto max_exit_delay = std::chrono::seconds(30);
+
+class GuardCount {
+ public:
+  GuardCount() = default;
+  ~GuardCount() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, max_exit_delay, [&] { return count_ == 0; });
+  }
+  GuardCount(const GuardCount&) = delete;
+  GuardCount& operator=(const GuardCount&) = delete;
+
+  void add(int count) {
+    // All with the mutex held: afterwards the process may end.
+    const std::lock_guard lock(mutex_);
+    count_ += count;
+    if (count_ == 0) changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+
+// Of the process, since its end is what waits. LibTorch's static objects are made before it, and so go after it.
+GuardCount& guard_count() {
+  static GuardCount guards;
+  return guards;
+}
+
+}  // namespace
+
+ExitGuard::ExitGuard() {
+  guard_count().add(1);
+}
+
+ExitGuard::~ExitGuard() {
+  if (active_) guard_count().add(-1);
+}
+
+}  // namespace tutti::comm

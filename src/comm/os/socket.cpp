@@ -1,0 +1,147 @@
+#include "comm/os/socket.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+[[noreturn]] void throw_socket_error(const char* what, int error = errno) {
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+Addresses resolve_numeric(const SocketAddress& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found) != 0) {
+    throw_socket_error("reading an address", EINVAL);
+  }
+  return {found, &::freeaddrinfo};
+}
+
+FileDescriptor socket_for(const addrinfo& address) {
+  const int descriptor = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (descriptor < 0) throw_socket_error("opening a socket");
+  return FileDescriptor(descriptor);
+}
+
+std::string numeric_host(const sockaddr* address, socklen_t length) {
+  std::array<char, NI_MAXHOST> text{};
+  if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  return text.data();
+}
+
+}  // namespace
+
+std::vector<std::string> resolve_host(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return {};
+  const Addresses owner(found, &::freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    addresses.push_back(numeric_host(one->ai_addr, one->ai_addrlen));
+  }
+  return addresses;
+}
+
+std::string interface_address(const std::string& interface) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) throw_socket_error("listing network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || interface != one->ifa_name) continue;
+      return numeric_host(one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    }
+  }
+  throw UsageError("GLOO_SOCKET_IFNAME: the network interface " + interface + " has no address.");
+}
+
+ListeningSocket listen_tcp(const std::string& host) {
+  const auto addresses = resolve_numeric({host, 0});
+  ListeningSocket listening{socket_for(*addresses), {host, 0}};
+  constexpr int backlog = 1024;
+  if (::bind(listening.socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
+      ::listen(listening.socket.get(), backlog) != 0) {
+    throw_socket_error("listening");
+  }
+  sockaddr_storage bound{};
+  socklen_t length = sizeof(bound);
+  if (::getsockname(listening.socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+    throw_socket_error("listening");
+  }
+  listening.address.port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                                             : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+  return listening;
+}
+
+FileDescriptor connect_nonblocking(const SocketAddress& address) {
+  const auto addresses = resolve_numeric(address);
+  FileDescriptor socket = socket_for(*addresses);
+  set_tcp_nodelay(socket);
+  if (::connect(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 && errno != EINPROGRESS) {
+    throw_socket_error("connecting");
+  }
+  return socket;
+}
+
+void finish_connect(const FileDescriptor& socket) {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) throw_socket_error("connecting");
+  if (error != 0) throw_socket_error("connecting", error);
+}
+
+std::optional<FileDescriptor> try_accept(const FileDescriptor& listening) {
+  const int descriptor = ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (descriptor < 0) return std::nullopt;
+  return FileDescriptor(descriptor);
+}
+
+void set_tcp_nodelay(const FileDescriptor& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+std::string describe_peer(const FileDescriptor& socket) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof(peer);
+  auto* const address = reinterpret_cast<sockaddr*>(&peer);
+  if (::getpeername(socket.get(), address, &length) != 0) return "somebody who is gone";
+  const auto port = peer.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(peer).sin6_port
+                                               : reinterpret_cast<sockaddr_in&>(peer).sin_port;
+  return numeric_host(address, length) + " port " + std::to_string(ntohs(port));
+}
+
+std::optional<std::size_t> try_read(const FileDescriptor& socket, std::span<std::byte> to) {
+  const auto count = ::recv(socket.get(), to.data(), to.size(), 0);
+  if (count > 0) return static_cast<std::size_t>(count);
+  if (count == 0) return std::nullopt;
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+  throw_socket_error("reading");
+}
+
+std::size_t try_write(const FileDescriptor& socket, std::span<const std::byte> from) {
+  const auto count = ::send(socket.get(), from.data(), from.size(), MSG_NOSIGNAL);
+  if (count >= 0) return static_cast<std::size_t>(count);
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+  throw_socket_error("writing");
+}
+
+}  // namespace tutti::comm

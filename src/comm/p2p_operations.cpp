@@ -1,0 +1,141 @@
+// The part of a channel that stands in no order with its collectives: messages from rank to rank.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/backend/describe.h"
+#include "comm/health/root_cause.h"
+#include "comm/operation_queue.h"
+#include "comm/p2p/group_endpoint.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+std::span<std::byte> bytes_in(const at::Tensor& memory) {
+  return {static_cast<std::byte*>(const_cast<void*>(memory.const_data_ptr())), memory.nbytes()};
+}
+
+}  // namespace
+
+RequestPtr OperationQueue::make_request(const char* what, const at::Tensor& memory, int peer, int tag,
+                                        const CallOptions& options) const {
+  throw_if_failed();
+  if (!services_.p2p) throw UsageError(std::string(what) + ": messages between ranks are not available in this group.");
+  auto request = std::make_shared<Request>();
+  request->description = std::string(what) + (options.name.empty() ? "" : " '" + options.name + "'");
+  if (tag >= 0) request->description += " (tag " + std::to_string(tag) + ")";
+  request->peer = peer;
+  request->tag = tag;
+  request->memory = bytes_in(memory);
+  request->owner = std::make_shared<at::Tensor>(memory);
+  const Operation operation = make_operation(what, options);
+  request->timeout = operation.timeout;
+  request->deadline = operation.deadline();
+  request->peer_has_exited = [backend = backend_, peer] {
+    if (peer != any_source) return backend->peer_exited(peer);
+    for (int other = 0; other < backend->size(); ++other) {
+      if (other != backend->rank() && !backend->peer_exited(other)) return false;
+    }
+    return true;
+  };
+  return request;
+}
+
+std::shared_ptr<WorkState> OperationQueue::send(const at::Tensor& memory, int peer, int tag, const CallOptions& options,
+                                                const char* what) {
+  auto request = make_request(what, memory, peer, tag, options);
+  auto state = std::make_shared<WorkState>();
+  request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
+  services_.p2p->send(std::move(request));
+  return state;
+}
+
+std::shared_ptr<WorkState> OperationQueue::receive(const at::Tensor& memory, int peer, int tag,
+                                                   const CallOptions& options, std::function<void(int)> on_completed,
+                                                   const char* what) {
+  auto request = make_request(what, memory, peer, tag, options);
+  auto state = std::make_shared<WorkState>();
+  request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
+  request->on_completed = [on_completed = std::move(on_completed)](int source) {
+    const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    if (on_completed) on_completed(source);
+  };
+  services_.p2p->receive(std::move(request));
+  return state;
+}
+
+void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& options) {
+  constexpr const char* what = "monitored_barrier";
+  throw_if_failed();
+  if (backend_->size() == 1) return;
+  const auto timeout = make_operation(what, options).timeout;
+  const auto nothing = at::empty({0}, at::kByte);
+  // Users' tags are not negative. Each barrier has two of its own: what comes late is not taken for the next one's.
+  const int arrival_tag = -2 * ++monitored_barriers_;
+  const int release_tag = arrival_tag + 1;
+  if (backend_->rank() != 0) {
+    send(nothing, 0, arrival_tag, options, what);
+    // Rank 0 may come as late as that, and wait as long for others; what it says then is waited for.
+    CallOptions release_options = options;
+    release_options.timeout = 2 * timeout;
+    auto outcome = at::empty({1}, at::kByte);
+    receive(outcome, 0, release_tag, release_options, nullptr, what)->wait();
+    if (*static_cast<const std::uint8_t*>(outcome.const_data_ptr()) != 0) return;
+    throw PeerError(std::string(what) + ": Rank " + std::to_string(backend_->rank()) +
+                        " successfully reached monitoredBarrier, but received errors while waiting for send/recv "
+                        "from rank 0: other ranks did not come within " +
+                        describe_duration(timeout) + ", as rank 0 tells.",
+                    {});
+  }
+  std::vector<std::shared_ptr<WorkState>> arrivals{nullptr};
+  for (int peer = 1; peer < backend_->size(); ++peer) {
+    arrivals.push_back(receive(nothing, peer, arrival_tag, options, nullptr, what));
+  }
+  std::vector<int> absent;
+  for (int peer = 1; peer < backend_->size() && (absent.empty() || wait_for_all); ++peer) {
+    try {
+      arrivals[static_cast<std::size_t>(peer)]->wait();
+    } catch (const PeerError&) {
+      absent.push_back(peer);
+    }
+  }
+  const auto outcome = at::empty({1}, at::kByte);
+  *static_cast<std::uint8_t*>(outcome.data_ptr()) = absent.empty() ? 1 : 0;
+  // Not longer than for a moment: those that are absent may never take it.
+  CallOptions notice_options = options;
+  notice_options.timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::seconds(5));
+  for (int peer = 1; peer < backend_->size(); ++peer) send(outcome, peer, release_tag, notice_options, what);
+  if (absent.empty()) return;
+  std::string names;
+  for (const int rank : absent) {
+    if (!names.empty()) names += ", ";
+    names += std::to_string(rank);
+  }
+  throw TimeoutError(std::string(what) + ": " + (wait_for_all ? "Ranks " : "Rank ") + names +
+                         " failed to pass monitoredBarrier within " + describe_duration(timeout) + ".",
+                     absent);
+}
+
+void OperationQueue::abort(const std::string& reason) noexcept {
+  abort_with_report({.reason = FailureReport::Reason::aborted,
+                     .operation = next_number_,
+                     .timeout = timeout_,
+                     .waiting_for = {},
+                     .where = "the group (" + reason + ")"},
+                    reason);
+}
+
+// Without the mutex: whoever waits for a message is told, and may use this channel then.
+void OperationQueue::close_p2p() noexcept {
+  if (!services_.p2p) return;
+  services_.p2p->close(std::make_exception_ptr(PeerError(
+                           "This communicator failed earlier and cannot be used any more: " + failure_, failed_ranks_)),
+                       /*cancel_sends=*/true);
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,97 @@
+#include "comm/reduction/reduce_float32.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "comm/reduction/reduce_tree.h"
+
+namespace tutti::comm {
+namespace {
+
+// A level of the tree stays in the first cache.
+constexpr std::size_t float_chunk_elements = 1024;
+using FloatChunk = std::array<float, float_chunk_elements>;
+using FloatContributions = std::span<const float* const>;
+
+// The loops are inlined into one function for each kind of processor and become its vector instructions.
+[[gnu::always_inline]] inline void add(const float* a, const float* b, float* out, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
+}
+
+[[gnu::always_inline]] inline void scale_floats(float* values, std::size_t count, float divisor, float factor) {
+  if (divisor != 1) {
+    for (std::size_t i = 0; i < count; ++i) values[i] /= divisor;
+  }
+  if (factor != 1) {
+    for (std::size_t i = 0; i < count; ++i) values[i] *= factor;
+  }
+}
+
+struct Instructions {
+  void (*add)(const float* a, const float* b, float* out, std::size_t count);
+  void (*scale_floats)(float* values, std::size_t count, float divisor, float factor);
+};
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void add_avx2(const float* a, const float* b, float* out, std::size_t count) {
+  add(a, b, out, count);
+}
+[[gnu::target("avx2")]] void scale_floats_avx2(float* values, std::size_t count, float divisor, float factor) {
+  scale_floats(values, count, divisor, factor);
+}
+#endif
+void add_any(const float* a, const float* b, float* out, std::size_t count) {
+  add(a, b, out, count);
+}
+void scale_floats_any(float* values, std::size_t count, float divisor, float factor) {
+  scale_floats(values, count, divisor, factor);
+}
+
+Instructions best_instructions() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return {add_avx2, scale_floats_avx2};
+#endif
+  return {add_any, scale_floats_any};
+}
+
+/// Where the sum of `contributions` from `begin` on stands: a version itself, or `out`.
+const float* sum_float_subtree(const Instructions& instructions, FloatContributions contributions, std::size_t begin,
+                               std::size_t count, float* out) {
+  if (contributions.size() == 1) return contributions[0] + begin;
+  const std::size_t left = split_point(contributions.size());
+  if (contributions.size() == 2) {
+    instructions.add(contributions[0] + begin, contributions[1] + begin, out, count);
+    return out;
+  }
+  FloatChunk left_sum;
+  const float* a = sum_float_subtree(instructions, contributions.first(left), begin, count, left_sum.data());
+  const float* b = sum_float_subtree(instructions, contributions.subspan(left), begin, count, out);
+  instructions.add(a, b, out, count);
+  return out;
+}
+
+}  // namespace
+
+void reduce_float32(std::span<const std::byte* const> contributions, std::byte* result, std::size_t elements,
+                    double divisor, double factor) {
+  static const Instructions instructions = best_instructions();
+  std::array<const float*, 64> small;
+  std::vector<const float*> large;
+  if (contributions.size() > small.size()) large.resize(contributions.size());
+  const std::span<const float*> from = large.empty() ? std::span(small).first(contributions.size()) : std::span(large);
+  std::ranges::transform(contributions, from.begin(),
+                         [](const std::byte* memory) { return reinterpret_cast<const float*>(memory); });
+  auto* const to = reinterpret_cast<float*>(result);
+  FloatChunk sum;
+  for (std::size_t begin = 0; begin < elements; begin += float_chunk_elements) {
+    const std::size_t count = std::min(float_chunk_elements, elements - begin);
+    // Not straight into the result: it may be a version that is still to be read.
+    const float* done = sum_float_subtree(instructions, from, begin, count, sum.data());
+    float* const out = to + begin;
+    if (done != out) std::copy_n(done, count, out);
+    instructions.scale_floats(out, count, static_cast<float>(divisor), static_cast<float>(factor));
+  }
+}
+
+}  // namespace tutti::comm

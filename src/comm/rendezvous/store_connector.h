@@ -1,0 +1,65 @@
+#pragma once
+// How this rank comes to the job's store, which is c10d's TCPStore and takes anybody who reaches its port.
+//
+// On one node it listens at the loopback interface. With several nodes and a secret it does so too, behind a gate: rank
+// 0 keeps the gate, and every other rank has a porter that proves the secret there. Without a secret it listens itself.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "core/file_descriptor.h"
+#include "core/job_secret.h"
+#include "tutti/core/environment.h"
+
+namespace tutti::comm {
+
+/// The store could not be reached, or was and is gone.
+struct StoreUnreachable {
+  std::string cause;
+};
+
+struct PortInUse {
+  std::string cause;
+};
+
+/// c10d appends where in its sources an error arose; the first line says what it was.
+std::string first_line(const std::string& text);
+
+class AuthProxy;
+
+class StoreConnector {
+ public:
+  /// `secret` is null where none is asked for. Throws UsageError where this rank and the one that serves the store do
+  /// not share it, StoreUnreachable, PortInUse, std::exception.
+  StoreConnector(const Environment& environment, const JobSecretPtr& secret, std::chrono::milliseconds timeout);
+
+  /// A connection to the store; the first one of the rank that serves it also is the store. It keeps what it needs.
+  /// Throws std::exception.
+  c10::intrusive_ptr<c10d::Store> connect(std::chrono::milliseconds timeout);
+
+ private:
+  void take_port(const Environment& environment);
+  void start_server_proxy(const Environment& environment, const JobSecretPtr& secret);
+  void start_client_proxy(const std::string& host, std::uint16_t port, const JobSecretPtr& secret,
+                          std::chrono::milliseconds timeout);
+  void connect_at_agent(const Environment& environment, const JobSecretPtr& secret, std::chrono::milliseconds timeout);
+
+  std::string host_;
+  std::uint16_t port_;
+  bool serves_;                       // the next connection is the store
+  FileDescriptor listening_;          // of the store
+  std::shared_ptr<AuthProxy> proxy_;  // what strangers, or this rank, come through
+  bool is_server_proxy_ = false;
+  bool single_node_;
+  int world_size_;
+  bool may_be_proxy_ = false;  // what this rank, which has no secret, connects to
+};
+
+/// Whether this rank, which has no secret, is asked for one where the store should be.
+bool server_requires_auth(const Environment& environment);
+
+}  // namespace tutti::comm

@@ -1,0 +1,228 @@
+#include "comm/shm/backend.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "comm/shm/failure_board.h"
+#include "comm/shm/small_all_gather.h"
+#include "tutti/core/logging.h"
+
+namespace tutti::comm {
+namespace {
+
+/// A slot of the stage gives each rank a part.
+constexpr int max_ranks = 1024;
+/// Below it, asking whether a sum can be made in place costs more than two copies.
+constexpr std::size_t min_in_place_bytes = std::size_t{64} << 10;
+
+void log_fallback(const Backend& messages, const std::string& what, const std::string& reason) {
+  if (messages.rank() != 0) return;
+  Logger(0).warning(what + " goes over " + messages.name() + ", not through shared memory: " + reason);
+}
+
+}  // namespace
+
+Operation shm_setup_operation(std::chrono::milliseconds timeout) {
+  return {.number = 0, .op_name = "sharing memory", .name = "", .timeout = timeout};
+}
+
+ShmBackend::ShmBackend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups,
+                       std::shared_ptr<NodeState> node)
+    : ForwardingBackend(messages),
+      for_groups_(std::move(for_groups)),
+      node_(std::move(node)),
+      name_("shared memory + " + messages->name()) {}
+
+std::unique_ptr<PendingAllReduce> ShmBackend::start_all_reduce(const Operation& operation, const at::Tensor& flat,
+                                                               const std::shared_ptr<const WireCodec>& codec) {
+  const auto location = location_of(flat);
+  if (!location || flat.numel() == 0) return inner().start_all_reduce(operation, flat, codec);
+  return std::make_unique<InPlaceAllReduce>(node_, operation, *location, flat, next_all_reduce());
+}
+
+std::unique_ptr<PendingAllGather> ShmBackend::start_small_all_gather(const Operation& operation,
+                                                                     std::span<const std::byte> input) {
+  if (input.size() > payload_slot_bytes) return inner().start_small_all_gather(operation, input);
+  const std::lock_guard lock(mutex_);
+  return std::make_unique<ShmAllGather>(node_, operation, input, ++all_gathers_);
+}
+
+void ShmBackend::all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) {
+  if (const auto sum = start_in_place(operation, flat, make_reduction(op, size()))) {
+    sum->finish_reduce_scatter(1);
+    sum->wait();
+  } else if (StagedCollectives* const staged = staged_collectives_for(operation)) {
+    staged->all_reduce(flat, make_reduction(op, size()), {operation});
+  } else {
+    inner().all_reduce(operation, flat, op);
+  }
+}
+
+void ShmBackend::all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
+  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
+    staged->all_gather(output, input, {operation});
+  } else {
+    inner().all_gather(operation, output, input);
+  }
+}
+
+void ShmBackend::reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
+                                ReduceOp op) {
+  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
+    staged->reduce_scatter(output, input, make_reduction(op, size()), {operation});
+  } else {
+    inner().reduce_scatter(operation, output, input, op);
+  }
+}
+
+void ShmBackend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
+  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
+    staged->all_to_all(output, input, {operation});
+  } else {
+    inner().all_to_all(operation, output, input);
+  }
+}
+
+void ShmBackend::broadcast(const Operation& operation, const at::Tensor& tensor, int root) {
+  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
+    staged->broadcast(tensor, root, {operation});
+  } else {
+    inner().broadcast(operation, tensor, root);
+  }
+}
+
+void ShmBackend::all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
+                              const std::vector<at::Tensor>& inputs, std::size_t longest) {
+  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
+    staged->all_to_all_v(outputs, inputs, longest, {operation});
+  } else {
+    inner().all_to_all_v(operation, outputs, inputs, longest);
+  }
+}
+
+at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes) {
+  if (bytes == 0) return inner().allocate(operation, bytes);
+  std::string reason;
+  auto allocation = std::make_shared<ShmAllocation>();
+  allocation->memory = create_shared_memory(*this, operation, static_cast<std::size_t>(bytes), reason);
+  if (allocation->memory.empty()) {
+    log_fallback(inner(), "a gradient buffer of " + std::to_string(bytes) + " bytes", reason);
+    inner().connect();  // here, where all ranks are, and not when a sum starts
+    return inner().allocate(operation, bytes);
+  }
+  allocation->begin = allocation->memory.of(rank());
+  allocation->bytes = static_cast<std::size_t>(bytes);
+  const std::lock_guard lock(mutex_);
+  allocation->number = ++allocated_;
+  std::erase_if(allocations_, [](const auto& weak) { return weak.expired(); });
+  allocations_.push_back(allocation);
+  return at::from_blob(
+      allocation->begin, {bytes}, [allocation](void*) {}, at::kByte);
+}
+
+std::vector<std::byte> ShmBackend::bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) {
+  return Backend::bootstrap_all_gather(operation, input);  // through payload slots
+}
+
+std::shared_ptr<FailureBoard> ShmBackend::failure_board() {
+  return make_shm_failure_board(node_);
+}
+
+std::shared_ptr<Backend> ShmBackend::split(const std::vector<int>& members, const std::string& name,
+                                           std::chrono::milliseconds timeout) {
+  return for_groups_(inner().split(members, name, timeout), name, timeout);
+}
+
+std::shared_ptr<Backend> ShmBackend::duplicate(const std::string& name, std::chrono::milliseconds timeout) {
+  std::string reason;
+  if (auto backend = duplicate_shm(name, timeout, reason)) return backend;
+  const auto fallback_name = name + "/without";
+  return for_groups_(inner().duplicate(fallback_name, timeout), fallback_name, timeout);
+}
+
+std::shared_ptr<ShmBackend> ShmBackend::duplicate_shm(const std::string& name, std::chrono::milliseconds timeout,
+                                                      std::string& reason) {
+  auto node = NodeState::connect(*this, shm_setup_operation(timeout), reason);
+  if (!node) return nullptr;
+  return std::make_shared<ShmBackend>(inner().duplicate(name, timeout), for_groups_, std::move(node));
+}
+
+void ShmBackend::close() noexcept {
+  node_->close();
+  inner().close();
+}
+
+std::optional<ShmLocation> ShmBackend::location_of(const at::Tensor& flat) const {
+  const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
+  const std::lock_guard lock(mutex_);
+  for (const auto& weak : allocations_) {
+    const auto allocation = weak.lock();
+    if (allocation && allocation->contains(data, flat.nbytes())) {
+      return ShmLocation{allocation, static_cast<std::size_t>(data - allocation->begin)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::uint32_t ShmBackend::next_all_reduce() {
+  const std::lock_guard lock(mutex_);
+  return ++all_reduces_;
+}
+
+/// The combination of `flat` without a copy; null unless it stands at the same place of the same allocation on all
+/// ranks.
+std::unique_ptr<PendingAllReduce> ShmBackend::start_in_place(const Operation& operation, const at::Tensor& flat,
+                                                             const Reduction& reduction) {
+  struct Location {
+    std::int64_t allocation = -1;
+    std::int64_t offset = -1;
+    bool operator==(const Location&) const = default;
+  };
+  if (flat.nbytes() < min_in_place_bytes) return nullptr;
+  const auto location = location_of(flat);
+  Location local;
+  if (location) local = {location->allocation->number, static_cast<std::int64_t>(location->offset)};
+  const auto gathered = start_small_all_gather(operation, std::as_bytes(std::span(&local, 1)));
+  const auto all = gathered->wait();
+  for (std::size_t begin = 0; begin < all.size(); begin += sizeof(Location)) {
+    Location remote;
+    std::memcpy(&remote, all.data() + begin, sizeof(remote));
+    if (!location || remote != local) return nullptr;
+  }
+  return std::make_unique<InPlaceAllReduce>(node_, operation, *location, flat, next_all_reduce(), reduction);
+}
+
+/// Made with the first collective that needs it; null where it cannot be had.
+StagedCollectives* ShmBackend::staged_collectives_for(const Operation& operation) {
+  if (staged_ || staging_unavailable_) return staged_.get();
+  std::string reason = "too many ranks";
+  SharedMemory memory;
+  if (size() <= max_ranks) {
+    memory = create_shared_memory(*this, operation, StagedCollectives::slots * StagedCollectives::slot_bytes, reason);
+  }
+  staging_unavailable_ = memory.empty();
+  if (staging_unavailable_) {
+    log_fallback(inner(), "collectives", reason);
+  } else {
+    staged_ = std::make_unique<StagedCollectives>(node_, std::move(memory));
+  }
+  return staged_.get();
+}
+
+std::shared_ptr<ShmBackend> make_shm_backend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups,
+                                             std::chrono::milliseconds timeout, std::string& reason) {
+  const Operation operation = shm_setup_operation(timeout);
+  auto node = NodeState::connect(*messages, operation, reason);
+  if (!node) return nullptr;
+  auto backend = std::make_shared<ShmBackend>(messages, std::move(for_groups), std::move(node));
+  // Whoever serves the store may leave only when all others have read it.
+  const std::byte here{1};
+  (void)backend->bootstrap_all_gather(operation, std::span(&here, 1));
+  return backend;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,90 @@
+#pragma once
+// Collectives between the ranks of one node without messages.
+#include <ATen/core/TensorBody.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/backend/forwarding_backend.h"
+#include "comm/reduction/reduce_tree.h"
+#include "comm/shm/in_place_all_reduce.h"
+#include "comm/shm/node_state.h"
+#include "comm/shm/staged_collectives.h"
+
+namespace tutti::comm {
+
+/// Sums in memory from allocate() are made where they lie, other tensors go through a stage, small things through
+/// payload_slots. What cannot be shared goes over `messages`, with a line in the log.
+class ShmBackend final : public ForwardingBackend {
+ public:
+  ShmBackend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups, std::shared_ptr<NodeState> node);
+
+  const std::string& name() const override { return name_; }
+
+  std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
+                                                     const std::shared_ptr<const WireCodec>& codec) override;
+  std::unique_ptr<PendingAllGather> start_small_all_gather(const Operation& operation,
+                                                           std::span<const std::byte> input) override;
+
+  void all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) override;
+  void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
+  void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
+                      ReduceOp op) override;
+  void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
+  void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override;
+  void all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
+                    const std::vector<at::Tensor>& inputs, std::size_t longest) override;
+  bool peer_exited(int rank) const override { return node_->peer_exited(rank); }
+  bool set_blocked(bool blocked) noexcept override { return node_->set_blocked(blocked); }
+  std::size_t inline_payload_bytes() const override { return payload_slot_bytes; }
+  int spin_count() const override { return node_->spin_count(); }
+
+  at::Tensor allocate(const Operation& operation, std::int64_t bytes) override;
+  std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,
+                                 std::chrono::milliseconds timeout) override;
+  std::shared_ptr<Backend> duplicate(const std::string& name, std::chrono::milliseconds timeout) override;
+  void connect() override {}
+  std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) override;
+  std::shared_ptr<FailureBoard> failure_board() override;
+  void close() noexcept override;
+
+  /// As duplicate(): the ranks meet in the memory that they share. Null where no more memory can be had: `reason` says
+  /// why.
+  std::shared_ptr<ShmBackend> duplicate_shm(const std::string& name, std::chrono::milliseconds timeout,
+                                            std::string& reason);
+
+  // For sums over several nodes.
+  const std::shared_ptr<NodeState>& node() const { return node_; }
+  /// Where `flat` lies; nullopt unless in memory from allocate().
+  std::optional<ShmLocation> location_of(const at::Tensor& flat) const;
+  std::uint32_t next_all_reduce();
+
+ private:
+  std::unique_ptr<PendingAllReduce> start_in_place(const Operation& operation, const at::Tensor& flat,
+                                                   const Reduction& reduction);
+  StagedCollectives* staged_collectives_for(const Operation& operation);
+
+  SelectBackend for_groups_;
+  std::shared_ptr<NodeState> node_;
+  std::string name_;
+  mutable std::mutex mutex_;
+  std::vector<std::weak_ptr<const ShmAllocation>> allocations_;
+  std::int64_t allocated_ = 0;
+  std::uint32_t all_reduces_ = 0;
+  std::uint32_t all_gathers_ = 0;
+  std::unique_ptr<StagedCollectives> staged_;  // of the channel's thread
+  bool staging_unavailable_ = false;
+};
+
+/// What the ranks are at while they set up memory, before a call has a number.
+Operation shm_setup_operation(std::chrono::milliseconds timeout);
+
+/// All ranks of `messages` must be on one node; every rank must call it. Where memory cannot be shared it returns null,
+/// and `reason` says why. `for_groups` picks the backends of groups (Backend::split). Throws TransferError.
+std::shared_ptr<ShmBackend> make_shm_backend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups,
+                                             std::chrono::milliseconds timeout, std::string& reason);
+
+}  // namespace tutti::comm

@@ -1,0 +1,34 @@
+#include "comm/shm/node_broadcast.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::comm {
+
+void NodeBroadcast::run(std::span<std::byte> bytes, const OperationDeadline& wait) {
+  while (!bytes.empty()) {
+    const auto chunk = bytes.first(std::min(bytes.size(), slot_bytes));
+    bytes = bytes.subspan(chunk.size());
+    ++last_;
+    if (node_->rank() == 0) {
+      publish(chunk, wait);
+    } else {
+      consume(chunk, wait);
+    }
+  }
+}
+
+void NodeBroadcast::publish(std::span<const std::byte> chunk, const OperationDeadline& wait) {
+  node_->local().consumed.advance_to(last_ - 1);  // it waits for the others only
+  node_->wait_for_all(&RankState::consumed, last_ - slots, wait);
+  std::memcpy(slot(), chunk.data(), chunk.size());
+  node_->local().published.advance_to(last_);
+}
+
+void NodeBroadcast::consume(std::span<std::byte> chunk, const OperationDeadline& wait) {
+  node_->wait_for_leader(&RankState::published, last_, wait);
+  std::memcpy(chunk.data(), slot(), chunk.size());
+  node_->local().consumed.advance_to(last_);
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,251 @@
+#include "comm/shm/node_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "comm/backend/current_operation.h"
+#include "comm/backend/describe.h"
+#include "tutti/core/logging.h"
+#include "tutti/detail/comm/pending.h"
+
+namespace tutti::comm {
+namespace {
+
+/// Every rank's `local_value`, by rank.
+template <typename T>
+std::vector<T> gather_values_of(Backend& backend, const Operation& operation, const T& local_value) {
+  const auto bytes = backend.bootstrap_all_gather(operation, std::as_bytes(std::span(&local_value, 1)));
+  std::vector<T> all(bytes.size() / sizeof(T));
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+  return all;
+}
+
+struct Status {
+  bool ok = true;
+  char reason[127] = {};
+
+  void set_error(const std::exception& error) {
+    ok = false;
+    std::strncpy(reason, error.what(), sizeof(reason) - 1);
+  }
+};
+
+struct SegmentOffer {
+  Status status;
+  SegmentAddress address;
+};
+
+/// Whether all of `statuses` are fine; else why the first is not.
+bool all_ok(std::span<const Status> statuses, std::string& reason) {
+  for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
+    if (statuses[rank].ok) continue;
+    reason = "rank " + std::to_string(rank) + ": " + statuses[rank].reason;
+    return false;
+  }
+  return true;
+}
+
+struct MappedMemory {
+  SharedMemory memory;
+  std::vector<SegmentAddress> addresses;  // by rank; without memory where the rank made none
+};
+
+constexpr std::size_t page_bytes = 4096;
+
+MappedMemory create_and_map(Backend& backend, const Operation& operation, std::size_t bytes, std::string& reason) {
+  const auto ranks = static_cast<std::size_t>(backend.size());
+  const std::size_t stride = bytes < huge_page_bytes ? (bytes + page_bytes - 1) / page_bytes * page_bytes : 0;
+  const auto creates_memory = [&](int rank) { return stride == 0 || rank == 0; };
+  SegmentOffer offer{.status = {}, .address = {.process = this_process()}};
+  std::shared_ptr<SharedSegment> local_segment;
+  try {
+    if (creates_memory(backend.rank())) {
+      local_segment = SharedSegment::create(stride > 0 ? ranks * stride : bytes);
+      offer.address = local_segment->address();
+    }
+  } catch (const std::system_error& error) {
+    offer.status.set_error(error);
+  }
+  MappedMemory mapped;
+  std::vector<Status> statuses;
+  for (const SegmentOffer& peer : gather_values_of(backend, operation, offer)) {
+    statuses.push_back(peer.status);
+    mapped.addresses.push_back(peer.address);
+  }
+  if (!all_ok(statuses, reason)) return {};
+
+  std::vector<std::shared_ptr<SharedSegment>> segments;
+  Status status;
+  try {
+    for (int rank = 0; rank < backend.size() && creates_memory(rank); ++rank) {
+      segments.push_back(rank == backend.rank() ? local_segment : SharedSegment::open(mapped.addresses[rank]));
+    }
+  } catch (const std::system_error& error) {
+    status.set_error(error);
+  }
+  if (!all_ok(gather_values_of(backend, operation, status), reason)) return {};
+  if (local_segment) local_segment->close_descriptor();
+  mapped.memory = SharedMemory(std::move(segments), stride);
+  return mapped;
+}
+
+}  // namespace
+
+SharedMemory create_shared_memory(Backend& backend, const Operation& operation, std::size_t bytes,
+                                  std::string& reason) {
+  return create_and_map(backend, operation, bytes, reason).memory;
+}
+
+std::shared_ptr<NodeState> NodeState::connect(Backend& backend, const Operation& operation, std::string& reason) {
+  MappedMemory mapped = create_and_map(backend, operation, sizeof(RankState), reason);
+  if (mapped.memory.empty()) return nullptr;
+  return std::shared_ptr<NodeState>(new NodeState(std::move(mapped.memory), backend.rank(), mapped.addresses));
+}
+
+NodeState::NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses)
+    : memory_(std::move(memory)), rank_(rank) {
+  for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process);
+  // Spinning helps only where the rank that is waited for runs meanwhile. A channel's thread needs a core beside the
+  // thread that computes; a thread that waits for a result has one to itself.
+  const auto ranks = static_cast<unsigned>(size());
+  const unsigned cores = std::thread::hardware_concurrency();
+  queue_spin_count_ = ranks < cores ? 2000 : 50;
+  spin_count_ = ranks <= cores ? 2000 : 0;
+}
+
+/// What a rank that waits sees of the one that it waits for.
+class NodeState::PeerCheck {
+ public:
+  explicit PeerCheck(const NodeState& node) : node_(node) {}
+
+  /// Throws TransferError when waiting for `rank` has no sense any more.
+  void operator()(int rank, const AwaitedCounter& awaited, const Operation& operation) {
+    // Nothing is counted before the first look: most waits are over by then.
+    const auto now = Clock::now();
+    if (std::exchange(rank_, rank) != rank) stopped_timer_.emplace(now);
+    if (!warning_) warning_.emplace(now);
+    const bool closed = node_.of(rank).closed.load();
+    const bool due = stopped_timer_->due(now);
+    const auto state = due ? node_.processes_[rank].state() : ProcessState::running;
+    const bool stopped = due && stopped_timer_->check(now, state == ProcessState::stopped) >= node_.heartbeat_timeout_;
+    // A rank that came that far and then left is no failure.
+    if (node_.reached(rank, awaited)) return;
+    if (node_.local().closed.load())
+      throw TransferError(TransferError::Kind::connection_closed, {rank}, "this rank gave up");
+    if (stopped)
+      throw TransferError(TransferError::Kind::process_stopped, {rank}, "it is stopped", node_.heartbeat_timeout_);
+    if (state == ProcessState::exited) throw TransferError(TransferError::Kind::process_exited, {rank}, "it is gone");
+    // It posts what it has to say before it closes.
+    if (closed) throw TransferError(TransferError::Kind::peer_closed, {rank}, "it is gone");
+    if (!SuppressSlowWarning::is_active() && warning_->due(now))
+      node_.log_slow_peers(awaited, operation, warning_->waited(now), now);
+  }
+
+ private:
+  const NodeState& node_;
+  int rank_ = -1;
+  std::optional<StoppedTimer> stopped_timer_;
+  std::optional<SlowOperationWarning> warning_;
+};
+
+/// Whether it came before the deadline.
+bool NodeState::wait_for(int rank, const AwaitedCounter& awaited, const OperationDeadline& wait,
+                         PeerCheck& check) const {
+  SequenceCounter& counter = of(rank).*awaited.counter;
+  return counter.wait_for(awaited.value, queue_spin_count_, wait.deadline,
+                          [&] { check(rank, awaited, wait.operation); });
+}
+
+void NodeState::wait_for_all(SequenceCounter RankState::*counter, std::uint32_t value,
+                             const OperationDeadline& wait) const {
+  const AwaitedCounter awaited{counter, value};
+  PeerCheck check(*this);
+  for (int step = 1; step < size(); ++step) {
+    if (wait_for((rank_ + step) % size(), awaited, wait, check)) continue;
+    std::vector<int> missing;
+    for (int rank = 0; rank < size(); ++rank) {
+      if (!reached(rank, awaited)) missing.push_back(rank);
+    }
+    throw TransferError(TransferError::Kind::timeout, missing, "it did not come");
+  }
+}
+
+void NodeState::wait_for_leader(SequenceCounter RankState::*counter, std::uint32_t value,
+                                const OperationDeadline& wait) const {
+  const SuppressSlowWarning quiet(true);
+  PeerCheck check(*this);
+  if (!wait_for(0, {counter, value}, wait, check)) {
+    throw TransferError(TransferError::Kind::timeout, {0}, "it did not come");
+  }
+}
+
+bool NodeState::decide_all_gather(std::uint32_t number, bool completed) const {
+  auto& decision = of(0).all_gathers_decided[number % payload_slots];
+  const std::uint64_t local_value = std::uint64_t{number} << 1 | (completed ? 1U : 0U);
+  std::uint64_t found = decision.load();
+  while (found >> 1 != number) {
+    if (decision.compare_exchange_weak(found, local_value)) return completed;
+  }
+  return (found & 1U) != 0;
+}
+
+std::vector<int> NodeState::closed_ranks() const {
+  // A rank leaves word of its failure before it closes.
+  constexpr auto close_timeout = std::chrono::seconds(2);
+  std::vector<int> peers;
+  for (const auto deadline = Clock::now() + close_timeout; Clock::now() < deadline;) {
+    std::vector<int> closed;
+    peers.clear();
+    for (int rank = 0; rank < size(); ++rank) {
+      if (rank == rank_) continue;
+      peers.push_back(rank);
+      if (of(rank).closed.load()) closed.push_back(rank);
+    }
+    if (!closed.empty()) return closed;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return peers;
+}
+
+void NodeState::log_slow_peers(const AwaitedCounter& awaited, const Operation& operation, std::chrono::seconds waited,
+                               Deadline now) const {
+  constexpr int max_named = 4;
+  const auto name = [this](int rank) {
+    return "rank " + std::to_string(global_ranks_.empty() ? rank : global_ranks_[rank]);
+  };
+  std::string absent;
+  int count = 0;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (reached(rank, awaited)) {
+      if (rank < rank_) return;  // that one says it
+      continue;
+    }
+    if (++count > max_named) continue;
+    absent +=
+        (count > 1 ? "; " : "") + name(rank) + " (its last call here: " + of(rank).last_operation.describe(now) + ")";
+  }
+  if (count > max_named) absent += "; and " + std::to_string(count - max_named) + " more";
+  Logger(global_ranks_.empty() ? rank_ : global_ranks_[rank_])
+      .warning(operation.describe_with_call_site() + " has waited for " + describe_duration(waited) + " for " + absent);
+}
+
+bool NodeState::set_blocked(bool blocked) const noexcept {
+  local().blocked.store(blocked);
+  for (int rank = 0; rank < size(); ++rank) {
+    // Who has let go of the channel says nothing here any more.
+    if (!of(rank).blocked.load() && !of(rank).closed.load()) return false;
+  }
+  return true;
+}
+
+void NodeState::close() noexcept {
+  local().closed.store(true);
+}
+
+}  // namespace tutti::comm

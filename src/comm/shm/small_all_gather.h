@@ -1,0 +1,33 @@
+#pragma once
+// Every rank's few bytes to every rank of a node.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/backend/operation.h"
+#include "comm/shm/node_state.h"
+#include "tutti/detail/comm/pending.h"
+
+namespace tutti::comm {
+
+// Exchange number n of a channel uses mailbox n % payload_slots of every rank. A mailbox is written again only when all
+// ranks have read what was in it `payload_slots` exchanges ago.
+class ShmAllGather final : public PendingAllGather {
+ public:
+  ShmAllGather(std::shared_ptr<NodeState> node, Operation operation, std::span<const std::byte> input,
+               std::uint32_t number);
+
+  std::span<const std::byte> wait() override;
+  bool is_ready() const override;
+
+ private:
+  std::shared_ptr<NodeState> node_;
+  Operation operation_;
+  std::size_t length_;
+  std::uint32_t number_;
+  std::vector<std::byte> all_;
+};
+
+}  // namespace tutti::comm

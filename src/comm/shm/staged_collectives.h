@@ -1,0 +1,64 @@
+#pragma once
+// Collectives inside a node on tensors of any memory: what others must see is copied into memory that they map, chunk
+// by chunk, and used from there.
+//
+// Chunk number n of a channel uses slot n % 2 of every rank:
+//   posted(n)    this rank's part of the chunk is in its slot.
+//   reduced(n)   its slice of the chunk's combination is in its slot (all_reduce among many ranks only).
+//   read(n)      it needs nobody's slot n any more; a slot is filled again only when all ranks have read what was in
+//   it.
+// The slot of n + 1 is filled before n is used, so that copying in goes on while others come. All ranks run the same
+// chunks in the same order, whatever the collective. Slots are small enough to stay in cache on their way.
+#include <ATen/core/TensorBody.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/reduction/reduce_tree.h"
+#include "comm/shm/node_state.h"
+
+namespace tutti::comm {
+
+/// One thread at a time. Methods block and throw TransferError.
+class StagedCollectives {
+ public:
+  static constexpr std::size_t slot_bytes = std::size_t{256} << 10;
+  static constexpr std::uint32_t slots = 2;
+
+  /// `memory` of slots * slot_bytes for each rank.
+  StagedCollectives(std::shared_ptr<NodeState> node, SharedMemory memory)
+      : node_(std::move(node)), memory_(std::move(memory)) {}
+
+  void all_reduce(const at::Tensor& flat, const Reduction& reduction, const OperationDeadline& wait);
+  void all_gather(const at::Tensor& output, const at::Tensor& input, const OperationDeadline& wait);
+  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, const Reduction& reduction,
+                      const OperationDeadline& wait);
+  void all_to_all(const at::Tensor& output, const at::Tensor& input, const OperationDeadline& wait);
+  void broadcast(const at::Tensor& tensor, int root, const OperationDeadline& wait);
+  /// See Backend::all_to_all_v.
+  void all_to_all_v(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, std::size_t longest,
+                    const OperationDeadline& wait);
+
+ private:
+  struct Chunk {
+    std::size_t offset = 0;  // in bytes
+    std::size_t length = 0;
+    std::uint32_t number = 0;
+  };
+
+  /// Runs through `bytes` in chunks of at most `chunk_bytes`: `fill(chunk, slot)` copies in, `use(chunk)` works on all
+  /// ranks' slots.
+  template <typename Fill, typename Use>
+  void run(std::size_t bytes, std::size_t chunk_bytes, const OperationDeadline& wait, const Fill& fill, const Use& use);
+
+  std::byte* slot(int rank, std::uint32_t number) const { return memory_.of(rank) + (number % slots) * slot_bytes; }
+  void reduce_shards(const Chunk& chunk, at::ScalarType dtype, const Reduction& reduction, std::byte* to,
+                     const OperationDeadline& wait);
+
+  std::shared_ptr<NodeState> node_;
+  SharedMemory memory_;
+  std::uint32_t last_ = 0;  // chunk
+};
+
+}  // namespace tutti::comm

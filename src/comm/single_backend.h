@@ -1,0 +1,9 @@
+#pragma once
+// One rank: every collective is the identity.
+#include "comm/backend/backend.h"
+
+namespace tutti::comm {
+
+std::shared_ptr<Backend> make_single_backend();
+
+}  // namespace tutti::comm

@@ -1,0 +1,41 @@
+#pragma once
+// What each rank says first to each other one over a new connection: where the job has a secret, a proof for that pair.
+// The connections are Gloo's, which lets in whoever reaches it; nothing of ours follows before the first words are
+// right. Pure.
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/auth/hmac.h"
+
+namespace tutti::comm {
+
+class PeerAuth {
+ public:
+  /// `rank` as all others here: in the job. Without a secret there are none.
+  PeerAuth(JobSecretPtr secret, int rank);
+
+  /// `text` with what the other ranks need to know beforehand, for the store; and back, from what `ranks` left there.
+  /// Throws UsageError where some ranks have a secret and others none.
+  std::string attach_challenge(const std::string& text) const;
+  std::vector<std::string> detach_challenges(const std::vector<std::string>& all, const std::vector<int>& ranks);
+
+  bool is_required() const { return secret_ != nullptr; }
+  /// In bytes.
+  static constexpr std::size_t proof_size = sizeof(Digest);
+  /// Both take ranks whose challenge was heard.
+  std::vector<std::byte> proof_for(int peer) const;
+  bool verify(int peer, std::span<const std::byte> proof_bytes) const;
+
+ private:
+  Digest proof(int from, int to) const;
+
+  JobSecretPtr secret_;
+  int rank_;
+  std::string challenge_;                  ///< of this rank, in letters; empty without a secret
+  std::map<int, std::string> challenges_;  ///< by rank
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,54 @@
+#pragma once
+// What the module libtutti_mpi.so offers: MPI's messages as plain functions. That module alone is linked against MPI,
+// and no C++ object crosses the border.
+#include <cstddef>
+
+namespace tutti::comm {
+
+struct MpiGroup;    // an MPI communicator
+struct MpiMessage;  // a send or a receive under way
+
+struct MpiWorld {
+  int rank = 0;
+  int size = 0;
+  int highest_tag = 0;
+  bool initialized_here = false;  ///< so that finalize() is called when the process ends
+};
+
+/// Thread safe, but for two calls at once about one message. Functions that return text return null where all went
+/// well; the text is valid until the thread's next call. Ranks are those of MPI_COMM_WORLD or of the group.
+struct MpiApi {
+  static constexpr int this_version = 1;
+  enum class State { pending, done, failed };
+
+  int version;
+  /// "Open MPI v4.1.4". Needs no initialised MPI.
+  const char* (*library)();
+  /// Whether somebody has initialised MPI, and not finalised it.
+  bool (*is_initialized)();
+  /// Initialises MPI where nobody has. Every rank must call it.
+  const char* (*init)(MpiWorld* world_info);
+  /// Every member must call it, with the same tag. Blocks.
+  const char* (*make_group)(const int* members, int count, int tag, MpiGroup** group);
+  /// All messages have ended, here and on the other members.
+  void (*free_group)(MpiGroup* group);
+  const char* (*send)(MpiGroup* group, int peer, int tag, const std::byte* data, std::size_t size,
+                      MpiMessage** message);
+  const char* (*receive)(MpiGroup* group, int peer, int tag, std::byte* data, std::size_t size, MpiMessage** message);
+  /// Looks once. After `failed`, `error` says what happened and the memory may still be in use.
+  State (*test)(MpiMessage* message, const char** error);
+  /// Asks MPI to give a receive up. A send cannot be.
+  void (*cancel)(MpiMessage* message);
+  /// Whether MPI has let go of the message's memory, however it ended.
+  bool (*is_idle)(MpiMessage* message);
+  /// Of an idle message.
+  void (*free_message)(MpiMessage* message);
+  /// Finalises MPI once all ranks have come to this point. Leaves it as it is where they do not come within
+  /// `milliseconds`; negative: waits for as long as it takes.
+  void (*finalize)(long milliseconds);
+};
+
+/// The module's one symbol: a function that returns the table.
+inline constexpr const char* mpi_entry = "tutti_mpi_api";
+
+}  // namespace tutti::comm

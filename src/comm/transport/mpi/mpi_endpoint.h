@@ -1,0 +1,56 @@
+#pragma once
+// The messages of one group of ranks over MPI, which itself knows no peers that leave.
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "comm/transport/mpi/mpi_api.h"
+#include "comm/transport/mpi/mpi_tags.h"
+#include "comm/transport/mpi/orphaned_requests.h"
+#include "comm/transport/transport.h"
+
+namespace tutti::comm {
+
+/// Thread safe.
+class MpiEndpoint {
+ public:
+  /// Takes `group` over.
+  MpiEndpoint(const MpiApi& api, MpiGroup* group, MpiTags tags, int rank, int size);
+  ~MpiEndpoint();
+  MpiEndpoint(const MpiEndpoint&) = delete;
+  MpiEndpoint& operator=(const MpiEndpoint&) = delete;
+
+  /// Both throw TransferError where the message cannot arrive.
+  std::shared_ptr<MpiRequest> post(bool send, int peer, Tag tag, const Buffer& block);
+  bool is_complete(const std::shared_ptr<MpiRequest>& request);
+
+  /// Tells the others that this rank leaves, and ends its messages here. The memory of those that MPI does not let go
+  /// stays alive until the process ends.
+  void close() noexcept;
+
+ private:
+  struct Peer {
+    std::shared_ptr<MpiRequest> close_receive;
+    std::optional<Deadline> close_deadline{};  // for what it sent before it left
+  };
+
+  std::shared_ptr<MpiRequest> start(bool send, int peer, int tag, const Buffer& block);
+  bool has_closed(Peer& peer);
+  void end_messages();
+  void send_close(bool in_order);
+
+  const MpiApi& api_;
+  const std::shared_ptr<OrphanedRequests> orphaned_ = OrphanedRequests::of_process();
+  MpiGroup* group_;
+  MpiTags tags_;
+  int rank_;
+
+  std::mutex mutex_;
+  bool closed_ = false;
+  std::unordered_set<std::shared_ptr<MpiRequest>> in_flight_;  // whether or not somebody waits for them
+  std::vector<Peer> peers_;
+};
+
+}  // namespace tutti::comm

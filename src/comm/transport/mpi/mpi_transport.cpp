@@ -1,0 +1,142 @@
+#include "comm/transport/mpi/mpi_transport.h"
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "comm/os/cpu_pause.h"
+#include "comm/transport/mpi/mpi_endpoint.h"
+#include "comm/transport/mpi/mpi_environment.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+// MPI has no wait with a deadline: it is asked again and again, ever less often, so that the core is left to others.
+class Backoff {
+ public:
+  void pause() {
+    constexpr int polls_before_sleep = 100;
+    constexpr auto max_sleep = std::chrono::microseconds(500);
+    if (++polls_ <= polls_before_sleep) {
+      cpu_pause();
+      return;
+    }
+    std::this_thread::sleep_for(sleep_);
+    sleep_ = std::min(sleep_ * 2, max_sleep);
+  }
+
+ private:
+  int polls_ = 0;
+  std::chrono::microseconds sleep_{10};
+};
+
+class MpiTransfer final : public Transfer {
+ public:
+  MpiTransfer(std::shared_ptr<MpiEndpoint> endpoint, std::shared_ptr<MpiRequest> request, GroupHealth health)
+      : endpoint_(std::move(endpoint)), request_(std::move(request)), health_(std::move(health)) {}
+
+  int peer() const override { return request_->peer; }
+
+  void wait(Deadline deadline) override {
+    for (Backoff backoff; !endpoint_->is_complete(request_); backoff.pause()) {
+      health_.throw_if_heartbeat_lost();
+      if (Clock::now() > deadline) throw TransferError(TransferError::Kind::timeout, {peer()}, "timed out");
+    }
+  }
+
+ private:
+  std::shared_ptr<MpiEndpoint> endpoint_;
+  std::shared_ptr<MpiRequest> request_;
+  GroupHealth health_;
+};
+
+class MpiTransport final : public Transport {
+ public:
+  /// Every rank of `pulse` must call it, with the same `name`.
+  MpiTransport(Rendezvous rendezvous, GroupHealth health, int rank, const std::string& name, MpiTags tags)
+      : rendezvous_(std::move(rendezvous)), health_(std::move(health)), rank_(rank), tags_(tags) {
+    const auto& api = mpi_api();
+    MpiGroup* group = nullptr;
+    if (const char* const error = api.make_group(health_.global_ranks().data(), size(), tags_.of_name(name), &group)) {
+      throw PeerError(std::string("Connecting over MPI failed: ") + error, {});
+    }
+    endpoint_ = std::make_shared<MpiEndpoint>(api, group, tags_, rank_, size());
+  }
+  ~MpiTransport() override { close(); }
+
+  const std::string& name() const override {
+    static const std::string name = "mpi";
+    return name;
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(health_.global_ranks().size()); }
+
+  std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Buffer& block) override {
+    return std::make_unique<MpiTransfer>(endpoint_, endpoint_->post(true, peer, tag, block), health_);
+  }
+  std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Buffer& block) override {
+    return std::make_unique<MpiTransfer>(endpoint_, endpoint_->post(false, peer, tag, block), health_);
+  }
+
+  std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
+                                   std::chrono::milliseconds timeout) override {
+    auto rendezvous = rendezvous_of_group(rendezvous_, name, members);
+    const auto rank = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
+    // Making a group has no deadline: all must be there before.
+    (void)store_all_gather(rendezvous, "mpi", rank, static_cast<int>(members.size()), "", timeout);
+    return std::make_shared<MpiTransport>(std::move(rendezvous), health_.for_group(members), rank, name, tags_);
+  }
+
+  std::shared_ptr<FailureBoard> failure_board() override { return make_store_failure_board(rendezvous_, size()); }
+  void close() noexcept override { endpoint_->close(); }
+
+ private:
+  Rendezvous rendezvous_;
+  GroupHealth health_;
+  int rank_;
+  MpiTags tags_;
+  std::shared_ptr<MpiEndpoint> endpoint_;
+};
+
+// Initialising MPI waits for all ranks, without a deadline: nobody goes on alone.
+void run_on_all_ranks(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
+                      std::chrono::milliseconds timeout, const std::function<void()>& step) {
+  const std::string ok = "ok";
+  std::string result = ok;
+  try {
+    step();
+  } catch (const UsageError& error) {
+    result = error.what();
+  }
+  const auto answers = store_all_gather(rendezvous, topic, rank, size, result, timeout);
+  for (std::size_t failed_rank = 0; failed_rank < answers.size(); ++failed_rank) {
+    if (answers[failed_rank] == ok) continue;
+    throw UsageError("The backend mpi cannot be used, says rank " + std::to_string(failed_rank) + ": " +
+                     answers[failed_rank] + ".");
+  }
+}
+
+void require_same_rank(const MpiWorld& world_info, int rank, int size) {
+  if (world_info.rank == rank && world_info.size == size) return;
+  std::string text = "MPI counts this process as rank " + std::to_string(world_info.rank) + " of ";
+  text += std::to_string(world_info.size) + ", the job as rank " + std::to_string(rank) + " of " + std::to_string(size);
+  throw UsageError(text + ": start the program with the mpirun of this MPI (srun: --mpi=pmix or pmi2)");
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> connect_mpi(const Rendezvous& rendezvous, int rank, GroupHealth health,
+                                       std::chrono::milliseconds timeout) {
+  const auto size = static_cast<int>(health.global_ranks().size());
+  run_on_all_ranks(rendezvous, "mpi/before", rank, size, timeout, [&] { require_mpi(size); });
+  MpiWorld world_info;
+  run_on_all_ranks(rendezvous, "mpi/after", rank, size, timeout, [&] {
+    world_info = init_mpi();
+    require_same_rank(world_info, rank, size);
+  });
+  return std::make_shared<MpiTransport>(rendezvous, std::move(health), rank, "job", MpiTags(world_info.highest_tag));
+}
+
+}  // namespace tutti::comm

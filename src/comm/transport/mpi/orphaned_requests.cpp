@@ -1,0 +1,83 @@
+#include "comm/transport/mpi/orphaned_requests.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <utility>
+
+#include "comm/transport/mpi/mpi_environment.h"
+
+namespace tutti::comm {
+namespace {
+
+/// How long a process waits at its end for the ranks of a job in which something failed. Whoever ends without them
+/// makes mpirun end them all.
+constexpr std::chrono::milliseconds finalize_timeout = std::chrono::seconds(20);
+
+bool free_if_idle(const MpiApi& api, MpiRequest& request) {
+  if (request.message == nullptr) return true;
+  if (!api.is_idle(request.message)) return false;
+  api.free_message(std::exchange(request.message, nullptr));
+  return true;
+}
+
+}  // namespace
+
+void erase_idle(const MpiApi& api, MpiRequests& requests) {
+  std::erase_if(requests, [&](const auto& request) { return free_if_idle(api, *request); });
+}
+
+const std::shared_ptr<OrphanedRequests>& OrphanedRequests::of_process() {
+  static const auto instance = std::make_shared<OrphanedRequests>();
+  return instance;
+}
+
+void OrphanedRequests::add(const MpiApi& api, MpiGroup* group, MpiRequests sent, MpiRequests received) {
+  const std::lock_guard lock(mutex_);
+  closing_groups_.push_back({.group = group, .sent = std::move(sent), .received = std::move(received), .arrived = {}});
+  std::erase_if(closing_groups_, [&](ClosingGroup& closing) {
+    erase_idle(api, closing.sent);
+    const auto first_pending = std::partition(closing.received.begin(), closing.received.end(),
+                                              [&](const auto& request) { return free_if_idle(api, *request); });
+    std::move(closing.received.begin(), first_pending, std::back_inserter(closing.arrived));
+    closing.received.erase(closing.received.begin(), first_pending);
+    if (!closing.sent.empty() || !closing.received.empty()) return false;
+    const auto in_order = [](const auto& request) { return *request->block.data == std::byte{1}; };
+    if (std::ranges::all_of(closing.arrived, in_order)) {
+      api.free_group(closing.group);
+    } else {
+      ++unreleased_;
+    }
+    return true;
+  });
+}
+
+void OrphanedRequests::keep(MpiRequests unfinished) {
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(unfinished, std::back_inserter(orphans_));
+}
+
+void OrphanedRequests::note_failure() {
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+}
+
+bool OrphanedRequests::failed() {
+  const std::lock_guard lock(mutex_);
+  return failed_;
+}
+
+std::size_t OrphanedRequests::unreleased_groups() {
+  const std::lock_guard lock(mutex_);
+  return closing_groups_.size() + unreleased_;
+}
+
+void finalize_mpi_at_exit() {
+  OrphanedRequests::of_process();  // lives longer than what is registered after it
+  std::atexit([] {
+    const bool failed = OrphanedRequests::of_process()->failed();
+    mpi_api().finalize(failed ? static_cast<long>(finalize_timeout.count()) : -1);
+  });
+}
+
+}  // namespace tutti::comm

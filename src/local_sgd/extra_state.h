@@ -1,0 +1,47 @@
+#pragma once
+// What is combined beside parameters, as StateSync says: buffers, and the inner optimizer's tensors.
+#include <ATen/core/TensorBody.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "local_sgd/trained_parameters.h"
+#include "tutti/comm/communicator.h"
+#include "tutti/local_sgd/local_sgd_algorithm_options.h"
+#include "tutti/sync/named_parameter.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace tutti::local_sgd {
+
+class ExtraState {
+ public:
+  /// Throws UsageError for what StateSync asks for and cannot be had.
+  ExtraState(const std::vector<NamedParameter>& buffers, std::shared_ptr<torch::optim::Optimizer> optimizer,
+             const TrainedParameters& parameters, const StateSync& state_sync);
+
+  /// Replaces a flat vector by its weighted mean; `check` must be equal on all ranks.
+  using Mean = std::function<void(const at::Tensor& flat, std::uint64_t check)>;
+  /// Combines everything over `group`: a broadcast is that of its rank 0. Runs on the communicator's thread. Returns
+  /// bytes sent otherwise than by `mean`.
+  std::int64_t combine(const Communicator& group, const Mean& mean) const;
+
+ private:
+  std::vector<at::Tensor> momentum(std::uint64_t& check) const;
+  static void mean_of(const std::vector<at::Tensor>& tensors, at::ScalarType dtype, std::uint64_t check,
+                      const Mean& mean);
+
+  std::vector<at::Tensor> floating_;  ///< buffers
+  std::vector<at::Tensor> integer_;
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;  ///< null where its state stays local
+  std::vector<std::string> names_;
+  StateSync state_sync_;
+  bool any_double_ = false;
+};
+
+}  // namespace tutti::local_sgd

@@ -1,0 +1,241 @@
+#include "tutti/local_sgd/local_sgd_algorithm.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/optimizer.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "local_sgd/agreement.h"
+#include "local_sgd/check_options.h"
+#include "local_sgd/local_sgd_algorithm_impl.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+using local_sgd::DueActions;
+using local_sgd::Fragment;
+using local_sgd::MeanExchange;
+
+namespace {
+
+const LocalSgdAlgorithmOptions& checked(const LocalSgdAlgorithmOptions& options) {
+  local_sgd::check_options(options);
+  return options;
+}
+
+// After the comparison, so that a rank with an unusable parameter does not leave the others waiting.
+local_sgd::TrainedParameters checked_parameters(const std::vector<NamedParameter>& parameters,
+                                                const std::vector<NamedParameter>& buffers,
+                                                const LocalSgdAlgorithmOptions& options,
+                                                const Communicator& communicator) {
+  local_sgd::check_agreement(parameters, buffers, options, communicator);
+  local_sgd::TrainedParameters trained(parameters);
+  if (options.check_replicas) local_sgd::check_equal_values(trained, communicator);
+  return trained;
+}
+
+}  // namespace
+
+LocalSgdAlgorithm::Impl::Impl(const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& buffers,
+                              std::shared_ptr<torch::optim::Optimizer> optimizer, Communicator communicator,
+                              const LocalSgdAlgorithmOptions& options)
+    : options_(checked(options)),
+      parameters_(checked_parameters(parameters, buffers, options, communicator)),
+      optimizer_(std::move(optimizer)),
+      communicator_(std::move(communicator)),
+      schedule_(options) {
+  const at::NoGradGuard no_grad;
+  if (options_.outer_optimizer == OuterOptimizer::slowmo) {
+    if (!optimizer_) throw UsageError("local updates: SlowMo needs the optimizer, for its learning rate");
+    inner_rates();
+  }
+  extra_state_.emplace(buffers, optimizer_, parameters_, options_.state_sync);
+  const std::vector<std::int64_t> sizes = parameters_.sizes();
+  auto plans = local_sgd::plan_fragments(sizes, options_.streaming.fragments);
+  if (options_.node_sync_steps > 0) groups_.emplace(communicator_);
+  for (local_sgd::FragmentPlan& plan : plans) {
+    const std::int64_t elements = plan.elements;
+    const Communicator& first_group = groups_ ? groups_->node() : communicator_;
+    const auto bytes = elements * static_cast<std::int64_t>(sizeof(float));
+    FragmentState& fragment_state = *fragments_.emplace_back(std::make_unique<FragmentState>(
+        Fragment(std::move(plan), parameters_, options_, first_group.allocate(bytes).view(at::kFloat))));
+    if (!groups_) {
+      fragment_state.exchange =
+          std::make_unique<MeanExchange>(communicator_, elements, options_.wire, options_.message_bytes);
+    } else if (groups_->inter_node()) {
+      fragment_state.exchange = std::make_unique<MeanExchange>(
+          *groups_->inter_node(), groups_->inter_node_shard(elements).length, options_.wire, options_.message_bytes);
+    }
+  }
+}
+
+LocalSgdAlgorithm::Impl::~Impl() {
+  bool in_flight = false;
+  for (const auto& fragment_state : fragments_) in_flight = in_flight || fragment_state->in_flight;
+  if (!in_flight) return;
+  if (std::uncaught_exceptions() > 0) local_sgd::abort_exchanges(communicator_);
+  for (const auto& fragment_state : fragments_) {
+    try {
+      if (fragment_state->in_flight) fragment_state->work.wait();
+    } catch (...) {
+      // Nobody is left to tell.
+    }
+  }
+}
+
+// Whatever goes wrong between ranks leaves them at different places: nothing can follow.
+template <typename Action>
+void LocalSgdAlgorithm::Impl::run_checked(const Action& action) {
+  const at::NoGradGuard no_grad;
+  try {
+    action();
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+/// Of each trained parameter, for SlowMo; else none.
+std::vector<double> LocalSgdAlgorithm::Impl::inner_rates() const {
+  if (options_.outer_optimizer != OuterOptimizer::slowmo) return {};
+  std::map<const c10::TensorImpl*, double> by_tensor;
+  for (const auto& group : optimizer_->param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      by_tensor[parameter.unsafeGetTensorImpl()] = group.options().get_lr();
+    }
+  }
+  std::vector<double> rates;
+  for (std::size_t i = 0; i < parameters_.count(); ++i) {
+    const NamedParameter& parameter = parameters_[static_cast<int>(i)];
+    const auto known = by_tensor.find(parameter.tensor.unsafeGetTensorImpl());
+    if (known == by_tensor.end()) {
+      throw UsageError("local updates: parameter '" + parameter.name +
+                       "' is in no group of the optimizer; SlowMo needs its learning rate");
+    }
+    rates.push_back(known->second);
+  }
+  return rates;
+}
+
+namespace {
+
+void require_rates(const std::vector<double>& rates) {
+  for (const double rate : rates) {
+    if (std::isfinite(rate) && rate > 0) continue;
+    throw UsageError("local updates: SlowMo divides by the learning rate, which is " + std::to_string(rate) +
+                     " at this round: keep the schedule above 0");
+  }
+}
+
+}  // namespace
+
+void LocalSgdAlgorithm::Impl::step(double weight) {
+  if (failure_) std::rethrow_exception(failure_);
+  if (!std::isfinite(weight) || weight < 0) {
+    throw UsageError("local updates: the weight of a step must be finite and at least 0, not " +
+                     std::to_string(weight));
+  }
+  parameters_.check();
+  const DueActions due = schedule_.next();
+  std::vector<double> rates;
+  if (due.sends && !skips_exchange()) require_rates(rates = inner_rates());
+  run_checked([&] {
+    rethrow_background_failures();
+    schedule_.advance();
+    ++stats_.steps;
+    since_state_.add(weight);
+    if (due.warms_up) {
+      if (!due.ends_warmup) return;
+      for (const auto& fragment_state : fragments_) fragment_state->fragment.set_anchor();
+      return;
+    }
+    since_node_.add(weight);
+    for (const auto& fragment_state : fragments_) {
+      fragment_state->since_sent.add(weight);
+      fragment_state->dirty = true;
+    }
+    if (skips_exchange()) return;
+    if (due.inside_node) average_within_node();
+    if (due.sends) send(*due.sends);
+    // After a finish() nothing may be under way at a place that would else apply it.
+    if (due.applies && fragments_[static_cast<std::size_t>(*due.applies)]->in_flight) {
+      apply(*due.applies, true, rates);
+      if (!local_sgd::streams(options_)) combine_extra_state();
+    }
+  });
+}
+
+void LocalSgdAlgorithm::Impl::average_within_node() {
+  FragmentState& fragment_state = *fragments_.front();
+  fragment_state.fragment.collect();
+  const auto mean_inside = [this](const at::Tensor& flat, std::uint64_t check, local_sgd::ExchangeCost& cost) {
+    local_sgd::ExchangeHeader local_header = header(local_sgd::ExchangeKind::inside_node);
+    local_header.weight = since_node_.weight;
+    local_header.check = check;
+    MeanExchange(groups_->node(), flat.numel(), WireFormat::fp32, options_.message_bytes)
+        .run(flat, local_header, true, cost);
+  };
+  run([&](local_sgd::ExchangeCost& cost) {
+    mean_inside(fragment_state.fragment.flat(), 0, cost);
+    cost.bytes += extra_state_->combine(
+        groups_->node(), [&](const at::Tensor& flat, std::uint64_t check) { mean_inside(flat, check, cost); });
+  });
+  fragment_state.fragment.apply_node_mean();
+  since_node_ = {};
+  ++stats_.node_rounds;
+}
+
+void LocalSgdAlgorithm::Impl::finish() {
+  if (failure_) std::rethrow_exception(failure_);
+  parameters_.check();
+  const std::vector<double> rates = schedule_.warming_up() || skips_exchange() ? std::vector<double>() : inner_rates();
+  if (fragments_.front()->dirty) require_rates(rates);
+  run_checked([&] {
+    if (!skips_exchange()) {
+      rethrow_background_failures();
+      require_all_in_finish();
+      for (std::size_t i = 0; i < fragments_.size(); ++i) {
+        if (fragments_[i]->in_flight) apply(static_cast<int>(i), true, rates);
+      }
+      for (std::size_t i = 0; i < fragments_.size(); ++i) {
+        if (!fragments_[i]->dirty) continue;
+        send(static_cast<int>(i));
+        apply(static_cast<int>(i), false, rates);
+      }
+      if (since_state_.steps > 0) combine_extra_state();
+    }
+    schedule_.restart();
+  });
+}
+
+LocalSgdAlgorithm::LocalSgdAlgorithm(const std::vector<NamedParameter>& parameters,
+                                     const std::vector<NamedParameter>& buffers,
+                                     std::shared_ptr<torch::optim::Optimizer> optimizer, Communicator communicator,
+                                     const LocalSgdAlgorithmOptions& options)
+    : impl_(std::make_unique<Impl>(parameters, buffers, std::move(optimizer), std::move(communicator), options)) {}
+LocalSgdAlgorithm::~LocalSgdAlgorithm() = default;
+
+void LocalSgdAlgorithm::step(double weight) {
+  impl_->step(weight);
+}
+void LocalSgdAlgorithm::finish() {
+  impl_->finish();
+}
+bool LocalSgdAlgorithm::synchronous() const {
+  return impl_->synchronous();
+}
+LocalSgdStats LocalSgdAlgorithm::stats() const {
+  return impl_->stats();
+}
+StateDict LocalSgdAlgorithm::state_dict() const {
+  return impl_->state_dict();
+}
+void LocalSgdAlgorithm::load_state_dict(const StateDict& state) {
+  impl_->load_state_dict(state);
+}
+
+}  // namespace tutti

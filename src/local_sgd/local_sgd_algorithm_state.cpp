@@ -1,0 +1,166 @@
+// What the algorithm saves, and how it goes on with it.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/optimizer.h>
+
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "local_sgd/check_options.h"
+#include "local_sgd/local_sgd_algorithm_impl.h"
+
+namespace tutti {
+
+namespace {
+
+std::string key_of(std::size_t fragment, const std::string& name) {
+  return "fragment." + std::to_string(fragment) + "." + name;
+}
+
+[[noreturn]] void throw_mismatch(const std::string& what) {
+  throw CheckpointError("the saved state does not fit this local-update algorithm, and nothing was loaded: " + what);
+}
+
+std::int64_t count_of(const StateDict& state, const std::string& name) {
+  const auto value = state.get<std::int64_t>(name);
+  if (value < 0) throw_mismatch("'" + name + "' is negative");
+  return value;
+}
+
+double weight_of(const StateDict& state, const std::string& name) {
+  const auto value = state.get<double>(name);
+  if (!std::isfinite(value) || value < 0) throw_mismatch("'" + name + "' is no weight");
+  return value;
+}
+
+}  // namespace
+
+/// What a state says, read before anything changes.
+struct LocalSgdAlgorithm::Impl::ParsedState {
+  struct ParsedFragment {
+    Progress since_sent;
+    bool dirty = false;
+    bool in_flight = false;
+  };
+
+  std::int64_t steps = 0;
+  local_sgd::Schedule schedule;
+  Progress since_node;
+  Progress since_state;
+  std::vector<ParsedFragment> fragments;
+  /// Each with the tensor that it is copied into.
+  std::vector<std::pair<at::Tensor, at::Tensor>> tensors;
+};
+
+StateDict LocalSgdAlgorithm::Impl::state_dict() const {
+  if (failure_) std::rethrow_exception(failure_);
+  StateDict state;
+  const auto set_progress = [&](const std::string& name, const Progress& progress) {
+    state.set(name + ".steps", progress.steps);
+    state.set(name + ".weight", progress.weight);
+  };
+  state.set("rank", static_cast<std::int64_t>(communicator_.rank()));
+  state.set("size", static_cast<std::int64_t>(communicator_.size()));
+  state.set("steps", stats_.steps);
+  state.set("warmed", schedule_.warmed());
+  state.set("position", schedule_.position());
+  state.set("fragments", static_cast<std::int64_t>(fragments_.size()));
+  set_progress("since_node", since_node_);
+  set_progress("since_state", since_state_);
+  for (std::size_t i = 0; i < fragments_.size(); ++i) {
+    const FragmentState& fragment_state = *fragments_[i];
+    if (fragment_state.in_flight) fragment_state.work.wait();
+    set_progress(key_of(i, "since_sent"), fragment_state.since_sent);
+    state.set(key_of(i, "dirty"), fragment_state.dirty);
+    if (fragment_state.in_flight) state.set(key_of(i, "mean"), fragment_state.fragment.flat());
+    if (fragment_state.in_flight && fragment_state.fragment.sent().defined())
+      state.set(key_of(i, "sent"), fragment_state.fragment.sent());
+    if (fragment_state.fragment.anchor().defined()) state.set(key_of(i, "anchor"), fragment_state.fragment.anchor());
+    if (fragment_state.fragment.momentum().defined())
+      state.set(key_of(i, "momentum"), fragment_state.fragment.momentum());
+    if (!fragment_state.exchange) continue;
+    for (const auto& [name, tensor] : fragment_state.exchange->residuals()) state.set(key_of(i, name), tensor);
+  }
+  return state;
+}
+
+LocalSgdAlgorithm::Impl::ParsedState LocalSgdAlgorithm::Impl::read(const Impl& into, const StateDict& state) {
+  ParsedState parsed{.schedule = into.schedule_, .since_node = {}, .since_state = {}, .fragments = {}, .tensors = {}};
+  std::size_t used = 0;
+  const auto progress = [&](const std::string& name) {
+    used += 2;
+    return Progress{.steps = count_of(state, name + ".steps"), .weight = weight_of(state, name + ".weight")};
+  };
+  const auto tensor = [&](const std::string& name, const at::Tensor& target) {
+    ++used;
+    const at::Tensor& saved = state.get<at::Tensor>(name);
+    if (!saved.defined() || saved.sizes() != target.sizes() || saved.scalar_type() != target.scalar_type()) {
+      std::ostringstream text;
+      text << "'" << name << "' should be " << toString(target.scalar_type()) << target.sizes();
+      throw_mismatch(text.str());
+    }
+    parsed.tensors.emplace_back(target, saved);
+  };
+  const std::int64_t rank = count_of(state, "rank"), size = count_of(state, "size");
+  if (rank != into.communicator_.rank() || size != into.communicator_.size()) {
+    throw_mismatch(
+        "it is that of rank " + std::to_string(rank) + " of " + std::to_string(size) + ", but this is rank " +
+        std::to_string(into.communicator_.rank()) + " of " + std::to_string(into.communicator_.size()) +
+        ". For another number of ranks call finish() before saving, and go on without the algorithm's state");
+  }
+  if (count_of(state, "fragments") != static_cast<std::int64_t>(into.fragments_.size())) {
+    throw_mismatch("it has " + std::to_string(count_of(state, "fragments")) + " fragments, this has " +
+                   std::to_string(into.fragments_.size()));
+  }
+  parsed.steps = count_of(state, "steps");
+  if (!parsed.schedule.move_to(count_of(state, "warmed"), count_of(state, "position"))) {
+    throw_mismatch("its steps are no place in this schedule; the warm-up had another length");
+  }
+  used += 6;
+  parsed.since_node = progress("since_node");
+  parsed.since_state = progress("since_state");
+  for (std::size_t i = 0; i < into.fragments_.size(); ++i) {
+    const FragmentState& fragment_state = *into.fragments_[i];
+    ParsedState::ParsedFragment& of = parsed.fragments.emplace_back();
+    of.since_sent = progress(key_of(i, "since_sent"));
+    of.dirty = state.get<bool>(key_of(i, "dirty"));
+    ++used;
+    of.in_flight = state.contains(key_of(i, "mean"));
+    if (of.in_flight) tensor(key_of(i, "mean"), fragment_state.fragment.flat());
+    if (of.in_flight && fragment_state.fragment.sent().defined())
+      tensor(key_of(i, "sent"), fragment_state.fragment.sent());
+    if (fragment_state.fragment.anchor().defined()) tensor(key_of(i, "anchor"), fragment_state.fragment.anchor());
+    if (fragment_state.fragment.momentum().defined()) tensor(key_of(i, "momentum"), fragment_state.fragment.momentum());
+    if (!fragment_state.exchange) continue;
+    for (const auto& [name, residual] : fragment_state.exchange->residuals()) tensor(key_of(i, name), residual);
+  }
+  // Anything else belongs to another method or format, and would be lost.
+  if (used != state.values().size()) throw_mismatch("it holds more than this method and wire format keep");
+  return parsed;
+}
+
+void LocalSgdAlgorithm::Impl::load_state_dict(const StateDict& state) {
+  if (failure_) std::rethrow_exception(failure_);
+  const at::NoGradGuard no_grad;
+  for (const auto& fragment_state : fragments_) {
+    if (fragment_state->in_flight) fragment_state->work.wait();
+  }
+  const ParsedState parsed = read(*this, state);
+  // From here on nothing fails.
+  for (const auto& [target, saved] : parsed.tensors) target.copy_(saved);
+  stats_.steps = parsed.steps;
+  schedule_ = parsed.schedule;
+  since_node_ = parsed.since_node;
+  since_state_ = parsed.since_state;
+  for (std::size_t i = 0; i < fragments_.size(); ++i) {
+    FragmentState& fragment_state = *fragments_[i];
+    fragment_state.since_sent = parsed.fragments[i].since_sent;
+    fragment_state.dirty = parsed.fragments[i].dirty;
+    fragment_state.in_flight = parsed.fragments[i].in_flight;
+    fragment_state.work = Work();
+    fragment_state.cost = {};
+  }
+}
+
+}  // namespace tutti

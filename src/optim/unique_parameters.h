@@ -1,0 +1,26 @@
+#pragma once
+// Optimizers that list a parameter more than once, as they do for a layer that is registered under two names:
+// LibTorch's parameters() gives it twice. LibTorch steps such a parameter as often as it is listed, and so does tutti;
+// but LibTorch loses its state when it reads the optimizer from a file.
+#include <torch/optim/optimizer.h>
+
+#include <vector>
+
+namespace tutti {
+
+bool has_repeated_parameters(const torch::optim::Optimizer& optimizer);
+
+/// While it lives, the optimizer's groups list each parameter once: what is written and read then is whole.
+class UniqueParametersScope {
+ public:
+  explicit UniqueParametersScope(const torch::optim::Optimizer& optimizer);
+  ~UniqueParametersScope();
+  UniqueParametersScope(const UniqueParametersScope&) = delete;
+  UniqueParametersScope& operator=(const UniqueParametersScope&) = delete;
+
+ private:
+  torch::optim::Optimizer& optimizer_;
+  std::vector<std::vector<at::Tensor>> original_parameters_;  // by group; empty where nothing repeats
+};
+
+}  // namespace tutti

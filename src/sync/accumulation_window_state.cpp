@@ -1,0 +1,167 @@
+#include "sync/accumulation_window_state.h"
+
+#include <cmath>
+#include <utility>
+
+#include "tutti/core/error.h"
+
+namespace tutti::sync {
+
+void AccumulationWindowState::open_scope(const AccumulationStep& step) {
+  if (scope_)
+    throw UsageError("accumulate() inside accumulate() over the same parameters: close the outer scope first");
+  if (!std::isfinite(step.weight) || step.weight < 0) {
+    throw UsageError("accumulate() with weight " + std::to_string(step.weight) + ": a weight is 0 or positive");
+  }
+  scope_ = step;
+  weight_added_ = pass_seen_ = stepped_in_scope_ = false;
+  sync_due_ = step.syncs;
+  before_first_sync_ = true;
+}
+
+void AccumulationWindowState::close_scope() {
+  if (!std::exchange(scope_, std::nullopt)->syncs || is(GradientState::aborted) || is(GradientState::invalid)) return;
+  // What came after a step of the scope is a window that ends with it; one that nobody has stepped in goes on.
+  if (stepped_in_scope_ && is(GradientState::mean)) gradients_ = GradientState::finished;
+  // Also weights of passes that brought nothing.
+  if (is_over() || (stepped_in_scope_ && is(GradientState::none))) window_.restart(false);
+}
+
+void AccumulationWindowState::begin_pass(const std::optional<std::string>& carried_over) {
+  if (is_over()) {
+    if (carried_over && scope_ && !(scope_->syncs && (stepped_in_scope_ || is(GradientState::finished)))) {
+      throw UsageError("the gradient of " + *carried_over +
+                       " is still that of the last step: call optimizer.zero_grad() " +
+                       (is(GradientState::finished) ? "where no step is taken" : "after optimizer.step()"));
+    }
+    began_on_carried_over_ = carried_over.has_value();
+  }
+  if (scope_) {
+    window_.begin_weighted_pass();
+    add_scope_weight();
+    pass_seen_ = true;
+  } else {
+    window_.begin_plain_pass();
+  }
+  // Until the pass has ended the gradients are what they were, but for a window that is over.
+  if (is_over()) gradients_ = GradientState::none;
+}
+
+void AccumulationWindowState::add_scope_weight() {
+  if (!scope_ || std::exchange(weight_added_, true)) return;
+  window_.add_weight(scope_->weight);
+}
+
+void AccumulationWindowState::end_pass(bool synchronized) {
+  if (synchronized) return;  // end_sync() has said it
+  window_.add_pending();
+  if (is(GradientState::none) || is(GradientState::mean)) gradients_ = GradientState::pending;
+  // Under no_sync() after a pass of this scope that did synchronize.
+  if (scope_ && scope_->syncs) sync_due_ = true;
+}
+
+void AccumulationWindowState::abort(const std::string& why) {
+  if (is(GradientState::aborted)) return;
+  gradients_ = GradientState::aborted;
+  reason_ = why;
+}
+
+bool AccumulationWindowState::sync_due_at_step() const {
+  if (scope_) return sync_due_;
+  // An abandoned window's gradients are not used: the others only wait to be told.
+  return window_.pending() > 0 || zeros_may_differ_ || is(GradientState::aborted);
+}
+
+void AccumulationWindowState::begin_sync(const std::optional<std::string>& carried_over) {
+  // Whoever takes no part in it goes on as the others do, who began on the same.
+  if (is_over()) began_on_carried_over_ = carried_over.has_value();
+  // What is left of a window that is over weighs on this rank what its scope has weighed: nothing.
+  if (scope_ && is_over() && window_.weighting() == Weighting::undecided) window_.add_weight(0);
+}
+
+void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all_over) {
+  if (!empty && weighting == Weighting::weighted && window_.weighting() == Weighting::undecided) window_.add_weight(0);
+  window_.on_sync();
+  zeros_may_differ_ = false;
+  sync_due_ = before_first_sync_ = false;
+  // What begin_sync() weighed for the others' sake is no weight of the window that follows.
+  if ((empty || all_over) && is_over()) window_.restart(false);
+  // Also on a rank that took no part in it, the gradients are this window's now.
+  if (!empty && !all_over) gradients_ = GradientState::mean;
+}
+
+void AccumulationWindowState::invalidate(const std::string& why) {
+  gradients_ = GradientState::invalid;
+  reason_ = why;
+  sync_due_ = false;
+}
+
+void AccumulationWindowState::restart(bool stepped) {
+  window_.restart(stepped);
+  began_on_carried_over_ = false;
+  weight_added_ = pass_seen_ = false;
+  // What the scope still brings is a window of its own.
+  sync_due_ = scope_ && scope_->syncs && (sync_due_ || !before_first_sync_);
+}
+
+void AccumulationWindowState::step() {
+  restart(true);
+  stepped_in_scope_ = true;
+  gradients_ = GradientState::consumed;
+}
+
+Clearing AccumulationWindowState::clearing() const {
+  if (!scope_ || is(GradientState::invalid)) return Clearing::window;
+  if (is(GradientState::aborted)) return Clearing::nothing;
+  if (is_over()) return Clearing::finished;
+  if (pass_seen_) return scope_->syncs ? Clearing::window : Clearing::nothing;
+  return window_.weighting() == Weighting::weighted ? Clearing::nothing : Clearing::window;
+}
+
+void AccumulationWindowState::on_clear(Clearing what, bool in_place) {
+  if (what == Clearing::nothing) return;
+  zeros_may_differ_ = in_place && (zeros_may_differ_ || window_.pending() > 0);
+  gradients_ = GradientState::none;
+  if (what == Clearing::window) restart(false);
+}
+
+void AccumulationWindowState::on_external_clear(bool in_place) {
+  on_clear(Clearing::window, in_place);
+}
+
+void AccumulationWindowState::discard() {
+  restart(false);
+  gradients_ = GradientState::none;
+  zeros_may_differ_ = false;
+}
+
+void AccumulationWindowState::reset() {
+  discard();
+  window_ = Window();
+}
+
+StateDict AccumulationWindowState::state_dict() const {
+  StateDict state;
+  state.set("window", window_.state_dict());
+  state.set("consumed", is(GradientState::consumed));
+  state.set("zeros_may_differ", zeros_may_differ_);
+  if (is(GradientState::finished)) state.set("left", true);
+  return state;
+}
+
+void AccumulationWindowState::load_state_dict(const StateDict& state) {
+  Window window;
+  window.load_state_dict(state.part("window"));
+  const auto consumed = state.get<bool>("consumed");
+  const auto zeros_may_differ = state.get<bool>("zeros_may_differ");
+  discard();
+  window_ = window;
+  zeros_may_differ_ = zeros_may_differ;
+  const bool left = state.contains("left") && state.get<bool>("left");
+  gradients_ = consumed               ? GradientState::consumed
+               : left                 ? GradientState::finished
+               : window.pending() > 0 ? GradientState::pending
+                                      : GradientState::mean;
+}
+
+}  // namespace tutti::sync

@@ -1,0 +1,16 @@
+#pragma once
+// All ranks must have the same parameters before gradients travel without a fingerprint of their own.
+#include <vector>
+
+#include "tutti/comm/communicator.h"
+#include "tutti/sync/reducer.h"
+
+namespace tutti::sync {
+
+/// Compares names, shapes, dtypes, requires_grad and bucket sizes across ranks. Throws MismatchError on every rank,
+/// naming the first parameter that differs, and UsageError for parameters that cannot be synchronized. Every rank must
+/// call it.
+void check_same_model(const std::vector<NamedParameter>& parameters, const ReducerOptions& options,
+                      const Communicator& communicator);
+
+}  // namespace tutti::sync

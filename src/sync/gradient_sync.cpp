@@ -1,0 +1,116 @@
+#include "sync/gradient_sync.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "sync/sparse_rows.h"
+
+namespace tutti::sync {
+
+namespace {
+
+/// The closing, the numbers behind it, and a bit for each parameter.
+std::vector<std::byte> pack(const SyncTrailer& trailer, const std::vector<bool>& used, std::span<const int> numbers) {
+  const std::size_t bits = sizeof(trailer) + numbers.size_bytes();
+  std::vector<std::byte> packed(bits + (used.size() + 7) / 8);
+  std::memcpy(packed.data(), &trailer, sizeof(trailer));
+  if (!numbers.empty()) std::memcpy(packed.data() + sizeof(trailer), numbers.data(), numbers.size_bytes());
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) packed[bits + i / 8] |= std::byte{1} << (i % 8);
+  }
+  return packed;
+}
+
+bool all_finite(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  if (tensor.numel() == 0) return true;
+  return std::isfinite(at::linalg_vector_norm(tensor, std::numeric_limits<double>::infinity()).item<double>());
+}
+
+}  // namespace
+
+GradientSync::GradientSync(const Communicator& communicator, const SyncHeader& header, bool detect_overflow)
+    : communicator_(communicator), detect_overflow_(detect_overflow) {
+  auto exchange = std::shared_ptr(communicator_.start_small_all_gather(std::as_bytes(std::span(&header, 1))));
+  submit([state = state_, exchange] {
+    const std::span<const std::byte> all = exchange->wait();
+    state->headers.resize(all.size() / sizeof(SyncHeader));
+    std::memcpy(state->headers.data(), all.data(), all.size());
+    state->plan = make_sync_plan(state->headers);
+  });
+}
+
+void GradientSync::start_bucket_all_reduce(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec) {
+  auto sum = std::make_shared<BucketAllReduce>();
+  sum->bucket = bucket;
+  sum->pending = communicator_.start_all_reduce(std::move(bucket), codec);
+  sums_.push_back(sum);
+  submit([state = state_, sum] { sum->pending->finish_reduce_scatter(state->plan.scale); });
+}
+
+void GradientSync::start_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
+  auto packed = pack_rows(gradient);
+  state_->sparse_bytes += static_cast<std::int64_t>(packed.size()) * (communicator_.size() - 1);
+  auto gather = std::shared_ptr(communicator_.start_all_gather_v(std::move(packed)));
+  submit([state = state_, gather, parameter = parameter.detach(), detect_overflow = detect_overflow_] {
+    const at::Tensor mean = sum_rows(gather->wait(), parameter, state->plan.scale);
+    if (detect_overflow && mean.defined() && !all_finite(mean.values())) state->overflowed = true;
+    state->rows.push_back(mean);
+  });
+}
+
+void GradientSync::wait_for_bucket(std::size_t index) {
+  // The first work is the opening's; the sum's wait() runs on the channel's thread too, so that only one thread
+  // ever touches it.
+  submit([sum = sums_[index]] {
+    if (!std::exchange(sum->finished, true)) sum->pending->wait();
+  });
+  works_.back().wait();
+  sums_[index]->pending->block_current_stream();
+}
+
+void GradientSync::close(const SyncTrailer& trailer, const std::vector<bool>& used, std::span<const int> numbers) {
+  closed_ = true;
+  const std::vector<std::byte> packed = pack(trailer, used, numbers);
+  auto exchange = std::shared_ptr(communicator_.start_small_all_gather(packed));
+  submit([state = state_, sums = sums_, exchange, parameters = used.size(), count = numbers.size(),
+          block = packed.size(), detect_overflow = detect_overflow_] {
+    for (const auto& sum : sums) {
+      if (!std::exchange(sum->finished, true)) sum->pending->wait();
+      // All ranks hold the same bits, so that they agree without asking.
+      if (!detect_overflow || state->overflowed) continue;
+      sum->pending->block_current_stream();
+      state->overflowed = !all_finite(sum->bucket);
+    }
+    const std::span<const std::byte> all = exchange->wait();
+    state->used.assign(parameters, false);
+    state->numbers.resize(count);
+    if (count > 0) std::memcpy(state->numbers.data(), all.data() + sizeof(SyncTrailer), count * sizeof(int));
+    for (std::size_t begin = 0; begin < all.size(); begin += block) {
+      std::memcpy(&state->trailers.emplace_back(), all.data() + begin, sizeof(SyncTrailer));
+      const auto bits = all.subspan(begin + sizeof(SyncTrailer) + count * sizeof(int));
+      for (std::size_t i = 0; i < parameters; ++i) {
+        if ((bits[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0}) state->used[i] = true;
+      }
+    }
+  });
+}
+
+std::int64_t GradientSync::bytes_sent() const {
+  std::int64_t bytes = state_->sparse_bytes;
+  for (const auto& sum : sums_) bytes += sum->pending->bytes_sent();
+  return bytes;
+}
+
+void GradientSync::wait() {
+  for (const Work& work : works_) work.wait();
+  for (const auto& sum : sums_) sum->pending->block_current_stream();
+}
+
+}  // namespace tutti::sync

@@ -1,0 +1,239 @@
+// The reducer's part that exchanges gradients.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+
+#include "sync/gradient_buffer.h"
+#include "sync/gradient_sync.h"
+#include "sync/pairwise_accumulator.h"
+#include "sync/reducer_impl.h"
+#include "sync/replica_checker.h"
+#include "sync/sparse_gradients.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+void Reducer::Impl::open_sync() {
+  // Before the round itself holds buckets.
+  can_rebuild_buckets_ = is_learning_order() && !buffer_->has_outside_views();
+  window_state_.begin_sync(carried_over_gradient());
+  const Window& window = window_state_.window();
+  communicator_.set_step(window.steps());
+  gradient_sync_ = std::make_unique<sync::GradientSync>(
+      communicator_,
+      sync::SyncHeader{
+          .step = window.steps(),
+          .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
+          .weighting = window.weighting(),
+          .weight = window.weight(),
+          .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
+          .only_carried_over = window_state_.is_over() ? 1 : 0,
+          .loss_scale = loss_scale_,
+          .lengths = window.lengths(),
+          .parameters = options_.check_replicas ? sync::combine(replica_checker_->hashes()) : 0,
+          .seconds_waited = last_wait_seconds_},
+      options_.detect_overflow);
+}
+
+void Reducer::Impl::start_ready_buckets() {
+  if (!gradient_sync_) open_sync();
+  for (std::size_t next = gradient_sync_->buckets_started(); next < buckets_.size() && buckets_[next].waiting == 0;
+       next = gradient_sync_->buckets_started()) {
+    start_bucket_all_reduce(static_cast<int>(next));
+  }
+}
+
+void Reducer::Impl::start_bucket_all_reduce(int bucket) {
+  // An abandoned round's sums are thrown away, and gradients that do not fit may be why it is abandoned.
+  if (window_state_.is(sync::GradientState::aborted)) {
+    // But what the program holds may lie where they are made.
+    for (const int parameter : buffer_->plan().buckets[bucket].parameters) buffer_->detach_views(parameter);
+  } else {
+    fill_bucket(bucket);
+  }
+  gradient_sync_->start_bucket_all_reduce(buffer_->bucket(bucket), options_.gradient_codec);
+}
+
+void Reducer::Impl::fill_bucket(int bucket) {
+  if (std::exchange(buckets_[bucket].averaged, false)) to_local_share(bucket, last_total_weight_);
+  for (const int parameter : buffer_->plan().buckets[bucket].parameters) {
+    if (!parameters_[parameter].tensor.grad().defined()) {
+      buffer_->detach_views(parameter);
+      buffer_->slot(parameter).zero_();
+    } else {
+      move_into_bucket(parameter);
+    }
+  }
+  pairwise_accumulator_->add_to(buffer_->bucket(bucket), bucket);
+}
+
+void Reducer::Impl::start_all_buckets_and_close() {
+  if (!gradient_sync_) open_sync();
+  const bool aborted = window_state_.is(sync::GradientState::aborted);
+  for (std::size_t bucket = gradient_sync_->buckets_started(); bucket < buckets_.size(); ++bucket) {
+    start_bucket_all_reduce(static_cast<int>(bucket));
+  }
+  for (int i = 0; i < sparse_->count(); ++i) {
+    if (!aborted) {
+      sparse_->on_gradient(i);
+      sparse_->to_local_share(i, local_share_factor());
+    }
+    gradient_sync_->start_rows(aborted ? at::Tensor() : sparse_->gradient(i), sparse_->parameter(i));
+  }
+  std::vector<bool> used(count());
+  for (int i = 0; i < count(); ++i) used[i] = parameters_[i].tensor.grad().defined() || pairwise_accumulator_->used(i);
+  pairwise_accumulator_->clear();
+  sync::SyncTrailer trailer = aborted ? sync::aborted_trailer(window_state_.reason()) : sync::SyncTrailer{};
+  for (const BucketState& bucket : buckets_)
+    trailer.needs_another_sync = trailer.needs_another_sync || bucket.written_after_start;
+  if (!is_learning_order()) return gradient_sync_->close(trailer, used);
+  // Ranks meet their reducers in different orders, so that the order travels with the round: an exchange of its own
+  // after it could wait for a rank that waits for this one in another reducer.
+  trailer.can_rebuild_buckets = can_rebuild_buckets_;
+  std::vector<int> order = pass_.order;
+  order.resize(count(), -1);
+  gradient_sync_->close(trailer, used, order);
+}
+
+void Reducer::Impl::run_sync() {
+  refusal_.reset();
+  if (!gradient_sync_) open_sync();
+  // What a step has used is equal on all ranks: its mean is what it is, whatever weighed in its window.
+  if (window_state_.is_over()) last_total_weight_ = communicator_.size() * window_state_.carried_over_weight();
+  if (window_state_.window().passes() == 0 && !has_foreign_gradients() && !window_state_.zeros_may_differ()) {
+    // If nobody has anything there is nothing to sum; whoever has something started its buckets without asking.
+    try {
+      gradient_sync_->wait_for_headers();
+    } catch (const std::exception& error) {
+      invalidate(error.what());
+      throw;
+    }
+    if (gradient_sync_->plan().empty) {
+      gradient_sync_->close({}, std::vector<bool>(count()));
+      finish_sync();
+      return;
+    }
+  }
+  if (!gradient_sync_->closed()) start_all_buckets_and_close();
+  finish_sync();
+}
+
+void Reducer::Impl::finish_sync() {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    gradient_sync_->wait();
+  } catch (const std::exception& error) {
+    invalidate(error.what());
+    throw;
+  }
+  last_wait_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  stats_.seconds_waiting += last_wait_seconds_;
+  ++stats_.syncs;
+  stats_.bytes_sent += gradient_sync_->bytes_sent();
+  apply_sync();
+}
+
+void Reducer::Impl::apply_sync() {
+  const std::unique_ptr<sync::GradientSync> gradient_sync = std::move(gradient_sync_);
+  const sync::SyncPlan& plan = gradient_sync->plan();
+  if (const auto why = describe_aborts(gradient_sync->trailers())) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < communicator_.size(); ++rank) {
+      if (gradient_sync->trailers()[rank].aborted) ranks.push_back(rank);
+    }
+    invalidate(*why);
+    throw PeerError(model_prefix() + *why, ranks);
+  }
+  if (plan.mismatch) {
+    invalidate(*plan.mismatch);
+    throw MismatchError(model_prefix() + *plan.mismatch);
+  }
+  if (plan.parameters_differ) {
+    const std::string why = replica_checker_->describe_drift(communicator_);
+    invalidate(why);
+    throw MismatchError(why);
+  }
+
+  std::vector<WindowLengths> lengths;
+  for (const sync::SyncHeader& header : gradient_sync->headers()) lengths.push_back(header.lengths);
+  automatic_.learn(lengths);
+  last_total_weight_ = plan.total_weight;
+  overflowed_ = gradient_sync->overflowed();
+  for (std::size_t i = 0; i < gradient_sync->buckets_started(); ++i)
+    buckets_[i].averaged = !std::exchange(buckets_[i].written_after_start, false);
+  for (int i = 0; i < count(); ++i) {
+    if (gradient_sync->used_by_any_rank()[i] && !parameters_[i].tensor.grad().defined()) buffer_->alias(i);
+    states_[i].aliased = buffer_->aliased(i);
+    states_[i].version = buffer_->slot(i)._version();
+  }
+  for (std::size_t i = 0; i < gradient_sync->rows().size(); ++i) {
+    sparse_->set_mean(static_cast<int>(i), gradient_sync->rows()[i]);
+  }
+  window_state_.end_sync(plan.weighting, plan.empty, plan.only_carried_over);
+  stats_ += SyncStats{.straggler_seconds = sync::straggler_times(gradient_sync->headers())};
+  if (any_needs_another_sync(gradient_sync->trailers())) return run_sync();
+  if (!plan.empty && is_learning_order()) rebuild_buckets(*gradient_sync);
+}
+
+// Alone, also while ranks take local steps, there is nothing to hide.
+bool Reducer::Impl::is_learning_order() const {
+  return syncs_left_to_learn_order_ > 0 && communicator_.size() > 1;
+}
+
+// Every rank comes here after the same rounds with the same closings. A round that step() had to run tells no order.
+void Reducer::Impl::rebuild_buckets(const sync::GradientSync& gradient_sync) {
+  --syncs_left_to_learn_order_;
+  const std::span<const int> order = gradient_sync.numbers_of_rank_0();
+  const bool ordered = std::ranges::any_of(order, [](int parameter) { return parameter >= 0; });
+  if (!ordered || !sync::all_can_rebuild_buckets(gradient_sync.trailers())) return;
+  syncs_left_to_learn_order_ = 0;
+  const at::NoGradGuard no_grad;
+  buffer_->rebuild(plan_buckets(buffer_->sizes(), options_.buckets, order));
+  // All of them have just been averaged.
+  buckets_.assign(buffer_->plan().buckets.size(), {.averaged = true});
+  for (int i = 0; i < count(); ++i) states_[i].version = buffer_->slot(i)._version();
+}
+
+void Reducer::Impl::to_local_share(int bucket, double total_weight) {
+  // The mean is equal on all ranks: this rank's share of the weighted sum that it came from is 1 / size of it.
+  const double factor = total_weight * loss_scale_ / communicator_.size();
+  if (factor == 1) return;
+  // A mean that the user replaced by a tensor of his own is one still.
+  for (const int parameter : buffer_->plan().buckets[bucket].parameters) move_into_bucket(parameter);
+  buffer_->bucket(bucket).mul_(factor);
+}
+
+void Reducer::Impl::move_into_bucket(int parameter) {
+  try {
+    if (buffer_->move_in(parameter) && states_[parameter].aliased) ++stats_.gradients_copied;
+  } catch (const UsageError& error) {
+    throw UsageError("parameter " + quoted(parameters_[parameter]) + ": " + error.what());
+  }
+}
+
+void Reducer::Impl::finish_pending() {
+  close_dangling_pass();
+  if (!window_state_.is(sync::GradientState::aborted) || !owes_close_) return;
+  // The exception was this rank's own, and the program has seen it: the others learn of it here.
+  try {
+    if (!gradient_sync_ || !gradient_sync_->closed()) start_all_buckets_and_close();
+    gradient_sync_->wait();
+  } catch (const std::exception& error) {
+    invalidate(error.what());
+    throw;
+  }
+  invalidate("peers were notified");
+  discard_window();
+}
+
+void Reducer::Impl::invalidate(const std::string& why) {
+  window_state_.invalidate(why);
+  gradient_sync_.reset();
+  owes_close_ = false;
+  for (BucketState& bucket : buckets_) bucket.written_after_start = false;
+}
+
+}  // namespace tutti

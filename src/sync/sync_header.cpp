@@ -1,0 +1,113 @@
+#include "sync/sync_header.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tutti::sync {
+
+namespace {
+
+std::string rank_name(std::size_t rank) {
+  return "rank " + std::to_string(rank);
+}
+
+/// The first rank that differs from rank 0 in what `field` reads; nullopt if none.
+template <typename Field>
+std::optional<std::size_t> first_difference(std::span<const SyncHeader> headers, Field field) {
+  for (std::size_t rank = 1; rank < headers.size(); ++rank) {
+    if (field(headers[rank]) != field(headers[0])) return rank;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> weighting_conflict(std::span<const SyncHeader> headers) {
+  const auto find = [&](Weighting weighting) {
+    return std::ranges::find(headers, weighting, &SyncHeader::weighting) - headers.begin();
+  };
+  const auto plain = static_cast<std::size_t>(find(Weighting::plain));
+  const auto weighted = static_cast<std::size_t>(find(Weighting::weighted));
+  if (plain == headers.size() || weighted == headers.size()) return std::nullopt;
+  return rank_name(plain) + " ran its backward passes outside accumulate(), " + rank_name(weighted) +
+         " inside: use accumulate() on all ranks or on none";
+}
+
+}  // namespace
+
+SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
+  SyncPlan plan;
+  plan.parameters_differ = first_difference(headers, [](const SyncHeader& o) { return o.parameters; }).has_value();
+
+  if (const auto rank = first_difference(headers, [](const SyncHeader& o) { return o.step; })) {
+    plan.mismatch = "rank 0 is at optimizer step " + std::to_string(headers[0].step) + ", " + rank_name(*rank) +
+                    " at step " + std::to_string(headers[*rank].step) +
+                    ": ranks ran different numbers of synchronizing backward passes between two steps";
+    return plan;
+  }
+  plan.empty = std::ranges::all_of(headers, [](const SyncHeader& header) { return header.passes == 0; });
+  plan.only_carried_over =
+      std::ranges::all_of(headers, [](const SyncHeader& header) { return header.only_carried_over != 0; });
+  if ((plan.mismatch = weighting_conflict(headers))) return plan;
+  if (const auto rank = first_difference(headers, [](const SyncHeader& o) { return o.loss_scale; })) {
+    plan.mismatch = "rank 0 scales its loss by " + std::to_string(headers[0].loss_scale) + ", " + rank_name(*rank) +
+                    " by " + std::to_string(headers[*rank].loss_scale) + ": ranks took different steps";
+    return plan;
+  }
+
+  const auto carried_over = first_difference(headers, [](const SyncHeader& o) { return o.carried_over; });
+  if (carried_over && !plan.empty) {
+    plan.mismatch = std::string("rank ") + (headers[0].carried_over != 0 ? "0" : std::to_string(*carried_over)) +
+                    " added to the gradients of the step before, which others have cleared: call zero_grad() on all "
+                    "ranks or on none";
+    return plan;
+  }
+
+  const bool weighted =
+      std::ranges::any_of(headers, [](const SyncHeader& header) { return header.weighting == Weighting::weighted; });
+  if (!weighted || plan.empty) {
+    plan.total_weight = static_cast<double>(headers.size());
+  } else {
+    plan.weighting = Weighting::weighted;
+    for (const SyncHeader& header : headers) plan.total_weight += header.weight;
+    if (!(plan.total_weight > 0) || !std::isfinite(plan.total_weight)) {
+      plan.mismatch = "the weights of this step's micro-batches add up to " + std::to_string(plan.total_weight) +
+                      " over all ranks: a mean needs a positive total";
+      return plan;
+    }
+  }
+  plan.scale = 1.0 / (plan.total_weight * headers[0].loss_scale);
+  return plan;
+}
+
+std::optional<std::string> describe_aborts(std::span<const SyncTrailer> trailers) {
+  std::string message;
+  for (std::size_t rank = 0; rank < trailers.size(); ++rank) {
+    if (!trailers[rank].aborted) continue;
+    if (!message.empty()) message += "; ";
+    message += rank_name(rank) + " abandoned its part of this step: " + trailers[rank].reason.data();
+  }
+  if (message.empty()) return std::nullopt;
+  return message;
+}
+
+bool any_needs_another_sync(std::span<const SyncTrailer> trailers) {
+  return std::ranges::any_of(trailers, [](const SyncTrailer& trailer) { return trailer.needs_another_sync; });
+}
+
+std::vector<double> straggler_times(std::span<const SyncHeader> headers) {
+  const double longest = std::ranges::max(headers, {}, &SyncHeader::seconds_waited).seconds_waited;
+  std::vector<double> late;
+  for (const SyncHeader& header : headers) late.push_back(longest - header.seconds_waited);
+  return late;
+}
+
+bool all_can_rebuild_buckets(std::span<const SyncTrailer> trailers) {
+  return std::ranges::all_of(trailers, &SyncTrailer::can_rebuild_buckets);
+}
+
+SyncTrailer aborted_trailer(std::string_view reason) {
+  SyncTrailer trailer{.aborted = true};
+  reason.copy(trailer.reason.data(), trailer.reason.size() - 1);
+  return trailer;
+}
+
+}  // namespace tutti::sync

@@ -1,0 +1,71 @@
+#include "sync/window_resharding.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <string>
+
+#include "sync/window.h"
+
+namespace tutti {
+
+namespace {
+
+bool weighted(const StateDict& state) {
+  return state.get<std::int64_t>("window.weighting") == static_cast<std::int64_t>(Weighting::weighted);
+}
+
+/// What `state`'s gradient of `name` is as one rank's part of a sum, `old_size` ranks having taken part.
+at::Tensor share_of(const StateDict& state, const std::string& name, int old_size) {
+  const at::Tensor& gradient = state.get<at::Tensor>("gradient." + name);
+  if (!state.get<bool>("averaged." + name)) return gradient.clone();
+  return gradient.mul(state.get<double>("total_weight") * state.get<double>("loss_scale") / old_size);
+}
+
+}  // namespace
+
+StateDict reshard_windows(std::span<const StateDict> of_ranks, int rank, int size) {
+  const at::NoGradGuard no_grad;
+  const auto old_size = static_cast<int>(of_ranks.size());
+  bool any_weighted = false;
+  for (const StateDict& state : of_ranks) {
+    any_weighted = any_weighted || weighted(state);
+    if (state.get<std::int64_t>("window.steps") != of_ranks[0].get<std::int64_t>("window.steps")) {
+      throw CheckpointError("the ranks' saved windows belong to different optimizer steps: the checkpoint is damaged");
+    }
+  }
+  // Gradients that a step has used are the same mean on every rank.
+  if (of_ranks[0].get<bool>("consumed") || of_ranks[0].contains("left")) return of_ranks[rank % old_size];
+  // Whoever has no predecessor counts passes like the others, and holds nothing.
+  StateDict result;
+  for (const auto& [name, value] : of_ranks[rank % old_size].values()) {
+    if (!name.starts_with("gradient.") && !name.starts_with("averaged.")) result.set(name, value);
+  }
+  double weight = 0;
+  std::map<std::string, at::Tensor> sums;
+  for (int old = rank; old < old_size; old += size) {
+    const StateDict& state = of_ranks[old];
+    weight += state.get<double>("window.weight");
+    const StateDict gradients = state.part("gradient");
+    for (const auto& [name, value] : gradients.values()) {
+      const at::Tensor local_share = share_of(state, name, old_size);
+      const auto [sum, is_first] = sums.try_emplace(name, local_share);
+      if (!is_first) sum->second.add_(local_share);
+    }
+  }
+  result.set("window.weight", weight);
+  const bool any_gradient =
+      std::ranges::any_of(of_ranks, [](const StateDict& state) { return !state.part("gradient").empty(); });
+  // Shares of what had been averaged wait to be averaged again, on every rank.
+  if (any_gradient) result.set("window.pending", std::max<std::int64_t>(1, result.get<std::int64_t>("window.pending")));
+  for (auto& [name, sum] : sums) {
+    // A plain mean divides by the number of ranks, which is another one now.
+    if (!any_weighted) sum.mul_(static_cast<double>(size) / old_size);
+    result.set("gradient." + name, sum);
+    result.set("averaged." + name, false);
+  }
+  return result;
+}
+
+}  // namespace tutti

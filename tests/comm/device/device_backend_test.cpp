@@ -1,0 +1,104 @@
+// Ranks: 1, 2 and 3 as threads. Sums that go through a c10d backend.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "support/device_ranks.h"
+#include "tutti/core/error.h"
+#include "tutti/detail/comm/pending.h"
+
+namespace tutti::test::device_backend_test {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+at::Tensor summed(const Communicator& communicator, const at::Tensor& memory, double scale) {
+  const auto sum = communicator.start_all_reduce(memory);
+  sum->finish_reduce_scatter(scale);
+  sum->wait();
+  sum->block_current_stream();
+  EXPECT_EQ(sum->bytes_sent(),
+            2 * static_cast<std::int64_t>(memory.nbytes()) * (communicator.size() - 1) / communicator.size());
+  return memory;
+}
+
+TEST(DeviceBackend, SumsThroughC10dAndEverythingElseThroughTheHost) {
+  for (const int size : {1, 2, 3}) {
+    run_device_ranks(size, [size](const Communicator& communicator, const BackendLog& log) {
+      EXPECT_EQ(communicator.backend_name(), "sums + threads");
+      EXPECT_EQ(log.groups, Strings{});
+      const at::Tensor memory = communicator.allocate(400).view(at::kFloat);
+      EXPECT_TRUE(at::equal(memory, at::zeros({100})));
+      EXPECT_EQ(log.groups, Strings{"job"});
+      const int connecting = log.sums;
+      memory.fill_(communicator.rank() + 1);
+      EXPECT_TRUE(at::equal(summed(communicator, memory, 0.5), at::full({100}, size * (size + 1) / 4.0)));
+      EXPECT_EQ(log.sums, connecting + 1);
+
+      const at::Tensor ranks = at::full({3}, communicator.rank());
+      communicator.all_reduce(ranks, ReduceOp::max).wait();
+      EXPECT_TRUE(at::equal(ranks, at::full({3}, size - 1)));
+      EXPECT_EQ(communicator.all_gather_object(std::to_string(communicator.rank())).back(), std::to_string(size - 1));
+      EXPECT_EQ(log.sums, connecting + 1);
+    });
+  }
+}
+
+TEST(DeviceBackend, ADuplicateHasItsOwnC10dBackend) {
+  run_device_ranks(3, [](const Communicator& communicator, const BackendLog& log) {
+    const at::Tensor memory = communicator.allocate(8).view(at::kDouble);
+    const Communicator other = communicator.duplicate("other");
+    const Communicator idle = communicator.duplicate("idle");
+    const at::Tensor other_memory = other.allocate(8).view(at::kDouble);
+    EXPECT_EQ(log.groups, (Strings{"job", "job/0-other"}));
+    memory.fill_(1);
+    other_memory.fill_(2);
+    EXPECT_EQ(summed(other, other_memory, 1).item<double>(), 6);
+    EXPECT_EQ(summed(communicator, memory, 1).item<double>(), 3);
+
+    // Ranks 0 and 2 without rank 1.
+    const auto group = communicator.split(communicator.rank() == 1 ? -1 : 0);
+    if (!group) return;
+    EXPECT_EQ(group->backend_name(), "sums + threads");
+  });
+}
+
+TEST(DeviceBackend, AFailureOnTheHostAbortsTheC10dBackend) {
+  run_device_ranks(2, [](const Communicator& communicator, const BackendLog& log) {
+    const at::Tensor memory = communicator.allocate(8).view(at::kDouble);
+    const auto sum = communicator.start_all_reduce(memory);
+    if (communicator.rank() == 1) return;  // gives up what it has begun
+    EXPECT_THROW(communicator.barrier().wait(), PeerError);
+    EXPECT_EQ(log.aborts, 1);
+    EXPECT_TRUE(communicator.failed());
+    EXPECT_THROW(sum->finish_reduce_scatter(1), PeerError);
+  });
+}
+
+TEST(DeviceBackend, ABackendThatCannotConnectIsAPeerErrorThatSaysWhy) {
+  auto host = std::make_shared<comm::P2pBackend>(comm::make_thread_transports(1).front(), comm::make_topology({0}, 0));
+  comm::C10dBackendFactory broken{
+      .name = "broken", .device = at::kCPU, .make = [](const auto&, int, int) -> c10::intrusive_ptr<c10d::Backend> {
+        throw std::runtime_error("two ranks on one device");
+      }};
+  const auto communicator = make_communicator(comm::make_device_backend(host, std::move(broken), "job"), {}, "job");
+  try {
+    communicator.allocate(8);
+    FAIL() << "no error";
+  } catch (const PeerError& error) {
+    EXPECT_STREQ(error.what(), "Connecting over broken on cpu failed: two ranks on one device");
+  }
+}
+
+TEST(Allocate, RefusesADeviceThatTheBackendDoesNotSupport) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    EXPECT_FALSE(communicator.supports_device(at::kMeta));
+    EXPECT_THROW(communicator.allocate(8, at::kMeta), UsageError);
+    EXPECT_THROW(communicator.start_all_reduce(at::empty({2}, at::kMeta)), UsageError);
+  });
+  EXPECT_TRUE(Communicator().allocate(8, at::kMeta).is_meta());
+}
+
+}  // namespace
+}  // namespace tutti::test::device_backend_test

@@ -1,0 +1,249 @@
+// One process and a child. Telling processes apart, seeing them end, and mapping only what another one shared.
+#include "comm/os/process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <system_error>
+
+#include "comm/backend/heartbeat_timeout.h"
+#include "comm/shm/segment.h"
+#include "comm/shm/stopped_timer.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm::process_test {
+namespace {
+
+/// A child that does nothing.
+class Sleeper {
+ public:
+  Sleeper() {
+    std::array<char, 6> name{"sleep"};
+    std::array<char, 6> seconds{"10000"};
+    std::array<char*, 3> arguments = {name.data(), seconds.data(), nullptr};
+    EXPECT_EQ(::posix_spawnp(&process_, name.data(), nullptr, nullptr, arguments.data(), ::environ), 0);
+  }
+  ~Sleeper() { kill_and_reap(); }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  pid_t process() const { return process_; }
+  /// It has ended, and its parent has not taken note.
+  void kill() const {
+    ::kill(process_, SIGKILL);
+    siginfo_t info{};
+    EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT), 0);
+  }
+  void kill_and_reap() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    EXPECT_EQ(::waitpid(process_, nullptr, 0), process_);
+    process_ = 0;
+  }
+
+ private:
+  pid_t process_ = 0;
+};
+
+/// While it lives, no descriptor can be opened.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(ProcessProbe, DetectsAnExitBeforeTheParentReapsIt) {
+  const Sleeper child;
+  const ProcessProbe watch(child.process());
+  EXPECT_EQ(watch.state(), ProcessState::running);
+  child.kill();
+  EXPECT_EQ(watch.state(), ProcessState::exited);
+}
+
+TEST(ProcessProbe, DistinguishesAStoppedProcessFromAWaitingOne) {
+  const Sleeper child;
+  const ProcessProbe watch(child.process());
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(child.process());
+  EXPECT_EQ(watch.state(), ProcessState::running);
+  for (int time = 0; time < 2; ++time) {
+    ::kill(child.process(), SIGSTOP);
+    ASSERT_EQ(::waitid(P_PID, id, &info, WSTOPPED), 0);
+    EXPECT_EQ(watch.state(), ProcessState::stopped);
+    ::kill(child.process(), SIGCONT);
+    ASSERT_EQ(::waitid(P_PID, id, &info, WCONTINUED), 0);
+    EXPECT_EQ(watch.state(), ProcessState::running);
+  }
+  child.kill();
+  EXPECT_EQ(watch.state(), ProcessState::exited);
+}
+
+/// A variable of this process, as long as this lives.
+class Variable {
+ public:
+  explicit Variable(const std::string& value) { ::setenv(name, value.c_str(), 1); }
+  ~Variable() { ::unsetenv(name); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  static constexpr const char* name = "TUTTI_HEARTBEAT_TIMEOUT";
+};
+
+TEST(HeartbeatTimeout, ComesFromTheVariable) {
+  EXPECT_EQ(heartbeat_timeout(), std::chrono::milliseconds(1500));
+  {
+    const Variable seconds("0.25");
+    EXPECT_EQ(heartbeat_timeout(), std::chrono::milliseconds(250));
+  }
+  for (const char* wrong : {"", "0", "-1", "soon", "1s", "1e99", "nan"}) {
+    const Variable variable(wrong);
+    EXPECT_THROW((void)heartbeat_timeout(), UsageError) << wrong;
+  }
+}
+
+TEST(StoppedTimer, CountsOnlyFrequentChecks) {
+  using std::chrono::milliseconds;
+  const Deadline begin{};
+  StoppedTimer clock(begin);
+  EXPECT_FALSE(clock.due(begin + milliseconds(49)));
+  EXPECT_TRUE(clock.due(begin + milliseconds(50)));
+  EXPECT_EQ(clock.check(begin + milliseconds(50), true), milliseconds(50));
+  EXPECT_FALSE(clock.due(begin + milliseconds(75)));
+  EXPECT_EQ(clock.check(begin + milliseconds(125), true), milliseconds(125));
+  EXPECT_EQ(clock.check(begin + milliseconds(175), false), milliseconds(0));
+  EXPECT_EQ(clock.check(begin + milliseconds(225), true), milliseconds(50));
+  // An hour that nobody saw.
+  EXPECT_EQ(clock.check(begin + std::chrono::hours(1), true), milliseconds(150));
+}
+
+TEST(ProcessProbe, WithoutDescriptorsARunningProcessHasNotExited) {
+  Sleeper child;
+  const auto state_without_descriptors = [](const ProcessProbe& watch) {
+    const NoDescriptors none;
+    return watch.state();
+  };
+  const ProcessProbe watch(child.process());
+  EXPECT_EQ(state_without_descriptors(watch), ProcessState::running);
+  const ProcessProbe probe_without_descriptors = [&] {
+    const NoDescriptors none;
+    return ProcessProbe(child.process());
+  }();
+  EXPECT_EQ(probe_without_descriptors.state(), ProcessState::running);
+  child.kill_and_reap();
+  EXPECT_EQ(state_without_descriptors(watch), ProcessState::exited);
+  EXPECT_EQ(probe_without_descriptors.state(), ProcessState::exited);
+}
+
+TEST(ProcessProbe, IdentifiesAProcessByItsIdentity) {
+  EXPECT_EQ(ProcessProbe(this_process()).state(), ProcessState::running);
+  const Sleeper child;
+  ProcessIdentity identity{.pid = child.process(), .start_time = 1, .time_namespace = this_process().time_namespace};
+  EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::exited) << "its number is another process's by now";
+  identity.time_namespace = 0;  // another clock says nothing here
+  EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::running);
+  child.kill();
+  EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::exited);
+}
+
+TEST(ProcessProbe, AReapedProcessHasExited) {
+  Sleeper child;
+  const pid_t process = child.process();
+  child.kill_and_reap();
+  EXPECT_EQ(ProcessProbe(process).state(), ProcessState::exited);
+}
+
+TEST(ProcessIdentity, EqualsItselfInItsNamespace) {
+  const ProcessIdentity identity = this_process();
+  EXPECT_EQ(identity.pid, ::getpid());
+  EXPECT_TRUE(identity == this_process());
+  EXPECT_TRUE(identity.shares_pid_namespace_with(this_process()));
+  EXPECT_NE(identity.nonce, decltype(identity.nonce){});
+}
+
+/// What `address` would be if it came from another process with the number of this one.
+SegmentAddress of_another(SegmentAddress address) {
+  address.process.nonce[0] ^= 1;
+  return address;
+}
+
+/// The error of opening it; 0 for none.
+int error_of(const SegmentAddress& address) {
+  try {
+    SharedSegment::open(address);
+    return 0;
+  } catch (const std::system_error& error) {
+    return error.code().value();
+  }
+}
+
+TEST(SharedSegment, OfAnotherProcessIsMappedThroughItsDescriptor) {
+  // Of small pages; of huge ones with a rest of small ones, where the kernel has huge ones.
+  for (const std::size_t bytes : {10'000, (4 << 20) + 10'000}) {
+    const auto identity = SharedSegment::create(bytes);
+    EXPECT_TRUE(
+        std::all_of(identity->data(), identity->data() + bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+    identity->data()[bytes - 1] = std::byte{42};
+    const auto other = SharedSegment::open(of_another(identity->address()));
+    EXPECT_NE(identity->data(), other->data());
+    EXPECT_EQ(other->size(), bytes);
+    EXPECT_EQ(other->data()[bytes - 1], std::byte{42});
+    other->data()[0] = std::byte{7};
+    EXPECT_EQ(identity->data()[0], std::byte{7});
+  }
+}
+
+TEST(SharedSegment, IsRefusedFromAnotherNamespaceWithThePidOfThisProcess) {
+  const auto identity = SharedSegment::create(100);
+  SegmentAddress address = of_another(identity->address());
+  ++address.process.namespace_inode;
+  EXPECT_EQ(error_of(address), EXDEV);
+  address.process.namespace_inode = 0;  // it could not tell
+  EXPECT_EQ(error_of(address), EXDEV);
+}
+
+TEST(SharedSegment, IsRefusedFromAnotherFile) {
+  const auto identity = SharedSegment::create(100);
+  const auto another = SharedSegment::create(100);
+  const SegmentAddress address = of_another(identity->address());
+  EXPECT_EQ(error_of(address), 0);
+
+  SegmentAddress wrong = address;
+  wrong.descriptor = another->address().descriptor;
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  wrong = address;
+  ++wrong.bytes;
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  wrong = address;
+  ++wrong.nonce[1];
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  wrong = address;
+  wrong.descriptor = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  ::close(wrong.descriptor);
+  EXPECT_EQ(error_of(wrong), ENOENT);
+}
+
+}  // namespace
+}  // namespace tutti::comm::process_test

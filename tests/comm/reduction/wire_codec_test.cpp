@@ -1,0 +1,136 @@
+// Ranks: 2, 3 and 5 as threads on nodes of their own; 2 x 2 and 3 x 2 on several nodes; 4 processes on 1, 2 and 4
+// nodes. Sums that travel encoded.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "support/ranks.h"
+#include "tutti/comm/wire_codec.h"
+#include "tutti/detail/comm/pending.h"
+
+namespace tutti::wire_codec_test {
+namespace {
+
+constexpr std::int64_t elements = 700'001;  // more than one piece a slice
+
+at::Tensor sum_of(const Communicator& communicator, const at::Tensor& values,
+                  const std::shared_ptr<const WireCodec>& codec, double scale, std::int64_t* bytes = nullptr) {
+  const auto memory = communicator.allocate(static_cast<std::int64_t>(values.nbytes())).view(values.scalar_type());
+  memory.copy_(values);
+  const auto sum = communicator.start_all_reduce(memory, codec);
+  sum->finish_reduce_scatter(scale);
+  sum->wait();
+  if (bytes != nullptr) *bytes = sum->bytes_sent();
+  return memory.clone();
+}
+
+at::Tensor values_of(int rank) {
+  const auto index = at::arange(elements, at::kDouble);
+  return (at::remainder(index * 7919 + rank * 104729, 1009).sub(500) / 37.0).to(at::kFloat);
+}
+
+TEST(WireCodec, KeepsRepresentableAndNonFiniteValues) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const auto& codec : {fp16_codec(), bf16_codec()}) {
+    const std::vector<float> values = {0, 1, -2.5, 0.0078125, infinity, -infinity, std::nanf("")};
+    std::vector<std::byte> bytes(codec->encoded_bytes(values.size()));
+    EXPECT_EQ(bytes.size(), 2 * values.size());
+    std::vector<float> decoded(values.size());
+    codec->encode(values, bytes);
+    codec->decode(bytes, decoded);
+    for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(decoded[i], values[i]) << codec->name();
+    EXPECT_TRUE(std::isnan(decoded[6]));
+  }
+}
+
+void check_rounding(const Communicator& communicator) {
+  at::Tensor sum = at::zeros({elements}, at::kDouble);
+  for (int rank = 0; rank < communicator.size(); ++rank) sum += values_of(rank).to(at::kDouble);
+  for (const auto& [codec, digits] : {std::pair(fp16_codec(), 11), std::pair(bf16_codec(), 8)}) {
+    std::int64_t bytes = 0;
+    const at::Tensor result = sum_of(communicator, values_of(communicator.rank()), codec, 0.25, &bytes);
+    // Each version is rounded once, and so is the result.
+    const double bound = (communicator.size() + 1) * 14 * 0.25 * std::pow(2.0, -digits);
+    EXPECT_LT((result.to(at::kDouble) - sum * 0.25).abs().max().item<double>(), bound) << codec->name();
+    const std::int64_t slices = 2 * elements * (communicator.size() - 1) / communicator.size();
+    EXPECT_NEAR(static_cast<double>(bytes), 2.0 * slices, 0.01 * slices);
+    const at::Tensor first = result.clone();
+    communicator.broadcast(first).wait();
+    EXPECT_TRUE(at::equal(first, result)) << "replicas drift";
+  }
+}
+TEST(EncodedSum, IsASumOfFp32RoundedOnTheWire) {
+  for (const int size : {2, 3, 5}) run_thread_ranks(size, check_rounding, {}, size);
+}
+
+void check_range(const Communicator& communicator) {
+  const double mean = 1.0 / communicator.size();
+  const auto result = sum_of(communicator, at::full({elements}, 60000.0, at::kFloat), fp16_codec(), mean);
+  EXPECT_EQ(result.max().item<float>(), 60000) << communicator.size();
+  EXPECT_EQ(result.min().item<float>(), 60000);
+}
+TEST(EncodedSum, DoesNotOverflowWhereTheMeanWouldNot) {
+  for (const int size : {2, 4, 8}) run_thread_ranks(size, check_range, {}, size);
+  run_thread_ranks(4, check_range, {.backend = "hierarchical"}, 2);
+}
+
+void check_doubles(const Communicator& communicator) {
+  const auto values = values_of(communicator.rank()).to(at::kDouble);
+  EXPECT_TRUE(at::equal(sum_of(communicator, values, bf16_codec(), 1), sum_of(communicator, values, nullptr, 1)));
+}
+TEST(EncodedSum, OtherDtypesAreSentAsTheyAre) {
+  run_thread_ranks(2, check_doubles);
+}
+
+void check_inside_a_node(const Communicator& communicator) {
+  const auto values = values_of(communicator.rank());
+  EXPECT_TRUE(at::equal(sum_of(communicator, values, bf16_codec(), 1), sum_of(communicator, values, nullptr, 1)));
+}
+TEST(EncodedSum, NothingIsEncodedInsideANode) {
+  run_thread_ranks(3, check_inside_a_node, {.backend = "shared_memory"});
+}
+
+// Of nodes of two ranks.
+void check_between_nodes(const Communicator& communicator) {
+  const int nodes = communicator.topology().num_nodes;
+  at::Tensor sum = at::zeros({elements}, at::kDouble);
+  for (int rank = 0; rank < communicator.size(); ++rank) sum += values_of(rank).to(at::kDouble);
+  std::int64_t encoded = 0;
+  std::int64_t plain = 0;
+  const auto result = sum_of(communicator, values_of(communicator.rank()), bf16_codec(), 1, &encoded);
+  sum_of(communicator, values_of(communicator.rank()), nullptr, 1, &plain);
+  EXPECT_LT((result.to(at::kDouble) - sum).abs().max().item<double>(), 0.1 * 2 * nodes * (nodes + 1));
+  const at::Tensor first = result.clone();
+  communicator.broadcast(first).wait();
+  EXPECT_TRUE(at::equal(first, result));
+  // Between nodes half a vector's worth of slices, once as fp32 and once as bf16.
+  const double inter_node_bytes = 2.0 * elements / 2 * (nodes - 1) / nodes;
+  EXPECT_NEAR(static_cast<double>(plain - encoded), 2 * inter_node_bytes, 0.01 * inter_node_bytes);
+}
+TEST(EncodedSum, OnlyInterNodeSumsAreEncoded) {
+  for (const int nodes : {2, 3}) run_thread_ranks(2 * nodes, check_between_nodes, {.backend = "hierarchical"}, nodes);
+}
+
+const test::RankProgram over_gloo_and_memory("encoded_sums_over_gloo_and_memory", [] {
+  const auto one_rank_per_node = Communicator::connect(test::on_nodes(4));
+  EXPECT_EQ(one_rank_per_node.backend_name(), "gloo");
+  check_rounding(one_rank_per_node);
+  check_range(one_rank_per_node);
+  check_doubles(one_rank_per_node);
+  const auto two_ranks_per_node = Communicator::connect(test::on_nodes(2));
+  EXPECT_EQ(two_ranks_per_node.backend_name(), "shared memory + gloo");
+  check_between_nodes(two_ranks_per_node);
+  check_range(two_ranks_per_node);
+  check_doubles(two_ranks_per_node);
+  const auto one_node = Communicator::connect(test::on_nodes(1));
+  EXPECT_EQ(one_node.backend_name(), "shared memory + gloo");
+  check_inside_a_node(one_node);
+});
+TEST(EncodedSum, HoldsOnProcessesOverGlooAndSharedMemory) {
+  test::expect_success(test::run_processes(over_gloo_and_memory, 4));
+}
+
+}  // namespace
+}  // namespace tutti::wire_codec_test

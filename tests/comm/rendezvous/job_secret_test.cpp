@@ -1,0 +1,227 @@
+// Ranks: 2 and 3 processes that take themselves for nodes of their own, with a secret.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstdlib>
+#include <list>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "comm/os/socket.h"
+#include "comm/rendezvous/local_port_discovery.h"
+#include "support/listening.h"
+#include "support/ranks.h"
+#include "tutti/comm/communicator.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test::job_secret_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr const char* variable = "TUTTI_JOB_SECRET";
+constexpr const char* right = "the secret of this job";
+constexpr const char* wrong = "the secret of another job";
+
+// A rank program has one thread before it connects.
+void set_secret(const char* secret) {
+  if (secret == nullptr) {
+    ::unsetenv(variable);  // NOLINT(concurrency-mt-unsafe)
+  } else {
+    ::setenv(variable, secret, 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+}
+
+void connect_and_sum() {
+  const auto communicator = Communicator::connect(read_environment(), {.connect_timeout = 50s});
+  const auto sum = at::full({5}, communicator.rank() + 1.0F);
+  communicator.all_reduce(sum).wait();
+  EXPECT_EQ(sum[0].item<float>(), communicator.size() == 2 ? 3.0F : 6.0F);
+}
+
+void expect_refusal(const std::string& part) {
+  try {
+    Communicator::connect(read_environment(), {.connect_timeout = 50s});
+    ADD_FAILURE() << "connected";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find(right), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find(wrong), std::string::npos) << error.what();
+  }
+}
+
+ProcessOptions nodes(int count, const std::string& secret = right) {
+  return {.num_nodes = count, .variables = {{variable, secret}}};
+}
+
+const RankProgram connects_repeatedly("secret_connects_repeatedly", [] {
+  for (int time = 0; time < 3; ++time) connect_and_sum();
+  const auto one = Communicator::connect(read_environment());
+  connect_and_sum();  // beside the first
+  one.barrier().wait();
+  for (const auto& address : listening_addresses()) EXPECT_EQ(address, "127.0.0.1");
+});
+
+TEST(Secret, RanksThatShareItConnect) {
+  expect_success(run_processes(connects_repeatedly, 2, nodes(2)));
+  expect_success(run_processes(connects_repeatedly, 3, nodes(3)));
+}
+
+const RankProgram one_is_wrong("secret_one_is_wrong", [] {
+  if (read_environment().rank == 2) {
+    set_secret(wrong);
+    expect_refusal("is not that of the job at 127.0.0.1 port ");
+    set_secret(nullptr);
+    expect_refusal("asks for its secret, and rank 2 was given none: set TUTTI_JOB_SECRET_FILE");
+    set_secret(right);
+  }
+  connect_and_sum();
+});
+
+TEST(Secret, ARankWithoutItThrowsAndTheOthersWait) {
+  expect_success(run_processes(one_is_wrong, 3, nodes(3)));
+}
+
+const RankProgram rank_zero_has_none("secret_rank_zero_has_none", [] {
+  if (read_environment().rank == 1) {
+    expect_refusal("asks for no proof. The secret of this rank (from TUTTI_JOB_SECRET) is to be that of rank 0 too");
+    return;
+  }
+  set_secret(nullptr);
+  EXPECT_THROW(Communicator::connect(read_environment(), {.connect_timeout = 10s}), TimeoutError);
+});
+
+TEST(Secret, TheOthersDetectARankZeroWithoutIt) {
+  expect_success(run_processes(rank_zero_has_none, 2, nodes(2)));
+}
+
+const RankProgram is_too_short("secret_is_too_short", [] { expect_refusal("which can be guessed"); });
+
+TEST(Secret, IsCheckedBeforeConnecting) {
+  expect_success(run_processes(is_too_short, 2, nodes(2, "12345")));
+}
+
+/// As a scanner does: some say nothing, some talk nonsense of huge lengths. They stay.
+void scan(int port, std::list<FileDescriptor>& clients) {
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(comm::connect_nonblocking({"127.0.0.1", port}));
+    pollfd ready{.fd = clients.back().get(), .events = POLLOUT, .revents = 0};
+    ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
+    const std::string words(static_cast<std::size_t>(i / 2) * 500, '\xff');
+    comm::try_write(clients.back(), std::as_bytes(std::span(words)));
+  }
+}
+
+// The last rank scans the job's port before it comes, and then all that rank 0 listens at, also when messages have been
+// sent.
+const RankProgram is_scanned("secret_is_scanned", [] {
+  const auto environment = read_environment();
+  const bool scans = environment.rank == environment.world_size - 1;
+  std::list<FileDescriptor> clients;
+  if (scans) scan(environment.master_port, clients);
+  const auto communicator = Communicator::connect(environment, {.backend = "gloo"});
+  for (int time = 0; time < 3; ++time) {
+    std::string ports;
+    for (const auto& place : tcp_listeners()) ports += std::to_string(place.port) + " ";
+    std::istringstream of_rank_zero(communicator.broadcast_object(ports));
+    for (int port = 0; scans && of_rank_zero >> port;) scan(port, clients);
+    const auto sum = at::full({5}, 1.0F);
+    communicator.all_reduce(sum).wait();
+    EXPECT_EQ(sum[0].item<float>(), 2.0F);
+    const auto peer = 1 - communicator.rank();
+    const auto message = communicator.send(sum, peer);
+    communicator.receive(sum, peer).wait();
+    message.wait();
+    const auto group = communicator.split(0);  // asks the store
+    group->barrier().wait();
+  }
+  if (scans) {
+    EXPECT_GE(clients.size(), 140U);
+  }
+});
+
+TEST(Secret, AScannerDoesNotDisturbTheJob) {
+  expect_success(run_processes(is_scanned, 2, nodes(2)));
+}
+
+const RankProgram connects("secret_connects", [] { connect_and_sum(); });
+
+// torchrun's agent serves a store that takes anybody: there ranks only learn where their own is.
+TEST(Secret, RanksConnectThroughAProxyWhereAnAgentServesAStore) {
+  const auto socket = comm::listen_on_loopback();
+  c10d::TCPStoreOptions options;
+  options.port = socket.port;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = socket.descriptor;
+  c10d::TCPStore agent("127.0.0.1", options);
+  auto job = nodes(2);
+  job.variables["MASTER_PORT"] = std::to_string(socket.port);
+  job.variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  expect_success(run_processes(connects, 2, job));
+  EXPECT_EQ(agent.listKeys().size(), 3U);  // two counters and an address
+}
+
+// Who can write there leads ranks to somebody who cannot prove anything.
+const RankProgram finds_a_false_server("secret_finds_a_false_server",
+                                       [] { expect_refusal("does not know the job's secret"); });
+
+TEST(Secret, AnUnauthenticatedServerAtTheAgentsStoreIsDetected) {
+  const auto socket = comm::listen_on_loopback();
+  c10d::TCPStoreOptions options;
+  options.port = socket.port;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = socket.descriptor;
+  c10::intrusive_ptr<c10d::Store> agent = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const auto false_server = comm::listen_tcp("127.0.0.1");
+  agent->set("tutti/0/proxy/1", "127.0.0.1 " + std::to_string(false_server.address.port));
+  std::thread answers([&] {
+    pollfd ready{.fd = false_server.socket.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&ready, 1, 50'000), 1);
+    const auto caller = comm::try_accept(false_server.socket);
+    ASSERT_TRUE(caller);
+    const std::string words(1000, 'x');
+    comm::try_write(*caller, std::as_bytes(std::span(words)));
+    ready.fd = caller->get();
+    ::poll(&ready, 1, 50'000);
+  });
+  auto job = nodes(2);
+  job.absent = {0};
+  job.variables["MASTER_PORT"] = std::to_string(socket.port);
+  job.variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  const auto results = run_processes(finds_a_false_server, 2, job);
+  EXPECT_EQ(results[1].exit_code, 0) << results[1].output;
+  answers.join();
+}
+
+// On one node a port that everybody could reach would serve nobody.
+const RankProgram listens_at_loopback("listens_at_loopback_only", [] {
+  auto environment = read_environment();
+  // As where no launcher holds the port.
+  if (environment.master_listen_fd) ::close(*environment.master_listen_fd);
+  environment.master_listen_fd = std::nullopt;
+  environment.master_addr = "localhost";
+  const auto communicator = Communicator::connect(environment, {.backend = "gloo"});
+  const auto sum = at::full({5}, 1.0F);
+  communicator.all_reduce(sum).wait();
+  const auto next = (communicator.rank() + 1) % communicator.size();
+  const auto message = communicator.send(sum, next);
+  communicator.receive(at::full({5}, 0.0F), (communicator.rank() + communicator.size() - 1) % communicator.size())
+      .wait();
+  const auto all = listening_addresses();
+  EXPECT_FALSE(all.empty());
+  for (const auto& address : all) EXPECT_EQ(address, "127.0.0.1");
+  message.wait();
+  communicator.barrier().wait();
+});
+
+TEST(OneNode, ListensOnTheLoopbackInterfaceOnly) {
+  expect_success(run_processes(listens_at_loopback, 3));
+}
+
+}  // namespace
+}  // namespace tutti::test::job_secret_test

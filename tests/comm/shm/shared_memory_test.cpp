@@ -1,0 +1,229 @@
+// Gradient sums through shared memory, on real processes; and the pieces they are made of, on threads.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+#include <span>
+#include <thread>
+
+#include "comm/shm/segment.h"
+#include "comm/shm/sequence_counter.h"
+#include "support/rank_case.h"
+#include "support/temporary_folder.h"
+#include "support/training.h"
+#include "tutti/core/error.h"
+#include "tutti/detail/comm/pending.h"
+
+namespace tutti::comm::shared_memory_test {
+namespace {
+
+using test::random_tensor;
+using test::RankProgram;
+using test::run_processes;
+
+Communicator connect(const std::string& backend, std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  return Communicator::connect(read_environment(), {.backend = backend, .timeout = timeout});
+}
+
+/// Gradient memory of `communicator` as a tensor of `elements`.
+at::Tensor gradients(const Communicator& communicator, std::int64_t elements, at::ScalarType dtype) {
+  const auto width = static_cast<std::int64_t>(c10::elementSize(dtype));
+  return communicator.allocate(elements * width).view(dtype);
+}
+
+const RankProgram equals_gloo("shm_equals_gloo", [] {
+  const Communicator shared = connect("shared_memory");
+  EXPECT_EQ(shared.backend_name(), "shared memory + gloo");
+  const Communicator gloo = connect("gloo");
+  EXPECT_EQ(gloo.backend_name(), "gloo");
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    for (const std::int64_t elements : {1, 7, 64, 1000, 300'001}) {
+      const auto seed = static_cast<std::uint64_t>(elements * 10 + shared.rank());
+      at::Tensor by_memory = gradients(shared, elements, dtype);
+      at::Tensor by_messages = at::empty({elements}, dtype);
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        by_memory.copy_(random_tensor({elements}, seed).to(dtype));
+        by_messages.copy_(by_memory);
+        for (const auto& [communicator, tensor] : {std::pair(shared, by_memory), std::pair(gloo, by_messages)}) {
+          const auto sum = communicator.start_all_reduce(tensor);
+          sum->finish_reduce_scatter(0.3);
+          sum->wait();
+        }
+        EXPECT_TRUE(at::equal(by_memory, by_messages)) << toString(dtype) << " x " << elements;
+      }
+    }
+  }
+});
+TEST(SharedMemory, SumsEqualThoseOfMessagesBitForBit) {
+  for (const int size : {2, 3, 4}) test::expect_success(run_processes(equals_gloo, size));
+}
+
+// As a reducer does it: started here, reduced on the channel's thread, many under way at once.
+const RankProgram many_in_flight("shm_many_in_flight", [] {
+  const Communicator job = connect("auto");
+  const Communicator channel = job.duplicate("gradients");
+  const at::Tensor memory = gradients(channel, 20 * 4096, at::kFloat);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::shared_ptr<PendingAllReduce>> sums;
+    for (int bucket = 0; bucket < 20; ++bucket) {
+      const at::Tensor part = memory.narrow(0, bucket * 4096, 4096);
+      part.fill_(static_cast<float>(bucket + channel.rank()));
+      sums.emplace_back(channel.start_all_reduce(part));
+      channel.submit([sum = sums.back()] { sum->finish_reduce_scatter(1.0); });
+    }
+    const int value = round * 10 + channel.rank();
+    const std::shared_ptr<PendingAllGather> exchange =
+        channel.start_small_all_gather(std::as_bytes(std::span(&value, 1)));
+    channel
+        .submit([&] {
+          for (const auto& sum : sums) sum->wait();
+          const auto bytes = exchange->wait();
+          for (int rank = 0; rank < channel.size(); ++rank) {
+            int received = 0;
+            std::memcpy(&received, bytes.data() + static_cast<std::size_t>(rank) * sizeof(int), sizeof(int));
+            EXPECT_EQ(received, round * 10 + rank);
+          }
+        })
+        .wait();
+    const int size = channel.size();
+    for (int bucket = 0; bucket < 20; ++bucket) {
+      const auto expected = static_cast<float>(bucket * size + size * (size - 1) / 2);
+      EXPECT_TRUE(at::equal(memory.narrow(0, bucket * 4096, 4096), at::full({4096}, expected)));
+    }
+  }
+});
+TEST(SharedMemory, ManySumsInFlight) {
+  for (const int size : {2, 3, 5}) test::expect_success(run_processes(many_in_flight, size));
+}
+
+const RankProgram killed_in_a_sum("shm_killed_in_a_sum", [] {
+  const Communicator channel = connect("shared_memory");
+  at::Tensor memory = gradients(channel, 1 << 20, at::kFloat);
+  auto last_sum = std::chrono::steady_clock::now();
+  try {
+    for (int round = 0;; ++round) {
+      last_sum = std::chrono::steady_clock::now();
+      const auto sum = channel.start_all_reduce(memory);
+      if (round == 5 && channel.rank() == 1) raise(SIGKILL);
+      sum->finish_reduce_scatter(1.0);
+      sum->wait();
+    }
+  } catch (const PeerError& failure) {
+    EXPECT_EQ(failure.ranks(), std::vector<int>{1}) << failure.what();
+    const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - last_sum;
+    std::cout << "named after " << taken.count() << " ms" << std::endl;
+    // What is shared has no name in a file system, so that nothing is left where all are killed.
+    const std::string mappings = test::content_of("/proc/self/maps");
+    EXPECT_NE(mappings.find("/memfd:tutti (deleted)"), std::string::npos) << mappings;
+    EXPECT_EQ(mappings.find(" /dev/shm/"), std::string::npos) << mappings;
+  }
+});
+TEST(SharedMemory, AKilledRankIsNamedAndLeavesNoFiles) {
+  const auto results = run_processes(killed_in_a_sum, 3);
+  for (const int rank : {0, 2}) std::cout << "rank " << rank << ": " << results[rank].output;
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("named"), std::string::npos) << results[rank].output;
+  }
+}
+
+const RankProgram absent_from_a_sum("shm_absent_from_a_sum", [] {
+  // A second look at the job, without a deadline: nobody is late but who is meant to be.
+  const Communicator without_deadline = connect("gloo");
+  const Communicator channel = connect("shared_memory", std::chrono::seconds(5));
+  at::Tensor memory = gradients(channel, 1 << 10, at::kFloat);
+  without_deadline.barrier().wait();
+  if (channel.rank() == 2) {
+    ::pause();
+    return;
+  }
+  try {
+    const auto sum = channel.start_all_reduce(memory);
+    sum->finish_reduce_scatter(1.0);
+    sum->wait();
+  } catch (const TimeoutError& timeout) {
+    EXPECT_EQ(timeout.ranks(), std::vector<int>{2}) << timeout.what();
+    EXPECT_TRUE(channel.failed());
+    std::cout << "waited" << std::endl;
+  }
+});
+TEST(SharedMemory, AnAbsentRankIsNamedAtTheDeadline) {
+  test::RankProcesses ranks(absent_from_a_sum, 3);
+  for (const int rank : {0, 1}) EXPECT_TRUE(ranks.wait_for_output(rank, "waited"));
+  ranks.send_signal(2, SIGKILL);
+  const auto results = ranks.wait();
+  for (const int rank : {0, 1}) EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+}
+
+const RankProgram stopped_before_a_sum("shm_stopped_before_a_sum", [] {
+  const Communicator channel = connect("shared_memory");
+  at::Tensor memory = gradients(channel, 1 << 10, at::kFloat);
+  if (channel.rank() == 2) raise(SIGSTOP);
+  try {
+    const auto sum = channel.start_all_reduce(memory);
+    sum->finish_reduce_scatter(1.0);
+    sum->wait();
+    std::cout << "summed" << std::endl;
+  } catch (const TimeoutError& timeout) {
+    EXPECT_EQ(timeout.ranks(), std::vector<int>{2}) << timeout.what();
+    std::cout << timeout.what() << std::endl;
+  } catch (const PeerError& failure) {
+    // Rank 0 may have ended by the time that it goes on.
+    EXPECT_EQ(channel.rank(), 2) << failure.what();
+  }
+});
+TEST(SharedMemory, AStoppedRankIsNamedLongBeforeTheDeadline) {
+  test::RankProcesses ranks(stopped_before_a_sum, 3);
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(ranks.wait_for_output(rank, "rank 2 has been stopped for 1500 ms (SIGSTOP or Ctrl+Z)"));
+  }
+  ranks.send_signal(2, SIGCONT);
+  const auto results = ranks.wait();
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+  EXPECT_EQ(results[2].output.find("summed"), std::string::npos) << results[2].output;
+}
+
+TEST(SharedSegment, IsTheSameMappingInAProcessAndOutlivesItsDescriptor) {
+  const auto created = SharedSegment::create(10'000);
+  const auto opened = SharedSegment::open(created->address());
+  created->close_descriptor();
+  EXPECT_EQ(created->data(), opened->data());
+  created->data()[9'999] = std::byte{42};
+  EXPECT_EQ(opened->data()[9'999], std::byte{42});
+}
+
+TEST(SequenceCounter, WakesWaitersInTheOrderOfValues) {
+  SequenceCounter counter{};
+  std::vector<std::thread> waiters;
+  for (std::uint32_t value = 1; value <= 4; ++value) {
+    waiters.emplace_back([&counter, value] {
+      EXPECT_TRUE(counter.wait_for(value, 0, Clock::now() + std::chrono::seconds(30), [] {}));
+      EXPECT_TRUE(counter.reached(value));
+    });
+  }
+  for (std::uint32_t value = 1; value <= 4; ++value) counter.advance_to(value);
+  for (auto& waiter : waiters) waiter.join();
+}
+
+TEST(SequenceCounter, ReturnsAtTheDeadlineAndThrowsWhenThePeerIsGone) {
+  SequenceCounter counter{};
+  EXPECT_FALSE(counter.wait_for(1, 10, Clock::now() + std::chrono::milliseconds(30), [] {}));
+  const auto gone = [] { throw std::runtime_error("gone"); };
+  EXPECT_THROW(counter.wait_for(1, 10, Clock::now() + std::chrono::seconds(30), gone), std::runtime_error);
+}
+
+TEST(SequenceCounter, ValuesMayWrapAround) {
+  SequenceCounter counter{};
+  counter.advance_to(0xffffffffU);
+  EXPECT_FALSE(counter.reached(1));
+  counter.advance_to(1);
+  EXPECT_TRUE(counter.reached(0xffffffffU));
+}
+
+}  // namespace
+}  // namespace tutti::comm::shared_memory_test

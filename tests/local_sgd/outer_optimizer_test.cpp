@@ -1,0 +1,113 @@
+// SlowMo and DiLoCo over ranks: what they have in common with Local SGD, and what they add.
+#include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
+
+#include "local_sgd/local_run.h"
+#include "support/rank_case.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test::outer_optimizer_test {
+namespace {
+
+const LocalSgdAlgorithmOptions slowmo_without_momentum{
+    .local_steps = 3, .outer_optimizer = OuterOptimizer::slowmo, .slowmo = {.alpha = 1, .beta = 0}};
+const LocalSgdAlgorithmOptions diloco_without_momentum{
+    .local_steps = 3, .outer_optimizer = OuterOptimizer::diloco, .diloco = {.lr = 1, .momentum = 0}};
+
+const RankCase plain("outer_methods_plain", [](const Communicator& communicator) {
+  LocalRun expected(communicator, {.updates = {.local_steps = 3}});
+  LocalRun slowmo(communicator, {.updates = slowmo_without_momentum});
+  LocalRun diloco(communicator, {.updates = diloco_without_momentum});
+  for (LocalRun* run : {&expected, &slowmo, &diloco}) {
+    run->steps(10);
+    run->finish();
+  }
+  EXPECT_LE(largest_difference(slowmo.values(), expected.values()), 1e-6);
+  EXPECT_LE(largest_difference(diloco.values(), expected.values()), 1e-6);
+  EXPECT_TRUE(same_on_all_ranks(communicator, slowmo.values()));
+  EXPECT_TRUE(same_on_all_ranks(communicator, diloco.values()));
+});
+TEST(OuterOptimizers, WithoutMomentumAreLocalSgd) {
+  plain.on_threads({1, 2, 3, 4});
+  plain.on_processes({2});
+}
+
+// Two rounds by hand, on rank 0's copy of everybody.
+template <typename Rule>
+Tensors by_hand(int size, int local_steps, int rounds, Rule rule) {
+  Tensors anchor = initial_model(), momentum;
+  for (const at::Tensor& tensor : anchor) momentum.push_back(tensor * 0);
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Tensors> models;
+    for (int rank = 0; rank < size; ++rank) {
+      models.push_back(copy_of(anchor));
+      for (int step = 0; step < local_steps; ++step) sgd_step(models.back(), rank, round * local_steps + step, 0.1);
+    }
+    const Tensors mean = mean_of(models);
+    for (std::size_t i = 0; i < anchor.size(); ++i) rule(anchor[i], momentum[i], mean[i]);
+  }
+  return anchor;
+}
+
+const RankCase with_momentum("outer_methods_momentum", [](const Communicator& communicator) {
+  LocalRun slowmo(communicator, {.updates = {.local_steps = 3, .outer_optimizer = OuterOptimizer::slowmo}});
+  LocalRun diloco(communicator, {.updates = {.local_steps = 3, .outer_optimizer = OuterOptimizer::diloco}});
+  slowmo.steps(9);
+  diloco.steps(9);
+  const Tensors slow = by_hand(communicator.size(), 3, 3, [](at::Tensor& x, at::Tensor& u, const at::Tensor& mean) {
+    u = 0.5 * u + (x - mean) / 0.1;
+    x = x - 0.1 * u;
+  });
+  const Tensors outer = by_hand(communicator.size(), 3, 3, [](at::Tensor& x, at::Tensor& m, const at::Tensor& mean) {
+    const at::Tensor gradient = x - mean;
+    m = 0.9 * m + gradient;
+    x = x - 0.7 * (gradient + 0.9 * m);
+  });
+  EXPECT_LE(largest_difference(slowmo.values(), slow), 1e-5);
+  EXPECT_LE(largest_difference(diloco.values(), outer), 1e-5);
+  EXPECT_TRUE(same_on_all_ranks(communicator, slowmo.values()));
+  EXPECT_TRUE(same_on_all_ranks(communicator, diloco.values()));
+});
+TEST(OuterOptimizers, FollowTheirPapersOverRanks) {
+  with_momentum.on_threads({1, 2, 3, 4});
+  with_momentum.on_processes({2});
+}
+
+void set_rate(LocalRun& run, double rate) {
+  for (auto& group : run.optimizer->param_groups()) group.options().set_lr(rate);
+}
+
+TEST(SlowMo, RefusesALearningRateOfZeroAtARound) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    LocalRun run(communicator, {.updates = {.local_steps = 2, .outer_optimizer = OuterOptimizer::slowmo}});
+    set_rate(run, 0);
+    run.step();
+    EXPECT_THROW(run.step(), UsageError);
+    EXPECT_THROW(run.finish(), UsageError);
+    // Nothing was changed: with a rate it goes on.
+    set_rate(run, 0.1);
+    run.finish();
+    EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
+  });
+}
+
+TEST(SlowMo, FindsRanksWithOtherLearningRates) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    LocalRun run(communicator, {.updates = {.local_steps = 2, .outer_optimizer = OuterOptimizer::slowmo}});
+    set_rate(run, 0.1 + 0.1 * communicator.rank());
+    run.step();
+    EXPECT_THROW(run.step(), MismatchError);
+  });
+}
+
+TEST(SlowMo, NeedsTheOptimizer) {
+  const at::Tensor parameter = initial_model()[0].set_requires_grad(true);
+  const std::vector<NamedParameter> named{{"p", parameter}};
+  const LocalSgdAlgorithmOptions options{.outer_optimizer = OuterOptimizer::slowmo};
+  EXPECT_THROW(LocalSgdAlgorithm(named, {}, nullptr, Communicator(), options), UsageError);
+  const auto other = std::make_shared<torch::optim::SGD>(Tensors{initial_model()[1]}, torch::optim::SGDOptions(0.1));
+  EXPECT_THROW(LocalSgdAlgorithm(named, {}, other, Communicator(), options), UsageError);
+}
+
+}  // namespace
+}  // namespace tutti::test::outer_optimizer_test

@@ -1,0 +1,198 @@
+// The state of all other optimizers: what their own save() writes.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize/input-archive.h>
+#include <torch/serialize/output-archive.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "optim/refused.h"
+#include "tutti/optim/optimizer_state.h"
+
+namespace tutti::custom_state_test {
+namespace {
+
+namespace optim = torch::optim;
+using test::expect_refused;
+
+struct Problem {
+  Problem()
+      : value(at::linspace(-2, 2, 5).requires_grad_()),
+        optimizer({value}, optim::LBFGSOptions(0.1).max_iter(4).history_size(2)) {}
+  void step() {
+    optimizer.step([this] {
+      const at::AutoGradMode grad(true);
+      optimizer.zero_grad();
+      auto loss = (value - 0.5).pow(4).sum();
+      loss.backward();
+      return loss;
+    });
+  }
+  at::Tensor value;
+  optim::LBFGS optimizer;
+};
+
+const std::vector<std::string> one_name = {"value"};
+
+TEST(CustomOptimizerState, AnyOtherOptimizerComesBackThroughItsOwnSaveAndLoad) {
+  Problem first;
+  first.step();
+  const StateDict state = copy_to_cpu(optimizer_state(first.optimizer, one_name));
+  EXPECT_FALSE(state.part("saved").empty());
+  Problem second;
+  {
+    const at::NoGradGuard no_grad;
+    second.value.copy_(first.value);
+  }
+  load_optimizer_state(second.optimizer, one_name, state);
+  first.step();
+  second.step();
+  EXPECT_TRUE(first.value.equal(second.value));
+}
+
+TEST(CustomOptimizerState, WhatSaveCannotHaveWrittenIsRefusedAndChangesNothing) {
+  Problem problem;
+  problem.step();
+  const StateDict state = copy_to_cpu(optimizer_state(problem.optimizer, one_name));
+  const auto refused_with = [&](const std::string& name, const StateValue& value, const std::string& why) {
+    StateDict broken = state;
+    broken.set(name, value);
+    expect_refused([&] { load_optimizer_state(problem.optimizer, one_name, broken); }, why);
+  };
+  refused_with("saved.state", true, "nothing was loaded");
+  refused_with("saved.a\"b", 1.0, "is no name");
+  refused_with("saved.list.%list", std::int64_t{1} << 60, "is no whole list");
+  refused_with("saved.list.%list", std::int64_t{-1}, "is no whole list");
+  refused_with("archive", at::ones({4}), "more than what save() writes");
+  std::string deep = "saved";
+  for (int i = 0; i < 1000; ++i) deep += ".x";
+  refused_with(deep, true, "nested too deeply");
+  StateDict cut;
+  const StateDict saved = state.part("saved").part("param_groups");
+  cut.set("type", state.get<std::string>("type"));
+  cut.set("saved.param_groups", saved);
+  expect_refused([&] { load_optimizer_state(problem.optimizer, one_name, cut); }, "nothing was loaded");
+  optim::Adam adam({at::ones({5}).requires_grad_()}, optim::AdamOptions(0.1));
+  expect_refused([&] { load_optimizer_state(adam, one_name, state); }, "LBFGS");
+  Problem untouched;
+  {
+    const at::NoGradGuard no_grad;
+    untouched.value.copy_(problem.value);
+  }
+  load_optimizer_state(untouched.optimizer, one_name, state);
+  problem.step();
+  untouched.step();
+  EXPECT_TRUE(problem.value.equal(untouched.value));
+}
+
+// Keeps more than Adam, and writes it.
+class Counting : public optim::Adam {
+ public:
+  using Adam::Adam;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    ++steps;
+    return Adam::step(std::move(closure));
+  }
+  void save(torch::serialize::OutputArchive& archive) const override {
+    Adam::save(archive);
+    archive.write("steps", c10::IValue(steps));
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    Adam::load(archive);
+    c10::IValue value;
+    archive.read("steps", value);
+    steps = value.toInt();
+  }
+  std::int64_t steps = 0;
+};
+
+TEST(CustomOptimizerState, ADerivedOptimizerIsSavedByItself) {
+  const auto value = at::ones({2}).requires_grad_();
+  Counting first({value}, optim::AdamOptions(0.1));
+  value.mutable_grad() = at::ones({2});
+  first.step();
+  Counting second({value}, optim::AdamOptions(0.2));
+  load_optimizer_state(second, one_name, optimizer_state(first, one_name));
+  EXPECT_EQ(second.steps, 1);
+  EXPECT_EQ(second.param_groups()[0].options().get_lr(), 0.1);
+}
+
+// Writes every kind of value that can be kept.
+class Talkative : public optim::SGD {
+ public:
+  using SGD::SGD;
+  void save(torch::serialize::OutputArchive& archive) const override {
+    archive.write("with.dot and %", c10::IValue("text"));
+    archive.write("nothing", c10::IValue());
+    archive.write("numbers", c10::IValue(std::vector<std::int64_t>{1, 2}));
+    archive.write("pair", c10::IValue(std::make_tuple(0.5, std::int64_t{7})));
+    archive.write("tensors", c10::IValue(c10::List<at::Tensor>({at::ones({2}), at::zeros({3})})));
+    archive.write("no_tensors", c10::IValue(c10::List<at::Tensor>()));
+    torch::serialize::OutputArchive empty(archive.compilation_unit());
+    archive.write("empty", empty);
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    const auto value = [&archive](const std::string& key) {
+      c10::IValue read;
+      archive.read(key, read);
+      return read;
+    };
+    EXPECT_EQ(value("with.dot and %").toStringRef(), "text");
+    EXPECT_TRUE(value("nothing").isNone());
+    EXPECT_EQ(value("numbers").toIntVector(), (std::vector<std::int64_t>{1, 2}));
+    EXPECT_EQ(value("pair").toTupleRef().elements().at(0).toDouble(), 0.5);
+    EXPECT_EQ(value("pair").toTupleRef().elements().at(1).toInt(), 7);
+    ASSERT_EQ(value("tensors").toTensorVector().size(), 2U);
+    EXPECT_TRUE(value("tensors").toTensorVector()[1].equal(at::zeros({3})));
+    EXPECT_TRUE(value("no_tensors").toTensorVector().empty());
+    torch::serialize::InputArchive empty;
+    EXPECT_TRUE(archive.try_read("empty", empty));
+    loaded = true;
+  }
+  bool loaded = false;
+};
+
+TEST(CustomOptimizerState, WhatSaveMayWriteComesToLoad) {
+  const std::vector<at::Tensor> values = {at::ones({2}).requires_grad_()};
+  const Talkative first(values, optim::SGDOptions(0.1));
+  Talkative second(values, optim::SGDOptions(0.1));
+  load_optimizer_state(second, one_name, copy_to_cpu(optimizer_state(first, one_name)));
+  EXPECT_TRUE(second.loaded);
+}
+
+struct Quoting : Talkative {
+  using Talkative::Talkative;
+  void save(torch::serialize::OutputArchive& archive) const override { archive.write("a\"b", c10::IValue(1)); }
+};
+
+TEST(CustomOptimizerState, AKeyThatCouldNotBeLoadedIsRefusedWhenItIsSaved) {
+  const std::vector<at::Tensor> values = {at::ones({2}).requires_grad_()};
+  const Quoting optimizer(values, optim::SGDOptions(0.1));
+  expect_refused<UsageError>([&] { optimizer_state(optimizer, one_name); }, "cannot be saved in this state");
+}
+
+class Forgetful : public optim::Optimizer {
+ public:
+  explicit Forgetful(const std::vector<at::Tensor>& values)
+      : Optimizer(values, std::make_unique<optim::SGDOptions>(0.1)) {}
+  at::Tensor step(LossClosure) override { return {}; }
+};
+
+TEST(CustomOptimizerState, AnOptimizerThatSavesNothingIsRefused) {
+  const Forgetful optimizer({at::ones({2}).requires_grad_()});
+  expect_refused<UsageError>([&] { optimizer_state(optimizer, one_name); }, "Forgetful");
+}
+
+}  // namespace
+}  // namespace tutti::custom_state_test

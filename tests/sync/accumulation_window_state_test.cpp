@@ -1,0 +1,279 @@
+// The window's machine against a naive model, over all sequences of events up to a length, on one rank: what .grad is,
+// and what is refused.
+#include "sync/accumulation_window_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+using sync::AccumulationWindowState;
+using sync::Clearing;
+
+/// P: a pass, Q: one under no_sync(), S: step, C: zero_grad(), A: discard_accumulation(), O: a scope opens, L: one that
+/// is its window's last, X: it closes.
+constexpr std::string_view events = "PQSCAOLX";
+
+double weight_of(char open) {
+  return open == 'L' ? 2 : 1;
+}
+
+/// .grad as the Reducer makes it from what the machine says.
+class MachineUnderTest {
+ public:
+  /// False where the event is refused.
+  bool apply(char event, double value) {
+    try {
+      switch (event) {
+        case 'P':
+          pass(value, !window_state_.scope() || window_state_.scope()->syncs);
+          break;
+        case 'Q':
+          pass(value, false);
+          break;
+        case 'S':
+          step();
+          break;
+        case 'C':
+          clear(window_state_.clearing());
+          break;
+        case 'A':
+          clear(Clearing::window);
+          break;
+        case 'X':
+          if (window_state_.sync_due_at_close()) synchronize();
+          window_state_.close_scope();
+          break;
+        default:
+          window_state_.open_scope({.weight = weight_of(event), .syncs = event == 'L'});
+      }
+    } catch (const UsageError&) {
+      return false;
+    }
+    return true;
+  }
+  /// The gradient; NaN where there is none, or it is no mean yet.
+  double mean() const { return gradient_ && averaged_ ? *gradient_ : std::nan(""); }
+
+ private:
+  std::optional<std::string> carried_over() const {
+    return window_state_.is_over() && gradient_ ? std::optional<std::string>("p") : std::nullopt;
+  }
+  void pass(double value, bool synchronizes) {
+    const bool over = window_state_.is_over();
+    const auto left = carried_over();
+    window_state_.begin_pass(left);
+    if (over) divisor_ = window_state_.carried_over_weight();
+    to_local_share();
+    gradient_ = gradient_.value_or(0) + value;
+    if (synchronizes) synchronize();
+    window_state_.end_pass(synchronizes);
+  }
+  void to_local_share() {
+    if (averaged_ && gradient_) *gradient_ *= divisor_;
+    averaged_ = false;
+  }
+  void synchronize() {
+    window_state_.begin_sync(carried_over());
+    if (window_state_.is_over()) divisor_ = window_state_.carried_over_weight();
+    const Window& window = window_state_.window();
+    const bool empty = window.passes() == 0;
+    if (!empty) {
+      to_local_share();
+      divisor_ = window.weighting() == Weighting::weighted ? window.weight() : 1;
+      if (gradient_) *gradient_ /= divisor_;
+      averaged_ = true;
+    }
+    window_state_.end_sync(window.weighting(), empty, window_state_.is_over());
+  }
+  void step() {
+    if (window_state_.scope() && !window_state_.scope()->syncs) return;
+    if (window_state_.sync_due_at_step()) synchronize();
+    window_state_.step();
+  }
+  void clear(Clearing what) {
+    if (what == Clearing::nothing) return;
+    if (window_state_.sync_due_at_clear()) synchronize();
+    gradient_.reset();
+    averaged_ = false;
+    window_state_.on_clear(what, false);
+  }
+
+  AccumulationWindowState window_state_;
+  std::optional<double> gradient_;
+  bool averaged_ = false;
+  double divisor_ = 1;
+};
+
+/// The same as it is said in the documents: a list of what every pass has brought, and no states.
+class NaiveModel {
+ public:
+  bool apply(char event, double value) {
+    switch (event) {
+      case 'P':
+      case 'Q':
+        return pass(value, event == 'P');
+      case 'S':
+        if (scope_ && !last_) return true;
+        finish(true);
+        stepped_ = true;
+        return true;
+      case 'C':
+        clear();
+        return true;
+      case 'A':
+        forget();
+        return true;
+      case 'X':
+        if (last_ && stepped_ && !contributions_.empty()) finish(false);
+        scope_ = 0;
+        return true;
+      default:
+        if (scope_ != 0) return false;
+        scope_ = ++scopes_;
+        last_ = event == 'L';
+        stepped_ = false;
+        weight_ = weight_of(event);
+        return true;
+    }
+  }
+  bool in_scope() const { return scope_ != 0; }
+  double mean() const { return synchronized_ ? total() : std::nan(""); }
+
+ private:
+  struct Contribution {
+    double value;
+    int scope;
+    double weight;
+  };
+
+  double total() const {
+    double sum = 0;
+    double weights = 0;
+    std::set<int> weighed;
+    for (const Contribution& one : contributions_) {
+      sum += one.value;
+      if (one.scope != 0 && weighed.insert(one.scope).second) weights += one.weight;
+    }
+    return base_.value_or(0) + (weights > 0 ? sum / weights : sum);
+  }
+  bool pass(double value, bool synchronizes) {
+    if (contributions_.empty() && base_ && scope_ != 0) {
+      // To gradients of before only the last scope adds, and to what was stepped with only in the same scope.
+      if (!last_ || (base_used_ && base_scope_ != scope_)) return false;
+    }
+    if (!contributions_.empty() && (contributions_.front().scope != 0) != (scope_ != 0)) return false;
+    contributions_.push_back({value, scope_, weight_});
+    synchronized_ = synchronizes && (scope_ == 0 || last_);
+    return true;
+  }
+  void finish(bool used) {
+    if (contributions_.empty()) {
+      if (used) base_used_ = true, base_scope_ = scope_;
+      return;
+    }
+    base_ = total();
+    base_used_ = used;
+    base_scope_ = scope_;
+    contributions_.clear();
+    synchronized_ = true;
+  }
+  void clear() {
+    if (scope_ == 0 || contributions_.empty() || contributions_.front().scope == 0) return forget();
+    if (contributions_.back().scope == scope_ && last_) forget();
+  }
+  void forget() {
+    contributions_.clear();
+    base_.reset();
+    synchronized_ = false;
+  }
+
+  std::vector<Contribution> contributions_;
+  std::optional<double> base_;
+  bool base_used_ = false;
+  int base_scope_ = 0;
+  bool synchronized_ = false;
+  int scope_ = 0;
+  int scopes_ = 0;
+  bool last_ = false;
+  bool stepped_ = false;
+  double weight_ = 1;
+};
+
+int sequences = 0;
+
+void try_all(const MachineUnderTest& driven, const NaiveModel& naive, const std::string& before, std::size_t length) {
+  if (before.size() == length || testing::Test::HasFailure()) return;
+  for (const char event : events) {
+    if (event == 'X' && !naive.in_scope()) continue;
+    MachineUnderTest next = driven;
+    NaiveModel model = naive;
+    const std::string now = before + event;
+    const double value = std::pow(3, static_cast<double>(before.size()));
+    const bool accepted = model.apply(event, value);
+    ASSERT_EQ(next.apply(event, value), accepted) << now;
+    ++sequences;
+    if (!accepted) continue;
+    const double expected = model.mean();
+    if (!std::isnan(expected)) {
+      ASSERT_NEAR(next.mean(), expected, 1e-9 * std::abs(expected)) << now;
+    }
+    try_all(next, model, now, length);
+  }
+}
+
+TEST(AccumulationWindowState, MatchesTheNaiveModelForAllSequencesOfEvents) {
+  try_all({}, {}, "", 7);
+  EXPECT_GT(sequences, 500000);
+}
+
+TEST(AccumulationWindowState, RestoresItsState) {
+  AccumulationWindowState state;
+  state.open_scope({.weight = 3, .syncs = false});
+  state.begin_pass(std::nullopt);
+  state.end_pass(false);
+  state.close_scope();
+  AccumulationWindowState loaded;
+  loaded.load_state_dict(state.state_dict());
+  EXPECT_TRUE(loaded.is(sync::GradientState::pending));
+  EXPECT_EQ(loaded.window().weight(), 3);
+  state.open_scope({.weight = 1, .syncs = true});
+  state.begin_sync(std::nullopt);
+  state.end_sync(Weighting::weighted, false, false);
+  state.step();
+  state.begin_pass(std::nullopt);
+  state.begin_sync(std::nullopt);
+  state.end_sync(Weighting::weighted, false, false);
+  state.end_pass(true);
+  state.close_scope();
+  loaded.load_state_dict(state.state_dict());
+  EXPECT_TRUE(loaded.is(sync::GradientState::finished));
+  state.step();
+  loaded.load_state_dict(state.state_dict());
+  EXPECT_TRUE(loaded.is(sync::GradientState::consumed));
+}
+
+TEST(AccumulationWindowState, AnErrorEndsWithClearing) {
+  AccumulationWindowState state;
+  state.begin_pass(std::nullopt);
+  state.abort("boom");
+  EXPECT_EQ(state.clearing(), Clearing::window);
+  EXPECT_TRUE(state.sync_due_at_step());
+  state.invalidate("told");
+  EXPECT_TRUE(state.is(sync::GradientState::invalid));
+  state.on_clear(state.clearing(), false);
+  EXPECT_TRUE(state.is(sync::GradientState::none));
+  EXPECT_FALSE(state.sync_due_at_step());
+}
+
+}  // namespace
+}  // namespace tutti::test

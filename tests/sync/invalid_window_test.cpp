@@ -1,0 +1,63 @@
+// Exceptions in backward passes that do not synchronize: the other ranks learn of them when the step needs the
+// gradients.
+#include <gtest/gtest.h>
+
+#include "support/process_case.h"
+#include "sync/loop.h"
+#include "sync/segment.h"
+#include "sync/toy_model.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test::invalid_window_test {
+namespace {
+
+// The gradients of the step before were kept, so the failing pass has added to one of them.
+const ProcessCase added_to_kept_gradients("lost window: added to kept gradients", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  toy.pass({.a = 1, .b = 1});
+  toy.optimizer.step();
+  {
+    const auto quiet = NoSyncScope({toy.reducer});
+    if (communicator.rank() == 0) {
+      EXPECT_THROW(toy.pass({.b = 2, .explodes = true}), std::runtime_error);
+    } else {
+      toy.pass({.a = 2, .b = 2});
+    }
+  }
+  EXPECT_THROW(toy.optimizer.step(), PeerError);
+  toy.optimizer.zero_grad();
+  toy.pass({.a = 4, .b = 4});
+  toy.expect_gradient(toy.b, 4);
+  toy.optimizer.step();
+});
+TEST(InvalidWindow, StepNotifiesAllRanksAlsoWhereGradientsWereCarriedOver) {
+  added_to_kept_gradients.on_threads({1, 2, 3});
+}
+
+// Nothing but nested passes had come to the model before the exception, so that no task of its own could tell of it.
+TEST(InvalidWindow, AnExceptionAfterANestedPassLeavesNothingBehind) {
+  for (const int ranks : {1, 2, 3}) {
+    run_thread_ranks(ranks, [](const Communicator& communicator) {
+      const Stage stage(communicator, RunMode::scopes, SyncPolicy::every_pass);
+      TwoLayers net(3, 5, 2, 1), one(3, 5, 2, 1);
+      Trained model(stage, net.ptr());
+      const auto loss_of = [](TwoLayers& layers, const at::Tensor& rows, bool explodes) {
+        const at::Tensor x = rows.clone().requires_grad_();
+        const at::Tensor sum = explodes ? Explosive::apply(x).sum() : at::zeros({}, at::kDouble);
+        return sum + Segment::apply(x, layers->first).pow(2).mean();
+      };
+      const auto micro_batch = [&](bool explodes) {
+        const auto scope = stage.micro_batch({&model});
+        model.backward(loss_of(net, stage.rows(4, 3, 1), explodes));
+      };
+      EXPECT_THROW(micro_batch(true), std::runtime_error);
+      EXPECT_NO_THROW(model.zero_grad());
+      micro_batch(false);
+      loss_of(one, Stage(communicator, RunMode::one_process, SyncPolicy::every_pass).rows(4, 3, 1), false).backward();
+      EXPECT_TRUE(close(gradients_of(*net), gradients_of(*one), 1e-9));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test::invalid_window_test

@@ -1,0 +1,158 @@
+#include "sync/reference_model.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+namespace tutti::test {
+
+namespace {
+
+bool any_of(const ReferenceModel::Gradients& gradients) {
+  return std::ranges::any_of(gradients, [](const at::Tensor& gradient) { return gradient.defined(); });
+}
+
+void add(ReferenceModel::Gradients& to, const ReferenceModel::Gradients& more, double factor = 1) {
+  to.resize(more.size());
+  for (std::size_t i = 0; i < more.size(); ++i) {
+    if (!more[i].defined()) continue;
+    to[i] = to[i].defined() ? to[i] + more[i] * factor : more[i] * factor;
+  }
+}
+
+}  // namespace
+
+torch::optim::SGDOptions options_of_moves() {
+  return torch::optim::SGDOptions(0.1).momentum(0.5);
+}
+
+ReferenceModel::ReferenceModel(std::vector<at::Tensor> parameters)
+    : parameters_(std::move(parameters)), optimizer_(parameters_, options_of_moves()), zeros_(parameters_.size()) {}
+
+ReferenceModel::Gradients ReferenceModel::gradients() const {
+  Gradients sum(parameters_.size());
+  // A rank's scope weighs once, however many passes it has.
+  std::map<int, std::vector<double>> weighed;
+  for (const Contribution& one : contributions_) {
+    add(sum, one.sum);
+    auto& weights = weighed[one.scope];
+    weights.resize(one.weights.size());
+    for (std::size_t rank = 0; rank < weights.size(); ++rank)
+      weights[rank] = std::max(weights[rank], one.weights[rank]);
+  }
+  double total = 0;
+  for (const auto& [scope, weights] : weighed) {
+    for (const double weight : weights) total += weight;
+  }
+  Gradients mean(parameters_.size());
+  if (base_) add(mean, *base_);
+  add(mean, sum, weighted() ? 1 / total : 1);
+  add(mean, zeros_);
+  return mean;
+}
+
+bool ReferenceModel::uneven() const {
+  return weighted() && std::ranges::any_of(contributions_, [](const Contribution& one) {
+           return std::ranges::find(one.weights, 0) != one.weights.end();
+         });
+}
+
+double ReferenceModel::norm() const {
+  double squares = 0;
+  for (const at::Tensor& gradient : gradients()) {
+    if (gradient.defined()) squares += gradient.to(at::kDouble).pow(2).sum().item<double>();
+  }
+  return std::sqrt(squares);
+}
+
+void ReferenceModel::open(bool last) {
+  scope_ = ++scopes_;
+  last_ = last;
+  stepped_ = false;
+}
+
+void ReferenceModel::close() {
+  if (last_ && stepped_ && !contributions_.empty()) finish(false);
+  // What its passes did not synchronize, its end does.
+  if (last_) mean_ = Mean::yes;
+  scope_ = 0;
+}
+
+bool ReferenceModel::refuses_pass() const {
+  if (contributions_.empty()) return base_ && scope_ != 0 && (!last_ || (base_used_ && base_scope_ != scope_));
+  return weighted() != (scope_ != 0);
+}
+
+void ReferenceModel::pass(const Gradients& sum, const std::vector<double>& weights, Mean mean) {
+  contributions_.push_back({.sum = sum, .scope = scope_, .weights = weights});
+  mean_ = mean;
+}
+
+void ReferenceModel::scale(double factor) {
+  const auto scaled = [factor](Gradients& gradients) {
+    for (at::Tensor& gradient : gradients) {
+      if (gradient.defined()) gradient = gradient * factor;
+    }
+  };
+  for (Contribution& one : contributions_) scaled(one.sum);
+  if (base_) scaled(*base_);
+}
+
+void ReferenceModel::step() {
+  if (!at_window_end()) return;
+  finish(true);
+  stepped_ = true;
+  const Gradients gradients = base_.value_or(Gradients(parameters_.size()));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].mutable_grad() =
+        gradients[i].defined() ? gradients[i].to(parameters_[i].scalar_type()).clone() : at::Tensor();
+  }
+  optimizer_.step();
+  mean_ = Mean::yes;
+}
+
+void ReferenceModel::finish(bool used) {
+  Gradients all = gradients();
+  contributions_.clear();
+  std::fill(zeros_.begin(), zeros_.end(), at::Tensor());
+  base_.reset();
+  if (any_of(all)) base_ = std::move(all);
+  base_used_ = used;
+  base_scope_ = scope_;
+}
+
+void ReferenceModel::zero(bool in_place) {
+  if (scope_ == 0 || !weighted()) return forget(in_place);
+  if (last_ && contributions_.back().scope == scope_) forget(in_place);
+}
+
+void ReferenceModel::zero_behind(bool in_place) {
+  if (!in_place || !contributions_.empty() || !base_) return forget(in_place);
+  // Zeros in the place of what a step has used.
+  scale(0);
+}
+
+void ReferenceModel::forget(bool in_place) {
+  const Gradients before = gradients();
+  contributions_.clear();
+  base_.reset();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    zeros_[i] = in_place && before[i].defined() ? at::zeros_like(before[i]) : at::Tensor();
+  }
+  // Ranks may have zeros for different parameters, until the next round.
+  if (!in_place) mean_ = Mean::yes;
+}
+
+void ReferenceModel::start_again(const std::vector<at::Tensor>& parameters) {
+  forget(false);
+  scope_ = 0;
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].copy_(parameters[i]);
+}
+
+}  // namespace tutti::test

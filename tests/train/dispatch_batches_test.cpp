@@ -1,0 +1,118 @@
+// Ranks: 1, 2 and 3, as threads and as processes. Streams that rank 0 reads for all.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "support/rank_case.h"
+#include "tutti/core/error.h"
+#include "tutti/train/accelerator.h"
+#include "tutti/train/dispatch_batches.h"
+
+namespace tutti::test::dispatch_batches_test {
+namespace {
+
+using Sample = torch::data::Example<>;
+
+/// Numbers as Examples, `count` of them an epoch; each epoch begins at 100 times its number.
+struct Numbers {
+  std::int64_t count = 0;
+  std::optional<std::int64_t> broken_at{};
+  std::int64_t next = 0;
+  std::int64_t epoch = 0;
+
+  std::optional<std::vector<Sample>> get_batch(std::size_t batch_size) {
+    std::vector<Sample> batch;
+    while (batch.size() < batch_size && next < count) {
+      if (next == broken_at) throw std::runtime_error("the disk is gone");
+      const auto number = static_cast<double>(100 * epoch + next++);
+      batch.emplace_back(at::full({2}, number), at::scalar_tensor(-number));
+    }
+    return batch.empty() ? std::nullopt : std::optional(batch);
+  }
+  void set_epoch(std::int64_t number) { epoch = number; }
+  void reset() { next = 0; }
+};
+
+/// What only rank 0 has.
+Numbers read_by_rank_0(const Communicator& communicator, Numbers numbers) {
+  return communicator.rank() == 0 ? numbers : Numbers{};
+}
+
+// An epoch that has nothing ends at once on all ranks, and the next one may have something.
+const RankCase empty("dispatched_empty", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  auto loader =
+      accelerator.data_loader(DispatchedStream(read_by_rank_0(communicator, {}), communicator), {.batch_size = 2});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for ([[maybe_unused]] const auto& batch : loader) FAIL() << "a batch of nothing";
+  }
+});
+TEST(DispatchedStream, AnEmptyStreamEndsAtOnce) {
+  empty.on_threads({1, 2, 3});
+}
+
+const RankCase deals("dispatched_deals", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  const int ranks = communicator.size();
+  auto loader = accelerator.data_loader(
+      DispatchedStream(read_by_rank_0(communicator, {.count = 4 * ranks}), communicator), {.batch_size = 2});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::int64_t expected = 100 * epoch + 2 * communicator.rank();
+    int batches = 0;
+    for (const std::vector<Sample>& batch : loader) {
+      ASSERT_EQ(batch.size(), 2U);
+      for (std::int64_t i = 0; i < 2; ++i) {
+        const Sample& sample = batch[static_cast<std::size_t>(i)];
+        EXPECT_TRUE(at::equal(sample.data, at::full({2}, static_cast<double>(expected + i))));
+        EXPECT_EQ(sample.target.item<double>(), static_cast<double>(-(expected + i)));
+      }
+      expected += 2 * ranks;
+      ++batches;
+    }
+    EXPECT_EQ(batches, 2);
+  }
+});
+TEST(DispatchedStream, EveryRankReceivesItsPartOfWhatRank0Reads) {
+  deals.everywhere();
+}
+
+const RankCase breaks("dispatched_breaks", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  auto loader = accelerator.data_loader(
+      DispatchedStream(read_by_rank_0(communicator, {.count = 4 * communicator.size(), .broken_at = 3}), communicator));
+  try {
+    for ([[maybe_unused]] const auto& batch : loader) {
+    }
+    ADD_FAILURE() << "no error";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("the disk is gone"), std::string::npos) << error.what();
+  }
+});
+TEST(DispatchedStream, AStreamThatBreaksIsAnErrorOnAllRanks) {
+  breaks.everywhere();
+}
+
+const RankCase left_early("dispatched_left_early", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  auto loader = accelerator.data_loader(
+      DispatchedStream(read_by_rank_0(communicator, {.count = 8 * communicator.size()}), communicator));
+  for (int loop = 0; loop < 2; ++loop) {
+    for (const auto& batch : loader) {
+      EXPECT_EQ(batch.front().target.item<double>(), -(100.0 * loop + communicator.rank()));
+      break;
+    }
+  }
+});
+TEST(DispatchedStream, ALoopMayBeLeftEarly) {
+  left_early.everywhere();
+}
+
+TEST(DispatchedStream, RefusesAWorker) {
+  Accelerator accelerator({.communicator = Communicator()});
+  EXPECT_THROW(accelerator.data_loader(DispatchedStream(Numbers{.count = 4}, Communicator()), {.num_workers = 1}),
+               UsageError);
+}
+
+}  // namespace
+}  // namespace tutti::test::dispatch_batches_test

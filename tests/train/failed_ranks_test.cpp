@@ -1,0 +1,272 @@
+// Ranks that die or stand still in save_state() and load_state(), that stand still for a while in training, and files
+// that one rank alone cannot read: 2 and 3 processes.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <torch/optim/sgd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+#include <utility>
+
+#include "support/process_case.h"
+#include "support/ranks.h"
+#include "train/training_run.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test::failed_ranks_test {
+namespace {
+
+constexpr const char* folder_variable = "TUTTI_TEST_FOLDER";
+constexpr const char* signal_variable = "TUTTI_TEST_SIGNAL";
+
+/// Raises a signal where it is saved or loaded.
+struct Mine final : Stateful {
+  int in_save = 0;
+  int in_load = 0;  ///< once: what was loaded is put back by loading
+  StateDict state_dict() const override {
+    if (in_save != 0) std::raise(in_save);
+    return {};
+  }
+  void load_state_dict(const StateDict&) override {
+    if (const int signal = std::exchange(in_load, 0); signal != 0) std::raise(signal);
+  }
+};
+
+/// Says how `action` ends, as the tests below look for it.
+template <typename Action>
+void report(const std::string& what, const Action& action) {
+  try {
+    action();
+    std::cout << what << ": done" << std::endl;
+  } catch (const TimeoutError& error) {
+    std::cout << what << ": TimeoutError: " << error.what() << std::endl;
+  } catch (const PeerError& error) {
+    std::cout << what << ": PeerError: " << error.what() << std::endl;
+  } catch (const CheckpointError& error) {
+    std::cout << what << ": CheckpointError: " << error.what() << std::endl;
+  }
+}
+
+void run_failing(bool in_load) {
+  const std::filesystem::path folder = std::getenv(folder_variable);
+  const int signal = std::atoi(std::getenv(signal_variable));
+  Accelerator accelerator({.communication = {.timeout = std::chrono::seconds(10)}});
+  Mlp net;
+  accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  Mine mine;
+  accelerator.register_for_checkpointing("mine", mine);
+  accelerator.save_state({.folder = folder / "first"});
+  const bool failing = accelerator.rank() == 1;
+  if (in_load) {
+    fill(*net, 7);
+    const std::string before = bytes_of(*net);
+    mine.in_load = failing ? signal : 0;
+    report("load", [&] { accelerator.load_state(folder / "first"); });
+    EXPECT_TRUE(bytes_of(*net) == before) << "something was loaded";
+  } else {
+    mine.in_save = failing ? signal : 0;
+    report("save", [&] { accelerator.save_state({.folder = folder / "second"}); });
+  }
+}
+const RankProgram failing_in_save("failing_in_save", [] { run_failing(false); });
+const RankProgram failing_in_load("failing_in_load", [] { run_failing(true); });
+
+class FailedRank : public testing::TestWithParam<bool> {  // in the load
+ protected:
+  const RankProgram& program() const { return GetParam() ? failing_in_load : failing_in_save; }
+  std::string what() const { return GetParam() ? "load: " : "save: "; }
+  ProcessOptions options(int signal) const {
+    return {.variables = {{folder_variable, folder_.path().string()}, {signal_variable, std::to_string(signal)}}};
+  }
+  void expect_only_the_first() const {
+    EXPECT_NO_THROW(read_checkpoint(folder_.path() / "first"));
+    EXPECT_FALSE(std::filesystem::exists(folder_.path() / "second"));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_P(FailedRank, ARankThatDiesIsNamed) {
+  const auto results = run_processes(program(), 3, options(SIGKILL));
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+    EXPECT_NE(results[rank].output.find(what() + "PeerError: "), std::string::npos) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("rank 1"), std::string::npos) << results[rank].output;
+  }
+  expect_only_the_first();
+}
+
+// It goes on when the others have given up: nothing may have been saved or loaded there either.
+TEST_P(FailedRank, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
+  RankProcesses ranks(program(), 3, options(SIGSTOP));
+  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait_for_output(rank, what() + "TimeoutError: "));
+  ranks.send_signal(1, SIGCONT);
+  const auto results = ranks.wait();
+  expect_success(results);
+  for (const int rank : {0, 2}) {
+    EXPECT_NE(results[rank].output.find("rank 1 has been stopped for"), std::string::npos) << results[rank].output;
+  }
+  EXPECT_NE(results[1].output.find("gave up waiting for this rank (1)"), std::string::npos) << results[1].output;
+  expect_only_the_first();
+}
+
+INSTANTIATE_TEST_SUITE_P(SaveAndLoad, FailedRank, testing::Values(false, true));
+
+const RankProgram rests("stands_still_for_a_while", [] {
+  Accelerator accelerator;
+  Mlp reference, net;
+  torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  const int ranks = accelerator.num_processes();
+  for (int step = 0; step < 6; ++step) {
+    if (step == 3 && accelerator.rank() == 1) std::raise(SIGSTOP);
+    const Batch batch = batch_of(step * ranks + accelerator.rank());
+    accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+    optimizer.step();
+    optimizer.zero_grad();
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Batch other = batch_of(step * ranks + rank);
+      (loss_of(reference->forward(other.input), other.target) / ranks).backward();
+    }
+    reference_optimizer.step();
+    reference_optimizer.zero_grad();
+    if (step == 2) std::cout << "half" << std::endl;
+  }
+  EXPECT_TRUE(close(net->parameters(), reference->parameters()));
+});
+TEST(FailedRank, ABrieflyStoppedRankChangesNothing) {
+  RankProcesses ranks(rests, 3, {.variables = {{"TUTTI_HEARTBEAT_TIMEOUT", "3600"}}});
+  ranks.wait_until_stopped(1);
+  for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait_for_output(rank, "half"));
+  ranks.send_signal(1, SIGCONT);
+  expect_success(ranks.wait());
+}
+
+/// A process of root becomes nobody as long as it lives, so that permissions count.
+class WithoutPrivileges {
+ public:
+  WithoutPrivileges() {
+    if (was_root_ && ::seteuid(nobody) != 0) throw std::runtime_error("seteuid");
+  }
+  ~WithoutPrivileges() {
+    if (was_root_ && ::seteuid(0) != 0) std::abort();
+  }
+  WithoutPrivileges(const WithoutPrivileges&) = delete;
+  WithoutPrivileges& operator=(const WithoutPrivileges&) = delete;
+
+ private:
+  static constexpr uid_t nobody = 65534;
+  bool was_root_ = ::geteuid() == 0;
+};
+
+struct Trained {
+  explicit Trained(const Communicator& communicator) : accelerator({.communicator = communicator}) {
+    accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  }
+  Mlp net;
+  Accelerator accelerator;
+};
+
+/// All ranks get a CheckpointError with `part` in it, and are as they were.
+template <typename Action>
+void expect_refused(Trained& of, const std::string& part, const Action& action) {
+  const std::string before = bytes_of(*of.net);
+  try {
+    action();
+    ADD_FAILURE() << "nothing was thrown; expected " << part;
+  } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << " is not in " << error.what();
+  }
+  EXPECT_TRUE(bytes_of(*of.net) == before);
+  of.accelerator.wait_for_everyone();
+}
+
+// One rank's own file, which the others do not read.
+const ProcessCase one_bad_file("failed ranks: one bad file", [](const Communicator& communicator,
+                                                                const std::filesystem::path& folder) {
+  Trained run(communicator);
+  run.accelerator.save_state({.folder = folder / "saved"});
+  const std::string saved = bytes_of(*run.net);
+  fill(*run.net, 7);
+  const auto load = [&] { run.accelerator.load_state(folder / "saved"); };
+  const auto file = folder / "saved" / "rank_1.safetensors";
+  const std::string content = content_of(file);
+  const auto put = [&](const std::string& what) {
+    run.accelerator.wait_for_everyone();
+    if (communicator.rank() == 0) std::ofstream(file, std::ios::binary) << what;
+    run.accelerator.wait_for_everyone();
+  };
+  std::string flipped = content;
+  flipped.back() = static_cast<char>(flipped.back() ^ 1);
+  for (const std::string& bad : {flipped, content.substr(0, content.size() / 2), std::string()}) {
+    put(bad);
+    expect_refused(run, "rank 1: ", load);
+    expect_refused(run, "rank_1.safetensors", load);
+  }
+  put(content);
+  load();
+  EXPECT_TRUE(bytes_of(*run.net) == saved);
+});
+
+const ProcessCase no_permission("failed ranks: no permission", [](const Communicator& communicator,
+                                                                  const std::filesystem::path& folder) {
+  Trained run(communicator);
+  const auto closed = folder / "closed";
+  const auto file = folder / "saved" / "rank_1.safetensors";
+  const bool first = communicator.rank() == 0;
+  if (first) {
+    ::chmod(folder.c_str(), 0755);
+    std::filesystem::create_directory(closed);
+    ::chmod(closed.c_str(), 0555);
+  }
+  run.accelerator.save_state({.folder = folder / "saved"});
+  const std::string saved = bytes_of(*run.net);
+  fill(*run.net, 7);
+  if (first) ::chmod(file.c_str(), 0);
+  run.accelerator.wait_for_everyone();
+  {
+    const WithoutPrivileges unprivileged;
+    run.accelerator.wait_for_everyone();
+    expect_refused(run, "Permission denied", [&] { run.accelerator.save_state({.folder = closed / "saved"}); });
+    expect_refused(run, "rank 0: ", [&] { run.accelerator.save_state({.folder = closed / "saved"}); });
+    // The others may read what they need.
+    expect_refused(run, "rank 1: ", [&] { run.accelerator.load_state(folder / "saved"); });
+    expect_refused(run, "Permission denied", [&] { run.accelerator.load_state(folder / "saved"); });
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(closed));
+  run.accelerator.wait_for_everyone();
+  if (first) ::chmod(file.c_str(), 0644);
+  run.accelerator.wait_for_everyone();
+  run.accelerator.load_state(folder / "saved");
+  EXPECT_TRUE(bytes_of(*run.net) == saved);
+});
+
+const ProcessCase no_descriptors("failed ranks: no descriptors", [](const Communicator& communicator,
+                                                                    const std::filesystem::path& folder) {
+  Trained run(communicator);
+  run.accelerator.save_state({.folder = folder / "saved"});
+  fill(*run.net, 7);
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  if (communicator.rank() == 1) {
+    const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  for (const std::string part : {"rank 1: ", "Too many open files"}) {
+    expect_refused(run, part, [&] { run.accelerator.save_state({.folder = folder / "again"}); });
+    expect_refused(run, part, [&] { run.accelerator.load_state(folder / "saved"); });
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_FALSE(std::filesystem::exists(folder / "again"));
+  run.accelerator.load_state(folder / "saved");
+  run.accelerator.save_state({.folder = folder / "again"});
+});
+
+}  // namespace
+}  // namespace tutti::test::failed_ranks_test
