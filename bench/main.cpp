@@ -1,4 +1,4 @@
-// tutti-bench NAME ...: the benchmarks that need LibTorch. `tutti bench NAME ...` becomes this program.
+// tutti-bench NAME ...: the benchmarks that need LibTorch. `tutti bench NAME ...` executes this program.
 #include <c10/util/Logging.h>
 
 #include <exception>
@@ -26,18 +26,18 @@ constexpr const char* help =
     "Usage: tutti bench NAME ...\n"
     "\n"
     "Benchmarks:\n"
-    "  sync           ways to synchronize gradients: tutti, PyTorch's c10d::Reducer, a hand-written loop\n"
+    "  sync           gradient synchronization: tutti, PyTorch's c10d::Reducer, a hand-written loop\n"
     "  all-reduce     a sum over the ranks of one node: tutti, Gloo, MPI, and the additions alone\n"
-    "  step           one process: tutti's loop and its parts beside the plain LibTorch loop\n"
-    "  local-sgd      Local SGD, SlowMo and DiLoCo beside synchronous training: time, bytes and loss\n"
-    "  failures       how soon the other ranks know of a rank that is killed, stopped or cut off\n"
-    "  flight-record  what writing an operation down costs a rank\n"
+    "  step           one process: tutti's loop and its parts compared with the plain LibTorch loop\n"
+    "  local-sgd      Local SGD, SlowMo and DiLoCo compared with synchronous training: time, bytes and loss\n"
+    "  failures       time until the other ranks report a rank that is killed, stopped or cut off\n"
+    "  flight-record  time to record an operation\n"
     "  nlp            BERT from Python: trained in C++, and in Python by PyTorch DDP and Accelerate\n"
-    "  exported       what ExportedModule adds to an operator of its graph\n"
-    "  plan           steps as `tutti plan` predicts them beside steps that are run\n"
-    "  scale          many ranks of one machine: what meeting, a few steps and leaving cost\n"
+    "  exported       overhead of ExportedModule for each operator\n"
+    "  plan           predictions of `tutti plan` compared with measured steps\n"
+    "  scale          many ranks on one machine: time of rendezvous, a few steps and exit\n"
     "\n"
-    "`tutti bench NAME --help` tells more.\n";
+    "`tutti bench NAME --help` lists the options.\n";
 
 int run(const std::vector<std::string>& words) {
   if (words.empty()) throw tutti::UsageError("no benchmark: see 'tutti bench --help'");
@@ -62,7 +62,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  c10::initLogging();  // or LibTorch ignores TORCH_CPP_LOG_LEVEL
+  c10::initLogging();  // without this call LibTorch ignores TORCH_CPP_LOG_LEVEL
   try {
     return run({argv + 1, argv + argc});
   } catch (const tutti::UsageError& error) {

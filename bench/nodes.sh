@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# nodes.sh NODES RATE RANKS TUTTI PROGRAM...   PROGRAM as RANKS ranks on each of NODES "nodes" of this machine: network
-# namespaces at one switch, each of which sends at most RATE (1gbit, 100mbit). TUTTI is the launcher. Needs root, ip and
-# tc (iproute2). Exit code 77 with one line that says why when this machine cannot do that.
+# nodes.sh NODES RATE RANKS TUTTI PROGRAM...   runs PROGRAM as RANKS ranks on each of NODES "nodes" of this machine. Nodes
+# are network namespaces at one switch; each sends at most RATE (1gbit, 100mbit). TUTTI is the launcher. Needs root, ip
+# and tc (iproute2). On a machine that cannot make nodes, exits with 77 and one line with the reason.
 #
-# The namespaces have no names: each lives as long as this run, so runs never meet and nothing can be left behind.
-# For the same reason every port is free.
+# The namespaces have no names and exist for this run only. So concurrent runs are isolated, nothing remains after a run,
+# and every port is free.
 set -eu
 declare -r network=10.77.0 port=29500 grace=5 cannot=77
 
@@ -20,7 +20,7 @@ check() {
   local tool
   ((EUID == 0)) || skip 'that needs root'
   for tool in ip tc unshare setpriv; do
-    command -v "$tool" >/dev/null || skip "there is no program $tool (packages iproute2 and util-linux)"
+    command -v "$tool" >/dev/null || skip "program $tool not found (packages iproute2 and util-linux)"
   done
   unshare --net -- sh -c 'ip link add wires type bridge && ip link add port1 master wires type veth peer name wire1 &&
     tc qdisc add dev wire1 root tbf rate 1gbit burst 256kb latency 100ms' >/dev/null 2>&1 ||
@@ -28,12 +28,12 @@ check() {
 }
 
 skip() {
-  echo "skipped: no nodes on this machine: $1"
+  echo "skipped: this machine cannot make nodes: $1"
   exit "$cannot"
 }
 
-# Runs in the first node's namespace, which holds the switch. The other nodes start in namespaces of their own and are
-# handed their ends of the wires. A machine outlives the programs that run on it: so do these, held open here.
+# Runs in the first node's namespace, which holds the switch. The other nodes start in their own namespaces and receive
+# their ends of the links. This script holds the namespaces open, because a node exists longer than its programs.
 all_nodes() {
   local count=$1 node pid held nodes=() code=0 tenths
   shift
@@ -56,7 +56,7 @@ all_nodes() {
   if ((code == 0)); then
     for pid in "${nodes[@]}"; do wait "$pid" || code=$?; done
   fi
-  # The other nodes get the time to notice and to say so themselves.
+  # The other nodes get time to detect the failure and report it.
   for ((tenths = 0; code != 0 && tenths < 10 * grace; ++tenths)); do
     [[ -n $(jobs -pr) ]] || break
     sleep 0.1

@@ -167,7 +167,7 @@ int run_launch_command(const std::vector<std::string>& words) {
       throw UsageError("--num-processes counts the ranks of all nodes: leave it out where -n or --hostfile tells them");
     }
     if (options.num_nodes > 0 && all_ranks % options.num_nodes != 0) {
-      throw UsageError("--num-processes " + std::to_string(all_ranks) + " ranks cannot be dealt evenly to --nnodes " +
+      throw UsageError("--num-processes " + std::to_string(all_ranks) + " ranks cannot be split evenly over --nnodes " +
                        std::to_string(options.num_nodes) + ": choose a multiple");
     }
     if (options.num_nodes > 0) options.ranks_per_node = all_ranks / options.num_nodes;

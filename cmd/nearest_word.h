@@ -1,13 +1,13 @@
 #pragma once
-// What a user may have meant who misspelt a word.
+// Suggestions for misspelt words.
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace tutti {
 
-/// The one of `known` that becomes `word` by the fewest insertions, deletions and replacements of letters, if they are
-/// few: a third of its length at most.
+/// The one of `known` that becomes `word` by the fewest insertions, deletions and replacements of characters, if they
+/// are few: a third of its length at most.
 std::optional<std::string> nearest_word(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 // tutti-rank LAUNCHER_PID PROGRAM ARGUMENTS...: runs one rank for `tutti launch`, which cannot do this itself when it
 // is killed. It leads the rank's process group, waits for the program, ends as the program ended, and takes the whole
-// group down when the launcher is gone. It uses plain system calls only: one such process stays beside every rank.
+// group down when the launcher has exited. It uses plain system calls only: one such process stays beside every rank.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,11 +15,11 @@
 
 namespace {
 
-// What shells return for a program that cannot be run, and for one that is not there.
+// The exit codes of shells for a program that cannot be run, and for one that does not exist.
 constexpr int cannot_run = 126;
 constexpr int not_found = 127;
 
-/// Asks for `signal` when the parent dies, and is not fooled by one that died before.
+/// Asks for `signal` when the parent exits, also if it has exited already.
 void follow_parent(pid_t parent, int signal) {
   ::prctl(PR_SET_PDEATHSIG, signal);
   if (::getppid() != parent) ::kill(0, SIGKILL);
@@ -35,7 +35,7 @@ void follow_parent(pid_t parent, int signal) {
 }
 
 /// The guard must hold none of the rank's pipes and sockets: their other ends wait for the last holder to close.
-void let_go_of_descriptors() {
+void close_descriptors() {
   const int null = ::open("/dev/null", O_RDWR);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::dup2(null, fd);
   ::close_range(STDERR_FILENO + 1, ~0U, 0);
@@ -43,9 +43,9 @@ void let_go_of_descriptors() {
 
 [[noreturn]] void end_like(int status) {
   if (WIFSIGNALED(status)) {
-    const rlimit no_core{0, 0};  // the program has left one already if it should
+    const rlimit no_core{0, 0};  // the program has already written its core file, if any
     ::setrlimit(RLIMIT_CORE, &no_core);
-    sigset_t only;  // others may wait that were meant for the program
+    sigset_t only;  // other signals may be pending that were meant for the program
     sigemptyset(&only);
     sigaddset(&only, WTERMSIG(status));
     ::signal(WTERMSIG(status), SIG_DFL);
@@ -55,15 +55,15 @@ void let_go_of_descriptors() {
   ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : cannot_run);
 }
 
-/// Waits for the program; kills the whole group, itself too, when the launcher is gone first.
-int wait_for(pid_t program, int launcher_died) {
+/// Waits for the program; kills the whole group, itself too, if the launcher exits first.
+int wait_for(pid_t program, int launcher_exited) {
   sigset_t awaited;
   sigemptyset(&awaited);
   sigaddset(&awaited, SIGCHLD);
-  sigaddset(&awaited, launcher_died);
+  sigaddset(&awaited, launcher_exited);
   while (true) {
     const int signal = ::sigwaitinfo(&awaited, nullptr);
-    if (signal == launcher_died) ::kill(0, SIGKILL);
+    if (signal == launcher_exited) ::kill(0, SIGKILL);
     int status = 0;
     if (signal == SIGCHLD && ::waitpid(program, &status, WNOHANG) == program) return status;
   }
@@ -76,13 +76,13 @@ int main(int argc, char** argv) {
     ::dprintf(STDERR_FILENO, "tutti-rank is started by 'tutti launch', not by hand\n");
     return 2;
   }
-  // A signal that nobody else sends; all others go to the program alone.
-  const int launcher_died = SIGRTMAX;
+  // No other process sends this signal. All other signals go to the program alone.
+  const int launcher_exited = SIGRTMAX;
   sigset_t all;
   sigset_t mask;
   sigfillset(&all);
   ::pthread_sigmask(SIG_BLOCK, &all, &mask);
-  follow_parent(static_cast<pid_t>(::atol(argv[1])), launcher_died);
+  follow_parent(static_cast<pid_t>(::atol(argv[1])), launcher_exited);
 
   const pid_t guard = ::getpid();
   const pid_t program = ::fork();
@@ -91,6 +91,6 @@ int main(int argc, char** argv) {
     return cannot_run;
   }
   if (program == 0) become(argv + 2, mask, guard);
-  let_go_of_descriptors();
-  end_like(wait_for(program, launcher_died));
+  close_descriptors();
+  end_like(wait_for(program, launcher_exited));
 }

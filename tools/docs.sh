@@ -39,7 +39,7 @@ read_headers() {
   [[ ! -s $out/warnings ]] || { cat "$out/warnings" >&2; return 1; }
 }
 
-# A header with a name that nobody has described must be refused.
+# A header with a name without a description must be refused.
 self_test() {
   local folder=$build/self_test
   rm -rf $folder

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "OneCycleOptions": "docs/guides/train_step.md",
     "OptimizerOptions": "prepare() fills it",
     "ShardOptions": "the loader fills it",
+    "StreamShardOptions": "the loader fills it",
     "LaunchOptions": "the options of tutti launch",
     "HostLaunchOptions": "the options of tutti launch",
     "InspectOptions": "the options of tutti inspect",

@@ -20,7 +20,7 @@ AllReduceResults take_ranks(const AllReduceOptions& options, int ranks) {
 AllReduceResults take_all(const AllReduceOptions& options) {
   AllReduceResults results;
   for (const int ranks : options.ranks) {
-    // MPI's runs stand on both sides of the others, so that a machine that changes its pace shows in their spread.
+    // MPI runs before and after the other systems, so that a change of the machine's speed shows in their spread.
     const int after = options.repeats / 2;
     if (options.mpi) merge(results, take_mpi(options, ranks, options.repeats - after));
     merge(results, take_ranks(options, ranks));

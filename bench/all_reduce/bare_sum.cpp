@@ -11,7 +11,7 @@
 namespace tutti::bench {
 namespace {
 
-/// Stays in the innermost cache.
+/// Fits into the L1 cache.
 constexpr std::size_t block_length = 1024;
 
 using Buffer = std::vector<float>;

@@ -1,12 +1,13 @@
 #pragma once
-// What the memory allows.
+// A sum limited by memory bandwidth alone.
 #include <cstdint>
 
 namespace tutti::bench {
 
-/// The time of one call, in microseconds, in which as many threads as there are ranks sum as many buffers of `bytes` in
-/// place, each thread a slice of all buffers: every byte is read once and written once, as every all-reduce must, and
-/// nobody waits for anybody. A lower limit; small buffers stay in a core's own cache, which those of ranks cannot.
+/// Returns the time of one call in microseconds. In a call one thread for each rank sums a slice of all buffers in
+/// place; there is one buffer of `bytes` for each rank. Every byte is read once and written once, as in every
+/// all-reduce, and no thread waits for another. A lower limit: small buffers stay in a core's cache; buffers of ranks
+/// cannot.
 double time_of_bare_sum(std::int64_t bytes, int ranks, int calls);
 
 }  // namespace tutti::bench

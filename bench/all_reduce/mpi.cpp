@@ -17,7 +17,7 @@ constexpr const char* mpiexec = TUTTI_BENCH_MPIEXEC;
 constexpr const char* mpiexec = "";
 #endif
 
-/// What Open MPI asks for in containers, and where ranks outnumber cores. Another MPI ignores it.
+/// Open MPI requires these in containers and with more ranks than cores. Other MPI implementations ignore them.
 const std::map<std::string, std::string>& variables() {
   static const std::map<std::string, std::string> variables{{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                                                             {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
@@ -47,7 +47,7 @@ AllReduceResults take_mpi(const AllReduceOptions& options, int ranks, int repeat
   std::ifstream in(file.path());
   std::string version;
   std::getline(in, version);
-  results.notes.push_back("MPI: " + version + ", in processes of its own before and after the others");
+  results.notes.push_back("MPI: " + version + ", in separate processes before and after the other systems");
   AllReduceRow cell{.system = mpi, .ranks = ranks};
   for (double microseconds = 0; in >> cell.bytes >> cell.dtype >> microseconds;) {
     row_of(results, cell).microseconds.push_back(microseconds);

@@ -1,6 +1,5 @@
-// tutti-bench-mpi FILE REPEATS MILLISECONDS SIZES DTYPES: the figures of MPI_Allreduce, under mpirun. Rank 0 writes to
-// FILE the library's name on one line, then lines "BYTES DTYPE MICROSECONDS". Types that MPI does not have are left
-// out.
+// tutti-bench-mpi FILE REPEATS MILLISECONDS SIZES DTYPES: measures MPI_Allreduce, under mpirun. Rank 0 writes to FILE
+// the library's name on one line, then lines "BYTES DTYPE MICROSECONDS". Dtypes that MPI does not support are skipped.
 #include <mpi.h>
 
 #include <algorithm>
@@ -41,18 +40,18 @@ class Sum {
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
 
-  /// Throws when what comes out is wrong. Leaves zeros, which any number of sums leaves zeros.
+  /// Throws std::runtime_error if the sum is wrong. Leaves zeros, so that further sums do not overflow.
   void check() {
     std::ranges::fill(values_, static_cast<Element>(rank_ + 1));
     run();
     const auto expected = static_cast<Element>(size_ * (size_ + 1) / 2);
     if (std::ranges::any_of(values_, [expected](Element value) { return value != expected; })) {
-      throw std::runtime_error("MPI_Allreduce gave a wrong sum");
+      throw std::runtime_error("MPI_Allreduce returned a wrong sum");
     }
     std::ranges::fill(values_, Element{0});
   }
 
-  /// Of one call, the slowest rank's.
+  /// The time of one call on the slowest rank.
   double microseconds(int calls) {
     MPI_Barrier(MPI_COMM_WORLD);
     run();  // the ranks leave a barrier at different times
@@ -79,7 +78,7 @@ void take(std::ostream& out, std::int64_t bytes, const std::string& dtype, MPI_D
           double milliseconds) {
   Sum<Element> sum(bytes, type);
   sum.check();
-  // The slowest rank's time is the same everywhere, and so is the number of calls.
+  // All ranks have the slowest rank's time, so all ranks make the same number of calls.
   const double once = std::max(sum.microseconds(1), 1e-3);
   const int calls = static_cast<int>(std::clamp(std::ceil(1000 * milliseconds / once), fewest_calls, most_calls));
   for (int repeat = 0; repeat < repeats; ++repeat) {
@@ -88,7 +87,7 @@ void take(std::ostream& out, std::int64_t bytes, const std::string& dtype, MPI_D
 }
 
 int run(const std::vector<std::string>& words) {
-  if (words.size() != 5) throw std::runtime_error("wants FILE REPEATS MILLISECONDS SIZES DTYPES");
+  if (words.size() != 5) throw std::runtime_error("expected arguments: FILE REPEATS MILLISECONDS SIZES DTYPES");
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::ostringstream out;

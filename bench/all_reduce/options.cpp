@@ -7,14 +7,14 @@
 namespace tutti::bench {
 namespace {
 
-/// Of every dtype's width.
+/// A multiple of the width of every dtype.
 constexpr std::int64_t size_unit = 8;
 
 }  // namespace
 
 std::optional<AllReduceOptions> parse_all_reduce_options(const std::vector<std::string>& words, bool under_launcher) {
   AllReduceOptions options;
-  CLI::App app("What a sum over the ranks of one node costs: tutti, Gloo, MPI, and the additions alone.");
+  CLI::App app("Times a sum over the ranks of one node: tutti, Gloo, MPI, and the additions alone.");
   app.name("tutti bench all-reduce");
   app.option_defaults()->always_capture_default();
   const auto count = CLI::Range(1, 1 << 20, "NUMBER");
@@ -24,12 +24,12 @@ std::optional<AllReduceOptions> parse_all_reduce_options(const std::vector<std::
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::PositiveNumber);
-  app.add_option("--dtypes", options.dtypes, "Types of its elements")
+  app.add_option("--dtypes", options.dtypes, "Dtypes of the tensor")
       ->delimiter(',')
       ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
-  app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count);
-  app.add_option("--milliseconds", options.milliseconds, "What a repeat takes at least")->check(count);
-  app.add_flag("!--no-mpi", options.mpi, "Leave MPI out");
+  app.add_option("--repeats", options.repeats, "Repeats of each measurement")->check(count);
+  app.add_option("--milliseconds", options.milliseconds, "Least duration of a repeat")->check(count);
+  app.add_flag("!--no-mpi", options.mpi, "Do not measure MPI");
   app.add_option("--json", options.json, "Also write the rows to this file");
   app.add_option("--results", options.results)->group("");
   if (!parse_words(app, words)) return std::nullopt;

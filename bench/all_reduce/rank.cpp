@@ -28,7 +28,7 @@ at::ScalarType dtype_named(const std::string& name) {
   return std::ranges::find(dtypes, name, &std::pair<std::string, at::ScalarType>::first)->second;
 }
 
-/// One column in one row of a table: what it sums, and how often in a repeat.
+/// One cell of a table: its reducer, its tensor and the number of calls in a repeat.
 struct Entry {
   AllReducer* reducer = nullptr;
   at::Tensor tensor;
@@ -37,7 +37,7 @@ struct Entry {
 
 class Measurement {
  public:
-  /// `control` holds the ranks together between what is timed.
+  /// `control` synchronizes the ranks between measurements.
   Measurement(const AllReduceOptions& options, Communicator control)
       : options_(options), control_(std::move(control)) {}
 
@@ -69,7 +69,7 @@ class Measurement {
     if (control_.rank() == 0) std::cerr << dtype << ", " << bytes << " bytes: done\n";
   }
 
-  /// In microseconds, of one call; the slowest rank's.
+  /// The time of one call on the slowest rank, in microseconds.
   double time_of(const Entry& entry) const {
     using Clock = std::chrono::steady_clock;
     control_.barrier().wait();
@@ -84,7 +84,7 @@ class Measurement {
     return slowest / entry.calls;
   }
 
-  /// What `measure` says on rank 0, while the others are quiet.
+  /// Runs `measure` on rank 0 while the other ranks wait, and returns its result on all ranks.
   template <typename Measure>
   double on_rank_0(const Measure& measure) const {
     control_.barrier().wait();
@@ -97,7 +97,7 @@ class Measurement {
     return static_cast<int>(std::clamp(std::ceil(calls), double{fewest_calls}, double{most_calls}));
   }
 
-  /// Sums once what each rank has of its own; what it leaves behind are zeros, which any number of sums leaves zeros.
+  /// Sums a different value from each rank once and checks it. Leaves zeros, so that further sums do not overflow.
   void check(Entry& entry, const std::string& what) {
     const int size = control_.size();
     entry.tensor.fill_(control_.rank() + 1);
@@ -105,7 +105,7 @@ class Measurement {
     const double expected = entry.reducer->scale() * size * (size + 1) / 2;
     const bool right = (entry.tensor == expected).all().item<bool>();
     if (!right) results_.faults.push_back(entry.reducer->name() + ", " + what + ": the sum is wrong");
-    control_.barrier().wait();  // nobody's memory is read any more
+    control_.barrier().wait();  // no rank reads another rank's memory after this
     entry.tensor.zero_();
   }
 
@@ -138,7 +138,7 @@ int run_all_reduce_rank(const AllReduceOptions& options, const Environment& envi
       write_file(options.results, to_text(results));
     }
   }
-  fast.barrier().wait();  // rank 0 serves the store of the group: nobody leaves before the others have finished
+  fast.barrier().wait();  // rank 0 serves the group's store, so all ranks must finish first
   return code;
 }
 

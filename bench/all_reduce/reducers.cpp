@@ -21,7 +21,7 @@ class TuttiAllReduce final : public AllReducer {
   Communicator communicator_;
 };
 
-/// As a reducer does it, with the mean that it needs.
+/// The calls of a gradient reducer, which needs the mean.
 class TuttiGradients final : public AllReducer {
  public:
   explicit TuttiGradients(Communicator communicator) : communicator_(std::move(communicator)) {}

@@ -1,5 +1,5 @@
 #pragma once
-// The ways to sum a tensor over ranks that are compared.
+// The systems under comparison, each of which sums a tensor over all ranks.
 #include <ATen/core/TensorBody.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -23,14 +23,14 @@ class AllReducer {
  public:
   virtual ~AllReducer() = default;
   virtual std::string name() const = 0;
-  /// A tensor of its own that it can sum. Every rank must call it.
+  /// Allocates a tensor that sum() accepts. Every rank must call it.
   virtual at::Tensor allocate(std::int64_t elements, at::ScalarType dtype) const;
   /// Sums `tensor` over all ranks, in place, times scale(). Every rank must call it.
   virtual void sum(const at::Tensor& tensor) = 0;
   virtual double scale() const { return 1; }
 };
 
-/// `fast` is what a user gets without asking, `slow` the same without shared memory.
+/// `fast` uses the default backend; `slow` is the same group without shared memory.
 std::vector<std::unique_ptr<AllReducer>> make_all_reducers(const Communicator& fast, const Communicator& slow,
                                                            c10::intrusive_ptr<c10d::ProcessGroup> group);
 

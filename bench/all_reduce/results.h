@@ -1,5 +1,5 @@
 #pragma once
-// Figures of `tutti bench all-reduce` on their way from the ranks to the report.
+// The measurements of `tutti bench all-reduce`, which ranks pass to the report.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,23 +12,23 @@ struct AllReduceRow {
   int ranks = 0;
   std::int64_t bytes = 0;
   std::string dtype{};
-  std::vector<double> microseconds{};  ///< for one call, one for each repeat
+  std::vector<double> microseconds{};  ///< of one call; one value for each repeat
 };
 
 struct AllReduceResults {
   std::vector<AllReduceRow> rows{};
-  std::vector<std::string> notes{};   ///< what a reader must know: which backend carried the bytes, what was left out
-  std::vector<std::string> faults{};  ///< sums that are wrong, so that their figures mean nothing
+  std::vector<std::string> notes{};   ///< lines under the table: the backend in use, what was not measured
+  std::vector<std::string> faults{};  ///< wrong sums, which make their figures meaningless
 };
 
-/// The row of this cell; added where there is none.
+/// Returns the row of this cell, and adds it if there is none.
 AllReduceRow& row_of(AllReduceResults& results, const AllReduceRow& cell);
 
-/// Adds what `more` holds; the same note only once.
+/// Adds the contents of `more`, each note once.
 void merge(AllReduceResults& results, const AllReduceResults& more);
 
 std::string to_text(const AllReduceResults& results);
-/// Reads what to_text() wrote into `file`. Throws std::runtime_error when it is no such file.
+/// Reads a `file` with the text of to_text(). Throws std::runtime_error if the file is not valid.
 AllReduceResults read_all_reduce_results(const std::string& file);
 
 }  // namespace tutti::bench

@@ -83,14 +83,14 @@ std::string markdown(const AllReduceResults& results, const AllReduceOptions& op
     if (std::ranges::find(tables, table) == tables.end()) tables.push_back(table);
   }
   for (const auto& [ranks, dtype] : tables) write_table(out, results, ranks, dtype);
-  out << "- tutti gradients: start_all_reduce, reduce to the mean, finish, in memory from allocate(), as a reducer "
-         "does it; "
-         "tutti all_reduce: any memory, with the fingerprint that user calls exchange\n"
-      << "- tutti gradients move nothing: the sum is made in place, in memory that the ranks share already. All other "
-         "systems take any memory, so tutti all_reduce is the one to compare with them\n"
-      << "- bare sum: the additions alone. As many threads as ranks sum buffers of that size in place, a slice of all "
-         "buffers each, and nobody waits for anybody. It is no bound: other threads and other memory may be faster\n"
-      << "- the slowest rank's time, in as many calls as " << options.milliseconds << " ms take, the systems in turn\n";
+  out << "- tutti gradients: start_all_reduce, reduce to the mean, finish, in memory from allocate(), as in a reducer. "
+         "tutti all_reduce: any memory, with the call signature that user calls exchange\n"
+      << "- tutti gradients copy nothing: the sum is made in place, in memory that the ranks share. All other systems "
+         "take any memory, so compare them with tutti all_reduce\n"
+      << "- bare sum: the additions alone. One thread for each rank sums a slice of all buffers in place and waits for "
+         "no other thread. It is not a bound: other threads and other memory may be faster\n"
+      << "- the time is the slowest rank's, over the calls that take " << options.milliseconds
+      << " ms; the systems alternate\n";
   for (const auto& note : results.notes) out << "- " << note << '\n';
   out << "- " << describe(machine) << '\n';
   return out.str();

@@ -1,5 +1,5 @@
 #pragma once
-// What the user of `tutti bench all-reduce` sees.
+// The report of `tutti bench all-reduce`.
 #include <string>
 
 #include "all_reduce/options.h"
@@ -7,8 +7,8 @@
 
 namespace tutti::bench {
 
-/// Prints the tables, writes options.json if that is set, and says on standard error which results are wrong. Returns
-/// the exit code: 1 where some are.
+/// Prints the tables, writes options.json if that is set, and names wrong results on standard error. Returns the exit
+/// code: 1 if a result is wrong.
 int report(const AllReduceResults& results, const AllReduceOptions& options);
 
 }  // namespace tutti::bench

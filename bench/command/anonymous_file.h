@@ -1,5 +1,5 @@
 #pragma once
-// A file without a name, which other processes open by its path and which cannot be left behind.
+// A file in memory that other processes open by its path. The kernel frees it when no process has it open.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@ namespace tutti::bench {
 class AnonymousFile {
  public:
   AnonymousFile() : descriptor_(::memfd_create("tutti-bench-results", MFD_CLOEXEC)) {
-    if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "cannot make a file in memory");
+    if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "memfd_create failed");
   }
   ~AnonymousFile() { ::close(descriptor_); }
   AnonymousFile(const AnonymousFile&) = delete;

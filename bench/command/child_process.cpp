@@ -16,14 +16,14 @@ namespace {
 
 constexpr int cannot_run = 126;
 
-/// Keeps the signals that run_program handles pending until it takes them.
+/// Blocks the signals that run_program handles, so that they stay pending until it reads them.
 class PendingSignals {
  public:
   PendingSignals() {
     sigemptyset(&taken_);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&taken_, signal);
     ::sigprocmask(SIG_BLOCK, &taken_, &mask_before_);
-    // An ignored SIGCHLD, which some parents leave behind, would throw the exit code away.
+    // Some parents leave SIGCHLD ignored; the kernel would then discard the exit code.
     struct sigaction by_default {};
     by_default.sa_handler = SIG_DFL;
     ::sigaction(SIGCHLD, &by_default, &child_before_);
@@ -65,8 +65,8 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return block;
 }
 
-/// fork, because posix_spawn cannot ask for a signal when the parent dies. Between fork and exec the child makes system
-/// calls only, so the threads of libraries do not matter.
+/// Uses fork, because posix_spawn cannot request a signal for the exit of the parent. Between fork and exec the child
+/// makes system calls only, so threads of libraries are safe.
 pid_t start(std::vector<std::string> words, std::vector<std::string> variables, const sigset_t& mask) {
   const auto arguments = pointers(words);
   const auto environment = pointers(variables);
@@ -74,7 +74,7 @@ pid_t start(std::vector<std::string> words, std::vector<std::string> variables, 
   const pid_t child = ::fork();
   if (child < 0) throw std::system_error(errno, std::generic_category(), "cannot start " + words.front());
   if (child > 0) return child;
-  ::setpgid(0, 0);  // a Ctrl-C reaches this process alone, which passes it on once
+  ::setpgid(0, 0);  // Ctrl-C signals this process alone, which forwards it once
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(cannot_run);
   for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);  // a shell script cannot trap ignored ones
@@ -87,7 +87,7 @@ pid_t start(std::vector<std::string> words, std::vector<std::string> variables, 
 
 int run_program(const std::vector<std::string>& command, const std::map<std::string, std::string>& extra) {
   if (::access(command.front().c_str(), X_OK) != 0) {
-    throw UsageError("cannot run " + command.front() + ": it is not there, or not executable");
+    throw UsageError("cannot run " + command.front() + ": the file does not exist or is not executable");
   }
   const PendingSignals signals;
   const pid_t child = start(command, environment_with(extra), signals.mask_before());

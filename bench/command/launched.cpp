@@ -27,9 +27,9 @@ std::vector<std::string> launched(const Place& place, const std::vector<std::str
 }
 
 std::map<std::string, std::string> variables_of(const Place& place) {
-  // LibTorch would warn of every connection that the machine has no name for its other end.
+  // Otherwise LibTorch warns of every connection whose peer address has no host name.
   std::map<std::string, std::string> variables{{"OMP_NUM_THREADS", "1"}, {"TORCH_CPP_LOG_LEVEL", "ERROR"}};
-  // Otherwise Gloo looks for the machine's name, which need not lead anywhere.
+  // Otherwise Gloo resolves the machine's host name, which may not resolve.
   if (place.nodes == 1) variables["GLOO_SOCKET_IFNAME"] = "lo";
   return variables;
 }

@@ -16,15 +16,14 @@ namespace {
 
 std::array<int, 2> make_pipe() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw std::system_error(errno, std::generic_category(), "cannot make a pipe");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe() failed");
   return ends;
 }
 
 }  // namespace
 
 PythonPeer::PythonPeer(std::vector<std::string> command) {
-  ::signal(SIGPIPE, SIG_IGN);  // a Python that has ended is told as an error
+  ::signal(SIGPIPE, SIG_IGN);  // a write to a Python process that exited returns an error instead
   const auto orders = make_pipe();
   const auto answers = make_pipe();
   std::vector<char*> arguments;
@@ -59,7 +58,7 @@ PythonPeer::~PythonPeer() {
 
 std::string PythonPeer::ask(const std::string& line) {
   const std::string whole = line + "\n";
-  // A pipe takes a short line as a whole.
+  // A write of a short line to a pipe is atomic.
   bool alive = ::write(requests_, whole.data(), whole.size()) == static_cast<ssize_t>(whole.size());
   std::string answer;
   while (alive) {
@@ -70,7 +69,7 @@ std::string PythonPeer::ask(const std::string& line) {
     answer += next;
     alive = got == 1;
   }
-  throw std::runtime_error("the Python beside this process ended at '" + line + "': what it says stands above");
+  throw std::runtime_error("the Python process exited at '" + line + "'; see its output above");
 }
 
 void PythonPeer::finish() {
@@ -80,8 +79,7 @@ void PythonPeer::finish() {
   while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
   }
   child_ = -1;
-  if (status != 0)
-    throw std::runtime_error("the Python beside this process failed at its end: what it says stands above");
+  if (status != 0) throw std::runtime_error("the Python process ended with an error; see its output above");
 }
 
 }  // namespace tutti::bench

@@ -1,6 +1,5 @@
 #pragma once
-// A Python beside this process, which waits at its standard input, without taking time, until it is asked to do
-// something.
+// A Python process that runs commands from its standard input. It uses no CPU time between commands.
 #include <sys/types.h>
 
 #include <string>
@@ -10,16 +9,16 @@ namespace tutti::bench {
 
 class PythonPeer {
  public:
-  /// Starts `command`, whose first word is a path. It ends with this process.
+  /// Starts `command`, whose first word is a path. The process is killed if this process exits.
   explicit PythonPeer(std::vector<std::string> command);
-  /// Kills it where finish() was not called.
+  /// Kills the process if finish() was not called.
   ~PythonPeer();
   PythonPeer(const PythonPeer&) = delete;
   PythonPeer& operator=(const PythonPeer&) = delete;
 
-  /// Hands it a line and waits for the line that it answers. Throws std::runtime_error where it ends instead.
+  /// Sends a line and returns the line of the answer. Throws std::runtime_error if the process exits instead.
   std::string ask(const std::string& line);
-  /// Tells it that nothing follows, and waits for its end. Throws std::runtime_error where that is no success.
+  /// Closes its standard input and waits for its exit. Throws std::runtime_error if the exit code is not 0.
   void finish();
 
  private:

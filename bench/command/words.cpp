@@ -24,7 +24,7 @@ bool parse_words(CLI::App& app, const std::vector<std::string>& words) {
 void refuse_under_launcher(bool under_launcher, const std::vector<CLI::Option*>& options) {
   for (const auto* option : options) {
     if (under_launcher && option->count() > 0) {
-      throw UsageError(option->get_name() + " is not for a rank that a launcher has started: leave it out");
+      throw UsageError(option->get_name() + " is not allowed on a rank that a launcher started: remove it");
     }
   }
 }

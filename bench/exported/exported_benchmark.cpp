@@ -33,14 +33,14 @@ struct Options {
   int repeats = 51;
 };
 
-/// Microseconds an operator, of each repeat.
+/// Microseconds for each operator, one value for each repeat.
 struct Row {
   std::string name;
   std::vector<double> forward{};
   std::vector<double> both{};
 };
 
-/// The chain of chain.py.
+/// The same chain as in chain.py.
 at::Tensor by_hand(const at::Tensor& x, const at::Tensor& weight, int operators) {
   at::Tensor y = x;
   for (int round = 0; round < operators / 4; ++round) y = at::neg(at::tanh(at::add(at::mul(y, weight), x)));
@@ -77,14 +77,14 @@ std::string cell(const std::vector<double>& values) {
 
 std::optional<Options> parse(const std::vector<std::string>& words) {
   Options options;
-  CLI::App app("What ExportedModule adds to an operator of its graph: a chain of operators that take next to no time.");
+  CLI::App app("Times the overhead of ExportedModule for each operator, in a chain of small operators.");
   app.name("tutti bench exported");
   app.option_defaults()->always_capture_default();
   app.add_option("--python", options.python, "A Python with PyTorch: tools/peers.sh prints one")
       ->required()
       ->check(CLI::ExistingFile);
-  app.add_option("--operators", options.operators, "In the chain")->check(CLI::Range(4, 100'000));
-  app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(CLI::Range(1, 10'000));
+  app.add_option("--operators", options.operators, "Operators in the chain")->check(CLI::Range(4, 100'000));
+  app.add_option("--repeats", options.repeats, "Repeats of each measurement")->check(CLI::Range(1, 10'000));
   if (!parse_words(app, words)) return std::nullopt;
   return options;
 }
@@ -101,7 +101,7 @@ int run_exported_benchmark(const std::vector<std::string>& words) {
   const auto file = folder.path() / "chain.pt2";
   const auto script = std::filesystem::path(own_program()).parent_path() / "bench" / "chain.py";
   PythonPeer python({options->python, script, file, std::to_string(operators)});
-  python.ask("again");  // it has exported
+  python.ask("again");  // after the export
 
   ExportedModule exported(file);
   const at::Tensor x = at::ones({8});
@@ -110,7 +110,7 @@ int run_exported_benchmark(const std::vector<std::string>& words) {
                   Row{.name = "eager PyTorch"}};
   for (int repeat = -1; repeat < options->repeats; ++repeat) {
     if (repeat == 0) {
-      for (Row& row : rows) row = {.name = row.name};  // the first was a rehearsal
+      for (Row& row : rows) row = {.name = row.name};  // the first repeat is a warm-up
     }
     take(rows[0], operators, [&] { return by_hand(x, weight, operators); });
     take(rows[1], operators, [&] { return exported.forward(x); });
@@ -118,12 +118,12 @@ int run_exported_benchmark(const std::vector<std::string>& words) {
   }
   python.finish();
 
-  std::cout << "Microseconds an operator, in a chain of " << operators << " on 8 numbers; median of "
+  std::cout << "Microseconds per operator, in a chain of " << operators << " on 8 numbers; median of "
             << options->repeats << ", (min-max).\n\n| | forward | forward and backward |\n|---|---|---|\n";
   for (const Row& row : rows) {
     std::cout << "| " << row.name << " | " << cell(row.forward) << " | " << cell(row.both) << " |\n";
   }
-  std::cout << "\n- one thread; in turn, in one run\n- " << describe(machine) << '\n';
+  std::cout << "\n- one thread; the rows alternate in one run\n- " << describe(machine) << '\n';
   return 0;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// `tutti bench exported`: what ExportedModule adds to an operator of its graph.
+// `tutti bench exported`: the overhead of ExportedModule for each operator of its graph.
 #include <string>
 #include <vector>
 

@@ -15,7 +15,7 @@
 namespace tutti::bench {
 namespace {
 
-/// nullopt where this machine cannot make two nodes; it has said why.
+/// Returns nullopt on a machine that cannot make two nodes; nodes.sh prints the reason.
 std::optional<FailuresRow> take_row(const FailuresOptions& options, const std::string& failure,
                                     const std::string& during) {
   FailuresRow row{.failure = failure, .during = during};
@@ -24,7 +24,7 @@ std::optional<FailuresRow> take_row(const FailuresOptions& options, const std::s
     const AnonymousFile file;
     auto command = launched(
         place, {own_program(), "failures", "--failure", failure, "--during", during, "--results", file.path()});
-    // What the ranks and the launcher say of a failure that was wanted.
+    // Discards the ranks' and the launcher's messages about the intended failure.
     command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>/dev/null", "sh"});
     if (run_program(command, variables_of(place)) == nodes_impossible) return std::nullopt;
     const auto moments = read_moments(file.path());

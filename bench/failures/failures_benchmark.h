@@ -4,7 +4,7 @@
 
 namespace tutti::bench {
 
-/// `tutti bench failures WORDS...`. Returns the exit code: 1 where a trial named a wrong rank or none.
+/// `tutti bench failures WORDS...`. Returns the exit code: 1 if a trial named a wrong rank or none.
 int run_failures_benchmark(const std::vector<std::string>& words);
 
 }  // namespace tutti::bench

@@ -37,17 +37,17 @@ void compute_for(std::chrono::milliseconds time) {
   }
 }
 
-/// Stopped as by Ctrl+Z, for less than the second that is allowed, unless the machine is too busy to end it in time.
-/// Returns for how long.
-std::chrono::duration<double> stop_for_a_moment() {
+/// Stops this process for 0.8 s, as Ctrl+Z does. That is shorter than the heartbeat timeout, unless a busy machine
+/// sends the SIGCONT late. Returns the duration of the stop.
+std::chrono::duration<double> stop_this_process() {
   const auto wake = "(sleep 0.8; kill -CONT " + std::to_string(::getpid()) + ") &";
-  if (std::system(wake.c_str()) != 0) throw std::runtime_error("cannot start a shell");
+  if (std::system(wake.c_str()) != 0) throw std::runtime_error("cannot start a shell for the SIGCONT");
   const auto begin = Clock::now();
   ::raise(SIGSTOP);
   return Clock::now() - begin;
 }
 
-/// What happens to a rank that has not failed.
+/// Delays and stops of a rank that has not failed.
 class Disturbances {
  public:
   explicit Disturbances(int rank) : random_(static_cast<unsigned>(rank)) {}
@@ -55,7 +55,7 @@ class Disturbances {
   void maybe() {
     const int drawn = std::uniform_int_distribution(1, 2000)(random_);
     if (drawn <= 4) {
-      longest_stop = std::max(longest_stop, stop_for_a_moment().count());
+      longest_stop = std::max(longest_stop, stop_this_process().count());
       ++stops;
     } else if (drawn <= 12) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -81,7 +81,7 @@ struct Counts {
   std::int64_t late = 0;
   CpuTime cpu{};
   int alarms = 0;
-  std::string first;  // alarm
+  std::string first;  // message of the first alarm
 };
 
 Counts read_counts(const std::string& file) {
@@ -109,7 +109,7 @@ Counts read_counts(const std::string& file) {
   return counts;
 }
 
-/// A job that an alarm has ended has not said what it spent.
+/// Empty for a job that an alarm ended: its ranks recorded no CPU times.
 std::string share_of_cpu(const CpuTime& cpu) {
   return cpu.all > 0 ? number(100 * cpu.heartbeats / cpu.all, 3) + " %" : "";
 }
@@ -158,7 +158,7 @@ int run_healthy_rank(const FailuresOptions& options, const Environment& environm
 int count_false_alarms(const FailuresOptions& options) {
   const Machine machine = describe_machine();
   const Place place{.ranks = options.ranks, .nodes = options.nodes};
-  std::cout << "Ranks that keep all cores busy, come late and are stopped for 0.8 s now and then; none fails.\n\n"
+  std::cout << "Ranks that keep all cores busy, are late or stopped for 0.8 s at random; no rank fails.\n\n"
             << "| during | ranks | nodes | minutes | steps | stops | longest, s | late | false alarms | CPU for "
                "heartbeats |\n|---|---|---|---|---|---|---|---|---|---|\n";
   int alarms = 0;
@@ -178,10 +178,10 @@ int count_false_alarms(const FailuresOptions& options) {
     if (counts.alarms > 0) std::cerr << "first alarm:" << counts.first << '\n';
   }
   std::cout
-      << "\n- stops: by SIGSTOP, for 0.8 s; a busy machine may be late to end them, and a rank counts as failed after "
-         "1.5 s\n- late: by 0.3 s, or 15 s of computing\n- heartbeats: what the threads that send and check them "
-         "spend, and the one that serves the store, of the CPU time of all ranks\n- no deadline and no variable is "
-         "set\n- "
+      << "\n- stops: by SIGSTOP, for 0.8 s; a busy machine may end them late, and a rank has failed after 1.5 s\n"
+         "- late: by 0.3 s, or 15 s of computing\n"
+         "- heartbeats: share of the threads that send and check them, and of the thread that serves the store, in the "
+         "CPU time of all ranks\n- no timeout and no environment variable is set\n- "
       << describe(machine) << '\n';
   return alarms > 0 ? 1 : 0;
 }

@@ -11,7 +11,7 @@
 namespace tutti::bench {
 namespace {
 
-// The last one is LibTorch's name for the thread that serves the store.
+// The last name is that of LibTorch's thread that serves the store.
 constexpr std::array<std::string_view, 5> heartbeat_threads{"tutti-heartbeat", "tutti-liveness", "tutti-deadlock",
                                                             "tutti-gloo", "pt_tcpstore_uv"};
 

@@ -1,12 +1,12 @@
 #pragma once
-// What a rank spends on heartbeats.
+// The CPU time that a rank uses for heartbeats.
 
 namespace tutti::bench {
 
-/// CPU seconds since the process began.
+/// CPU seconds since the start of the process.
 struct CpuTime {
-  double heartbeats = 0;  ///< by the threads that send and check heartbeats, and by the one that serves the store
-  double all = 0;         ///< by all threads
+  double heartbeats = 0;  ///< of the threads that send and check heartbeats, and of the one that serves the store
+  double all = 0;         ///< of all threads
 };
 
 CpuTime cpu_time();

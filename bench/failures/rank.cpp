@@ -26,7 +26,7 @@ std::int64_t now() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// In one write, so that the lines of several ranks do not mix.
+/// Writes the line in one call, so that the lines of several ranks do not mix.
 void append_moment(const std::string& file, const Moment& moment) {
   std::string line = std::to_string(moment.rank) + " " + std::to_string(moment.nanoseconds);
   line += " " + std::to_string(::getpid());
@@ -44,12 +44,12 @@ void fail(const FailuresOptions& options, const Communicator& other_communicator
   if (options.failure == "killed") ::raise(SIGKILL);
   if (options.failure == "stopped") {
     ::raise(SIGSTOP);
-    std::_Exit(survivor_exit_code);  // the launcher has woken it: the others know
+    std::_Exit(survivor_exit_code);  // the launcher has continued it: the other ranks have reported the failure
   }
   if (std::system("ip link set \"$GLOO_SOCKET_IFNAME\" down") != 0) throw std::runtime_error("cannot cut the link");
 }
 
-/// Its launcher would wait for it. Nobody is left who could learn anything from its end.
+/// The launcher would wait for the stopped rank. All other ranks have reported, so killing it changes no result.
 void kill_stopped_rank(const FailuresOptions& options, const Communicator& all) {
   const auto moments = read_moments(options.results);
   if (options.failure != "stopped" || static_cast<int>(moments.size()) < all.size()) return;
@@ -65,7 +65,7 @@ int run_failures_rank(const FailuresOptions& options, const Environment& environ
   const auto other_communicator = communicator.duplicate("elsewhere");
   const int rank = communicator.rank();
   try {
-    // In here, so that an exception unwinds it: whoever has failed takes part in nothing any more.
+    // Inside the try block, so that an exception destroys it: a failed rank makes no further calls.
     const auto step = work_of(options.during.front(), communicator);
     for (int count = 0;; ++count) {
       step();
@@ -81,7 +81,7 @@ int run_failures_rank(const FailuresOptions& options, const Environment& environ
     append_moment(options.results,
                   {.rank = rank, .nanoseconds = now(), .named = {named ? last : 0}, .said = mismatch.what()});
   } catch (const std::exception& error) {
-    // It names nobody.
+    // The error names no rank.
     append_moment(options.results, {.rank = rank, .nanoseconds = now(), .said = error.what()});
   }
   kill_stopped_rank(options, communicator);
@@ -96,7 +96,7 @@ std::vector<Moment> read_moments(const std::string& file) {
     Moment& moment = moments.emplace_back();
     words >> moment.rank >> moment.nanoseconds >> moment.process;
     for (int rank = 0; words >> rank;) moment.named.push_back(rank);
-    words.clear();  // of the colon, which is no rank
+    words.clear();  // clear the failbit that the colon after the ranks has set
     words.ignore(2);
     std::getline(words, moment.said);
   }

@@ -9,10 +9,10 @@
 
 namespace tutti::bench {
 
-/// Works with the others until the last rank fails, and appends its moment to options.results. Returns the exit code.
+/// Works with the others until the last rank fails, and appends one Moment to options.results. Returns the exit code.
 int run_failures_rank(const FailuresOptions& options, const Environment& environment);
 
-/// What the ranks left in `file`.
+/// Reads the Moments that ranks appended to `file`.
 std::vector<Moment> read_moments(const std::string& file);
 
 }  // namespace tutti::bench

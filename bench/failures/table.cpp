@@ -10,7 +10,7 @@
 namespace tutti::bench {
 namespace {
 
-/// The smallest value that 99 of 100 trials do not exceed.
+/// The smallest value that at least 99 % of the trials do not exceed.
 double percentile_99(std::vector<double> values) {
   std::ranges::sort(values);
   const double place = std::ceil(0.99 * static_cast<double>(values.size()));
@@ -31,7 +31,7 @@ std::string failures_markdown(const std::vector<FailuresRow>& rows, const Failur
                               const Machine& machine) {
   std::ostringstream out;
   out << "From the failure of one of " << counted(options.ranks, "rank")
-      << " until the last of the others knew of it: " << counted(options.trials, "trial") << " each, seconds.\n\n"
+      << " until the last of the others reported it: " << counted(options.trials, "trial") << " each, seconds.\n\n"
       << "| failure | during | median | 99 of 100 | most | trials with a wrong name or none "
          "|\n|---|---|---|---|---|---|\n";
   for (const FailuresRow& row : rows) {
@@ -44,7 +44,7 @@ std::string failures_markdown(const std::vector<FailuresRow>& rows, const Failur
     }
     out << " | " << row.misnamed << " |\n";
   }
-  out << "\n- no deadline and no variable is set\n- " << describe(machine) << '\n';
+  out << "\n- no timeout and no environment variable is set\n- " << describe(machine) << '\n';
   return out.str();
 }
 

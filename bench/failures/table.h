@@ -9,11 +9,11 @@
 
 namespace tutti::bench {
 
-/// The table and what belongs to it, as Markdown.
+/// Returns the table and its notes as Markdown.
 std::string failures_markdown(const std::vector<FailuresRow>& rows, const FailuresOptions& options,
                               const Machine& machine);
 
-/// An array with one object for each row.
+/// Returns a JSON array with one object for each row.
 std::string failures_json(const std::vector<FailuresRow>& rows, const FailuresOptions& options, const Machine& machine);
 
 }  // namespace tutti::bench

@@ -32,7 +32,7 @@ bool add_trial(FailuresRow& row, const std::vector<Moment>& moments, int ranks) 
   }
   constexpr double nanosecond = 1e-9;
   if (failed && last) row.seconds.push_back(nanosecond * static_cast<double>(*last - *failed));
-  // Whoever cuts its own link, or goes astray, survives too.
+  // A rank that cut its own link, or that is in another call, survives as well.
   const bool all = row.failure == "cut" || row.failure == "astray";
   const auto survivors = static_cast<std::size_t>(all ? ranks : ranks - 1);
   const bool fine = failed && knew == survivors && moments.size() == survivors + 1;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int width = 32;
 
-/// A folder that all ranks of this machine share, and that goes with rank 0.
+/// A folder that all ranks of this machine share. Rank 0 removes it.
 class SharedFolder {
  public:
   explicit SharedFolder(const Communicator& communicator) : owner_(communicator.rank() == 0) {
@@ -45,7 +45,7 @@ class SharedFolder {
   std::filesystem::path path_;
 };
 
-/// A toy model in training.
+/// Trains a toy model.
 class Training {
  public:
   Training(const std::string& name, const Communicator& communicator)

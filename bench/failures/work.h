@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks do while one of them fails.
+// The work of the ranks during which one of them fails.
 #include <tutti/comm/communicator.h>
 
 #include <functional>
@@ -7,7 +7,8 @@
 
 namespace tutti::bench {
 
-/// One step of "collectives", "training", "local_sgd" or "checkpoints". Every rank must call it, and the steps.
+/// Returns a function that runs one step of "collectives", "training", "local_sgd" or "checkpoints". Every rank must
+/// call work_of() and each step.
 std::function<void()> work_of(const std::string& name, const Communicator& communicator);
 
 }  // namespace tutti::bench

@@ -13,7 +13,7 @@
 namespace tutti::bench {
 namespace {
 
-/// Nanoseconds for an operation: called, begun and ended.
+/// Nanoseconds to record an operation: called, started and completed.
 double nanoseconds_an_entry(flight::Recorder& recorder, int entries) {
   const auto begin = std::chrono::steady_clock::now();
   for (int number = 0; number < entries; ++number) {
@@ -35,7 +35,7 @@ double nanoseconds_an_entry(flight::Recorder& recorder, int entries) {
 int run_flight_record_benchmark(const std::vector<std::string>& words) {
   int repeats = 7;
   int entries = 1'000'000;
-  CLI::App app("What it costs a rank to write an operation into its flight record: called, begun, ended.");
+  CLI::App app("Times the recording of an operation in the flight record: called, started, completed.");
   app.name("tutti bench flight-record");
   app.add_option("--repeats", repeats, "How often")->check(CLI::Range(1, 1000))->capture_default_str();
   app.add_option("--entries", entries, "Operations in a repeat")

@@ -1,5 +1,5 @@
 #pragma once
-// `tutti bench flight-record`: what writing an operation down costs a rank.
+// `tutti bench flight-record`: the time to record an operation in the flight record.
 #include <string>
 #include <vector>
 

@@ -11,7 +11,7 @@ std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
     return Method{.name = name, .options = {.local_sgd_steps = steps, .algorithm = algorithm}};
   };
   const std::int64_t steps = options.local_steps;
-  // Half the bytes a round, twice as many rounds.
+  // Half the bytes in a round, twice as many rounds.
   const std::int64_t twice_as_often = steps / 2 + 1;
   const DiLoCoOptions outer{.lr = options.outer_learning_rate, .momentum = options.outer_momentum};
   const auto stream = [](int fragments, std::int64_t of) {
@@ -22,7 +22,7 @@ std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
   return {
       {.name = "synchronous", .options = {.enabled = false}},
       {.name = "synchronous_bf16", .options = {.enabled = false}, .gradient_codec = bf16_codec()},
-      // Kallusky et al., "SNOO: Step-K Nesterov Outer Optimizer" (2510.15830): what the outer step gives by itself.
+      // Kallusky et al., "SNOO: Step-K Nesterov Outer Optimizer" (2510.15830): the gain of the outer step alone.
       {.name = "synchronous_outer",
        .options = {.enabled = false},
        .outer_alone =
@@ -30,7 +30,7 @@ std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
       every(steps, "local_sgd", {}),
       every(steps, "slowmo", {.outer_optimizer = OuterOptimizer::slowmo, .slowmo = {.alpha = 1, .beta = 0.2}}),
       every(steps, "diloco", {.outer_optimizer = OuterOptimizer::diloco, .diloco = outer}),
-      // As often as those that send bf16, so that the two causes of a difference can be told apart.
+      // The interval of the bf16 methods in fp32, which separates the effect of the interval from that of rounding.
       every(twice_as_often, "diloco_often", {.outer_optimizer = OuterOptimizer::diloco, .diloco = outer}),
       every(twice_as_often, "diloco_bf16",
             {.outer_optimizer = OuterOptimizer::diloco, .diloco = outer, .wire = WireFormat::bf16}),
@@ -53,7 +53,7 @@ std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
 Method method_named(const std::string& name, const LocalSGDBenchOptions& options) {
   const auto methods = all_methods(options);
   const auto found = std::ranges::find(methods, name, &Method::name);
-  if (found == methods.end()) throw UsageError("there is no method '" + name + "': there are " + known_methods());
+  if (found == methods.end()) throw UsageError("there is no method '" + name + "'; the methods are " + known_methods());
   return *found;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The ways to train that are compared.
+// The training methods under comparison.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,18 +15,18 @@ namespace tutti::bench {
 
 struct Method {
   std::string name;
-  LocalSGDOptions options;                            ///< not enabled: gradients are synchronized in every step
-  std::shared_ptr<const WireCodec> gradient_codec{};  ///< for gradients
-  /// Outer steps that every rank takes by itself, on top of synchronized ones: all of them take the same.
+  LocalSGDOptions options;                            ///< if not enabled, every step synchronizes gradients
+  std::shared_ptr<const WireCodec> gradient_codec{};  ///< of gradients
+  /// Outer steps in addition to synchronized steps. Every rank computes them without communication, with equal results.
   std::optional<LocalSgdAlgorithmOptions> outer_alone{};
 
-  /// Optimizer steps from one exchange of models to the next; 0 where gradients are exchanged in each.
+  /// Optimizer steps between two averages of the models; 0 if every step synchronizes gradients.
   std::int64_t interval() const { return options.enabled ? options.local_sgd_steps : 0; }
 };
 
-/// All of them. The first one, synchronous training, is what the others are measured against.
+/// Returns all methods. The first is synchronous training, the baseline of the comparison.
 std::vector<Method> all_methods(const LocalSGDBenchOptions& options);
-/// Throws UsageError for a name that there is not.
+/// Throws UsageError for an unknown name.
 Method method_named(const std::string& name, const LocalSGDBenchOptions& options);
 std::string known_methods();
 

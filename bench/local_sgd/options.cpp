@@ -10,33 +10,32 @@ std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<st
                                                             bool under_launcher) {
   LocalSGDBenchOptions options;
   const CLI::Range count(1, 1'000'000'000, "POSITIVE");
-  CLI::App app("What Local SGD and its family save on a slow link, and what they cost in loss: a small GPT on text.");
+  CLI::App app("Compares Local SGD, SlowMo and DiLoCo with synchronous training of a small GPT: time, bytes, loss.");
   app.name("tutti bench local-sgd");
   app.option_defaults()->always_capture_default();
   const std::vector<CLI::Option*> place{
-      app.add_option("--ranks", options.ranks, "Ranks, on all nodes together")->check(CLI::Range(1, 1024)),
+      app.add_option("--ranks", options.ranks, "Ranks of all nodes")->check(CLI::Range(1, 1024)),
       app.add_option("--nodes", options.nodes, "1, or 2: two network namespaces of this machine (needs root)")
           ->check(CLI::Range(1, 2)),
-      app.add_option("--rate", options.rate, "What the link between two nodes carries")};
+      app.add_option("--rate", options.rate, "Rate of the link between two nodes")};
   app.add_option("--data", options.data, "File or folder of text");
   app.add_option("--steps", options.steps, "Optimizer steps")->check(count);
-  app.add_option("--local-steps", options.local_steps, "Of these between two exchanges")->check(count);
-  app.add_option("--batch-size", options.batch_size, "Windows of text in a rank's step")->check(count);
+  app.add_option("--local-steps", options.local_steps, "Optimizer steps between two averages")->check(count);
+  app.add_option("--batch-size", options.batch_size, "Windows of text in a step of a rank")->check(count);
   app.add_option("--width", options.width, "Width of the GPT, a multiple of 4")->check(count);
   app.add_option("--layers", options.layers, "Blocks of the GPT")->check(count);
-  app.add_option("--context", options.context, "Bytes that the model sees")->check(count);
+  app.add_option("--context", options.context, "Context length in bytes")->check(count);
   app.add_option("--outer-lr", options.outer_learning_rate, "Learning rate of DiLoCo's outer steps")
       ->check(CLI::Range(0.0, 10.0, "NUMBER"));
-  app.add_option("--outer-momentum", options.outer_momentum, "Their Nesterov momentum")->check(CLI::Range(0.0, 0.999));
-  app.add_option("--lr", options.learning_rate, "Highest learning rate")->check(CLI::Range(0.0, 10.0, "NUMBER"));
+  app.add_option("--outer-momentum", options.outer_momentum, "Momentum of outer steps")->check(CLI::Range(0.0, 0.999));
+  app.add_option("--lr", options.learning_rate, "Peak learning rate")->check(CLI::Range(0.0, 10.0, "NUMBER"));
   app.add_option("--seeds", options.seeds, "Runs of each method")->check(CLI::Range(1, 100));
   app.add_flag("--validate", options.validate,
-               "Report the loss on the half of the held-out text that is for choosing options, not on the other half");
+               "Report the loss on the half of the held-out text on which options are chosen, not on the other half");
   app.add_option("--methods", options.methods, "Of " + known_methods() + " [all]")->delimiter(',');
   app.add_option("--json", options.json, "Also write the rows to this file");
-  auto* picture = app.add_option("--picture", options.picture, "Also draw them, as SVG");
-  auto* from =
-      app.add_option("--from", options.from, "Draw rows that --json wrote before; nothing is run")->needs(picture);
+  auto* picture = app.add_option("--picture", options.picture, "Also draw the rows as an SVG file");
+  auto* from = app.add_option("--from", options.from, "Draw rows that --json wrote; runs nothing")->needs(picture);
   from->check(CLI::ExistingFile);
   if (!parse_words(app, words)) return std::nullopt;
   if (options.data.empty() && options.from.empty()) throw UsageError("--data is required: file or folder of text");

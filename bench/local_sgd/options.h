@@ -1,5 +1,5 @@
 #pragma once
-// What `tutti bench local-sgd` was asked for.
+// The options of `tutti bench local-sgd`.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,11 +8,11 @@
 namespace tutti::bench {
 
 struct LocalSGDBenchOptions {
-  // Where it runs.
+  // The ranks.
   int ranks = 2;
   int nodes = 1;
   std::string rate = "100mbit";
-  // What is trained, and how.
+  // The training.
   std::string data;  ///< file or folder of text
   std::int64_t steps = 500;
   std::int64_t local_steps = 21;
@@ -24,18 +24,18 @@ struct LocalSGDBenchOptions {
   double outer_learning_rate = 0.7;
   double outer_momentum = 0.6;
   int seeds = 3;
-  /// Report the loss on the part of the held-out text that hyperparameters are chosen on, not on the other one.
+  /// Report the loss on the half of the held-out text on which hyperparameters are chosen, not on the other half.
   bool validate = false;
-  std::vector<std::string> methods{};  ///< all when empty
+  std::vector<std::string> methods{};  ///< empty: all methods
   std::string json;
   std::string picture;
-  std::string from;  ///< rows to draw, instead of running
+  std::string from;  ///< file of rows to draw; nothing is run
 };
 
-/// nullopt when help was asked for (and printed). Throws UsageError.
+/// Returns nullopt after --help. Throws UsageError.
 std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<std::string>& words, bool under_launcher);
 
-/// The options that a rank needs to do the same work.
+/// Returns the arguments with which a rank does the same work.
 std::vector<std::string> work_arguments(const LocalSGDBenchOptions& options);
 
 }  // namespace tutti::bench

@@ -13,7 +13,7 @@ namespace tutti::bench {
 namespace {
 
 constexpr double panel_width = 270, panel_height = 240, left = 64, top = 34, gap = 44;
-// Okabe and Ito's colours, which the colour-blind can tell apart.
+// The palette of Okabe and Ito, which color-blind readers can distinguish.
 constexpr std::array colors{"#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442",
                             "#0072b2", "#d55e00", "#cc79a7", "#999999"};
 
@@ -29,7 +29,7 @@ struct Point {
   Statistic loss;
 };
 
-/// Powers of ten and what lies between, in [least, most].
+/// Ticks in [least, most] at powers of ten and their multiples.
 std::vector<double> log_ticks(double least, double most) {
   std::vector<double> ticks;
   for (double decade = std::pow(10, std::floor(std::log10(least))); decade <= most; decade *= 10) {

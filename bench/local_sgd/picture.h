@@ -1,12 +1,12 @@
 #pragma once
-// Held-out loss against bytes and against seconds, as SVG.
+// Draws held-out loss over bytes and over seconds as SVG.
 #include <string>
 
 #include "local_sgd/table.h"
 
 namespace tutti::bench {
 
-/// One point for each method, with a bar from its smallest to its largest loss.
+/// Draws one point for each method, with a bar from its smallest to its largest loss.
 std::string draw(const MethodTable& table);
 
 /// Throws std::runtime_error.

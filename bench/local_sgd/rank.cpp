@@ -18,7 +18,7 @@
 namespace tutti::bench {
 namespace {
 
-/// Mean loss over windows spread over the held-out text; every rank computes the same.
+/// Mean loss over windows that are spread over the held-out text. Every rank computes the same value.
 double held_out_loss(gpt::Gpt& model, const at::Tensor& text, std::int64_t context) {
   constexpr std::size_t windows_read = 256;
   constexpr std::size_t at_once = 32;
@@ -36,7 +36,7 @@ double held_out_loss(gpt::Gpt& model, const at::Tensor& text, std::int64_t conte
   return sum / static_cast<double>(count);
 }
 
-/// The held-out text's first half, which options are chosen on, or its second.
+/// The first half of the held-out text, on which options are chosen, or the second half.
 at::Tensor half_of(const at::Tensor& text, bool first) {
   const std::int64_t half = text.size(0) / 2;
   return first ? text.slice(0, 0, half) : text.slice(0, half);
@@ -57,7 +57,7 @@ MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::
       net,
       torch::optim::AdamW(net->parameters(),
                           torch::optim::AdamWOptions(options.learning_rate).betas({0.9, 0.99}).weight_decay(0.1)),
-      cosine_with_warmup(options.steps / 20, options.steps + 1));  // never 0: SlowMo divides by it
+      cosine_with_warmup(options.steps / 20, options.steps + 1));  // never 0: SlowMo divides by the rate
 
   accelerator.wait_for_everyone();
   const auto began = std::chrono::steady_clock::now();
@@ -104,7 +104,7 @@ int run_local_sgd_rank(const LocalSGDBenchOptions& options, const Environment& e
   if (methods.empty()) methods = all_methods(options);
 
   MethodTable table;
-  // Seeds outside, methods inside: a machine that changes its pace changes it for all of them.
+  // The outer loop is over seeds, so that a change of the machine's speed affects all methods.
   for (int seed = 1; seed <= options.seeds; ++seed) {
     for (const Method& method : methods) {
       const MethodRun run = train(options, method, static_cast<std::uint64_t>(seed), text, communicator);

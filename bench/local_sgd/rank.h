@@ -5,7 +5,7 @@
 
 namespace tutti::bench {
 
-/// Trains with each method in turn, all seeds; rank 0 prints the table.
+/// Trains with each method for all seeds. Rank 0 prints the table.
 int run_local_sgd_rank(const LocalSGDBenchOptions& options, const Environment& environment);
 
 }  // namespace tutti::bench

@@ -73,8 +73,8 @@ std::string MethodTable::markdown(const LocalSGDBenchOptions& options) const {
   out << ", one thread each; " << options.steps << " optimizer steps of " << options.batch_size << " windows of "
       << options.context << " bytes a rank; mean over " << options.seeds
       << " seeds (least-most). The held-out loss is on "
-      << (options.validate ? "the half of the held-out text that options are chosen on"
-                           : "a half of the held-out text that no option was chosen on")
+      << (options.validate ? "the half of the held-out text on which options are chosen"
+                           : "the half of the held-out text on which no option was chosen")
       << ".\n"
       << machine.cores << " cores, " << machine.cpu << "; LibTorch " << machine.libtorch << "; commit "
       << machine.commit << ".\n";
@@ -119,7 +119,7 @@ MethodTable MethodTable::read_json(const std::string& file) {
                                    .interval = row.at("local_steps")});
     }
   } catch (const nlohmann::json::exception& error) {
-    throw UsageError("cannot read rows of tutti bench local-sgd from " + file + ": " + error.what());
+    throw UsageError("cannot read rows of `tutti bench local-sgd` from " + file + ": " + error.what());
   }
   if (table.rows_.empty()) throw UsageError("there are no rows in " + file);
   return table;

@@ -1,5 +1,5 @@
 #pragma once
-// Figures of the methods, and their table.
+// The measurements of the methods, and their table.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace tutti::bench {
 
-/// One training run, seen by rank 0.
+/// One training run, measured on rank 0.
 struct MethodRun {
   double seconds = 0;
   double bytes = 0;           ///< sent by one rank
@@ -18,7 +18,7 @@ struct MethodRun {
   std::int64_t interval = 0;  ///< see Method
 };
 
-/// Over the seeds.
+/// Statistics over the seeds.
 struct Statistic {
   double mean = 0;
   double least = 0;
@@ -32,11 +32,11 @@ std::string describe(const std::string& method, int seed, const MethodRun& run);
 class MethodTable {
  public:
   void add(const std::string& method, const MethodRun& run);
-  /// Means over the seeds with their spread, and ratios to the first method.
+  /// Prints means over the seeds with their spread, and ratios to the first method.
   std::string markdown(const LocalSGDBenchOptions& options) const;
-  /// An array with one object for each run. Throws std::runtime_error.
+  /// Writes a JSON array with one object for each run. Throws std::runtime_error.
   void write_json(const LocalSGDBenchOptions& options) const;
-  /// What write_json() wrote. Throws UsageError.
+  /// Reads a file of write_json(). Throws UsageError if the file is not valid.
   static MethodTable read_json(const std::string& file);
 
   const std::vector<std::pair<std::string, std::vector<MethodRun>>>& rows() const { return rows_; }

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
-/// A folder that is gone when the benchmark ends.
+/// A temporary folder. The destructor removes it.
 class Scratch {
  public:
   Scratch() {
@@ -63,17 +63,17 @@ int orchestrate(const NlpOptions& options) {
 
   Words exporting{options.python, python_script(), "export", scratch.path(), "--ranks", std::to_string(options.ranks)};
   const auto shapes = model_arguments(options);
-  std::cerr << "Python exports BERT\n";
+  std::cerr << "Python is exporting BERT\n";
   exporting.insert(exporting.end(), shapes.begin(), shapes.end());
   if (const int code = run_program(exporting); code != 0) return code;
 
-  std::cerr << "each rank starts, and two Pythons beside it\n";
+  std::cerr << "starting the ranks, each with two Python processes\n";
   const AnonymousFile file;
   Words program{own_program(), "nlp", "--python", options.python, "--folder", scratch.path(), "--results", file.path()};
   program.insert(program.end(), work.begin(), work.end());
   const int code = run_program(launched(place, program), variables_of(place));
   if (code == nodes_impossible && options.nodes > 1) {
-    // nodes.sh has said why. A script that reads the file finds no rows rather than no file.
+    // nodes.sh printed the reason. Scripts that read the file find an empty list of rows.
     if (!options.json.empty()) write_json({}, options, machine);
     return 0;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What `tutti bench nlp` was asked for.
+// The options of `tutti bench nlp`.
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace tutti::bench {
 
-/// As for `tutti bench sync`, with other defaults: `width` is the hidden size of BERT, `context` the tokens of a pair
-/// of sentences.
+/// The options of `tutti bench sync` with other defaults. `width` is the hidden size of BERT, `context` the number of
+/// tokens in a pair of sentences.
 struct NlpOptions : SyncOptions {
-  std::string folder;  ///< of the exported model and the batches; ranks get it from the process that started them
+  std::string folder;  ///< folder of the exported model and the batches, which the parent process gives to the ranks
 };
 
-/// nullopt when help was asked for (and printed). Throws UsageError.
+/// Returns nullopt after --help. Throws UsageError.
 std::optional<NlpOptions> parse_nlp_options(const std::vector<std::string>& words, bool under_launcher);
 
-/// The model, a line of Markdown.
+/// Describes the model in a line of Markdown.
 std::string describe_bert(const NlpOptions& options);
 
 }  // namespace tutti::bench

@@ -1,5 +1,5 @@
 #pragma once
-// Pairs of sentences, as nlp_peer.py has written them.
+// Pairs of sentences in the file of nlp_peer.py.
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>
@@ -15,13 +15,13 @@ namespace tutti::bench {
 struct Pairs {
   at::Tensor tokens;    ///< int64 [pairs, context]
   at::Tensor types;     ///< 0 in the first sentence, 1 in the second
-  at::Tensor attended;  ///< 0 where there is padding
+  at::Tensor attended;  ///< 0 for padding, otherwise 1
   at::Tensor labels;    ///< int64 [pairs]
 
   Pairs narrow(std::int64_t first, std::int64_t count) const;
 };
 
-/// For the Accelerator's loader.
+/// The overload for the Accelerator's loader.
 Pairs to_device(Pairs pairs, const Placement& place);
 
 class PairDataset {
@@ -43,7 +43,7 @@ struct PairBatch {
 };
 
 struct PairEpoch {
-  PairDataset dataset;             ///< of all ranks, interleaved as DistributedSampler deals
+  PairDataset dataset;             ///< of all ranks, interleaved in the order of DistributedSampler
   std::vector<PairBatch> batches;  ///< of this rank
 };
 
@@ -52,7 +52,8 @@ struct PairEpochs {
   PairEpoch timed;
 };
 
-/// Of rank `rank`. `steps`: batches in an optimizer step. Throws CheckpointError for a file that is not whole.
+/// Returns the batches of rank `rank`. `steps`: batches in an optimizer step. Throws CheckpointError if the file is
+/// incomplete.
 PairEpochs read_pairs(const std::filesystem::path& file, int rank, int world_size, int batch_size, int steps);
 
 }  // namespace tutti::bench

@@ -21,7 +21,7 @@ using Systems = std::vector<std::unique_ptr<System>>;
 constexpr auto with_no_sync = {Mode::baseline, Mode::no_sync_misplaced, Mode::no_sync};
 constexpr auto with_accumulate = {Mode::baseline, Mode::no_sync_misplaced, Mode::no_sync, Mode::accumulate};
 
-/// Where the Pythons meet: rank 0 serves it.
+/// The store of the Python processes, which rank 0 serves.
 struct PeerGroup {
   c10::intrusive_ptr<c10d::TCPStore> server{};
   std::string command{};
@@ -106,10 +106,10 @@ int run_nlp_rank(const NlpOptions& options, const Environment& environment) {
                                  communicator.size(), options.batch_size, options.steps);
   const NlpContext context{options, epochs, communicator};
   for (PythonPeer* peer : {&gloo, &tutti}) peer->ask(peer_group.command);
-  if (communicator.rank() == 0) std::cerr << "the Pythons have met\n";
+  if (communicator.rank() == 0) std::cerr << "the Python processes are connected\n";
 
   const auto systems = make_systems(context, gloo, tutti);
-  // PyTorch's own DDP is trusted.
+  // PyTorch's DDP is the reference.
   System& reference = *systems[3];
   const auto start = copy_of(ExportedModule(context.program()).parameters());
   const bool whole_windows = options.batches % options.steps == 0;
@@ -117,7 +117,7 @@ int run_nlp_rank(const NlpOptions& options, const Environment& environment) {
   if (communicator.rank() == 0) write_results(options.results, results);
 
   for (PythonPeer* peer : {&gloo, &tutti}) peer->finish();
-  communicator.barrier().wait();  // rank 0 serves the store: nobody leaves before the others have finished
+  communicator.barrier().wait();  // rank 0 serves the store, so all ranks must finish first
   return 0;
 }
 

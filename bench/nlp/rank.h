@@ -8,11 +8,11 @@
 
 namespace tutti::bench {
 
-/// Starts its Pythons, joins the others and takes the figures with them; rank 0 leaves them in options.results. Returns
-/// the exit code.
+/// Starts the Python processes, connects to the other ranks and measures with them. Rank 0 writes the results to
+/// options.results. Returns the exit code.
 int run_nlp_rank(const NlpOptions& options, const Environment& environment);
 
-/// The path of nlp_peer.py, and what it has to know of the work.
+/// Returns the path of nlp_peer.py and its arguments.
 std::string python_script();
 std::vector<std::string> model_arguments(const NlpOptions& options);
 

@@ -16,7 +16,7 @@ using Bert = std::shared_ptr<ExportedModule>;
 
 constexpr double bert_learning_rate = 1e-4;
 
-/// The dropout of all systems, in C++ and in Python.
+/// The dropout rate of all systems, in C++ and in Python.
 void seed(const Communicator& communicator) {
   torch::manual_seed(1 + static_cast<std::uint64_t>(communicator.rank()));
 }

@@ -1,4 +1,4 @@
-"""A chain of operators that take next to no time: what is left is what running an operator costs.
+"""A chain of small operators, which measures the overhead of running an operator.
 
     chain.py FILE.pt2 OPERATORS
 

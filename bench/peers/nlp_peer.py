@@ -1,12 +1,12 @@
-"""BERT for sentence pairs, for `tutti bench nlp`: what is trained, and PyTorch's and Accelerate's way to train it.
+"""BERT for sentence pairs, for `tutti bench nlp`: the model, the data, and training by PyTorch and Accelerate.
 
     nlp_peer.py export FOLDER ...    writes bert.pt2, with random weights, and batches.safetensors, those of all ranks
-    nlp_peer.py serve FOLDER BACKEND RANK SIZE ...   one rank, which does what the lines of standard input say:
+    nlp_peer.py serve FOLDER BACKEND RANK SIZE ...   one rank, which runs the commands from its standard input:
 
-        join HOST PORT      joins the group over BACKEND (gloo or tutti) through the store there
-        tune                looks for the bucket cap with which PyTorch's DDP is fastest
-        train FILE SYSTEM, MODE     trains a fresh model and leaves its parameters after the warm-up in FILE.warm, at
-                                    the end in FILE.end (safetensors)
+        join HOST PORT      joins the group over BACKEND (gloo or tutti) through the store at HOST:PORT
+        tune                searches for the fastest bucket cap of PyTorch's DDP
+        train FILE SYSTEM, MODE     trains a fresh model and writes its parameters after the warm-up to FILE.warm, at
+                                    the end to FILE.end (safetensors)
 
 It answers each line with one on standard output: "ok", the cap in MiB, milliseconds per batch.
 """
@@ -23,9 +23,9 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
 LEARNING_RATE = 1e-4
-WARM_UP_WINDOWS = 4  # buckets are rebuilt after the first, and automatic windows are learned in three
+WARM_UP_WINDOWS = 4  # buckets are rebuilt after the first window, and the automatic policy learns in three
 CAPS = (1, 4, 25)  # of DDP's buckets, in MiB
-FIRST, SEPARATOR, WORDS = 101, 102, 1000  # the tokens of BERT's vocabulary from which on there are words
+FIRST, SEPARATOR, WORDS = 101, 102, 1000  # in BERT's vocabulary; tokens from WORDS on are words
 PytorchDdp = torch.nn.parallel.DistributedDataParallel
 
 
@@ -41,7 +41,7 @@ def parse_options():
     return parser.parse_args()
 
 
-# What is trained.
+# The model and the data.
 
 
 def make_model(options):
@@ -60,7 +60,7 @@ def make_model(options):
 
 
 def sentence_pairs(options, rows, seed):
-    """Two sentences, of which the second says the same in another order, or something else; padded."""
+    """Pairs of sentences, padded. The second has the words of the first in another order, or other words."""
     generator = torch.Generator().manual_seed(seed)
 
     def number(low, high):
@@ -98,11 +98,11 @@ def export(options):
     save_file(content, options.folder / "batches.safetensors")
 
 
-# How it is trained.
+# The training.
 
 
 class Work:
-    """The batches of this rank, and a fresh model each time."""
+    """The batches of this rank; makes a fresh model in each call."""
 
     def __init__(self, options):
         self.options = options
@@ -112,7 +112,7 @@ class Work:
         self.warm_up, self.timed = self.batches("warm_up"), self.batches("timed")
 
     def batches(self, part):
-        """As DistributedSampler deals them."""
+        """Batches in the order of DistributedSampler."""
         mine = {key.removeprefix(part + "."): rows[self.options.rank :: self.options.size].contiguous()
                 for key, rows in self.rows.items() if key.startswith(part + ".")}
         count = len(mine["labels"]) // self.options.batch_size
@@ -124,13 +124,13 @@ class Work:
 
 
 def windows(work, batches):
-    """Each batch, and whether an optimizer step follows."""
+    """Yields each batch, and whether an optimizer step follows."""
     for i, batch in enumerate(batches, start=1):
         yield batch, i % work.steps == 0 or i == len(batches)
 
 
 def train(work, mode, batches, model, optimizer, backward, no_sync):
-    """One epoch; `mode` says where no_sync stands."""
+    """Trains one epoch; `mode` is the placement of no_sync."""
     for batch, ends_window in windows(work, batches):
         quiet = contextlib.nullcontext if ends_window else no_sync
         with quiet() if mode == "no_sync" else contextlib.nullcontext():
@@ -143,7 +143,7 @@ def train(work, mode, batches, model, optimizer, backward, no_sync):
 
 
 def adamw(model):
-    """The loop over parameters that LibTorch's AdamW is in C++."""
+    """AdamW as a loop over parameters, like LibTorch's in C++."""
     return torch.optim.AdamW(model.parameters(), LEARNING_RATE, foreach=False, fused=False)
 
 
@@ -174,22 +174,22 @@ def with_accelerate(work, mode):
     from accelerate.data_loader import DataLoaderShard
     from accelerate.state import AcceleratorState, GradientState
 
-    # Both are shared by all Accelerators of a process: one that ended inside a window would make the next skip steps.
+    # All Accelerators of a process share both. After one that ended inside a window the next would skip steps.
     GradientState._reset_state()
     AcceleratorState._reset_state()
     tuned = accelerate.DistributedDataParallelKwargs(gradient_as_bucket_view=True, bucket_cap_mb=work.cap)
     accelerator = accelerate.Accelerator(
         cpu=True,
         gradient_accumulation_steps=work.steps if mode == "accumulate" else 1,
-        # torch_tutti's has its own buckets.
+        # torch_tutti's DDP has its own buckets.
         kwargs_handlers=[tuned] if torch.nn.parallel.DistributedDataParallel is PytorchDdp else [],
     )
     model = work.model()
     prepared, optimizer = accelerator.prepare(model, adamw(model))
 
     def train_in_windows(batches):
-        # Accelerate's own loader tells accumulate() where the last, short window ends. A generator of its own leaves
-        # the dropout's alone.
+        # Accelerate's loader reports the end of the last, short window to accumulate(). A separate generator does not
+        # change the dropout's.
         for batch in DataLoaderShard(batches, batch_size=None, generator=torch.Generator()):
             with accelerator.accumulate(prepared):
                 accelerator.backward(prepared(**batch).loss)
@@ -204,7 +204,7 @@ def with_accelerate(work, mode):
 
 @contextlib.contextmanager
 def in_the_place_of_pytorchs():
-    """torch_tutti.accelerate(), which is meant to last."""
+    """Calls torch_tutti.accelerate(), and restores PyTorch's DDP afterwards."""
     import torch_tutti
 
     torch_tutti.accelerate()
@@ -224,7 +224,7 @@ SYSTEMS = {
 
 
 def measure(work, system, mode, file=None):
-    """Milliseconds per batch of a fresh training, after the warm-up."""
+    """Milliseconds per batch of a fresh training, without the warm-up."""
     trainer, scope = SYSTEMS[system]
 
     def leave(model, name):
@@ -233,7 +233,7 @@ def measure(work, system, mode, file=None):
 
     with scope():
         model, train_on = trainer(work, mode)
-        torch.manual_seed(1 + dist.get_rank())  # the dropout of all systems
+        torch.manual_seed(1 + dist.get_rank())  # the dropout seed of all systems
         train_on(work.warm_up)
         leave(model, "warm")
         dist.barrier()
@@ -246,7 +246,7 @@ def measure(work, system, mode, file=None):
 
 
 def find_cap(work):
-    """The cap with which DDP is fastest, the same on all ranks. The first run finds the process cold and is not counted."""
+    """The fastest bucket cap of DDP, equal on all ranks. The first run is a warm-up and is not counted."""
     measure(work, "PyTorch DDP", "no_sync")
     taken = torch.zeros(len(CAPS))
     for i, work.cap in enumerate(CAPS):
@@ -257,7 +257,7 @@ def find_cap(work):
 
 
 def join(options, host, port):
-    """Whoever asked for this rank serves the store."""
+    """Connects to the store of `tutti bench nlp`."""
     if options.backend == "tutti":
         import torch_tutti  # noqa: F401  (it registers the backend)
     store = dist.TCPStore(host, int(port), options.size, is_master=False, wait_for_workers=False)
@@ -267,7 +267,7 @@ def join(options, host, port):
 
 def serve(options):
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # the output of libraries must not mix with the answers
     torch.set_num_threads(1)
     os.environ["ACCELERATE_USE_CPU"] = "1"
     work = Work(options)

@@ -1,9 +1,9 @@
-"""The table of `tutti bench sync` on PyTorch DDP and on Hugging Face Accelerate: the same model, batches and loop.
+"""The table of `tutti bench sync` for PyTorch DDP and Hugging Face Accelerate: the same model, batches and loop.
 
-Both are tuned as their users tune them: a fused AdamW, gradients as views of buckets, and the bucket cap that is the
-fastest of a scan with no_sync.
+Both are tuned: a fused AdamW, gradients as views of buckets, and the bucket cap that is the fastest of a scan with
+no_sync.
 
-Run as every rank of a job (by `tutti launch` or torchrun); rank 0 writes its figures to --results. The model is the twin
+Run it as every rank of a job (by `tutti launch` or torchrun). Rank 0 writes its figures to --results. The model is that
 of examples/gpt/model.h without learned positions and final norm.
 """
 
@@ -75,7 +75,7 @@ def loss_of(model, tokens):
 
 
 class Work:
-    """The batches of this rank, and a fresh model each time."""
+    """The batches of this rank; makes a fresh model in each call."""
 
     def __init__(self, options):
         self.options = options
@@ -90,7 +90,7 @@ class Work:
         return [torch.randint(self.options.vocabulary, shape, generator=generator) for _ in range(count)]
 
     def windows(self, batches):
-        """Each batch, and whether an optimizer step follows."""
+        """Yields each batch, and whether an optimizer step follows."""
         for i, tokens in enumerate(batches, start=1):
             yield tokens, i % self.steps == 0 or i == len(batches)
 
@@ -100,7 +100,7 @@ class Work:
 
 
 def train(work, mode, batches, model, optimizer, backward, no_sync):
-    """One epoch; `mode` says where no_sync stands."""
+    """Trains one epoch; `mode` is the placement of no_sync."""
     for tokens, ends_window in work.windows(batches):
         quiet = contextlib.nullcontext if ends_window else no_sync
         with quiet() if mode == "no_sync" else contextlib.nullcontext():
@@ -123,7 +123,7 @@ def ddp_trainer(work, mode):
 
 
 def accelerate_trainer(work, mode):
-    # Both are shared by all Accelerators of a process: one that ended inside a window would make the next skip steps.
+    # All Accelerators of a process share both. After one that ended inside a window the next would skip steps.
     GradientState._reset_state()
     AcceleratorState._reset_state()
     tuned = accelerate.DistributedDataParallelKwargs(gradient_as_bucket_view=True, bucket_cap_mb=work.cap)
@@ -133,7 +133,7 @@ def accelerate_trainer(work, mode):
     model, optimizer = accelerator.prepare(model, adamw(model))
 
     def train_in_windows(batches):
-        # Accelerate's own loader tells accumulate() where the last, short window ends.
+        # Accelerate's loader reports the end of the last, short window to accumulate().
         for tokens in DataLoaderShard(batches, batch_size=None):
             with accelerator.accumulate(model):
                 accelerator.backward(loss_of(model, tokens))
@@ -147,7 +147,7 @@ def accelerate_trainer(work, mode):
 
 
 def measure(work, trainer):
-    """Milliseconds per batch of a fresh training, after the warm-up, and what is wrong with its result."""
+    """Milliseconds per batch of a fresh training, without the warm-up, and the errors in its result."""
     model, train_on = trainer
     train_on(work.warm_up)
     dist.barrier()
@@ -165,7 +165,7 @@ def measure(work, trainer):
 
 
 def find_cap(work):
-    """The cap with which DDP is fastest, the same on all ranks. The first run finds the process cold and is not counted."""
+    """The fastest bucket cap of DDP, equal on all ranks. The first run is a warm-up and is not counted."""
     measure(work, ddp_trainer(work, "no_sync"))
     fastest = torch.full((len(CAPS),), float("inf"))
     for _ in range(SCANS):

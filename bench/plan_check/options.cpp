@@ -11,30 +11,28 @@ namespace tutti::bench {
 std::optional<PlanCheckOptions> parse_plan_check_options(const std::vector<std::string>& words, bool under_launcher) {
   PlanCheckOptions options;
   CLI::App app(
-      "Steps as `tutti plan` predicts them beside steps that are run: on one node, and on several, which are "
+      "Compares the steps that `tutti plan` predicts with measured steps, on one node and on several nodes, which are "
       "network namespaces of this machine (needs root).");
   app.name("tutti bench plan");
   app.option_defaults()->always_capture_default();
   const auto count = CLI::Range(1, 1 << 20, "NUMBER");
   const auto few = CLI::Range(1, 64);
   const std::vector<CLI::Option*> place{
-      app.add_option("--ranks", options.ranks, "Ranks on one node; 0 for none")
-          ->delimiter(',')
-          ->check(CLI::Range(0, 64)),
-      app.add_option("--nodes", options.nodes, "Nodes; 1 for no more than that")->delimiter(',')->check(few),
+      app.add_option("--ranks", options.ranks, "Ranks on one node; 0: none")->delimiter(',')->check(CLI::Range(0, 64)),
+      app.add_option("--nodes", options.nodes, "Nodes; 1: one node only")->delimiter(',')->check(few),
       app.add_option("--ranks-per-node", options.ranks_per_node, "Ranks on each of several nodes")
           ->delimiter(',')
           ->check(few),
-      app.add_option("--rates", options.rates, "What nodes send at most")->delimiter(','),
-      app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count),
+      app.add_option("--rates", options.rates, "Rates of the links between nodes")->delimiter(','),
+      app.add_option("--repeats", options.repeats, "Repeats of each measurement")->check(count),
       app.add_option("--json", options.json, "Also write the rows to this file")};
-  app.add_option("--exchanges", options.exchanges, "When gradients are exchanged: once in a step, in every pass")
+  app.add_option("--exchanges", options.exchanges, "Synchronization of gradients: once in a step, or in every pass")
       ->delimiter(',')
       ->check(CLI::IsMember({"once", "every"}));
   app.add_option("--accumulation", options.accumulation, "Micro-batches in a step")->check(count);
-  app.add_option("--steps", options.steps, "Steps that are timed")->check(count);
+  app.add_option("--steps", options.steps, "Timed steps")->check(count);
   for (const auto& [name, member] : plan::example_options()) {
-    app.add_option(name, options.example.*member, "Of the example GPT")->check(count);
+    app.add_option(name, options.example.*member, "Size of the example GPT")->check(count);
   }
   app.add_option("--results", options.results)->group("");
   if (!parse_words(app, words)) return std::nullopt;

@@ -1,5 +1,5 @@
 #pragma once
-// What `tutti bench plan` was asked for.
+// The options of `tutti bench plan`.
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,17 +19,17 @@ struct PlanCheckOptions {
   int steps = 8;
   int repeats = 3;
   plan::Example example{};
-  std::string json;     ///< file for the rows; none when empty
-  std::string results;  ///< where rank 0 leaves what it found for the process that started it
+  std::string json;     ///< file for the rows; empty: none
+  std::string results;  ///< file in which rank 0 writes its times for the parent process
 };
 
-/// nullopt when help was asked for (and printed). `under_launcher`: this process is a rank already, so options about
-/// ranks are refused. Throws UsageError.
+/// Returns nullopt after --help. `under_launcher`: this process is a rank, so options about ranks are refused. Throws
+/// UsageError.
 std::optional<PlanCheckOptions> parse_plan_check_options(const std::vector<std::string>& words, bool under_launcher);
 
 plan::Exchange exchange_named(const std::string& name);
 
-/// Gbit/s of a rate such as 100mbit. Throws UsageError.
+/// Converts a rate such as 100mbit to Gbit/s. Throws UsageError.
 double gbit_of(const std::string& rate);
 
 }  // namespace tutti::bench

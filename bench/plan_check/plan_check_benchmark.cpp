@@ -18,7 +18,7 @@
 namespace tutti::bench {
 namespace {
 
-/// What nodes.sh lets pass is counted in frames without preamble, checksum and gap.
+/// The rate limit of nodes.sh counts frames without preamble, checksum and gap.
 constexpr double frame_on_wire = 1538.0 / 1514.0;
 
 std::vector<PlanCheckRow> rows_for(const PlanCheckOptions& options) {
@@ -42,7 +42,7 @@ std::vector<PlanCheckRow> rows_for(const PlanCheckOptions& options) {
   return rows;
 }
 
-/// Lets ranks of tutti-plan measure a part, as `tutti plan` does.
+/// Measures a part with ranks of tutti-plan, as `tutti plan` does.
 template <typename Read>
 auto measured(const PlanCheckOptions& options, const std::string& part, const Place& place, const Read& read) {
   const AnonymousFile file;
@@ -63,8 +63,8 @@ double measured_step(const PlanCheckOptions& options, const PlanCheckRow& row) {
   return read_step_ms(file.path());
 }
 
-/// What a node can do that is one of several: their messages cost more than those of loopback. nullopt where this
-/// machine cannot make two nodes; it has said why.
+/// Measures a node that is one of several, whose messages take longer than those of loopback. Returns nullopt on a
+/// machine that cannot make two nodes; nodes.sh prints the reason.
 std::optional<plan::Machine> among_nodes(const PlanCheckOptions& options, plan::Machine costs) {
   try {
     const Place unhindered{.ranks = 2, .nodes = 2, .rate = "10gbit"};
@@ -79,7 +79,8 @@ std::optional<plan::Machine> among_nodes(const PlanCheckOptions& options, plan::
   }
 }
 
-/// Predicts a row from work that was measured just before, as a shared machine changes its pace; and takes it.
+/// Predicts a row and then measures it. Measures the work of the prediction just before, because the speed of a shared
+/// machine changes.
 void take(const PlanCheckOptions& options, plan::Machine costs, PlanCheckRow& row) {
   const int at_once = std::min(row.layout.ranks(), static_cast<int>(costs.cores));
   auto work = measured(options, "work", {.ranks = at_once}, plan::read_work);
@@ -105,7 +106,7 @@ bool is_of_several(const PlanCheckRow& row) {
   return row.layout.nodes > 1;
 }
 
-/// Takes all rows once. Those of several nodes are left out where this machine cannot make them.
+/// Measures all rows once. Skips rows with several nodes on a machine that cannot make nodes.
 void take_all(const PlanCheckOptions& options, std::vector<PlanCheckRow>& rows, std::vector<std::string>& notes) {
   const auto on_one = measured(options, "machine", {.ranks = 2}, plan::read_machine);
   notes = {plan::describe(options.example), describe("on one node", on_one)};

@@ -4,7 +4,7 @@
 
 namespace tutti::bench {
 
-/// `tutti bench plan WORDS...`: how far `tutti plan` is from steps that are run. Returns the exit code.
+/// `tutti bench plan WORDS...`: compares the predictions of `tutti plan` with measured steps. Returns the exit code.
 int run_plan_check_benchmark(const std::vector<std::string>& words);
 
 }  // namespace tutti::bench

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Gradients are put in the order in which they come after the first step.
+// After the first step the buckets are rebuilt in the order of the gradients.
 constexpr int steps_before = 3;
 
 }  // namespace
@@ -56,7 +56,7 @@ double read_step_ms(const std::string& file) {
   std::ifstream in(file);
   std::vector<double> milliseconds;
   for (double value = 0; in >> value;) milliseconds.push_back(value);
-  if (milliseconds.empty()) throw std::runtime_error("the ranks left no times in " + file);
+  if (milliseconds.empty()) throw std::runtime_error("the ranks wrote no times to " + file);
   return median(milliseconds);
 }
 

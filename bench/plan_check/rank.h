@@ -1,5 +1,5 @@
 #pragma once
-// One rank that trains, to be held against what was predicted of it.
+// One rank that trains, for comparison with the prediction.
 #include <vector>
 
 #include "plan_check/options.h"
@@ -7,11 +7,11 @@
 
 namespace tutti::bench {
 
-/// Takes the steps with the others, in the first of options.exchanges; rank 0 leaves their times in options.results.
-/// Returns the exit code.
+/// Runs the steps with the other ranks, synchronized as the first of options.exchanges says. Rank 0 writes the times to
+/// options.results. Returns the exit code.
 int run_plan_check_rank(const PlanCheckOptions& options, const Environment& environment);
 
-/// The median in milliseconds of what run_plan_check_rank() left in `file`. Throws std::runtime_error.
+/// Returns the median, in milliseconds, of the times in `file`. Throws std::runtime_error if there are none.
 double read_step_ms(const std::string& file);
 
 }  // namespace tutti::bench

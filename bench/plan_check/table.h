@@ -1,5 +1,5 @@
 #pragma once
-// What was predicted, and what came.
+// Predicted and measured times.
 #include <string>
 #include <vector>
 
@@ -16,14 +16,14 @@ struct PlanCheckRow {
   std::vector<double> measured{};
 };
 
-/// (predicted - measured) / measured, of their medians.
+/// Returns (predicted - measured) / measured of the medians.
 double error_of(const PlanCheckRow& row);
 
-/// The table and what belongs to it, as Markdown. `notes`: what the predictions rest on, a line each.
+/// Returns the table as Markdown. `notes`: the inputs of the predictions, one line each.
 std::string plan_check_markdown(const std::vector<PlanCheckRow>& rows, const PlanCheckOptions& options,
                                 const std::vector<std::string>& notes, const Machine& machine);
 
-/// An array with one object for each row.
+/// Returns a JSON array with one object for each row.
 std::string plan_check_json(const std::vector<PlanCheckRow>& rows, const PlanCheckOptions& options,
                             const Machine& machine);
 

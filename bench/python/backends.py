@@ -1,4 +1,4 @@
-"""torch.distributed's Gloo beside the backend tutti, in turns in one run:
+"""Compares torch.distributed's Gloo with the backend tutti, alternating in one run:
 
     ./dev python_bench              # 2 ranks; RANKS=4 ./dev python_bench
 
@@ -18,19 +18,19 @@ import torch_tutti
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--repeats", type=int, default=9)
-parser.add_argument("--seconds", type=float, default=0.3, help="for each measurement, about")
+parser.add_argument("--seconds", type=float, default=0.3, help="approximate time of each measurement")
 options = parser.parse_args()
 
 
 def layers():
-    """25 MB of gradients in the shapes of a small transformer."""
+    """A model with 25 MB of gradients in the shapes of a small transformer."""
     torch.manual_seed(1)
     blocks = [torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 512)) for _ in range(6)]
     return torch.nn.Sequential(*blocks)
 
 
 def timed(function, count):
-    """Seconds for one of `count` calls, of the slowest rank."""
+    """Seconds of one of `count` calls on the slowest rank."""
     dist.barrier()
     start = time.perf_counter()
     for _ in range(count):
@@ -41,7 +41,7 @@ def timed(function, count):
 
 
 def calibrated(function):
-    """How many calls take about the time of a measurement: the same number on all ranks."""
+    """The number of calls that take about the time of a measurement, equal on all ranks."""
     function()
     return max(1, min(1000, int(options.seconds / max(timed(function, 2), 1e-6))))
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where and with what the figures were taken.
+// The machine and the versions of a measurement.
 #include <string>
 
 namespace tutti::bench {
@@ -7,7 +7,7 @@ namespace tutti::bench {
 struct Machine {
   int cores = 1;
   std::string cpu;
-  double load = 0;  ///< the load average before the run: figures from a busy machine are to be read with care
+  double load = 0;  ///< load average before the run; figures of a busy machine are unreliable
   std::string libtorch;
   std::string commit;
 };

@@ -67,7 +67,7 @@ void write_table(std::ostream& out, const Results& results) {
 void write_notes(std::ostream& out, const Results& results, const SyncOptions& options, const Machine& machine,
                  const std::string& model) {
   out << "- " << options.batches << " batches of " << options.batch_size
-      << " sequences a rank, an optimizer step every " << options.steps << "; "
+      << " sequences on each rank, an optimizer step every " << options.steps << "; "
       << number(static_cast<double>(results.gradient_bytes) / 1e6, 1) << " MB of fp32 gradients in a synchronization\n";
   out << "- " << model << '\n';
   for (const auto& system : systems_of(results)) {
@@ -75,7 +75,7 @@ void write_notes(std::ostream& out, const Results& results, const SyncOptions& o
     if (!row->settings.empty()) out << "- " << label(*row) << ": " << row->settings << '\n';
   }
   if (std::ranges::any_of(results.rows, &Row::own_processes)) {
-    out << "- [own processes]: Python, in runs of its own before and after the others, not in turn with them\n";
+    out << "- [own processes]: Python, in separate runs before and after the other rows, not alternating with them\n";
   }
   out << "- " << describe(machine) << '\n';
 }
@@ -96,7 +96,7 @@ std::string markdown(const Results& results, const SyncOptions& options, const M
 std::string describe_gpt(const SyncOptions& options) {
   return "GPT of width " + std::to_string(options.width) + ", " + counted(options.layers, "layer") + ", context " +
          std::to_string(options.context) + ", vocabulary " + std::to_string(options.vocabulary) +
-         "; LibTorch's AdamW in all rows that do not say otherwise; one thread a rank";
+         "; LibTorch's AdamW unless a row names another; one thread for each rank";
 }
 
 void write_json(const Results& results, const SyncOptions& options, const Machine& machine) {

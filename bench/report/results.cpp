@@ -29,7 +29,7 @@ void write_results(const std::string& file, const Results& results) {
 
 Results read_results(const std::string& file) {
   std::ifstream in(file);
-  if (!in) throw std::runtime_error("the ranks left no results in " + file);
+  if (!in) throw std::runtime_error("the ranks wrote no results to " + file);
   try {
     const auto document = json::parse(in);
     Results results{.gradient_bytes = document.at("gradient_bytes"), .faults = document.at("faults")};

@@ -37,8 +37,7 @@ void check_json_file(const std::string& file) {
   if (file.empty()) return;
   const auto parent = std::filesystem::absolute(file).parent_path();
   if (std::filesystem::is_directory(file) || ::access(parent.c_str(), W_OK) != 0) {
-    throw UsageError("cannot write --json " + file +
-                     ": it needs a file's name in a folder that exists and is writable");
+    throw UsageError("cannot write --json " + file + ": give a file name in a folder that exists and is writable");
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Repeats of one figure as a table shows them.
+// Statistics over the repeats of a measurement, as tables show them.
 #include <string>
 #include <vector>
 
@@ -13,18 +13,18 @@ struct Spread {
   double most = 0;
 };
 
-/// Of at least one value.
+/// Requires at least one value.
 Spread spread_of(const std::vector<double>& values);
 
 std::string number(double value, int decimals);
 
-/// "1 rank", "2 ranks".
+/// Returns "1 rank", "2 ranks".
 std::string counted(int count, const std::string& noun);
 
-/// The line that stands under every table.
+/// Returns the line that describes the machine under a table.
 std::string describe(const Machine& machine);
 
-/// Throws UsageError where a table's rows could not be written to `file`. An empty name is none.
+/// Throws UsageError if the rows cannot be written to `file`. Accepts an empty name.
 void check_json_file(const std::string& file);
 
 /// Writes `text` to `file`. Throws std::runtime_error.

@@ -1,5 +1,5 @@
 #pragma once
-// What getrusage() says, in seconds.
+// Converts the times of getrusage() to seconds.
 #include <sys/time.h>
 
 namespace tutti::bench {

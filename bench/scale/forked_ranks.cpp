@@ -24,14 +24,14 @@ constexpr int signal_exit_code = 128;
 void check_that_no_thread_is_lost() {
   const std::filesystem::directory_iterator threads("/proc/self/task");
   if (std::distance(begin(threads), end(threads)) > 1) {
-    throw std::runtime_error("a process with several threads cannot be forked into ranks");
+    throw std::runtime_error("cannot fork ranks: the process has several threads");
   }
 }
 
 [[noreturn]] void run_as_child(pid_t parent, int index, const std::function<int(int)>& work) {
   int code = 1;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() == parent) {  // it may have ended before the line above
+  if (::getppid() == parent) {  // the parent may have exited before prctl()
     try {
       code = work(index);
     } catch (const std::exception& error) {
@@ -39,7 +39,7 @@ void check_that_no_thread_is_lost() {
     }
   }
   std::cout.flush();
-  // LibTorch's end would take its own copy of all that it frees.
+  // LibTorch's destructors would copy every page of memory that they free.
   std::_Exit(code);
 }
 

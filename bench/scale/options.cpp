@@ -8,7 +8,7 @@ namespace tutti::bench {
 
 std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& words, bool under_launcher) {
   ScaleOptions options;
-  CLI::App app("What many ranks of one machine cost: they meet, train a toy model for some steps and leave.");
+  CLI::App app("Times many ranks on one machine that connect, train a toy model for some steps and exit.");
   app.name("tutti bench scale");
   app.option_defaults()->always_capture_default();
   const auto count = CLI::Range(1, 1 << 20, "NUMBER");
@@ -16,13 +16,13 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
       app.add_option("--ranks", options.ranks, "Numbers of ranks")->delimiter(',')->check(CLI::Range(2, 4096)),
       app.add_option("--nodes", options.nodes, "Nodes of this machine (network namespaces; needs root)")
           ->check(CLI::Range(1, 16)),
-      app.add_option("--rate", options.rate, "What each node's link carries"),
+      app.add_option("--rate", options.rate, "Rate of each node's link"),
       app.add_flag("--forked", options.forked,
-                   "Ranks are forked from one process of their node, which has loaded LibTorch and computed nothing"),
-      app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count),
+                   "Fork the ranks of a node from one process that has loaded LibTorch and computed nothing"),
+      app.add_option("--repeats", options.repeats, "Repeats of each measurement")->check(count),
       app.add_option("--json", options.json, "Also write the rows to this file")};
   app.add_option("--steps", options.steps, "Optimizer steps")->check(count);
-  app.add_option("--gradients", options.gradients, "Bytes of gradients, such as 64MiB, beside a few numbers")
+  app.add_option("--gradients", options.gradients, "Bytes of gradients, such as 64MiB, in addition to a few numbers")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::NonNegativeNumber);
   app.add_option("--backend", options.backend, "auto, gloo or shared_memory")
@@ -34,7 +34,7 @@ std::optional<ScaleOptions> parse_scale_options(const std::vector<std::string>& 
   refuse_under_launcher(under_launcher, place);
   for (const int ranks : options.ranks) {
     if (ranks % options.nodes != 0) {
-      throw UsageError(std::to_string(ranks) + " ranks cannot be dealt evenly to " + std::to_string(options.nodes) +
+      throw UsageError(std::to_string(ranks) + " ranks cannot be split evenly over " + std::to_string(options.nodes) +
                        " nodes: choose other --ranks");
     }
   }

@@ -31,7 +31,7 @@ constexpr int width = 32;
 constexpr int layer_width = 8192;
 constexpr std::int64_t layer_bytes = std::int64_t{width} * layer_width * 4;
 
-/// A few numbers, behind layers of 1 MiB that have about so many bytes of gradients.
+/// A model with a few parameters and layers of 1 MiB each, about `gradients` bytes in total.
 torch::nn::Sequential toy_model(std::int64_t gradients) {
   torch::nn::Sequential model;
   const auto add_layer = [&](int from, int to) {
@@ -59,7 +59,7 @@ std::int64_t bytes_of_page_tables() {
   return 0;
 }
 
-/// Of this process so far.
+/// CPU seconds of this process so far.
 double cpu_seconds() {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
@@ -67,13 +67,13 @@ double cpu_seconds() {
 }
 
 ResourceUsage current_usage() {
-  // Looking takes a descriptor too.
+  // Listing /proc/self/fd opens one descriptor.
   return {.threads = entries_of("/proc/self/task"),
           .descriptors = entries_of("/proc/self/fd") - 1,
           .page_tables = bytes_of_page_tables()};
 }
 
-/// Processes that live at a time need more memory than those that follow one another, and to get it costs CPU too.
+/// Waits for all ranks, so that all processes hold their memory at the same time, as connected ranks do.
 void wait_until_all_are_here(const std::string& file, int world_size) {
   std::ofstream(file, std::ios::app) << '.';
   while (std::filesystem::file_size(file) < static_cast<std::uintmax_t>(world_size)) {
@@ -98,7 +98,7 @@ ResourceUsage train(const ScaleOptions& options, const Environment& environment)
   return usage;
 }
 
-/// In one piece, so that ranks can do so at a time.
+/// Writes the line in one call, so that the lines of several ranks do not mix.
 void append_usage(const std::string& file, const ResourceUsage& usage) {
   std::ostringstream line;
   line << '\n' << usage.threads << ' ' << usage.descriptors << ' ' << usage.page_tables << ' ' << usage.cpu;
@@ -113,7 +113,7 @@ int run_rank(const ScaleOptions& options, const Environment& environment) {
   return 0;
 }
 
-/// The place of one of `forks` ranks of this process's node.
+/// Returns the environment of one of the `forks` ranks of this process's node.
 Environment forked(Environment environment, int forks, int local_rank) {
   environment.world_size *= forks;
   environment.rank = environment.rank * forks + local_rank;
@@ -134,11 +134,11 @@ int run_scale_rank(const ScaleOptions& options, const Environment& environment) 
 ResourceUsage read_usage(const std::string& file, int ranks) {
   ResourceUsage all;
   std::ifstream in(file);
-  in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');  // marks of those that came
+  in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');  // the marks of wait_until_all_are_here()
   for (int rank = 0; rank < ranks; ++rank) {
     ResourceUsage one;
     if (!(in >> one.threads >> one.descriptors >> one.page_tables >> one.cpu)) {
-      throw std::runtime_error(std::to_string(rank) + " of " + std::to_string(ranks) + " ranks left their accounts");
+      throw std::runtime_error(std::to_string(rank) + " of " + std::to_string(ranks) + " ranks wrote their usage");
     }
     all.threads = std::max(all.threads, one.threads);
     all.descriptors = std::max(all.descriptors, one.descriptors);

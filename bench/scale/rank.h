@@ -8,19 +8,19 @@
 
 namespace tutti::bench {
 
-/// What a process holds while it trains, and what its main() costs: all but LibTorch's start and end.
+/// The resources of a process during training, and the CPU time of its main(), without LibTorch's start and end.
 struct ResourceUsage {
   std::int64_t threads = 0;
   std::int64_t descriptors = 0;
   std::int64_t page_tables = 0;  ///< bytes
-  double cpu = 0;                ///< seconds, of all threads
+  double cpu = 0;                ///< seconds of all threads
 };
 
-/// Meets the others, trains with them, leaves, and adds its account to options.results. Returns the exit code.
+/// Connects to the other ranks, trains with them and appends its usage to options.results. Returns the exit code.
 int run_scale_rank(const ScaleOptions& options, const Environment& environment);
 
-/// The accounts that `ranks` ranks left in `file`: the most that any of them held, and the CPU of all. Throws
-/// std::runtime_error.
+/// Reads the usage of `ranks` ranks from `file`. Returns the maximum of each resource and the sum of CPU time. Throws
+/// std::runtime_error if a rank's usage is missing.
 ResourceUsage read_usage(const std::string& file, int ranks);
 
 }  // namespace tutti::bench

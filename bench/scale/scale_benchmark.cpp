@@ -19,7 +19,7 @@
 namespace tutti::bench {
 namespace {
 
-/// CPU of all processes that this one started and that have ended, in seconds.
+/// CPU seconds of all child processes that have exited.
 struct CpuTime {
   double user = 0;
   double kernel = 0;
@@ -36,7 +36,7 @@ void take_figures(ScaleOptions options, ScaleRow& row) {
   const AnonymousFile file;
   const auto begin = std::chrono::steady_clock::now();
   const CpuTime before = cpu_of_children();
-  const int processes = options.forked ? options.nodes : row.ranks;  // that the launcher starts
+  const int processes = options.forked ? options.nodes : row.ranks;  // the number that the launcher starts
   const Place place{.ranks = processes, .nodes = options.nodes, .rate = options.rate};
   std::vector<std::string> program{own_program(), "scale", "--results", file.path()};
   if (options.forked) program.insert(program.end(), {"--forks", std::to_string(row.ranks / options.nodes)});
@@ -49,11 +49,11 @@ void take_figures(ScaleOptions options, ScaleRow& row) {
   row.cpu_in_kernel.push_back(kernel);
   row.most = read_usage(file.path(), row.ranks);
   row.cpu_in_main.push_back(row.most.cpu);
-  std::cerr << counted(row.ranks, "rank") << (row.alone ? ", not meeting: " : ": ") << number(seconds.count(), 1)
+  std::cerr << counted(row.ranks, "rank") << (row.alone ? ", not connected: " : ": ") << number(seconds.count(), 1)
             << " s, " << number(row.cpu.back(), 1) << " s of CPU, " << number(row.most.cpu, 1) << " in main()\n";
 }
 
-/// Those that meet and those that do not, in turns.
+/// Measures connected and unconnected ranks in alternation.
 std::vector<ScaleRow> take_rows(const ScaleOptions& options, int ranks) {
   std::vector<ScaleRow> rows{{.ranks = ranks}, {.ranks = ranks, .alone = true}};
   for (int repeat = 0; repeat < options.repeats; ++repeat) {

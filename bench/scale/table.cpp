@@ -24,7 +24,7 @@ double median_of(const std::vector<double>& values) {
   return spread_of(values).median;
 }
 
-/// Beside the row of the same kind before it, if there is one.
+/// The ratio to the previous row of the same kind, or empty for the first one.
 std::string growth(const std::vector<ScaleRow>& rows, std::size_t row, std::vector<double> ScaleRow::*figure) {
   for (std::size_t before = row; before-- > 0;) {
     if (rows[before].alone == rows[row].alone)
@@ -41,24 +41,24 @@ std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions
       options.nodes == 1 ? ""
                          : " on " + counted(options.nodes, "node") + " at " + options.rate + " (network namespaces)";
   const std::string forked = options.forked ? ", forked from one process of each node," : "";
-  out << "Ranks of one machine" << nodes << forked << " meet, take " << counted(options.steps, "optimizer step")
+  out << "Ranks of one machine" << nodes << forked << " connect, take " << counted(options.steps, "optimizer step")
       << " of a toy model"
-      << (options.gradients == 0 ? "" : " with " + in_mebibytes(options.gradients) + " MiB of gradients")
-      << " and leave" << (options.backend == "auto" ? "" : ", backend " + options.backend) << ".\n\n"
+      << (options.gradients == 0 ? "" : " with " + in_mebibytes(options.gradients) + " MiB of gradients") << " and exit"
+      << (options.backend == "auto" ? "" : ", backend " + options.backend) << ".\n\n"
       << "| ranks | seconds | CPU s | × | in the kernel | in main() | × | threads | descriptors | page tables, MiB |\n"
       << "|---|---|---|---|---|---|---|---|---|---|\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const ScaleRow& row = rows[i];
-    out << "| " << row.ranks << (row.alone ? ", not meeting" : "") << " | " << cell(row.seconds) << " | "
+    out << "| " << row.ranks << (row.alone ? ", not connected" : "") << " | " << cell(row.seconds) << " | "
         << cell(row.cpu) << " | " << growth(rows, i, &ScaleRow::cpu) << " | " << cell(row.cpu_in_kernel) << " | "
         << cell(row.cpu_in_main) << " | " << growth(rows, i, &ScaleRow::cpu_in_main) << " | " << row.most.threads
         << " | " << row.most.descriptors << " | " << in_mebibytes(row.most.page_tables) << " |\n";
   }
-  out << "\n- ×: beside the number of ranks before\n"
-      << (options.forked ? "- in main(): without LibTorch's start, which a node has once\n"
-                         : "- in main(): without LibTorch's start and end, which every process has\n")
-      << "- not meeting: the same processes do the same work, and leave when all have come\n"
-         "- threads, descriptors and page tables: the most that any rank has while it trains\n- "
+  out << "\n- ×: ratio to the previous number of ranks\n"
+      << (options.forked ? "- in main(): without LibTorch's start, which happens once on a node\n"
+                         : "- in main(): without LibTorch's start and end in each process\n")
+      << "- not connected: the same processes do the same work, and exit when all have done it\n"
+         "- threads, descriptors and page tables: the maximum of all ranks, during training\n- "
       << describe(machine) << '\n';
   return out.str();
 }
@@ -69,7 +69,7 @@ std::string scale_json(const std::vector<ScaleRow>& rows, const ScaleOptions& op
     const auto add = [&](const std::string& figure, const std::vector<double>& values, const char* unit) {
       const auto [median, least, most] = spread_of(values);
       json.push_back({{"ranks", row.ranks},
-                      {"figure", row.alone ? figure + " without meeting" : figure},
+                      {"figure", row.alone ? figure + " not connected" : figure},
                       {"median", median},
                       {"min", least},
                       {"max", most},

@@ -1,5 +1,5 @@
 #pragma once
-// The figures of `tutti bench scale`.
+// The report of `tutti bench scale`.
 #include <string>
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace tutti::bench {
 
-/// One number of ranks, that meet or do not; times in seconds, one for each repeat, of all processes together.
+/// One number of ranks, connected or not. Times are sums over all processes in seconds, one for each repeat.
 struct ScaleRow {
   int ranks = 0;
   bool alone = false;
@@ -20,10 +20,10 @@ struct ScaleRow {
   ResourceUsage most{};  ///< of the last repeat
 };
 
-/// The table and what belongs to it, as Markdown.
+/// Returns the table and its notes as Markdown.
 std::string scale_markdown(const std::vector<ScaleRow>& rows, const ScaleOptions& options, const Machine& machine);
 
-/// An array with one object for each row and figure.
+/// Returns a JSON array with one object for each row and figure.
 std::string scale_json(const std::vector<ScaleRow>& rows, const ScaleOptions& options, const Machine& machine);
 
 }  // namespace tutti::bench

@@ -1,5 +1,5 @@
 #pragma once
-// One thing that a training loop does, as LibTorch does it and as tutti does it.
+// One part of a training loop, in LibTorch and in tutti.
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,20 +12,20 @@ namespace tutti::bench {
 struct Comparison {
   std::string name;
   std::string unit;
-  /// Do it a number of times and return how long one took. LibTorch's is empty where it has no such thing.
+  /// Run the part several times and return the time of one run. LibTorch's is empty if it has no such part.
   std::function<double()> libtorch{};
   std::function<double()> tutti{};
-  /// Says what is wrong with the results of both; empty if nothing is.
+  /// Compares both results and returns the difference in words; empty if they are equal.
   std::function<std::string()> check{};
 };
 
-/// They are made one after the other, so that only one has its models in memory.
+/// Creates one comparison at a time, so that only one has its models in memory.
 using ComparisonMaker = std::function<Comparison()>;
 
-/// The training loop as it is, and with clipping. `workload` outlives them.
+/// The training loop without and with clipping. `workload` must outlive the comparisons.
 std::vector<ComparisonMaker> loop_comparisons(const Workload& workload);
 
-/// Its parts alone: each optimizer's step, clipping, the accumulate() scope. A call is made `calls` times.
+/// The parts alone: each optimizer's step, clipping, the accumulate() scope. A measurement makes `calls` calls.
 std::vector<ComparisonMaker> part_comparisons(const Workload& workload, int calls);
 
 }  // namespace tutti::bench

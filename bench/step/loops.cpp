@@ -1,4 +1,4 @@
-// The training loop, as a user of LibTorch and as a user of tutti writes it.
+// The training loop as a LibTorch program and as a tutti program.
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 
@@ -13,7 +13,7 @@ namespace tutti::bench {
 namespace {
 
 constexpr double max_norm = 1.0;
-/// Equal mathematics parts by about 1e-5 of the way, through rounding.
+/// Rounding alone makes equal trainings differ by about 1e-5 of the distance trained.
 constexpr double largest_distance = 0.01;
 
 class PlainLoop {
@@ -93,7 +93,8 @@ Comparison loop_comparison(const Workload& workload, bool clips) {
               [plain, ours, start] {
                 const double distance = relative_distance(ours->parameters(), plain->parameters(), start);
                 if (distance < largest_distance) return std::string();
-                return "tutti's parameters are off LibTorch's by " + std::to_string(distance) + " of the way they went";
+                return "tutti's parameters differ from LibTorch's by " + std::to_string(distance) +
+                       " of the distance trained";
               }};
 }
 

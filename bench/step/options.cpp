@@ -8,7 +8,7 @@ namespace tutti::bench {
 
 std::optional<StepOptions> parse_step_options(const std::vector<std::string>& words) {
   StepOptions options;
-  CLI::App app("One process: tutti's training loop beside the plain LibTorch loop, whole and in parts.");
+  CLI::App app("One process: compares tutti's training loop with the plain LibTorch loop, as a whole and in parts.");
   app.name("tutti bench step");
   app.option_defaults()->always_capture_default();
   const auto count = CLI::Range(1, 1 << 20, "NUMBER");
@@ -19,8 +19,8 @@ std::optional<StepOptions> parse_step_options(const std::vector<std::string>& wo
   app.add_option("--layers", options.layers, "Blocks of the GPT")->check(count);
   app.add_option("--context", options.context, "Tokens in a sequence")->check(count);
   app.add_option("--vocabulary", options.vocabulary, "Different tokens")->check(count);
-  app.add_option("--calls", options.calls, "Calls of what is timed alone, in one repeat")->check(count);
-  app.add_option("--repeats", options.repeats, "Times that each figure is taken")->check(count);
+  app.add_option("--calls", options.calls, "Calls of a part that is timed alone, in one repeat")->check(count);
+  app.add_option("--repeats", options.repeats, "Repeats of each measurement")->check(count);
   app.add_option("--json", options.json, "Also write the rows to this file");
   if (!parse_words(app, words)) return std::nullopt;
   if (options.width % 4 != 0) throw UsageError("--width is not a multiple of the 4 attention heads");

@@ -1,4 +1,4 @@
-// Parts of the training loop, timed alone. Gradients stay what one backward pass has left.
+// Parts of the training loop, timed alone. All calls use the gradients of one backward pass.
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr double clipped_norm = 1.0;
 constexpr int scopes = 10'000;
 
-/// Of SGD and Adagrad, which go further with the same rate.
+/// The learning rate of SGD and Adagrad, which take larger steps at the same rate.
 constexpr double small_rate = 1e-4;
 
 template <typename OptimizerType>
@@ -42,7 +42,7 @@ struct Prepared {
         optimizer(std::get<1>(accelerator.prepare(net, inner))) {
     accelerator.backward(loss_of(net, workload.timed().batches.front().tokens));
   }
-  // No scope of the parts ends a window.
+  // No accumulate() scope of the parts ends a window.
   Accelerator accelerator{{.communicator = Communicator()}};
   gpt::Gpt net;
   OptimizerType inner;
@@ -80,7 +80,7 @@ Comparison accumulate_comparison(const Workload& workload) {
         : net(work.make_model()),
           adamw(net->parameters(), learning_rate),
           optimizer(std::get<1>(accelerator.prepare(net, adamw))) {}
-    // So long that no scope ends one.
+    // The window is so long that no scope ends it.
     Accelerator accelerator{
         {.gradient_accumulation_steps = std::numeric_limits<int>::max(), .communicator = Communicator()}};
     gpt::Gpt net;

@@ -13,7 +13,7 @@
 namespace tutti::bench {
 namespace {
 
-/// Takes a contest's figure, each side first in turn, so that a machine that gets slower or faster does so for both.
+/// Measures both sides. They alternate in going first, so that a change of the machine's speed affects both.
 Figure take(const Comparison& comparison, int repeats) {
   Figure figure{.name = comparison.name, .unit = comparison.unit};
   const auto take_libtorch = [&] {
@@ -28,7 +28,7 @@ Figure take(const Comparison& comparison, int repeats) {
   return figure;
 }
 
-/// Takes all of them and returns what is wrong.
+/// Measures all parts and returns the wrong results.
 std::vector<std::string> take_all(const std::vector<ComparisonMaker>& makers, int repeats,
                                   std::vector<Figure>& figures) {
   std::vector<std::string> faults;
@@ -46,7 +46,9 @@ std::vector<std::string> take_all(const std::vector<ComparisonMaker>& makers, in
 int run_step_benchmark(const std::vector<std::string>& words) {
   const auto options = parse_step_options(words);
   if (!options) return 0;
-  if (read_environment().launcher != "none") throw UsageError("bench step is for one process: start it without ranks");
+  if (read_environment().launcher != "none") {
+    throw UsageError("bench step is for one process: run it without a launcher");
+  }
   at::set_num_threads(1);
   const auto machine = describe_machine();
   const Workload workload(workload_of(*options), 0, 1);

@@ -1,5 +1,5 @@
 #pragma once
-// How long something takes, in the unit of a std::chrono::duration.
+// Times calls, in the unit of a std::chrono::duration.
 #include <chrono>
 #include <ratio>
 
@@ -8,7 +8,7 @@ namespace tutti::bench {
 using Milliseconds = std::chrono::duration<double, std::milli>;
 using Nanoseconds = std::chrono::duration<double, std::nano>;
 
-/// Of one of `calls` calls.
+/// Makes `calls` calls and returns the mean time of one.
 template <typename Unit, typename Call>
 double time_of_one(int calls, Call&& call) {
   const auto start = std::chrono::steady_clock::now();

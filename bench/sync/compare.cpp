@@ -31,7 +31,7 @@ std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& system
 Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Parameters& start,
                 bool whole_windows, const Communicator& communicator, int repeats) {
   auto entries = entries_of(systems);
-  // Runs that are not counted: the process is cold, and systems look for their settings.
+  // Warm-up runs are not counted. Systems search for their settings here.
   Guard guard(communicator, start, reference.name(), reference.run(Mode::no_sync), whole_windows);
 
   for (const auto& system : systems) system->tune();

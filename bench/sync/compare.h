@@ -1,5 +1,5 @@
 #pragma once
-// Takes every figure of the table, turn by turn.
+// Measures every cell of the table, in alternation.
 #include <memory>
 #include <vector>
 
@@ -9,9 +9,9 @@
 
 namespace tutti::bench {
 
-/// Runs every mode of every system `repeats` times, forwards and backwards through the list in turn, so that a machine
-/// that gets slower or faster does so for all. What they end with is held against `reference`. `start`: a fresh model's
-/// parameters; `whole_windows`: the timed epoch has no short window. Every rank must call it.
+/// Runs every mode of every system `repeats` times. The order alternates between forwards and backwards, so that a
+/// change of the machine's speed affects all systems. Compares the final parameters with `reference`. `start`: the
+/// parameters of a fresh model; `whole_windows`: the timed epoch has no short window. Every rank must call it.
 Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Parameters& start,
                 bool whole_windows, const Communicator& communicator, int repeats);
 

@@ -1,5 +1,5 @@
-// The only file of the benchmarks that includes Gloo's headers. They are Debian's and older than what libtorch_cpu
-// holds: only LibTorch's own functions make Gloo objects here.
+// The only file of the benchmarks that includes Gloo's headers. Debian's headers are older than the Gloo in
+// libtorch_cpu, so only LibTorch's functions may create Gloo objects here.
 #include "sync/gloo_group.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -12,7 +12,7 @@
 namespace tutti::bench {
 namespace {
 
-/// A store on a port that the system chooses, told to the other ranks through `communicator`.
+/// Creates a store on a port that the system chooses. `communicator` broadcasts the port.
 c10::intrusive_ptr<c10d::Store> make_store(const Communicator& communicator, const Environment& environment) {
   c10d::TCPStoreOptions options;
   options.waitWorkers = false;

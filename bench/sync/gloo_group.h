@@ -1,5 +1,5 @@
 #pragma once
-// PyTorch's Gloo group, for the systems that tutti is compared with.
+// PyTorch's Gloo group, for the systems other than tutti.
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "tutti/comm/communicator.h"
@@ -7,7 +7,7 @@
 
 namespace tutti::bench {
 
-/// The ranks of `communicator` as a group with connections and a store of its own. Every rank must call it.
+/// Creates a group of the ranks of `communicator`, with its own connections and store. Every rank must call it.
 c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const Communicator& communicator,
                                                        const Environment& environment);
 

@@ -7,9 +7,9 @@
 namespace tutti::bench {
 namespace {
 
-/// Equal mathematics parts by about 1e-5 of the way, through rounding; gradients that were not averaged by all of it.
+/// Rounding alone makes equal trainings differ by about 1e-5 of the distance trained, missing averages by all of it.
 constexpr double largest_distance = 0.01;
-/// Steps of AdamW amplify what rounding does to small gradients.
+/// Steps of AdamW amplify the rounding of small gradients.
 constexpr double largest_distance_rounded = 0.2;
 
 }  // namespace
@@ -30,7 +30,7 @@ void Guard::check(const std::string& what, bool averages_short_windows, bool rou
     faults_.push_back(what + ": the ranks ended with different parameters");
   }
   check_distance(what, measurement.after_warm_up, reference_.after_warm_up, largest);
-  // The others divide a short window by the full number of steps, as the documents' loop does.
+  // The other systems divide a short window by the full number of steps, as Accelerate's guide does.
   if (whole_windows_ || !averages_short_windows) {
     check_distance(what, measurement.after_epoch, reference_.after_epoch, largest);
   }
@@ -40,8 +40,8 @@ void Guard::check_distance(const std::string& what, const Parameters& parameters
                            double largest) {
   const double distance = relative_distance(parameters, reference, start_);
   if (distance < largest) return;
-  faults_.push_back(what + ": the parameters are off those of " + trusted_ + " by " + std::to_string(distance) +
-                    " of the way they went");
+  faults_.push_back(what + ": the parameters differ from those of " + trusted_ + " by " + std::to_string(distance) +
+                    " of the distance trained");
 }
 
 }  // namespace tutti::bench

@@ -1,5 +1,5 @@
 #pragma once
-// A fast system that computes something else has not won: the guard compares what the trainings arrived at.
+// Checks that all systems compute the same: compares the parameters at the end of each training.
 #include <string>
 #include <vector>
 
@@ -10,15 +10,15 @@ namespace tutti::bench {
 
 class Guard {
  public:
-  /// `start`: the parameters before training. `reference`: what a training that is trusted, that of `trusted`, made of
-  /// them. `whole_windows`: the timed epoch has no short window.
+  /// `start`: the parameters before training. `reference`: the parameters after training by the system `trusted`.
+  /// `whole_windows`: the timed epoch has no short window.
   Guard(Communicator communicator, Parameters start, std::string trusted, Measurement reference, bool whole_windows);
 
   /// Compares the ranks with one another and with the reference. Every rank must call it.
   void check(const std::string& what, bool averages_short_windows, bool rounds_gradients,
              const Measurement& measurement);
 
-  /// What was found, one line each; empty when all is well.
+  /// Returns the differences that were found, one line each.
   const std::vector<std::string>& faults() const { return faults_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// How the training loop is annotated: the columns of the guide's table, and the loop that needs no annotation.
+// The annotations of the training loop: the columns of Accelerate's table, and a loop without annotation.
 #include <array>
 #include <string>
 
@@ -7,8 +7,8 @@ namespace tutti::bench {
 
 enum class Mode {
   baseline,           ///< synchronizes in every pass
-  no_sync_misplaced,  ///< no_sync around backward only: the classic mistake
-  no_sync,            ///< around forward and backward of all passes but a window's last
+  no_sync_misplaced,  ///< no_sync around backward only, a common mistake
+  no_sync,            ///< no_sync around forward and backward, except in the last pass of a window
   accumulate,         ///< the accumulate() scope
   automatic,          ///< no annotation
 };

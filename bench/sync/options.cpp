@@ -16,10 +16,10 @@ void add_work_options(CLI::App& app, SyncOptions& options) {
   const auto number = [&app](const std::string& name, int& value, const std::string& text) {
     app.add_option(name, value, text)->check(CLI::Range(1, at_most))->capture_default_str();
   };
-  number("--batches", options.batches, "Batches that are timed");
+  number("--batches", options.batches, "Timed batches");
   number("--steps", options.steps, "Batches in an optimizer step (gradient accumulation)");
-  number("--batch-size", options.batch_size, "Sequences in a rank's batch");
-  number("--repeats", options.repeats, "Times that each figure is taken");
+  number("--batch-size", options.batch_size, "Sequences in a batch of a rank");
+  number("--repeats", options.repeats, "Repeats of each measurement");
   number("--width", options.width, "Width of the GPT, a multiple of 4");
   number("--layers", options.layers, "Blocks of the GPT");
   number("--context", options.context, "Tokens in a sequence");
@@ -33,7 +33,7 @@ void check_place(const SyncOptions& options, bool rate_given) {
     throw UsageError("--ranks " + std::to_string(options.ranks) + " do not divide evenly among --nodes " +
                      std::to_string(options.nodes));
   }
-  if (rate_given && options.nodes == 1) throw UsageError("--rate is for a link between nodes: add --nodes 2");
+  if (rate_given && options.nodes == 1) throw UsageError("--rate is the rate of a link between nodes: add --nodes 2");
   if (!std::regex_match(options.rate, std::regex(R"((?=.*[1-9])[0-9]+(\.[0-9]+)?[kmg]bit)"))) {
     throw UsageError("--rate '" + options.rate + "' is not a rate: give one such as 1gbit or 100mbit");
   }
@@ -41,20 +41,18 @@ void check_place(const SyncOptions& options, bool rate_given) {
 
 std::optional<SyncOptions> parse_sync_options(const std::vector<std::string>& words, bool under_launcher) {
   SyncOptions options;
-  CLI::App app("What it costs to synchronize gradients under accumulation, in tutti and in what it is to beat.");
+  CLI::App app("Times gradient synchronization under accumulation, in tutti and in other systems.");
   app.name("tutti bench sync");
   const std::vector<CLI::Option*> place{
-      app.add_option("--ranks", options.ranks, "Ranks, on all nodes together")
-          ->check(CLI::Range(1, 1024))
-          ->capture_default_str(),
+      app.add_option("--ranks", options.ranks, "Ranks of all nodes")->check(CLI::Range(1, 1024))->capture_default_str(),
       app.add_option("--nodes", options.nodes, "1, or 2: two network namespaces of this machine (needs root)")
           ->check(CLI::Range(1, 2))
           ->capture_default_str(),
-      app.add_option("--rate", options.rate, "What the link between two nodes carries: 1gbit, 100mbit [1gbit]"),
-      app.add_option("--python", options.python, "A Python with PyTorch and Accelerate: adds rows for them")};
+      app.add_option("--rate", options.rate, "Rate of the link between two nodes: 1gbit, 100mbit [1gbit]"),
+      app.add_option("--python", options.python, "A Python with PyTorch and Accelerate; adds rows for both")};
   add_work_options(app, options);
   app.add_flag("!--no-peers", options.peers,
-               "Measure tutti and no communication only; c10d::Reducer still gives the result to compare with");
+               "Measure only tutti and the loop without communication; c10d::Reducer computes the reference result");
   app.add_option("--json", options.json, "Also write the rows to this file");
   app.add_option("--results", options.results)->group("");
 

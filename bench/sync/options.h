@@ -1,5 +1,5 @@
 #pragma once
-// What `tutti bench sync` was asked for.
+// The options of `tutti bench sync`.
 #include <optional>
 #include <string>
 #include <vector>
@@ -7,11 +7,11 @@
 namespace tutti::bench {
 
 struct SyncOptions {
-  // Where it runs.
-  int ranks = 2;  ///< on all nodes together
+  // The ranks.
+  int ranks = 2;  ///< of all nodes
   int nodes = 1;
   std::string rate = "1gbit";  ///< of the link between two nodes
-  // What is trained, and how.
+  // The training.
   int batches = 29;
   int steps = 4;  ///< batches in an optimizer step
   int batch_size = 4;
@@ -20,21 +20,21 @@ struct SyncOptions {
   int context = 64;
   int vocabulary = 4096;
   int repeats = 7;
-  bool peers = true;  ///< false: tutti and no communication only
-  // What comes of it.
-  std::string json;     ///< file for the rows; none when empty
-  std::string python;   ///< interpreter that has PyTorch and Accelerate; none when empty
-  std::string results;  ///< where rank 0 leaves its rows for the process that started it; empty: it reports itself
+  bool peers = true;  ///< false: only tutti and the loop without communication
+  // The output.
+  std::string json;     ///< file for the rows; empty: none
+  std::string python;   ///< Python with PyTorch and Accelerate; empty: none
+  std::string results;  ///< file in which rank 0 writes its rows for the parent process; empty: it reports
 };
 
-/// nullopt when help was asked for (and printed). `under_launcher`: this process is a rank already, so options about
-/// ranks and nodes are refused. Throws UsageError.
+/// Returns nullopt after --help. `under_launcher`: this process is a rank, so options about ranks and nodes are
+/// refused. Throws UsageError.
 std::optional<SyncOptions> parse_sync_options(const std::vector<std::string>& words, bool under_launcher);
 
-/// Throws UsageError where ranks, nodes and rate contradict one another.
+/// Throws UsageError if ranks, nodes and rate contradict each other.
 void check_place(const SyncOptions& options, bool rate_given);
 
-/// The options that a rank, or the Python script, needs to do the same work `repeats` times.
+/// Returns the arguments with which a rank or the Python script does the same work `repeats` times.
 std::vector<std::string> work_arguments(const SyncOptions& options, int repeats);
 
 }  // namespace tutti::bench

@@ -24,7 +24,7 @@ Place place_of(const SyncOptions& options) {
   return {.ranks = options.ranks, .nodes = options.nodes, .rate = options.rate};
 }
 
-/// Runs `program` with the arguments of the work and returns what its rank 0 leaves.
+/// Runs `program` with the arguments of the work and returns the results of its rank 0.
 Results take(const SyncOptions& options, Words program, int repeats) {
   const AnonymousFile file;
   program.insert(program.end(), {"--results", file.path()});
@@ -52,13 +52,13 @@ void check_python(const std::string& python) {
   }
   constexpr const char* imports = "try:\n  import torch, accelerate\nexcept ImportError:\n  raise SystemExit(1)";
   if (run_program({python, "-c", imports}) != 0) {
-    throw UsageError("--python " + python + " has no PyTorch or no Accelerate: ./dev peers makes one that does");
+    throw UsageError("--python " + python + " has no PyTorch or no Accelerate: ./dev peers makes one with both");
   }
 }
 
 Results take_all(const SyncOptions& options) {
   if (options.python.empty()) return take_cpp(options);
-  // Python's runs stand on both sides of the others, so that a machine that changes its pace shows in their spread.
+  // Python runs before and after the other systems, so that a change of the machine's speed shows in their spread.
   const int after = options.repeats / 2;
   const auto python = take_python(options, options.repeats - after);
   auto results = take_cpp(options);
@@ -76,7 +76,7 @@ int orchestrate(const SyncOptions& options) {
     return report(take_all(options), options, machine, describe_gpt(options));
   } catch (const PartFailed& part) {
     if (part.code != nodes_impossible || options.nodes == 1) return part.code;
-    // nodes.sh has said why. A script that reads the file finds no rows rather than no file.
+    // nodes.sh printed the reason. Scripts that read the file find an empty list of rows.
     if (!options.json.empty()) write_json({}, options, machine);
     return 0;
   }

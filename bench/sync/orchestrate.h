@@ -1,10 +1,10 @@
 #pragma once
-// A run that no launcher started: starts the ranks, and Python's, and reports what they leave.
+// A run without a launcher: starts the ranks of C++ and Python and reports their results.
 #include "sync/options.h"
 
 namespace tutti::bench {
 
-/// Returns the exit code: 0 also when two nodes were asked for and this machine cannot make them, which is said.
+/// Returns the exit code. On a machine that cannot make the requested nodes, prints the reason and returns 0.
 int orchestrate(const SyncOptions& options);
 
 }  // namespace tutti::bench

@@ -1,5 +1,5 @@
 #pragma once
-// Snapshots of a model's parameters, to tell whether two trainings did the same.
+// Snapshots of a model's parameters, for the comparison of two trainings.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -13,11 +13,11 @@ Parameters copy_of(const Parameters& parameters);
 
 std::int64_t bytes_of(const Parameters& parameters);
 
-/// Equal for equal bits.
+/// A hash that is equal for equal bits.
 std::uint64_t digest(const Parameters& parameters);
 
-/// How far apart two trainings from `start` ended, as a fraction of how far the second went: 0 for equal ones, about 1
-/// for unrelated ones.
+/// The distance between the ends of two trainings from `start`, as a fraction of the distance that the second trained.
+/// 0 for equal trainings, about 1 for unrelated ones.
 double relative_distance(const Parameters& one, const Parameters& other, const Parameters& start);
 
 }  // namespace tutti::bench

@@ -45,7 +45,7 @@ int run_rank(const SyncOptions& options, const Environment& environment) {
       write_results(options.results, results);
     }
   }
-  communicator.barrier().wait();  // rank 0 serves the store of the group: nobody leaves before the others have finished
+  communicator.barrier().wait();  // rank 0 serves the group's store, so all ranks must finish first
   return code;
 }
 

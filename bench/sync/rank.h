@@ -5,8 +5,8 @@
 
 namespace tutti::bench {
 
-/// Joins the others and takes the figures with them. Rank 0 leaves them in options.results, or reports them where that
-/// is empty. Returns the exit code.
+/// Connects to the other ranks and measures with them. Rank 0 writes the results to options.results, or prints the
+/// report if that is empty. Returns the exit code.
 int run_rank(const SyncOptions& options, const Environment& environment);
 
 }  // namespace tutti::bench

@@ -1,5 +1,5 @@
 #pragma once
-// Times one training, the same way for every system.
+// Times one training, in the same way for every system.
 #include <functional>
 
 #include "sync/parameters.h"
@@ -14,16 +14,16 @@ struct Measurement {
   Parameters after_epoch;
 };
 
-/// Runs `warm_up`, then `timed`, a training on so many batches that is timed from barrier to barrier.
+/// Runs `warm_up`, then `timed`, a training on `batches` batches that is timed from barrier to barrier.
 Measurement measure(Communicator communicator, const Parameters& parameters, std::size_t batches,
                     const std::function<void()>& warm_up, const std::function<void()>& timed);
 
 class Stopwatch {
  public:
-  /// `communicator` holds the ranks together before and after what is timed; it is not used in between.
+  /// `communicator` synchronizes the ranks before and after a measurement, and is not used during it.
   Stopwatch(const Workload& workload, Communicator communicator);
 
-  /// Lets `train` loop over the warm-up, then over the epoch, which is timed from barrier to barrier.
+  /// Runs `train` over the warm-up, then over the epoch, which is timed from barrier to barrier.
   Measurement measure(const Parameters& parameters, const std::function<void(const Epoch&)>& train) const;
 
  private:

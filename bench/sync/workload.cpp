@@ -8,7 +8,7 @@ namespace tutti::bench {
 namespace {
 
 constexpr std::uint64_t model_seed = 0;
-// Buckets are rebuilt after the first one, c10d's and tutti's, and the automatic policy learns in three.
+// c10d and tutti rebuild buckets after the first window, and the automatic policy learns in three windows.
 constexpr int warm_up_windows = 4;
 
 Epoch make_epoch(const SyncOptions& options, int batches, int rank, int world_size, std::uint64_t seed) {

@@ -1,5 +1,5 @@
 #pragma once
-// What every system trains: one model, and the batches of a rank.
+// The work of all systems: one model, and the batches of a rank.
 #include <ATen/core/TensorBody.h>
 
 #include <vector>
@@ -16,23 +16,23 @@ struct Batch {
 };
 
 struct Epoch {
-  TokenDataset dataset;        ///< of all ranks, interleaved as DistributedSampler deals
-  std::vector<Batch> batches;  ///< of this rank: what a loader over `dataset` delivers
+  TokenDataset dataset;        ///< of all ranks, interleaved in the order of DistributedSampler
+  std::vector<Batch> batches;  ///< of this rank, as a loader over `dataset` delivers them
 };
 
-/// Of AdamW, in every system.
+/// The learning rate of AdamW in all systems.
 inline constexpr double learning_rate = 1e-3;
 
 class Workload {
  public:
   Workload(const SyncOptions& options, int rank, int world_size);
 
-  /// A model with the same weights every time, on every rank.
+  /// Returns a model with the same weights in every call and on every rank.
   gpt::Gpt make_model() const;
 
-  /// Full windows: enough for buckets to be rebuilt and for the automatic policy to learn.
+  /// The warm-up: full windows in which buckets are rebuilt and the automatic policy learns.
   const Epoch& warm_up() const { return warm_up_; }
-  /// What is timed. Its last window is short where the batches do not fill it.
+  /// The timed epoch. Its last window is short if the batches do not fill it.
   const Epoch& timed() const { return timed_; }
 
   int steps() const { return steps_; }
@@ -46,7 +46,7 @@ class Workload {
   Epoch timed_;
 };
 
-/// Mean cross-entropy of predicting each token from itself and those before it: as much work as predicting the next.
+/// Mean cross-entropy of predicting each token from itself and earlier tokens: as much work as predicting the next.
 at::Tensor loss_of(gpt::Gpt& model, const at::Tensor& tokens);
 
 }  // namespace tutti::bench

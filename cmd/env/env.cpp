@@ -68,7 +68,7 @@ std::string secret_of(const tutti::Environment& environment) {
   if (environment.num_nodes == 1) return "not needed on one node";
   const auto secret = tutti::read_job_secret(&tutti::process_variable);
   return secret ? "from " + secret->source()
-                : "none: whoever reaches the master's port can join (TUTTI_JOB_SECRET_FILE)";
+                : "none: any process that reaches the master port can join (TUTTI_JOB_SECRET_FILE)";
 }
 
 void print_place(const tutti::Environment& environment) {

@@ -1,5 +1,5 @@
 #pragma once
-// Which gradients travel together, by tutti's own plan (src/sync/bucket_plan.h).
+// The buckets of gradients, by tutti's own plan (src/sync/bucket_plan.h).
 #include <cstdint>
 #include <filesystem>
 #include <vector>
@@ -8,20 +8,20 @@
 
 namespace tutti::plan {
 
-/// A gradient: its size, and the part of the backward pass that has run when it is there.
+/// A gradient: its size, and the fraction of the backward pass after which it is ready.
 struct Gradient {
   std::int64_t bytes = 0;
   double ready = 1;
 };
 
-/// `gradients` stand in the order of registration.
+/// `gradients` are in the order of registration.
 std::vector<Bucket> buckets_of(const std::vector<Gradient>& gradients);
 
-/// Of gradients of which only the bytes are known: small ones, which the backward pass makes at one pace.
+/// Buckets of gradients of which only the total size is known: small gradients, ready at a constant rate.
 std::vector<Bucket> buckets_of_bytes(double bytes);
 
-/// Of the tensors of a safetensors file, the last one first, at one pace. Reads its header only. Throws
-/// CheckpointError, and UsageError where it holds none that could have gradients.
+/// Buckets of the tensors of a safetensors file, last tensor first, ready at a constant rate. Reads only the header.
+/// Throws CheckpointError, and UsageError if no tensor can have a gradient.
 std::vector<Bucket> buckets_of_file(const std::filesystem::path& path);
 
 }  // namespace tutti::plan

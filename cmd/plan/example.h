@@ -1,5 +1,5 @@
 #pragma once
-// What is measured where nobody says what is trained: the example GPT on random tokens, the model of `tutti bench
+// What is measured without a description of a model: the example GPT on random tokens, the model of `tutti bench
 // sync`.
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/randint.h>
@@ -21,7 +21,7 @@ struct Example {
   int vocabulary = 4096;
 };
 
-/// The options that change it, with their values.
+/// The options of the example, with their members.
 inline std::vector<std::pair<std::string, int Example::*>> example_options() {
   return {{"--batch-size", &Example::batch_size},
           {"--width", &Example::width},
@@ -44,7 +44,7 @@ inline std::string describe(const Example& example) {
          std::to_string(example.batch_size) + "; AdamW; one thread a rank";
 }
 
-/// The same on every rank.
+/// Equal on every rank.
 inline gpt::Gpt make_model(const Example& example) {
   torch::manual_seed(0);
   return gpt::Gpt(gpt::GptOptions{.vocabulary = example.vocabulary,
@@ -55,7 +55,7 @@ inline gpt::Gpt make_model(const Example& example) {
                                   .final_norm = false});
 }
 
-/// Of a new batch.
+/// The loss of a new random batch.
 inline at::Tensor loss_of(gpt::Gpt& model, const Example& example) {
   const auto tokens = at::randint(example.vocabulary, {example.batch_size, example.context}, at::kLong);
   return gpt::gpt_loss(model, tokens, tokens);

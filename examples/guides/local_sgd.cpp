@@ -1,4 +1,4 @@
-// Synchronous training, Local SGD and DiLoCo on the same data: where the held-out loss ends, how much travels, and
+// Synchronous training, Local SGD and DiLoCo on the same data: where the held-out loss ends, how much is sent, and
 // which interval would suit this machine (docs/guides/local_sgd.md).
 //
 //   tutti launch -n 2 -- guide_local_sgd

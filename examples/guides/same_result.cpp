@@ -23,7 +23,7 @@
 namespace {
 
 constexpr std::int64_t samples = 96;
-constexpr std::int64_t batch_size = 24;  // of a step, whoever computes it
+constexpr std::int64_t batch_size = 24;  // of a step, on any number of ranks
 
 using Batch = torch::data::Example<>;
 

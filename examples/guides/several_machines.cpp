@@ -1,8 +1,8 @@
-// A job that survives the death of a rank (docs/guides/several_machines.md): it saves as it goes, says who died, and
+// A job that survives a killed rank (docs/guides/several_machines.md): it saves as it goes, names the failed rank, and
 // goes on from the newest checkpoint when it is started again.
 //
 //   tutti launch -n 2 --max-restarts 1 -- guide_several_machines FOLDER         # trains
-//   tutti launch -n 2 --max-restarts 1 -- guide_several_machines FOLDER 30      # rank 1 dies after step 30, once
+//   tutti launch -n 2 --max-restarts 1 -- guide_several_machines FOLDER 30      # rank 1 is killed after step 30, once
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adamw.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::int64_t last_step = 60;
 
-void train(const std::string& folder, std::int64_t dies_after) {
+void train(const std::string& folder, std::int64_t fails_after) {
   const auto environment = tutti::read_environment();
   tutti::Accelerator accelerator({.project = {.project_dir = folder, .retention = {.keep_last = 2}},
                                   // A rank that hangs is named after a minute, not after half an hour.
@@ -47,7 +47,7 @@ void train(const std::string& folder, std::int64_t dies_after) {
       accelerator.backward(torch::mse_loss(model->forward(batch.data), batch.target));
       optimizer.step();
       if (++step % 20 == 0) accelerator.save_state();
-      if (step == dies_after && accelerator.rank() == 1 && environment.restart_count == 0) std::raise(SIGKILL);
+      if (step == fails_after && accelerator.rank() == 1 && environment.restart_count == 0) std::raise(SIGKILL);
       if (step == last_step) break;
     }
   }
@@ -62,9 +62,9 @@ int main(int argc, char** argv) {
     at::set_num_threads(1);
     train(argv[1], argc > 2 ? std::stoll(argv[2]) : 0);
     return 0;
-  } catch (const tutti::PeerError& failure) {  // another rank died, left, or did not come in time
+  } catch (const tutti::PeerError& failure) {  // another rank exited, left, or timed out
     std::cerr << "several_machines: ";
-    for (const int rank : failure.ranks()) std::cerr << "rank " << rank << " is gone; ";
+    for (const int rank : failure.ranks()) std::cerr << "rank " << rank << " failed; ";
     std::cerr << failure.what() << '\n';
     return 3;
   } catch (const std::exception& error) {

@@ -27,7 +27,7 @@
 namespace gpt {
 namespace {
 
-/// Mean loss of windows that lie spread over the held-out text, dealt to the ranks.
+/// Mean loss of windows that lie spread over the held-out text, split among the ranks.
 double held_out_loss(tutti::Accelerator& accelerator, Gpt& model, const at::Tensor& text) {
   constexpr std::size_t most_windows = 256;
   const TextWindows windows(text, model->options().context);

@@ -16,7 +16,7 @@ const char* name_of(const Error& error) {
   return "Error";
 }
 
-/// Sets Python's error. The interpreter's lock is held.
+/// Sets Python's error. The caller must hold the GIL.
 void set_error(const Error& error) {
   try {
     const py::object type = py::module_::import("torch_tutti.errors").attr(name_of(error));
@@ -25,7 +25,7 @@ void set_error(const Error& error) {
       raised.attr("ranks") = py::tuple(py::cast(failure->ranks()));
     }
     PyErr_SetObject(type.ptr(), raised.ptr());
-  } catch (py::error_already_set& other) {  // while the interpreter ends, modules are gone
+  } catch (py::error_already_set& other) {  // modules may be unloaded at interpreter shutdown
     other.restore();
   }
 }
@@ -52,7 +52,7 @@ void throw_as_python(const std::exception_ptr& error) {
     raised.persist();
     throw raised;
   } catch (...) {
-    return;  // it goes on as it is
+    return;  // not one of tutti's errors: pybind11 translates it
   }
 }
 

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                  std::chrono::duration<double> timeout, const std::string& backend) {
   auto options = c10::make_intrusive<ProcessGroupTutti::Options>(std::chrono::ceil<milliseconds>(timeout), backend);
-  // As PyTorch's own backends: ranks may take as long to come as they may take for an operation.
+  // As in PyTorch's backends, the timeout of an operation is also the timeout of connecting.
   options->connect_timeout = options->timeout;
   return c10::make_intrusive<ProcessGroupTutti>(store, rank, size, options);
 }
@@ -33,14 +33,14 @@ std::optional<Communicator> communicator_of(const c10::intrusive_ptr<c10d::Backe
 }  // namespace
 
 void bind_process_group(py::module_& module) {
-  // Its end talks to other ranks.
+  // The destructor communicates with other ranks.
   py::class_<Communicator>(module, "Communicator", py::release_gil_before_calling_cpp_dtor())
       .def_property_readonly("rank", &Communicator::rank)
       .def_property_readonly("size", &Communicator::size)
       .def_property_readonly("backend_name", &Communicator::backend_name);
   module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
              py::arg("backend"), without_lock());
-  module.def("communicator_of", &communicator_of, py::arg("backend"), "None where the backend is another one.");
+  module.def("communicator_of", &communicator_of, py::arg("backend"), "Returns None if the backend is not tutti.");
   module.def("replicate", &replicate_tensors, py::arg("tensors"), py::arg("communicator"), without_lock());
 }
 

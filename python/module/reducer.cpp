@@ -1,5 +1,5 @@
-// The Reducer, for torch_tutti.DistributedDataParallel. No method holds the interpreter's lock while it runs: other
-// threads go on, and those that end an operation may need it.
+// The Reducer, for torch_tutti.DistributedDataParallel. Methods release the GIL while they run, because threads that
+// complete an operation may need it.
 #include "tutti/sync/reducer.h"
 
 #include <algorithm>
@@ -21,14 +21,14 @@ using without_lock = py::call_guard<py::gil_scoped_release>;
 SyncPolicy policy_of(const std::string& name) {
   if (name == "automatic") return SyncPolicy::automatic;
   if (name == "every_pass") return SyncPolicy::every_pass;
-  throw UsageError("windows='" + name + "': it is 'automatic' or 'every_pass'");
+  throw UsageError("windows='" + name + "': it must be 'automatic' or 'every_pass'");
 }
 
 std::shared_ptr<const WireCodec> codec_of(const std::string& name) {
   if (name.empty()) return nullptr;
   if (name == "fp16") return fp16_codec();
   if (name == "bf16") return bf16_codec();
-  throw UsageError("codec='" + name + "': it is 'fp16', 'bf16' or empty");
+  throw UsageError("codec='" + name + "': it must be 'fp16', 'bf16' or empty");
 }
 
 std::unique_ptr<Reducer> make_reducer(const std::vector<std::string>& names, const std::vector<at::Tensor>& tensors,
@@ -62,14 +62,14 @@ py::dict dict_of(const SyncStats& stats) {
 }  // namespace
 
 void bind_reducer(py::module_& module) {
-  // Its end talks to other ranks.
+  // The destructor communicates with other ranks.
   py::class_<Reducer>(module, "Reducer", py::release_gil_before_calling_cpp_dtor())
       .def(py::init(&make_reducer), py::arg("names"), py::arg("tensors"), py::arg("sparse"), py::arg("communicator"),
            py::arg("policy"), py::arg("bucket_bytes"), py::arg("codec"), py::arg("check_replicas"), without_lock())
       .def("enter_no_sync", &Reducer::enter_no_sync, without_lock())
       .def("leave_no_sync", &Reducer::leave_no_sync, without_lock())
       .def("trigger_sync_in_backward", &Reducer::trigger_sync_in_backward, without_lock())
-      // What Accelerate's trigger_sync_in_backward() calls on PyTorch's.
+      // Accelerate's trigger_sync_in_backward() calls this method of PyTorch's reducer.
       .def(
           "prepare_for_backward", [](Reducer& reducer, const py::object&) { reducer.trigger_sync_in_backward(); },
           py::arg("outputs") = py::none())

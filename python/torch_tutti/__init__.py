@@ -1,4 +1,4 @@
-"""tutti for PyTorch: a backend for torch.distributed, and data-parallel training that exchanges gradients once a step.
+"""tutti for PyTorch: a backend for torch.distributed, and data-parallel training with one synchronization per step.
 
     import torch.distributed as dist
     import torch_tutti
@@ -6,7 +6,7 @@
     dist.init_process_group("tutti")
     model = torch_tutti.DistributedDataParallel(model)
 
-Everything else stays as it is: the loop, the optimizer, the launcher.
+The training loop, the optimizer and the launcher need no change.
 """
 
 from torch_tutti._build import version as __version__

@@ -4,10 +4,10 @@ import torch
 
 
 def accelerate():
-    """Puts torch_tutti.DistributedDataParallel where Accelerate builds and looks for PyTorch's.
+    """Replaces torch.nn.parallel.DistributedDataParallel, which Accelerate uses, by torch_tutti's class.
 
-    Call it once, before `Accelerator()`, after `init_process_group("tutti")`, whose group the Accelerator takes. Other
-    code that asks for torch.nn.parallel.DistributedDataParallel afterwards gets this one too.
+    Call it once, after `init_process_group("tutti")` and before `Accelerator()`, which uses that group. Other code that
+    looks up torch.nn.parallel.DistributedDataParallel afterwards gets torch_tutti's class too.
     """
     from torch_tutti._distributed_data_parallel import DistributedDataParallel
 

@@ -11,11 +11,11 @@ from torch_tutti.errors import UsageError
 
 @dataclasses.dataclass
 class Options:
-    """What init_process_group() and new_group() take as pg_options. Every rank gives the same."""
+    """The pg_options of init_process_group() and new_group(). Every rank must pass the same."""
 
     backend: str = "auto"
-    """What carries the bytes: "auto" (shared memory inside a node, Gloo between nodes), "gloo", "shared_memory",
-    "hierarchical". "auto" asks the variable TUTTI_BACKEND."""
+    """The backend of the communicator: "auto" (shared memory inside a node, Gloo between nodes), "gloo",
+    "shared_memory", "hierarchical". "auto" uses the variable TUTTI_BACKEND if it is set."""
 
 
 def _create(group, options):
@@ -30,7 +30,7 @@ dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu
 
 
 def communicator_of(group):
-    """The communicator under a process group; UsageError where it is not tutti's."""
+    """Returns the communicator of a process group. Raises UsageError if the group is not over tutti."""
     if not dist.is_initialized():
         raise UsageError('there is no process group: call torch.distributed.init_process_group("tutti") first')
     backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
@@ -45,5 +45,5 @@ def communicator_of(group):
 
 
 def backend_name(group=None):
-    """What carries the bytes of a process group, for example "shared memory + gloo"."""
+    """Returns the backend of a process group's communicator, for example "shared memory + gloo"."""
     return communicator_of(group).backend_name

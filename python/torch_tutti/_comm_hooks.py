@@ -12,12 +12,11 @@ _codecs = {
 
 
 def codec_of(hook):
-    """The codec that does what the hook does."""
+    """Returns the codec that corresponds to the hook."""
     if hook in _codecs:
         return _codecs[hook]
     name = getattr(hook, "__qualname__", repr(hook))
     raise UsageError(
-        f"register_comm_hook({name}): gradients can travel as fp16_compress_hook and bf16_compress_hook make them, and as "
-        "they are (allreduce_hook). For other hooks use PyTorch's DistributedDataParallel, which runs over the backend "
-        "tutti too"
+        f"register_comm_hook({name}): supported hooks are fp16_compress_hook, bf16_compress_hook and allreduce_hook. "
+        "For other hooks use PyTorch's DistributedDataParallel, which also runs over the backend tutti"
     )

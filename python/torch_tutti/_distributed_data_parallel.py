@@ -1,4 +1,4 @@
-"""DistributedDataParallel over tutti's reducer: gradients are exchanged once for each optimizer step."""
+"""DistributedDataParallel over tutti's reducer: gradients are synchronized once for each optimizer step."""
 
 import contextlib
 import itertools
@@ -28,17 +28,17 @@ def _sparse_weights(module):
 class DistributedDataParallel(torch.nn.Module, Joinable):
     """A model whose gradients are the mean over the ranks of a group when an optimizer uses them.
 
-    Takes the arguments of torch.nn.parallel.DistributedDataParallel, and has its attributes where they mean something.
-    Parameters lie in CPU memory; the group is over the backend tutti. Every rank must construct it, with the same model
-    (MismatchError names what differs).
+    Takes the arguments of torch.nn.parallel.DistributedDataParallel, and has those of its attributes that apply.
+    Parameters must be in CPU memory, and the group must be over the backend tutti. Every rank must construct it, with
+    the same model: MismatchError otherwise, with the difference.
 
-    windows="automatic" learns how many backward passes a step has, and from then on exchanges gradients in the last one
-    only. A step that comes sooner than expected makes up for it, and so do clip_grad_norm_(), clip_grad_value_() and a
-    GradScaler; a program that reads .grad itself before such a step calls synchronize() first. windows="every_pass"
-    exchanges gradients in each backward pass, as PyTorch's does. Once no_sync() has been used, it alone decides.
+    windows="automatic" learns how many backward passes a step has, and then synchronizes gradients in the last one
+    only. If a step comes earlier, the step synchronizes first, and so do clip_grad_norm_(), clip_grad_value_() and a
+    GradScaler. A program that reads .grad before such a step must call synchronize() first. windows="every_pass"
+    synchronizes in each backward pass, as PyTorch's class does. Once no_sync() has been used, it alone decides.
 
-    check_replicas=False does not compare a sample of the parameters in each exchange: for ranks on machines of different
-    kinds, whose last bits may differ.
+    check_replicas=False turns off the comparison of a sampled hash of the parameters at each synchronization, for ranks
+    on machines of different kinds, whose parameters may differ in their last bits.
     """
 
     def __init__(
@@ -69,13 +69,14 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
     ):
         super().__init__()
         Joinable.__init__(self)
-        on_devices = "parameters lie in CPU memory; for devices use PyTorch's DistributedDataParallel"
+        on_devices = "parameters must be in CPU memory; for devices use PyTorch's DistributedDataParallel"
+        no_delay = "not supported: gradients are synchronized as backward passes compute them"
         _refuse(
             device_ids=(device_ids, [], on_devices),
             output_device=(output_device, None, on_devices),
             mixed_precision=(mixed_precision, None, "use torch.autocast"),
-            delay_all_reduce_named_params=(delay_all_reduce_named_params, None, "gradients travel as they come"),
-            param_to_hook_all_reduce=(param_to_hook_all_reduce, None, "gradients travel as they come"),
+            delay_all_reduce_named_params=(delay_all_reduce_named_params, None, no_delay),
+            param_to_hook_all_reduce=(param_to_hook_all_reduce, None, no_delay),
         )
         if process_group is not None and device_mesh is not None:
             raise UsageError("DistributedDataParallel takes a process_group or a device_mesh, not both")
@@ -84,9 +85,9 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
                 raise UsageError(f"DistributedDataParallel takes a device_mesh of one dimension, not {device_mesh.ndim}")
             process_group = device_mesh.get_group()
         if windows not in ("automatic", "every_pass"):
-            raise UsageError(f"windows={windows!r}: it is 'automatic' or 'every_pass'")
-        # What PyTorch's reducer asks of a model, this one finds out by itself: find_unused_parameters, static_graph,
-        # gradient_as_bucket_view and the others change nothing.
+            raise UsageError(f"windows={windows!r}: it must be 'automatic' or 'every_pass'")
+        # find_unused_parameters, static_graph, gradient_as_bucket_view and the other options have no effect: tutti's
+        # reducer determines these properties itself.
         self.module = module
         self.process_group = process_group or dist.group.WORLD
         self.device = torch.device("cpu")
@@ -109,11 +110,11 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self._make_reducer()
         if init_sync:
             self._replicate([*(tensor for _, tensor in self._named_parameters()), *self._buffers_to_sync()])
-        # The synchronization of the reducer after which buffers were made equal.
+        # The number of the synchronization after which buffers were broadcast last.
         self._buffers_of_sync = 0 if init_sync else -1
         _step_hooks.watch(self)
 
-    # What it is made of.
+    # Parameters, buffers and reducer.
 
     def _ignored(self):
         return set(getattr(self.module, "_ddp_params_and_buffers_to_ignore", ()))
@@ -135,7 +136,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
                 raise UsageError(f"parameter '{name}' has no shape yet: run the model once before wrapping it")
             if tensor.device.type != "cpu":
                 raise UsageError(
-                    f"parameter '{name}' is on {tensor.device}: gradients are exchanged in CPU memory only; for devices "
+                    f"parameter '{name}' is on {tensor.device}: gradients must be in CPU memory; for devices "
                     "use PyTorch's DistributedDataParallel"
                 )
 
@@ -171,14 +172,14 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
     def _sync_buffers(self):
         if not self.broadcast_buffers:
             return
-        # All ranks take part in the same synchronizations: they come to the same answer.
+        # The number of synchronizations is equal on all ranks, so all ranks take the same branch.
         syncs = self.reducer.syncs()
         if syncs != self._buffers_of_sync:
             self._replicate(self._buffers_to_sync())
             self._buffers_of_sync = syncs
 
     def _before_step(self):
-        # A step under no_sync() is meant to be one of this rank alone.
+        # A step under no_sync() is local to this rank.
         if self._requires_sync:
             self.reducer.prepare_step()
 
@@ -186,24 +187,24 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self.reducer.on_optimizer_step()
 
     def synchronize(self):
-        """Synchronizes what no backward pass has. Every rank must call it."""
+        """Synchronizes gradients that no backward pass has synchronized. Every rank must call it."""
         self.reducer.synchronize()
 
     def clip_grad_norm_(self, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-        """torch.nn.utils.clip_grad_norm_() over the parameters of this model. Every rank must call it."""
+        """Calls torch.nn.utils.clip_grad_norm_() with the parameters of this model. Every rank must call it."""
         return torch.nn.utils.clip_grad_norm_(
             self.parameters(), max_norm, norm_type, error_if_nonfinite=error_if_nonfinite, foreach=foreach
         )
 
     def stats(self):
-        """What synchronization did and cost on this rank: passes, syncs, syncs_skipped, bytes_sent and more."""
+        """Returns counts and times of synchronization on this rank: passes, syncs, syncs_skipped, bytes_sent, ..."""
         return self.reducer.stats()
 
-    # Which passes synchronize.
+    # Control over synchronization.
 
     @property
     def require_backward_grad_sync(self):
-        """Whether backward passes may synchronize: False under no_sync()."""
+        """True if backward passes may synchronize; False under no_sync()."""
         return self._requires_sync
 
     @require_backward_grad_sync.setter
@@ -218,7 +219,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     @contextlib.contextmanager
     def no_sync(self):
-        """Backward passes under it keep gradients to this rank. What counts is where backward runs."""
+        """Backward passes that run under it do not synchronize gradients."""
         before = self.require_backward_grad_sync
         self.require_backward_grad_sync = False
         try:
@@ -227,27 +228,27 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             self.require_backward_grad_sync = before
 
     def register_comm_hook(self, state, hook):
-        """How gradients travel between nodes: torch's fp16_compress_hook and bf16_compress_hook, or allreduce_hook.
+        """Sets the wire codec of gradients between nodes: fp16_compress_hook, bf16_compress_hook or allreduce_hook.
 
-        They become codecs of tutti, which round what travels between nodes and nothing inside one. Call it before the
-        first backward pass, on every rank.
+        tutti uses its own codecs for these hooks. They round the values sent between nodes, and no values inside a
+        node. Every rank must call it, before the first backward pass.
         """
         codec = _comm_hooks.codec_of(hook)
         if self.reducer.stats()["passes"] > 0 or self._codec:
-            raise UsageError("register_comm_hook() is called once, before the first backward pass")
+            raise UsageError("register_comm_hook() must be called once, before the first backward pass")
         if codec != self._codec:
             self._codec = codec
             del self.reducer
             self._make_reducer()
 
     def _set_static_graph(self):
-        """As PyTorch's; nothing depends on it."""
+        """Sets the attribute of PyTorch's class. It has no effect."""
         self.static_graph = True
 
     # Ranks that run out of data (torch.distributed.algorithms.Join).
 
     def join(self, divide_by_initial_world_size=True, enable=True, throw_on_early_termination=False):
-        """Ranks that run out of data take part with nothing until all are done, as in PyTorch's."""
+        """Ranks that run out of data contribute zeros until all ranks have finished, as with PyTorch's class."""
         return Join(
             [self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size
         )
@@ -269,13 +270,13 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     def _notify_joined_ranks(self):
         if Join.notify_join_context(self) is None and not self._join_config.enable:
-            self._joining = False  # the context is over
+            self._joining = False  # the context has ended
             self.reducer.set_check_replicas(self._check_replicas)
             return
         self._agree_on_pass(torch.is_grad_enabled() and self._requires_sync, self.reducer.steps())
 
     def _agree_on_pass(self, synchronizes, steps):
-        """Whether the pass that comes synchronizes on any rank, and how many steps were taken."""
+        """Returns whether the next backward pass synchronizes on any rank, and the highest number of steps taken."""
         state = torch.tensor([int(synchronizes), steps], dtype=torch.int64)
         dist.all_reduce(state, dist.ReduceOp.MAX, group=self.process_group)
         synchronizes, steps = state.tolist()
@@ -283,7 +284,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             self.reducer.trigger_sync_in_backward()
         return bool(synchronizes), steps
 
-    # Copies and files.
+    # Copying and pickling.
 
     def __getstate__(self):
         state = dict(self.__dict__)
@@ -305,7 +306,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
 
 class _JoinHook(JoinHook):
-    """What a rank does in place of a pass when it has no data left."""
+    """The calls of a rank without further data that match the passes of the other ranks."""
 
     def __init__(self, model):
         super().__init__()
@@ -320,7 +321,7 @@ class _JoinHook(JoinHook):
         model = self.model
         synchronizes, steps = model._agree_on_pass(False, 0)
         reducer = model.reducer
-        # Where other ranks have taken steps since, what this rank holds of their mean is over.
+        # If other ranks have taken steps, this rank's gradients belong to an earlier step.
         if not self.began or reducer.steps() < steps:
             self._catch_up(steps)
             reducer.clear()
@@ -330,7 +331,7 @@ class _JoinHook(JoinHook):
             reducer.synchronize()
 
     def post_hook(self, is_last_joiner):
-        """All ranks end with the parameters of one that trained to the end."""
+        """Broadcasts the parameters of a rank that trained to the end."""
         model = self.model
         rank = dist.get_rank(model.process_group)
         last = torch.tensor([rank if is_last_joiner else -1], dtype=torch.int64)

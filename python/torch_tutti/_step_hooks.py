@@ -1,7 +1,7 @@
-"""How models learn of optimizers' steps: torch calls these hooks before and after any of them.
+"""Hooks that torch calls before and after every optimizer step, and that call the models concerned.
 
-Gradients that no backward pass has synchronized yet are synchronized before they are used: by step(), by clipping, by a
-GradScaler that looks for infinity.
+Gradients that no backward pass has synchronized are synchronized before they are used: by step(), by clipping, and by
+the check of a GradScaler for infinity.
 """
 
 import functools
@@ -11,13 +11,13 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 _models = weakref.WeakSet()
-_generation = 0  # of what is in _models
+_generation = 0  # changes with _models
 _of_optimizers = weakref.WeakKeyDictionary()
 _installed = False
 
 
 def watch(model):
-    """From now on `model` is told of the steps of whichever optimizer has a parameter of it."""
+    """Calls the hooks of `model` at the steps of every optimizer that has a parameter of the model."""
     global _generation
     _models.add(model)
     _generation += 1
@@ -26,14 +26,14 @@ def watch(model):
 
 def _models_with(parameters):
     wanted = {id(parameter) for parameter in parameters}
-    # In the order in which they were made, which all ranks share.
+    # In the order of construction, which is equal on all ranks.
     models = sorted(_models, key=lambda model: model._number)
     return [model for model in models if not wanted.isdisjoint(model._trained)]
 
 
 def _models_of(optimizer):
     groups = optimizer.param_groups
-    # A parameter that has been replaced may belong to another model.
+    # The parameters are part of the key, because a replaced parameter may belong to another model.
     key = (_generation, tuple(id(parameter) for group in groups for parameter in group["params"]))
     found = _of_optimizers.get(optimizer)
     if found is None or found[0] != key:
@@ -54,7 +54,7 @@ def _after_step(optimizer, arguments, keywords):
 
 
 def _before_reading(function):
-    """For functions whose first argument is a parameter or several, and that read their gradients."""
+    """Wraps a function that reads the gradients of its first argument, a parameter or several."""
 
     @functools.wraps(function)
     def synchronized(parameters, *arguments, **keywords):
@@ -69,7 +69,7 @@ def _before_reading(function):
 
 
 def _before_scaling(method):
-    """For methods of a GradScaler that read the gradients of an optimizer."""
+    """Wraps a method of a GradScaler that reads the gradients of an optimizer."""
 
     @functools.wraps(method)
     def synchronized(scaler, optimizer, *arguments, **keywords):
@@ -88,7 +88,7 @@ def _install():
     _installed = True
     torch_optimizer.register_optimizer_step_pre_hook(_before_step)
     torch_optimizer.register_optimizer_step_post_hook(_after_step)
-    # Both places where programs find them.
+    # The functions are exported by both modules.
     for module in (torch.nn.utils, torch.nn.utils.clip_grad):
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             setattr(module, name, _before_reading(getattr(torch.nn.utils.clip_grad, name)))

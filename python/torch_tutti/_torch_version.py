@@ -1,10 +1,10 @@
-"""C++ interfaces change between minor releases of torch: whether the one that is there is the right one."""
+"""Checks the version of torch, because C++ interfaces change between its minor releases."""
 
 from torch_tutti import _build
 
 
 def why_not(torch_version):
-    """Why this package cannot be used with that release of torch; None where it can."""
+    """Returns the reason why this package cannot be used with that release of torch, or None."""
     minor = ".".join(torch_version.split("+")[0].split(".")[:2])
     if minor == _build.torch_minor:
         return None
@@ -15,7 +15,7 @@ def why_not(torch_version):
 
 
 def check():
-    """Raises ImportError where torch is another one, or cannot do it."""
+    """Raises ImportError if torch has another version, or no torch.distributed."""
     import torch
 
     problem = why_not(torch.__version__)

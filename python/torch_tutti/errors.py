@@ -1,4 +1,4 @@
-"""What tutti raises. Each message says what happened, on which rank, in which operation, and what to do."""
+"""The exceptions of tutti. Each message says what happened, on which rank, in which operation, and what to do."""
 
 import builtins
 
@@ -6,27 +6,27 @@ import torch.distributed as dist
 
 
 class Error(RuntimeError):
-    """Base of everything that tutti raises on purpose."""
+    """Base class of tutti's exceptions."""
 
 
 class UsageError(Error):
-    """The program asked for something that cannot be done. Nothing was changed; fix the program."""
+    """The program made an invalid call. No state was changed; fix the program."""
 
 
 class MismatchError(Error, dist.DistBackendError):
-    """Ranks did different things where they must do the same. Raised on every rank that takes part."""
+    """Ranks made different calls, or calls with different arguments. Raised on every rank of the group."""
 
 
 class PeerError(Error, dist.DistBackendError):
-    """Another rank died, left, or gave up. `ranks` holds those at fault, as far as they are known."""
+    """Another rank exited, aborted or timed out. `ranks` has the failed ranks, as far as they are known."""
 
     ranks: tuple[int, ...] = ()
 
 
 class TimeoutError(PeerError, builtins.TimeoutError):
-    """A deadline passed before the ranks in `ranks` arrived."""
+    """The ranks in `ranks` did not enter the call before the deadline."""
 
 
-# Users find them in the package.
+# The classes are exported by the package.
 for _class in (Error, UsageError, MismatchError, PeerError, TimeoutError):
     _class.__module__ = "torch_tutti"

@@ -18,7 +18,7 @@ struct AutocastScope::PreviousState {
 
 AutocastScope::AutocastScope(Precision precision, c10::DeviceType device) {
   if (!at::autocast::is_autocast_available(device)) {
-    throw UsageError("autocast: LibTorch has none for device " + c10::DeviceTypeName(device, true));
+    throw UsageError("autocast: LibTorch has no autocast for device " + c10::DeviceTypeName(device, true));
   }
   previous_state_ = std::make_unique<PreviousState>(
       PreviousState{device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)});

@@ -8,7 +8,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-// One letter before the text that every rank gets.
+// One character before the text that every rank gets.
 constexpr char success = 's';
 constexpr char usage = 'u';
 constexpr char failure = 'f';

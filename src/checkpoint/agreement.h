@@ -1,5 +1,5 @@
 #pragma once
-// Work that succeeds on all ranks or fails on all of them.
+// Work that succeeds on all ranks or fails on all ranks.
 #include <functional>
 #include <string>
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace tutti::checkpoint {
 
-/// Runs `work` on every rank and returns what it returned, by rank. When it threw anywhere, every rank throws, after
-/// all have ended: UsageError when only such were thrown, else CheckpointError, naming the ranks and what went wrong
-/// there. `name` names the step for a rank that does not come.
+/// Runs `work` on every rank and returns the results by rank. Every rank must call it. If `work` throws on any rank,
+/// all ranks throw after all have ended: UsageError if every error is one, else CheckpointError. The message names the
+/// ranks with their errors. `name` names the collective in a timeout.
 std::vector<std::string> on_all_ranks(const Communicator& communicator, const std::string& name,
                                       const std::function<std::string()>& work);
 

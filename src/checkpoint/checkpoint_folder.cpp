@@ -67,8 +67,8 @@ std::vector<CheckpointInfo> CheckpointFolder::all() const {
   for (const auto& entry : entries_of(path_)) {
     std::error_code ignored;
     if (!checkpoint::checkpoint_number(entry)) continue;
-    // tutti gives the name last, so a folder without a manifest is somebody else's. A manifest that cannot be read is
-    // an error instead: going on with an older checkpoint in silence would lose work.
+    // tutti gives the name last, so a folder without a manifest is not tutti's. A manifest that cannot be read is
+    // an error instead: continuing silently with an older checkpoint would lose work.
     if (!std::filesystem::exists(entry / checkpoint::manifest_name, ignored)) continue;
     checkpoints.push_back(read_checkpoint_info(entry));
   }

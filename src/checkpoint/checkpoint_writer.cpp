@@ -78,7 +78,7 @@ CheckpointWriter::~CheckpointWriter() {
     try {
       Logger(communicator_.rank()).error(std::string("the last checkpoint was not written: ") + error.what());
     } catch (const std::exception&) {
-      // A destructor has nobody left to tell.
+      // A destructor cannot report an error.
     }
   }
 }

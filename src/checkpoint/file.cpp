@@ -90,7 +90,7 @@ InputFile::InputFile(std::filesystem::path path)
   }
   ::close(descriptor_);
   if (failure != 0) fail("read", path_, failure);
-  throw CheckpointError("cannot read " + path_.string() + ": it is not a file");
+  throw CheckpointError("cannot read " + path_.string() + ": it is not a regular file");
 }
 
 InputFile::~InputFile() {
@@ -102,7 +102,7 @@ void InputFile::read(std::span<std::byte> bytes) {
     const auto next = bytes.first(std::min(bytes.size(), portion));
     const ssize_t count = until_not_interrupted([&] { return ::read(descriptor_, next.data(), next.size()); });
     if (count < 0) fail("read", path_, errno);
-    if (count == 0) throw CheckpointError(path_.string() + " ends too early: it was cut while being read");
+    if (count == 0) throw CheckpointError(path_.string() + " was truncated while it was read");
     const auto got = bytes.first(static_cast<std::size_t>(count));
     digest_.crc = crc32c(got, digest_.crc);
     digest_.size += got.size();
@@ -150,7 +150,7 @@ void make_folders(const std::filesystem::path& folder) {
     sync_folder(normalized(*path).parent_path());
   }
   if (!std::filesystem::is_directory(folder, error)) {
-    throw CheckpointError("cannot use " + folder.string() + " as a folder: it is something else");
+    throw CheckpointError("cannot use " + folder.string() + " as a folder: it is not a folder");
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Files written to disk for good and read with care: sizes and checksums on the way, errors with the path and the
-// system's reason.
+// Synced writes and checked reads of files. Both compute size and checksum; errors name the path and the system's
+// reason.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -9,14 +9,14 @@
 
 namespace tutti::checkpoint {
 
-/// What tells whether a file is still the one that was written.
+/// Identifies the content of a file.
 struct FileDigest {
   std::uint64_t size = 0;
   std::uint32_t crc = 0;  ///< CRC-32C
   bool operator==(const FileDigest&) const = default;
 };
 
-/// A new file, or an old one emptied. Throws CheckpointError.
+/// Creates or truncates a file. All methods throw CheckpointError.
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path path);
@@ -26,7 +26,7 @@ class OutputFile {
 
   /// Writes all of `bytes`.
   void write(std::span<const std::byte> bytes);
-  /// Returns when the content is on disk. Call once, last.
+  /// Syncs the content to disk. Must be the last call.
   FileDigest finish();
 
  private:
@@ -35,7 +35,7 @@ class OutputFile {
   FileDigest digest_{};
 };
 
-/// A regular file, read from its beginning. Throws CheckpointError.
+/// Reads a regular file from its beginning. All methods throw CheckpointError.
 class InputFile {
  public:
   explicit InputFile(std::filesystem::path path);
@@ -43,11 +43,11 @@ class InputFile {
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
-  /// The file's size when it was opened.
+  /// The size when the file was opened.
   std::uint64_t size() const { return size_; }
   /// Fills all of `bytes`.
   void read(std::span<std::byte> bytes);
-  /// Of what was read so far.
+  /// The digest of the bytes read so far.
   FileDigest digest() const { return digest_; }
 
  private:
@@ -65,19 +65,19 @@ struct FileText {
 };
 FileText read_text(const std::filesystem::path& path);
 
-/// Returns when the names in `folder` are on disk. File systems that cannot do that are left to themselves.
+/// Syncs the names in `folder` to disk. Does nothing on file systems that do not support it.
 void sync_folder(const std::filesystem::path& folder);
 
 /// `path` without a slash at its end, and with a parent: "a/" becomes "./a".
 std::filesystem::path normalized(const std::filesystem::path& path);
 
-/// Makes `folder` and what is missing above it, and syncs the folders that got new names.
+/// Creates `folder` and its missing parents, and syncs the folders with new names.
 void make_folders(const std::filesystem::path& folder);
 
-/// Renames within one folder, and returns when that is on disk.
+/// Renames within one folder, and syncs the folder.
 void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Removes `folder` with all that is in it; does nothing when it is not there.
+/// Removes `folder` with its content; does nothing if it does not exist.
 void remove_folder(const std::filesystem::path& folder);
 
 }  // namespace tutti::checkpoint

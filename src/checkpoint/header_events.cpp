@@ -23,7 +23,7 @@ bool HeaderEvents::unexpected(const char* what) {
                             : field_ == Field::dtype    ? "as the dtype of '" + name_ + "'"
                             : field_ == Field::shape    ? "in the shape of '" + name_ + "'"
                                                         : "in the data_offsets of '" + name_ + "'";
-  return fail(std::string(what) + " cannot stand " + where);
+  return fail(std::string(what) + " is not allowed " + where);
 }
 
 // Fields that the format does not name may hold anything.
@@ -42,7 +42,7 @@ bool HeaderEvents::number_integer(number_integer_t) {
   return ignorable() || unexpected("a negative number");
 }
 bool HeaderEvents::number_float(number_float_t, const string_t&) {
-  return ignorable() || unexpected("a number that is not whole or too large");
+  return ignorable() || unexpected("a number that is no integer or too large");
 }
 bool HeaderEvents::binary(binary_t&) {
   return unexpected("binary data");
@@ -69,7 +69,7 @@ bool HeaderEvents::string(string_t& value) {
     entries_.back().dtype = std::move(value);
     return true;
   }
-  return ignorable() || unexpected("a text");
+  return ignorable() || unexpected("a string");
 }
 
 bool HeaderEvents::key(string_t& name) {

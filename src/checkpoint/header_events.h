@@ -1,5 +1,5 @@
 #pragma once
-// The JSON of a safetensors header, understood while it is read: nothing is built for what does not belong there.
+// A SAX parser of the safetensors header. It allocates nothing for fields that the format does not define.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace tutti::checkpoint {
 
-/// The name in a header that is no tensor's.
+/// The key of the header that does not name a tensor.
 inline constexpr const char* metadata_key = "__metadata__";
 
-/// One tensor's fields as they stand in the file.
+/// The fields of a tensor, unchecked.
 struct RawEntry {
   std::string name{};
   std::string dtype{};
@@ -22,7 +22,7 @@ struct RawEntry {
   std::array<std::uint64_t, 2> offsets{};
 };
 
-/// Receives the parser's events; a false answer ends the parse with error().
+/// Receives the parser's events. A handler that returns false ends the parse and sets error().
 class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
  public:
   bool null() override;
@@ -42,7 +42,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
 
   std::vector<RawEntry>& entries() { return entries_; }
   std::map<std::string, std::string>& metadata() { return metadata_; }
-  /// Empty when nothing was wrong.
+  /// Empty if the header is valid.
   const std::string& error() const { return error_; }
 
  private:
@@ -58,7 +58,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   Place place_ = Place::outside;
   Field field_ = Field::none;
   bool has_metadata_ = false;
-  std::string name_;  // the key whose value comes next, in root and metadata
+  std::string name_;  // the key of the next value, in root and metadata
   bool has_dtype_ = false;
   bool has_shape_ = false;
   bool has_offsets_ = false;
@@ -69,7 +69,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   std::string error_;
 };
 
-/// What is wrong with the header, empty when nothing.
+/// Parses `header` into `events`. Returns the error; empty if there is none.
 std::string read_events(std::span<const std::byte> header, HeaderEvents& events);
 
 }  // namespace tutti::checkpoint

@@ -80,7 +80,7 @@ void check_part_name(const std::string& name) {
   });
   if (name.empty() || !allowed || name == "state" || name == "manifest" || is_rank_name(name)) {
     throw UsageError("'" + name +
-                     "' cannot be a part of a checkpoint: it becomes a file's name; use letters, digits, "
+                     "' cannot be the name of a checkpoint part, as it becomes a file name: use letters, digits, "
                      "'_' and '-', and not 'state', 'manifest' or 'rank_N'");
   }
 }
@@ -112,7 +112,7 @@ Manifest parse_manifest(const std::string& text) {
   }
   const json body = json::parse(text, nullptr, false);
   if (body.is_discarded()) throw CheckpointError("it is not JSON");
-  if (field(body, "format") != format_name) throw CheckpointError("it is of another format");
+  if (field(body, "format") != format_name) throw CheckpointError("it has another format");
   const std::int64_t version = integer_from_json(field(body, "version"), "version");
   if (version != format_version) {
     throw CheckpointError("it is of format version " + std::to_string(version) + ", but this version of tutti reads " +
@@ -126,7 +126,7 @@ Manifest parse_manifest(const std::string& text) {
   manifest.world_size = static_cast<int>(size);
   if (body.contains("metric")) manifest.metric = double_from_json(body["metric"], "metric");
   if (body.contains("run")) {
-    if (!body["run"].is_string()) throw CheckpointError("the run that it belongs to is no text");
+    if (!body["run"].is_string()) throw CheckpointError("its 'run' is not a string");
     manifest.run = body["run"].get<std::string>();
   }
   for (const auto& [name, entry] : files.items()) {

@@ -1,7 +1,7 @@
 #pragma once
-// manifest.json: what a checkpoint consists of. It is written last, and a folder without it is no checkpoint.
+// manifest.json: the list of a checkpoint's files. It is written last; a folder without it is not a checkpoint.
 //
-//   {"crc32c": "1a2b3c4d",        of all bytes behind this comma
+//   {"crc32c": "1a2b3c4d",        of all bytes after this comma
 //    "files": {"model.safetensors": {"crc32c": "...", "size": 123}, ...},
 //    "format": "tutti checkpoint", "metric": 0.5, "run": "5f0c...", "step": 12, "version": 1, "world_size": 2}
 #include <filesystem>
@@ -26,16 +26,16 @@ struct Manifest {
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* state_name = "state.json";
 
-/// Names of files.
+/// File names.
 std::string tensors_name(const std::string& part);
 std::string rank_part(int rank);
 std::string rank_state_name(int rank);
 
-/// Throws UsageError when a shared part cannot have this name.
+/// Throws UsageError if `name` cannot be the name of a shared part.
 void check_part_name(const std::string& name);
 
 std::string manifest_text(const Manifest& manifest);
-/// Throws CheckpointError.
+/// Throws CheckpointError if `text` is damaged or has another format or version.
 Manifest parse_manifest(const std::string& text);
 
 /// Reads the manifest of the checkpoint in `folder`. Throws CheckpointError naming the file.

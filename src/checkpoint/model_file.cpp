@@ -75,8 +75,9 @@ LoadModelResult load(const torch::nn::Module& model, const Tensors& tensors, con
   for (const auto& [name, into] : on_model) {
     if (!chosen.contains(first_name(tied, name))) result.missing.push_back(name);
   }
-  if (options.strict && !result.missing.empty()) errors += "Not there: " + list(result.missing) + ". ";
-  if (options.strict && !result.unexpected.empty()) errors += "Unknown to the model: " + list(result.unexpected) + ". ";
+  if (options.strict && !result.missing.empty()) errors += "Missing in the file: " + list(result.missing) + ". ";
+  if (options.strict && !result.unexpected.empty())
+    errors += "Unexpected in the file: " + list(result.unexpected) + ". ";
   if (!errors.empty()) {
     throw CheckpointError(source + " does not fit the model; nothing was loaded. " + errors +
                           "Load it into the model that it was saved from.");
@@ -107,7 +108,7 @@ LoadModelResult load_model(const torch::nn::Module& model, const std::filesystem
 }
 
 LoadModelResult load_model(const torch::nn::Module& model, const Tensors& tensors, const LoadModelOptions& options) {
-  return load(model, tensors, options, "what was given");
+  return load(model, tensors, options, "the set of tensors");
 }
 
 }  // namespace tutti

@@ -29,7 +29,7 @@ class Reader {
     checkpoint::FileText file = checkpoint::read_text(folder_ / name);
     compare(name, file.digest, expected);
     json parsed = json::parse(file.text, nullptr, false);
-    if (parsed.is_discarded() || !parsed.is_object()) fail(name, "is not what tutti writes");
+    if (parsed.is_discarded() || !parsed.is_object()) fail(name, "was not written by tutti");
     return parsed;
   }
 
@@ -39,7 +39,7 @@ class Reader {
     try {
       state = checkpoint::state_from_json(values);
     } catch (const CheckpointError& error) {
-      fail(file, std::string("is not what tutti writes: ") + error.what());
+      fail(file, std::string("was not written by tutti: ") + error.what());
     }
     const std::string name = checkpoint::tensors_name(part);
     if (!manifest_.files.contains(name)) return state;
@@ -49,7 +49,7 @@ class Reader {
     for (const auto& [key, tensor] : content.tensors) state.set(key, tensor);
     for (const auto& [key, first] : content.metadata) {
       const auto tensor = content.tensors.find(first);
-      if (tensor == content.tensors.end()) fail(name, "names a tensor that it has not");
+      if (tensor == content.tensors.end()) fail(name, "refers to a tensor that its file does not hold");
       state.set(key, tensor->second);
     }
     return state;
@@ -75,7 +75,7 @@ class Reader {
   }
 
   void compare(const std::string& name, const FileDigest& actual, const FileDigest& expected) const {
-    if (actual != expected) fail(name, "is damaged: its checksum is not the one that it was written with");
+    if (actual != expected) fail(name, "is damaged: its checksum differs from the one in the manifest");
   }
 
   std::filesystem::path folder_;

@@ -55,7 +55,8 @@ SafetensorsLayout layout_of(const Safetensors& content) {
     if (!tensor.defined()) refuse("it is undefined");
     if (tensor.layout() != at::kStrided || tensor.is_quantized()) refuse("it is not dense; convert it");
     const auto type = type_of(tensor);
-    if (!type) refuse(std::string("the format has no ") + c10::toString(tensor.scalar_type()) + "; convert it");
+    if (!type)
+      refuse(std::string("the format does not support ") + c10::toString(tensor.scalar_type()) + "; convert it");
     layout.tensors.push_back({.name = name, .type = *type, .shape = tensor.sizes().vec()});
   }
   return layout;

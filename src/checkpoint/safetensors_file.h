@@ -1,5 +1,5 @@
 #pragma once
-// Safetensors files with their digests, as checkpoints need them.
+// Safetensors files with their digests, for checkpoints.
 #include <filesystem>
 #include <string>
 
@@ -9,21 +9,21 @@
 
 namespace tutti::checkpoint {
 
-/// Throws UsageError naming the tensor when the format cannot hold it: undefined, sparse, an unknown dtype, a name that
-/// is not UTF-8 or taken.
+/// Throws UsageError naming a tensor that the format cannot hold: undefined, sparse, an unsupported dtype, or a name
+/// that is reserved or not UTF-8.
 void check_savable(const Safetensors& content);
 
-/// save_safetensors(), and what was written.
+/// save_safetensors() that returns the digest of the file.
 FileDigest write_safetensors(const std::filesystem::path& path, const Safetensors& content);
 
-/// Reads `file`, which lies at `path`, up to its data. Throws CheckpointError.
+/// Reads the header of `file`, up to its data. `path` is for messages. Throws CheckpointError.
 SafetensorsLayout read_layout(InputFile& file, const std::filesystem::path& path);
 
 struct ReadSafetensors {
   Safetensors content{};
   FileDigest digest{};
 };
-/// load_safetensors(), and what was read.
+/// load_safetensors() that also returns the digest of the file.
 ReadSafetensors read_safetensors(const std::filesystem::path& path);
 
 }  // namespace tutti::checkpoint

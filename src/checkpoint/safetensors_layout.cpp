@@ -49,7 +49,7 @@ std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, s
 TensorEntry checked(RawEntry&& raw) {
   const std::string named = "tensor '" + raw.name + "'";
   const auto type = find_type(raw.dtype);
-  if (!type) reject(named + " has the dtype '" + raw.dtype + "', which is unknown here");
+  if (!type) reject(named + " has the dtype '" + raw.dtype + "', which is not supported");
   const auto bytes = bytes_of(raw.shape, element_types[*type].width);
   if (!bytes) reject(named + " has a shape that is too large");
   const auto [begin, end] = std::pair(raw.offsets[0], raw.offsets[1]);

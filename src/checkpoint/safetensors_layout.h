@@ -1,15 +1,15 @@
 #pragma once
-// What a safetensors file says about itself, as pure functions of its bytes: no LibTorch, no files.
+// The header of a safetensors file. No I/O, no LibTorch.
 //
 //   8 bytes   N, little-endian
 //   N bytes   JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}, and optionally
 //             "__metadata__": {"word": "text", ...}
 //   the rest  data, row-major, little-endian; offsets count from its beginning
 //
-// Rejected is what the reference implementation (huggingface/safetensors, 0.8) rejects: data that is not covered by
-// tensors exactly once, sizes that do not belong to the shape, unknown dtypes, headers of more than 100 MB. Rejected
-// besides is what its README forbids, names that occur twice, and shapes that LibTorch cannot have. Accepted are
-// spaces around the JSON, further fields, any order of names, and data that is not aligned.
+// Rejects what the reference implementation (huggingface/safetensors, 0.8) rejects: data that tensors do not cover
+// exactly once, sizes that contradict the shape, unknown dtypes, headers of more than 100 MB. Also rejects duplicate
+// names, which the README of the format forbids, and shapes that LibTorch cannot represent. Accepts spaces around the
+// JSON, unknown fields, any order of names, and unaligned data.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -33,34 +33,34 @@ inline constexpr std::array<ElementType, 19> element_types = {{
 
 struct TensorEntry {
   std::string name{};
-  std::size_t type = 0;  ///< index in element_types
+  std::size_t type = 0;  ///< index into element_types
   std::vector<std::int64_t> shape{};
   std::uint64_t begin = 0;  ///< bytes from the data's beginning
   std::uint64_t end = 0;
 };
 
 struct SafetensorsLayout {
-  /// In the order of their data: each begins where the one before ends.
+  /// In the order of their data, without gaps.
   std::vector<TensorEntry> tensors{};
   std::map<std::string, std::string> metadata{};
 };
 
-/// Bytes before the header.
+/// Size of the header's length field in bytes.
 inline constexpr std::size_t prefix_size = 8;
 
-/// The header's size, from the file's first bytes. Throws CheckpointError when it cannot be that of a file of
+/// Returns the size of the header from the first bytes of the file. Throws CheckpointError if it does not fit in
 /// `file_size` bytes.
 std::uint64_t header_size(std::span<const std::byte, prefix_size> prefix, std::uint64_t file_size);
 
-/// Throws CheckpointError saying what is wrong.
+/// Throws CheckpointError with the reason if the header is invalid.
 SafetensorsLayout parse_header(std::span<const std::byte> header, std::uint64_t data_size);
 
-/// Both for a file that is in memory as a whole.
+/// Both functions above, for a file that is in memory.
 SafetensorsLayout parse_safetensors(std::span<const std::byte> file);
 
-/// Sorts `layout`'s tensors as the reference does (wide dtypes first, so that all are aligned; then by name), sets
-/// their offsets from their shapes, and returns the file's bytes up to the data. Throws UsageError for a name or a
-/// text that is not UTF-8, or a tensor called "__metadata__".
+/// Sorts the tensors of `layout` as the reference does: wide dtypes first, so that all are aligned, then by name. Sets
+/// their offsets from their shapes. Returns the bytes of the file up to the data. Throws UsageError for a name or text
+/// that is not UTF-8, and for a tensor named "__metadata__".
 std::string make_header(SafetensorsLayout& layout);
 
 }  // namespace tutti::checkpoint

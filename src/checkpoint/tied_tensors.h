@@ -1,5 +1,5 @@
 #pragma once
-// One tensor under several names.
+// Tied tensors: one tensor under several names.
 #include <ATen/core/TensorBody.h>
 
 #include <map>
@@ -10,17 +10,16 @@
 
 namespace tutti::checkpoint {
 
-/// Whether both are the same elements of the same memory in the same order.
+/// True if both refer to the same elements of the same memory in the same order.
 bool same_tensor(const at::Tensor& a, const at::Tensor& b);
 
-/// Which names stand for a tensor that an earlier name (in the alphabet) has too: later name -> first name.
+/// Maps each further name of a tied tensor to its first name in alphabetical order.
 std::map<std::string, std::string> tied_names(const std::map<std::string, at::Tensor>& tensors);
 
-/// Each tensor once; the metadata says for the other names which one they are, as Python's safetensors.torch.save_model
-/// has it.
+/// Holds each tensor once. The metadata maps the other names to it, as Python's safetensors.torch.save_model does.
 Safetensors without_ties(const std::map<std::string, at::Tensor>& tensors);
 
-/// copy_to_cpu() where what was one tensor stays one.
+/// copy_to_cpu() that keeps tied tensors tied.
 StateDict copy_keeping_ties(const StateDict& state);
 
 /// The tensors of `state`.

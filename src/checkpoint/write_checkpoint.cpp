@@ -1,4 +1,4 @@
-// How a checkpoint comes to be: into a folder of another name, which gets its own by one rename. This is how files are
+// Writes a checkpoint into a folder of another name, which gets its own by one rename. This is how files are
 // replaced on POSIX systems since long (write, fsync, rename, fsync of the folder), here for a folder of many writers.
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -52,8 +52,8 @@ Prepared prepare(const CheckpointContent& content, int rank) {
 Files write_files(const std::filesystem::path& folder, const Prepared& prepared) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
-    throw CheckpointError("there is no " + folder.string() +
-                          ", which rank 0 has just made: all ranks must write to one file system");
+    throw CheckpointError(folder.string() +
+                          ", which rank 0 created, does not exist on this rank: all ranks must share one file system");
   }
   Files files;
   for (const auto& [name, tensors] : prepared.tensors) {
@@ -78,14 +78,15 @@ void add_files(Files& files, const std::string& text) {
   }
 }
 
-// A rank on another file system has written files that nobody would find later.
+// A rank on another file system has written files that no rank would find later.
 void check_presence(const std::filesystem::path& folder, const Files& files) {
   for (const auto& [name, digest] : files) {
     std::error_code error;
     const auto size = std::filesystem::file_size(folder / name, error);
     if (error || size != digest.size) {
-      throw CheckpointError("another rank has written " + (folder / name).string() +
-                            ", which is not there as it was written: all ranks must write to one file system");
+      throw CheckpointError((folder / name).string() +
+                            ", which another rank wrote, is missing or different on rank 0: all ranks must share one "
+                            "file system");
     }
   }
 }
@@ -109,7 +110,7 @@ void write_checkpoint(const std::filesystem::path& folder, const CheckpointConte
   const auto prepare_folder = [&] {
     std::error_code ignored;
     if (std::filesystem::exists(std::filesystem::symlink_status(target, ignored))) {
-      throw UsageError(target.string() + " is there already: choose another name, or remove it");
+      throw UsageError(target.string() + " already exists: choose another name, or remove it");
     }
     checkpoint::remove_folder(partial);  // of an earlier attempt that was killed
     checkpoint::make_folders(partial);

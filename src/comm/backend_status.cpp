@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-/// The status of a backend that can be used if `attempt` does not throw.
+/// The status of a backend that is usable if `attempt` does not throw.
 BackendStatus status_of(const std::string& name, const std::function<void()>& attempt) {
   try {
     attempt();

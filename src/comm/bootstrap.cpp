@@ -30,7 +30,7 @@ std::string host_at(const BindAddress& bind_address) {
   return bind_address.interface.empty() ? bind_address.address : interface_address(bind_address.interface);
 }
 
-// Empty where the interface has none, which is no harm before it is needed.
+// The host of `bind_address`; empty if the interface has no address, because the liveness port is optional.
 std::string host_if_any(const BindAddress& bind_address) {
   try {
     return host_at(bind_address);
@@ -39,7 +39,7 @@ std::string host_if_any(const BindAddress& bind_address) {
   }
 }
 
-// Ranks of several machines give one another signs of life.
+// The heartbeat monitor of a job with several nodes; null with one node.
 std::shared_ptr<HeartbeatMonitor> monitor_of_job(const RendezvousResult& result, std::chrono::milliseconds timeout) {
   if (pairs_between_nodes(result.nodes).empty()) return nullptr;
   return std::make_shared<HeartbeatMonitor>(result.rendezvous,
@@ -72,7 +72,7 @@ BackendRequest check_options(const CommunicatorOptions& options) {
       throw UsageError("CommunicatorOptions: a timeout must be positive, not " + describe_duration(timeout) + ".");
     }
   }
-  (void)heartbeat_timeout();  // whose variable may be wrong
+  (void)heartbeat_timeout();  // throws UsageError for a malformed variable
   return requested;
 }
 
@@ -97,9 +97,9 @@ Communicator connect_ranks(const RendezvousResult& result, const std::string& re
   const bool best_for_host = requested == "mpi" || requested == "nccl";
   auto backend = select_backend(messages, best_for_host ? "auto" : requested, "job", timeout);
   if (requested == "nccl") backend = make_device_backend(backend, nccl_backend_factory(result.rendezvous.store), "job");
-  // Ranks that share memory leave their words there.
+  // Ranks that share memory publish failure reports there, so they need no open connection to the store.
   const bool may_disconnect_store = backend != messages && backend->topology().num_nodes == 1;
-  // Looked up with the first message: a job without any does not need the interface to have an address.
+  // The first message resolves the address: a job without messages works on an interface without an address.
   const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
   auto p2p = std::make_shared<GroupEndpoint>(std::make_shared<LazyEndpoint>(result.rendezvous, result.rank, host),
                                              "job", std::move(all_ranks), result.rank);

@@ -1,5 +1,5 @@
 #pragma once
-// What all ways into a group have in common: which backend is requested, and connecting ranks that have met.
+// The common part of all connect() functions: the requested backend, and connecting ranks after the rendezvous.
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,33 +13,33 @@
 
 namespace tutti::comm {
 
-/// What the program asks for or, where it leaves that open, TUTTI_BACKEND.
+/// The backend that the program requests, or TUTTI_BACKEND if the program requests "auto".
 struct BackendRequest {
   std::string name;
-  std::string error_prefix;  ///< "TUTTI_BACKEND=nccl: ", or empty where the program asks
+  std::string error_prefix;  ///< "TUTTI_BACKEND=nccl: ", or empty for the program's request
 };
 
-/// Throws UsageError for a backend that nobody knows and for timeouts that are not positive.
+/// Throws UsageError for an unknown backend and for timeouts that are not positive.
 BackendRequest check_options(const CommunicatorOptions& options);
-/// Throws UsageError where it cannot be had on this rank.
+/// Throws UsageError if nccl is requested and not available on this rank.
 void require_nccl(const BackendRequest& requested, int local_rank);
 
-/// The network interface that GLOO_SOCKET_IFNAME names, as a place; nullopt where it names none.
+/// The network interface that GLOO_SOCKET_IFNAME names; nullopt if it is unset or empty.
 std::optional<BindAddress> bind_address_from_env();
-/// On one machine, whatever its networks are.
+/// The address for ranks of one machine. It does not depend on the machine's networks.
 inline BindAddress loopback() {
   return {.interface = "", .address = "127.0.0.1"};
 }
 
-/// Ranks that have met at a store, and agree on the backend.
+/// The result of a rendezvous of ranks that request the same backend.
 struct RendezvousResult {
   Rendezvous rendezvous;
   int rank = 0;
   std::vector<int> nodes;    ///< by rank
-  BindAddress bind_address;  ///< where the others find this rank: an interface or an address
+  BindAddress bind_address;  ///< the interface or address at which other ranks reach this one
 };
 
-/// Connects them. Every rank must call it. `recorder` may be null. Throws UsageError, PeerError, TimeoutError.
+/// Connects the ranks. Every rank must call it. `recorder` may be null. Throws UsageError, PeerError, TimeoutError.
 Communicator connect_ranks(const RendezvousResult& result, const std::string& requested,
                            const CommunicatorOptions& options, std::shared_ptr<flight::Recorder> recorder = nullptr);
 

@@ -19,10 +19,10 @@ CallSignature::CallSignature(const std::string& call, std::uint64_t bytes_behind
 std::uint64_t longest_of(std::span<const std::uint64_t> by_rank) {
   const auto longest = std::ranges::max_element(by_rank);
   if (longest == by_rank.end()) return 0;
-  constexpr std::uint64_t addresses = std::uint64_t{1} << 47;  // of a process
+  constexpr std::uint64_t addresses = std::uint64_t{1} << 47;  // the addresses of a process
   const auto rank = static_cast<int>(longest - by_rank.begin());
   if (*longest < addresses / by_rank.size()) return *longest;
-  throw PeerError("rank " + std::to_string(rank) + " says that it sends " + std::to_string(*longest) +
+  throw PeerError("rank " + std::to_string(rank) + " announced a message of " + std::to_string(*longest) +
                       " bytes, more than memory can hold. Nothing was exchanged.",
                   {rank});
 }
@@ -36,7 +36,7 @@ std::uint64_t longest_of(std::span<const CallSignature> by_rank) {
 void check_signatures(std::span<const CallSignature> by_rank, std::uint64_t operation) {
   const auto agrees = [&](const CallSignature& one) { return one.hash == by_rank.front().hash; };
   if (std::ranges::all_of(by_rank, agrees)) return;
-  std::vector<std::uint64_t> hashes;  // in the order of the first rank that has them
+  std::vector<std::uint64_t> hashes;  // ordered by the first rank that has each
   std::map<std::uint64_t, std::vector<int>> ranks_by_hash;
   std::map<std::uint64_t, std::string> call_by_hash;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {

@@ -145,7 +145,7 @@ Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& cal
 }
 
 Work Communicator::barrier(const CallOptions& call) const {
-  // Comparing the signatures already takes a message from every rank to every rank.
+  // The comparison of call signatures is a barrier: every rank waits for the signatures of all ranks.
   return Work(queue_->call("barrier", "", call, [](const Operation&, const GatheredCalls&) {},
                            {.payload = std::span<const std::byte>()}));
 }
@@ -171,7 +171,7 @@ std::string Communicator::broadcast_object(const std::string& object, int root, 
   require_rank(root, size(), "broadcast_object");
   std::string result = object;
   const auto broadcast_bytes = [&](const Operation& operation, const GatheredCalls& gathered) {
-    comm::longest_of(gathered.by_rank);  // throws for a length that cannot be
+    comm::longest_of(gathered.by_rank);  // throws for an impossible length
     const auto length = gathered.by_rank[static_cast<std::size_t>(root)].length;
     auto bytes = at::empty({static_cast<std::int64_t>(length)}, at::kByte);
     if (rank() == root) std::ranges::copy(object, static_cast<char*>(bytes.data_ptr()));
@@ -184,7 +184,7 @@ std::string Communicator::broadcast_object(const std::string& object, int root, 
 }
 
 std::optional<Communicator> Communicator::split(int color, int key, const CallOptions& call) const {
-  // All ranks count, also those that get no group: names must stay equal.
+  // Ranks that get no group take a name too, so that later names are equal on all ranks.
   const auto name = queue_->next_child_name("split");
   std::optional<Communicator> group;
   const auto connect_group = [&](const Operation& operation, const GatheredCalls&) {
@@ -195,7 +195,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
     queue_->backend().all_gather(operation, requests, request);
     if (color < 0) return;
 
-    const int* const all = requests.data_ptr<int>();  // of each rank color and key
+    const int* const all = requests.data_ptr<int>();  // by rank: color, key
     std::vector<int> members;
     for (int other = 0; other < size(); ++other) {
       if (all[2 * other] == color) members.push_back(other);
@@ -204,12 +204,12 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
     const auto group_name = name + "-" + std::to_string(color);
     auto backend = members.size() == 1 ? comm::make_single_backend()
                                        : queue_->backend().split(members, group_name, operation.timeout);
-    backend->connect();  // here, where all its ranks are
+    backend->connect();  // all ranks of the group are in this call
     group = make_communicator(std::move(backend), {.timeout = queue_->timeout()}, group_name,
                               queue_->services().for_group(members, group_name));
   };
   queue_->call("split", "", call, connect_group)->wait();
-  // Nobody leaves while others may still need it to meet one another: rank 0 may hold the store.
+  // No rank leaves before all groups have connected: rank 0 may serve the store that they connect through.
   barrier({.timeout = call.timeout, .name = "split", .where = call.where}).wait();
   return group;
 }
@@ -220,20 +220,20 @@ Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::st
   const bool repeated = std::ranges::adjacent_find(sorted) != sorted.end();
   const bool outside = sorted.empty() || sorted.front() < 0 || sorted.back() >= size();
   if (repeated || outside || !std::ranges::binary_search(sorted, rank())) {
-    throw UsageError("subgroup: the ranks must be ranks of this group of " + std::to_string(size()) +
-                     ", each once, and rank " + std::to_string(rank()) + ", which calls, among them.");
+    throw UsageError("subgroup: the list must hold ranks of this group of " + std::to_string(size()) +
+                     ", each once, and the calling rank " + std::to_string(rank()) + ".");
   }
   const auto full_name = queue_->name() + "/sub-" + name;
   std::optional<Communicator> group;
-  // On this channel's own thread: backends of groups are connected where the backend's other calls run.
+  // On the worker thread, because the backend's other calls run there.
   queue_
       ->submit([&] {
         auto backend = comm::make_single_backend();
         try {
           if (ranks.size() > 1) backend = queue_->backend().split(ranks, full_name, queue_->timeout());
         } catch (const comm::TransferError& error) {
-          throw PeerError("subgroup '" + name + "': no answer from " + comm::describe_ranks(error.peers()) +
-                              " of it while connecting (" + error.what() + ")",
+          throw PeerError("subgroup '" + name + "': could not connect to " + comm::describe_ranks(error.peers()) +
+                              " of the subgroup (" + error.what() + ")",
                           {});
         }
         group = make_communicator(std::move(backend), {.timeout = queue_->timeout()}, full_name,
@@ -250,7 +250,7 @@ Communicator Communicator::duplicate(const std::string& name) const {
     std::vector<int> all_ranks(static_cast<std::size_t>(size()));
     std::iota(all_ranks.begin(), all_ranks.end(), 0);
     auto backend = queue_->backend().duplicate(full_name, operation.timeout);
-    backend->connect();  // here, where all ranks are
+    backend->connect();  // all ranks are in this call
     copy = make_communicator(std::move(backend), {.timeout = queue_->timeout()}, full_name,
                              queue_->services().for_group(all_ranks, full_name));
   };
@@ -267,9 +267,9 @@ bool Communicator::supports_device(at::Device device) const {
 }
 
 at::Tensor Communicator::allocate(std::int64_t bytes, at::Device device) const {
-  if (bytes < 0) throw UsageError("allocate: " + std::to_string(bytes) + " bytes.");
+  if (bytes < 0) throw UsageError("allocate: the size must not be negative, but is " + std::to_string(bytes) + ".");
   if (!supports_device(device)) {
-    throw UsageError("allocate: the backend " + backend_name() + " sums in CPU memory, not on " + device.str() + ".");
+    throw UsageError("allocate: the backend " + backend_name() + " supports CPU memory, not " + device.str() + ".");
   }
   return queue_->allocate(bytes, device);
 }

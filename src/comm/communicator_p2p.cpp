@@ -1,4 +1,4 @@
-// Messages of a Communicator from rank to rank.
+// The point-to-point messages of a Communicator.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <atomic>
@@ -14,11 +14,11 @@ namespace tutti {
 namespace {
 
 void require_peer(const char* what, const Communicator& communicator, int peer) {
-  const std::string who = std::string(what) + ": rank " + std::to_string(peer);
+  const std::string subject = std::string(what) + ": rank " + std::to_string(peer);
   if (peer < 0 || peer >= communicator.size()) {
-    throw UsageError(who + " is no rank of this group of " + std::to_string(communicator.size()) + ".");
+    throw UsageError(subject + " is not a rank of this group of " + std::to_string(communicator.size()) + ".");
   }
-  if (peer == communicator.rank()) throw UsageError(who + " is this rank itself.");
+  if (peer == communicator.rank()) throw UsageError(subject + " is the calling rank itself.");
 }
 
 void require_tag(const char* what, int tag) {

@@ -1,4 +1,4 @@
-// The collectives of a Communicator in which ranks give or take different parts.
+// The collectives of a Communicator with a root or with parts of different sizes.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -55,12 +55,12 @@ void require_part_for_each(const char* what, const char* name, const std::vector
                    std::to_string(size) + " ranks; there must be one for each.");
 }
 
-// `parts` of the root, one for each rank, are like `own`; other ranks give none.
+// Requires that the root passes a tensor like `own` for each rank, and that other ranks pass none.
 void require_parts_of_root(const char* what, const char* name, const std::vector<at::Tensor>& parts,
                            const at::Tensor& own, bool is_root, int size) {
   if (!is_root) {
     if (parts.empty()) return;
-    throw UsageError(std::string(what) + ": only the root gives " + name + ".");
+    throw UsageError(std::string(what) + ": only the root passes " + name + ".");
   }
   require_part_for_each(what, name, parts, size);
   for (const auto& part : parts) {
@@ -71,7 +71,7 @@ void require_parts_of_root(const char* what, const char* name, const std::vector
   }
 }
 
-/// What a rank says of the parts that it sends and takes, and what that means for all.
+/// The sizes of the parts that this rank sends and receives, and their comparison with those of all ranks.
 class PartSizes {
  public:
   PartSizes(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs) {
@@ -80,8 +80,8 @@ class PartSizes {
     }
   }
 
-  /// The longest part of any rank. Throws MismatchError, on all ranks alike, where one sends another number of bytes
-  /// than the other takes.
+  /// Returns the longest part of any rank, in bytes. Throws MismatchError, on all ranks, if a part has different sizes
+  /// on its sender and its receiver.
   std::size_t check_and_get_longest(comm::Backend& backend, const Operation& operation) const {
     const auto size = static_cast<std::size_t>(backend.size());
     if (size == 1) return part_bytes_.front();
@@ -97,7 +97,7 @@ class PartSizes {
         longest = std::max(longest, sent);
         if (sent == taken) continue;
         throw MismatchError(operation.describe() + ": rank " + std::to_string(from) + " sends " + std::to_string(sent) +
-                            " bytes to rank " + std::to_string(to) + ", which takes " + std::to_string(taken) +
+                            " bytes to rank " + std::to_string(to) + ", which expects " + std::to_string(taken) +
                             " from it. Nothing was exchanged.");
       }
     }
@@ -105,7 +105,7 @@ class PartSizes {
   }
 
  private:
-  std::vector<std::uint64_t> part_bytes_;  // of the parts that are sent, then of those that are taken
+  std::vector<std::uint64_t> part_bytes_;  // of the parts to send, then of the parts to receive
 };
 
 }  // namespace
@@ -205,7 +205,7 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
     };
     return Work(queue_->call(what, arguments, call, reduce_payloads, {.payload = comm::bytes_of(flat.memory())}));
   }
-  // Each rank combines a slice, and the root collects them.
+  // Each rank reduces a shard, and the root gathers the shards.
   const auto exchange = [queue = queue_.get(), flat, op, root](const Operation& operation, const GatheredCalls&) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     comm::Backend& backend = queue->backend();

@@ -1,4 +1,4 @@
-// Communicator::connect(Environment): from what the launcher says to connected ranks.
+// Communicator::connect(Environment): connects ranks by the launcher's variables.
 #include <algorithm>
 #include <sstream>
 #include <string>
@@ -17,14 +17,14 @@ namespace tutti {
 namespace {
 
 comm::BindAddress bind_address_of(const Environment& environment) {
-  // Ranks that met by the name of a store are on one machine, whatever they take for its nodes.
+  // A store with a local name is on this machine, so all ranks are, also if the variables describe several nodes.
   const bool one_machine = environment.num_nodes == 1 || environment.master_addr.starts_with(local_store_scheme);
   if (one_machine) return comm::loopback();
   if (auto bind_address = comm::bind_address_from_env()) return *std::move(bind_address);
   return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
 }
 
-// Each rank tells the others its node, how many ranks it expects, how many of them on its node, and the backend.
+// The value that each rank publishes at the rendezvous: its node, world size, local world size and backend.
 std::string rank_info(const Environment& environment, const std::string& backend) {
   std::string text;
   for (const int number : {environment.node_rank, environment.world_size, environment.local_world_size}) {
@@ -33,14 +33,14 @@ std::string rank_info(const Environment& environment, const std::string& backend
   return text + backend;
 }
 
-// A launcher that says nothing of nodes lets each rank deduce its own: together they may contradict one another.
+// If the launcher does not name the nodes, each rank derives its own. This function rejects contradictions.
 void check_nodes(const std::vector<int>& nodes, const std::vector<int>& local_sizes) {
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const auto together = std::ranges::count(nodes, nodes[rank]);
     if (together == local_sizes[rank]) continue;
     std::string text = "rank " + std::to_string(rank) + " was told that its node holds ";
     text += std::to_string(local_sizes[rank]) + " ranks, but " + std::to_string(together);
-    text += " say that they are on that node: start as many ranks on every node, in order.";
+    text += " report that node: start the same number of ranks on every node, in order.";
     throw UsageError(text);
   }
 }
@@ -52,16 +52,17 @@ std::vector<int> nodes_from(const std::vector<std::string>& rank_infos, const En
   for (const auto& info : rank_infos) {
     std::istringstream text(info);
     int world_size = 0;
-    std::string other;
-    text >> nodes.emplace_back() >> world_size >> local_sizes.emplace_back() >> other;
+    std::string other_backend;
+    text >> nodes.emplace_back() >> world_size >> local_sizes.emplace_back() >> other_backend;
     if (world_size != environment.world_size) {
       throw UsageError("rank " + std::to_string(nodes.size() - 1) + " was started with WORLD_SIZE " +
                        std::to_string(world_size) + ", rank " + std::to_string(environment.rank) + " with " +
                        std::to_string(environment.world_size) + ".");
     }
-    if (other != backend) {
-      throw UsageError("rank " + std::to_string(nodes.size() - 1) + " asks for the backend " + other + ", rank " +
-                       std::to_string(environment.rank) + " for " + backend + ": all must ask for the same.");
+    if (other_backend != backend) {
+      throw UsageError("rank " + std::to_string(nodes.size() - 1) + " asks for the backend " + other_backend +
+                       ", rank " + std::to_string(environment.rank) + " for " + backend +
+                       ": all must ask for the same.");
     }
   }
   check_nodes(nodes, local_sizes);
@@ -86,7 +87,7 @@ Communicator Communicator::connect(const Environment& environment, const Communi
         {.rank = environment.rank, .world_size = environment.world_size, .restart = environment.restart_count});
     return comm::connect_ranks(result, requested.name, options, std::move(recorder));
   } catch (const UsageError&) {
-    // All ranks see the same and throw; the one that serves the store must not take it away before they have seen it.
+    // All ranks throw the same error. The rank that serves the store waits until all of them have read the values.
     comm::leave_barrier(rendezvous, environment.rank, environment.world_size);
     throw;
   }

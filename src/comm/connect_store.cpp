@@ -1,4 +1,4 @@
-// Communicator::connect(Store): ranks that share a store of c10d, whoever started them.
+// Communicator::connect(Store): connects ranks that share a c10d store, with any launcher.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -21,8 +21,8 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// Connections of its own: whoever waits on the program's store would else keep the group from it, and the other way
-// round. A program that connects more than once over one store gets names of their own for each.
+// The group clones the program's store, because a blocking wait occupies a connection. Each connect() over one store
+// gets its own key prefix.
 comm::Rendezvous open_rendezvous(const StorePtr& store, int rank) {
   const auto connects = store->add("tutti/connects/" + std::to_string(rank), 1);
   const std::string name = "tutti/" + std::to_string(connects);
@@ -31,7 +31,7 @@ comm::Rendezvous open_rendezvous(const StorePtr& store, int rank) {
           .store_owner = -1};
 }
 
-// The host of the store, as this rank reaches it; empty for a store without one.
+// The store's host, as this rank resolves it; empty for a store without a host.
 std::string host_of(const StorePtr& store) {
   const auto prefix = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
   const auto below = prefix ? prefix->getUnderlyingNonPrefixStore() : store;
@@ -39,15 +39,15 @@ std::string host_of(const StorePtr& store) {
   return tcp ? tcp->getHost() : "";
 }
 
-// Where ranks of other nodes find this one.
+// The address at which ranks of other nodes reach this rank.
 comm::BindAddress bind_address_towards(const StorePtr& store) {
   if (auto bind_address = comm::bind_address_from_env()) return *std::move(bind_address);
   std::string host = host_of(store);
   if (host.empty()) host = process_variable("MASTER_ADDR").value_or("");
   if (host.empty()) {
     throw UsageError(
-        "The ranks live on several nodes, and the store does not say which network they share. Set GLOO_SOCKET_IFNAME "
-        "to its interface.");
+        "The ranks run on several nodes, and the store does not name the network that they share. Set "
+        "GLOO_SOCKET_IFNAME to the interface on that network.");
   }
   return {.interface = "", .address = comm::local_address_towards(host)};
 }
@@ -61,25 +61,25 @@ RankInfos exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int 
                               std::chrono::milliseconds timeout) {
   const auto text = std::to_string(size) + " " + backend + " " + comm::this_node_id();
   RankInfos all;
-  for (const auto& said : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
-    const auto first = said.find(' ');
-    const auto second = said.find(' ', first + 1);
-    const auto who = std::to_string(all.nodes.size());
-    if (second == std::string::npos || said.substr(0, first) != std::to_string(size)) {
-      throw UsageError("rank " + who + " joins a group of " + said.substr(0, first) + " ranks, rank " +
-                       std::to_string(rank) + " one of " + std::to_string(size) + ".");
+  for (const auto& info : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
+    const auto first = info.find(' ');
+    const auto second = info.find(' ', first + 1);
+    const auto other_rank = std::to_string(all.nodes.size());
+    if (second == std::string::npos || info.substr(0, first) != std::to_string(size)) {
+      throw UsageError("rank " + other_rank + " connects a group of " + info.substr(0, first) + " ranks, rank " +
+                       std::to_string(rank) + " one of " + std::to_string(size) + ": all must pass the same size.");
     }
-    all.backends.push_back(said.substr(first + 1, second - first - 1));
-    all.nodes.push_back(said.substr(second + 1));
+    all.backends.push_back(info.substr(first + 1, second - first - 1));
+    all.nodes.push_back(info.substr(second + 1));
     if (all.backends.back() != backend) {
-      throw UsageError("rank " + who + " asks for the backend " + all.backends.back() + ", rank " +
+      throw UsageError("rank " + other_rank + " asks for the backend " + all.backends.back() + ", rank " +
                        std::to_string(rank) + " for " + backend + ": all must ask for the same.");
     }
   }
   return all;
 }
 
-// A rank without a device of its own is every rank's concern: nobody must wait for it.
+// Throws on all ranks if nccl is not available on one of them, so that no rank waits for that rank.
 void agree_on_nccl(const comm::Rendezvous& rendezvous, const comm::BackendRequest& requested, int rank,
                    const std::vector<int>& nodes, std::chrono::milliseconds timeout) {
   const auto local_rank = static_cast<int>(std::count(nodes.begin(), nodes.begin() + rank, nodes[rank]));
@@ -97,7 +97,7 @@ void agree_on_nccl(const comm::Rendezvous& rendezvous, const comm::BackendReques
   }
 }
 
-// A group that is not the whole job has ranks of its own, which would be taken for the job's.
+// Null unless the group is the whole job: the flight record shows ranks of the job.
 std::shared_ptr<flight::Recorder> recorder_of_job(int rank, int size) {
   if (process_variable("RANK") != std::to_string(rank) || process_variable("WORLD_SIZE") != std::to_string(size)) {
     return nullptr;
@@ -134,7 +134,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
     if (requested.name == "nccl") agree_on_nccl(result.rendezvous, requested, rank, result.nodes, timeout);
     const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
     result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
-    // The store is the program's; what is connected by it is not.
+    // The secret does not protect the program's store. It authenticates the connections between ranks.
     if (!one_machine) result.rendezvous.secret = read_job_secret(&process_variable);
     return comm::connect_ranks(result, requested.name, options, recorder_of_job(rank, size));
   } catch (const UsageError&) {

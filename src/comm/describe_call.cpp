@@ -32,7 +32,7 @@ std::string describe_op(ReduceOp op) {
 
 void require_rank(int rank, int size, const char* what) {
   if (rank >= 0 && rank < size) return;
-  throw UsageError(std::string(what) + ": root " + std::to_string(rank) + " is no rank of this group of " +
+  throw UsageError(std::string(what) + ": root " + std::to_string(rank) + " is not a rank of this group of " +
                    std::to_string(size) + ".");
 }
 

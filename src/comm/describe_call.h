@@ -1,5 +1,5 @@
 #pragma once
-// What the calls of a Communicator have in common.
+// Helpers that the calls of a Communicator share.
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 namespace tutti::comm {
 
 std::span<const std::byte> bytes_of(const at::Tensor& memory);
-/// As it stands in a call's arguments: "sum".
+/// The text of `op` in a call's arguments: "sum".
 std::string describe_op(ReduceOp op);
-/// Throws UsageError unless `rank` is one of a group of `size`. `what` is the call.
+/// Throws UsageError unless the root `rank` is a rank of a group of `size`. `what` names the call.
 void require_rank(int rank, int size, const char* what);
 
 }  // namespace tutti::comm

@@ -1,4 +1,4 @@
-// The part of a channel for gradient rounds: operations in steps, started on one thread and completed on another.
+// The operations of OperationQueue for gradient synchronization: one thread starts them, another completes them.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace tutti::comm {
 namespace {
 
-// What start_all_reduce() and start_small_all_gather() hand out: the backend's object with the channel's treatment of
-// failures.
+// Wraps the pending operation of the backend, and handles failures as OperationQueue::run_checked() does. Destroying it
+// before the operation has completed aborts the queue.
 template <typename Pending>
 class Checked : public Pending {
  public:
@@ -65,7 +65,7 @@ class CheckedAllGather final : public Checked<PendingAllGather> {
   }
 };
 
-/// Lengths travel first, then all blocks as long as the longest. It is one operation to the outside, two on the wire.
+/// Gathers the lengths, then all blocks padded to the longest. The caller sees one operation; the backend runs two.
 class CheckedAllGatherV final : public PendingAllGatherV {
  public:
   CheckedAllGatherV(std::shared_ptr<OperationQueue> queue, Operation operation,
@@ -82,7 +82,7 @@ class CheckedAllGatherV final : public PendingAllGatherV {
     const std::uint64_t longest = longest_of(lengths);
     all_ = at::empty({static_cast<std::int64_t>(lengths.size()), static_cast<std::int64_t>(longest)}, at::kByte);
     if (longest > 0) {
-      // In memory that outlives a failure: the others may still read it.
+      // A tensor, because the memory must stay valid after a failure: other ranks may still read it.
       const at::Tensor input = at::empty({static_cast<std::int64_t>(longest)}, at::kByte);
       std::ranges::copy(block_, static_cast<std::byte*>(input.data_ptr()));
       queue_->run_checked(operation_, [&] { queue_->backend().all_gather(operation_, all_, input); });
@@ -118,7 +118,7 @@ at::Tensor OperationQueue::allocate(std::int64_t bytes, at::Device device) {
     });
     mark_completed(operation);
   };
-  // After the calls that came before it, on all ranks: these may share memory too, and offers meet in order.
+  // In order with earlier calls on all ranks: those may share memory too, and ranks match the offers in order.
   if (worker_.idle()) {
     run();
   } else {

@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// A Communicator over `backend`. `name` is unique in the job.
+/// Makes a Communicator over `backend`. `name` must be unique in the job.
 Communicator make_communicator(std::shared_ptr<comm::Backend> backend, const CommunicatorOptions& options,
                                std::string name, comm::Services services = {});
 

@@ -50,10 +50,10 @@ OperationQueue::OperationQueue(std::shared_ptr<Backend> backend, std::chrono::mi
 OperationQueue::~OperationQueue() {
   if (calls_) calls_->set_listener(nullptr);
   if (services_.p2p) {
-    const auto failure = std::make_exception_ptr(Error("The communicator was let go before anything came."));
-    services_.p2p->end(failure, /*sends_too=*/false);
+    const auto failure = std::make_exception_ptr(Error("The communicator was destroyed while a receive was pending."));
+    services_.p2p->close(failure, /*cancel_sends=*/false);
   }
-  // Whoever leaves because of an exception does not wait for others: calls under way end at once.
+  // During stack unwinding, abort operations in flight instead of waiting for peers.
   if (std::uncaught_exceptions() > 0) backend_->close();
 }
 
@@ -93,11 +93,11 @@ void OperationQueue::record_end(const Operation& operation, flight::EntryState h
   if (services_.recorder) services_.recorder->record_end(operation.entry, how);
 }
 
-/// A collective under way.
+/// A collective in flight.
 struct OperationQueue::Call {
   Operation operation;
   Body body;
-  std::vector<std::byte> message;  // the fingerprint and, behind it, the payload
+  std::vector<std::byte> message;  // the call signature, followed by the payload
   std::unique_ptr<PendingAllGather> exchange;
 };
 
@@ -112,10 +112,10 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
   std::string text = what + "(" + arguments;
   if (!options.name.empty()) text += std::string(arguments.empty() ? "" : ", ") + "'" + options.name + "'";
   text += ")";
-  const CallSignature mine(text, data.length);
+  const CallSignature own_signature(text, data.length);
   const auto call = std::make_shared<Call>();
   call->body = std::move(body);
-  const auto signature = mine.bytes();
+  const auto signature = own_signature.bytes();
   call->message.assign(signature.begin(), signature.end());
   if (data.payload) call->message.insert(call->message.end(), data.payload->begin(), data.payload->end());
 
@@ -126,13 +126,13 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
     complete(*call);
   };
   if (backend_->size() == 1) return run_now(run);
-  const int looks = backend_->spin_count();
-  if (!data.payload || looks == 0 || !worker_.idle()) return track(worker_.submit(run));
+  const int spin_count = backend_->spin_count();
+  if (!data.payload || spin_count == 0 || !worker_.idle()) return track(worker_.submit(run));
 
-  // Where the others come at about the same time, waking a thread would take many times as long as the call.
+  // If all ranks call at about the same time, waking a thread would take many times as long as the call. So poll first.
   const auto started = run_now([&] { start(*call); });
   if (!call->exchange) return started;
-  for (int look = 0; look < looks; ++look) {
+  for (int poll = 0; poll < spin_count; ++poll) {
     if (call->exchange->is_ready()) return run_now([&] { complete(*call); });
     cpu_pause();
   }
@@ -162,7 +162,7 @@ void OperationQueue::complete(Call& call) {
 
 std::shared_ptr<WorkState> OperationQueue::submit(std::function<void()> task) {
   if (backend_->size() == 1) return run_now(task);
-  // What it calls is called from where this is.
+  // Calls in the task get the call site of this call.
   return track(worker_.submit([task = std::move(task), where = CallSiteScope::current()] {
     const CallSiteScope here(where);
     task();
@@ -213,7 +213,7 @@ void OperationQueue::fail(const Operation& operation, const TransferError& error
   try {
     RootCauseQuery query(backend_->failure_board(), backend_->rank(), backend_->size(), std::move(report));
     query.wait_until_published();
-    // Only now may the others see the connections end: they look at once for what was posted.
+    // Publish before closing: a peer reads the failure reports as soon as its connection closes.
     backend_->close();
     root_cause = query.root_cause();
   } catch (const std::exception& lookup_error) {
@@ -244,7 +244,7 @@ void OperationQueue::abort_with_report(FailureReport report, const std::string& 
           .wait_until_published();
     }
   } catch (const std::exception&) {
-    // Leaving word is a courtesy; closing is what the others notice.
+    // Best effort: peers detect the closed connections even without the report.
   }
   close_p2p();
   backend_->close();

@@ -1,6 +1,9 @@
 #pragma once
-// What copies of a Communicator share: a backend, the numbers of its calls, a thread that runs them, and whether one
-// has failed.
+// The state that copies of a Communicator share: a backend, the operation numbers, the worker thread that runs the
+// operations, and the first failure.
+//
+// Lock order: shared_mutex_, order_mutex_, failure_mutex_. shared_child() makes a child by a call on this queue, and a
+// call may fail while its thread holds order_mutex_.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -23,17 +26,17 @@ namespace tutti::comm {
 
 struct FailureReport;
 
-/// What a rank sends along with the call.
+/// The data that a rank sends with its call signature.
 struct CallPayload {
   std::uint64_t length = 0;  // may differ between ranks
-  /// At most payload_bytes(), the same length on all ranks. `body` then has all that it needs, must not block, and
-  /// may run on the calling thread.
+  /// At most payload_bytes(), with the same length on all ranks. With a payload, `body` needs no further message. It
+  /// must not block, and it may run on the calling thread.
   std::optional<std::span<const std::byte>> payload{};
 };
 
 class OperationQueue : public std::enable_shared_from_this<OperationQueue>, private InflightCalls::Listener {
  public:
-  /// `name` is unique in the job: channels made from this one are named after it.
+  /// `name` must be unique in the job: the names of child queues begin with it.
   OperationQueue(std::shared_ptr<Backend> backend, std::chrono::milliseconds timeout, std::string name,
                  Services services);
   ~OperationQueue() override;
@@ -46,18 +49,18 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   const std::string& name() const { return name_; }
   const Services& services() const { return services_; }
 
-  /// What all ranks sent when they agreed on a call.
+  /// The call signatures and payloads of all ranks.
   struct GatheredCalls {
     std::vector<CallSignature> by_rank;
-    std::vector<const std::byte*> payloads;  // by rank: what was sent along
+    std::vector<const std::byte*> payloads;  // by rank
   };
-  /// What a user-facing collective does once all ranks agree on the call.
+  /// The part of a collective that runs after the signatures have been compared.
   using Body = std::function<void(const Operation& operation, const GatheredCalls& gathered)>;
-  /// Runs a collective on the channel's thread: compares signatures, then runs `body`. `arguments` is what stands in
-  /// the parentheses of the call in messages.
+  /// Runs a collective on the worker thread: compares signatures, then runs `body`. `arguments` is the text between the
+  /// parentheses of the call in messages.
   std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
                                   Body body, const CallPayload& data = {});
-  /// How much data can travel with a call.
+  /// The largest payload of a call, in bytes.
   std::size_t payload_bytes() const;
 
   at::Tensor allocate(std::int64_t bytes, at::Device device);
@@ -67,10 +70,10 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::unique_ptr<PendingAllGatherV> start_all_gather_v(std::vector<std::byte> block);
   std::shared_ptr<WorkState> submit(std::function<void()> task);
 
-  // In no order with the calls above. `memory` is contiguous.
+  // These have no order relative to the calls above. `memory` must be contiguous.
   std::shared_ptr<WorkState> send(const at::Tensor& memory, int peer, int tag, const CallOptions& options,
                                   const char* what = "send");
-  /// `on_completed(source)` is called before the work ends well, on another thread.
+  /// Calls `on_completed(source)` before the work completes without an error, on another thread.
   std::shared_ptr<WorkState> receive(const at::Tensor& memory, int peer, int tag, const CallOptions& options,
                                      std::function<void(int)> on_completed, const char* what = "receive");
   /// See Communicator::monitored_barrier.
@@ -78,14 +81,14 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   /// See Communicator::abort.
   void abort(const std::string& reason) noexcept;
 
-  /// A name for the next channel made from this one; equal on all ranks.
+  /// The name of the next child queue; equal on all ranks.
   std::string next_child_name(const std::string& kind);
 
-  /// The channel of this name that was made first, which lives as long as this one.
+  /// The child queue called `name`. The first call makes it; it exists as long as this queue.
   std::shared_ptr<OperationQueue> shared_child(const std::string& name,
                                                const std::function<std::shared_ptr<OperationQueue>()>& make);
 
-  /// Runs one step of `operation`; a failed transfer poisons the channel and becomes a PeerError or TimeoutError.
+  /// Runs one step of `operation`. A failed transfer aborts the queue and is rethrown as PeerError or TimeoutError.
   template <typename Step>
   auto run_checked(const Operation& operation, const Step& step) {
     try {
@@ -101,9 +104,9 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
       throw;
     }
   }
-  /// All steps of `operation` are behind this rank.
+  /// Records that this rank has run all steps of `operation`.
   void mark_completed(const Operation& operation) noexcept { record_end(operation, flight::EntryState::completed); }
-  /// `operation` was started and will not be completed by this rank: nothing can follow it.
+  /// Aborts the queue because this rank started `operation` and will not complete it.
   void abort_unfinished(const Operation& operation) noexcept;
 
  private:
@@ -114,17 +117,17 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   RequestPtr make_request(const char* what, const at::Tensor& memory, int peer, int tag,
                           const CallOptions& options) const;
   void close_p2p() noexcept;
-  /// The first failure, by this rank's own will: leaves word of it and closes.
+  /// Aborts the queue unless it has failed already. Publishes `report`, then closes the connections.
   void abort_with_report(FailureReport report, const std::string& reason) noexcept;
   bool set_blocked(bool blocked) noexcept override { return backend_->set_blocked(blocked); }
   void set_mismatch_reason(const std::string& why) noexcept override;
   void abort_blocked_calls() noexcept override;
-  /// Of this channel.
+  /// Attaches this queue's calls to `work`.
   std::shared_ptr<WorkState> track(std::shared_ptr<WorkState> work) const;
 
-  /// Without a number.
+  /// Makes an operation without a number.
   Operation make_operation(const std::string& what, const CallOptions& options) const;
-  /// `text` and `bytes` are for the flight record.
+  /// Makes an operation with the next number. `text` and `bytes` are for the flight record.
   Operation next_operation(const std::string& what, const CallOptions& options, const std::string& text,
                            std::uint64_t bytes = 0);
   void record_start(const Operation& operation) noexcept;
@@ -137,23 +140,23 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   const std::chrono::milliseconds timeout_;
   const std::string name_;
   const Services services_;
-  const std::shared_ptr<InflightCalls> calls_;  // null where nobody looks
+  const std::shared_ptr<InflightCalls> calls_;  // null without a deadlock detector
   std::atomic<int> monitored_barriers_ = 0;
 
-  std::mutex order_mutex_;  // numbers are taken and tasks queued in one order
+  std::mutex order_mutex_;  // held while a number is taken and the task is queued, so that both have one order
   std::atomic<std::uint64_t> next_number_ = 0;
   std::atomic<int> children_ = 0;
 
   std::mutex shared_mutex_;
   std::map<std::string, std::shared_ptr<OperationQueue>> shared_children_;
 
-  mutable std::mutex failure_mutex_;  // held while the first failure is looked into
+  mutable std::mutex failure_mutex_;  // held while the root cause of the first failure is found
   std::atomic<bool> failed_ = false;
   std::string failure_;
-  std::string mismatch_reason_;  // why calls were made on some ranks only: all ranks throw this
+  std::string mismatch_reason_;  // the text of the MismatchError that all ranks throw after a deadlock
   std::vector<int> failed_ranks_;
 
-  Worker worker_;  // last: ends first
+  Worker worker_;  // last, so that it is destroyed first
 };
 
 }  // namespace tutti::comm

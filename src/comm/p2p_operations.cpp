@@ -1,4 +1,5 @@
-// The part of a channel that stands in no order with its collectives: messages from rank to rank.
+// The point-to-point operations of OperationQueue, the monitored barrier and abort(). They have no order relative to
+// collectives.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
@@ -75,12 +76,12 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
   if (backend_->size() == 1) return;
   const auto timeout = make_operation(what, options).timeout;
   const auto nothing = at::empty({0}, at::kByte);
-  // Users' tags are not negative. Each barrier has two of its own: what comes late is not taken for the next one's.
+  // Users' tags are not negative. Each barrier has two negative tags, so that a late message matches no later barrier.
   const int arrival_tag = -2 * ++monitored_barriers_;
   const int release_tag = arrival_tag + 1;
   if (backend_->rank() != 0) {
     send(nothing, 0, arrival_tag, options, what);
-    // Rank 0 may come as late as that, and wait as long for others; what it says then is waited for.
+    // Rank 0 may enter up to one timeout later and then waits up to one timeout for other ranks.
     CallOptions release_options = options;
     release_options.timeout = 2 * timeout;
     auto outcome = at::empty({1}, at::kByte);
@@ -88,8 +89,8 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
     if (*static_cast<const std::uint8_t*>(outcome.const_data_ptr()) != 0) return;
     throw PeerError(std::string(what) + ": Rank " + std::to_string(backend_->rank()) +
                         " successfully reached monitoredBarrier, but received errors while waiting for send/recv "
-                        "from rank 0: other ranks did not come within " +
-                        describe_duration(timeout) + ", as rank 0 tells.",
+                        "from rank 0: rank 0 reports that other ranks did not enter the barrier within " +
+                        describe_duration(timeout) + ".",
                     {});
   }
   std::vector<std::shared_ptr<WorkState>> arrivals{nullptr};
@@ -106,7 +107,7 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
   }
   const auto outcome = at::empty({1}, at::kByte);
   *static_cast<std::uint8_t*>(outcome.data_ptr()) = absent.empty() ? 1 : 0;
-  // Not longer than for a moment: those that are absent may never take it.
+  // At most 5 s: absent ranks may never receive the outcome.
   CallOptions notice_options = options;
   notice_options.timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::seconds(5));
   for (int peer = 1; peer < backend_->size(); ++peer) send(outcome, peer, release_tag, notice_options, what);
@@ -126,11 +127,11 @@ void OperationQueue::abort(const std::string& reason) noexcept {
                      .operation = next_number_,
                      .timeout = timeout_,
                      .waiting_for = {},
-                     .where = "the group (" + reason + ")"},
+                     .description = "the group (" + reason + ")"},
                     reason);
 }
 
-// Without the mutex: whoever waits for a message is told, and may use this channel then.
+// Call without failure_mutex_: the completion of a message runs callbacks, which may call this queue.
 void OperationQueue::close_p2p() noexcept {
   if (!services_.p2p) return;
   services_.p2p->close(std::make_exception_ptr(PeerError(

@@ -8,15 +8,15 @@
 namespace tutti::comm {
 namespace {
 
-// A group of ranks of one of these backends gets the best that suits it.
+// The backend of a subgroup is selected as with "auto".
 std::shared_ptr<Backend> select_for_group(std::shared_ptr<Backend> messages, const std::string& name,
                                           std::chrono::milliseconds timeout) {
   return select_backend(std::move(messages), "auto", name, timeout);
 }
 
 std::string why_no_hierarchy(const Topology& topology) {
-  if (topology.num_nodes == 1) return "all ranks live on one node";
-  return "it needs nodes that hold equal numbers of neighbouring ranks, 2 or more";
+  if (topology.num_nodes == 1) return "all ranks are on one node";
+  return "every node must hold the same number of consecutive ranks, at least 2";
 }
 
 std::shared_ptr<Backend> find_backend(std::shared_ptr<Backend> messages, const std::string& requested,
@@ -26,7 +26,7 @@ std::shared_ptr<Backend> find_backend(std::shared_ptr<Backend> messages, const s
   }
   const Topology& topology = messages->topology();
   std::string reason;
-  bool refused = false;  // by a machine that could do it
+  bool refused = false;  // the topology fits, but a machine refused the shared memory
   if (requested == "hierarchical" || (requested == "auto" && hierarchy_preserves_bits(topology))) {
     reason = why_no_hierarchy(topology);
     if (fits_hierarchy(topology)) {
@@ -39,12 +39,12 @@ std::shared_ptr<Backend> find_backend(std::shared_ptr<Backend> messages, const s
     if (auto backend = make_shm_backend(messages, select_for_group, timeout, reason)) return backend;
     refused = true;
   } else {
-    reason = "the ranks live on several nodes";
-    // One rank a node: there is nobody to share memory with.
+    reason = "the ranks are on several nodes";
+    // With one rank on each node no ranks can share memory, so there is nothing to log.
     if (requested == "auto" && topology.num_nodes == messages->size()) return messages;
   }
   if (requested != "auto") throw UsageError("The backend " + requested + " cannot be used: " + reason + ".");
-  const std::string line = "gradients go over " + messages->name() + ", not through shared memory: " + reason;
+  const std::string line = "gradients are sent over " + messages->name() + ", not through shared memory: " + reason;
   const Logger logger(messages->rank());
   if (!refused) {
     logger.info(line);

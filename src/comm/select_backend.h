@@ -1,5 +1,5 @@
 #pragma once
-// From messages to the backend that suits where the ranks live.
+// Selects the backend for a topology.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace tutti::comm {
 
-/// `requested` as in CommunicatorOptions::backend. Every rank of `messages` must call it, with a new `name`. Says why
-/// in the log where "auto" finds nothing better than messages; throws UsageError where what was asked for cannot be
-/// had.
+/// Returns the backend `requested` (see CommunicatorOptions::backend) for the ranks of the point-to-point backend
+/// `messages`, and connects it. Every rank must call it, with a new `name`. If "auto" selects `messages`, logs the
+/// reason. Throws UsageError if a backend that was requested by name is not available.
 std::shared_ptr<Backend> select_backend(std::shared_ptr<Backend> messages, const std::string& requested,
                                         const std::string& name, std::chrono::milliseconds timeout);
 

@@ -59,7 +59,7 @@ class SingleBackend final : public Backend {
   }
 
   at::Tensor allocate(const Operation&, std::int64_t bytes) override { return at::empty({bytes}, at::kByte); }
-  // Nothing leaves this rank: its own stream is the right one everywhere.
+  // The identity works on every device.
   bool supports_device(at::DeviceType) const override { return true; }
   at::Tensor allocate_on_device(const Operation&, at::Device device, std::int64_t bytes) override {
     return at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
@@ -71,7 +71,7 @@ class SingleBackend final : public Backend {
   void close() noexcept override {}
 
  private:
-  // Shapes may differ, only the number of elements is the same.
+  // The shapes may differ; the numbers of elements are equal.
   static void copy(const at::Tensor& output, const at::Tensor& input) { output.view({-1}).copy_(input.view({-1})); }
 
   Topology topology_;

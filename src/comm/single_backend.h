@@ -1,5 +1,5 @@
 #pragma once
-// One rank: every collective is the identity.
+// The backend of a group of one rank: every collective is the identity.
 #include "comm/backend/backend.h"
 
 namespace tutti::comm {

@@ -14,8 +14,8 @@ void require_same_dtype(const char* what, const at::Tensor& output, const at::Te
                    "; they must have the same dtype.");
 }
 
-// Like `tensor`, in memory that lives as long as anybody needs it: what a call that has failed left under way may still
-// read and write there. at::from_blob() makes tensors in memory of others.
+// Returns `tensor` as contiguous memory that it owns, or a copy. Ownership matters because transfers in flight may
+// access the memory after a failed call. A tensor of at::from_blob() without a deleter does not own its memory.
 at::Tensor contiguous_and_kept(const at::Tensor& tensor) {
   const auto flat = tensor.contiguous();
   const bool is_kept = flat.nbytes() == 0 || flat.storage().data_ptr().get_context() != nullptr;
@@ -34,7 +34,8 @@ void require_dense(const char* what, const at::Tensor& tensor) {
 
 void require_on_cpu(const char* what, const at::Tensor& tensor) {
   if (tensor.device().is_cpu()) return;
-  throw UsageError(std::string(what) + ": the tensor is on " + tensor.device().str() + "; this takes CPU tensors.");
+  throw UsageError(std::string(what) + ": the tensor is on " + tensor.device().str() +
+                   "; this call takes CPU tensors.");
 }
 
 ContiguousTensor ContiguousTensor::for_output(const char* what, const at::Tensor& tensor) {

@@ -1,21 +1,22 @@
 #pragma once
-// What a collective demands of its tensors, checked before anything is sent.
+// Checks the tensors of a collective before anything is sent. The checks throw UsageError; `what` names the call.
 #include <ATen/core/TensorBody.h>
 
 #include "tutti/comm/communicator.h"
 
 namespace tutti::comm {
 
-/// A tensor as contiguous memory outside autograd: the tensor's own, or a copy where that is not contiguous or belongs
-/// to somebody else (at::from_blob without a deleter).
+/// A tensor as contiguous memory outside autograd. The memory is the tensor's own, or a copy if that is not contiguous
+/// or has no owner (at::from_blob without a deleter).
 class ContiguousTensor {
  public:
-  /// Throws UsageError unless the tensor can be used. Counts the write that is to come in the tensor's version.
+  /// Throws UsageError unless the tensor is dense and on the CPU. for_output() bumps the tensor's version, because the
+  /// collective will write to it.
   static ContiguousTensor for_output(const char* what, const at::Tensor& tensor);
   static ContiguousTensor for_input(const char* what, const at::Tensor& tensor);
 
   const at::Tensor& memory() const { return memory_; }
-  /// Brings a copy's content back into the tensor.
+  /// Copies memory() to the tensor, if it is a copy.
   void write_back() const;
 
  private:
@@ -28,10 +29,10 @@ class ContiguousTensor {
 void require_dense(const char* what, const at::Tensor& tensor);
 void require_on_cpu(const char* what, const at::Tensor& tensor);
 void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op);
-/// `whole` holds `size` times the elements of `part`, of the same dtype.
+/// Requires that `whole` holds `size` times the elements of `part`, of the same dtype.
 void require_parts(const char* what, const char* whole_name, const at::Tensor& whole, const char* part_name,
                    const at::Tensor& part, int size);
-/// Both hold the same number of elements, divisible by `size`, of the same dtype.
+/// Requires that both hold the same number of elements, divisible by `size`, of the same dtype.
 void require_equal_sizes(const char* what, const at::Tensor& output, const at::Tensor& input, int size);
 
 }  // namespace tutti::comm

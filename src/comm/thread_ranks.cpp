@@ -19,7 +19,8 @@
 namespace tutti {
 namespace {
 
-/// Runs `work` for every rank at once: connecting takes all of them. Rethrows what the first failure threw.
+/// Runs `work` for all ranks concurrently, because connecting needs all of them. Rethrows the failure of the lowest
+/// rank.
 void on_threads(int size, const std::function<void(int)>& work) {
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -55,7 +56,7 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     auto& communicator = made[static_cast<std::size_t>(rank)];
     std::shared_ptr<comm::Backend> backend = std::make_shared<comm::P2pBackend>(
         std::move(transports[static_cast<std::size_t>(rank)]), comm::make_topology(node_of_rank, rank));
-    // Messages between threads are copies in memory already: more is done only when asked for.
+    // Messages between threads are copies in memory, so "auto" needs no other backend.
     if (options.backend != "auto") {
       backend = comm::select_backend(std::move(backend), options.backend, "threads", options.connect_timeout);
     }
@@ -77,20 +78,20 @@ void run_thread_ranks(int size, const std::function<void(Communicator)>& body, c
                       int num_nodes) {
   std::mutex mutex;
   std::exception_ptr first_failure;
-  // A failure is noted while the rank's communicator still stands: the ranks that fail because it leaves come later.
-  // The communicator then goes while the exception unwinds, so that it waits for nobody.
+  // Record a failure while the rank's communicator exists: ranks that fail because of this rank then fail later. The
+  // communicator is destroyed during unwinding, so its destructor does not wait for peers.
   const auto run_rank = [&](Communicator communicator) {
     try {
-      const Communicator own = std::move(communicator);
+      const Communicator rank_communicator = std::move(communicator);
       try {
-        body(own);
+        body(rank_communicator);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first_failure) first_failure = std::current_exception();
         throw;
       }
     } catch (...) {
-      // Noted above.
+      // Recorded above.
     }
   };
   std::vector<std::thread> threads;

@@ -124,7 +124,7 @@ struct Worker::Queue {
     }
   }
 
-  // What the task holds is let go before its end is announced: whoever waits may rely on that.
+  // Destroy the task before its state completes: a thread that waits may rely on the release of what the task holds.
   static void run_entry(Entry entry) {
     std::exception_ptr failure;
     try {
@@ -149,7 +149,7 @@ Worker::~Worker() {
   }
   queue_->changed.notify_all();
   for (auto& entry : dropped) {
-    entry.state->end(std::make_exception_ptr(Error("The communicator was let go before this operation began.")));
+    entry.state->end(std::make_exception_ptr(Error("The communicator was destroyed before this operation started.")));
   }
   if (own_thread) {
     thread_.detach();

@@ -1,5 +1,5 @@
 #pragma once
-// A thread that runs tasks in order, started with the first one.
+// A thread that runs tasks in order. The first task starts it.
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -12,15 +12,15 @@
 
 namespace tutti::comm {
 
-/// What a Work refers to. Thread safe.
+/// The state that copies of a Work share. Thread safe.
 class WorkState {
  public:
   void end(std::exception_ptr failure);
-  /// Whose calls wait() waits for. Before anybody else has it.
+  /// Sets the calls that wait() waits for. Call before another thread has this state.
   void set_inflight_calls(std::shared_ptr<InflightCalls> calls) { calls_ = std::move(calls); }
   void wait();
   bool is_completed() const;
-  /// What it failed with; null while it has not ended, and where it ended well.
+  /// The exception of a failed operation; null if the operation is in flight or succeeded.
   std::exception_ptr exception() const;
   /// See Work::then.
   void then(std::function<void()> continuation);
@@ -34,22 +34,23 @@ class WorkState {
   std::shared_ptr<InflightCalls> calls_;
 };
 
-/// Runs `task` now and keeps what it throws.
+/// Runs `task` on the calling thread. The returned state keeps its exception.
 std::shared_ptr<WorkState> run_now(const std::function<void()>& task);
 
 class Worker {
  public:
   Worker();
-  /// Runs what was submitted, then ends. Called on the worker's own thread it gives up what is left instead.
+  /// Runs the tasks that are left, then joins the thread. On the worker's own thread it discards the tasks that are
+  /// left: their operations end with an error.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// On the worker's own thread a task runs at once: waiting for it could never end.
+  /// Queues `task`. On the worker's own thread runs it at once, because waiting for a queued task would deadlock.
   std::shared_ptr<WorkState> submit(std::function<void()> task);
-  /// Whether the calling thread is a worker's.
+  /// Whether the calling thread is the thread of a Worker.
   static bool is_on_worker_thread();
-  /// Whether everything that was submitted has ended.
+  /// Whether all submitted tasks have completed.
   bool idle() const;
 
  private:

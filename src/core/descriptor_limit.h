@@ -1,14 +1,14 @@
 #pragma once
-// How many file descriptors this process may have.
+// The limit of open file descriptors of this process.
 #include <cstdint>
 
 namespace tutti {
 
-/// Those that are open.
+/// The number of open descriptors.
 std::uint64_t count_open_descriptors();
 
-/// Raises the limit (`ulimit -Sn`) to `wanted` where it is lower, as far as the hard one (`ulimit -Hn`) lets it.
-/// Returns the limit. Programs that this process starts inherit it.
+/// Raises the limit (`ulimit -Sn`) to `wanted` if it is lower, but not above the hard limit (`ulimit -Hn`). Returns the
+/// limit. Child processes inherit it.
 std::uint64_t raise_descriptor_limit(std::uint64_t wanted);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// A file descriptor that closes itself.
+// An owner of a file descriptor: closes it on destruction.
 #include <unistd.h>
 
 #include <utility>
@@ -26,7 +26,7 @@ class FileDescriptor {
   }
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
-  /// The caller closes it.
+  /// Releases ownership: the caller must close the descriptor.
   int release() { return std::exchange(fd_, -1); }
 
  private:

@@ -18,7 +18,7 @@
 namespace tutti {
 namespace {
 
-// Whoever has heard one handshake may try guesses at home: a short one would be found.
+// A recorded handshake allows offline guesses, which would find a short secret.
 constexpr std::size_t min_secret_length = 16;
 constexpr std::size_t max_secret_length = 4096;
 
@@ -38,7 +38,7 @@ std::string content_of_secret_file(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat about {};
   if (!file.is_open() || ::fstat(file.get(), &about) != 0) throw unreadable(path, errno);
-  if (!S_ISREG(about.st_mode)) throw UsageError(format_variable(secret_file_variable, path) + " is no file");
+  if (!S_ISREG(about.st_mode)) throw UsageError(format_variable(secret_file_variable, path) + " is not a regular file");
   if ((about.st_mode & S_IRWXO) != 0) {
     throw UsageError(format_variable(secret_file_variable, path) +
                      " may be read or changed by every user of this machine: chmod 600 " + path);
@@ -66,7 +66,7 @@ JobSecret::JobSecret(const std::string& text, std::string source) : text_(trimme
   }
   if (text.size() > max_secret_length) {
     throw UsageError("the job's secret in " + source_ + " has more than " + std::to_string(max_secret_length) +
-                     " characters: it seems to be another file");
+                     " characters: it is probably not a file with a secret");
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of one job know, and nobody else: by it they recognise each other on a network.
+// The job secret: a key that only the ranks of one job know. It authenticates their connections.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -9,20 +9,20 @@
 
 namespace tutti {
 
-/// The secret itself, and the name of the file that holds it. A program sets one of them at most.
+/// The variable with the secret, and the one with the path of a file that holds it. At most one of them may be set.
 inline constexpr const char* secret_variable = "TUTTI_JOB_SECRET";
 inline constexpr const char* secret_file_variable = "TUTTI_JOB_SECRET_FILE";
 
-/// Nothing prints it.
+/// No message or log line contains the secret.
 class JobSecret {
  public:
-  /// Spaces and line ends around it do not count. `source` says where it comes from, for people. Throws UsageError
-  /// where it is too short to be one, or too long.
+  /// Strips surrounding spaces and line ends. `source` names the origin of the secret in messages. Throws UsageError if
+  /// the secret is too short or too long.
   JobSecret(const std::string& text, std::string source);
 
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(text_)); }
   const std::string& source() const { return source_; }
-  /// For another process of the job.
+  /// The text, to pass to another process of the job.
   const std::string& text() const { return text_; }
 
  private:
@@ -31,11 +31,11 @@ class JobSecret {
 };
 using JobSecretPtr = std::shared_ptr<const JobSecret>;
 
-/// The secret that these variables give; null where they give none. Throws UsageError where they make no sense, and
-/// where others may read the file.
+/// Reads the secret from the two variables; null if neither is set. Throws UsageError if both are set, the secret is
+/// invalid, or other users may read the file.
 JobSecretPtr read_job_secret(const VariableLookup& lookup);
 
-/// A new one that nobody can guess. Throws std::system_error where the system gives no random numbers.
+/// Creates a random secret. Throws std::system_error if the system provides no random numbers.
 JobSecretPtr make_job_secret();
 
 }  // namespace tutti

@@ -3,8 +3,9 @@
 
 namespace tutti {
 
-/// The number of the process that started this job's ranks on this node: the nearest ancestor in whose variables
-/// `variable` (which the launcher sets for its ranks) is not set. Shells between it and a rank do not count.
+/// The id of the process that started the ranks of this job on this node: the nearest ancestor without `variable`,
+/// which the launcher sets for its ranks. Shells between the launcher and a rank inherit `variable`, so they are
+/// skipped.
 std::string launcher_process(const std::string& variable);
 
 }  // namespace tutti

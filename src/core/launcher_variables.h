@@ -1,5 +1,5 @@
 #pragma once
-// One function for each launcher: from its variables to the place of this process.
+// One function for each launcher: from its variables to the Environment of this process.
 #include <cstdint>
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// The names under which a launcher tells ranks and sizes.
+/// The names of a launcher's variables for ranks and sizes.
 struct VariableNames {
   std::string rank;
   std::string size;
@@ -16,21 +16,20 @@ struct VariableNames {
   std::string local_size;
   std::string group_rank{};
   std::string group_size{};
-  std::string when_uneven{};  ///< what to do where nodes cannot be told apart; empty: set the missing pair
+  std::string when_uneven{};  ///< advice for nodes of unequal size; empty: set the missing pair of variables
 };
 
-/// Where the ranks of tutti meet under `tutti launch`, which leaves MASTER_PORT to other programs: "STORE,MASTER". It
-/// counts while MASTER_PORT is MASTER: a launcher inside that one sets another, and has a store of its own there.
+/// The port of tutti's store under `tutti launch`, which leaves MASTER_PORT to other programs: "STORE,MASTER". It is
+/// valid only while MASTER_PORT equals MASTER: a nested launcher sets another MASTER_PORT and has its own store there.
 inline constexpr const char* store_port_variable = "TUTTI_MASTER_PORT";
 std::string store_port_text(std::uint16_t store_port, std::uint16_t master_port);
 
-/// Fills the place within and among nodes. What is not set follows from the rest if nodes are equal and ranks on one
-/// node are consecutive, which is how launchers number them unless told otherwise. Throws UsageError.
+/// Fills local rank, local world size, node rank and number of nodes. Derives missing values under the assumption that
+/// nodes have equally many ranks, numbered consecutively, as launchers do by default. Throws UsageError.
 void read_nodes(const VariableReader& variables, const VariableNames& names, Environment& environment);
 
-/// Where the store of an MPI or Slurm job on one node is: MASTER_PORT where it is set, else a port that rank 0 chooses
-/// and tells the other ranks under `job`, which may be empty where only the process tree can name the job. Throws
-/// UsageError.
+/// Sets the store of an MPI or Slurm job on one node: MASTER_PORT if it is set, else a port that rank 0 chooses and
+/// publishes under the name `job`. `job` may be empty; then the process tree identifies the job. Throws UsageError.
 void read_master_on_one_node(const VariableReader& variables, const std::string& job, Environment& environment);
 
 Environment read_torchrun(const VariableReader& variables);
@@ -38,7 +37,7 @@ Environment read_openmpi(const VariableReader& variables);
 Environment read_mpich(const VariableReader& variables);
 Environment read_slurm(const VariableReader& variables);
 
-/// Why Slurm's variables, which are set, do not mean that this process is one of several tasks; empty where it is one.
+/// The reason why Slurm's variables are ignored although they are set; empty if this process is a task of srun.
 std::string why_no_slurm_task(const VariableReader& variables);
 
 }  // namespace tutti

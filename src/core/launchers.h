@@ -1,5 +1,5 @@
 #pragma once
-// The launchers that read_environment knows: whose variables are set, and whose decide.
+// The launchers that read_environment supports: those whose variables are set, and the one that is selected.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace tutti {
 
-/// Environment::master_addr of a job on one node whose launcher gives no address: "local:NAME". Rank 0 listens on a
-/// free loopback port and tells it to the other ranks of its node under NAME, which no other job on the node has.
+/// The prefix of Environment::master_addr for a job on one node without an address: "local:NAME". Rank 0 listens on a
+/// free loopback port and publishes it on the node under NAME, which is unique to the job.
 inline constexpr std::string_view local_store_scheme = "local:";
 
 /// A launcher whose variables are set.
@@ -17,14 +17,14 @@ struct DetectedLauncher {
   std::string name;                    ///< as in Environment::launcher
   std::vector<std::string> variables;  ///< NAME=value
   bool is_selected = false;
-  std::string ignored_because{};  ///< empty for the one that won
+  std::string ignored_because{};  ///< empty for the selected launcher
 };
 
-/// The launchers that are seen in these variables, in the order in which read_environment asks them. At most one wins.
-/// Does not throw: whether what they say makes sense is for read_environment to tell.
+/// The launchers whose variables are set, in the order in which read_environment tries them. At most one is selected.
+/// Does not validate the values and does not throw; read_environment does.
 std::vector<DetectedLauncher> detected_launchers(const VariableLookup& lookup);
 
-/// Looks variables of this process up.
+/// Reads the variables of this process.
 std::optional<std::string> process_variable(const std::string& name);
 
 }  // namespace tutti

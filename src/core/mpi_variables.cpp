@@ -12,7 +12,7 @@ void require_master(const VariableReader& variables, const std::string& pass_on,
   if (!address || !port) {
     throw UsageError(std::string(address ? "MASTER_PORT" : "MASTER_ADDR") + " is not set, but the job has " +
                      std::to_string(environment.num_nodes) +
-                     " nodes, and mpirun does not tell where rank 0 is: start it with " + pass_on);
+                     " nodes, and mpirun does not set the address of rank 0: start it with " + pass_on);
   }
   environment.master_addr = *address;
   environment.master_port = *port;
@@ -36,11 +36,12 @@ Environment read_mpi(const VariableReader& variables, const VariableNames& names
 }  // namespace
 
 Environment read_openmpi(const VariableReader& variables) {
-  const VariableNames names{.rank = "OMPI_COMM_WORLD_RANK",
-                            .size = "OMPI_COMM_WORLD_SIZE",
-                            .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
-                            .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
-                            .when_uneven = "start as many ranks on every node, in order (mpirun --map-by ppr:N:node)"};
+  const VariableNames names{
+      .rank = "OMPI_COMM_WORLD_RANK",
+      .size = "OMPI_COMM_WORLD_SIZE",
+      .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+      .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+      .when_uneven = "start equally many ranks on each node, in order (mpirun --map-by ppr:N:node)"};
   auto environment = read_mpi(variables, names, "openmpi");
   if (environment.num_nodes > 1) {
     require_master(variables, "mpirun -x MASTER_ADDR=host-of-rank-0 -x MASTER_PORT=a-free-port", environment);
@@ -56,7 +57,7 @@ Environment read_mpich(const VariableReader& variables) {
                             .size = "PMI_SIZE",
                             .local_rank = "MPI_LOCALRANKID",
                             .local_size = "MPI_LOCALNRANKS",
-                            .when_uneven = "start as many ranks on every node, in order (mpirun -ppn N)"};
+                            .when_uneven = "start equally many ranks on each node, in order (mpirun -ppn N)"};
   auto environment = read_mpi(variables, names, "mpich");
   if (environment.num_nodes > 1) {
     require_master(variables, "mpirun -genv MASTER_ADDR host-of-rank-0 -genv MASTER_PORT a-free-port", environment);

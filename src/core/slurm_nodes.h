@@ -1,5 +1,5 @@
 #pragma once
-// Slurm's short forms of lists.
+// Slurm's compressed lists.
 #include <string>
 #include <string_view>
 #include <vector>

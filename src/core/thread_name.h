@@ -3,7 +3,7 @@
 
 namespace tutti {
 
-/// What `top -H` and debuggers call the calling thread: at most 15 letters.
+/// Sets the name of the calling thread for `top -H` and debuggers: at most 15 characters.
 inline void name_this_thread(const char* name) {
   ::pthread_setname_np(::pthread_self(), name);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Reading variables: what is wrong with one becomes an error that names it.
+// Parses environment variables. Errors name the variable and its value.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,12 +19,12 @@ class VariableReader {
   explicit VariableReader(const VariableLookup& lookup) : lookup_(lookup) {}
 
   bool has(const std::string& name) const { return lookup_(name).has_value(); }
-  /// nullopt where it is not set or empty.
+  /// nullopt if it is unset or empty.
   std::optional<std::string> text(const std::string& name) const;
-  /// A whole number of 0 or more; nullopt where it is not set. Throws UsageError.
+  /// An integer of 0 or more; nullopt if it is unset. Throws UsageError.
   std::optional<int> number(const std::string& name) const;
   bool flag(const std::string& name) const;
-  /// Of several names for one thing the first that is set; nullopt where none is.
+  /// The value of the first of several alternative names that is set; nullopt if none is.
   std::optional<std::string> first_set(const std::vector<std::string>& names) const;
 
  private:
@@ -36,15 +36,14 @@ struct RankAndSize {
   int size;
 };
 
-/// A rank and the size it belongs to; nullopt where neither is set. Throws UsageError where only one is, or where they
-/// contradict each other.
+/// A rank and its size; nullopt if neither is set. Throws UsageError if only one is set, or the rank is out of range.
 std::optional<RankAndSize> read_pair(const VariableReader& variables, const std::string& rank_name,
                                      const std::string& size_name);
 
-/// The port that `text` is, from 1 to 65535; nullopt where it is something else.
+/// Parses a port from 1 to 65535; nullopt for any other text.
 std::optional<std::uint16_t> parse_port(std::string_view text);
 
-/// A port; nullopt where it is not set. Throws UsageError.
+/// A port; nullopt if it is unset. Throws UsageError.
 std::optional<std::uint16_t> read_port(const VariableReader& variables, const std::string& name = "MASTER_PORT");
 
 }  // namespace tutti

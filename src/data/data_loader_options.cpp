@@ -31,7 +31,7 @@ std::string describe(const DataLoaderOptions& options, std::int64_t dataset_size
 ShardOptions shard_options(const DataLoaderOptions& options, std::int64_t dataset_size, int rank, int world_size,
                            std::int64_t accumulation_steps) {
   if (options.batch_sampler && (options.batch_size != 1 || options.split_batches)) {
-    throw UsageError("a batch sampler gives whole batches: leave batch_size and split_batches as they are");
+    throw UsageError("a batch sampler returns whole batches: leave batch_size and split_batches unset");
   }
   if (options.num_workers < 0) {
     throw UsageError("num_workers is " + std::to_string(options.num_workers) + ": it must not be negative");

@@ -36,8 +36,8 @@ template <typename T>
 void check_same(const StateDict& state, const std::string& name, const T& here) {
   const T& saved = state.get<T>(name);
   if (saved == here) return;
-  throw CheckpointError("the saved place in the data has " + name + " " + to_text(saved) + ", this loader has " +
-                        to_text(here) + ": make the loader as it was, or start the epoch anew");
+  throw CheckpointError("the saved position in the data has " + name + " " + to_text(saved) + ", this loader has " +
+                        to_text(here) + ": use the same loader options, or restart the epoch");
 }
 
 }  // namespace
@@ -51,9 +51,9 @@ EpochCursor::EpochCursor(const ShardOptions& options, Sampler sampler, BatchSamp
       batch_sampler_(std::move(batch_sampler)) {
   if (sampler_ && batch_sampler_) throw UsageError("set a sampler or a batch sampler, not both");
   if ((sampler_ || batch_sampler_) && options_.shuffle) {
-    throw UsageError("a sampler gives the samples' order: let it shuffle, and leave shuffle off");
+    throw UsageError("a sampler determines the order of the samples: shuffle in the sampler, and leave shuffle off");
   }
-  shard_size(options_);  // refuses an empty dataset before a sampler is asked
+  shard_size(options_);  // throws for an empty dataset before a sampler is called
   batches_per_epoch();
 }
 
@@ -116,13 +116,13 @@ void EpochCursor::load_state_dict(const StateDict& state) {
   try {
     shard_size(sharding_of(read_state.epoch), read_state.segments);
   } catch (const UsageError& error) {
-    throw CheckpointError(std::string("the saved place in the data is damaged: ") + error.what());
+    throw CheckpointError(std::string("the saved position in the data is damaged: ") + error.what());
   }
   if (const auto items = sampled(read_state.epoch)) {
     if (state.get<std::int64_t>("sampled") != static_cast<std::int64_t>(items->checksum())) {
       throw CheckpointError(
-          "the sampler gives other samples for epoch " + std::to_string(read_state.epoch) +
-          " than when the place in the data was saved: use the same sampler, or start the epoch anew");
+          "the sampler returned other samples for epoch " + std::to_string(read_state.epoch) +
+          " than when the position in the data was saved: use the same sampler, or restart the epoch");
     }
   }
   set_read_state(std::move(read_state));

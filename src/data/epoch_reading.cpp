@@ -23,7 +23,7 @@ EpochReading::EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail, 
       batch_size_(cursor_->options().batch_size) {
   if (agreement && cursor_->sampled_by_user()) compare_samples(agreement);
   sampled_ = cursor_->sampled(epoch_);
-  cursor_->batches_per_epoch();  // refuses an epoch that drop_last leaves empty
+  cursor_->batches_per_epoch();  // throws if drop_last leaves no batch
   const ShardOptions shard_options = cursor_->sharding_of(epoch_);
   const auto read = cursor_->read_before();
   items_ = shard_indices(shard_options, epoch_, read);
@@ -78,7 +78,7 @@ void EpochReading::compare_samples(const LoaderAgreement& agreement) const {
   try {
     mine = cursor_->sampled(epoch_);
   } catch (...) {
-    agreement({epoch_, failed, 0})();  // so that nobody waits for this rank
+    agreement({epoch_, failed, 0})();  // so that the other ranks do not wait for this one
     throw;
   }
   const auto all = agreement({epoch_, mine->size(), static_cast<std::int64_t>(mine->checksum())})();
@@ -90,10 +90,10 @@ void EpochReading::compare_samples(const LoaderAgreement& agreement) const {
   }
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    throw MismatchError("the sampler gives " + std::to_string(all[0][1]) + " samples or batches for epoch " +
-                        std::to_string(all[0][0]) + " on rank 0, and not the same ones on rank " +
-                        std::to_string(rank) + " (" + std::to_string(all[rank][1]) + " for epoch " +
-                        std::to_string(all[rank][0]) + "): it must depend on nothing but the epoch");
+    throw MismatchError("the sampler returned " + std::to_string(all[0][1]) + " samples or batches for epoch " +
+                        std::to_string(all[0][0]) + " on rank 0, and different ones on rank " + std::to_string(rank) +
+                        " (" + std::to_string(all[rank][1]) + " for epoch " + std::to_string(all[rank][0]) +
+                        "): a sampler must depend on the epoch only");
   }
 }
 

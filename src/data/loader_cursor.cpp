@@ -34,7 +34,7 @@ void LoaderCursor::set_epoch(std::int64_t epoch) {
 }
 
 void LoaderCursor::skip(std::int64_t batches) {
-  if (reading()) throw UsageError("skip_first_batches: a loop is under way; call it before the loop that it is for");
+  if (reading()) throw UsageError("skip_first_batches: a loop is running; call it before the loop that skips batches");
   const auto left = batches_left();
   if (batches < 0 || (left >= 0 && batches > left)) {
     throw UsageError("skip_first_batches: cannot skip " + std::to_string(batches) +
@@ -75,11 +75,11 @@ LoaderCursor::ReadState LoaderCursor::read_state_from(const StateDict& state) {
   const auto& steps = state.get<std::vector<std::int64_t>>("segments.accumulation_steps");
   const auto& batches = state.get<std::vector<std::int64_t>>("segments.batches");
   if (sizes.size() != worlds.size() || steps.size() != worlds.size() || batches.size() != worlds.size()) {
-    throw CheckpointError("the saved place in the data is damaged: its segments differ in number");
+    throw CheckpointError("the saved position in the data is damaged: its segments differ in number");
   }
   ReadState read_state{.epoch = state.get<std::int64_t>("epoch"), .next_epoch = state.get<std::int64_t>("next_epoch")};
   if (read_state.epoch < 0 || read_state.next_epoch < 0) {
-    throw CheckpointError("the saved place in the data is damaged: a negative epoch");
+    throw CheckpointError("the saved position in the data is damaged: a negative epoch");
   }
   for (std::size_t i = 0; i < worlds.size(); ++i) {
     read_state.segments.push_back({.world_size = static_cast<int>(worlds[i]),

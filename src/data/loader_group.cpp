@@ -9,7 +9,7 @@ namespace tutti {
 std::int64_t split_over(std::int64_t batch_size, int world_size) {
   if (world_size >= 1 && batch_size % world_size == 0) return batch_size / world_size;
   throw UsageError("split_batches: a batch_size of " + std::to_string(batch_size) + " cannot be split over " +
-                   std::to_string(world_size) + " ranks: make it a multiple");
+                   std::to_string(world_size) + " ranks: use a multiple of the number of ranks");
 }
 
 }  // namespace tutti

@@ -1,11 +1,11 @@
 #pragma once
-// Which positions of an epoch's order are still to be read, as intervals: dealing leaves few holes.
+// The positions of an epoch's order that have not been read, as intervals. Sharding leaves few gaps.
 #include <cstdint>
 #include <vector>
 
 namespace tutti {
 
-/// From `begin` up to, not including, `end`.
+/// The half-open interval [begin, end).
 struct Interval {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -14,11 +14,11 @@ struct Interval {
 /// An ascending list of positions. It is addressed by place: the first position has place 0.
 class Positions {
  public:
-  /// 0 .. count - 1.
+  /// The positions 0 .. count - 1.
   explicit Positions(std::int64_t count);
 
   std::int64_t size() const { return size_; }
-  /// Keeps what stands at these places, which are ascending, disjoint, and may reach beyond the end.
+  /// Keeps the positions at these places, which are ascending and disjoint, and may extend past the end.
   void keep(const std::vector<Interval>& places);
   const std::vector<Interval>& intervals() const { return intervals_; }
 
@@ -27,7 +27,7 @@ class Positions {
   std::int64_t size_;
 };
 
-/// Finds the position at a place. Places that ascend are found fastest.
+/// Finds the position at a place. Fastest for ascending places.
 class PositionLookup {
  public:
   explicit PositionLookup(const Positions& positions) : intervals_(positions.intervals()) {}
@@ -37,7 +37,7 @@ class PositionLookup {
  private:
   const std::vector<Interval>& intervals_;
   std::size_t at_ = 0;
-  std::int64_t first_place_ = 0;  // of interval `at_`
+  std::int64_t first_place_ = 0;  // the first place in interval `at_`
 };
 
 }  // namespace tutti

@@ -14,7 +14,7 @@ namespace {
 void check(const std::vector<std::int64_t>& samples, std::int64_t epoch, std::int64_t dataset_size) {
   for (const std::int64_t sample : samples) {
     if (sample >= 0 && sample < dataset_size) continue;
-    throw UsageError("the sampler gives sample " + std::to_string(sample) + " in epoch " + std::to_string(epoch) +
+    throw UsageError("the sampler returned sample " + std::to_string(sample) + " in epoch " + std::to_string(epoch) +
                      ", but the dataset has samples 0 .. " + std::to_string(dataset_size - 1));
   }
 }
@@ -37,7 +37,7 @@ std::uint32_t SampledEpoch::checksum() const {
 std::shared_ptr<const SampledEpoch> sample_epoch(const Sampler& sampler, std::int64_t epoch,
                                                  std::int64_t dataset_size) {
   SampledEpoch sampled{.samples = sampler(epoch)};
-  if (sampled.samples.empty()) throw UsageError("the sampler gives no samples for epoch " + std::to_string(epoch));
+  if (sampled.samples.empty()) throw UsageError("the sampler returned no samples for epoch " + std::to_string(epoch));
   check(sampled.samples, epoch, dataset_size);
   return std::make_shared<const SampledEpoch>(std::move(sampled));
 }
@@ -46,12 +46,13 @@ std::shared_ptr<const SampledEpoch> sample_epoch(const BatchSampler& sampler, st
                                                  std::int64_t dataset_size) {
   SampledEpoch sampled{.of_batches = true};
   for (const std::vector<std::int64_t>& batch : sampler(epoch)) {
-    if (batch.empty()) throw UsageError("the batch sampler gives an empty batch in epoch " + std::to_string(epoch));
+    if (batch.empty()) throw UsageError("the batch sampler returned an empty batch in epoch " + std::to_string(epoch));
     check(batch, epoch, dataset_size);
     sampled.samples.insert(sampled.samples.end(), batch.begin(), batch.end());
     sampled.ends.push_back(static_cast<std::int64_t>(sampled.samples.size()));
   }
-  if (sampled.ends.empty()) throw UsageError("the batch sampler gives no batches for epoch " + std::to_string(epoch));
+  if (sampled.ends.empty())
+    throw UsageError("the batch sampler returned no batches for epoch " + std::to_string(epoch));
   return std::make_shared<const SampledEpoch>(std::move(sampled));
 }
 

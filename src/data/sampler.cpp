@@ -31,7 +31,7 @@ void validate(const ShardOptions& options) {
           "accumulation_steps is " + std::to_string(options.accumulation_steps) + ": it must be at least 1");
 }
 
-/// An epoch's samples in order, without end: after the last one the first ones come again.
+/// The samples of an epoch in order. Positions wrap around after the last sample.
 class SampleOrder {
  public:
   SampleOrder(const ShardOptions& options, std::int64_t epoch) : size_(options.dataset_size) {
@@ -52,14 +52,14 @@ class SampleOrder {
   const std::int64_t* samples_ = nullptr;
 };
 
-/// Samples that each rank reads of `count`.
+/// Number of samples that each rank reads of `count`.
 std::int64_t share_of(const ShardOptions& options, std::int64_t count) {
   const auto unit = options.sharding == Sharding::interleaved ? 1 : options.batch_size;
   const auto round = options.world_size * unit;
   return (options.drop_last ? count / round : divide_up(count, round)) * unit;
 }
 
-/// Samples of a rank in a window.
+/// Number of samples of a rank in a window.
 std::int64_t block_of(const ShardOptions& options) {
   return options.sharding == Sharding::blocks_by_window ? options.accumulation_steps * options.batch_size
                                                         : options.batch_size;
@@ -74,11 +74,12 @@ std::vector<Interval> unread_places(const ShardOptions& options, std::int64_t co
   const auto share = share_of(options, count);
   require(batches >= 0 && batches <= batches_of(options, share),
           std::to_string(batches) + " micro-batches of an epoch cannot have been read on each of " +
-              std::to_string(options.world_size) + " ranks: there were " + std::to_string(batches_of(options, share)));
+              std::to_string(options.world_size) + " ranks: the epoch had " +
+              std::to_string(batches_of(options, share)));
   const auto read = std::min(batches * options.batch_size, share);
   if (options.sharding == Sharding::interleaved) return {{.begin = read * options.world_size, .end = count}};
 
-  // Whole windows have gone; of the one under way each rank has read the head of its block.
+  // Whole windows have been read. In the current window each rank has read the start of its block.
   const auto block = block_of(options);
   const auto whole = read / block * block;
   const auto here = std::min(block, share - whole);
@@ -92,7 +93,7 @@ std::vector<Interval> unread_places(const ShardOptions& options, std::int64_t co
   return unread;
 }
 
-/// What is left of an epoch, and how many micro-batches of its dealing have been read already.
+/// The rest of an epoch, and the number of its micro-batches that have been read under the current sharding.
 struct Rest {
   Positions positions;
   std::int64_t batches_read = 0;
@@ -102,13 +103,13 @@ Rest rest_after(const ShardOptions& options, std::span<const EpochSegment> read)
   validate(options);
   Rest rest{.positions = Positions(options.dataset_size), .batches_read = 0};
   for (std::size_t i = 0; i < read.size(); ++i) {
-    ShardOptions dealt = options;
-    dealt.rank = 0;
-    dealt.world_size = read[i].world_size;
-    dealt.batch_size = read[i].batch_size;
-    dealt.accumulation_steps = read[i].accumulation_steps;
-    validate(dealt);
-    const auto unread = unread_places(dealt, rest.positions.size(), read[i].batches);
+    ShardOptions past_options = options;
+    past_options.rank = 0;
+    past_options.world_size = read[i].world_size;
+    past_options.batch_size = read[i].batch_size;
+    past_options.accumulation_steps = read[i].accumulation_steps;
+    validate(past_options);
+    const auto unread = unread_places(past_options, rest.positions.size(), read[i].batches);
     if (i + 1 == read.size() && same_sharding(read[i], options)) {
       rest.batches_read = read[i].batches;
     } else {
@@ -118,12 +119,12 @@ Rest rest_after(const ShardOptions& options, std::span<const EpochSegment> read)
   return rest;
 }
 
-/// Samples of its share that a rank has read.
+/// Number of samples of its share that a rank has read.
 std::int64_t samples_read(const ShardOptions& options, const Rest& rest) {
   return std::min(rest.batches_read * options.batch_size, share_of(options, rest.positions.size()));
 }
 
-/// Samples of its share of `count` that are not repeats: what a rank lacks, it lacks at its share's end.
+/// Number of samples in a rank's share of `count` that are not repeats. Repeats are at the end of a share.
 std::int64_t own_part(const ShardOptions& options, std::int64_t count) {
   const auto share = share_of(options, count);
   if (options.sharding == Sharding::interleaved) {
@@ -131,7 +132,7 @@ std::int64_t own_part(const ShardOptions& options, std::int64_t count) {
   }
   if (share == 0) return 0;
   const auto block = block_of(options);
-  const auto done = (share - 1) / block * block;  // what stands before the last window
+  const auto done = (share - 1) / block * block;  // samples before the last window
   const auto here = share - done;
   return done + std::clamp<std::int64_t>(count - done * options.world_size - options.rank * here, 0, here);
 }
@@ -165,7 +166,7 @@ std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_
   PositionLookup position_at(rest.positions);
   const auto left = rest.positions.size();
   const auto sample_at = [&](std::int64_t place) {
-    return order[place < left ? position_at(place) : place - left];  // beyond the end: the epoch's first ones again
+    return order[place < left ? position_at(place) : place - left];  // after the end: the epoch's first samples
   };
   const auto share = share_of(options, left);
   const auto first = samples_read(options, rest);
@@ -177,7 +178,7 @@ std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_
   }
   const auto block = block_of(options);
   for (auto i = first; i < share; ++i) {
-    // All ranks are equally far, so the window starts where `done` samples of each of them end.
+    // All ranks have read `done` samples before this window.
     const auto done = i / block * block;
     const auto here = std::min(block, share - done);
     indices.push_back(sample_at(done * options.world_size + options.rank * here + i - done));

@@ -10,7 +10,7 @@ namespace tutti {
 
 namespace {
 
-constexpr std::size_t state_at = 2;  // in {loop, round, state}
+constexpr std::size_t state_at = 2;  // index in {loop, round, state}
 
 StreamBatchState state_of(const std::vector<std::int64_t>& rank) {
   return static_cast<StreamBatchState>(rank[state_at]);
@@ -23,7 +23,7 @@ bool is_available(StreamBatchState state) {
 std::string describe_state(StreamBatchState state) {
   switch (state) {
     case StreamBatchState::available:
-      return "goes on";
+      return "continues";
     case StreamBatchState::available_and_last:
       return "ends with it";
     default:
@@ -51,7 +51,7 @@ void check_same_batch(const std::vector<std::vector<std::int64_t>>& ranks) {
   for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
     if (ranks[rank][0] == ranks[0][0] && ranks[rank][1] == ranks[0][1]) continue;
     throw MismatchError("rank 0 reads " + place(ranks[0]) + " over a stream, rank " + std::to_string(rank) + " reads " +
-                        place(ranks[rank]) + ": ranks must begin loops alike and leave them at the same batch");
+                        place(ranks[rank]) + ": all ranks must begin the same loops and leave them at the same batch");
   }
 }
 
@@ -66,8 +66,8 @@ StreamDecision decide_stream_batch(const StreamLoopInfo& info, const std::vector
       throw MismatchError(
           "at batch " + std::to_string(ranks[0][1]) + " rank 0's stream " + describe_state(state_of(ranks[0])) +
           ", rank " + std::to_string(rank) + "'s " + describe_state(state_of(ranks[rank])) +
-          ": with StreamSharding::slices all ranks must read the same stream. Use StreamSharding::per_rank for "
-          "streams of their own");
+          ": with StreamSharding::slices all ranks must read the same stream. Use StreamSharding::per_rank if "
+          "each rank has its own stream");
     }
   }
   const auto available = std::ranges::count_if(ranks, [](const auto& rank) { return is_available(state_of(rank)); });
@@ -88,7 +88,7 @@ void StreamAgreement::fail() noexcept {
   try {
     start(StreamBatchState::failed);
   } catch (...) {
-    // Then they learn it from the transport.
+    // The other ranks detect the failure through the transport.
   }
 }
 
@@ -96,8 +96,8 @@ StreamLoopGuard::StreamLoopGuard(std::shared_ptr<StreamLoopCounter> counter)
     : loop_counter_(std::move(counter)), number_(loop_counter_->loops + 1) {
   if (loop_counter_->running) {
     throw UsageError(
-        "a loop over this stream is under way: a stream cannot be read twice at once. End the other loop "
-        "first, or make a loader for each");
+        "a loop over this stream is already running: a stream cannot be read twice at once. End the other loop "
+        "first, or make a loader for each loop");
   }
   loop_counter_->running = true;
   loop_counter_->loops = number_;

@@ -25,20 +25,20 @@ StateDict StreamCursor::state_dict() const {
 void StreamCursor::load_state_dict(const StateDict& state) {
   const auto& saved = state.get<std::string>("stream");
   if (saved != name_of(sharding_)) {
-    throw CheckpointError("the saved place in the stream has sharding " + saved + ", this loader has " +
-                          name_of(sharding_) + ": make the loader as it was, or start the epoch anew");
+    throw CheckpointError("the saved position in the stream has sharding " + saved + ", this loader has " +
+                          name_of(sharding_) + ": use the same loader options, or restart the epoch");
   }
   ReadState read_state = read_state_from(state);
   for (const EpochSegment& segment : read_state.segments) {
     if (segment.world_size < 1 || segment.batch_size < 1 || segment.batches < 0) {
-      throw CheckpointError("the saved place in the stream is damaged: " + std::to_string(segment.batches) +
+      throw CheckpointError("the saved position in the stream is damaged: " + std::to_string(segment.batches) +
                             " batches of " + std::to_string(segment.batch_size) + " on " +
                             std::to_string(segment.world_size) + " ranks");
     }
     if (sharding_ == StreamSharding::per_rank && segment.world_size != world_size_) {
-      throw CheckpointError("the place in each rank's own stream was saved on " + std::to_string(segment.world_size) +
-                            " ranks, here are " + std::to_string(world_size_) +
-                            ": start as many, or start the epoch anew");
+      throw CheckpointError("the positions in the ranks' own streams were saved on " +
+                            std::to_string(segment.world_size) + " ranks, and this job has " +
+                            std::to_string(world_size_) + ": start the same number of ranks, or restart the epoch");
     }
   }
   set_read_state(std::move(read_state));

@@ -12,7 +12,7 @@ Placement::Placement(at::Device device, bool non_blocking) : device_(device), no
   if (!device.is_cuda()) return;
   const auto devices = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   if (device.index() >= devices || devices == 0) {
-    throw UsageError("device " + device.str() + " is not there: LibTorch sees " + std::to_string(devices) +
+    throw UsageError("device " + device.str() + " is not available: LibTorch sees " + std::to_string(devices) +
                      " CUDA devices");
   }
 }

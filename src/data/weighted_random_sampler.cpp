@@ -15,7 +15,7 @@ namespace tutti {
 WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, std::int64_t num_samples,
                                              const WeightedRandomSamplerOptions& options)
     : weights_(std::move(weights)), num_samples_(num_samples), options_(options) {
-  constexpr std::size_t most_weights = std::size_t{1} << 24;  // LibTorch's multinomial has no more
+  constexpr std::size_t most_weights = std::size_t{1} << 24;  // the limit of LibTorch's multinomial
   if (weights_.size() > most_weights) {
     throw UsageError("WeightedRandomSampler: " + std::to_string(weights_.size()) +
                      " weights; LibTorch draws from at most " + std::to_string(most_weights));
@@ -40,7 +40,7 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, std::i
 }
 
 std::vector<std::int64_t> WeightedRandomSampler::operator()(std::int64_t epoch) const {
-  // Only read: from_blob has no const version.
+  // The tensor is only read; from_blob has no const version.
   const at::Tensor weights =
       at::from_blob(const_cast<double*>(weights_.data()), {static_cast<std::int64_t>(weights_.size())}, at::kDouble);
   const auto seed = options_.seed + static_cast<std::uint64_t>(epoch);

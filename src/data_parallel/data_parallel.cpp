@@ -33,7 +33,7 @@ std::int64_t samples_in(const std::vector<at::Tensor>& inputs) {
   if (inputs.empty()) throw UsageError("DataParallel: forward needs an input to cut along dimension 0");
   for (const auto& input : inputs) {
     if (!input.defined() || input.dim() == 0) {
-      throw UsageError("DataParallel: an input is undefined or a scalar: it has no samples to share out");
+      throw UsageError("DataParallel: an input is undefined or a scalar: it has no samples to split");
     }
     if (input.size(0) != inputs.front().size(0)) {
       throw UsageError("DataParallel: inputs have " + std::to_string(inputs.front().size(0)) + " and " +

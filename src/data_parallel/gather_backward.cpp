@@ -109,10 +109,10 @@ class GatherBackward final : public torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     if (pass_ == nullptr) {
       throw UsageError(
-          "DataParallel: backward a second time through one forward: call the first one with retain_graph");
+          "DataParallel: backward ran a second time through one forward: call the first backward with retain_graph");
     }
     if (at::GradMode::is_enabled()) {
-      throw UsageError("DataParallel: backward with create_graph is not possible: use the module itself for it");
+      throw UsageError("DataParallel: backward does not support create_graph: use the module itself for it");
     }
     const Pass& pass = *pass_;
     const std::size_t parameters = pass.replicas.front().parameters.size();

@@ -67,14 +67,14 @@ std::shared_ptr<torch::nn::Module> make_replica(const torch::nn::Module& module,
         "another one. (" +
         text_of(error) + ")");
   }
-  if (replica == nullptr) throw UsageError("DataParallel: the copy of " + module.name() + " is of another type");
+  if (replica == nullptr) throw UsageError("DataParallel: the copy of " + module.name() + " has another type");
   if (replica.get() == &module)
     throw UsageError("DataParallel: the copy of " + module.name() + " is the module itself");
   check_structure(module, *replica);
   return replica;
 }
 
-/// `replica` comes to lie on the memory of `original`. A shared version counter lets autograd notice that a parameter
+/// `replica` uses the memory of `original`. A shared version counter lets autograd notice that a parameter
 /// was changed between forward and backward.
 void share(at::Tensor replica, const at::Tensor& original) {
   replica.set_data(original.detach());
@@ -137,7 +137,7 @@ class Modes {
 
 ReplicaGroup::ReplicaGroup(std::shared_ptr<torch::nn::Module> module, const MakeReplica& make, int replicas)
     : module_(std::move(module)) {
-  if (module_ == nullptr) throw UsageError("DataParallel: there is no module");
+  if (module_ == nullptr) throw UsageError("DataParallel: the module is null");
   if (replicas < 1) throw UsageError("DataParallel: " + std::to_string(replicas) + " replicas: use at least 1");
   const KeepGenerator keep;
   for (int i = 0; i < replicas; ++i) {

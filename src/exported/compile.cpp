@@ -49,7 +49,7 @@ class Compiler {
     return slot;
   }
 
-  // A fixed input takes a place too, but nobody can name it.
+  // A fixed input takes a slot too, but has no name.
   void add_input(const Argument& input) { new_slot(input.kind == Kind::name ? input : Argument{}); }
 
   std::int32_t find(const Argument& name) const {
@@ -236,7 +236,7 @@ class Compiler {
     }
   }
 
-  // From behind: the first reader that is met is the last one. What nobody reads is not kept.
+  // From behind: the first reader found is the last one. A value without a reader is not kept.
   void find_last_uses() {
     std::vector<bool> read(plan_.slots, false);
     const auto visit = [&](std::vector<Operand>& items) {

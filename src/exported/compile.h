@@ -1,5 +1,5 @@
 #pragma once
-// Makes a program's graph ready to run, once: operators are looked up, arguments are checked against their schemas.
+// Compiles the graph of a program: resolves operators and checks arguments against their schemas.
 #include <map>
 #include <memory>
 #include <set>
@@ -11,19 +11,19 @@
 
 namespace tutti::exported {
 
-/// What compiling has found out on its way.
+/// What compiling has found.
 struct CompileReport {
-  std::map<std::string, std::int64_t> operators{};  ///< how many nodes each has, branches included
-  std::set<std::string> missing{};                  ///< those that this program does not have
+  std::map<std::string, std::int64_t> operators{};  ///< number of nodes by operator, branches included
+  std::set<std::string> missing{};                  ///< operators that are not registered in this process
   std::set<std::string> eval_only{};                ///< dropout and batch norm that were exported in eval mode
-  std::vector<std::string> modules{""};  ///< paths of the modules whose mode counts; Step::module is a place here
+  std::vector<std::string> modules{""};  ///< paths of the modules whose mode matters; Step::module is an index
 };
 
-/// Throws CheckpointError naming the node for a graph that contradicts itself or the operators' schemas. Operators that
-/// are missing are collected; then the plan must not be run.
+/// Throws CheckpointError naming the node if the graph contradicts itself or the schemas of the operators. Collects
+/// missing operators in `report`; if there are any, the plan must not be run.
 std::shared_ptr<const Plan> compile_program(const Program& program, CompileReport& report);
 
-/// Throws UsageError that names all of `report.missing`.
+/// Throws UsageError naming all of `report.missing`, if any.
 void require_operators(const CompileReport& report);
 
 }  // namespace tutti::exported

@@ -1,5 +1,5 @@
 #pragma once
-// A graph made ready to run: operators are resolved, arguments are values or places in a frame.
+// A compiled graph: operators are resolved; arguments are constants or slots of a frame.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
@@ -13,30 +13,30 @@ namespace tutti::exported {
 
 struct Plan;
 
-/// A value: a constant, or what lies in a slot of the frame.
+/// A value: a constant, or a slot of the frame.
 struct Operand {
   std::int32_t slot = -1;  ///< -1: the constant
-  bool last = false;       ///< nobody reads the slot after this
+  bool last = false;       ///< the last read of the slot
   c10::IValue constant{};
 };
 
-/// How an argument is made when the step runs.
+/// How an argument is computed when the step runs.
 enum class Conversion : std::uint8_t {
   value,           ///< the item as it is
-  wrapped_number,  ///< a number where a tensor belongs, as Python passes it
-  floating,        ///< a number where a float belongs
+  wrapped_number,  ///< a number in place of a tensor, as Python passes it
+  floating,        ///< a number in place of a float
   integers,        ///< lists, by what they hold
   floats,
   booleans,
   numbers,
   tensors,
   optional_tensors,
-  mode,         ///< the constant in training, `evaluation` else
+  mode,         ///< the constant in training, else `evaluation`
   device,       ///< the device of the export becomes that of the model
   scalar_type,  ///< the dtype of the export becomes that of the model
 };
 
-/// One argument that is not the same in every run.
+/// An argument that differs between runs.
 struct DynamicArgument {
   std::uint32_t position = 0;  ///< among the arguments
   Conversion conversion = Conversion::value;
@@ -44,14 +44,14 @@ struct DynamicArgument {
   c10::IValue evaluation{};
 };
 
-/// Where one result goes.
+/// The destination of a result.
 struct ResultSlots {
   enum class Kind : std::uint8_t { ignored, value, number, list };
   Kind kind = Kind::ignored;
-  std::vector<std::int32_t> slots{};  ///< -1: nobody reads it
+  std::vector<std::int32_t> slots{};  ///< -1: not read
 };
 
-/// Numbers made of numbers: sizes, mostly.
+/// Arithmetic on numbers, mostly sizes.
 enum class SizeOperator : std::uint8_t;
 
 struct Step {
@@ -62,8 +62,8 @@ struct Step {
   std::vector<c10::IValue> arguments{};  ///< constants, and empty places for fills
   std::vector<DynamicArgument> dynamic_arguments{};
   std::vector<ResultSlots> result_slots{};
-  std::int32_t module = 0;        ///< whose mode counts
-  bool only_in_training = false;  ///< counts batches
+  std::int32_t module = 0;        ///< the module whose mode applies
+  bool only_in_training = false;  ///< true for a batch counter
   std::vector<std::shared_ptr<const Plan>> graphs{};
   std::vector<Operand> operands{};  ///< of the graphs
   std::uint32_t node = 0;           ///< for messages

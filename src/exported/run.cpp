@@ -75,7 +75,7 @@ class Interpreter {
   }
 
  private:
-  // The last reader takes the value away, so that it is freed as soon as nobody needs it.
+  // The last reader takes the value away, so that it is freed as soon as possible.
   c10::IValue take(const Operand& item) {
     if (item.slot < 0) return item.constant;
     c10::IValue& value = frame_[static_cast<std::size_t>(item.slot)];

@@ -40,7 +40,7 @@ std::string seconds(std::int64_t duration) {
   return text;
 }
 
-/// Lines of the program; empty where none is known.
+/// Source lines of the program; empty if unknown.
 using CallSites = std::set<std::string>;
 
 std::string join(const CallSites& call_sites) {
@@ -51,7 +51,6 @@ std::string join(const CallSites& call_sites) {
   return text;
 }
 
-// Called in these places.
 std::string describe(const RecordedOperation& operation, const CallSites& call_sites) {
   std::string text =
       operation.text + " (operation " + std::to_string(operation.operation) + " of " + operation.communicator;
@@ -68,7 +67,7 @@ std::int64_t last_time(const RecordedOperation& operation) {
   return std::max({operation.called, operation.started, operation.ended});
 }
 
-/// The operations of one channel, of every rank that has a record.
+/// The operations on one communicator, of every rank that has a record.
 struct CommunicatorRecords {
   std::map<int, std::vector<const RecordedOperation*>> by_rank;
   int group_size = 1;
@@ -103,7 +102,7 @@ std::vector<int> ranks_of(const std::vector<RankRecord>& records) {
   return {ranks.begin(), ranks.end()};
 }
 
-// Who has left what: "4 ranks. Rank 2 has left no record. The process of rank 1 has ended."
+// Which processes run, and which records are missing: "4 ranks; all processes run.\nNo record here of rank 2.\n"
 std::string process_summary(const std::vector<RankRecord>& records) {
   const int size = records.front().world_size;
   const auto present = ranks_of(records);
@@ -128,20 +127,21 @@ std::string process_summary(const std::vector<RankRecord>& records) {
 
 std::string describe_last(int rank, const CommunicatorRecords& communicator, std::int64_t now) {
   const auto found = communicator.by_rank.find(rank);
-  if (found == communicator.by_rank.end()) return capitalized(name_ranks({rank})) + " has called nothing there.\n";
+  if (found == communicator.by_rank.end())
+    return capitalized(name_ranks({rank})) + " has called no operation of its communicator.\n";
   const auto& last = *found->second.back();
-  std::string text = capitalized(name_ranks({rank})) + " called last there: " + describe(last) + ", ";
+  std::string text = capitalized(name_ranks({rank})) + " last called " + describe(last) + ", ";
   if (last.state == EntryState::completed) return text + "done " + seconds(now - last.ended) + " ago.\n";
   if (last.state == EntryState::failed) return text + "which failed " + seconds(now - last.ended) + " ago.\n";
   return text + seconds(now - last.called) + " ago, and has not finished it.\n";
 }
 
-/// The first operation of a channel that some ranks of its group have begun and not all have finished.
+/// The first operation on a communicator that some ranks have started and not all have completed.
 struct BlockedOperation {
   const RecordedOperation* operation = nullptr;  // of the rank that waits longest
   std::vector<int> waiting_ranks{};
   std::vector<int> exited{};  // in it
-  std::vector<int> late{};    // called it when others had given it up
+  std::vector<int> late{};    // called it after others had timed out
   std::vector<int> absent{};  // have not called it
   CallSites call_sites{};     // where it was called
 };
@@ -150,11 +150,11 @@ bool is_running(int rank, const std::vector<RankRecord>& records) {
   return std::ranges::any_of(records, [&](const RankRecord& record) { return record.rank == rank && record.running; });
 }
 
-/// By rank, those that have not finished the first operation that somebody has not finished.
+/// By rank, those that have not finished the first operation that some rank has not finished.
 std::map<int, const RecordedOperation*> unfinished_in(const CommunicatorRecords& communicator) {
   std::map<int, const RecordedOperation*> first;
   for (const auto& [rank, operations] : communicator.by_rank) {
-    // Failed ones waited too, until they gave up.
+    // Failed ones waited too, until they timed out.
     const auto open = std::ranges::find_if(operations, [](const RecordedOperation* one) {
       return one->state == EntryState::started || one->state == EntryState::failed;
     });
@@ -166,7 +166,7 @@ std::map<int, const RecordedOperation*> unfinished_in(const CommunicatorRecords&
   return first;
 }
 
-/// When the first of them gave up; never, where none has.
+/// When the first of them timed out; never if none has.
 std::int64_t first_failure(const std::map<int, const RecordedOperation*>& open) {
   auto end = std::numeric_limits<std::int64_t>::max();
   for (const auto& [rank, one] : open) {
@@ -180,7 +180,7 @@ std::optional<BlockedOperation> find_blocked(const CommunicatorRecords& communic
   const auto open = unfinished_in(communicator);
   if (open.empty()) return std::nullopt;
   const auto failed_at = first_failure(open);
-  // Of those that gave up, or where none has of all, who called first.
+  // Of those that timed out, or of all if none has, who called first.
   const auto by_wait = [](const auto& one) {
     return std::pair(one.second->state != EntryState::failed, one.second->called);
   };
@@ -215,23 +215,24 @@ std::string describe_blocked(const BlockedOperation& blocked, const Communicator
     text += capitalized(name_ranks(blocked.exited)) + " ended inside " + what + ".\n";
   }
   if (!blocked.waiting_ranks.empty() && failed) {
-    text += capitalized(name_ranks(blocked.waiting_ranks)) + " gave up in " + what + " after " +
+    text += capitalized(name_ranks(blocked.waiting_ranks)) + " failed in " + what + " after " +
             seconds(operation.ended - operation.called) + ".\n";
   } else if (!blocked.waiting_ranks.empty()) {
     text += capitalized(name_ranks(blocked.waiting_ranks)) +
             (blocked.waiting_ranks.size() == 1 ? " is in " : " are in ") + what + " for " +
             seconds(now - operation.called) + ".\n";
   }
-  if (!blocked.late.empty()) text += capitalized(name_ranks(blocked.late)) + " came to it only then.\n";
+  if (!blocked.late.empty()) text += capitalized(name_ranks(blocked.late)) + " entered the call only after that.\n";
   if (blocked.absent.empty()) return text;
-  text += capitalized(name_ranks(blocked.absent)) + (failed ? " never came to it.\n" : " did not come to it.\n");
+  text += capitalized(name_ranks(blocked.absent));
+  text += failed ? " never entered the call.\n" : " did not enter the call.\n";
   for (std::size_t i = 0; i < std::min(blocked.absent.size(), max_ranks_named); ++i) {
     text += describe_last(blocked.absent[i], communicator, now);
   }
   return text;
 }
 
-/// The first number at which ranks called different operations, where all their records reach back to it.
+/// The first operation number at which ranks called different operations; empty if the records show none.
 std::string first_difference(const std::string& name, const CommunicatorRecords& communicator) {
   if (communicator.by_rank.size() < 2) return "";
   std::set<std::uint64_t> numbers;
@@ -280,7 +281,7 @@ std::string diagnose(const std::vector<RankRecord>& records, std::int64_t now) {
   std::string text = process_summary(records);
   std::string findings;
   std::vector<std::tuple<std::int64_t, std::string, const CommunicatorRecords*, BlockedOperation>>
-      blocked_operations;  // the longest wait first
+      blocked_operations;  // sorted, longest wait first
   const auto communicators = communicators_of(records);
   for (const auto& [name, communicator] : communicators) {
     if (auto blocked = find_blocked(communicator, records)) {
@@ -316,10 +317,10 @@ std::string last_operations(const RankRecord& record, std::size_t count, std::in
     const auto took = [&] { return seconds(operation.ended - operation.called); };
     switch (operation.state) {
       case EntryState::scheduled:
-        text += "behind others";
+        text += "scheduled";
         break;
       case EntryState::started:
-        text += "under way";
+        text += "in flight";
         break;
       case EntryState::completed:
         text += "done after " + took();

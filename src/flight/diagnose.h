@@ -1,6 +1,6 @@
 #pragma once
-// What the flight records of a job's ranks say together: who was missing, where the others stood, what was different
-// first. Pure.
+// Diagnosis of a job from the flight records of its ranks: which ranks wait, which did not enter the call, and the
+// first operation that differs. No I/O.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,14 +9,14 @@
 
 namespace tutti::flight {
 
-/// A few lines of text. `now`: nanoseconds since 1970; for a job whose processes have all ended the last time that
-/// stands in a record counts instead.
+/// Returns a few lines of text. `now`: nanoseconds since 1970. If all processes have ended, the last time in the
+/// records is used instead.
 std::string diagnose(const std::vector<RankRecord>& records, std::int64_t now);
 
-/// The last `count` operations of a rank, one a line, the last one last.
+/// The last `count` operations of a rank, one per line, in the order of their calls.
 std::string last_operations(const RankRecord& record, std::size_t count, std::int64_t now);
 
-/// The time that "ago" counts from: `now`, or the last time in the records where no process runs any more.
+/// The reference of "ago": `now`, or the last time in the records if no process runs.
 std::int64_t reference_time(const std::vector<RankRecord>& records, std::int64_t now);
 
 }  // namespace tutti::flight

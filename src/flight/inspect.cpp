@@ -15,7 +15,7 @@ std::string inspect(const InspectOptions& options) {
     const auto newest = flight::newest_job_folder();
     if (!newest) {
       throw UsageError(
-          "no job of `tutti launch` has left flight records on this machine: name a folder that holds some.");
+          "found no flight records of a `tutti launch` job on this machine: name a folder that holds flight records.");
     }
     folders.push_back(*newest);
   }

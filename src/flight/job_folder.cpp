@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t max_kept = 5;
 
-// Memory where the system has it: records are written often and read seldom.
+// Prefers shared memory to disk: records are written often and read rarely.
 fs::path folder_of_user() {
   const fs::path memory = "/dev/shm";
   const bool usable = ::access(memory.c_str(), W_OK | X_OK) == 0;
@@ -28,7 +28,7 @@ fs::path folder_of_user() {
   throw std::system_error(error, std::generic_category(), path.string());
 }
 
-// Others may write where it lies: it must be a folder, and this user's.
+// Other users may write to the parent, so the path must be a folder that belongs to this user.
 void make_folder_of_user(const fs::path& folder) {
   if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) throw_errno(folder, errno);
   struct stat status {};
@@ -40,7 +40,7 @@ FileDescriptor open_folder(const fs::path& folder) {
   return FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-// The newest first.
+// Sorted, newest first.
 std::vector<fs::path> job_folders() {
   std::vector<std::pair<fs::file_time_type, fs::path>> found;
   std::error_code error;
@@ -60,7 +60,7 @@ void remove_old_folders() {
   for (const auto& folder : job_folders()) {
     const FileDescriptor lock = open_folder(folder);
     if (!lock.is_open() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    std::error_code error;  // one that cannot be removed is none of this job's business
+    std::error_code error;  // ignored: a folder that cannot be removed does not affect this job
     if (++ended > max_kept) fs::remove_all(folder, error);
   }
 }
@@ -80,7 +80,7 @@ JobFolder::JobFolder(const std::string& name) {
 }
 
 JobFolder::~JobFolder() {
-  std::error_code error;  // what cannot be removed now goes with the next job
+  std::error_code error;  // ignored: the next job tries again
   if (!kept_) fs::remove_all(path_, error);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The folder where the ranks of one `tutti launch` keep their flight records.
+// The folder of the flight records of one `tutti launch` job.
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -8,30 +8,30 @@
 
 namespace tutti::flight {
 
-/// Made with the job and removed with it, unless keep() was called. The newest few that were kept stay; older ones go
-/// when the next is made.
+/// Creates the folder and removes it on destruction, unless keep() was called. The constructor also removes kept
+/// folders of earlier jobs, except the newest few.
 class JobFolder {
  public:
-  /// `name` is that of the job. Throws std::system_error where no folder can be had.
+  /// `name` is the job's name. Throws std::system_error if it cannot create the folder.
   explicit JobFolder(const std::string& name);
   ~JobFolder();
   JobFolder(const JobFolder&) = delete;
   JobFolder& operator=(const JobFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  /// It outlives the job: something went wrong.
+  /// Keeps the folder after the job, for a later `tutti inspect`.
   void keep() { kept_ = true; }
 
  private:
   std::filesystem::path path_;
-  FileDescriptor lock_;  // while it is held nobody takes the folder for an old one
+  FileDescriptor lock_;  // marks the folder as in use, so that other launchers do not remove it
   bool kept_ = false;
 };
 
-/// Whether `folder` is one that some launcher of this user made for its own job.
+/// True if `folder` is a job folder of this user.
 bool is_job_folder(const std::filesystem::path& folder);
 
-/// The newest job folder of this user; nullopt where there is none.
+/// The newest job folder of this user; nullopt if there is none.
 std::optional<std::filesystem::path> newest_job_folder();
 
 }  // namespace tutti::flight

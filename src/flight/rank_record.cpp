@@ -24,10 +24,10 @@ constexpr std::uint32_t largest_capacity = 1U << 20U;
 constexpr int largest_group = 1 << 20;
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& why) {
-  throw UsageError(file.string() + " is no flight record that this tutti can read: " + why + ".");
+  throw UsageError(file.string() + " is not a flight record that this version of tutti reads: " + why + ".");
 }
 
-// A file may come from anywhere: no zero need stand in it, and what stands in it is printed to a terminal.
+// The file is untrusted: a terminating zero may be missing, and the text is printed to a terminal.
 template <std::size_t Size>
 std::string text_of(const std::array<char, Size>& bytes) {
   std::string text(bytes.begin(), std::ranges::find(bytes, '\0'));
@@ -53,15 +53,15 @@ RecordHeader header_of(const std::string& bytes, const fs::path& file) {
   RecordHeader header;
   if (bytes.size() < sizeof(header)) refuse(file, "it is too short");
   std::memcpy(&header, bytes.data(), sizeof(header));
-  // The last letter counts the formats.
+  // The last character counts the formats.
   const auto end_of_name = record_magic.end() - 1;
-  if (!std::equal(record_magic.begin(), end_of_name, header.magic.begin())) refuse(file, "it does not begin like one");
+  if (!std::equal(record_magic.begin(), end_of_name, header.magic.begin())) refuse(file, "wrong magic number");
   if (header.magic != record_magic || header.entry_bytes != sizeof(RecordEntry) || header.capacity > largest_capacity)
-    refuse(file, "it is of another tutti");
-  if (bytes.size() != record_bytes(header.capacity)) refuse(file, "its length is not that of its entries");
+    refuse(file, "another version of tutti wrote it");
+  if (bytes.size() != record_bytes(header.capacity)) refuse(file, "its length does not match its number of entries");
   if (header.world_size < 1 || header.world_size > largest_group || header.rank < 0 ||
       header.rank >= header.world_size) {
-    refuse(file, "it belongs to no rank");
+    refuse(file, "its rank is not below its world size");
   }
   return header;
 }
@@ -71,7 +71,7 @@ std::string call_site_of(const RecordEntry& entry) {
   return CallSite{file.c_str(), static_cast<int>(entry.line)}.describe();
 }
 
-// The copy is this process's own: nobody writes it.
+// The copy is this process's own: no other process writes it.
 RecordedOperation operation_of(const RecordEntry& entry, std::int64_t to_wall_clock) {
   const auto wall = [&](std::int64_t time) { return time == 0 ? 0 : time + to_wall_clock; };
   return {.text = text_of(entry.text),
@@ -130,8 +130,8 @@ std::vector<RankRecord> read_records(const std::vector<fs::path>& folders) {
     }
     if (error) throw UsageError("cannot read the folder " + folder.string() + ": " + error.message() + ".");
     if (records.size() == before) {
-      throw UsageError("there are no flight records in " + folder.string() + ": `tutti launch` keeps them, or set " +
-                       "TUTTI_FLIGHT_RECORDS to a folder for the ranks.");
+      throw UsageError("found no flight records in " + folder.string() +
+                       ": start the job with `tutti launch`, or set TUTTI_FLIGHT_RECORDS to a folder on all ranks.");
     }
   }
   const auto last_start = std::ranges::max(records, {}, &RankRecord::restart).restart;

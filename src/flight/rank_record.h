@@ -1,5 +1,5 @@
 #pragma once
-// A rank's flight record as it was read, and reading it.
+// Reads the flight record of a rank.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -14,11 +14,11 @@ struct RecordedOperation {
   std::string text;          ///< "all_reduce(float32 [4], sum)"
   std::string communicator;  ///< its name, equal on all ranks
   std::uint64_t serial = 0;
-  std::uint64_t operation = 0;  ///< its number on the channel, equal on all ranks
+  std::uint64_t operation = 0;  ///< its number on the communicator, equal on all ranks
   std::uint64_t bytes = 0;
-  std::int64_t step = -1;  ///< of training; negative: not known
+  std::int64_t step = -1;  ///< of training; negative: unknown
   int group_size = 1;
-  std::string call_site{};  ///< in the program: "train.cpp:42"; empty: not known
+  std::string call_site{};  ///< in the program: "train.cpp:42"; empty: unknown
   EntryState state = EntryState::scheduled;
   std::int64_t called = 0;
   std::int64_t started = 0;  ///< 0: not yet
@@ -32,20 +32,20 @@ struct RankRecord {
   int world_size = 1;
   int process = 0;
   int restart = 0;
-  bool running = false;  ///< the process that wrote it
+  bool running = false;  ///< true if the process that wrote the record runs
   std::string host;
   std::string program;
   std::vector<RecordedOperation> operations{};  ///< in the order of their calls
 };
 
-/// Whether `file` has a record's name.
+/// True if `file` has the name of a record.
 bool is_record(const std::filesystem::path& file);
 
-/// Reads a record, which may be written meanwhile. Throws UsageError for a file that is none or is damaged.
+/// Reads a record, also while its rank writes it. Throws UsageError for a file that is not a record or is damaged.
 RankRecord read_record(const std::filesystem::path& file);
 
-/// Every record in `folders`, by rank; of a rank that has several those of its last start. Throws UsageError where a
-/// folder cannot be read, holds none, or a record is damaged.
+/// Reads all records in `folders`, sorted by rank, of the last start of the job only. Throws UsageError if a folder
+/// cannot be read or holds no record, or a record is damaged.
 std::vector<RankRecord> read_records(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace tutti::flight

@@ -29,7 +29,7 @@ std::int64_t now() {
   throw std::system_error(error, std::generic_category(), what);
 }
 
-// Cut off where it does not fit; a zero stays behind it.
+// Truncates the text to the array; always ends it with a zero.
 template <std::size_t Size>
 void copy_text(std::string_view from, std::array<char, Size>& to) {
   const std::size_t length = std::min(from.size(), Size - 1);
@@ -37,7 +37,7 @@ void copy_text(std::string_view from, std::array<char, Size>& to) {
   to[length] = '\0';
 }
 
-// A file that nobody else writes: that of an ended process is replaced, not overwritten, as somebody may be reading it.
+// No other process writes the file. That of an ended process is replaced, not overwritten: a reader may have it open.
 FileDescriptor open_record(const std::filesystem::path& folder, int rank) {
   std::string name = "rank_" + std::to_string(rank);
   const std::string first = name;
@@ -54,7 +54,7 @@ FileDescriptor open_record(const std::filesystem::path& folder, int rank) {
     }
     name = first + "-" + std::to_string(copy);  // a process may connect more than once
   }
-  throw_errno(folder.string() + ": this rank has many records there already", EEXIST);
+  throw_errno(folder.string() + ": the folder already holds the maximum number of records of this rank", EEXIST);
 }
 
 void fill(RecordHeader& header, const RecordOwner& owner) {
@@ -79,7 +79,7 @@ std::shared_ptr<Recorder> Recorder::create(const std::filesystem::path& folder, 
   std::filesystem::create_directories(folder);
   FileDescriptor file = open_record(folder, owner.rank);
   constexpr std::size_t bytes = record_bytes(record_capacity);
-  // All pages are there from the beginning: a full disk is an error here, not a signal later.
+  // Allocates all pages now: a full disk is an error here instead of SIGBUS later.
   if (const int error = ::posix_fallocate(file.get(), 0, bytes); error != 0) throw_errno(folder.string(), error);
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory == MAP_FAILED) throw_errno("mmap of a flight record");
@@ -97,7 +97,7 @@ Recorder::~Recorder() {
   ::munmap(memory_, record_bytes(record_capacity));
 }
 
-// The oldest entry makes place, but not one that is under way: that is the one that matters.
+// The oldest entry is replaced, but not one in flight: a failure needs that one.
 EntryId Recorder::free_entry() noexcept {
   EntryId id;
   for (std::uint32_t tries = 0; tries <= record_capacity; ++tries) {
@@ -159,7 +159,7 @@ std::shared_ptr<Recorder> make_recorder(const RecordOwner& owner) {
     return Recorder::create(folder, owner);
   } catch (const std::system_error& error) {
     Logger(owner.rank)
-        .warning(std::string("no flight record of this rank is kept: ") + records_variable + "=" + folder + ": " +
+        .warning(std::string("this rank keeps no flight record: ") + records_variable + "=" + folder + ": " +
                  error.what());
     return nullptr;
   }

@@ -1,8 +1,8 @@
 #pragma once
-// Writes a rank's flight record: the last operations that it called, in a file that outlives the process.
+// Writes the flight record of a rank: its last operations, in a file that outlives the process.
 //
-// An entry costs two looks at the clock and some 220 bytes written to memory: no lock, no system call. It holds what
-// stands in error messages too: names of operations, shapes, sizes, times, lines of the program; no data and no
+// An entry costs two clock readings and about 220 bytes written to memory; no lock, no system call. It holds what error
+// messages hold too: names of operations, shapes, sizes, times, source lines. It holds no tensor data and no values of
 // variables.
 #include <cstdint>
 #include <filesystem>
@@ -15,10 +15,10 @@
 
 namespace tutti::flight {
 
-/// Where ranks keep their records: a folder. The launcher sets it; unset or empty: none are kept.
+/// The variable with the folder of the records. The launcher sets it. Unset or empty: ranks keep no records.
 inline constexpr const char* records_variable = "TUTTI_FLIGHT_RECORDS";
 
-/// Whose record it is.
+/// The rank that a record belongs to.
 struct RecordOwner {
   int rank = 0;
   int world_size = 1;
@@ -31,19 +31,19 @@ struct OperationText {
   std::uint64_t operation = 0;
   std::uint64_t bytes = 0;
   int group_size = 1;
-  CallSite call_site{};  ///< in the program
+  CallSite call_site{};  ///< in the user's program
 };
 
-/// Which entry; that of nothing where serial is 0.
+/// Identifies an entry; serial 0: no entry.
 struct EntryId {
   std::uint32_t slot = 0;
   std::uint64_t serial = 0;
 };
 
-/// Thread safe. While it lives its file is locked: so readers know that the process runs.
+/// Thread safe. Holds a lock on the file, by which readers detect that the process runs.
 class Recorder {
  public:
-  /// Makes rank_R.flight in `folder`, which is made too. One that an ended process left there is replaced. Throws
+  /// Creates `folder` if needed, and rank_R.flight in it. Replaces the record of a process that has ended. Throws
   /// std::system_error.
   static std::shared_ptr<Recorder> create(const std::filesystem::path& folder, const RecordOwner& owner);
   ~Recorder();
@@ -52,10 +52,10 @@ class Recorder {
 
   /// The program has called an operation.
   EntryId record_call(const OperationText& operation) noexcept;
-  /// It sends, receives or waits.
+  /// The operation has started: it sends, receives or waits.
   void record_start(EntryId entry) noexcept;
   void record_end(EntryId entry, EntryState state) noexcept;
-  /// Later operations belong to this step of training.
+  /// Sets the training step of later operations.
   void set_step(std::int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
 
  private:
@@ -66,12 +66,12 @@ class Recorder {
   FileDescriptor file_;
   std::byte* memory_;
   RecordEntry* entries_;
-  std::atomic<std::uint64_t> next_entry_{0};  // entries so far
+  std::atomic<std::uint64_t> next_entry_{0};  // number of entries so far
   std::atomic<std::int64_t> step_{-1};
 };
 
-/// The recorder that TUTTI_FLIGHT_RECORDS asks for; null where it does not. Where it cannot be made, a warning says
-/// why, and there is none: training matters more.
+/// Creates the recorder if TUTTI_FLIGHT_RECORDS is set; else returns null. If creation fails, logs a warning and
+/// returns null: a missing record must not stop training.
 std::shared_ptr<Recorder> make_recorder(const RecordOwner& owner);
 
 }  // namespace tutti::flight

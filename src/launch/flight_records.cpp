@@ -35,15 +35,15 @@ FlightRecords::FlightRecords(const std::string& job) {
     job_folder_ = std::make_unique<flight::JobFolder>(job);
     folder_ = job_folder_->path();
   } catch (const std::system_error& error) {
-    Logger().warning(std::string("no flight records of this job are kept: ") + error.what() + "; set " +
-                     flight::records_variable + " to a folder, or to nothing");
+    Logger().warning(std::string("this job keeps no flight records: ") + error.what() + "; set " +
+                     flight::records_variable + " to a writable folder, or to an empty value");
   }
 }
 
 std::string FlightRecords::describe_failure() {
   if (folder_.empty() || !holds_records(folder_)) return "";
   if (job_folder_) job_folder_->keep();
-  std::string text = "tutti: what the ranks were doing (`tutti inspect " + folder_.string() + "` tells more):\n";
+  std::string text = "tutti: last operations of the ranks (details: `tutti inspect " + folder_.string() + "`):\n";
   try {
     std::istringstream lines(inspect({.folders = {folder_}}));
     for (std::string line; std::getline(lines, line);) text += "    " + line + '\n';

@@ -1,5 +1,5 @@
 #pragma once
-// The flight records that the ranks of a job keep: where, and what the launcher says of them when a rank fails.
+// The flight records of a job: their folder, and the launcher's report from them when a rank fails.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace tutti {
 
-/// The folder is the one that the user names with TUTTI_FLIGHT_RECORDS, or one of the job's own, which goes with the
-/// job unless a rank failed. An empty variable means none. Where none can be made a warning says so.
+/// The folder is TUTTI_FLIGHT_RECORDS if the user sets it, else a job folder that is removed at the end unless a rank
+/// failed. An empty variable disables the records. Logs a warning if the folder cannot be created.
 class FlightRecords {
  public:
   explicit FlightRecords(const std::string& job);
 
-  /// Empty: none are kept.
+  /// Empty: ranks keep no records.
   const std::filesystem::path& folder() const { return folder_; }
-  /// What the records say, for the report of a failure; empty where no rank has left one. The folder then stays.
+  /// The diagnosis for the report of a failure; empty if there is no record. Keeps the folder after the job.
   std::string describe_failure();
 
  private:

@@ -35,7 +35,7 @@ UsageError unequal(const std::string& name, const HostSlots& host, const HostSlo
     message += " has ";
     message += std::to_string(one->slots);
   }
-  return UsageError(message + " slots: tutti launch needs as many on every host");
+  return UsageError(message + " slots: tutti launch needs the same number on every host");
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ struct AttemptEnd {
   bool restarts = false;
 };
 
-/// The ranks of this node, one attempt after the other. Signals are as before when it is gone.
+/// The ranks of this node, one attempt after the other. Its destructor restores signals.
 class Attempts {
  public:
   Attempts(const LaunchOptions& options, RankCommand command, Sink& out, Sink& err)
@@ -173,7 +173,7 @@ void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
   }
 }
 
-/// A program that was killed may need a moment to let go of a port that the user has chosen.
+/// A program that was killed may release a port late that the user has chosen.
 MasterSocket Attempts::reserve_master_port() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(attempt_ == 0 ? 0 : 10);
   while (true) {

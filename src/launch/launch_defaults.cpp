@@ -14,11 +14,12 @@ int read_nodes(const VariableReader& variables) {
   const auto colon = text.find(':');
   const std::string least = text.substr(0, colon);
   if (colon != std::string::npos && least != text.substr(colon + 1)) {
-    throw UsageError(shown(name, text) + " asks for a changing number of nodes, which tutti launch cannot do: set one");
+    throw UsageError(format_variable(name, text) +
+                     " is a range, but tutti launch needs a fixed number of nodes: set one");
   }
   const VariableLookup only = [&](const std::string&) { return least; };
   const int nodes = *VariableReader(only).number(name);
-  if (nodes == 0) throw UsageError(shown(name, text) + " leaves no node: it must be at least 1");
+  if (nodes == 0) throw UsageError(format_variable(name, text) + " leaves no node: it must be at least 1");
   return nodes;
 }
 
@@ -27,9 +28,9 @@ int read_ranks(const VariableReader& variables) {
   const std::string text = variables.text(name).value_or("1");
   if (text == "auto" || text == "cpu") return allowed_cores();
   if (text == "gpu")
-    throw UsageError(shown(name, text) + ": tutti launch does not count GPUs; set the number of ranks");
+    throw UsageError(format_variable(name, text) + ": tutti launch does not count GPUs; set the number of ranks");
   const int ranks = *variables.number(name);
-  if (ranks == 0) throw UsageError(shown(name, text) + " leaves no rank to run: it must be at least 1");
+  if (ranks == 0) throw UsageError(format_variable(name, text) + " leaves no rank to run: it must be at least 1");
   return ranks;
 }
 
@@ -42,8 +43,8 @@ LaunchOptions launch_defaults(const VariableLookup& lookup) {
   if (variables.text("PET_NPROC_PER_NODE")) options.ranks_per_node = read_ranks(variables);
   options.node_rank = variables.number("PET_NODE_RANK").value_or(0);
   if (options.node_rank >= options.num_nodes) {
-    throw UsageError(shown("PET_NODE_RANK", options.node_rank) + " is out of range for " +
-                     shown("PET_NNODES", options.num_nodes));
+    throw UsageError(format_variable("PET_NODE_RANK", options.node_rank) + " is out of range for " +
+                     format_variable("PET_NNODES", options.num_nodes));
   }
   options.master_port = read_port(variables, "PET_MASTER_PORT");
   // 127.0.0.1 is a default for one node only.

@@ -45,7 +45,7 @@ std::pair<FileDescriptor, FileDescriptor> filled_pipe(const std::string& content
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe2");
   std::pair pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-  // All must fit: nobody reads before ssh has reached its host.
+  // All must fit: no process reads before ssh has reached its host.
   if (content.size() > 4096 && ::fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(content.size())) < 0) {
     throw UsageError("the environment and the command take " + std::to_string(content.size()) +
                      " bytes, more than a pipe may hold (/proc/sys/fs/pipe-max-size): unset what is large");
@@ -155,7 +155,7 @@ class HostJob {
 
 LaunchOptions job_of(const HostLaunchOptions& options) {
   auto job = options.job;
-  if (options.hosts.empty()) throw UsageError("there is no host to start ranks on");
+  if (options.hosts.empty()) throw UsageError("the list of hosts is empty: name at least one host");
   if (job.command.empty()) throw UsageError("no program to start: give one after --");
   if (job.max_restarts > 0) {
     throw UsageError("--max-restarts with --hostfile: leave it out, and let the scheduler start the whole job again");
@@ -166,7 +166,7 @@ LaunchOptions job_of(const HostLaunchOptions& options) {
   job.ranks_per_node = options.hosts.front().slots;
   const bool equal = std::all_of(options.hosts.begin(), options.hosts.end(),
                                  [&](const auto& host) { return host.slots == job.ranks_per_node; });
-  if (!equal || job.ranks_per_node < 1) throw UsageError("hosts need as many slots as one another, and at least 1");
+  if (!equal || job.ranks_per_node < 1) throw UsageError("all hosts need the same number of slots, at least 1");
   if (job.ranks_per_node > std::numeric_limits<int>::max() / job.num_nodes) throw UsageError("too many ranks");
   // user@host: the user is for ssh alone.
   const auto& first = options.hosts.front().host;

@@ -1,5 +1,5 @@
 #pragma once
-// What the launcher itself says about how an attempt ended.
+// The launcher's messages about the end of an attempt.
 #include <deque>
 #include <string>
 
@@ -9,12 +9,12 @@
 
 namespace tutti {
 
-/// Who failed first, how, and its last lines, and who had left with exit code 0 before that; or which signal stopped
-/// the job. Empty when all went well.
+/// The rank that failed first, its exit status and last lines, and the ranks that had exited with code 0 before. Or the
+/// signal that stopped the job. Empty if all ranks succeeded.
 std::string describe_end(const Supervisor::Result& result, const std::deque<RankProcess>& ranks,
                          const LaunchOptions& options);
 
-/// One line for a failure that is not the end.
+/// One line for a failure that is followed by a restart.
 std::string describe_restart(const RankProcess& failed, int restart, int max_restarts);
 
 }  // namespace tutti

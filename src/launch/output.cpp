@@ -64,7 +64,7 @@ bool Sink::write_up_to(std::size_t count) {
   const ssize_t written = ::write(fd_, pending_.data(), std::min(count, pending_.size()));
   if (written > 0) pending_.erase(0, static_cast<std::size_t>(written));
   if (written >= 0 || errno == EINTR || errno == EAGAIN) return true;
-  // Whoever read our output has left: the job goes on without being shown.
+  // The reader of our output has exited: the job continues without output.
   broken_ = true;
   pending_.clear();
   return false;

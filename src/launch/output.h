@@ -1,6 +1,6 @@
 #pragma once
-// The way of a rank's output: bytes -> lines -> the launcher's own output with a prefix, a log file, and the last lines
-// for the report. Nothing here blocks while the launcher has ranks to watch.
+// The output of a rank: bytes -> lines -> the launcher's output with a prefix, a log file, and the last lines for the
+// report. No call blocks while the launcher supervises ranks, except Sink::flush().
 #include <cstddef>
 #include <deque>
 #include <filesystem>
@@ -15,12 +15,12 @@
 
 namespace tutti {
 
-/// Cuts a stream of bytes into lines.
+/// Splits a stream of bytes into lines.
 class LineSplitter {
  public:
-  /// The lines that are complete with these bytes, without their line ends. A line longer than max_line is cut.
+  /// Returns the lines that `bytes` completes, without line ends. Splits lines longer than max_line.
   std::vector<std::string> feed(std::string_view bytes);
-  /// What is left behind the last line end.
+  /// Returns the text after the last line end.
   std::optional<std::string> finish();
 
   static constexpr std::size_t max_line = std::size_t{64} * 1024;
@@ -29,7 +29,7 @@ class LineSplitter {
   std::string partial_;
 };
 
-/// The launcher's own stdout or stderr. Its reader may be slow (a pager), so bytes wait here until it is ready.
+/// The launcher's stdout or stderr. Buffers bytes, because the reader may be slow (a pager).
 class Sink {
  public:
   explicit Sink(int fd) : fd_(fd) {}
@@ -37,11 +37,11 @@ class Sink {
   int fd() const { return fd_; }
   void append(std::string_view bytes);
   bool has_pending() const { return !pending_.empty(); }
-  /// True when ranks should not be read until the reader has caught up.
+  /// True if the launcher must not read more output of ranks until the reader has caught up.
   bool is_full() const { return pending_.size() > capacity; }
-  /// Writes what can be written without blocking. Call when poll says that fd() is writable.
+  /// Writes without blocking. Call it when fd() is writable.
   void write_ready();
-  /// Writes all, and waits for the reader where needed.
+  /// Writes all bytes; blocks until the reader has taken them.
   void flush();
 
  private:
@@ -54,22 +54,22 @@ class Sink {
   std::string pending_;
 };
 
-/// What one rank prints.
+/// The output of one rank.
 class RankOutput {
  public:
   static constexpr std::size_t tail_lines = 20;
 
   struct Stream {
-    FileDescriptor pipe;  ///< non-blocking; closed when the writers are gone
+    FileDescriptor pipe;  ///< non-blocking; closed when the writers have exited
     Sink* sink = nullptr;
     LineSplitter lines;
   };
 
-  /// Opens LOG_DIR/rank_R.log where a folder is given. A `headline` follows what an earlier attempt left there; without
-  /// one the file begins empty. Throws UsageError when it cannot be written.
+  /// Opens LOG_DIR/rank_R.log if a folder is given. With a `headline`, appends it to the log of the earlier attempt;
+  /// without one, truncates the file. Throws UsageError if the file cannot be written.
   RankOutput(int rank, const std::optional<std::filesystem::path>& log_dir, const std::string& headline = "");
 
-  /// Output that is not a rank's. Lines for which `takes` returns true are not shown.
+  /// The output of a host instead of a rank. Lines for which `takes` returns true are not shown.
   RankOutput(std::string prefix, std::function<bool(const std::string&)> takes)
       : prefix_(std::move(prefix)), takes_(std::move(takes)) {}
 
@@ -77,9 +77,9 @@ class RankOutput {
   std::vector<Stream>& streams() { return streams_; }
   bool is_open() const;
 
-  /// Takes a piece of what the pipe holds; false when it holds nothing now or has ended.
+  /// Reads a part of the pipe's content. Returns false if the pipe is empty or has ended.
   bool read_piece(Stream& stream);
-  /// Takes all that the pipes hold now and shows unfinished lines.
+  /// Reads all content of the pipes and shows unfinished lines.
   void finish();
 
   const std::deque<std::string>& tail() const { return tail_; }

@@ -1,5 +1,5 @@
 #pragma once
-// One rank: a process group of its own, led by `tutti-rank` (cmd/tutti_rank.cpp), which runs the program.
+// One rank: a process group led by `tutti-rank` (cmd/tutti_rank.cpp), which runs the program.
 #include <signal.h>
 #include <sys/types.h>
 
@@ -15,26 +15,26 @@ namespace tutti {
 
 /// How a process ended.
 struct ExitStatus {
-  int code = 0;    ///< what it returned
-  int signal = 0;  ///< what ended it, or 0
+  int code = 0;    ///< exit code
+  int signal = 0;  ///< the signal that ended the process, or 0
 
   bool failed() const { return code != 0 || signal != 0; }
-  /// As a shell gives it: 128 + signal.
+  /// As in a shell: 128 + signal.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
   std::string describe() const;
 };
 
 struct RankCommand {
   std::filesystem::path guard;    ///< tutti-rank
-  std::filesystem::path program;  ///< where to find the program
+  std::filesystem::path program;  ///< path of the program
   std::vector<std::string> arguments;
   std::vector<std::string> environment;  ///< NAME=value
   std::optional<int> inherited_fd;
-  std::optional<int> stdin_fd;  ///< /dev/null where it is unset
+  std::optional<int> stdin_fd;  ///< unset: /dev/null
   sigset_t signal_mask{};
 };
 
-/// Starts in the constructor. The destructor leaves nothing of the process group behind.
+/// The constructor starts the process group; the destructor kills all that is left of it.
 class RankProcess {
  public:
   RankProcess(int rank, const RankCommand& command, RankOutput output, Sink& out, Sink& err);
@@ -44,10 +44,10 @@ class RankProcess {
 
   int rank() const { return rank_; }
   RankOutput& output() { return output_; }
-  /// Becomes readable when the rank has ended.
+  /// Becomes readable when the rank has exited.
   int exit_fd() const { return pidfd_.get(); }
-  /// How it ended; nullopt while it runs. It is not reaped before the destructor, so that its process group's number
-  /// stays taken.
+  /// The exit status; nullopt while the process runs. The destructor reaps the process, so that the id of its process
+  /// group is not reused before.
   const std::optional<ExitStatus>& poll_exit();
   const std::optional<ExitStatus>& exit_status() const { return exit_status_; }
   void signal_group(int signal) const;

@@ -1,5 +1,5 @@
 #pragma once
-// The environment variables that a rank starts with: torchrun's names, so that programs written for torchrun run too.
+// The environment variables of a rank. They have torchrun's names, so programs for torchrun run unchanged.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -11,15 +11,15 @@
 
 namespace tutti {
 
-/// What is the same for all ranks that this launcher starts.
+/// Values that are equal for all ranks of this launcher.
 struct JobVariables {
   std::uint16_t master_port = 0;
-  /// Where the socket listens that rank 0 inherits. Unset: ranks meet at master_port, which nobody holds.
+  /// Where the socket listens that rank 0 inherits. Unset: ranks use master_port, which no process holds.
   std::optional<std::uint16_t> store_port{};
   std::string run_id;
   int threads_per_rank = 1;
   int restart_count = 0;
-  /// Where ranks keep their flight records. Empty: they keep none.
+  /// The folder of the flight records. Empty: ranks keep none.
   std::filesystem::path record_folder{};
 };
 
@@ -28,15 +28,15 @@ using Variables = std::map<std::string, std::string>;
 /// The variables of this process.
 Variables current_variables();
 
-/// `inherited` with the variables of the rank with this local rank. `master_listen_fd` is for the rank that inherits
-/// the store's socket.
+/// Returns `inherited` plus the variables of the rank `local_rank`. `master_listen_fd` is set for the rank that
+/// inherits the socket of the store.
 Variables rank_variables(const LaunchOptions& options, const JobVariables& job, int local_rank,
                          std::optional<int> master_listen_fd, Variables inherited);
 
-/// "NAME=value" strings, as execve takes them.
+/// "NAME=value" strings for execve.
 std::vector<std::string> environment_block(const Variables& variables);
 
-/// Cores that this process may run on.
+/// The number of cores that this process may run on.
 int allowed_cores();
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// What a host runs: a shell script, given on standard input so that no variable shows in a list of processes.
+// The shell script for a host. It is passed on standard input, so that no variable appears in a list of processes.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,22 +11,21 @@
 
 namespace tutti {
 
-/// One word for a POSIX shell, whatever it holds.
+/// Quotes any text as one word for a POSIX shell.
 std::string shell_quoted(std::string_view word);
 
-/// Goes to `folder`, sets `variables` (but for those that belong to a login or that a shell cannot set), and becomes
-/// `tutti` launching the job's node `node`. Without a master_port the first node chooses both ports and announces
-/// them.
+/// The script changes to `folder`, sets `variables` except those of a login or that a shell cannot set, and executes
+/// `tutti launch` for node `node` of the job. Without a master_port, node 0 chooses both ports and announces them.
 std::string remote_script(const LaunchOptions& job, int node, const std::string& tutti, const std::string& folder,
                           const Variables& variables);
 
-/// What the first node tells the others of.
+/// The ports that node 0 announces.
 struct JobPorts {
   std::uint16_t master;  ///< MASTER_PORT
-  std::uint16_t store;   ///< where ranks of tutti meet
+  std::uint16_t store;   ///< port of tutti's store
 };
 
-/// The ports in a line that a first node announces; nullopt for other lines.
+/// Parses the announcement of node 0; nullopt for other lines.
 std::optional<JobPorts> announced_ports(std::string_view line);
 std::string port_announcement(const JobPorts& ports);
 

@@ -1,6 +1,6 @@
 #pragma once
-// When a job that has to end gets which signal. Pure: events and times in, signals out. The launcher sends what this
-// decides to every rank's process group.
+// Decides which signal ends a job, and when. No I/O: events and times in, signals out. The launcher sends the signals
+// to the process group of every rank.
 #include <chrono>
 #include <optional>
 
@@ -12,17 +12,17 @@ class ShutdownPolicy {
 
   explicit ShutdownPolicy(std::chrono::milliseconds grace) : grace_(grace) {}
 
-  /// A rank ended with an error. The others have the grace time to notice it and to throw their own errors.
+  /// A rank failed. The other ranks get the grace time to detect it and to throw their own errors.
   void on_rank_failed(Clock::time_point now);
 
-  /// The launcher itself got SIGINT or SIGTERM. Returns what to send at once: the same signal, or SIGKILL for a Ctrl-C
-  /// that follows an earlier interruption.
+  /// The launcher received SIGINT or SIGTERM. Returns the signal to send at once: the same, or SIGKILL for a Ctrl-C
+  /// after an earlier interruption.
   std::optional<int> on_interrupt(int signal, Clock::time_point now);
 
-  /// Returns what to send now because a grace time is over: SIGTERM first, SIGKILL after that.
+  /// Returns the signal to send at the end of a grace time: first SIGTERM, then SIGKILL.
   std::optional<int> on_time(Clock::time_point now);
 
-  /// When on_time wants to be called next.
+  /// The time of the next call of on_time().
   std::optional<Clock::time_point> deadline() const { return deadline_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// SIGINT and SIGTERM as readable events while a launch runs; what was set before comes back afterwards.
+// SIGINT and SIGTERM as readable events during a launch. The destructor restores the earlier handlers and mask.
 #include <signal.h>
 
 #include <vector>
@@ -15,11 +15,11 @@ class SignalEvents {
   SignalEvents(const SignalEvents&) = delete;
   SignalEvents& operator=(const SignalEvents&) = delete;
 
-  /// Readable when a signal has arrived.
+  /// Becomes readable when a signal has arrived.
   int fd() const { return fd_.get(); }
   /// The signals that have arrived since the last call.
   std::vector<int> take();
-  /// The mask of the thread before: what children should start with.
+  /// The earlier signal mask of the thread, with which children start.
   const sigset_t& mask_before() const { return mask_before_; }
 
  private:

@@ -6,7 +6,7 @@
 namespace tutti {
 
 /// Sends SIGTERM to this process when its standard input ends, while the object lives: a launcher on another host
-/// learns so that the one that started it is gone. Make it where SIGTERM is blocked.
+/// learns so that its parent has exited. Make it where SIGTERM is blocked.
 class StdinWatch {
  public:
   StdinWatch();

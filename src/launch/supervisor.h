@@ -1,5 +1,5 @@
 #pragma once
-// Watches the ranks of one node until all have ended: passes their output on, and ends them all when one fails.
+// Supervises the ranks of one node until all have exited: forwards their output, and ends all ranks when one fails.
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -18,11 +18,11 @@ class Supervisor {
  public:
   struct Result {
     RankProcess* first_failed = nullptr;
-    /// Ranks that had ended with exit code 0 when that one failed, in the order in which they did.
+    /// Ranks that exited with code 0 before the first failure, in the order of their exits.
     std::vector<const RankProcess*> ended_before{};
     /// The signal that ended the job before any rank failed.
     std::optional<int> interrupted_by;
-    /// The launcher was told to stop, before or after a rank failed.
+    /// The launcher received SIGINT or SIGTERM, before or after a rank failed.
     bool stop_requested = false;
   };
 
@@ -46,12 +46,12 @@ class Supervisor {
   SignalEvents& signals_;
   std::vector<Sink*> sinks_;
   ShutdownPolicy policy_;
-  /// Ends of ranks, as an epoll: unlike poll it tells them in the order in which they happened, so that the rank that
-  /// failed first is not mistaken for one that failed because of it.
+  /// An epoll of the ranks' exits. Unlike poll, epoll reports events in order, which identifies the rank that failed
+  /// first.
   FileDescriptor exits_;
   std::size_t ended_ = 0;
   Result result_;
-  /// When processes that ranks left behind, and that still hold their output, are waited for no longer.
+  /// The end of the wait for processes that ranks left behind and that still hold their output pipes.
   std::optional<Clock::time_point> leftovers_deadline_;
 };
 

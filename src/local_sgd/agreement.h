@@ -1,5 +1,5 @@
 #pragma once
-// All ranks must have the same model and options before vectors travel without a fingerprint.
+// All ranks must have the same model and options before vectors are sent without a call signature.
 #include <vector>
 
 #include "local_sgd/trained_parameters.h"

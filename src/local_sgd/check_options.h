@@ -4,7 +4,7 @@
 
 namespace tutti::local_sgd {
 
-/// Whether fragments travel on their own, or mix with what a rank has.
+/// Whether fragments are exchanged separately, or mix with what a rank has.
 bool streams(const LocalSgdAlgorithmOptions& options);
 
 /// Throws UsageError for values and combinations that cannot be honoured.

@@ -1,6 +1,6 @@
 #pragma once
 // What ranks tell one another before an exchange: where they are, and what they weigh. Pure: every rank judges the same
-// headers, so all come to the same verdict.
+// headers, so all reach the same decision.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,7 +9,7 @@ namespace tutti::local_sgd {
 
 enum class ExchangeKind : std::int32_t { round, inside_node, finish, state };
 
-/// Travels as it is: fixed width, no padding, no pointers.
+/// Sent as it is: fixed width, no padding, no pointers.
 struct ExchangeHeader {
   ExchangeKind kind = ExchangeKind::round;
   std::int32_t fragment = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// One fragment of the model: the flat vector that travels, the anchor, the outer momentum. Of the training thread, but
-// for the vector while an exchange is under way.
+// One fragment of the model: the flat vector that is sent, the anchor, the outer momentum. Of the training thread, but
+// for the vector while an exchange is in flight.
 #include <ATen/core/TensorBody.h>
 
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
-// Which elements of the model travel together. Pure: sizes in, pieces out.
+// Which elements of the model are exchanged together. No I/O: sizes in, pieces out.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,7 +27,7 @@ struct ElementRange {
 /// Part `part` of `parts` of `elements`: all parts together are all elements, and their lengths differ by 1 at most.
 ElementRange part_of(std::int64_t elements, std::int64_t part, std::int64_t parts);
 
-/// Deals the elements of parameters with `sizes` to fragments of equal length (but for 1), in order; a parameter may
+/// Splits the elements of parameters with `sizes` into fragments of equal length (but for 1), in order; a parameter may
 /// lie in several. Throws UsageError for fewer elements than fragments.
 std::vector<FragmentPlan> plan_fragments(std::span<const std::int64_t> sizes, int fragments);
 

@@ -82,7 +82,7 @@ LocalSgdAlgorithm::Impl::~Impl() {
     try {
       if (fragment_state->in_flight) fragment_state->work.wait();
     } catch (...) {
-      // Nobody is left to tell.
+      // There is no caller to report to.
     }
   }
 }
@@ -161,7 +161,7 @@ void LocalSgdAlgorithm::Impl::step(double weight) {
     if (skips_exchange()) return;
     if (due.inside_node) average_within_node();
     if (due.sends) send(*due.sends);
-    // After a finish() nothing may be under way at a place that would else apply it.
+    // After a finish() nothing may be in flight where it would be applied.
     if (due.applies && fragments_[static_cast<std::size_t>(*due.applies)]->in_flight) {
       apply(*due.applies, true, rates);
       if (!local_sgd::streams(options_)) combine_extra_state();

@@ -59,7 +59,7 @@ class LocalSgdAlgorithm::Impl {
     bool dirty = false;
     bool in_flight = false;
     Work work;
-    local_sgd::ExchangeCost cost;  ///< of the exchange under way; the task's until it has ended
+    local_sgd::ExchangeCost cost;  ///< of the exchange in flight; the task's until it has ended
   };
   struct ParsedState;
 

@@ -83,7 +83,7 @@ void MeanExchange::exchange_exact(const at::Tensor& flat, const WeightShares& sh
   } else if (factor != 1) {
     flat.mul_(factor);
   }
-  // Two sums are under way at a time: while one is added up the next one's versions travel.
+  // Two sums are in flight at a time: one is added up while the contributions to the next are sent.
   std::vector<std::unique_ptr<comm::PendingAllReduce>> sums;
   const auto reduce = [&](std::size_t index) { sums[index]->finish_reduce_scatter(shares.scale); };
   const auto finish = [&](std::size_t index) {
@@ -166,10 +166,10 @@ std::vector<std::pair<std::string, at::Tensor>> MeanExchange::residuals() const 
 
 void abort_exchanges(const Communicator& communicator) noexcept {
   try {
-    // A sum that is started and not finished: the communicator leaves word of that and closes.
+    // A sum that is started and not finished: the communicator publishes a failure report and closes.
     communicator.start_all_reduce(at::empty({0}, at::kFloat));
   } catch (const std::exception&) {
-    // It failed already, so that nobody waits.
+    // It failed already, so that no rank waits.
   }
 }
 

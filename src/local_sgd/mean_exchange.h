@@ -54,7 +54,7 @@ class MeanExchange {
   at::Tensor mean_residual_;      ///< of the mean, in the slices that this rank owns
 };
 
-/// Leaves the communicator in such a way that nobody waits for this rank: the others get a PeerError.
+/// Leaves the communicator so that no rank waits for this one: the others get a PeerError.
 void abort_exchanges(const Communicator& communicator) noexcept;
 
 }  // namespace tutti::local_sgd

@@ -1,5 +1,5 @@
 #pragma once
-// The mean of all ranks in two levels: inside each node, then between nodes, where one vector for a node travels,
+// The mean of all ranks in two levels: inside each node, then between nodes, with one vector for a node,
 // spread over its ranks.
 //
 // Lin et al. (1808.07217), hierarchical local SGD; the split of a vector over the ranks of a node is that of

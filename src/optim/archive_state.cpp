@@ -95,7 +95,7 @@ void keep(const c10::IValue& value, const std::string& key, const std::string& n
     to.set(name, elements_of(value.toTupleRef().elements().vec(), tuple_mark, key));
   } else {
     throw UsageError("the optimizer's save() writes '" + key + "', a " + value.tagKind() +
-                     ", which cannot be kept: write tensors, numbers, texts, and lists and tuples of them");
+                     ", which cannot be saved: write tensors, numbers, strings, and lists and tuples of them");
   }
 }
 
@@ -135,7 +135,7 @@ bool is_value(const StateDict& part) {
 std::size_t length_of(const StateDict& part, const char* mark, const std::string& name) {
   const auto length = part.get<std::int64_t>(mark);
   if (length < 0 || static_cast<std::uint64_t>(length) >= part.values().size()) {
-    refuse(name, "is no whole list");
+    refuse(name, "is an incomplete list");
   }
   return static_cast<std::size_t>(length);
 }
@@ -156,7 +156,7 @@ c10::IValue kept(const StateDict& state, const std::string& name, int depth) {
     }
     return list;
   }
-  if (!part.contains(tuple_mark)) refuse(name, "is no value");
+  if (!part.contains(tuple_mark)) refuse(name, "is not a value");
   std::vector<c10::IValue> elements;
   for (std::size_t i = 0; i < length_of(part, tuple_mark, name); ++i) {
     elements.push_back(kept(part, element(i), depth + 1));
@@ -189,7 +189,7 @@ void write_archive(OutputArchive& archive, const StateDict& state, int depth) {
   for (const auto& [name, value] : state.values()) {
     const std::size_t dot = name.find('.');
     const std::string first = name.substr(0, dot);
-    if (first.empty() || !std::ranges::all_of(first, may_be_in_a_name)) refuse(name, "is no name");
+    if (first.empty() || !std::ranges::all_of(first, may_be_in_a_name)) refuse(name, "is not a valid name");
     if (dot != std::string::npos) {
       if (first != last) write_part(archive, first, state, depth);
       last = first;

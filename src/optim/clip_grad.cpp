@@ -65,7 +65,7 @@ double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm
   const double total = norm_of(grads, norm_type);
   if (error_if_nonfinite && !std::isfinite(total)) {
     throw UsageError("clip_grad_norm_: the norm of the gradients is " + std::to_string(total) +
-                     ", and nothing was changed: look for what overflows, or leave error_if_nonfinite off");
+                     ", and no gradient was changed: find the operation that overflows, or unset error_if_nonfinite");
   }
 
   const double factor = max_norm / (total + 1e-6);

@@ -48,8 +48,8 @@ void set_momentum(torch::optim::Optimizer& optimizer, double momentum) {
                        set_plain<torch::optim::RMSpropOptions>(options, momentum);
     if (!known) {
       throw UsageError(
-          "the schedule moves a momentum, and this optimizer has none that tutti knows (SGD, RMSprop, Adam and AdamW "
-          "have): switch the schedule's momentum off");
+          "the schedule sets a momentum, which tutti supports for SGD, RMSprop, Adam and AdamW only: switch the "
+          "schedule's momentum off");
     }
   }
 }

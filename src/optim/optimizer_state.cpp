@@ -54,7 +54,7 @@ void check_names(const torch::optim::Optimizer& optimizer, std::span<const std::
       // One parameter may be listed twice.
       const auto [known, first] = seen.emplace(*name, parameter.unsafeGetTensorImpl());
       if (!first && known->second != parameter.unsafeGetTensorImpl()) {
-        throw UsageError("two parameters of the optimizer are called '" + *name + "'");
+        throw UsageError("two parameters of the optimizer have the name '" + *name + "'");
       }
       ++name;
     }
@@ -78,7 +78,7 @@ class Saved {
   }
   void check_all_used() const {
     for (const auto& [key, value] : state_.values()) {
-      if (!used_.contains(key)) misfit("it has '" + key + "', which this optimizer has not");
+      if (!used_.contains(key)) misfit("it has '" + key + "', which this optimizer does not have");
     }
   }
 
@@ -117,7 +117,7 @@ class Known {
                    const char* type) {
     Saved saved(state);
     if (const auto& other = saved.get<std::string>(type_key); other != type) {
-      misfit("it is that of " + other + ", but this is " + type);
+      misfit("it belongs to " + other + ", but this optimizer is " + type);
     }
     std::vector<Options> options;
     States states;
@@ -248,10 +248,10 @@ StateDict save_unknown(const torch::optim::Optimizer& optimizer) {
 
 void load_unknown(torch::optim::Optimizer& optimizer, const StateDict& state) {
   if (const auto& other = state.get<std::string>(type_key); other != type_of(optimizer)) {
-    misfit("it is that of " + other + ", but this is " + type_of(optimizer));
+    misfit("it belongs to " + other + ", but this optimizer is " + type_of(optimizer));
   }
   const StateDict saved = state.part(saved_key);
-  if (saved.values().size() + 1 != state.values().size()) misfit("it holds more than what save() writes");
+  if (saved.values().size() + 1 != state.values().size()) misfit("it has entries that save() does not write");
   // load() may fail halfway.
   const StateDict before = copy_to_cpu(saved_by_itself(optimizer));
   const UniqueParametersScope each_once(optimizer);

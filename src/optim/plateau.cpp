@@ -108,7 +108,7 @@ void ReduceLROnPlateau::load_state_dict(const StateDict& state) {
   const auto& mode = state.get<std::string>("mode");
   if (mode != name_of(options_.mode)) {
     throw CheckpointError("the saved ReduceLROnPlateau has mode '" + mode + "', this one '" + name_of(options_.mode) +
-                          "': its best metric means nothing here");
+                          "', so its best metric does not apply");
   }
   State loaded{.best = state.get<double>("best"),
                .num_bad_epochs = state.get<std::int64_t>("num_bad_epochs"),

@@ -109,14 +109,14 @@ std::vector<std::string_view> given_arguments(const Options& o) {
 
 LrSchedule schedule_by_name(std::string_view name, const ScheduleOptions& options) {
   if (name == "reduce_lr_on_plateau") {
-    throw UsageError("reduce_lr_on_plateau is no curve, as it follows a metric: use tutti::ReduceLROnPlateau");
+    throw UsageError("reduce_lr_on_plateau follows a metric and is not a curve: use tutti::ReduceLROnPlateau");
   }
   const auto known = known_schedules();
   const auto schedule = std::ranges::find(known, name, &Named::name);
   if (schedule == known.end()) {
     std::string names;
     for (const Named& each : known) names += (names.empty() ? "" : ", ") + std::string(each.name);
-    throw UsageError("there is no learning rate schedule '" + std::string(name) + "': known are " + names);
+    throw UsageError("there is no learning rate schedule '" + std::string(name) + "', choose one of " + names);
   }
   for (const std::string_view argument : given_arguments(options)) {
     if (std::ranges::find(schedule->arguments, argument) == schedule->arguments.end()) {

@@ -17,7 +17,7 @@ void check_at_least_one(const char* name, std::int64_t value) {
   require_length(value >= 1, std::string(name) + " is " + std::to_string(value) + ", must be at least 1");
 }
 
-/// Both shardings deal the same number: whole rounds of one micro-batch for each rank, the last one filled or dropped.
+/// Both shardings give the same number: whole rounds of one micro-batch for each rank, the last one filled or dropped.
 std::int64_t batches_of_epoch(const TrainingLength& length) {
   check_at_least_one("dataset_size", length.dataset_size);
   const std::int64_t round = length.batch_size * length.num_processes;

@@ -27,7 +27,7 @@ struct Link {
   double gbit = 1;
 };
 
-/// Gradients that travel together.
+/// Gradients that are sent together.
 struct Bucket {
   double bytes = 0;
   double ready = 1;  ///< the part of the backward pass that has run when they are complete
@@ -39,7 +39,7 @@ struct Work {
   double backward_ms = 0;
   double optimizer_ms = 0;
   int micro_batches = 1;
-  std::vector<Bucket> buckets{};  ///< in the order in which they travel
+  std::vector<Bucket> buckets{};  ///< in the order in which they are sent
 };
 
 struct Layout {

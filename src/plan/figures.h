@@ -1,5 +1,5 @@
 #pragma once
-// Descriptions on their way from the ranks that measured them to the process that started these.
+// Descriptions sent from the ranks that measured them to the process that started these.
 #include <iosfwd>
 
 #include "plan/description.h"

@@ -113,7 +113,7 @@ class Player {
     return {.computing = shares[0], .adding = shares[1], .sending = sends() ? sending : 0};
   }
 
-  /// Goes on to the next moment at which something ends; false where nothing is under way.
+  /// Goes on to the next time at which something ends; false if nothing is in flight.
   bool advance() {
     const Paces pace = paces();
     double step = never;

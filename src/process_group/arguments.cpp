@@ -11,7 +11,7 @@ namespace {
 template <typename T>
 T& require_one(const char* what, std::vector<T>& list, const char* of) {
   if (list.size() == 1) return list.front();
-  throw UsageError(std::string(what) + ": a rank gives one " + of + ", not " + std::to_string(list.size()) + ".");
+  throw UsageError(std::string(what) + ": a rank passes one " + of + ", not " + std::to_string(list.size()) + ".");
 }
 
 std::string describe(const at::Tensor& tensor) {
@@ -46,7 +46,7 @@ void require_usable(const char* what, const at::Tensor& tensor) {
 void require_one_each(const char* what, const Tensors& list, int size) {
   if (list.size() != static_cast<std::size_t>(size)) {
     throw UsageError(std::string(what) + ": a list of " + std::to_string(list.size()) + " tensors for " +
-                     std::to_string(size) + " ranks; it holds one for each.");
+                     std::to_string(size) + " ranks; it must hold one for each.");
   }
   for (const auto& tensor : list) require_usable(what, tensor);
 }
@@ -56,7 +56,7 @@ void require_each_like(const char* what, const Tensors& list, const at::Tensor& 
   for (std::size_t rank = 0; rank < list.size(); ++rank) {
     if (list[rank].scalar_type() == one.scalar_type() && list[rank].sizes() == one.sizes()) continue;
     throw UsageError(std::string(what) + ": the tensor of rank " + std::to_string(rank) + " is " +
-                     describe(list[rank]) + ", and this rank's own " + describe(one) +
+                     describe(list[rank]) + ", but this rank's own tensor is " + describe(one) +
                      "; they must have the same dtype and shape.");
   }
 }
@@ -66,7 +66,7 @@ Tensors list_of_root(const char* what, const char* name, std::vector<Tensors>& l
   if (rank != root) {
     if (lists.empty()) return {};
     throw UsageError(std::string(what) + ": " + name + " on rank " + std::to_string(rank) +
-                     ", which is not the root: only rank " + std::to_string(root) + " gives them.");
+                     ", which is not the root: only rank " + std::to_string(root) + " passes them.");
   }
   const Tensors& list = require_single(what, lists);
   require_each_like(what, list, one, size);
@@ -101,7 +101,7 @@ Tensors split_rows(const char* what, const char* name, const at::Tensor& tensor,
   if (counts.empty()) {
     if (rows % size != 0) {
       throw UsageError(prefix + "the " + name + " " + describe(tensor) + " cannot be divided among " +
-                       std::to_string(size) + " ranks. Give the sizes of its parts.");
+                       std::to_string(size) + " ranks evenly. Pass the split sizes.");
     }
     counts.assign(ranks, rows / size);
   }
@@ -112,9 +112,9 @@ Tensors split_rows(const char* what, const char* name, const at::Tensor& tensor,
     sum += count;
   }
   if (counts.size() != ranks || negative || sum != rows) {
-    throw UsageError(prefix + std::to_string(counts.size()) + " sizes of parts of the " + name + " " +
-                     describe(tensor) + ": there must be one for each of " + std::to_string(size) +
-                     " ranks, and their sum " + std::to_string(rows) + ".");
+    throw UsageError(prefix + std::to_string(counts.size()) + " split sizes for the " + name + " " + describe(tensor) +
+                     ": there must be one for each of " + std::to_string(size) + " ranks, with the sum " +
+                     std::to_string(rows) + ".");
   }
   Tensors parts;
   std::int64_t begin = 0;
@@ -127,7 +127,7 @@ Tensors split_rows(const char* what, const char* name, const at::Tensor& tensor,
 
 int require_root(const char* what, std::int64_t root, int size) {
   if (root >= 0 && root < size) return static_cast<int>(root);
-  throw UsageError(std::string(what) + ": root " + std::to_string(root) + " is no rank of this group of " +
+  throw UsageError(std::string(what) + ": root " + std::to_string(root) + " is not a rank of this group of " +
                    std::to_string(size) + ".");
 }
 

@@ -36,9 +36,9 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
   for (const auto& part : parts_.works) {
     if (!without_deadline) break;
     try {
-      part.wait();  // there it is seen that this thread waits
+      part.wait();  // reports this thread to the deadlock detector as waiting
     } catch (const std::exception&) {
-      // What ends all parts, and is thrown below, may be another one's failure.
+      // Thrown below: the failure of the whole work may be that of another part.
     }
   }
   {
@@ -49,7 +49,7 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
     } else if (!cv_.wait_for(lock, timeout, ended)) {
       throw TimeoutError(std::string(parts_.what) + ": rank " + std::to_string(rank_) + " waited for " +
                              std::to_string(timeout.count()) +
-                             " ms, and the operation has not ended. It goes on until its own deadline.",
+                             " ms, and the operation did not complete. It stays in flight until its own deadline.",
                          {});
     }
     if (exception_) std::rethrow_exception(exception_);
@@ -61,7 +61,7 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
   const std::lock_guard lock(mutex_);
   if (!future_) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    if (is_outcome_known_) complete_future(*future_);  // nobody has it yet: no callback runs under the lock
+    if (is_outcome_known_) complete_future(*future_);  // has no callbacks yet, so none runs under the lock
   }
   return future_;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// c10d's handle of an operation, ended by those of the communicator. Its future ends first, then the work itself, as
-// with c10d's Gloo: who has waited for the work finds the future ended, not the other way round.
+// c10d's handle of an operation, which completes with the communicator's Works. As in ProcessGroupGloo, its future
+// completes before the work: after wait() the future has completed, but not the other way round.
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -13,19 +13,19 @@
 
 namespace tutti::process_group {
 
-/// What an operation of a group consists of.
+/// The parts of an operation of a group.
 struct Parts {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  const char* what = "";                          ///< "all_reduce"
-  std::vector<Work> works = {};                   ///< all must end
-  std::vector<at::Tensor> outputs = {};           ///< result() and the future's value
-  std::function<void()> on_completed = {};        ///< once all have ended well, before anybody hears of it
-  std::shared_ptr<std::atomic<int>> source = {};  ///< of a message
+  const char* what = "";                          ///< the name of the call: "all_reduce"
+  std::vector<Work> works = {};                   ///< the operation completes when all have completed
+  std::vector<at::Tensor> outputs = {};           ///< the value of result() and of the future
+  std::function<void()> on_completed = {};        ///< runs after all works succeeded, before the operation completes
+  std::shared_ptr<std::atomic<int>> source = {};  ///< of a received message
 };
 
 class GroupWork final : public c10d::Work {
  public:
-  /// `inputs`: what a profiler shows.
+  /// `inputs` are the tensors that a profiler shows.
   static c10::intrusive_ptr<GroupWork> start(int rank, std::uint64_t number, std::chrono::milliseconds timeout,
                                              const std::vector<at::Tensor>& inputs, Parts parts);
 
@@ -48,9 +48,9 @@ class GroupWork final : public c10d::Work {
   Parts parts_;
   const std::uint64_t number_;
   const std::chrono::milliseconds timeout_;
-  std::atomic<std::size_t> pending_parts_;  // parts that have not ended
-  std::exception_ptr failure_;              // the first part's; final where is_outcome_known_
-  bool is_outcome_known_ = false;           // how it ends is known; the future ends before wait() returns
+  std::atomic<std::size_t> pending_parts_;  // works in flight
+  std::exception_ptr failure_;              // of the work that failed first; final once is_outcome_known_
+  bool is_outcome_known_ = false;           // set before the future completes and before wait() returns
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

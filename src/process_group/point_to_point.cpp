@@ -1,4 +1,4 @@
-// What a group does out of order with its collectives: messages, the monitored barrier, its end, groups of its ranks.
+// The methods of ProcessGroupTutti besides collectives: messages, monitored barrier, coalescing, abort, split.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -50,7 +50,7 @@ void ProcessGroupTutti::monitoredBarrier(const c10d::BarrierOptions& options, bo
   require_not_shut_down("monitored_barrier");
   if (options.timeout == std::chrono::milliseconds::zero()) {
     throw TimeoutError("monitored_barrier: Rank " + std::to_string(rank_) +
-                           " timed out in monitoredBarrier after 0 ms: there was no time to wait for anybody.",
+                           " timed out in monitoredBarrier after 0 ms: the timeout is zero.",
                        {});
   }
   communicator_.monitored_barrier(wait_for_all, call_options(options.timeout));
@@ -58,7 +58,7 @@ void ProcessGroupTutti::monitoredBarrier(const c10d::BarrierOptions& options, bo
 
 void ProcessGroupTutti::startCoalescing() {
   const std::lock_guard lock(coalescing_mutex_);
-  if (coalescing_) throw UsageError("startCoalescing: the last one has not been ended.");
+  if (coalescing_) throw UsageError("startCoalescing: call endCoalescing before the next startCoalescing.");
   coalescing_.emplace();
 }
 
@@ -66,7 +66,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::endCoalescing() {
   process_group::Parts parts{.type = c10d::OpType::COALESCED, .what = "coalesced"};
   {
     const std::lock_guard lock(coalescing_mutex_);
-    if (!coalescing_) throw UsageError("endCoalescing: nothing was started.");
+    if (!coalescing_) throw UsageError("endCoalescing: startCoalescing was not called.");
     parts.works = std::move(*coalescing_);
     coalescing_.reset();
   }
@@ -82,7 +82,7 @@ void ProcessGroupTutti::add_to_coalescing(const c10d::Work& work) {
 
 void ProcessGroupTutti::require_not_shut_down(const char* what) const {
   if (shut_down_) {
-    throw UsageError(std::string(what) + ": this process group was shut down; nothing can be called any more.");
+    throw UsageError(std::string(what) + ": this process group was shut down and cannot be used any more.");
   }
 }
 
@@ -101,16 +101,16 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTutti::split(const c10::intrusive_
   require_not_shut_down("split");
   const auto place = std::ranges::find(ranks, rank_);
   if (place == ranks.end()) return nullptr;
-  auto own = options ? c10::dynamic_intrusive_pointer_cast<Options>(options->clone()) : nullptr;
-  if (!own) {
-    own = c10::make_intrusive<Options>(*options_);
+  auto group_options = options ? c10::dynamic_intrusive_pointer_cast<Options>(options->clone()) : nullptr;
+  if (!group_options) {
+    group_options = c10::make_intrusive<Options>(*options_);
     if (options) {
-      own->timeout = options->timeout;
-      own->group_name = options->group_name;
+      group_options->timeout = options->timeout;
+      group_options->group_name = options->group_name;
     }
   }
-  // The ranks of a group have made the same groups of it, in the same order: those that they are in.
-  std::string name = own->group_name;
+  // All members of a group make the same splits with the same ranks in the same order, so their counts are equal.
+  std::string name = group_options->group_name;
   for (const int rank : ranks) {
     name += ',';
     name += std::to_string(rank);
@@ -121,7 +121,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTutti::split(const c10::intrusive_
     times = ++splits_[name];
   }
   auto group = communicator_.subgroup(ranks, name + "#" + std::to_string(times));
-  return c10::make_intrusive<ProcessGroupTutti>(std::move(group), own);
+  return c10::make_intrusive<ProcessGroupTutti>(std::move(group), group_options);
 }
 
 }  // namespace tutti

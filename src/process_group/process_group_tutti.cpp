@@ -40,7 +40,7 @@ void bump_versions(const Tensors& tensors) {
   }
 }
 
-/// One behind the other, outside autograd.
+/// Concatenates the tensors, flattened, outside autograd.
 at::Tensor concatenate(const Tensors& tensors) {
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   Tensors flat;
@@ -48,7 +48,7 @@ at::Tensor concatenate(const Tensors& tensors) {
   return at::cat(flat);
 }
 
-/// The other way round.
+/// The inverse of concatenate().
 void copy_to_each(const at::Tensor& flat, const Tensors& tensors) {
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   std::int64_t begin = 0;
@@ -104,7 +104,7 @@ void ProcessGroupTutti::setTimeout(milliseconds timeout) {
 }
 
 CallOptions ProcessGroupTutti::call_options(milliseconds timeout) const {
-  auto call = comm::internal_call();  // the program's lines are those of Python
+  auto call = comm::internal_call();  // call sites in C++ would be lines of c10d; the program is in Python
   call.timeout = timeout > milliseconds::zero() ? timeout : timeout_.load();
   return call;
 }
@@ -186,7 +186,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_coalesced(std::vector<Te
                                                                   const c10d::AllgatherOptions& options) {
   constexpr const char* what = "all_gather_coalesced";
   require_not_shut_down(what);
-  // outputs[rank][i] is what `rank` gives as its input i.
+  // outputs[rank][i] receives input i of `rank`.
   if (outputs.size() != static_cast<std::size_t>(size_)) {
     throw UsageError(std::string(what) + ": " + std::to_string(outputs.size()) + " lists of outputs for " +
                      std::to_string(size_) + " ranks; there is one for each.");

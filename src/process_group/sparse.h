@@ -1,5 +1,5 @@
 #pragma once
-// Sums of sparse tensors, as ProcessGroupGloo has them.
+// All-reduce of sparse tensors, as in ProcessGroupGloo.
 #include <chrono>
 
 #include "process_group/group_work.h"
@@ -7,9 +7,9 @@
 
 namespace tutti::process_group {
 
-/// The operations that replace `tensor`, a sparse COO tensor in CPU memory, by the sum over all ranks. The ranks tell
-/// each other first how many elements each of them has: so this call itself waits until all have called it. Throws
-/// UsageError for another operation than SUM, MismatchError on all ranks where shapes or dtypes differ.
+/// Starts the operations that replace `tensor`, a sparse COO tensor in CPU memory, by the sum over all ranks. Every
+/// rank must call it. Blocks until all ranks have called it, because they first exchange their numbers of elements.
+/// Throws UsageError if `op` is not SUM, and MismatchError on all ranks if shapes or dtypes differ.
 Parts sparse_all_reduce(const Communicator& communicator, const at::Tensor& tensor, const c10d::ReduceOp& op,
                         const CallOptions& call);
 

@@ -21,9 +21,9 @@ void AccumulationWindowState::open_scope(const AccumulationStep& step) {
 
 void AccumulationWindowState::close_scope() {
   if (!std::exchange(scope_, std::nullopt)->syncs || is(GradientState::aborted) || is(GradientState::invalid)) return;
-  // What came after a step of the scope is a window that ends with it; one that nobody has stepped in goes on.
+  // Passes after a step in the scope form a window that ends with the scope. A window without a step stays open.
   if (stepped_in_scope_ && is(GradientState::mean)) gradients_ = GradientState::finished;
-  // Also weights of passes that brought nothing.
+  // Also drops the weights of passes without gradients.
   if (is_over() || (stepped_in_scope_ && is(GradientState::none))) window_.restart(false);
 }
 
@@ -43,7 +43,7 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
   } else {
     window_.begin_plain_pass();
   }
-  // Until the pass has ended the gradients are what they were, but for a window that is over.
+  // The state changes when the pass ends, except after an ended window.
   if (is_over()) gradients_ = GradientState::none;
 }
 
@@ -53,10 +53,10 @@ void AccumulationWindowState::add_scope_weight() {
 }
 
 void AccumulationWindowState::end_pass(bool synchronized) {
-  if (synchronized) return;  // end_sync() has said it
+  if (synchronized) return;  // end_sync() has set the state
   window_.add_pending();
   if (is(GradientState::none) || is(GradientState::mean)) gradients_ = GradientState::pending;
-  // Under no_sync() after a pass of this scope that did synchronize.
+  // A pass under no_sync() after a synchronizing pass of the same scope.
   if (scope_ && scope_->syncs) sync_due_ = true;
 }
 
@@ -68,14 +68,14 @@ void AccumulationWindowState::abort(const std::string& why) {
 
 bool AccumulationWindowState::sync_due_at_step() const {
   if (scope_) return sync_due_;
-  // An abandoned window's gradients are not used: the others only wait to be told.
+  // The gradients of an aborted window are not used, but the peers wait for the notification.
   return window_.pending() > 0 || zeros_may_differ_ || is(GradientState::aborted);
 }
 
 void AccumulationWindowState::begin_sync(const std::optional<std::string>& carried_over) {
-  // Whoever takes no part in it goes on as the others do, who began on the same.
+  // A rank without a pass in the window continues like the other ranks, which began with the same gradients.
   if (is_over()) began_on_carried_over_ = carried_over.has_value();
-  // What is left of a window that is over weighs on this rank what its scope has weighed: nothing.
+  // The scope has added no weight on this rank, so the gradients of the ended window weigh 0 here.
   if (scope_ && is_over() && window_.weighting() == Weighting::undecided) window_.add_weight(0);
 }
 
@@ -84,9 +84,9 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
   window_.on_sync();
   zeros_may_differ_ = false;
   sync_due_ = before_first_sync_ = false;
-  // What begin_sync() weighed for the others' sake is no weight of the window that follows.
+  // The weight that begin_sync() added for the other ranks does not belong to the next window.
   if ((empty || all_over) && is_over()) window_.restart(false);
-  // Also on a rank that took no part in it, the gradients are this window's now.
+  // The gradients belong to this window also on a rank that had no pass in it.
   if (!empty && !all_over) gradients_ = GradientState::mean;
 }
 
@@ -100,7 +100,7 @@ void AccumulationWindowState::restart(bool stepped) {
   window_.restart(stepped);
   began_on_carried_over_ = false;
   weight_added_ = pass_seen_ = false;
-  // What the scope still brings is a window of its own.
+  // Further passes of the scope form a new window.
   sync_due_ = scope_ && scope_->syncs && (sync_due_ || !before_first_sync_);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The rule of a window's life: what opens it, what a scope weighs, what a step and a clearing end. Pure: events in,
-// decisions out; the Reducer does what they say to tensors and on the wire. docs/algorithms.md has the table.
+// State machine of an accumulation window: which events open it, add a scope's weight to it and end it. No I/O: the
+// Reducer passes events and applies the decisions to tensors and communication. docs/algorithms.md has the table.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,22 +10,22 @@
 
 namespace tutti::sync {
 
-/// What the gradients are, on this rank.
+/// The state of the gradients on this rank.
 enum class GradientState {
-  none,      ///< nothing that a pass brought
-  pending,   ///< passes of this rank that no round has taken up
+  none,      ///< no gradient from a pass
+  pending,   ///< gradients of passes that are not synchronized
   mean,      ///< the mean over all ranks of the window so far
-  finished,  ///< the same, of passes that came after the last step of a window's last scope, which has closed
+  finished,  ///< the mean of passes after the last step in a window's last scope, which has closed
   consumed,  ///< the mean that a step has used
-  aborted,   ///< an exception ended a pass of the window: they mean nothing, and the others may not know yet
-  invalid,   ///< a round has failed: they mean nothing on any rank
+  aborted,   ///< an exception ended a pass of the window: invalid here, and peers may not be notified yet
+  invalid,   ///< a synchronization has failed: invalid on all ranks
 };
 
 /// What zero_grad() clears.
 enum class Clearing {
   nothing,
-  finished,  ///< what a step has used, or a finished window has left; weights of the window that goes on stay
-  window,    ///< everything, weights included
+  finished,  ///< gradients that a step has used or a finished window has left; weights of the open window stay
+  window,    ///< all gradients and weights
 };
 
 class AccumulationWindowState {
@@ -33,68 +33,67 @@ class AccumulationWindowState {
   GradientState gradients() const { return gradients_; }
   const Window& window() const { return window_; }
   const std::optional<AccumulationStep>& scope() const { return scope_; }
-  /// Why the gradients are abandoned or lost.
+  /// Why the gradients are aborted or invalid.
   const std::string& reason() const { return reason_; }
   bool is(GradientState which) const { return gradients_ == which; }
-  /// Whether gradients are those of a window that is over.
+  /// Whether the gradients belong to a window that has ended.
   bool is_over() const { return is(GradientState::consumed) || is(GradientState::finished); }
-  /// Whether no pass waits for its step.
+  /// Whether no pass is waiting for its step.
   bool is_idle() const { return is_over() ? is(GradientState::consumed) : window_.passes() == 0; }
 
-  /// Throws UsageError where a scope is open.
+  /// Throws UsageError if a scope is open.
   void open_scope(const AccumulationStep& step);
-  /// Whether the scope that closes owes a round.
+  /// Whether closing the scope must run a synchronization.
   bool sync_due_at_close() const { return scope_ && sync_due_ && (before_first_sync_ || weight_added_); }
   void close_scope();
-  /// Whether all that the open scope has brought so far is known: it could be saved.
+  /// Whether the contribution of the open scope is complete, so that it can be saved.
   bool can_be_saved() const { return before_first_sync_ ? weight_added_ && !sync_due_ : !(weight_added_ && sync_due_); }
 
-  /// A backward pass begins. `kept`: the name of a parameter whose gradient is there still from a window that is over.
-  /// Throws UsageError where passes inside and outside of scopes would mix, or a mean over old and new gradients would
-  /// mean nothing.
+  /// A backward pass begins. `carried_over`: the name of a parameter that still has its gradient of an ended window.
+  /// Throws UsageError if passes inside and outside of scopes would mix, or if a mean over old and new gradients is
+  /// undefined.
   void begin_pass(const std::optional<std::string>& carried_over);
-  /// A backward pass was called for: the open scope weighs, even if the pass reaches nothing here.
+  /// Adds the weight of the open scope, even if its backward pass reaches no parameter on this rank.
   void add_scope_weight();
   void end_pass(bool synchronized);
   /// An exception ended a pass, or left the scope.
   void abort(const std::string& why);
 
-  /// Whether a step must run a round first. `in_place`: see zeros_may_differ().
+  /// Whether a step must run a synchronization first.
   bool sync_due_at_step() const;
-  /// A round begins: also a scope whose passes did not come here takes part in its window.
-  /// `kept` as in begin_pass().
+  /// A synchronization begins. A scope whose passes reached no parameter here takes part too. `carried_over`: as in
+  /// begin_pass().
   void begin_sync(const std::optional<std::string>& carried_over);
-  /// `weighting`: of all ranks. `empty`: no rank had anything. `all_over`: none had more than what is left of a window
-  /// that is over.
+  /// `weighting`: of all ranks. `empty`: no rank had a gradient. `all_over`: all gradients belonged to an ended window.
   void end_sync(Weighting weighting, bool empty, bool all_over);
-  /// Whether a round has been run since the scope was opened.
+  /// Whether a synchronization has run since the scope was opened.
   bool synced_in_scope() const { return scope_ && !before_first_sync_; }
   void invalidate(const std::string& why);
 
   void step();
   /// What zero_grad() clears now.
   Clearing clearing() const;
-  /// Whether zero_grad() runs the scope's round first: the others wait for it.
+  /// Whether zero_grad() must run the scope's synchronization first, because the other ranks wait in it.
   bool sync_due_at_clear() const { return scope_ && sync_due_ && pass_seen_ && is(GradientState::pending); }
-  /// `in_place`: gradients that were there are zeros now.
+  /// `in_place`: gradients were set to zero, not released. See zeros_may_differ().
   void on_clear(Clearing what, bool in_place);
-  /// The window's gradients vanished behind tutti's back: their weights go with them.
+  /// The program cleared the window's gradients without calling tutti. Drops their weights too. `in_place` as above.
   void on_external_clear(bool in_place);
-  /// Nothing is left of the window, nor of an error in it.
+  /// Discards the window and an error in it.
   void discard();
-  /// The same, and what came before is not counted.
+  /// Like discard(); also resets the counters.
   void reset();
 
-  /// What is there from a window that is over counts as often as this rank's part of the new one weighs, so that the
-  /// mean of it is what it was.
+  /// The weight of gradients of an ended window: the weight of this rank's part of the new window, so that their mean
+  /// does not change.
   double carried_over_weight() const { return window_.weighting() == Weighting::weighted ? window_.weight() : 1; }
-  /// Whether the window under way in a round began on gradients of one that was over.
+  /// Whether the window in synchronization began with gradients of an ended window.
   bool began_on_carried_over() const { return began_on_carried_over_; }
-  /// Pending gradients were cleared in place: ranks may have zeros for different parameters.
+  /// Whether pending gradients were cleared in place, so that ranks may have zeros for different parameters.
   bool zeros_may_differ() const { return zeros_may_differ_; }
 
   StateDict state_dict() const;
-  /// Throws CheckpointError, and changes nothing, for a state that no window can be in.
+  /// Throws CheckpointError, and changes nothing, if the state is not valid.
   void load_state_dict(const StateDict& state);
 
  private:
@@ -108,10 +107,10 @@ class AccumulationWindowState {
   // Of the open scope.
   std::optional<AccumulationStep> scope_;
   bool weight_added_ = false;      // its weight is in the window
-  bool pass_seen_ = false;         // a pass of it has come here since the window began
-  bool sync_due_ = false;          // it owes the window's round
-  bool before_first_sync_ = true;  // no round has been run in it yet
-  bool stepped_in_scope_ = false;  // in it
+  bool pass_seen_ = false;         // a pass in it reached a parameter since the window began
+  bool sync_due_ = false;          // it must run the window's synchronization
+  bool before_first_sync_ = true;  // no synchronization has run in it
+  bool stepped_in_scope_ = false;  // an optimizer stepped in it
 };
 
 }  // namespace tutti::sync

@@ -17,12 +17,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What a node of the graph needs to talk to the other ranks.
+/// The communicator and call options of a node of the graph.
 struct Exchange : torch::CustomClassHolder {
   Exchange(Communicator ranks, CallOptions options) : communicator(std::move(ranks)), call(std::move(options)) {}
 
-  /// The exchange of the pass backward from this one. Its name tells it from all others: two nodes of equal shapes that
-  /// ranks come to in different orders would otherwise be mixed up.
+  /// The exchange of the backward pass of this node. Its unique name makes different orders of nodes on two ranks a
+  /// mismatch; without it, two nodes of equal shapes would match each other.
   c10::intrusive_ptr<Exchange> backward() const {
     CallOptions options = call;
     options.name += ", backward";
@@ -46,14 +46,14 @@ at::Tensor on_host(const at::Tensor& tensor) {
   return tensor.detach().to(at::kCPU).contiguous();
 }
 
-/// `rows` times as many rows as `tensor`, or one part of them.
+/// An uninitialized tensor shaped like `tensor`, with `rows` rows.
 at::Tensor with_rows(const at::Tensor& tensor, std::int64_t rows) {
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
   sizes[0] = rows;
   return at::empty(sizes, tensor.options());
 }
 
-/// Each is what the other one's backward pass does, to any order of derivatives.
+/// GatherRows and SumRows are each other's backward passes, so derivatives of any order work.
 struct GatherRows : torch::autograd::Function<GatherRows> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& local_rows, const ExchangePointer& exchange);
   static variable_list backward(AutogradContext* context, const variable_list& gradients);
@@ -105,17 +105,17 @@ at::Tensor AllGatherWithGrad::operator()(const at::Tensor& tensor, const CallOpt
   if (!call.name.empty()) options.name += ", '" + call.name + "'";
   if (const std::string why = unsupported_reason(tensor); !why.empty()) {
     try {
-      // The others wait in the gather: a call that is another one tells them.
+      // The other ranks wait in the gather. A call with another signature makes it a mismatch for them.
       options.name += ": " + why;
       communicator_.barrier(options).wait();
-    } catch (const MismatchError&) {  // which they get
+    } catch (const MismatchError&) {  // expected: the other ranks throw it too
     }
     throw UsageError(options.name + ", on rank " + std::to_string(communicator_.rank()) +
-                     ": only dense tensors can travel");
+                     ": only dense tensors are supported");
   }
   const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
-  // Where only some ranks' nodes were part of a graph, the others would wait for them in backward.
-  if (at::GradMode::is_enabled() && rows.requires_grad()) options.name += " of what requires gradients";
+  // The name is part of the call signature: if only some ranks had a graph, backward would deadlock.
+  if (at::GradMode::is_enabled() && rows.requires_grad()) options.name += " of a tensor that requires gradients";
   return GatherRows::apply(rows, c10::make_intrusive<Exchange>(communicator_, std::move(options)));
 }
 

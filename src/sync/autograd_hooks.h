@@ -1,5 +1,5 @@
 #pragma once
-// Hooks on the AccumulateGrad nodes of parameters: called before and after a gradient is added to .grad.
+// Hooks on the AccumulateGrad nodes of parameters. They run before and after a gradient is added to .grad.
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -10,8 +10,8 @@
 
 namespace tutti::sync {
 
-/// Attached for as long as this object lives. The callbacks run on the thread that runs the backward pass; what they
-/// throw leaves backward(). They also run when the incoming gradient is undefined.
+/// The destructor detaches the hooks. The callbacks run on the thread of the backward pass; their exceptions leave
+/// backward(). They also run if the incoming gradient is undefined.
 class AutogradHooks {
  public:
   using Callback = std::function<void(int parameter)>;
@@ -21,11 +21,11 @@ class AutogradHooks {
   AutogradHooks(const AutogradHooks&) = delete;
   AutogradHooks& operator=(const AutogradHooks&) = delete;
 
-  /// Whether `tensor` still has the node that was hooked: module->to(dtype) makes it drop the node without a word.
+  /// Whether `tensor` still has the hooked node: module->to(dtype) replaces the node silently.
   bool still_hooked(int parameter, const at::Tensor& tensor) const;
 
  private:
-  // The hooks belong to the graph's nodes, which may outlive this object.
+  // Shared with the hooks, which belong to the graph's nodes and may outlive this object.
   struct HookState {
     std::mutex mutex;
     bool active = true;
@@ -34,11 +34,11 @@ class AutogradHooks {
   };
   class PreHook;
   class PostHook;
-  // Its smart pointer differs between LibTorch versions.
+  // The smart pointer's type differs between LibTorch versions.
   using NodePointer = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
 
   std::shared_ptr<HookState> state_;
-  // A node lives only while somebody holds it.
+  // Keeps the nodes alive: a tensor holds its node by a weak pointer only.
   std::vector<NodePointer> nodes_;
 };
 

@@ -1,28 +1,28 @@
 #pragma once
-// Mean and variance of each channel: of one rank's batch, and of all ranks' together.
+// Mean and variance of each channel, over the batch of one rank and over the batches of all ranks.
 //
-// Chan, Golub, LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979: sums of
-// squares around each rank's own mean are combined, because sums of squares around zero cancel.
+// Chan, Golub, LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979: combines
+// sums of squares around each rank's mean, because sums of squares around zero cancel.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
 
 namespace tutti::sync {
 
-/// Of `count` values in each channel. Tensors are double [channels].
+/// Statistics of `count` values in each channel. Tensors are double [channels].
 struct BatchStatistics {
   std::int64_t count = 0;
   at::Tensor mean{};
-  at::Tensor variance{};  // biased; zeros where there is nothing
+  at::Tensor variance{};  // biased; zeros for an empty batch
 };
 
-/// Of `input` [N, channels, ...], which may be empty; in float or double.
+/// Statistics of `input` [N, channels, ...], which may be empty; float or double.
 BatchStatistics statistics_of(const at::Tensor& input);
 
-/// One row of a message: count, means, sums of squares around them.
+/// One row of a message: count, means, sums of squares around the means.
 at::Tensor pack(const BatchStatistics& statistics);
-/// Of the rows of all ranks: double [ranks, 1 + 2 * channels]. The order of the sums is fixed: the same rows give the
-/// same bits everywhere.
+/// Statistics of the batches of all ranks from their rows, double [ranks, 1 + 2 * channels]. The order of the sums is
+/// fixed, so equal rows give equal bits on all ranks.
 BatchStatistics combine(const at::Tensor& rows);
 
 }  // namespace tutti::sync

@@ -12,7 +12,7 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + slot_alignment - 1) / slot_alignment * slot_alignment;
 }
 
-/// `order` without repeats, then those that it lacks, the last registered one first.
+/// `order` without repeats, followed by the missing numbers in the reverse order of registration.
 std::vector<int> completed(std::span<const int> order, std::size_t count) {
   std::vector<int> all;
   std::vector<bool> known(count);

@@ -1,5 +1,5 @@
 #pragma once
-// Which gradients travel together. Pure: sizes in, buckets out.
+// Groups gradients into buckets. No I/O: sizes in, buckets out.
 //
 // Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training" (VLDB 2020): gradients become
 // ready roughly in reverse order of registration, so buckets are filled from the last parameter to the first, and the
@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-/// What the plan needs to know of one parameter.
+/// The size of one parameter's gradient.
 struct GradientSize {
   std::int64_t bytes = 0;
   /// Gradients of different groups (dtype and device) never share a bucket.
@@ -27,7 +27,7 @@ struct Bucket {
   std::vector<int> parameters;  ///< in slot order
 };
 
-/// Where one parameter's gradient lives.
+/// The place of one parameter's gradient.
 struct Slot {
   int bucket = 0;
   std::int64_t offset = 0;  ///< in bytes, from the start of the group's memory
@@ -39,13 +39,13 @@ struct BucketPlan {
   std::vector<std::int64_t> group_bytes;  ///< size of each group's memory
 };
 
-/// Slots start on cache lines, so that no two parameters share one.
+/// Slots start on cache lines, so that no two parameters share a cache line.
 inline constexpr std::int64_t slot_alignment = 64;
 
-/// Plans buckets for `gradients`, which stand in registration order. A bucket ends before it would exceed its cap; a
-/// gradient larger than the cap has a bucket of its own. `order`: their numbers as they became ready, perhaps with
-/// repeats and -1 for none; those that are not there follow in the reverse order of registration. group_bytes do not
-/// depend on it. Throws UsageError for caps below 1.
+/// Plans buckets for `gradients`, which must be in registration order. A bucket ends before it exceeds its maximum
+/// size; a larger gradient has its own bucket. `order`: numbers of gradients in the order in which they
+/// became ready, with repeats and -1 (none) allowed. Gradients that are missing from `order` follow in the reverse
+/// order of registration. group_bytes does not depend on `order`. Throws UsageError for maximum sizes below 1 byte.
 BucketPlan plan_buckets(std::span<const GradientSize> gradients, const BucketOptions& options = {},
                         std::span<const int> order = {});
 

@@ -17,7 +17,7 @@ std::string describe(const NamedParameter& parameter) {
   text << "'" << parameter.name << "' " << toString(parameter.tensor.scalar_type()) << parameter.tensor.sizes()
        << (parameter.tensor.requires_grad() ? "" : " (frozen)") << (parameter.sparse ? " (sparse)" : "");
   if (!parameter.tensor.is_cpu()) text << " on " << c10::DeviceTypeName(parameter.tensor.device().type(), true);
-  // Gradients are summed as they lie in memory.
+  // Gradients are summed in memory order, so strides must be equal.
   if (!parameter.tensor.is_contiguous()) text << " with strides " << parameter.tensor.strides();
   return text.str();
 }
@@ -36,8 +36,8 @@ void check_same_model(const std::vector<NamedParameter>& parameters, const Reduc
   std::ostringstream plan;
   plan << "buckets of " << options.buckets.first_bucket_bytes << " and " << options.buckets.bucket_bytes << " bytes"
        << (options.buckets.reorder ? ", reordered, " : ", ") << "policy " << static_cast<int>(options.policy)
-       << ", replica check " << options.check_replicas << ", reproducible " << options.reproducible << ", comm hook "
-       << (options.gradient_codec ? options.gradient_codec->name() : "none") << '\n';
+       << ", replica check " << options.check_replicas << ", reproducible " << options.reproducible
+       << ", gradient codec " << (options.gradient_codec ? options.gradient_codec->name() : "none") << '\n';
   for (const NamedParameter& parameter : parameters) plan << describe(parameter) << '\n';
 
   const std::vector<std::string> plans = communicator.all_gather_object(plan.str(), comm::internal_call("prepare"));
@@ -55,7 +55,7 @@ void check_same_model(const std::vector<NamedParameter>& parameters, const Reduc
                         " where rank " + std::to_string(rank) + " has " + at(other) +
                         ". Build the same model on all ranks before preparing it");
   }
-  // After the comparison, so that a rank with such a parameter does not leave the others waiting.
+  // After the comparison, so that a rank that throws here does not block the other ranks.
   for (const NamedParameter& parameter : parameters) {
     if (parameter.tensor.requires_grad() && !communicator.supports_device(parameter.tensor.device())) {
       throw UsageError("parameter " + quoted(parameter) + " is on " + parameter.tensor.device().str() + ", but the " +
@@ -64,7 +64,7 @@ void check_same_model(const std::vector<NamedParameter>& parameters, const Reduc
     }
     if (options.gradient_codec && !parameter.tensor.is_cpu()) {
       throw UsageError("parameter " + quoted(parameter) + " is on " + parameter.tensor.device().str() +
-                       ", where gradients travel as they are: a gradient_codec is for CPU memory");
+                       ": a gradient_codec supports CPU memory only, gradients on a device are sent unencoded");
     }
     if (parameter.tensor.requires_grad() && !parameter.tensor.is_leaf()) {
       throw UsageError("parameter " + quoted(parameter) + " is not a leaf of the graph");

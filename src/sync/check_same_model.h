@@ -1,5 +1,5 @@
 #pragma once
-// All ranks must have the same parameters before gradients travel without a fingerprint of their own.
+// Checks that all ranks have the same parameters. Gradient buckets are sent without call signatures afterwards.
 #include <vector>
 
 #include "tutti/comm/communicator.h"

@@ -11,7 +11,7 @@ namespace tutti {
 
 namespace {
 
-/// The tables of embeddings that were made with sparse(true).
+/// The weights of embeddings that were made with sparse(true).
 std::unordered_set<const void*> sparse_tables_of(const torch::nn::Module& module) {
   std::unordered_set<const void*> tables;
   for (const auto& part : module.modules()) {
@@ -24,7 +24,7 @@ std::unordered_set<const void*> sparse_tables_of(const torch::nn::Module& module
   return tables;
 }
 
-/// Other models may have parameters of the same names.
+/// Adds the model's name, because other models may have parameters of the same names.
 std::vector<NamedParameter> with_model_name(const torch::nn::Module& module) {
   auto parameters = named_parameters_of(module);
   const auto model = std::make_shared<const std::string>(sync::short_name_of(module));
@@ -61,7 +61,7 @@ void replicate_module(const torch::nn::Module& module, const Communicator& commu
 
 DistributedDataParallel::DistributedDataParallel(const torch::nn::Module& module, const Communicator& communicator,
                                                  const ReducerOptions& options)
-    // The reducer compares structures, so that replicating cannot meet tensors that do not match.
+    // The reducer is constructed first: it compares the structures, so the tensors match in the broadcast.
     : reducer_(std::make_shared<Reducer>(with_model_name(module), communicator.duplicate("ddp"), options)) {
   replicate_module(module, communicator);
 }

@@ -14,7 +14,7 @@ namespace tutti::sync {
 
 namespace {
 
-/// Numbers the kinds of `parameters` in order of appearance.
+/// Numbers the dtypes and devices of `parameters` in order of appearance.
 struct Groups {
   std::vector<GradientSize> sizes;
   std::vector<GradientBuffer::DtypeDevice> kinds;
@@ -32,7 +32,7 @@ Groups group_by_dtype_and_device(const std::vector<at::Tensor>& parameters) {
   return groups;
 }
 
-/// A tensor over `memory` that starts `offset` bytes in.
+/// A tensor over `memory` that starts at byte `offset`.
 at::Tensor tensor_over(const at::Tensor& memory, at::ScalarType dtype, std::int64_t offset, at::IntArrayRef sizes,
                        at::IntArrayRef strides) {
   const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -40,12 +40,12 @@ at::Tensor tensor_over(const at::Tensor& memory, at::ScalarType dtype, std::int6
   return tensor.set_(memory.storage(), offset / element, sizes, strides);
 }
 
-/// Memory that lasts as long as a storage uses it.
+/// A pointer to `begin` that keeps `owner` alive.
 c10::DataPtr data_of(const at::Tensor& owner, void* begin) {
   return {begin, new at::Tensor(owner), [](void* tensor) { delete static_cast<at::Tensor*>(tensor); }, owner.device()};
 }
 
-/// A tensor whose storage begins `offset` bytes into `memory`.
+/// A tensor whose storage begins at byte `offset` of `memory`.
 at::Tensor tensor_from(const at::Tensor& memory, at::ScalarType dtype, std::int64_t offset, std::int64_t bytes,
                        at::IntArrayRef sizes, at::IntArrayRef strides) {
   auto* const begin = static_cast<std::byte*>(memory.data_ptr()) + offset;
@@ -53,7 +53,7 @@ at::Tensor tensor_from(const at::Tensor& memory, at::ScalarType dtype, std::int6
   return at::empty({0}, memory.options().dtype(dtype)).set_(storage, 0, sizes, strides);
 }
 
-/// The layout that autograd keeps for a gradient: the parameter's own if it is dense, else row-major.
+/// A slot in the layout that autograd keeps for a gradient: the parameter's layout if it is dense, else row-major.
 at::Tensor slot_over(const at::Tensor& memory, const at::Tensor& parameter, std::int64_t offset) {
   const auto bytes = static_cast<std::int64_t>(parameter.nbytes());
   if (parameter.is_non_overlapping_and_dense()) {
@@ -88,7 +88,7 @@ void GradientBuffer::cut_buckets() {
     const at::ScalarType dtype = group_types_[bucket.group].dtype;
     const std::int64_t count = (bucket.end - bucket.begin) / static_cast<std::int64_t>(c10::elementSize(dtype));
     buckets_.push_back(tensor_over(memory_[bucket.group], dtype, bucket.begin, {count}, {1}));
-    // Padding between slots is summed with the rest and must stay harmless.
+    // Padding between slots is summed too, so it must be finite.
     buckets_.back().zero_();
   }
 }
@@ -105,7 +105,7 @@ void GradientBuffer::detach_views(int parameter) {
   const at::Tensor fresh =
       slot_over(memory_[sizes_[parameter].group], parameters_[parameter], plan_.slots[parameter].offset);
   const at::Tensor copy = slot.clone();
-  // Whoever holds the gradient, or a view of it, holds this storage.
+  // Every tensor over the slot, and every view of it, uses this storage.
   slot.storage().unsafeGetStorageImpl()->set_data_ptr(data_of(copy, copy.data_ptr()));
   slot = fresh;
 }
@@ -117,7 +117,7 @@ void GradientBuffer::rebuild(BucketPlan plan) {
   cut_buckets();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const at::Tensor place = slot_over(memory_[sizes_[i].group], parameters_[i], plan_.slots[i].offset);
-    // The tensor stays what it is, so that a .grad that is the slot remains it.
+    // Changes the tensor in place, so that a .grad that is the slot stays the slot.
     slots_[i].set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
     slots_[i].copy_(old[i]);
   }
@@ -136,8 +136,8 @@ bool GradientBuffer::move_in(int parameter) {
   if (!grad.defined() || aliased(parameter)) return false;
   if (grad.layout() != at::kStrided) {
     throw UsageError(
-        "a sparse gradient came for a parameter that no torch::nn::Embedding or EmbeddingBag with sparse(true) holds: "
-        "use one of these, or sparse(false)");
+        "backward produced a sparse gradient for a parameter that belongs to no torch::nn::Embedding or EmbeddingBag "
+        "with sparse(true): use one of these, or sparse(false)");
   }
   detach_views(parameter);
   slots_[parameter].copy_(grad);

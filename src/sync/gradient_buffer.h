@@ -1,10 +1,10 @@
 #pragma once
 // Flat memory with a slot for each parameter's gradient.
 //
-// A parameter's .grad is undefined until it is used; then it is a tensor over the slot, with a storage of its own that
-// begins there. It is no autograd view, so plain zero_grad() works, and each gradient has a version counter of its
-// own. A program may hold a gradient that is no longer .grad: its storage then moves to memory of its own, and the
-// values stay what they are. Not thread safe.
+// A parameter's .grad is undefined until it is used; then it is a tensor over the slot, with its own storage, which
+// begins at the slot. It is not an autograd view, so plain zero_grad() works, and each gradient has its own version
+// counter. A program may hold a gradient that is no longer .grad: its storage then moves to separate memory, and its
+// values do not change. Not thread safe.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace tutti::sync {
 
 class GradientBuffer {
  public:
-  /// Gradients of one kind share memory.
+  /// Gradients of equal dtype and device share memory.
   struct DtypeDevice {
     at::ScalarType dtype = at::kFloat;
     at::Device device = at::kCPU;
     bool operator==(const DtypeDevice&) const = default;
   };
 
-  /// Memory comes from `channel`: the same plan on every rank.
+  /// Allocates memory from `communicator`. The plan is equal on all ranks. Every rank must call it.
   GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options, const Communicator& communicator);
 
   const BucketPlan& plan() const { return plan_; }
@@ -35,21 +35,21 @@ class GradientBuffer {
 
   /// Whether the parameter's .grad is its slot.
   bool aliased(int parameter) const;
-  /// Makes sure that a defined .grad lives in its slot: copies it in if it does not. Returns whether it had to.
+  /// Copies a defined .grad into its slot unless it is there, and makes the slot the .grad. Returns whether it copied.
   /// Throws UsageError for a gradient that is not dense.
   bool move_in(int parameter);
-  /// To be called before a slot that is not .grad is written to: what the program holds of it keeps its values. Costs a
-  /// copy of this gradient if it holds something, else nothing.
+  /// Must be called before a write to a slot that is not .grad, so that tensors of the program over the slot keep their
+  /// values. Copies this gradient if the program holds such a tensor.
   void detach_views(int parameter);
-  /// Makes the slot the parameter's .grad, whatever it holds.
+  /// Makes the slot the parameter's .grad; the values of the slot do not change.
   void alias(int parameter);
 
-  /// What plan_buckets() planned for.
+  /// The argument of plan_buckets().
   const std::vector<GradientSize>& sizes() const { return sizes_; }
-  /// Whether somebody holds a tensor of his own over this memory, which replan() would move things under.
+  /// Whether the program holds a tensor over this memory. rebuild() would change its values.
   bool has_outside_views() const;
-  /// Another plan for the same gradients in the same memory: what slots hold goes with them, and gradients stay
-  /// attached. No bucket may be under way.
+  /// Applies another plan for the same gradients in the same memory. Slots keep their values, and .grad stays the slot.
+  /// No bucket may be in flight.
   void rebuild(BucketPlan plan);
 
  private:
@@ -57,9 +57,9 @@ class GradientBuffer {
 
   std::vector<at::Tensor> parameters_;
   std::vector<GradientSize> sizes_;
-  std::vector<DtypeDevice> group_types_;  ///< of each group
+  std::vector<DtypeDevice> group_types_;  ///< by group
   BucketPlan plan_;
-  std::vector<at::Tensor> memory_;  ///< the same
+  std::vector<at::Tensor> memory_;  ///< by group
   std::vector<at::Tensor> buckets_;
   std::vector<at::Tensor> slots_;
 };

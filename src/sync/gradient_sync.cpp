@@ -15,7 +15,7 @@ namespace tutti::sync {
 
 namespace {
 
-/// The closing, the numbers behind it, and a bit for each parameter.
+/// The trailer, the numbers, and one bit per parameter.
 std::vector<std::byte> pack(const SyncTrailer& trailer, const std::vector<bool>& used, std::span<const int> numbers) {
   const std::size_t bits = sizeof(trailer) + numbers.size_bytes();
   std::vector<std::byte> packed(bits + (used.size() + 7) / 8);
@@ -66,8 +66,8 @@ void GradientSync::start_rows(const at::Tensor& gradient, const at::Tensor& para
 }
 
 void GradientSync::wait_for_bucket(std::size_t index) {
-  // The first work is the opening's; the sum's wait() runs on the channel's thread too, so that only one thread
-  // ever touches it.
+  // The first work is that of the headers. The sum's wait() runs on the communicator's thread too, so that only one
+  // thread accesses the sum.
   submit([sum = sums_[index]] {
     if (!std::exchange(sum->finished, true)) sum->pending->wait();
   });
@@ -83,7 +83,7 @@ void GradientSync::close(const SyncTrailer& trailer, const std::vector<bool>& us
           block = packed.size(), detect_overflow = detect_overflow_] {
     for (const auto& sum : sums) {
       if (!std::exchange(sum->finished, true)) sum->pending->wait();
-      // All ranks hold the same bits, so that they agree without asking.
+      // All ranks have the same bits, so they agree without communication.
       if (!detect_overflow || state->overflowed) continue;
       sum->pending->block_current_stream();
       state->overflowed = !all_finite(sum->bucket);

@@ -1,6 +1,6 @@
 #pragma once
-// One synchronization: the opening headers, the sums of all buckets in index order, the closing headers. Started piece
-// by piece from autograd hooks, which never block; completed on the channel's own thread.
+// One synchronization: the sync headers, the all-reduces of all buckets in index order, the sync trailers. Autograd
+// hooks start it step by step and never block; the communicator's thread completes it.
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>
@@ -17,44 +17,45 @@ namespace tutti::sync {
 
 class GradientSync {
  public:
-  /// Sends the opening. Every rank starts the same rounds in the same order.
+  /// Sends the header. Every rank must start the same synchronizations in the same order.
   GradientSync(const Communicator& communicator, const SyncHeader& header, bool detect_overflow = false);
 
-  /// Blocks until all ranks' openings are here: terms() and openings() are valid from then on.
+  /// Blocks until the headers of all ranks have arrived; plan() and headers() are valid from then on.
   void wait_for_headers() { works_.front().wait(); }
-  /// Starts the sum of the next bucket.
+  /// Starts the all-reduce of the next bucket.
   void start_bucket_all_reduce(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec = nullptr);
-  /// Starts the sum of a gradient that comes as rows of `parameter`; undefined where this rank has none. After the last
-  /// bucket, by every rank for the same parameters.
+  /// Starts the sum of a sparse gradient, which consists of rows of `parameter`; undefined if this rank has none. Must
+  /// be called after the last bucket, by every rank for the same parameters.
   void start_rows(const at::Tensor& gradient, const at::Tensor& parameter);
-  /// Blocks until the sum of bucket `index` is in its tensor: before something writes there again.
+  /// Blocks until the sum of bucket `index` is in its tensor. Must be called before another write to the bucket.
   void wait_for_bucket(std::size_t index);
-  /// Sends the closing: `used` says for each parameter whether this rank used it; `numbers` are a few more, as many on
-  /// every rank. No bucket may be started after it.
+  /// Sends the trailer. `used`: for each parameter, whether this rank used it. `numbers`: additional numbers, equal in
+  /// count on all ranks. No bucket may be started afterwards.
   void close(const SyncTrailer& trailer, const std::vector<bool>& used, std::span<const int> numbers = {});
   bool closed() const { return closed_; }
   std::size_t buckets_started() const { return sums_.size(); }
 
-  /// Blocks until everything is here; throws what the backend throws. Called once, after close().
+  /// Blocks until the synchronization completes. Throws the exceptions of the backend. Must be called once, after
+  /// close().
   void wait();
 
   // Valid after wait().
   const SyncPlan& plan() const { return state_->plan; }
   const std::vector<SyncHeader>& headers() const { return state_->headers; }
   const std::vector<SyncTrailer>& trailers() const { return state_->trailers; }
-  /// The means of what was given to start_rows(); undefined where no rank had a gradient.
+  /// The means of the gradients of start_rows(); undefined if no rank had a gradient.
   const std::vector<at::Tensor>& rows() const { return state_->rows; }
-  /// Gradient bytes that this rank has given to others.
+  /// Gradient bytes that this rank has sent to other ranks.
   std::int64_t bytes_sent() const;
-  /// Whether a sum holds infinity or NaN; false unless the round was made to look.
+  /// Whether a sum contains infinity or NaN; false unless `detect_overflow` was set.
   bool overflowed() const { return state_->overflowed; }
-  /// What rank 0 gave to close().
+  /// The `numbers` that rank 0 passed to close().
   const std::vector<int>& numbers_of_rank_0() const { return state_->numbers; }
   /// For each parameter whether any rank used it.
   const std::vector<bool>& used_by_any_rank() const { return state_->used; }
 
  private:
-  // What the channel's thread writes; it outlives the round while tasks are under way.
+  // Written by the communicator's thread. Tasks in flight keep it alive after this object.
   struct State {
     std::vector<SyncHeader> headers;
     SyncPlan plan;

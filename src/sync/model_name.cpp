@@ -30,7 +30,7 @@ std::string models_of(const std::vector<NamedParameter>& parameters) {
   std::string text;
   const std::string* last = nullptr;
   for (const NamedParameter& parameter : parameters) {
-    // A model's parameters stand together and share the string.
+    // The parameters of a model are adjacent and share the string.
     if (!has_model(parameter) || parameter.model.get() == last) continue;
     last = parameter.model.get();
     text += (text.empty() ? "" : " and ") + *last;

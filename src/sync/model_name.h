@@ -1,5 +1,5 @@
 #pragma once
-// How errors call models.
+// Names of models in errors.
 #include <string>
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace tutti::sync {
 /// The module's own name, or its class without namespaces.
 std::string short_name_of(const torch::nn::Module& module);
 
-/// "model_1 (Generator): " in front of an error about all of `parameters`; empty where their models have no names.
+/// "model_1 (Generator): ", the prefix of an error about all of `parameters`; empty if their models have no names.
 std::string models_of(const std::vector<NamedParameter>& parameters);
 
 }  // namespace tutti::sync

@@ -1,8 +1,8 @@
 #pragma once
-// Sums of micro-batches in an order that does not depend on how these are dealt to ranks: neighbours first,
-// ((0 + 1) + (2 + 3)) + ..., which is the order in which a Communicator adds ranks. So blocks of 2^n neighbours can be
-// summed anywhere: pairwise summation (Higham, "The accuracy of floating point summation", 1993). As many partial sums
-// are kept apart as the number of micro-batches has binary digits. Not thread safe.
+// Sums micro-batches in an order that does not depend on how they are sharded to ranks: neighbours first,
+// ((0 + 1) + (2 + 3)) + .... A Communicator adds ranks in the same order, so any rank may sum a block of 2^n
+// neighbours. This is pairwise summation (Higham, "The accuracy of floating point summation", 1993). The number of
+// stored partial sums is at most the number of binary digits of the number of micro-batches. Not thread safe.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace tutti::sync {
 
 class PairwiseAccumulator {
  public:
-  /// The gradients of the next micro-batch: flat tensors, as many and as long each time. They are copied. `used` says
-  /// which parameters it used.
+  /// Copies and adds the gradients of the next micro-batch. `flat`: flat tensors, equal in number and sizes in all
+  /// calls. `used`: for each parameter, whether the micro-batch used it.
   void push(const std::vector<at::Tensor>& flat, const std::vector<bool>& used);
-  /// Adds what was pushed to `last`, the part `index` of the flat tensors of the micro-batch that follows.
+  /// Adds the pushed sums to `last`, flat tensor `index` of the next micro-batch.
   void add_to(at::Tensor last, int index) const;
-  /// Whether some micro-batch that was pushed used `parameter`.
+  /// Whether any pushed micro-batch used `parameter`.
   bool used(int parameter) const { return !used_.empty() && used_[parameter]; }
-  /// How many were pushed.
+  /// Number of pushed micro-batches.
   std::int64_t micro_batches() const { return micro_batches_; }
   void clear();
 
  private:
   struct Sum {
-    int level = 0;  // of 2^level micro-batches
+    int level = 0;  // the sum of 2^level micro-batches
     std::vector<at::Tensor> flat;
   };
   std::vector<Sum> sums_;  // levels descend

@@ -1,4 +1,4 @@
-// The Reducer's public face.
+// Forwards Reducer's public methods to its implementation.
 #include "tutti/sync/reducer.h"
 
 #include <utility>

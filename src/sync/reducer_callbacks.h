@@ -1,5 +1,5 @@
 #pragma once
-// What callbacks that autograd owns know of the reducer.
+// Callbacks that autograd owns; they may outlive the reducer.
 #include <torch/csrc/autograd/function.h>
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace tutti {
 
-/// Says whether the reducer still exists.
+/// The reducer, or null after its destruction.
 struct Reducer::Impl::Handle {
   Impl* reducer = nullptr;
 };
 
-/// Lives in a callback of a graph task. If the task is destroyed without having called it, an exception ended the
-/// backward pass: LibTorch tells in no other way.
+/// Owned by a callback of a graph task. If the task is destroyed without calling it, an exception ended the backward
+/// pass: LibTorch has no other notification.
 class Reducer::Impl::GraphTaskCallback {
  public:
   GraphTaskCallback(std::shared_ptr<Handle> handle, int task) : handle_(std::move(handle)), task_(task) {}
@@ -46,12 +46,12 @@ class Reducer::Impl::GraphTaskCallback {
   bool called_ = false;
 };
 
-/// Hangs on the node of an outer backward pass that comes next after one that ran a nested pass: only there can the
-/// outer pass be asked to tell when it ends.
+/// A hook on the next node of an outer backward pass after a node that ran a nested pass. Only while such a node is
+/// evaluated can a callback for the end of the outer pass be queued.
 class Reducer::Impl::OuterPassHook : public torch::autograd::FunctionPreHook {
  public:
   OuterPassHook(std::shared_ptr<Handle> handle, std::int64_t pass) : handle_(std::move(handle)), pass_(pass) {}
-  /// Looks out for another pass, where this is a hook of the same reducer.
+  /// Sets the pass of the hook. Returns false, and does nothing, for a hook of another reducer.
   bool renew(const Handle* handle, std::int64_t pass) {
     if (handle_.get() != handle) return false;
     pass_ = pass;

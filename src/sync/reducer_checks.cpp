@@ -1,4 +1,4 @@
-// What the reducer refuses to go on with.
+// The checks of the reducer.
 #include <ATen/core/Tensor.h>
 
 #include "sync/autograd_hooks.h"
@@ -13,8 +13,8 @@ namespace tutti {
 
 void Reducer::Impl::throw_if_invalid() const {
   if (window_state_.is(sync::GradientState::invalid))
-    throw UsageError(model_prefix() + "the gradients of this window are lost (" + window_state_.reason() +
-                     "): call zero_grad() and run it again");
+    throw UsageError(model_prefix() + "the gradients of this window are invalid (" + window_state_.reason() +
+                     "): call zero_grad() and run the window again");
 }
 
 void Reducer::Impl::throw_if_failed() const {
@@ -33,20 +33,21 @@ void Reducer::Impl::require_reproducible() const {
                      (parameter.sparse ? "sparse"
                       : cpu            ? std::string("of type ") + toString(dtype)
                                        : "on a device") +
-                     ": reproducible sums are of dense float or double gradients in CPU memory");
+                     ": reproducible sums need dense float or double gradients in CPU memory");
   }
 }
 
 void Reducer::Impl::check_before_step() {
   check_plan();
   if (window_state_.is(sync::GradientState::aborted)) return;
-  // A rank whose passes did not come here: others have added theirs to what this one has.
+  // Also for a rank without passes: other ranks have added theirs to the same gradients.
   check_gradients_cleared(true, window_state_.scope() && window_state_.sync_due_at_step());
   if (window_state_.scope()) return;
   if (window_state_.window().pending() > 0) {
     if (options_.reproducible) {
       throw UsageError(model_prefix() +
-                       "step outside accumulate() in the middle of a window: a reproducible sum is taken at its end");
+                       "step outside accumulate() in the middle of a window: a reproducible sum is computed at the "
+                       "window's end");
     }
     if (options_.check_replicas) check_parameters_unchanged(replica_checker_->hashes());
   } else if (window_state_.window().syncs() == 0) {
@@ -56,12 +57,12 @@ void Reducer::Impl::check_before_step() {
 
 void Reducer::Impl::check_plan() const {
   const auto fail = [](const NamedParameter& parameter, const std::string& change) {
-    throw UsageError("parameter " + quoted(parameter) + " is not what it was when it was prepared: " + change +
+    throw UsageError("parameter " + quoted(parameter) + " was changed after prepare(): " + change +
                      ". Its gradients would not be synchronized: prepare the model again after changing it");
   };
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
     if (const auto change = replica_checker_->change_of(i)) fail(parameters_[i], *change);
-    if (!hooks_->still_hooked(i, parameters_[i].tensor)) fail(parameters_[i], "its place in the graph was replaced");
+    if (!hooks_->still_hooked(i, parameters_[i].tensor)) fail(parameters_[i], "its node in the graph was replaced");
   }
   for (std::size_t i = 0; i < frozen_.size(); ++i) {
     if (const auto change = frozen_replica_checker_->change_of(static_cast<int>(i))) fail(frozen_[i], *change);
@@ -74,7 +75,7 @@ std::optional<std::string> Reducer::Impl::modified_gradient() const {
     const ParameterState& state = states_[i];
     if (!state.aliased) continue;
     if (!buffer_->aliased(i) || buffer_->slot(i)._version() != state.version) return quoted(parameters_[i]);
-    // Writes through .data(), as LibTorch's own clipping does them, count no version.
+    // Writes through .data(), as in LibTorch's clipping, do not change the version.
     if (pending && state.hash != sync::sampled_hash(buffer_->slot(i), hash_salt_)) return quoted(parameters_[i]);
   }
   return sparse_->modified();
@@ -82,7 +83,7 @@ std::optional<std::string> Reducer::Impl::modified_gradient() const {
 
 void Reducer::Impl::hash_pending_gradients() {
   if (window_state_.window().pending() == 0) return;
-  // Other elements each time: what changes few of them is noticed soon.
+  // Samples other elements each time, so that a change of few elements is detected soon.
   ++hash_salt_;
   for (int i = 0; i < count(); ++i) {
     if (states_[i].aliased) states_[i].hash = sync::sampled_hash(buffer_->slot(i), hash_salt_);
@@ -97,10 +98,10 @@ bool Reducer::Impl::all_zero() const {
   return true;
 }
 
-// What the program did to the window's gradients without tutti: all cleared, their weights go with them; anything else
-// has no mean that could be told.
+// Detects changes of the window's gradients by the program. If all are cleared, their weights are dropped too. Any
+// other change has no defined mean.
 void Reducer::Impl::check_gradients_cleared(bool refuses_changes, bool begins_pass) {
-  // A mean is the program's to change until a pass is to be added to it.
+  // The program may change a mean until the next pass adds to it.
   if (!window_state_.is(sync::GradientState::pending) && !(begins_pass && window_state_.is(sync::GradientState::mean)))
     return;
   std::optional<std::string> gone;
@@ -122,8 +123,8 @@ void Reducer::Impl::check_gradients_cleared(bool refuses_changes, bool begins_pa
   }
   if (gone && weighted) {
     throw UsageError("the gradient of " + *gone +
-                     " was cleared in the middle of a window while others were not, so the window's weights no longer "
-                     "belong to one sum: call the optimizer's zero_grad(), which clears all of them");
+                     " was cleared in the middle of a window while others were not, so the window's weights do not "
+                     "apply to all gradients: call the optimizer's zero_grad(), which clears all of them");
   }
   const std::optional<std::string> modified = gone ? gone : modified_gradient();
   if (!modified || (!pending && !weighted)) return;
@@ -133,9 +134,9 @@ void Reducer::Impl::check_gradients_cleared(bool refuses_changes, bool begins_pa
   }
   if (!pending || !refuses_changes) return;
   throw UsageError("the gradient of " + *modified +
-                   " was changed by hand before it was synchronized, so step would use the mean of changed "
-                   "gradients: call synchronize() before touching gradients, or clip with the accelerator's "
-                   "clip_grad_norm_() or clip_grad_value_(), which do");
+                   " was modified before it was synchronized, so step would use the mean of modified gradients: call "
+                   "synchronize() before modifying gradients, or clip with the accelerator's clip_grad_norm_() or "
+                   "clip_grad_value_(), which synchronize first");
 }
 
 std::optional<std::string> Reducer::Impl::foreign_gradient(bool or_replaced) const {
@@ -149,19 +150,19 @@ std::optional<std::string> Reducer::Impl::foreign_gradient(bool or_replaced) con
 }
 
 void Reducer::Impl::check_gradients_are_known() const {
-  // What the program has put in the place of a mean that was used is one still, as before the step.
+  // A tensor that replaced a used mean counts as that mean, as before the step.
   const auto foreign = foreign_gradient(!window_state_.is_over());
   if (!foreign) return;
   throw UsageError("the gradient of " + *foreign +
-                   " came from no backward pass that was synchronized: call synchronize() before step");
+                   " was not produced by a synchronized backward pass: call synchronize() before step");
 }
 
 void Reducer::Impl::check_parameters_unchanged(const std::vector<std::uint64_t>& now) const {
   if (hashes_.empty()) return;
   if (const auto changed = replica_checker_->first_difference(hashes_, now)) {
     throw UsageError("parameter " + quoted(parameters_[*changed]) +
-                     " changed between the backward passes of a step: it was stepped with gradients that have not been "
-                     "synchronized. Step with the optimizer that prepare() returned");
+                     " changed between the backward passes of a step: an optimizer stepped with gradients that were "
+                     "not synchronized. Step with the optimizer that prepare() returned");
   }
 }
 

@@ -27,7 +27,7 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters
   return tensors;
 }
 
-/// A program that holds views of gradients in all of them will go on doing so.
+/// A program that holds views of gradients in this many synchronizations is expected to hold them always.
 constexpr int max_syncs_to_learn_order = 20;
 
 }  // namespace
@@ -65,7 +65,7 @@ void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
   finish_pending();
   if (window_state_.is(sync::GradientState::invalid) && !window_state_.scope()) discard_window();
   if (options_.reproducible && step.sync_each_batch) {
-    throw UsageError("sync_each_batch adds micro-batches as they come, so a reproducible sum is not possible");
+    throw UsageError("sync_each_batch synchronizes each micro-batch alone, so a reproducible sum is not possible");
   }
   if (options_.reproducible && step.syncs && communicator_.size() > 1) require_whole_block();
   with_model_prefix([&] { window_state_.open_scope(step); });
@@ -80,7 +80,7 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
     owes_close_ = true;
     send_abort();
   };
-  // The scope stays open until its round is done: the round's weights are the scope's.
+  // The scope stays open until its synchronization ends, because the weights are those of the scope.
   try {
     if (unwinding) {
       abort_dangling_pass();
@@ -126,13 +126,13 @@ void Reducer::Impl::set_local(bool local) {
   const std::lock_guard lock(mutex_);
   if (local == local_) return;
   finish_pending();
-  if (options_.reproducible) throw UsageError("local steps of ranks cannot be reproducible on another number of ranks");
+  if (options_.reproducible) throw UsageError("local steps depend on the number of ranks: they are not reproducible");
   if (window_state_.sync_due_at_close() || !window_state_.is_idle()) {
     throw UsageError(model_prefix() +
-                     "local steps begin and end between optimizer steps: this window has backward passes already");
+                     "local steps must begin and end between optimizer steps: this window already has backward passes");
   }
   discard_window();
-  // Ranks may take different numbers of local steps, and learn different things from them.
+  // Ranks may take different numbers of local steps, so counters and the learned window length may differ.
   window_state_.reset();
   automatic_ = AutomaticPolicy();
   hashes_.clear();
@@ -163,7 +163,7 @@ void Reducer::Impl::on_backward_error() noexcept {
   send_abort();
 }
 
-// Sends what the others wait for, and waits for nothing itself.
+// Completes the synchronization in which the other ranks wait, without waiting for them.
 void Reducer::Impl::send_abort() noexcept {
   if (!window_state_.is(sync::GradientState::aborted) || !owes_close_ || (gradient_sync_ && gradient_sync_->closed()))
     return;
@@ -180,7 +180,7 @@ void Reducer::Impl::synchronize() {
   throw_if_invalid();
   if (options_.reproducible) {
     throw UsageError(model_prefix() +
-                     "synchronize() in the middle of a window: a reproducible sum is taken at the window's end");
+                     "synchronize() in the middle of a window: a reproducible sum is computed at the window's end");
   }
   check_plan();
   check_gradients_cleared(false, true);
@@ -194,20 +194,20 @@ void Reducer::Impl::prepare_step() {
   throw_if_invalid();
   if (was_aborted && !window_state_.is(sync::GradientState::aborted)) {
     throw UsageError(model_prefix() +
-                     "step after a backward pass of this window ended with an exception: its gradients are lost on all "
-                     "ranks. Call zero_grad() and run the window again");
+                     "step after a backward pass of this window ended with an exception: its gradients are invalid on "
+                     "all ranks. Call zero_grad() and run the window again");
   }
   try {
     check_before_step();
   } catch (const UsageError& error) {
-    // The others wait in the round that this rank does not come to. It may still come: by synchronize().
+    // The other ranks wait in a synchronization that this rank has not entered. synchronize() may still enter it.
     if (window_state_.sync_due_at_step() && communicator_.size() > 1) refusal_ = error.what();
     throw;
   }
   if (!window_state_.sync_due_at_step()) return;
   if (!window_state_.scope()) {
     if (options_.policy == SyncPolicy::automatic && !std::exchange(early_step_logged_, true)) {
-      logger_.info("a step came after " + std::to_string(window_state_.window().passes()) + " backward passes where " +
+      logger_.info("step() ran after " + std::to_string(window_state_.window().passes()) + " backward passes where " +
                    std::to_string(automatic_.expected()) + " were expected: synchronizing inside step()");
     }
     ++stats_.syncs_in_step;
@@ -227,8 +227,8 @@ void Reducer::Impl::set_loss_scale(double scale) {
   const std::lock_guard lock(mutex_);
   if (scale == loss_scale_) return;
   finish_pending();
-  // Gradients are linear: what waits from earlier passes of this window follows the new scale. Scales are powers of 2
-  // as a rule, so that nothing is rounded.
+  // Gradients are linear, so pending gradients of this window are rescaled. Scales are powers of 2 as a rule, so this
+  // does not round.
   if (window_state_.window().pending() > 0) {
     check_gradients_cleared(false);
     const bool changed = modified_gradient().has_value();
@@ -252,7 +252,7 @@ void Reducer::Impl::clear(bool set_to_none) {
   if (window_state_.clearing() == sync::Clearing::nothing && !refusal_) return;
   abort_refused_step();
   finish_pending();
-  // Whoever did not synchronize in this scope's passes: the others wait for it.
+  // The other ranks wait in the scope's synchronization if no pass of the scope ran it on this rank.
   if (window_state_.sync_due_at_clear() && communicator_.size() > 1) run_sync();
   clear_gradients(window_state_.clearing(), set_to_none);
 }
@@ -275,7 +275,7 @@ void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
     }
   }
   for (int i = 0; i < count(); ++i) {
-    move_into_bucket(i);  // zeros are known, wherever they lie
+    move_into_bucket(i);  // zeros of the program count as cleared gradients
     states_[i].aliased = buffer_->aliased(i);
     if (!states_[i].aliased) buffer_->detach_views(i);
   }

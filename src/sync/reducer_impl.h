@@ -1,6 +1,9 @@
 #pragma once
-// What a Reducer is made of. Its methods stand in reducer_impl.cpp (scopes and steps), reducer_pass.cpp,
-// reducer_round.cpp, reducer_state.cpp and reducer_checks.cpp; what the public ones do is said in tutti/sync/reducer.h.
+// Implementation of Reducer. Its methods are in reducer_impl.cpp (scopes and steps), reducer_pass.cpp,
+// reducer_sync.cpp, reducer_state.cpp and reducer_checks.cpp. tutti/sync/reducer.h documents the public ones.
+//
+// mutex_ serializes the thread of the loop and the threads of autograd. Hooks, callbacks and public methods lock it,
+// except the one-line accessors. The other private methods must be called with it locked, except in_pass().
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -72,27 +75,27 @@ class Reducer::Impl {
     bool open = false;
     bool synchronizes = false;
     std::int64_t number = 0;
-    std::set<int> tasks;  // graph tasks that have not ended: nested backward passes have their own
+    std::set<int> tasks;  // graph tasks that have not ended; a nested backward pass has its own task
     std::thread::id thread;
-    std::vector<int> order;  // parameters as their gradients came, while buckets are being tuned
+    std::vector<int> order;  // parameters in the order of their gradients, while the order is learned
   };
   struct ParameterState {
-    int fires = 0;              // of its hook in this pass
-    int expected_fires = 1;     // learned from the pass before: reentrant checkpointing fires more than once
-    std::uint32_t version = 0;  // of the gradient when the last pass ended
+    int fires = 0;              // calls of its hook in this pass
+    int expected_fires = 1;     // calls in the previous pass: more than one with reentrant checkpointing
+    std::uint32_t version = 0;  // version of the gradient when the last pass ended
     bool aliased = false;       // its gradient was in its slot
-    std::uint64_t hash = 0;     // of its gradient, while it waits for its round
+    std::uint64_t hash = 0;     // hash of its pending gradient
   };
   struct BucketState {
-    int waiting = 0;                   // gradients that this pass has not brought yet
-    bool averaged = false;             // holds the mean already, not this rank's share of a sum
-    bool written_after_start = false;  // written to after it had left in the round under way
+    int waiting = 0;                   // gradients that are not ready in this pass
+    bool averaged = false;             // holds the mean, not this rank's local share
+    bool written_after_start = false;  // written to after the start of its all-reduce
   };
   class GraphTaskCallback;
   class OuterPassHook;
   struct Handle;
 
-  /// Runs what a backward pass calls: an error that leaves it goes through ReducerOptions::pass_error.
+  /// Runs an action of a backward pass. Passes an exception to ReducerOptions::pass_error before it propagates.
   template <typename Action>
   void in_pass(const Action& action) const;
 
@@ -111,7 +114,7 @@ class Reducer::Impl {
   void close_dangling_pass();
   void abort_dangling_pass();
 
-  // Rounds (reducer_round.cpp).
+  // Synchronizations (reducer_sync.cpp).
   void open_sync();
   void start_ready_buckets();
   void start_bucket_all_reduce(int bucket);
@@ -141,17 +144,17 @@ class Reducer::Impl {
   bool all_zero() const;
   void check_gradients_are_known() const;
   void check_parameters_unchanged(const std::vector<std::uint64_t>& now) const;
-  /// The name of a parameter whose gradient came from no backward pass, or was put in the place of one that did;
-  /// nullopt if none.
+  /// The name of a parameter whose gradient was not produced by a backward pass, or (`or_replaced`) replaced such a
+  /// gradient; nullopt if none.
   std::optional<std::string> foreign_gradient(bool or_replaced = true) const;
-  /// Whether a round is told of them. In a scope, what was put in the place of a used mean is one still, which a round
-  /// of the others' must not touch.
+  /// Whether a synchronization includes such gradients. In a scope, a tensor that replaced a used mean counts as that
+  /// mean, so a synchronization of the other ranks must not change it.
   bool has_foreign_gradients() const {
     return !(window_state_.scope() && window_state_.is_over()) && foreign_gradient().has_value();
   }
-  /// In front of errors that name no parameter; empty where models have no names.
+  /// The prefix of errors that name no parameter; empty if models have no names.
   std::string model_prefix() const;
-  /// Runs what knows nothing of names, and says whose its errors are.
+  /// Runs an action and adds model_prefix() to its UsageErrors.
   template <typename Action>
   void with_model_prefix(const Action& action) const;
   void abort_refused_step();
@@ -159,16 +162,16 @@ class Reducer::Impl {
   void accumulate_micro_batch();
   void require_reproducible() const;
   void require_whole_block() const;
-  /// Of parameters with a slot; those whose gradients are sparse come after them.
+  /// Number of parameters with a slot; parameters with sparse gradients follow them.
   int count() const { return static_cast<int>(states_.size()); }
   double local_share_factor() const { return last_total_weight_ * loss_scale_ / communicator_.size(); }
 
-  Communicator communicator_;  // of this rank alone while local
+  Communicator communicator_;  // has this rank alone while local
   Communicator inactive_communicator_;
   bool local_ = false;
   ReducerOptions options_;
   Logger logger_;
-  std::vector<NamedParameter> parameters_;  // those that have gradients, first those with a slot
+  std::vector<NamedParameter> parameters_;  // parameters with gradients; those with a slot come first
   std::vector<NamedParameter> frozen_;
   std::unique_ptr<sync::ReplicaChecker> replica_checker_;
   std::unique_ptr<sync::ReplicaChecker> frozen_replica_checker_;
@@ -188,19 +191,19 @@ class Reducer::Impl {
   std::vector<std::uint64_t> hashes_;  // of the parameters when the window began
   int hash_salt_ = 0;                  // of the gradients' hashes
   std::unique_ptr<sync::GradientSync> gradient_sync_;
-  double last_total_weight_ = 1;  // what averaged buckets were divided by, besides the loss scale
-  double loss_scale_ = 1;         // of what is in the buckets that are not averaged
+  double last_total_weight_ = 1;  // divisor of averaged buckets, besides the loss scale
+  double loss_scale_ = 1;         // factor on the buckets that are not averaged
   bool overflowed_ = false;
-  std::optional<std::string> refusal_;  // why a step was refused whose round the others wait in
-  bool owes_close_ = false;             // others wait in a round that this rank left by an exception
-  double last_wait_seconds_ = 0;        // in the last round
-  int syncs_left_to_learn_order_ = 0;   // as long as it is not known in which order gradients come
+  std::optional<std::string> refusal_;  // why a step was rejected while peers wait in its synchronization
+  bool owes_close_ = false;             // peers wait in a synchronization that this rank left by an exception
+  double last_wait_seconds_ = 0;        // in the last synchronization
+  int syncs_left_to_learn_order_ = 0;   // > 0 while the order of gradients is unknown
   bool can_rebuild_buckets_ = false;    // see SyncTrailer
   SyncStats stats_;
   bool early_step_logged_ = false;
 
   std::shared_ptr<Handle> handle_;
-  std::unique_ptr<sync::AutogradHooks> hooks_;  // last, so that it is detached first
+  std::unique_ptr<sync::AutogradHooks> hooks_;  // last member, so that hooks are detached first
 };
 
 template <typename Action>
@@ -210,7 +213,7 @@ void Reducer::Impl::with_model_prefix(const Action& action) const {
   } catch (const UsageError& error) {
     const std::string who = model_prefix();
     const std::string what = error.what();
-    // It may have named a parameter, and the model with it.
+    // The message may name a parameter together with its model.
     if (who.empty() || what.find(who.substr(0, who.size() - 2)) != std::string::npos) throw;
     throw UsageError(who + what);
   }

@@ -1,4 +1,4 @@
-// The reducer's part that runs inside a backward pass.
+// The methods of the reducer that run inside a backward pass.
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -41,7 +41,7 @@ void Reducer::Impl::before_accumulate_grad(int parameter) {
   }
 }
 
-// Autograd calls, in a pass that the program may have begun without us.
+// The call site of hooks: the program may have started the pass with LibTorch's backward().
 constexpr CallSite in_backward{.file = "backward()"};
 
 void Reducer::Impl::on_gradient_ready(int parameter) {
@@ -61,27 +61,26 @@ void Reducer::Impl::begin_pass() {
   finish_pending();
   if (window_state_.is(sync::GradientState::invalid)) discard_window();
   if (at::GradMode::is_enabled()) {
-    throw UsageError(
-        model_prefix() +
-        "backward with create_graph keeps the gradient's own graph, which a synchronized gradient has not: "
-        "use torch::autograd::grad for higher derivatives");
+    throw UsageError(model_prefix() +
+                     "backward does not support create_graph, because a synchronized gradient has no graph: "
+                     "use torch::autograd::grad for higher derivatives");
   }
   if (options_.reproducible && (!window_state_.scope() || window_state_.synced_in_scope())) {
     throw UsageError(model_prefix() +
                      (window_state_.scope()
                           ? "a backward pass after this step's gradients were synchronized: a reproducible sum holds "
                             "all passes of a scope, so clip and step after the last one"
-                          : "a backward pass outside accumulate(): a reproducible sum is over accumulate() scopes"));
+                          : "a backward pass outside accumulate(): a reproducible sum adds accumulate() scopes"));
   }
   check_gradients_cleared(true, true);
   begin_window_pass(carried_over_gradient());
 
   const bool window_is_pending = window_state_.window().pending() > 0;
-  // What the user put in place of a synchronized gradient is one; with pending passes it would be a change by hand.
+  // A tensor that replaced a synchronized gradient counts as synchronized; with pending passes it is a modification.
   for (int i = 0; i < count(); ++i) {
     if (!window_is_pending && states_[i].aliased && !buffer_->aliased(i)) {
       move_into_bucket(i);
-      states_[i].aliased = buffer_->aliased(i);  // not where it was cleared
+      states_[i].aliased = buffer_->aliased(i);  // false if the program cleared the gradient
     }
     if (!buffer_->aliased(i)) buffer_->detach_views(i);
   }
@@ -114,11 +113,11 @@ void Reducer::Impl::begin_pass() {
   }
 }
 
-/// The name of a parameter whose gradient is there still from a window that is over; nullopt if none.
+/// The name of a parameter that still has its gradient of an ended window; nullopt if none.
 std::optional<std::string> Reducer::Impl::carried_over_gradient() const {
   if (!window_state_.is_over()) return std::nullopt;
   for (int i = 0; i < count(); ++i) {
-    // Also where the user put a tensor of his own in its place.
+    // Also true for a tensor of the program that replaced it.
     if (states_[i].aliased && parameters_[i].tensor.grad().defined()) return quoted(parameters_[i]);
   }
   return sparse_->carried_over();
@@ -128,8 +127,8 @@ void Reducer::Impl::begin_window_pass(const std::optional<std::string>& carried_
   const bool over = window_state_.is_over();
   with_model_prefix([&] { window_state_.begin_pass(carried_over); });
   if (!over) return;
-  // A pass adds to the gradients that a step has used, as in LibTorch: they are equal on all ranks, so their mean is
-  // what they are.
+  // A pass adds to the gradients that a step has used, as in LibTorch. They are equal on all ranks, so the mean does
+  // not change them.
   last_total_weight_ = communicator_.size() * window_state_.carried_over_weight();
   if (carried_over) return;
   sparse_->untrack_all();
@@ -144,13 +143,13 @@ void Reducer::Impl::register_task() {
       [token = std::make_shared<GraphTaskCallback>(handle_, task)] { token->on_end(); });
 }
 
-// Only nested passes come to our parameters where all of a model is checkpointed. A callback can be given to the task
-// under way alone, and that is the nested one: the outer one is met at the nodes that it evaluates next.
+// If a whole model is checkpointed, only nested passes reach its parameters. A callback can be queued for the running
+// task only, which is the nested one. Hooks on the next nodes of the outer pass register the outer task.
 void Reducer::Impl::register_outer_task() {
   if (!pass_.open || !pass_.tasks.empty()) return;
   for (const torch::autograd::Edge& edge : torch::autograd::get_current_node()->next_edges()) {
     if (!edge.is_valid()) continue;
-    // A node that lasts, of a leaf, has the hook already.
+    // The node of a leaf outlives the pass and may have the hook already.
     const bool known = std::ranges::any_of(edge.function->pre_hooks(), [this](const auto& hook) {
       auto* const outer = dynamic_cast<OuterPassHook*>(hook.get());
       return outer != nullptr && outer->renew(handle_.get(), pass_.number);
@@ -167,8 +166,8 @@ void Reducer::Impl::on_task_end(int task) {
   // A nested backward pass ends while a node of the outer one is evaluated; the pass ends with the outermost.
   if (torch::autograd::get_current_node()) return register_outer_task();
   flush_pass();
-  // Other reducers of this pass must be flushed before this one waits, or two ranks that meet their reducers in another
-  // order would wait for each other: their callbacks stand before this one.
+  // Other reducers of this pass must be flushed before this one waits: two ranks that reach their reducers in different
+  // orders would deadlock otherwise. The callbacks of the other reducers run before this one.
   torch::autograd::Engine::get_default_engine().queue_callback(
       [token = std::make_shared<GraphTaskCallback>(handle_, task)] { token->on_complete(); });
 }
@@ -213,7 +212,7 @@ void Reducer::Impl::finalize_backward() {
   check_plan();
 }
 
-// An exception leaves a backward pass behind that only nested passes brought here: nothing else tells that it is over.
+// Ends an open pass, reached by nested passes only, after an exception: no callback reports its end.
 void Reducer::Impl::abort_dangling_pass() {
   if (!pass_.open || !pass_.tasks.empty()) return;
   pass_.open = false;
@@ -227,7 +226,7 @@ void Reducer::Impl::close_dangling_pass() {
     throw UsageError(model_prefix() +
                      "called from inside a backward pass over the same parameters: call it after backward()");
   }
-  // Only nested backward passes reached our parameters, so nothing told when the outer one ended.
+  // Only nested backward passes reached the parameters, so no callback reported the end of the outer pass.
   flush_pass();
   finalize_backward();
 }

@@ -1,4 +1,4 @@
-// The reducer's part that saves and restores a window.
+// The methods of the reducer that save and restore a window.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ StateDict Reducer::Impl::state_dict() const {
   for (int i = 0; i < sparse_->count(); ++i) {
     if (!sparse_->gradient(i).defined()) continue;
     const std::string& name = parameters_[count() + i].name;
-    // Dense, so that windows of several ranks can be added and every reader understands it.
+    // Dense, so that windows of several ranks can be added and any checkpoint reader supports it.
     state.set("gradient." + name, sparse_->gradient(i).detach().to_dense());
     state.set("averaged." + name, sparse_->averaged(i));
   }
@@ -53,7 +53,7 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
   throw_if_failed();
   if (window_state_.scope() || pass_.open)
     throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
-  // Everything is read before anything is changed.
+  // Reads all values before it changes any.
   sync::AccumulationWindowState loaded;
   loaded.load_state_dict(state);
   const auto expected = state.get<std::int64_t>("expected_passes");
@@ -68,7 +68,7 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
       throw CheckpointError("the saved window holds a gradient of '" + name + "', which this optimizer does not train");
     }
     if (gradients.get<at::Tensor>(name).sizes() != parameter->tensor.sizes()) {
-      throw CheckpointError("the saved gradient of '" + name + "' is of another shape than the parameter");
+      throw CheckpointError("the saved gradient of '" + name + "' has another shape than the parameter");
     }
     (void)state.get<bool>("averaged." + name);
   }
@@ -105,7 +105,7 @@ void Reducer::Impl::load_bucket(int bucket, const StateDict& state) {
     buffer_->detach_views(i);
     at::Tensor slot = buffer_->slot(i);
     slot.copy_(state.get<at::Tensor>(name));
-    // Buckets may have been cut otherwise when this was saved: one bucket is all mean or all share.
+    // Buckets may have been different when this was saved: a bucket must hold means only or local shares only.
     if (!averaged && is_averaged(i)) slot.mul_(last_total_weight_ * loss_scale_ / communicator_.size());
     buffer_->alias(i);
     states_[i].aliased = true;

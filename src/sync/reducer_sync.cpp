@@ -1,4 +1,4 @@
-// The reducer's part that exchanges gradients.
+// The methods of the reducer that synchronize gradients.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
@@ -17,7 +17,7 @@
 namespace tutti {
 
 void Reducer::Impl::open_sync() {
-  // Before the round itself holds buckets.
+  // Must precede the construction of GradientSync, which holds buckets.
   can_rebuild_buckets_ = is_learning_order() && !buffer_->has_outside_views();
   window_state_.begin_sync(carried_over_gradient());
   const Window& window = window_state_.window();
@@ -47,9 +47,9 @@ void Reducer::Impl::start_ready_buckets() {
 }
 
 void Reducer::Impl::start_bucket_all_reduce(int bucket) {
-  // An abandoned round's sums are thrown away, and gradients that do not fit may be why it is abandoned.
+  // The sums of an aborted synchronization are discarded, and invalid gradients may be the reason of the abort.
   if (window_state_.is(sync::GradientState::aborted)) {
-    // But what the program holds may lie where they are made.
+    // Tensors of the program may lie in the bucket, which the all-reduce overwrites.
     for (const int parameter : buffer_->plan().buckets[bucket].parameters) buffer_->detach_views(parameter);
   } else {
     fill_bucket(bucket);
@@ -90,8 +90,8 @@ void Reducer::Impl::start_all_buckets_and_close() {
   for (const BucketState& bucket : buckets_)
     trailer.needs_another_sync = trailer.needs_another_sync || bucket.written_after_start;
   if (!is_learning_order()) return gradient_sync_->close(trailer, used);
-  // Ranks meet their reducers in different orders, so that the order travels with the round: an exchange of its own
-  // after it could wait for a rank that waits for this one in another reducer.
+  // The order is sent with the trailer, not in a separate collective: ranks reach their reducers in different orders,
+  // so a collective here could wait for a rank that waits for this rank in another reducer.
   trailer.can_rebuild_buckets = can_rebuild_buckets_;
   std::vector<int> order = pass_.order;
   order.resize(count(), -1);
@@ -101,10 +101,10 @@ void Reducer::Impl::start_all_buckets_and_close() {
 void Reducer::Impl::run_sync() {
   refusal_.reset();
   if (!gradient_sync_) open_sync();
-  // What a step has used is equal on all ranks: its mean is what it is, whatever weighed in its window.
+  // Gradients that a step has used are equal on all ranks, so the mean does not change them for any weights.
   if (window_state_.is_over()) last_total_weight_ = communicator_.size() * window_state_.carried_over_weight();
   if (window_state_.window().passes() == 0 && !has_foreign_gradients() && !window_state_.zeros_may_differ()) {
-    // If nobody has anything there is nothing to sum; whoever has something started its buckets without asking.
+    // If no rank has a gradient there is nothing to sum. A rank with gradients starts its buckets at once.
     try {
       gradient_sync_->wait_for_headers();
     } catch (const std::exception& error) {
@@ -178,12 +178,12 @@ void Reducer::Impl::apply_sync() {
   if (!plan.empty && is_learning_order()) rebuild_buckets(*gradient_sync);
 }
 
-// Alone, also while ranks take local steps, there is nothing to hide.
+// A single rank, also during local steps, has no communication to overlap.
 bool Reducer::Impl::is_learning_order() const {
   return syncs_left_to_learn_order_ > 0 && communicator_.size() > 1;
 }
 
-// Every rank comes here after the same rounds with the same closings. A round that step() had to run tells no order.
+// Every rank calls it after the same synchronizations with the same trailers. A synchronization in step() has no order.
 void Reducer::Impl::rebuild_buckets(const sync::GradientSync& gradient_sync) {
   --syncs_left_to_learn_order_;
   const std::span<const int> order = gradient_sync.numbers_of_rank_0();
@@ -192,16 +192,16 @@ void Reducer::Impl::rebuild_buckets(const sync::GradientSync& gradient_sync) {
   syncs_left_to_learn_order_ = 0;
   const at::NoGradGuard no_grad;
   buffer_->rebuild(plan_buckets(buffer_->sizes(), options_.buckets, order));
-  // All of them have just been averaged.
+  // The synchronization has averaged all buckets.
   buckets_.assign(buffer_->plan().buckets.size(), {.averaged = true});
   for (int i = 0; i < count(); ++i) states_[i].version = buffer_->slot(i)._version();
 }
 
 void Reducer::Impl::to_local_share(int bucket, double total_weight) {
-  // The mean is equal on all ranks: this rank's share of the weighted sum that it came from is 1 / size of it.
+  // The mean is equal on all ranks, so the local share of this rank is 1 / size of the weighted sum.
   const double factor = total_weight * loss_scale_ / communicator_.size();
   if (factor == 1) return;
-  // A mean that the user replaced by a tensor of his own is one still.
+  // A tensor of the program that replaced a mean counts as the mean.
   for (const int parameter : buffer_->plan().buckets[bucket].parameters) move_into_bucket(parameter);
   buffer_->bucket(bucket).mul_(factor);
 }
@@ -217,7 +217,7 @@ void Reducer::Impl::move_into_bucket(int parameter) {
 void Reducer::Impl::finish_pending() {
   close_dangling_pass();
   if (!window_state_.is(sync::GradientState::aborted) || !owes_close_) return;
-  // The exception was this rank's own, and the program has seen it: the others learn of it here.
+  // The program has seen the exception of this rank. The peers are notified here.
   try {
     if (!gradient_sync_ || !gradient_sync_->closed()) start_all_buckets_and_close();
     gradient_sync_->wait();

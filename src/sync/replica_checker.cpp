@@ -14,7 +14,7 @@ namespace {
 constexpr int samples_of_tensor = 16;
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  // splitmix64's finalizer: every input bit reaches every output bit.
+  // splitmix64's finalizer: every input bit affects every output bit.
   hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
   hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
@@ -90,8 +90,8 @@ std::string ReplicaChecker::describe_drift(const Communicator& communicator) con
     for (int rank = 1; rank < communicator.size(); ++rank) {
       if (of_all[rank * count + parameter] != of_all[parameter]) {
         return "parameter " + quoted(parameters_[parameter]) + " of rank " + std::to_string(rank) +
-               " is no longer that of rank 0: it was changed on some ranks only, or stepped with gradients that were "
-               "not synchronized. Step with the optimizer that prepare() returned";
+               " differs from that of rank 0: it was changed on some ranks only, or an optimizer stepped with "
+               "gradients that were not synchronized. Step with the optimizer that prepare() returned";
       }
     }
   }

@@ -1,6 +1,5 @@
 #pragma once
-// Notices what LibTorch does not tell: parameters that changed their kind, or were written to, behind the reducer's
-// back.
+// Detects parameters whose dtype, device or shape changed, or that were written to. LibTorch does not report this.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,7 +10,7 @@
 
 namespace tutti::sync {
 
-/// A sampled hash for each parameter: enough of its bytes to notice an optimizer step, few enough to cost nothing.
+/// A sampled hash of each parameter: enough of its bytes to detect an optimizer step, few enough for a negligible cost.
 /// Parameters that are not in CPU memory hash to 0.
 using ParameterHashes = std::vector<std::uint64_t>;
 
@@ -19,15 +18,15 @@ class ReplicaChecker {
  public:
   explicit ReplicaChecker(const std::vector<NamedParameter>& parameters);
 
-  /// Why parameter `index` is no longer what it was (dtype, device, shape, requires_grad); nullopt if it is.
+  /// The change of parameter `index` since the construction (dtype, device, shape, requires_grad); nullopt if none.
   std::optional<std::string> change_of(int index) const;
 
   ParameterHashes hashes() const;
   /// The first parameter in which two hashes differ.
   std::optional<int> first_difference(const ParameterHashes& a, const ParameterHashes& b) const;
 
-  /// Finds, after ranks have seen that their hashes differ, the first parameter that does, and names it and the ranks.
-  /// Every rank must call it.
+  /// Returns a message that names the first parameter that differs between ranks, and a rank. Every rank must call it,
+  /// after their combined hashes differ.
   std::string describe_drift(const Communicator& communicator) const;
 
  private:
@@ -42,11 +41,11 @@ class ReplicaChecker {
   std::vector<ParameterTraits> traits_;
 };
 
-/// A hash of some of the elements of a tensor in CPU memory, and of all of a small one; others with another `salt`. 0
-/// for tensors elsewhere.
+/// A hash of some elements of a tensor in CPU memory, and of all elements of a small one. Another `salt` samples other
+/// elements. 0 for tensors on a device.
 std::uint64_t sampled_hash(const at::Tensor& tensor, int salt = 0);
 
-/// One number for all of them.
+/// One hash of all `hashes`.
 std::uint64_t combine(const ParameterHashes& hashes);
 
 }  // namespace tutti::sync

@@ -11,7 +11,7 @@ namespace tutti::sync {
 namespace {
 
 at::Tensor scaled(const at::Tensor& gradient, double factor) {
-  // Multiplied as a whole it would no longer count as coalesced.
+  // Multiplies the values only: the product of a sparse tensor is not marked as coalesced.
   at::Tensor rows = gradient.coalesce().clone();
   rows.values().mul_(factor);
   return rows;
@@ -32,7 +32,7 @@ void SparseGradients::on_gradient(int index) {
   if (!grad.defined()) return;
   if (grad.layout() != at::kSparse || grad.sparse_dim() != 1) {
     throw UsageError("the gradient of " + quoted(parameters_[index]) +
-                     " is dense, though its embedding was made with sparse(true): something else uses the parameter "
+                     " is dense, though its embedding was made with sparse(true): another operation uses the parameter "
                      "too. Create the embedding with sparse(false)");
   }
   const at::NoGradGuard no_grad;

@@ -1,7 +1,7 @@
 #pragma once
-// The gradients of parameters that are used a few rows at a time (torch::nn::Embedding with sparse(true)). They have no
-// slot in the flat memory; .grad is a coalesced sparse tensor, and only the rows that were used travel, at the end of a
-// pass. Not thread safe.
+// The gradients of parameters of which a pass uses a few rows (torch::nn::Embedding with sparse(true)). They have no
+// slot in the flat memory. .grad is a coalesced sparse tensor; a synchronization sends only the used rows, at the end
+// of a pass. Not thread safe.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -22,36 +22,36 @@ class SparseGradients {
   const at::Tensor& parameter(int index) const { return parameters_[index].tensor; }
   const at::Tensor& gradient(int index) const { return parameters_[index].tensor.grad(); }
 
-  /// Autograd has added to the gradient. Throws UsageError for one that is not sparse in its rows.
+  /// Must be called after autograd has added to the gradient. Throws UsageError if it is not sparse in its rows.
   void on_gradient(int index);
-  /// A mean becomes this rank's share of the sum that it came from: `factor` times as much. What is one already stays.
+  /// Converts a mean to this rank's local share by multiplying it by `factor`. Does nothing to a local share.
   void to_local_share(int index, double factor);
-  /// Multiplies what is no mean by `factor`.
+  /// Multiplies all local shares by `factor`.
   void scale_local_shares(double factor);
-  /// The mean over ranks, which becomes the gradient; undefined if no rank has one.
+  /// Sets the gradient to `mean`, the mean over ranks; undefined if no rank has a gradient.
   void set_mean(int index, const at::Tensor& mean);
-  /// A state_dict()'s gradient, dense.
+  /// Restores a gradient of a state_dict(), which is dense.
   void load(int index, const at::Tensor& gradient, bool averaged);
 
   /// Whether the gradient is the mean over ranks.
   bool averaged(int index) const { return states_[index].averaged; }
-  /// Whether autograd or synchronization left a gradient, wherever it is now.
+  /// Whether autograd or a synchronization has set a gradient, even if .grad has been replaced since.
   bool is_tracked(int index) const { return states_[index].tracked.defined(); }
-  /// The name of a parameter whose gradient autograd or synchronization left, and that is there still; nullopt if none.
+  /// The name of a parameter with a tracked gradient whose .grad is defined; nullopt if none.
   std::optional<std::string> carried_over() const;
-  /// Whether the gradient is that one.
+  /// Whether .grad is the tracked gradient.
   bool is_tracked_gradient(int index) const { return gradient(index).is_same(states_[index].tracked); }
-  /// The name of a parameter whose gradient is no longer what autograd left; nullopt if none.
+  /// The name of a parameter whose tracked gradient was replaced or written to; nullopt if none.
   std::optional<std::string> modified() const;
-  /// Nothing was left where the program has cleared the gradient.
+  /// Stops tracking gradients that the program has cleared.
   void untrack_cleared();
-  /// Gradients have been cleared, or count as none of ours from here on.
+  /// Stops tracking all gradients.
   void untrack_all();
 
  private:
   struct State {
-    at::Tensor tracked{};      // the gradient as it was left here
-    std::int64_t version = 0;  // and its version then
+    at::Tensor tracked{};      // the gradient that autograd or a synchronization set
+    std::int64_t version = 0;  // its version at that time
     bool averaged = false;
   };
   void track(int index, const at::Tensor& gradient, bool averaged);

@@ -25,7 +25,7 @@ struct Rows {
 };
 
 [[noreturn]] void refuse(int rank, const std::string& why) {
-  throw PeerError("rank " + std::to_string(rank) + " sent a sparse gradient that cannot be one: " + why, {rank});
+  throw PeerError("rank " + std::to_string(rank) + " sent an invalid sparse gradient: " + why, {rank});
 }
 
 Rows unpack_rows(std::span<const std::byte> packed, const at::Tensor& parameter, int rank) {
@@ -48,14 +48,14 @@ Rows unpack_rows(std::span<const std::byte> packed, const at::Tensor& parameter,
   const std::span<const std::int64_t> row(result.indices.const_data_ptr<std::int64_t>(),
                                           static_cast<std::size_t>(rows));
   if (std::ranges::any_of(row, [&](std::int64_t one) { return one < 0 || one >= parameter.size(0); })) {
-    refuse(rank, "a row outside the parameter's " + std::to_string(parameter.size(0)));
+    refuse(rank, "a row outside the parameter's " + std::to_string(parameter.size(0)) + " rows");
   }
   return result;
 }
 
 }  // namespace
 
-// The number of rows, their indices, their values. Nothing at all where there is no gradient.
+// The number of rows, their indices, their values. No bytes if there is no gradient.
 std::vector<std::byte> pack_rows(const at::Tensor& gradient) {
   std::vector<std::byte> packed;
   if (!gradient.defined()) return packed;

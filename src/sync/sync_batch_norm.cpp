@@ -40,13 +40,13 @@ at::Tensor along_channels(const at::Tensor& values, const at::Tensor& input) {
   return values.to(wide(input.scalar_type())).view(shape);
 }
 
-/// What keeps the channel with a node of the graph.
+/// Holds the communicator in a node of the graph.
 struct CommunicatorHolder : torch::CustomClassHolder {
   explicit CommunicatorHolder(Communicator ranks) : communicator(std::move(ranks)) {}
   Communicator communicator;
 };
 
-/// Normalizes by statistics of all ranks. They depend on all inputs, so the gradient needs sums over all ranks.
+/// Normalizes by the statistics of all ranks. These depend on all inputs, so the gradient needs sums over all ranks.
 class Normalize : public torch::autograd::Function<Normalize> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const std::optional<at::Tensor>& weight,
@@ -71,7 +71,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     if (at::GradMode::is_enabled()) {
-      throw UsageError("SyncBatchNorm: backward with create_graph is not possible: its gradients are sums over ranks");
+      throw UsageError("SyncBatchNorm: backward does not support create_graph: its gradients are sums over ranks");
     }
     const auto saved = context->get_saved_variables();
     const Pass pass{.input = saved[0],
@@ -84,7 +84,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     variable_list result(6);
     if (context->needs_input_grad(0)) {
       const auto holder = context->saved_data["communicator"].toCapsule();
-      // Of all ranks: of output gradients, and of these times normalized inputs.
+      // Sums over all ranks of output gradients, and of output gradients times normalized inputs.
       const at::Tensor sums = at::cat({bias_gradient, weight_gradient}).to(at::kDouble);
       static_cast<const CommunicatorHolder&>(*holder)
           .communicator.all_reduce(sums, ReduceOp::sum, comm::internal_call("SyncBatchNorm"))
@@ -105,7 +105,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     at::Tensor gradient;  // of the output
   };
 
-  /// Gradients of weight and bias from this rank's samples; their mean over ranks is the reducer's business.
+  /// Gradients of weight and bias from this rank's samples. The reducer synchronizes them.
   static std::pair<at::Tensor, at::Tensor> local_sums(const Pass& pass) {
     const auto dtype = pass.mean.scalar_type();
     if (pass.input.numel() == 0) return {at::zeros_like(pass.mean), at::zeros_like(pass.mean)};
@@ -115,7 +115,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     return {std::move(weight), std::move(bias)};
   }
 
-  /// `means` over all ranks' values: of output gradients, and of these times normalized inputs.
+  /// `means`: over all ranks, of output gradients and of output gradients times normalized inputs.
   static at::Tensor input_gradient(const Pass& pass, const at::Tensor& means) {
     const std::int64_t channels = pass.mean.numel();
     const auto dtype = pass.mean.scalar_type();
@@ -124,7 +124,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     const at::Tensor of_input = -scale * inverse * means.narrow(0, channels, channels);
     const at::Tensor constant = -scale * means.narrow(0, 0, channels);
     const auto along = [&](const at::Tensor& values) { return along_channels(values, pass.input); };
-    // The input is centred first: a product with a large mean would cancel.
+    // Centres the input first, because a product with a large mean would cancel.
     const at::Tensor centred = pass.input.to(dtype) - along(pass.mean);
     at::Tensor gradient = at::addcmul(along(constant), centred, along(of_input));
     gradient.addcmul_(pass.gradient.to(dtype), along(scale));
@@ -132,7 +132,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
   }
 };
 
-/// Why `input` cannot be normalized; empty where it can.
+/// Why `input` cannot be normalized; empty if it can.
 std::string refusal(const at::Tensor& input, const SyncBatchNormImpl& module) {
   const std::int64_t features = module.options.num_features();
   std::string text;
@@ -162,11 +162,11 @@ std::string refusal(const at::Tensor& input, const SyncBatchNormImpl& module) {
 
 void require_several_values(std::int64_t count, int ranks) {
   if (count != 1) return;
-  throw UsageError("SyncBatchNorm: one value in each channel over " + std::to_string(ranks) +
-                   " ranks has no variance: train with larger batches");
+  throw UsageError("SyncBatchNorm: each channel has one value over " + std::to_string(ranks) +
+                   " ranks and so no variance: train with larger batches");
 }
 
-/// `rows`: of all ranks; a negative count where a rank refused its input.
+/// `rows`: one per rank; its count is negative if the rank rejected its input.
 void require_all_inputs(const at::Tensor& rows) {
   std::vector<int> ranks;
   std::string names;
@@ -176,7 +176,8 @@ void require_all_inputs(const at::Tensor& rows) {
     names += (names.empty() ? "" : ", ") + std::to_string(rank);
   }
   if (ranks.empty()) return;
-  throw PeerError("SyncBatchNorm: the input was refused on ranks " + names + ", where the error says why", ranks);
+  throw PeerError("SyncBatchNorm: the input was rejected on ranks " + names + ", see their errors for the reason",
+                  ranks);
 }
 
 }  // namespace

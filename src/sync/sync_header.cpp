@@ -11,7 +11,7 @@ std::string rank_name(std::size_t rank) {
   return "rank " + std::to_string(rank);
 }
 
-/// The first rank that differs from rank 0 in what `field` reads; nullopt if none.
+/// The first rank whose `field` differs from that of rank 0; nullopt if none.
 template <typename Field>
 std::optional<std::size_t> first_difference(std::span<const SyncHeader> headers, Field field) {
   for (std::size_t rank = 1; rank < headers.size(); ++rank) {
@@ -56,8 +56,8 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
   const auto carried_over = first_difference(headers, [](const SyncHeader& o) { return o.carried_over; });
   if (carried_over && !plan.empty) {
     plan.mismatch = std::string("rank ") + (headers[0].carried_over != 0 ? "0" : std::to_string(*carried_over)) +
-                    " added to the gradients of the step before, which others have cleared: call zero_grad() on all "
-                    "ranks or on none";
+                    " accumulated into the gradients of the previous step, which other ranks have cleared: call "
+                    "zero_grad() on all ranks or on none";
     return plan;
   }
 
@@ -83,7 +83,7 @@ std::optional<std::string> describe_aborts(std::span<const SyncTrailer> trailers
   for (std::size_t rank = 0; rank < trailers.size(); ++rank) {
     if (!trailers[rank].aborted) continue;
     if (!message.empty()) message += "; ";
-    message += rank_name(rank) + " abandoned its part of this step: " + trailers[rank].reason.data();
+    message += rank_name(rank) + " aborted this step: " + trailers[rank].reason.data();
   }
   if (message.empty()) return std::nullopt;
   return message;

@@ -26,7 +26,7 @@ AccumulateScope::AccumulateScope(const std::vector<Member>& members) {
 
 AccumulateScope::~AccumulateScope() noexcept(false) {
   const bool unwinding = std::uncaught_exceptions() > exceptions_;
-  // All scopes are left even if one throws; the first exception wins.
+  // Closes all scopes even if one throws, then rethrows the first exception.
   std::exception_ptr first;
   for (const auto& reducer : reducers_) {
     try {

@@ -1,5 +1,5 @@
 #pragma once
-// The window: the backward passes between two steps of one optimizer, and what they weigh. Pure.
+// The accumulation window: the backward passes between two steps of one optimizer, and their weights. No I/O.
 #include <cstdint>
 
 #include "sync/sync_policy.h"
@@ -7,36 +7,36 @@
 
 namespace tutti {
 
-/// Who divides. Plain: the sum over passes and the mean over ranks, as DistributedDataParallel. Weighted (inside
+/// The divisor. Plain: the sum over passes and the mean over ranks, as in DistributedDataParallel. Weighted (inside
 /// accumulate()): the sum divided by the weights of all scopes of all ranks.
 enum class Weighting { undecided, plain, weighted };
 
 class Window {
  public:
-  /// A backward pass begins outside accumulate(). Throws UsageError when scopes have weighed this window already.
+  /// A backward pass begins outside accumulate(). Throws UsageError if the window has weighted passes.
   void begin_plain_pass();
-  /// A backward pass begins inside an accumulate() scope. Throws UsageError when the window has plain passes.
+  /// A backward pass begins inside an accumulate() scope. Throws UsageError if the window has plain passes.
   void begin_weighted_pass();
-  /// Adds an accumulate() scope's weight: once a scope. Throws as begin_weighted_pass().
+  /// Adds the weight of an accumulate() scope; must be called once per scope. Throws as begin_weighted_pass().
   void add_weight(double weight);
-  /// The pass ended without having been synchronized.
+  /// A pass ended without a synchronization.
   void add_pending() { ++pending_; }
-  /// A round has put everything into the buffer.
+  /// A synchronization of all passes has ended.
   void on_sync() {
     pending_ = 0;
     ++syncs_;
   }
-  /// zero_grad(), or a step: what follows is a new window. Only a step's window is remembered by its length.
+  /// Starts a new window after zero_grad() or a step. Only a step records the length of the window.
   void restart(bool stepped);
 
   StateDict state_dict() const;
-  /// Throws CheckpointError, and changes nothing, for a state that no window can be in.
+  /// Throws CheckpointError, and changes nothing, if the state is not valid.
   void load_state_dict(const StateDict& state);
 
   Weighting weighting() const { return weighting_; }
   std::int64_t passes() const { return passes_; }    ///< so far in this window
-  std::int64_t pending() const { return pending_; }  ///< passes whose gradients are this rank's own
-  std::int64_t syncs() const { return syncs_; }      ///< rounds so far in this window
+  std::int64_t pending() const { return pending_; }  ///< passes whose gradients are not synchronized
+  std::int64_t syncs() const { return syncs_; }      ///< synchronizations so far in this window
   double weight() const { return weight_; }          ///< of this rank's scopes
   std::int64_t steps() const { return steps_; }      ///< windows that a step has consumed
   const WindowLengths& lengths() const { return lengths_; }

@@ -16,7 +16,7 @@ bool weighted(const StateDict& state) {
   return state.get<std::int64_t>("window.weighting") == static_cast<std::int64_t>(Weighting::weighted);
 }
 
-/// What `state`'s gradient of `name` is as one rank's part of a sum, `old_size` ranks having taken part.
+/// The gradient of `name` in `state` as a local share of one of `old_size` ranks.
 at::Tensor share_of(const StateDict& state, const std::string& name, int old_size) {
   const at::Tensor& gradient = state.get<at::Tensor>("gradient." + name);
   if (!state.get<bool>("averaged." + name)) return gradient.clone();
@@ -37,7 +37,7 @@ StateDict reshard_windows(std::span<const StateDict> of_ranks, int rank, int siz
   }
   // Gradients that a step has used are the same mean on every rank.
   if (of_ranks[0].get<bool>("consumed") || of_ranks[0].contains("left")) return of_ranks[rank % old_size];
-  // Whoever has no predecessor counts passes like the others, and holds nothing.
+  // A rank without a predecessor has the same counters and no gradients.
   StateDict result;
   for (const auto& [name, value] : of_ranks[rank % old_size].values()) {
     if (!name.starts_with("gradient.") && !name.starts_with("averaged.")) result.set(name, value);
@@ -57,10 +57,10 @@ StateDict reshard_windows(std::span<const StateDict> of_ranks, int rank, int siz
   result.set("window.weight", weight);
   const bool any_gradient =
       std::ranges::any_of(of_ranks, [](const StateDict& state) { return !state.part("gradient").empty(); });
-  // Shares of what had been averaged wait to be averaged again, on every rank.
+  // Local shares of a mean are pending on every rank.
   if (any_gradient) result.set("window.pending", std::max<std::int64_t>(1, result.get<std::int64_t>("window.pending")));
   for (auto& [name, sum] : sums) {
-    // A plain mean divides by the number of ranks, which is another one now.
+    // A plain mean divides by the number of ranks, which has changed.
     if (!any_weighted) sum.mul_(static_cast<double>(size) / old_size);
     result.set("gradient." + name, sum);
     result.set("averaged." + name, false);

@@ -27,12 +27,13 @@ GradientAccumulationPlugin plugin_of(const AcceleratorOptions& options) {
   const GradientAccumulationPlugin plugin = options.gradient_accumulation_plugin.value_or(
       GradientAccumulationPlugin{.num_steps = options.gradient_accumulation_steps});
   if (plugin.num_steps < 1) {
-    throw UsageError("gradient accumulation over " + std::to_string(plugin.num_steps) + " steps: must be at least 1");
+    throw UsageError("gradient accumulation over " + std::to_string(plugin.num_steps) +
+                     " steps: it must be at least 1");
   }
   return plugin;
 }
 
-/// All ranks know it, so all of them throw, and none waits.
+/// `uneven` is equal on all ranks, so all ranks throw and none waits.
 void refuse_uneven(const LoaderPosition& position) {
   if (!position.uneven) return;
   throw UsageError(
@@ -64,7 +65,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
   use_device(device());
   logger_.debug(std::to_string(num_processes()) + " ranks on " + std::to_string(communicator_.topology().num_nodes) +
                 " nodes, backend " + communicator_.backend_name() + ", device " + device().str() + ", " +
-                std::to_string(plugin_.num_steps) + " micro-batches of a rank in a step");
+                std::to_string(plugin_.num_steps) + " micro-batches per rank in a step");
   registry_->precision = std::make_shared<PrecisionGuard>(mixed_precision_);
   if (mixed_precision_ == Precision::fp16) registry_->scaler = std::make_shared<GradScaler>(options.grad_scaler);
   reducer_options_ = {.buckets = options.buckets,
@@ -83,7 +84,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options)
   if (plugin_.num_steps != 1 && plugin_.num_steps != share) {
     throw UsageError("gradient_accumulation_steps is " + std::to_string(plugin_.num_steps) +
                      ", but reproducible asks for " + std::to_string(share) +
-                     " micro-batches on each rank: set the latter only");
+                     " micro-batches on each rank: set reproducible only");
   }
   plugin_.num_steps = share;
   at::set_num_threads(reproducible_->threads);
@@ -104,7 +105,7 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn:
   const bool end_of_data = plugin_.sync_with_dataloader && position.last_batch;
   std::vector<AccumulateScope::Member> members;
   for (const auto& reducer : reducers_of(modules)) {
-    // Also on a rank whose scope will hold no backward pass: all ranks name the same scale in the window's round.
+    // Also on a rank whose scope runs no backward pass: all ranks must send the same scale in the sync header.
     if (registry_->scaler) reducer->set_loss_scale(registry_->scaler->scale());
     const std::int64_t scopes = registry_->scopes[reducer.get()] + 1;
     if (reproducible_) seed_micro_batch(*reducer, scopes - 1);
@@ -114,7 +115,7 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<const torch::nn:
                                 .sync_each_batch = plugin_.sync_each_batch}});
   }
   AccumulateScope scope(members);
-  // Counted only now: a scope that could not be opened is none.
+  // Counted after construction, because a scope that throws is not opened.
   sync_gradients_ = true;
   for (const AccumulateScope::Member& member : members) {
     registry_->scopes[member.reducer.get()] = member.step.syncs ? 0 : registry_->scopes[member.reducer.get()] + 1;
@@ -229,7 +230,7 @@ std::vector<std::shared_ptr<Reducer>> Accelerator::reducers_of(const std::vector
   for (const at::Tensor& parameter : parameters) {
     const auto entry = registry_->reducer_of.find(parameter.unsafeGetTensorImpl());
     if (entry == registry_->reducer_of.end()) {
-      throw UsageError("a parameter that has not been prepared: pass its model to prepare()");
+      throw UsageError("a parameter belongs to no prepared model: pass its model to prepare()");
     }
     if (std::ranges::find(reducers, entry->second) == reducers.end()) reducers.push_back(entry->second);
   }

@@ -1,4 +1,4 @@
-// The Accelerator's part that has to do with data.
+// Accelerator: data loaders.
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -29,7 +29,7 @@ LoaderAgreement agreement_over(const Communicator& communicator) {
   };
 }
 
-// One letter before the text that every rank gets.
+// The first character of the text that ranks exchange; the rest is a description or an error message.
 constexpr char made = 'm';
 constexpr char said_failed = 'f';
 
@@ -66,7 +66,7 @@ void Accelerator::check_same_loader(const std::function<std::string()>& make) {
   if (mine) std::rethrow_exception(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].starts_with(made)) continue;
-    std::string why = "rank " + std::to_string(rank) + " could not make its data loader: ";
+    std::string why = "rank " + std::to_string(rank) + " failed to make its data loader: ";
     why += all[rank].substr(1);
     throw PeerError(why, {static_cast<int>(rank)});
   }
@@ -74,7 +74,7 @@ void Accelerator::check_same_loader(const std::function<std::string()>& make) {
     if (all[rank] == all[0]) continue;
     std::string why = "data_loader(): rank 0 reads " + all[0].substr(1) + "; rank " + std::to_string(rank);
     why += " reads " + all[rank].substr(1);
-    why += ": give all ranks the same dataset and options";
+    why += ": pass the same dataset and options on all ranks";
     throw MismatchError(why);
   }
 }
@@ -83,8 +83,8 @@ DataLoaderOptions Accelerator::reproducible(DataLoaderOptions options) const {
   if (!reproducible_) return options;
   if (options.sampler || options.batch_sampler || options.split_batches || options.sharding == Sharding::batches) {
     throw UsageError(
-        "data_loader(): reproducible training deals the data set's samples in blocks by window: no sampler, "
-        "batch_sampler, split_batches or other sharding");
+        "data_loader(): reproducible training shards the dataset in blocks by window: set no sampler, batch_sampler, "
+        "split_batches or other sharding");
   }
   options.sharding = Sharding::blocks_by_window;
   return options;
@@ -101,7 +101,7 @@ void Accelerator::require_whole_steps(const ShardOptions& options) const {
 }
 
 void Accelerator::refuse_reproducible_stream() const {
-  if (reproducible_) throw UsageError("data_loader(): a stream cannot be dealt in blocks by window (reproducible)");
+  if (reproducible_) throw UsageError("data_loader(): a stream cannot be sharded in blocks by window (reproducible)");
 }
 
 void Accelerator::seed_micro_batch(const Reducer& reducer, std::int64_t scope) {
@@ -114,8 +114,8 @@ void Accelerator::seed_micro_batch(const Reducer& reducer, std::int64_t scope) {
 JoinScope Accelerator::join_uneven_inputs(std::optional<bool> even_batches) {
   if (registry_->local()) {
     throw UsageError(
-        "join_uneven_inputs() while ranks take local steps: their steps are means of their own batches, so nothing can "
-        "stand in. Leave even_batches on");
+        "join_uneven_inputs() while ranks take local steps: a local step is the mean of one rank's batches and has no "
+        "filler batches. Leave even_batches on");
   }
   return JoinScope(loaders_, even_batches);
 }

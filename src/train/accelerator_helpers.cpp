@@ -25,7 +25,7 @@ void Accelerator::free_memory() {
   registry_->reducers.clear();
   registry_->models.clear();
   registry_->loaders.clear();
-  // The channel that loaders agree over: ranks that wait there for this one learn that it has left.
+  // Destroys the loaders' communicator, so that ranks that wait on it for this rank fail at once.
   loader_agreement_ = {};
   sync_gradients_ = true;
 }

@@ -1,4 +1,4 @@
-// The Accelerator's part that prepares models and optimizers.
+// Accelerator: preparing models and optimizers.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -39,7 +39,7 @@ std::string described(const std::vector<NamedParameter>& parameters, const Reduc
          std::to_string(options.buckets.bucket_bytes) + ", policy " + name_of(options.policy);
 }
 
-/// A layer that is registered twice is listed twice.
+/// Removes duplicates: a module registered twice lists its parameters twice.
 std::vector<NamedParameter> listed_once(const std::vector<NamedParameter>& parameters) {
   std::vector<NamedParameter> once;
   std::set<const at::TensorImpl*> seen;
@@ -55,7 +55,7 @@ void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   auto parameters = named_parameters_of(*module);
   const auto known = std::ranges::find(registry_->models, module, &Registry::Model::module);
   if (known != registry_->models.end()) {
-    // It may have changed since.
+    // The model may have changed since it was prepared.
     for (NamedParameter& parameter : parameters) parameter.model = known->error_name;
     known->parameters = std::move(parameters);
     known->replicated = false;
@@ -85,7 +85,7 @@ std::vector<NamedParameter> Accelerator::trained_by(const torch::optim::Optimize
       parameters.push_back(*parameter);
     }
   }
-  // Several models may call theirs alike; what is saved goes by name.
+  // Several models may have parameters of the same name. State is saved by name, so names must be unique.
   std::map<std::string, std::set<const at::TensorImpl*>> called;
   for (const NamedParameter& parameter : parameters) {
     called[parameter.name].insert(parameter.tensor.unsafeGetTensorImpl());
@@ -98,7 +98,7 @@ std::vector<NamedParameter> Accelerator::trained_by(const torch::optim::Optimize
 }
 
 Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
-  if (registry_->local()) throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() before");
+  if (registry_->local()) throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() first");
   const std::vector<NamedParameter> listed = trained_by(*optimizer);
   std::vector<std::string> names;
   for (const NamedParameter& parameter : listed) names.push_back(parameter.name);
@@ -111,7 +111,7 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
     throw UsageError("prepare() of an optimizer in the middle of its step: call it after step() and zero_grad()");
   }
   registry_->release(parameters, again ? known->reducer() : nullptr);
-  // What is left of the last step lies in memory that goes.
+  // The gradients of the last step are in the memory of the old reducer, which is destroyed.
   if (again) known->zero_grad();
   const auto reducer = std::make_shared<Reducer>(parameters, communicator_.duplicate("optimizer"), reducer_options_);
   registry_->add(reducer, parameters, true);
@@ -137,16 +137,16 @@ void Accelerator::complete_models() {
       if (!registry_->reducer_of.contains(parameter.tensor.unsafeGetTensorImpl())) free.push_back(parameter);
     }
     if (!free.empty()) {
-      // No optimizer steps these, so nothing tells where their windows end.
+      // No optimizer steps these parameters, so the end of their window is unknown.
       ReducerOptions options = reducer_options_;
       if (options.policy == SyncPolicy::automatic) options.policy = SyncPolicy::every_pass;
       registry_->add(std::make_shared<Reducer>(free, communicator_.duplicate("model"), options), free, false);
-      logger_.debug("prepared what no optimizer steps: " + described(free, options));
+      logger_.debug("prepared parameters without an optimizer: " + described(free, options));
     }
-    // After the reducers have compared structures, so that no broadcast meets tensors that do not match.
+    // The reducers have compared structures before, so the broadcast is called with matching tensors.
     if (!std::exchange(model.replicated, true)) replicate_module(*model.module, prepare_communicator_);
   }
-  // An optimizer that came later may have taken over parameters of any model.
+  // An optimizer prepared later may train parameters of any model.
   registry_->reducers_of_model.clear();
   for (const Registry::Model& model : registry_->models) {
     registry_->reducers_of_model[model.module.get()] = reducers_of(model.module->parameters());

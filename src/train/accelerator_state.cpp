@@ -1,4 +1,4 @@
-// The Accelerator's part that saves and loads checkpoints.
+// Accelerator: saving and loading checkpoints.
 #include <array>
 #include <cinttypes>
 #include <cstdio>
@@ -33,7 +33,7 @@ void load_model_state(const torch::nn::Module& model, const StateDict& state) {
   load_model(model, tensors);
 }
 
-/// For a run that begins: no two are the same.
+/// A unique identifier for a new run.
 std::string new_run() {
   std::random_device device;
   std::array<char, 17> text{};
@@ -47,7 +47,8 @@ bool stands_in(const std::filesystem::path& checkpoint, const std::filesystem::p
   return std::filesystem::equivalent(checkpoint::normalized(checkpoint).parent_path(), folder, ignored);
 }
 
-/// A window as each rank saves it, and what of it is equal on all ranks: gradients that a step has used.
+/// The state of a window, split into each rank's own part and the gradients that a step has used, which are equal on
+/// all ranks.
 struct SplitWindow {
   StateDict own;
   StateDict gradients;
@@ -71,22 +72,22 @@ std::string window_part(std::size_t reducer) {
   return "window_" + std::to_string(reducer);
 }
 
-/// The shared part that holds the gradients that a step has used.
+/// Name of the shared part with the gradients that a step has used.
 std::string gradients_part(std::size_t reducer) {
   return "used_gradients_" + std::to_string(reducer);
 }
 
 }  // namespace
 
-/// Everything that a checkpoint holds, in the order in which it is loaded.
+/// The parts of a checkpoint, in the order in which they are loaded.
 struct Accelerator::SavedParts {
   struct Part {
     std::string name;
     std::function<StateDict()> save;
     std::function<void(const StateDict&)> load;
-    /// Each rank's own. Rank 0's is written as a shared part too, for other readers.
+    /// True if each rank has its own state. Rank 0's state is also written as a shared part, for other readers.
     bool own = false;
-    /// Loaded before the windows: it decides whether they are local.
+    /// True if it is loaded before the windows, because it determines whether they are local.
     bool early = false;
   };
   std::vector<Part> all;
@@ -120,7 +121,7 @@ Accelerator::SavedParts Accelerator::saved_parts() const {
   parts.all.push_back({.name = "accumulation",
                        .save =
                            [this] {
-                             // Of all ranks together: the window goes on where it was with another number of them.
+                             // Summed over ranks, so that the window resumes on another number of ranks.
                              std::vector<std::int64_t> micro_batches;
                              for (const auto& one : registry_->reducers) {
                                micro_batches.push_back(registry_->scopes[one.reducer.get()] * num_processes());
@@ -133,8 +134,8 @@ Accelerator::SavedParts Accelerator::saved_parts() const {
                            [this](const StateDict& state) {
                              const auto& micro_batches = state.get<std::vector<std::int64_t>>("micro_batches");
                              if (micro_batches.size() != registry_->reducers.size()) {
-                               throw CheckpointError("the checkpoint is of " + std::to_string(micro_batches.size()) +
-                                                     " prepared optimizers and models without one, here are " +
+                               throw CheckpointError("the checkpoint has " + std::to_string(micro_batches.size()) +
+                                                     " prepared optimizers and models without one, this program has " +
                                                      std::to_string(registry_->reducers.size()));
                              }
                              for (std::size_t i = 0; i < micro_batches.size(); ++i) {
@@ -171,7 +172,8 @@ void Accelerator::register_for_checkpointing(const std::string& name, std::share
   const bool plain = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '-';
   });
-  if (!plain) throw UsageError("register_for_checkpointing: '" + name + "' is no name of letters, digits, '_' and '-'");
+  if (!plain)
+    throw UsageError("register_for_checkpointing: '" + name + "' must consist of letters, digits, '_' and '-'");
   if (std::ranges::find(registry_->registered, name, &Registry::NamedObject::name) != registry_->registered.end()) {
     throw UsageError("register_for_checkpointing: '" + name + "' is registered already");
   }
@@ -183,11 +185,12 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
   wait_for_checkpoint();
   const bool automatic = options.folder.empty();
   if (automatic && project_.project_dir.empty()) {
-    throw UsageError("save_state() without a folder: set AcceleratorOptions::project.project_dir, or name one");
+    throw UsageError(
+        "save_state() without a folder: set AcceleratorOptions::project.project_dir, or SaveStateOptions::folder");
   }
   if (registry_->models.empty() && registry_->optimizers.empty() && registry_->registered.empty()) {
     throw UsageError(
-        "save_state() with nothing prepared would save no model: pass model and optimizer to prepare() before");
+        "save_state() with nothing prepared would save no model: pass model and optimizer to prepare() first");
   }
   CheckpointContent content{.metric = options.metric};
   std::vector<StateDict> windows;
@@ -199,7 +202,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     }
     content.per_rank.set("local", registry_->local());
     content.per_rank.set("random", random_state());
-    std::string used;  // for each window a letter
+    std::string used;  // one character per window: 'y' if a step has used its gradients, else 'n'
     for (const auto& known : registry_->reducers) {
       windows.push_back(known.reducer->state_dict());
       content.step = std::max(content.step, windows.back().get<std::int64_t>("window.steps"));
@@ -243,13 +246,13 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, cons
     saved_local = saved.per_rank.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
     if ((saved_local || !registry_->per_rank.empty()) && saved_by != num_processes()) {
       throw CheckpointError(folder.string() + " was saved by " + std::to_string(saved_by) +
-                            " ranks that took local steps, each in a state of its own: start as many, or save after "
-                            "finish()");
+                            " ranks that took local steps, each with its own state: start the same number of ranks, or "
+                            "save after LocalSGD's finish()");
     }
     for (const SavedParts::Part& part : parts.all) {
       if (!saved.shared.contains(part.name)) {
         throw CheckpointError(folder.string() + " has no '" + part.name +
-                              "': prepare and register what was there when it was saved");
+                              "': prepare and register the objects that were saved");
       }
     }
     std::set<std::string> of_windows;
@@ -257,7 +260,8 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, cons
     for (const auto& [name, state] : saved.shared) {
       if (parts.find(name) == nullptr && !of_windows.contains(name)) {
         throw CheckpointError(folder.string() + " holds '" + name +
-                              "', which is not here: prepare and register what was there when it was saved");
+                              "', which this program has not prepared or registered: prepare and register the objects "
+                              "that were saved");
       }
     }
     return std::string();
@@ -266,7 +270,7 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, cons
   std::vector<std::function<void()>> undo;
   const auto load = [&undo](const auto& save, const auto& load_from, const StateDict& state) {
     const StateDict before = copy_to_cpu(save());
-    load_from(state);  // what it refuses has left it as it was
+    load_from(state);  // changes nothing if it throws
     undo.push_back([load_from, before] { load_from(before); });
   };
   try {
@@ -285,7 +289,7 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, cons
         const auto used = saved.shared.find(gradients_part(i));
         if (used != saved.shared.end()) window = with_gradients(std::move(window), used->second);
         const auto reducer = registry_->reducers[i].reducer;
-        // Loading is how a program goes on after gradients were lost: then there is nothing to come back to.
+        // A program may load a checkpoint to recover from invalid gradients. Then there is no state to restore.
         const auto before = [reducer] {
           try {
             return reducer->state_dict();
@@ -325,8 +329,8 @@ void Accelerator::require_same_run(const std::string& who, const std::string& ho
     const auto newest = CheckpointFolder(checkpoints_folder()).newest();
     if (newest && newest->run != registry_->run) {
       throw UsageError(who + ": " + newest->folder.string() +
-                       " is there already, from another run, and this one would write among its checkpoints: " +
-                       how_to_go_on + ", or choose another project_dir");
+                       " belongs to another run, and this run would write among its checkpoints: " + how_to_go_on +
+                       ", or choose another project_dir");
     }
     return std::string();
   });

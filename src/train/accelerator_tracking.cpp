@@ -1,4 +1,4 @@
-// The Accelerator's part that logs a run.
+// Accelerator: logging and trackers.
 #include <utility>
 
 #include "train/registry.h"

@@ -27,9 +27,10 @@ json tensors_of(const StateDict& state) {
   return tensors;
 }
 
-StateDict with_room_for_tensors(const json& said) {
-  StateDict state = checkpoint::state_from_json(said.at("values"));
-  for (const auto& [name, tensor] : said.at("tensors").items()) {
+/// The state with tensors that are allocated but not filled.
+StateDict with_empty_tensors(const json& header) {
+  StateDict state = checkpoint::state_from_json(header.at("values"));
+  for (const auto& [name, tensor] : header.at("tensors").items()) {
     const auto shape = tensor.at("shape").get<std::vector<std::int64_t>>();
     state.set(name, at::empty(shape, tensor.at("dtype").get<at::ScalarType>()));
   }
@@ -41,12 +42,12 @@ StateDict with_room_for_tensors(const json& said) {
 StateDict broadcast_state(const Communicator& communicator, const std::string& name,
                           const std::function<StateDict()>& of_rank_0) {
   StateDict state;
-  const auto said = checkpoint::on_all_ranks(communicator, name, [&] {
+  const auto headers = checkpoint::on_all_ranks(communicator, name, [&] {
     if (communicator.rank() != 0) return std::string();
     state = copy_to_cpu(of_rank_0());
     return json{{"values", checkpoint::to_json(state)}, {"tensors", tensors_of(state)}}.dump();
   });
-  if (communicator.rank() != 0) state = with_room_for_tensors(json::parse(said.front()));
+  if (communicator.rank() != 0) state = with_empty_tensors(json::parse(headers.front()));
   for (const auto& [key, value] : state.values()) {
     if (const auto* tensor = std::get_if<at::Tensor>(&value))
       communicator.broadcast(*tensor, 0, comm::internal_call(name)).wait();

@@ -1,5 +1,5 @@
 #pragma once
-// A StateDict of one rank, given to all.
+// Broadcasts a StateDict from rank 0.
 #include <functional>
 
 #include "tutti/comm/communicator.h"
@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-/// What `of_rank_0` returns on rank 0, which alone calls it; tensors come out on the CPU. Every rank must call it.
-/// Throws what on_all_ranks() does, on all ranks, where `of_rank_0` throws.
+/// Returns the result of `of_rank_0`, which is called on rank 0 only. The returned tensors are on the CPU. Every rank
+/// must call it. If `of_rank_0` throws, all ranks throw as on_all_ranks() does.
 StateDict broadcast_state(const Communicator& communicator, const std::string& name,
                           const std::function<StateDict()>& of_rank_0);
 

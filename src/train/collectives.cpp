@@ -12,12 +12,12 @@ namespace tutti::detail {
 
 namespace {
 
-/// Where the communicator can read it.
+/// The tensor on the host and contiguous, as the communicator requires.
 at::Tensor on_host(const at::Tensor& tensor) {
   return tensor.detach().to(at::kCPU).contiguous();
 }
 
-/// A copy of its own there.
+/// A copy of the tensor on the host.
 at::Tensor copy_on_host(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(false)).copy_(tensor.detach());
 }
@@ -52,10 +52,10 @@ std::string why_not_reducible(const NestedTensors& local, ReduceOp op, double sc
 
 std::string why_no_rank(int rank, int size) {
   if (rank >= 0 && rank < size) return "";
-  return "from_process is " + std::to_string(rank) + ", and there are " + std::to_string(size) + " ranks";
+  return "from_process is " + std::to_string(rank) + ", but there are " + std::to_string(size) + " ranks";
 }
 
-/// Every rank's `mine`, which all have the same shape, on the host.
+/// Gathers `local` of all ranks, which must have the same shape and be on the host.
 at::Tensor all_ranks(const Communicator& communicator, const at::Tensor& local, const CallOptions& call) {
   std::vector<std::int64_t> sizes{communicator.size()};
   sizes.insert(sizes.end(), local.sizes().begin(), local.sizes().end());
@@ -64,7 +64,7 @@ at::Tensor all_ranks(const Communicator& communicator, const at::Tensor& local, 
   return all;
 }
 
-/// `tensor` with rows of zeros behind it.
+/// Pads `tensor` with rows of zeros at the end.
 at::Tensor filled_up(const at::Tensor& tensor, std::int64_t rows) {
   if (tensor.size(0) == rows) return tensor;
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
@@ -149,8 +149,8 @@ Tensors pad_tensors(const Communicator& communicator, const NestedTensors& local
 CountedSamples counted_samples(const LoaderPosition* position, std::int64_t rows) {
   if (position == nullptr) {
     return {.error =
-                "no loop over a loader of this Accelerator is running, so nothing is known of repeated samples: call "
-                "it in the loop's body, or use gather()"};
+                "no loop over a loader of this Accelerator is running, so repeated samples are unknown: call it in the "
+                "loop's body, or use gather()"};
   }
   if (position->uneven) {
     return {.error =
@@ -158,12 +158,12 @@ CountedSamples counted_samples(const LoaderPosition* position, std::int64_t rows
                 "without data: open join_uneven_inputs() around the loop, or leave even_batches on"};
   }
   if (rows < 0) {
-    return {.error = "a tensor without dimensions does not say which samples it is made of: use gather() or reduce()"};
+    return {.error = "a tensor without dimensions has no dimension of samples: use gather() or reduce()"};
   }
   if (position->samples && *position->samples != rows) {
     std::string error = "the batch has " + std::to_string(*position->samples);
-    error += " samples, and what is gathered has " + std::to_string(rows);
-    return {.error = error + " rows along dim 0: it must have one for each, or use gather()"};
+    error += " samples, and the gathered value has " + std::to_string(rows);
+    return {.error = error + " rows along dim 0: pass one row per sample, or use gather()"};
   }
   if (position->filler || position->all_repeated) return {};
   return {.count = rows - position->repeated};
@@ -212,7 +212,7 @@ std::vector<std::string> gather_bytes(const Communicator& communicator, const st
 std::string broadcast_bytes(const Communicator& communicator, const std::string& what, const Packed& local,
                             int from_process, const CallOptions& call) {
   const auto error = why_no_rank(from_process, communicator.size());
-  // Not this rank's own affair: the others would wait for it.
+  // All ranks must throw: the other ranks would wait for a rank that throws alone.
   if (!error.empty()) gather_bytes(communicator, what, {.error = error}, call);
   const auto sent =
       communicator.broadcast_object(pack(std::pair(local.error, local.bytes)), from_process, named(what, call));

@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 5> allocator_messages{"out of memory", "c
                                                              "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED",
                                                              "CUDNN_STATUS_ALLOC_FAILED"};
 
-/// Without the backtrace that LibTorch's exceptions bring along.
+/// The message without the backtrace of LibTorch's exceptions.
 std::string message_of(const std::exception& error) {
   const auto* from_torch = dynamic_cast<const c10::Error*>(&error);
   return from_torch != nullptr ? from_torch->what_without_backtrace() : error.what();
@@ -27,7 +27,7 @@ std::string message_of(const std::exception& error) {
 }  // namespace
 
 bool is_out_of_memory(const std::exception& error) {
-  // tutti's own errors may quote what another rank said.
+  // The messages of tutti's own errors may quote another rank's message.
   if (dynamic_cast<const Error*>(&error) != nullptr) return false;
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
@@ -50,7 +50,7 @@ Attempt failed_attempt() {
     if (is_out_of_memory(error)) attempt.outcome = AttemptOutcome::out_of_memory;
     if (of_peers) attempt.outcome = AttemptOutcome::peer_failed;
   } catch (...) {
-    // Of unknown type.
+    // An exception of unknown type.
   }
   return attempt;
 }
@@ -65,8 +65,8 @@ AttemptDecision decide_next_attempt(const std::vector<AttemptOutcome>& ranks) {
 std::int64_t next_batch_size(std::int64_t batch_size, const BatchSizeSearchOptions& options) {
   const auto next = options.reduce_batch_size_fn ? options.reduce_batch_size_fn(batch_size) : batch_size / 2;
   if (next >= batch_size) {
-    throw UsageError("find_executable_batch_size: reduce_batch_size_fn made " + std::to_string(next) + " of " +
-                     std::to_string(batch_size) + ": it must make the size smaller");
+    throw UsageError("find_executable_batch_size: reduce_batch_size_fn returned " + std::to_string(next) + " for " +
+                     std::to_string(batch_size) + ": it must return a smaller size");
   }
   return std::max<std::int64_t>(next, 0);
 }
@@ -111,11 +111,11 @@ bool BatchSizeSearch::end(const Attempt& local) {
     case AttemptDecision::succeeded:
       return true;
     case AttemptDecision::failed:
-      // Where no rank is the cause, the one who threw knows best.
+      // If no rank reported a root cause, this rank's own exception says most.
       if (local.outcome == AttemptOutcome::failed || (failed_ranks.empty() && local.error)) {
         std::rethrow_exception(local.error);
       }
-      if (failed_ranks.empty()) failures = "ranks failed that blame one another";
+      if (failed_ranks.empty()) failures = "several ranks failed, and each one names another rank as the cause";
       throw PeerError("find_executable_batch_size with " + std::to_string(batch_size_) + ": " + failures, failed_ranks);
     case AttemptDecision::try_smaller:
       break;

@@ -58,7 +58,7 @@ class LocalSGD::SavedPart final : public Stateful {
 LocalSGD::LocalSGD(Accelerator& accelerator, const torch::nn::Module& model, const LocalSGDOptions& options)
     : accelerator_(accelerator), reducers_(accelerator.reducers_of({&model})) {
   if (!options.enabled) return;
-  // The inner optimizer, where there is one for the whole model.
+  // The inner optimizer, if one optimizer trains the whole model.
   std::shared_ptr<torch::optim::Optimizer> inner;
   if (reducers_.size() == 1) {
     for (const Optimizer& optimizer : accelerator.registry_->optimizers) {
@@ -93,7 +93,8 @@ std::int64_t LocalSGD::optimizer_steps() const {
 void LocalSGD::step(double weight, const CallSite& where) {
   const CallSiteScope here(where);
   if (!algorithm_) return;
-  if (optimizer_steps() - steps_before_ == algorithm_->stats().steps) return;  // a micro-batch that did not step
+  if (optimizer_steps() - steps_before_ == algorithm_->stats().steps)
+    return;  // a micro-batch without an optimizer step
   algorithm_->step(weight);
   if (!algorithm_->synchronous()) set_local(true);
 }
@@ -119,7 +120,7 @@ void LocalSGD::set_local(bool local) {
 }
 
 void LocalSGD::replicate_optimizers() {
-  // Each rank's momentum has followed its own gradients: one step with these, and the replicas part.
+  // Momentum differs between ranks after local steps, so replicas would differ after one more step.
   for (Optimizer& optimizer : accelerator_.registry_->optimizers) {
     if (std::ranges::find(reducers_, optimizer.reducer()) == reducers_.end()) continue;
     replicate_optimizer(optimizer.inner(), accelerator_.prepare_communicator_);
@@ -127,7 +128,7 @@ void LocalSGD::replicate_optimizers() {
 }
 
 void LocalSGD::replicate_scale_and_schedules() {
-  // Ranks have skipped steps of their own: from here on they step together, with what rank 0 has.
+  // Ranks may have skipped different steps. From here on all ranks use the scale and schedules of rank 0.
   const auto& registry = *accelerator_.registry_;
   if (!registry.scaler) return;
   const auto agree = [this](Stateful& object, const std::vector<std::string>& names) {

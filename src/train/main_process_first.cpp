@@ -13,18 +13,19 @@ namespace tutti {
 
 namespace {
 
-enum class Standing : std::uint8_t { waited, succeeded, failed };
+enum class ScopeOutcome : std::uint8_t { waited, succeeded, failed };
 
-struct Meeting {
-  at::Tensor ranks{};  // the Standing of each
+struct ScopeOutcomes {
+  at::Tensor ranks{};  // uint8 [size]: the outcome of each rank
   Work work{};
 };
 
-Meeting meet(const Communicator& communicator, Standing mine, const CallOptions& call) {
-  Meeting meeting{.ranks = at::empty({communicator.size()}, at::kByte)};
-  const at::Tensor own = at::full({1}, static_cast<int>(mine), at::kByte);
-  meeting.work = communicator.all_gather(meeting.ranks, own, call);
-  return meeting;
+/// The collective at which waiting ranks and first ranks meet: each contributes its outcome.
+ScopeOutcomes gather_outcomes(const Communicator& communicator, ScopeOutcome outcome, const CallOptions& call) {
+  ScopeOutcomes outcomes{.ranks = at::empty({communicator.size()}, at::kByte)};
+  const at::Tensor local = at::full({1}, static_cast<int>(outcome), at::kByte);
+  outcomes.work = communicator.all_gather(outcomes.ranks, local, call);
+  return outcomes;
 }
 
 }  // namespace
@@ -37,29 +38,30 @@ FirstProcessScope::FirstProcessScope(const Communicator& communicator, bool firs
       call_(named(what, call)),
       exceptions_(std::uncaught_exceptions()) {
   if (first_) return;
-  const Meeting meeting = meet(communicator_, Standing::waited, call_);
-  meeting.work.wait();
+  const ScopeOutcomes outcomes = gather_outcomes(communicator_, ScopeOutcome::waited, call_);
+  outcomes.work.wait();
   std::vector<int> failed;
   std::string names;
   for (int rank = 0; rank < communicator_.size(); ++rank) {
-    const auto standing = meeting.ranks.const_data_ptr<std::uint8_t>()[rank];
-    if (standing != static_cast<std::uint8_t>(Standing::failed)) continue;
+    const auto outcome = outcomes.ranks.const_data_ptr<std::uint8_t>()[rank];
+    if (outcome != static_cast<std::uint8_t>(ScopeOutcome::failed)) continue;
     failed.push_back(rank);
     names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
   }
-  if (!failed.empty()) throw PeerError(name_ + ": " + names + " failed inside, so nothing is prepared", failed);
+  if (!failed.empty())
+    throw PeerError(name_ + ": " + names + " failed inside the scope, so its work is not done", failed);
 }
 
 FirstProcessScope::~FirstProcessScope() noexcept(false) {
   if (!first_) return;
   if (std::uncaught_exceptions() == exceptions_) {
-    meet(communicator_, Standing::succeeded, call_).work.wait();
+    gather_outcomes(communicator_, ScopeOutcome::succeeded, call_).work.wait();
     return;
   }
   try {
-    meet(communicator_, Standing::failed, call_);  // nobody here waits for it
+    gather_outcomes(communicator_, ScopeOutcome::failed, call_);  // not waited for: an exception is unwinding
   } catch (...) {
-    // Then they learn it from the transport.
+    // The other ranks detect the failure through the transport.
   }
 }
 

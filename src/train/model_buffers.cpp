@@ -22,7 +22,7 @@ void synchronize_buffers(const std::vector<at::Tensor>& buffers, BufferSync how,
       continue;
     }
     averaged.push_back(buffer);
-    // One message for all dtypes: buffers are few.
+    // One message in fp64 for all dtypes, because buffers are small.
     flat.push_back(buffer.reshape({-1}).cpu().to(at::kDouble));
   }
   sync::replicate(of_rank_0, communicator);

@@ -1,5 +1,5 @@
 #pragma once
-// Keeps the buffers of models equal on all ranks.
+// Synchronizes the buffers of models.
 #include <ATen/core/TensorBody.h>
 
 #include <vector>

@@ -30,13 +30,13 @@ std::uint64_t ByteReader::count() {
 }
 
 void refuse_leftover_bytes() {
-  throw UsageError("unpack: bytes are left over, so they are those of another type");
+  throw UsageError("unpack: bytes are left over: they were packed from another type");
 }
 
 void ObjectCodec<at::Tensor>::write(std::string& bytes, const at::Tensor& tensor) {
   if (!tensor.defined()) return append_number(bytes, undefined);
   if (tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_meta()) {
-    throw UsageError("pack: a tensor that is not dense memory cannot travel");
+    throw UsageError("pack: a tensor that is not dense cannot be sent");
   }
   append_number(bytes, static_cast<std::int32_t>(tensor.scalar_type()));
   ObjectCodec<std::vector<std::int64_t>>::write(bytes, tensor.sizes().vec());
@@ -48,7 +48,7 @@ at::Tensor ObjectCodec<at::Tensor>::read(ByteReader& bytes) {
   const auto dtype = bytes.number<std::int32_t>();
   if (dtype == undefined) return {};
   if (dtype < 0 || dtype >= static_cast<std::int32_t>(at::ScalarType::Undefined)) {
-    throw UsageError("unpack: no dtype has the number " + std::to_string(dtype));
+    throw UsageError("unpack: there is no dtype number " + std::to_string(dtype));
   }
   const auto sizes = ObjectCodec<std::vector<std::int64_t>>::read(bytes);
   const at::Tensor tensor = at::empty(sizes, static_cast<at::ScalarType>(dtype));

@@ -1,17 +1,17 @@
 #pragma once
-// Tells backward passes of mixed precision from those that forgot part of it.
+// Detects backward passes that use mixed precision incompletely.
 #include "tutti/amp/precision.h"
 
 namespace tutti {
 
-/// Asked by every reducer when a backward pass begins. One backward pass at a time.
+/// Every reducer calls check() when a backward pass begins. Only one backward pass may run at a time.
 class PrecisionGuard {
  public:
   explicit PrecisionGuard(Precision precision) : precision_(precision) {}
 
-  /// An autocast scope was opened.
+  /// Records that an autocast scope was opened.
   void autocast_opened() { autocast_opened_ = true; }
-  /// While it lives, a backward pass runs on a loss that was scaled.
+  /// Marks the backward pass of a scaled loss until destruction.
   class ScaledBackward {
    public:
     explicit ScaledBackward(PrecisionGuard& guard) : guard_(guard) { guard_.in_scaled_backward_ = true; }
@@ -23,9 +23,9 @@ class PrecisionGuard {
     PrecisionGuard& guard_;
   };
 
-  /// Called on a thread that runs a backward pass. Throws UsageError for an unscaled loss under fp16, and for a graph
-  /// that no autocast has made: nothing in it was cast, and no scope was opened since the pass before. Throws it also
-  /// for an unscaled loss whose batch weighs nothing (see join_uneven_inputs()).
+  /// Must be called on a thread that runs a backward pass. Throws UsageError for an unscaled loss under fp16. Throws it
+  /// for a graph made without autocast: it has no cast, and no autocast scope was opened since the last backward pass.
+  /// Throws it also for an unscaled loss of a filler batch (see join_uneven_inputs()).
   void check(bool weighs_nothing = false);
 
  private:

@@ -36,7 +36,7 @@ StateDict random_state() {
 }
 
 void load_random_state(const StateDict& state) {
-  // Tried on generators of its own first.
+  // Validated on copies of the generators first, so that an exception changes nothing.
   std::vector<std::pair<at::Generator, at::Tensor>> restored;
   for (auto& [name, generator] : generators()) {
     if (!state.contains(name)) continue;
@@ -44,7 +44,7 @@ void load_random_state(const StateDict& state) {
     try {
       generator.clone().set_state(saved);
     } catch (const c10::Error&) {
-      throw CheckpointError("the saved random state of '" + name + "' is damaged, or another LibTorch wrote it");
+      throw CheckpointError("the saved random state of '" + name + "' is damaged, or was written by another LibTorch");
     }
     restored.emplace_back(generator, saved);
   }

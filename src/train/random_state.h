@@ -1,11 +1,12 @@
 #pragma once
-// LibTorch's default random generators as state: that of the CPU and those of all CUDA devices.
+// The state of LibTorch's default random generators of the CPU and of all CUDA devices.
 #include "tutti/state/state_dict.h"
 
 namespace tutti {
 
 StateDict random_state();
-/// Throws CheckpointError, and changes nothing, for a state that is none. Devices that only one side has are left out.
+/// Throws CheckpointError and changes nothing if the state is invalid. Devices that only the state or only this machine
+/// has are ignored.
 void load_random_state(const StateDict& state);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// Which device a rank computes on.
+// The device of a rank.
 #include <c10/core/Device.h>
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace tutti {
 
-/// `wanted`; for CUDA without a number the device of the rank's place on its node.
+/// Returns `wanted`, with the local rank as the device number for CUDA without a number.
 at::Device device_of_rank(at::Device wanted, int local_rank);
 
-/// Makes a CUDA device the calling thread's current one, as programs expect that say kCUDA without a number. Throws
-/// UsageError where it is not there.
+/// Makes a CUDA device the current device of the calling thread, as programs that use kCUDA without a number expect.
+/// Throws UsageError if the device does not exist.
 void use_device(at::Device device);
 
-/// `asked`, with the backend that sums on `device` where the backend is left open.
+/// Returns `asked`. If its backend is "auto", sets the backend that reduces on `device`.
 CommunicatorOptions communication_for(std::optional<at::Device> device, CommunicatorOptions asked,
                                       const VariableLookup& lookup);
 

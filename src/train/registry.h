@@ -1,5 +1,5 @@
 #pragma once
-// What an Accelerator has prepared.
+// The prepared objects of an Accelerator.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -15,14 +15,14 @@
 
 namespace tutti {
 
-/// Every reducer owns the gradients of some parameters, no two the same.
+/// Each parameter's gradient is owned by exactly one reducer.
 struct Accelerator::Registry {
   using ParameterKey = const at::TensorImpl*;
 
   struct Model {
     std::shared_ptr<torch::nn::Module> module;
     std::vector<NamedParameter> parameters;
-    /// In errors; empty while there is one model only.
+    /// The model's name in messages; empty with a single model.
     std::shared_ptr<std::string> error_name = std::make_shared<std::string>();
     bool replicated = false;
   };
@@ -38,37 +38,37 @@ struct Accelerator::Registry {
   std::vector<Model> models;
   std::vector<PreparedReducer> reducers;
   std::unordered_map<ParameterKey, std::shared_ptr<Reducer>> reducer_of;
-  /// Of prepared models: walking through all parameters is too slow for every micro-batch.
+  /// Cache for prepared models: iterating over all parameters in every micro-batch is too slow.
   std::unordered_map<const torch::nn::Module*, std::vector<std::shared_ptr<Reducer>>> reducers_of_model;
-  std::unordered_map<const Reducer*, std::int64_t> scopes;  // since the last window's end
+  std::unordered_map<const Reducer*, std::int64_t> scopes;  // number of scopes since the last window's end
   std::vector<Optimizer> optimizers;
   std::vector<std::shared_ptr<Stateful>> schedulers;
   std::vector<std::shared_ptr<Stateful>> loaders;
   std::vector<NamedObject> registered;
-  /// While loaders are there and nothing is prepared, on several ranks; and not where the program has asked for the
-  /// communicator, since it may synchronize by itself.
+  /// Set on several ranks while loaders exist and nothing is prepared. Unset once the program has used communicator(),
+  /// because the program may then synchronize gradients itself.
   std::shared_ptr<UnpreparedTrainingDetector> unprepared_training;
   bool communicator_exposed = false;
-  std::vector<NamedObject> per_rank;  // each rank's: what combines local steps
+  std::vector<NamedObject> per_rank;  // objects with a state per rank: the algorithms of local steps
   std::shared_ptr<GradScaler> scaler;
   std::shared_ptr<PrecisionGuard> precision;
   std::unique_ptr<CheckpointWriter> writer;
-  /// On the main process: which run the checkpoints are of. Unset before the first save of a run that has loaded none.
+  /// On the main process: the run of the checkpoints. Unset until a checkpoint is saved or loaded.
   std::optional<std::string> run;
   std::optional<Communicator> buffer_communicator;  // made with the first model that has buffers
   std::vector<std::unique_ptr<Tracker>> trackers;   // on the main process
 
-  /// Whether ranks take local steps, so that models and optimizers are each rank's own.
+  /// True if ranks take local steps, so that models and optimizers differ between ranks.
   bool local() const {
     return std::ranges::any_of(reducers, [](const PreparedReducer& one) { return one.reducer->local(); });
   }
   const NamedParameter* find(ParameterKey key) const;
-  /// What checkpoints call the model that holds it: "model", "model_1", ...
+  /// Name in checkpoints of the model with this parameter: "model", "model_1", ...
   std::string model_of(ParameterKey key) const;
   static std::string numbered(const std::string& name, std::size_t index);
   void add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters, bool has_optimizer);
-  /// Forgets the reducers that hold any of `parameters` for a model without an optimizer, and `also`. Throws
-  /// UsageError, and changes nothing, where another optimizer trains one of them.
+  /// Removes `also`, and the reducers without an optimizer that own any of `parameters`. Throws UsageError and changes
+  /// nothing if another optimizer trains one of them.
   void release(const std::vector<NamedParameter>& parameters, const std::shared_ptr<Reducer>& also);
 };
 

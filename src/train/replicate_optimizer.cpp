@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* call_name = "optimizer state";
 
-// By the order in which parameters stand, which is the same on all ranks. One may be listed twice.
+// Numbers parameters by their order, which is equal on all ranks. A parameter may be listed twice.
 std::vector<std::string> numbered(const torch::optim::Optimizer& optimizer) {
   std::map<const at::TensorImpl*, std::size_t> numbers;
   std::vector<std::string> names;
@@ -38,7 +38,7 @@ void replicate_optimizer(torch::optim::Optimizer& optimizer, const Communicator&
   });
   checkpoint::on_all_ranks(communicator, call_name, [&] {
     if (communicator.rank() == 0) return std::string();
-    optimizer.state().clear();  // what rank 0 has not must go
+    optimizer.state().clear();  // removes state that rank 0 does not have
     if (!state.empty()) load_optimizer_state(optimizer, names, state);
     return std::string();
   });

@@ -1,13 +1,13 @@
 #pragma once
-// Makes the state of an optimizer equal on all ranks.
+// Broadcasts the state of an optimizer from rank 0.
 #include <torch/optim/optimizer.h>
 
 #include "tutti/comm/communicator.h"
 
 namespace tutti {
 
-/// The state (moments, step counts, options) becomes that of rank 0; without a state there, it is dropped. Every rank
-/// must call it. Throws UsageError or CheckpointError on all ranks where the state of rank 0 cannot be written, or does
+/// Replaces the state (moments, step counts, options) by that of rank 0, and clears it if rank 0 has none. Every rank
+/// must call it. Throws UsageError or CheckpointError on all ranks if the state of rank 0 cannot be written, or does
 /// not fit a rank's optimizer.
 void replicate_optimizer(torch::optim::Optimizer& optimizer, const Communicator& communicator);
 

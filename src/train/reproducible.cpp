@@ -27,7 +27,7 @@ std::uint64_t micro_batch_seed(const ReproducibleOptions& options, std::int64_t 
                                std::int64_t micro_batch) {
   const auto low = [](auto value) { return static_cast<std::uint32_t>(value); };
   const auto high = [](auto value) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(value) >> 32); };
-  // The standard fixes what comes out.
+  // The C++ standard defines the output of this generator.
   std::seed_seq words{low(options.seed), high(options.seed), low(window), low(step), high(step), low(micro_batch)};
   std::array<std::uint32_t, 2> seed{};
   words.generate(seed.begin(), seed.end());

@@ -9,7 +9,7 @@ namespace tutti {
 ProcessShare share_of(std::int64_t items, int rank, int size, bool apply_padding) {
   if (size < 1 || rank < 0 || rank >= size || items < 0) {
     std::string why = "split_between_processes: rank " + std::to_string(rank) + " of " + std::to_string(size);
-    throw UsageError(why + " and " + std::to_string(items) + " items make no share");
+    throw UsageError(why + " has no share of " + std::to_string(items) + " items");
   }
   const auto each = items / size;
   const auto extras = items % size;
@@ -25,7 +25,7 @@ std::int64_t same_items(std::int64_t items, std::int64_t count) {
   if (items == unknown_items || count == unknown_items) return std::max(items, count);
   if (items == count) return items;
   throw UsageError("split_between_processes: the parts have " + std::to_string(items) + " and " +
-                   std::to_string(count) + " items; they must have as many");
+                   std::to_string(count) + " items: all parts must have the same number of items");
 }
 
 std::int64_t Splitting<at::Tensor>::items(const at::Tensor& value) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array signals{SIGINT, SIGTERM};
 
-// What a signal handler can reach must be global; it lives as long as the handler and belongs to the one StopSignal.
+// Global, because a signal handler can access globals only. Owned by the only StopSignal.
 volatile std::sig_atomic_t received_signal = 0;
 std::array<struct sigaction, signals.size()> before;
 
@@ -20,7 +20,7 @@ void restore() {
 
 void note(int signal) {
   received_signal = signal;
-  restore();  // sigaction may be called in a handler
+  restore();  // sigaction is async-signal-safe
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #pragma once
-// SIGINT and SIGTERM as a wish to stop.
+// SIGINT and SIGTERM as a request to stop.
 
 namespace tutti {
 
-/// While one lives, the first SIGINT or SIGTERM is noted, and a second one has the effect that it had before. One at a
-/// time: the operating system has one handler for each signal.
+/// Records the first SIGINT or SIGTERM. A second signal goes to the handler that was installed before. Only one may
+/// exist at a time, because the operating system has one handler per signal.
 class StopSignal {
  public:
   StopSignal();

@@ -12,7 +12,7 @@ namespace tutti {
 namespace {
 
 using PackedHeader = std::tuple<std::string, std::int32_t, std::vector<std::int64_t>>;
-using PackedCall = std::pair<std::string, std::vector<PackedHeader>>;  // error, tensors
+using PackedCall = std::pair<std::string, std::vector<PackedHeader>>;  // error, headers
 
 std::string name_of_dtype(std::int32_t dtype) {
   if (dtype == TensorHeader::undefined) return "undefined";
@@ -38,7 +38,7 @@ bool agree(const TensorHeader& a, const TensorHeader& b, SameShape same) {
   return a.path == b.path && a.dtype == b.dtype && same_sizes(a.sizes, b.sizes, same);
 }
 
-/// The first tensor in which two ranks differ.
+/// The index of the first tensor in which two ranks differ.
 std::string at_place(const TensorHeaders& tensors, std::size_t place) {
   return place < tensors.size() ? tensors[place].describe() : "no further tensor";
 }
@@ -70,13 +70,13 @@ void require_same(const std::string& what, const std::vector<TensorHeaders>& ran
     if (place == first.size() && place == other.size()) continue;
     std::string why = what + ": rank 0 has " + at_place(first, place);
     why += " where rank " + std::to_string(rank) + " has " + at_place(other, place);
-    why += ". Nothing was exchanged; pad_across_processes() makes sizes equal, gather_object() takes any";
+    why += ". Nothing was exchanged. Use pad_across_processes() to make sizes equal, or gather_object() for any sizes";
     throw MismatchError(why);
   }
   for (const TensorHeader& tensor : first) {
     if (tensor.dtype >= 0) continue;
     std::string why = what + ": the tensor " + tensor.describe();
-    throw UsageError(why + " cannot travel: only dense tensors can");
+    throw UsageError(why + " cannot be sent: it must be dense");
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What ranks tell one another about the tensors of a collective before these travel.
+// The headers of a collective's tensors, which ranks compare before they send data.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,28 +17,28 @@ struct TensorHeader {
   std::int32_t dtype = undefined;
   std::vector<std::int64_t> sizes{};
 
-  /// "['logits'] float [2, 3]"
+  /// For messages: "['logits'] float [2, 3]".
   std::string describe() const;
 };
-using TensorHeaders = std::vector<TensorHeader>;  // of one rank
+using TensorHeaders = std::vector<TensorHeader>;  // the headers of one rank
 
-/// How far shapes must be equal.
+/// Which parts of shapes must be equal: all sizes, all but dim 0, or the number of dimensions.
 enum class SameShape { all, but_rows, dims };
 
-/// Pure. Throws MismatchError, naming the first difference, unless all ranks have the same structure, dtypes, and
-/// shapes as far as `same` demands; and UsageError for tensors that cannot travel.
+/// No I/O. Throws MismatchError with the first difference unless all ranks have the same structure and dtypes, and
+/// shapes that are equal as `same` requires. Throws UsageError for tensors that are not dense.
 void require_same(const std::string& what, const std::vector<TensorHeaders>& ranks, SameShape same);
 
-/// Every rank's headers. Where some rank's `error` is not empty, all throw UsageError. `what` reads like the call, with
-/// everything in it that must be equal on all ranks.
+/// Returns the headers of all ranks. If the `error` of a rank is not empty, all ranks throw UsageError. `what` is the
+/// call signature: the call with all arguments that must be equal on all ranks.
 std::vector<TensorHeaders> exchange_headers(const Communicator& communicator, const std::string& what,
                                             const std::vector<NestedTensor>& local, SameShape same,
                                             const CallOptions& call, const std::string& error = "");
 
-/// "gather, 'validation loss'": what a message says of a call.
+/// `call` with its name in messages: "gather, 'validation loss'".
 CallOptions named(const std::string& what, const CallOptions& call);
 
-/// Pure. Throws UsageError, naming the ranks, unless all of `errors` are empty.
+/// No I/O. Throws UsageError with the ranks and their errors unless all of `errors` are empty.
 void throw_errors(const std::string& what, const std::vector<std::string>& errors);
 
 }  // namespace tutti

@@ -20,10 +20,12 @@ namespace {
 
 void check(const TrainerOptions& options, const Accelerator& accelerator) {
   const auto refuse = [](const std::string& why) { throw UsageError("Trainer: " + why); };
-  if (!options.max_epochs && !options.max_steps) refuse("set max_epochs or max_steps: it would never end");
-  if (options.max_epochs.value_or(0) < 0 || options.max_steps.value_or(0) < 0) refuse("a length is negative");
+  if (!options.max_epochs && !options.max_steps)
+    refuse("set max_epochs or max_steps: without one the run would never end");
+  if (options.max_epochs.value_or(0) < 0 || options.max_steps.value_or(0) < 0)
+    refuse("max_epochs and max_steps must not be negative");
   if (options.log_every < 0 || options.evaluate_every < 0 || options.save_every < 0) {
-    refuse("log_every, evaluate_every and save_every are numbers of steps, or 0 for never");
+    refuse("log_every, evaluate_every and save_every must be numbers of steps, or 0 for never");
   }
   if (options.max_grad_norm && !(*options.max_grad_norm >= 0)) refuse("max_grad_norm must be 0 or more");
   const bool wants_folder = options.save_every > 0 || options.resume || options.tensorboard;
@@ -86,7 +88,7 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   if (options_.resume) {
     accelerator_.load_latest_state({});
   } else if (!accelerator_.project().project_dir.empty()) {
-    accelerator_.require_same_run("Trainer", "set TrainerOptions::resume to go on with it");
+    accelerator_.require_same_run("Trainer", "set TrainerOptions::resume to resume it");
   }
   logged_step_ = evaluated_step_ = saved_step_ = global_step();
   if (options_.tensorboard && accelerator_.is_main_process()) {
@@ -143,7 +145,7 @@ void TrainerContext::optimizer_step(std::int64_t batches_read) {
 }
 
 void TrainerContext::reduce_metrics(std::int64_t batches_read) {
-  // One small sum a step: what all ranks must know alike, the wish to stop among it.
+  // One small all-reduce per step, with the values that must be equal on all ranks, including requests to stop.
   const bool signal = signal_ && signal_->received();
   const at::Tensor totals =
       at::tensor({sums_.loss, sums_.weight, static_cast<double>(sums_.samples), static_cast<double>(sums_.tokens),
@@ -183,7 +185,7 @@ void TrainerContext::after_optimizer_step() {
   if (due(global_step(), options_.save_every)) save_checkpoint({});
 }
 
-/// Only in evaluations that come at their time: one where a run is interrupted would count twice when it is resumed.
+/// Called for evaluations of evaluate_every only: an evaluation at an interruption would count twice after a resume.
 void TrainerContext::step_plateau_schedule() {
   if (schedule_.follows_a_metric()) schedule_.step(metric_in(last_evaluation_, options_.plateau_metric, "Trainer"));
 }
@@ -196,7 +198,7 @@ void TrainerContext::finish() {
 
 Scalars TrainerContext::evaluate(const CallSite& where) {
   const CallSiteScope here(where);
-  if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation()");
+  if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation(): set the evaluation function first");
   trigger(&Callback::on_evaluate_start);
   const bool training = module_->is_training();
   Scalars results;

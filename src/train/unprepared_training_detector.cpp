@@ -11,19 +11,19 @@ namespace tutti {
 
 namespace {
 
-// LibTorch's callbacks are plain functions, so what they count is the process's. It decides about a diagnosis only.
-std::atomic<std::int64_t> gradients_brought = 0;
+// Global, because LibTorch's callbacks are plain functions. The count is used for a diagnosis only.
+std::atomic<std::int64_t> gradients_accumulated = 0;
 std::atomic<bool> anything_prepared = false;
 
 std::unique_ptr<at::ObserverContext> count_gradient(const at::RecordFunction& function) {
-  if (std::string_view(function.name()).find("AccumulateGrad") != std::string_view::npos) ++gradients_brought;
+  if (std::string_view(function.name()).find("AccumulateGrad") != std::string_view::npos) ++gradients_accumulated;
   return nullptr;
 }
 
 }  // namespace
 
 UnpreparedTrainingDetector::UnpreparedTrainingDetector()
-    : before_(gradients_brought),
+    : before_(gradients_accumulated),
       callback_(at::addThreadLocalCallback(
           at::RecordFunctionCallback(count_gradient).scopes({at::RecordScope::BACKWARD_FUNCTION}))) {}
 
@@ -32,7 +32,7 @@ UnpreparedTrainingDetector::~UnpreparedTrainingDetector() {
 }
 
 void UnpreparedTrainingDetector::check(int ranks) const {
-  if (anything_prepared || gradients_brought == before_) return;
+  if (anything_prepared || gradients_accumulated == before_) return;
   throw UsageError("a backward pass between batches of a loader on " + std::to_string(ranks) +
                    " ranks, with nothing prepared: each rank trains a model of its own. Pass model and optimizer to "
                    "prepare() before the loop");

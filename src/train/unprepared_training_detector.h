@@ -1,14 +1,14 @@
 #pragma once
-// Notices that a program trains on several ranks and has forgotten prepare(), where it never calls the Accelerator's
-// backward(): every rank would train a model of its own, in silence.
+// Detects a program that trains on several ranks without prepare() and without the Accelerator's backward(). Each rank
+// would train its own model, without an error.
 #include <cstdint>
 
 #include <ATen/record_function.h>
 
 namespace tutti {
 
-/// Counts the gradients that backward passes of this thread bring to parameters, as long as it lives. It is made with
-/// the first loader and goes with prepare(), so trained loops do not pay for it.
+/// Counts the gradients that backward passes of this thread accumulate into parameters. Created with the first loader
+/// and destroyed by prepare(), so that prepared loops have no overhead.
 class UnpreparedTrainingDetector {
  public:
   UnpreparedTrainingDetector();
@@ -16,11 +16,11 @@ class UnpreparedTrainingDetector {
   UnpreparedTrainingDetector(const UnpreparedTrainingDetector&) = delete;
   UnpreparedTrainingDetector& operator=(const UnpreparedTrainingDetector&) = delete;
 
-  /// Throws UsageError where there were such gradients, and no Accelerator of this process has prepared anything: with
-  /// several of them, what trains may be another one's.
+  /// Throws UsageError if gradients were accumulated and no Accelerator of this process has prepared anything. With
+  /// several Accelerators, the training may belong to another one.
   void check(int ranks) const;
 
-  /// Some Accelerator has prepared something.
+  /// Records that an Accelerator has prepared an object.
   static void note_prepared();
 
  private:

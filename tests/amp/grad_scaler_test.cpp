@@ -31,7 +31,7 @@ TEST(GradScaler, GrowsAfterAnIntervalWithoutOverflowAndShrinksAtOnce) {
   scaler.update(false);
   scaler.update(true);
   EXPECT_EQ(scaler.scale(), 8);
-  // The overflow began the interval anew.
+  // The overflow restarted the interval.
   scaler.update(false);
   scaler.update(false);
   EXPECT_EQ(scaler.scale(), 8);

@@ -72,12 +72,12 @@ TEST(BenchScale, CountsWhatEachNumberOfRanksCosts) {
   const auto table = bench({"scale", "--ranks", "2,3", "--steps", "2", "--gradients", "4MiB"}, rows);
   EXPECT_EQ(lines_with(table, "| threads |"), 1) << table;
   EXPECT_TRUE(contains(table, "| 3 | ")) << table;
-  EXPECT_TRUE(contains(table, "| 3, not meeting | ")) << table;
-  EXPECT_TRUE(contains(table, " with 4.0 MiB of gradients and leave")) << table;
+  EXPECT_TRUE(contains(table, "| 3, not connected | ")) << table;
+  EXPECT_TRUE(contains(table, " with 4.0 MiB of gradients and exit")) << table;
   std::set<std::string> figures;
   for (const std::string figure :
        {"time", "CPU", "CPU in the kernel", "CPU in main", "threads", "descriptors", "page tables"}) {
-    figures.insert({figure, figure + " without meeting"});
+    figures.insert({figure, figure + " not connected"});
   }
   EXPECT_EQ(values_of(rows, "figure"), figures);
   const auto value_of = [&](const std::string& figure) {
@@ -91,9 +91,9 @@ TEST(BenchScale, CountsWhatEachNumberOfRanksCosts) {
 TEST(BenchScale, CountsRanksThatShareLibTorchsStart) {
   json rows;
   const auto table = bench({"scale", "--forked", "--ranks", "2,3", "--steps", "2"}, rows);
-  EXPECT_TRUE(contains(table, ", forked from one process of each node, meet, take 2 optimizer steps")) << table;
+  EXPECT_TRUE(contains(table, ", forked from one process of each node, connect, take 2 optimizer steps")) << table;
   EXPECT_TRUE(contains(table, "| 3 | ")) << table;
-  EXPECT_TRUE(contains(table, "| 3, not meeting | ")) << table;
+  EXPECT_TRUE(contains(table, "| 3, not connected | ")) << table;
   for (const auto& row : rows) EXPECT_TRUE(row.at("forked").get<bool>()) << row;
 }
 

@@ -10,7 +10,7 @@ constexpr int ranks = 4;
 const Moment failed{.rank = 3, .nanoseconds = 1'000'000'000};
 
 Moment told(int rank, std::vector<int> named) {
-  return {.rank = rank, .nanoseconds = 2'000'000'000 + rank, .named = std::move(named), .said = "it is gone"};
+  return {.rank = rank, .nanoseconds = 2'000'000'000 + rank, .named = std::move(named), .said = "it exited"};
 }
 
 int misnamed(const std::string& failure, const std::vector<Moment>& moments) {

@@ -76,12 +76,12 @@ const ProcessCase full_disk("checkpoint: a full disk", [](const Communicator& co
     content.per_rank.set("large", at::zeros({1 << 20}));
     std::optional<FileSizeLimit> limit;
     if (communicator.rank() == broken) limit.emplace(1 << 16);
-    const std::string at_fault = "rank " + std::to_string(broken) + ": ";
+    const std::string failed_rank = "rank " + std::to_string(broken) + ": ";
     try {
       write_checkpoint(folder / "checkpoint_1", content, communicator);
       ADD_FAILURE() << "nothing was thrown";
     } catch (const CheckpointError& error) {
-      EXPECT_TRUE(std::string(error.what()).starts_with(at_fault)) << error.what();
+      EXPECT_TRUE(std::string(error.what()).starts_with(failed_rank)) << error.what();
       EXPECT_EQ(std::string(error.what()).find("; rank "), std::string::npos) << error.what();
     }
     expect_empty(communicator, folder);

@@ -95,7 +95,7 @@ TEST(CheckpointWriter, TheDestructorWaitsAndLogsWhatFailed) {
     writer.start(folder.path() / "checkpoint_0", small_content(0, 0), {});
   }
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("checkpoint_0 is there already"), std::string::npos) << log;
+  EXPECT_NE(log.find("checkpoint_0 already exists"), std::string::npos) << log;
 }
 
 TEST(CheckpointWriter, WhatIsOneTensorIsWrittenOnce) {

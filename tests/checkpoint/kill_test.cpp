@@ -34,7 +34,7 @@ const RankProgram saver("checkpoint_saver", [] {
   }
 });
 
-// Keeps the processor busy, for a moment that no clock of the saver knows.
+// Keeps the processor busy, for a random time.
 void pass(std::chrono::microseconds time) {
   const auto end = std::chrono::steady_clock::now() + time;
   while (std::chrono::steady_clock::now() < end) {

@@ -1,4 +1,4 @@
-// Checkpoints of 3 processes: what files of this folder show on threads, and ranks that die or stand still in a save.
+// Checkpoints of 3 processes: what files of this folder show on threads, and ranks that exit or are stopped in a save.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(FailureDuringSave, AnExitedRankIsNamedAndLeavesNoCheckpoint) {
   expect_only_the_first(folder.path());
 }
 
-// It stands still until the others have given up, and goes on then: it must not believe that there is a checkpoint.
+// It is stopped until the others have timed out, and then continues: it must not believe that there is a checkpoint.
 TEST(FailureDuringSave, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
   const TemporaryFolder folder;
   RankProcesses ranks(
@@ -99,12 +99,12 @@ TEST(FailureDuringSave, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
     EXPECT_EQ(result.output.find("written"), std::string::npos) << result.output;
   }
   for (const int rank : {0, 2}) {
-    EXPECT_NE(results[rank].output.find("rank 1 did not arrive"), std::string::npos) << results[rank].output;
+    EXPECT_NE(results[rank].output.find("rank 1 did not enter the call"), std::string::npos) << results[rank].output;
   }
   // Rank 0 may have ended meanwhile, and the store with it.
   const std::string& told = results[1].output;
-  EXPECT_TRUE(told.find("gave up waiting for this rank (1)") != std::string::npos ||
-              told.find("rank 0, which holds the store, is gone") != std::string::npos)
+  EXPECT_TRUE(told.find("timed out waiting for this rank (1)") != std::string::npos ||
+              told.find("rank 0, which serves the store, disconnected") != std::string::npos)
       << told;
   expect_only_the_first(folder.path());
 }

@@ -97,8 +97,8 @@ TEST(Safetensors, RefusesWhatIsNotAFile) {
   expect_error<CheckpointError>([&] { load_safetensors(folder.path()); }, {folder.path().string()});
   const auto pipe = folder.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  expect_error<CheckpointError>([&] { load_safetensors(pipe); }, {"pipe", "not a file"});
-  expect_error<CheckpointError>([&] { load_safetensors("/dev/zero"); }, {"/dev/zero", "not a file"});
+  expect_error<CheckpointError>([&] { load_safetensors(pipe); }, {"pipe", "not a regular file"});
+  expect_error<CheckpointError>([&] { load_safetensors("/dev/zero"); }, {"/dev/zero", "not a regular file"});
 }
 
 TEST(Safetensors, SaysWhyTheDiskFailed) {

@@ -1,4 +1,4 @@
-// What the options of a call say of its place in the program. No ranks.
+// Ranks: none. The call site in the options of a call.
 #include <gtest/gtest.h>
 
 #include "comm/backend/operation.h"

@@ -15,7 +15,7 @@ const std::vector<std::int64_t> sizes = {0, 1, 3, 17, 1000, 70001};
 const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
                                             at::kLong,  at::kInt,    at::kByte};
 
-// A rank's tensor that every other rank can make too. Seeded: values whose sum depends on the order of the additions.
+// The tensor of `rank`, which every rank can compute. The sum of the values depends on the order of additions.
 at::Tensor tensor_of_rank(int rank, std::int64_t elements, at::ScalarType dtype) {
   auto index = at::arange(elements, at::kDouble);
   auto values = at::remainder(index * 7919 + (rank + 1) * 104729, 1009);
@@ -70,7 +70,7 @@ void check_all_reduce(const Communicator& communicator) {
       }
     }
   }
-  // More than one piece per slice.
+  // More than one chunk per shard.
   auto large = tensor_of_rank(communicator.rank(), 3'000'001, at::kFloat);
   communicator.all_reduce(large).wait();
   EXPECT_TRUE(same_bits(large, expected(communicator.size(), 3'000'001, at::kFloat, ReduceOp::sum)));
@@ -123,17 +123,17 @@ void check_rooted(const Communicator& communicator) {
       EXPECT_TRUE(same_bits(sum, rank == root ? expected(size, elements, at::kFloat, ReduceOp::sum) : mine));
 
       std::vector<at::Tensor> gathered;
-      std::vector<at::Tensor> dealt;
+      std::vector<at::Tensor> scattered;
       for (int other = 0; rank == root && other < size; ++other) {
         gathered.push_back(at::zeros({elements}));
-        dealt.push_back(tensor_of_rank(other, elements, at::kFloat) + 1);
+        scattered.push_back(tensor_of_rank(other, elements, at::kFloat) + 1);
       }
       communicator.gather(gathered, mine, root).wait();
       for (int other = 0; rank == root && other < size; ++other) {
         EXPECT_TRUE(same_bits(gathered[static_cast<std::size_t>(other)], tensor_of_rank(other, elements, at::kFloat)));
       }
       auto part = at::zeros({elements});
-      communicator.scatter(part, dealt, root).wait();
+      communicator.scatter(part, scattered, root).wait();
       EXPECT_TRUE(same_bits(part, mine + 1));
     }
   }
@@ -183,7 +183,7 @@ void check_broadcast(const Communicator& communicator) {
       EXPECT_TRUE(same_bits(tensor, tensor_of_rank(root, elements, at::kFloat)));
     }
   }
-  auto large = tensor_of_rank(communicator.rank(), 1'500'001, at::kFloat);  // several pieces
+  auto large = tensor_of_rank(communicator.rank(), 1'500'001, at::kFloat);  // several chunks
   communicator.broadcast(large, communicator.size() - 1).wait();
   EXPECT_TRUE(same_bits(large, tensor_of_rank(communicator.size() - 1, 1'500'001, at::kFloat)));
   // A parameter: a leaf that requires a gradient.
@@ -208,7 +208,7 @@ void check_objects(const Communicator& communicator) {
 }
 
 void check_pending(const Communicator& communicator) {
-  // Many in flight at once, completed on the channel's thread as the reducer does.
+  // Many in flight at once, completed on the worker thread as the reducer does.
   struct Round {
     std::int64_t elements;
     at::Tensor flat;
@@ -267,7 +267,7 @@ void check_groups(const Communicator& communicator) {
   const int rank = communicator.rank();
   const int size = communicator.size();
   auto copy = communicator.duplicate("copy");
-  // Channels are independent: their operations may be in another order on another rank.
+  // Duplicates are independent: the order of operations on both may differ between ranks.
   auto on_copy = at::ones({5});
   auto on_first = at::ones({7});
   std::vector<Work> works;

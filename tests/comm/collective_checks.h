@@ -1,5 +1,5 @@
 #pragma once
-// What every collective must do, whatever carries the bytes: run by ranks as threads and as processes.
+// Checks that every backend must pass. Ranks as threads and as processes run them.
 #include "tutti/comm/communicator.h"
 
 namespace tutti::test {

@@ -61,7 +61,7 @@ std::string name_of(const testing::TestParamInfo<OnThreads::ParamType>& instance
 INSTANTIATE_TEST_SUITE_P(Collectives, OnThreads, testing::Combine(testing::ValuesIn(places), testing::ValuesIn(checks)),
                          name_of);
 
-// Their exchanges go in rounds.
+// With 11 ranks a small all-gather runs in several steps.
 TEST(ManyRanks, GatherSmallObjectsInSeveralSteps) {
   run_thread_ranks(11, [](const Communicator& communicator) {
     check_objects(communicator);

@@ -1,4 +1,4 @@
-// One process. The parts under the collectives.
+// One process. The components under the collectives.
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>

@@ -81,8 +81,8 @@ TEST_F(SecretFile, IsRefusedWhereOthersMayReadOrWriteIt) {
 TEST_F(SecretFile, IsRefusedWhereItIsNone) {
   expect_refusal({{"TUTTI_JOB_SECRET_FILE", ""}}, "cannot be read");
   expect_refusal({{"TUTTI_JOB_SECRET_FILE", folder_.path() / "nowhere"}}, "No such file");
-  expect_refusal({{"TUTTI_JOB_SECRET_FILE", folder_.path()}}, "is no file");
-  expect_refusal({{"TUTTI_JOB_SECRET_FILE", "/dev/zero"}}, "is no file");
+  expect_refusal({{"TUTTI_JOB_SECRET_FILE", folder_.path()}}, "is not a regular file");
+  expect_refusal({{"TUTTI_JOB_SECRET_FILE", "/dev/zero"}}, "is not a regular file");
   expect_refusal({{"TUTTI_JOB_SECRET_FILE", write("hush")}}, "has 4 characters");
   expect_refusal({{"TUTTI_JOB_SECRET_FILE", write(std::string(100'000, 'x'))}}, "more than 4096");
   expect_refusal({{"TUTTI_JOB_SECRET_FILE", write("hush hush hush hush")}, {"TUTTI_JOB_SECRET", "hush hush hush hush"}},

@@ -46,7 +46,7 @@ Variables mpich() {
   return {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "8"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
 }
 
-/// Task 5 of `srun -N 3 -n 9` where the nodes have room for 4, 4 and 1.
+/// Task 5 of `srun -N 3 -n 9` where the nodes take 4, 4 and 1.
 Variables slurm() {
   return {{"SLURM_PROCID", "5"},
           {"SLURM_NTASKS", "9"},

@@ -37,7 +37,7 @@ TEST(DataLoader, DropLastDropsTheBatchThatIsNotFull) {
   EXPECT_EQ(read(loader), (Batches{{1, 3, 5}}));
 }
 
-TEST(DataLoader, DealsBlocksByWindow) {
+TEST(DataLoader, ShardsBlocksByWindow) {
   DataLoader<Numbers> loader(Numbers(16), {.batch_size = 2, .sharding = Sharding::blocks_by_window}, 1, 2, 2);
   EXPECT_EQ(read(loader), (Batches{{4, 5}, {6, 7}, {12, 13}, {14, 15}}));
 }

@@ -53,11 +53,11 @@ TEST_F(ImageReaders, ADamagedIdxFileIsRefused) {
   expect_no_idx("PK\3\4 and so on", "is not an idx file");
   expect_no_idx("\x1F\x8B\x08\x08 and so on", "packed with gzip");
   expect_no_idx(whole.substr(0, 7), "ends inside its header");
-  expect_no_idx(whole.substr(0, whole.size() - 1), "says 2 x 3 elements, 6 bytes, but 5 follow: it is cut off");
+  expect_no_idx(whole.substr(0, whole.size() - 1), "declares 2 x 3 elements, 6 bytes, but 5 follow: it is truncated");
   expect_no_idx(whole + "g", "6 bytes, but 7 follow");
-  expect_no_idx(idx_bytes(7, {1}, "a"), "no type number 7");
+  expect_no_idx(idx_bytes(7, {1}, "a"), "unknown element type 7");
   expect_no_idx(idx_bytes(8, {}, "a"), "no dimensions");
-  expect_no_idx(idx_bytes(8, {0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "a"), "more bytes than there can be");
+  expect_no_idx(idx_bytes(8, {0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "a"), "does not fit into 64 bits");
   expect_error<DataError>([&] { read_idx(folder_.path() / "missing"); }, {"missing", "cannot open", "No such file"});
   expect_error<DataError>([&] { read_idx(folder_.path()); }, {folder_.path().string(), "not a regular file"});
 }
@@ -160,8 +160,10 @@ TEST_F(ImageReaders, CifarThatIsDamagedIsRefused) {
     const auto path = write("broken.bin", content);
     expect_error<DataError>([&] { read_cifar10_files({path}); }, {path.string(), why});
   };
-  refused("", "0 bytes, which are not records of 3073");
-  refused(record.substr(1), "3072 bytes, which are not records of 3073: it is cut off, or not CIFAR-10's");
+  refused("", "0 bytes, which is not a multiple of the record size 3073");
+  refused(record.substr(1),
+          "3072 bytes, which is not a multiple of the record size 3073: it is truncated, or not the binary version of "
+          "CIFAR-10");
   refused(record + "x", "3074 bytes");
   refused(record + cifar_record("\x0A", 'a'), "sample 1 has label 10, but labels are 0 .. 9");
   const auto path = write("train.bin", cifar_record("\x01\x64", 'a'));

@@ -114,7 +114,8 @@ TEST_F(NpyReader, WhatIsDamagedIsRefused) {
   expect_refused("PK\3\4: that is a .npz file", "is not a .npy file");
   expect_refused(whole.substr(0, 9), "ends inside its header");
   expect_refused(whole.substr(0, 40), "ends inside its header");
-  expect_refused(whole.substr(0, whole.size() - 1), "says 2 x 3 elements, 12 bytes, but 11 follow: it is cut off");
+  expect_refused(whole.substr(0, whole.size() - 1),
+                 "declares 2 x 3 elements, 12 bytes, but 11 follow: it is truncated");
   expect_refused(whole + "x", "12 bytes, but 13 follow");
   expect_refused(npy_bytes(dict("<i2", "(6,)"), shorts, 4), "version 4.0");
   const auto with_dict = [](const std::string& text) { return npy_bytes(text, shorts); };
@@ -128,7 +129,7 @@ TEST_F(NpyReader, WhatIsDamagedIsRefused) {
   expect_refused(with_dict("[1, 2]"), "'{'");
   expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (99999999999999999999,)}"), "64 bits");
   expect_refused(with_dict("{'descr': '<i8', 'fortran_order': False, 'shape': (4294967296, 4294967296)}"),
-                 "more bytes than there can be");
+                 "does not fit into 64 bits");
   expect_refused(npy_bytes(dict("|b1", "(3,)"), std::string("\0\1\2", 3)), "element 2 is neither True nor False");
   expect_error<DataError>([&] { read_npy(folder_.path() / "missing.npy"); }, {"missing.npy", "No such file"});
 }
@@ -142,10 +143,10 @@ TEST_F(NpyReader, WhatLibTorchHasNotIsRefusedWithTheReason) {
   refused("<U4", "text");
   refused("|S4", "text");
   refused("<M8[ns]", "dates");
-  refused("<f16", "not one that LibTorch has");
-  refused("|V16", "not one that LibTorch has");
-  refused("|f4", "does not say its byte order");
-  refused("*f4", "not one that LibTorch has");
+  refused("<f16", "has no counterpart in LibTorch");
+  refused("|V16", "has no counterpart in LibTorch");
+  refused("|f4", "has no byte order");
+  refused("*f4", "has no counterpart in LibTorch");
   expect_refused(npy_bytes("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "abcd"), "record");
 }
 

@@ -16,7 +16,7 @@ using test::Batches;
 using test::Numbers;
 using test::read;
 
-struct Dealing {
+struct ShardingCase {
   int world_size = 1;
   std::int64_t batch_size = 1;
   std::int64_t accumulation_steps = 1;
@@ -24,25 +24,24 @@ struct Dealing {
 
 class Resume : public testing::TestWithParam<std::tuple<Sharding, bool>> {
  protected:
-  static DataLoader<Numbers> loader(int samples, const Dealing& dealing, int rank,
+  static DataLoader<Numbers> loader(int samples, const ShardingCase& layout, int rank,
                                     std::shared_ptr<LoaderStack> stack = std::make_shared<LoaderStack>()) {
     const auto [sharding, drop_last] = GetParam();
-    return {
-        Numbers(samples),
-        {.batch_size = dealing.batch_size, .shuffle = true, .seed = 5, .sharding = sharding, .drop_last = drop_last},
-        rank,
-        dealing.world_size,
-        dealing.accumulation_steps,
-        std::move(stack)};
+    return {Numbers(samples),
+            {.batch_size = layout.batch_size, .shuffle = true, .seed = 5, .sharding = sharding, .drop_last = drop_last},
+            rank,
+            layout.world_size,
+            layout.accumulation_steps,
+            std::move(stack)};
   }
 
   /// Reads `batches` batches on each rank after `state` (nothing: from the start) and notes the samples; the state in
   /// the body of the last one.
-  static StateDict read_some(int samples, const Dealing& dealing, std::int64_t batches, const StateDict& state,
+  static StateDict read_some(int samples, const ShardingCase& layout, std::int64_t batches, const StateDict& state,
                              std::multiset<int>& samples_read) {
     StateDict after;
-    for (int rank = 0; rank < dealing.world_size; ++rank) {
-      auto reading = loader(samples, dealing, rank);
+    for (int rank = 0; rank < layout.world_size; ++rank) {
+      auto reading = loader(samples, layout, rank);
       if (!state.empty()) reading.load_state_dict(state);
       std::int64_t received = 0;
       for (const auto& batch : reading) {
@@ -54,10 +53,10 @@ class Resume : public testing::TestWithParam<std::tuple<Sharding, bool>> {
     return after;
   }
 
-  static std::multiset<int> read_rest(int samples, const Dealing& dealing, const StateDict& state) {
+  static std::multiset<int> read_rest(int samples, const ShardingCase& layout, const StateDict& state) {
     std::multiset<int> rest;
-    for (int rank = 0; rank < dealing.world_size; ++rank) {
-      auto reading = loader(samples, dealing, rank);
+    for (int rank = 0; rank < layout.world_size; ++rank) {
+      auto reading = loader(samples, layout, rank);
       reading.load_state_dict(state);
       for (const auto& batch : read(reading)) rest.insert(batch.begin(), batch.end());
     }
@@ -69,15 +68,15 @@ TEST_P(Resume, GoesOnAfterEveryBatchAsIfNothingHadHappened) {
   for (const int samples : {12, 37, 41}) {
     for (const int world_size : {1, 2, 3}) {
       for (int rank = 0; rank < world_size; ++rank) {
-        const Dealing dealing{.world_size = world_size, .batch_size = 2, .accumulation_steps = 3};
-        auto uninterrupted = loader(samples, dealing, rank);
+        const ShardingCase layout{.world_size = world_size, .batch_size = 2, .accumulation_steps = 3};
+        auto uninterrupted = loader(samples, layout, rank);
         const Batches first = read(uninterrupted);
         const Batches second = read(uninterrupted);
-        auto interrupted = loader(samples, dealing, rank);
+        auto interrupted = loader(samples, layout, rank);
         std::ptrdiff_t received = 0;
         for ([[maybe_unused]] const auto& batch : interrupted) {
           ++received;
-          auto resumed = loader(samples, dealing, rank);
+          auto resumed = loader(samples, layout, rank);
           resumed.load_state_dict(interrupted.state_dict());
           SCOPED_TRACE(std::to_string(samples) + " samples, rank " + std::to_string(rank) + " of " +
                        std::to_string(world_size) + ", after " + std::to_string(received));
@@ -94,13 +93,13 @@ TEST_P(Resume, GoesOnAfterEveryBatchAsIfNothingHadHappened) {
 }
 
 TEST_P(Resume, AResumedLoopCanBeSavedAndResumedAgain) {
-  const Dealing dealing{.world_size = 2, .batch_size = 2, .accumulation_steps = 2};
-  auto uninterrupted = loader(40, dealing, 1);
+  const ShardingCase layout{.world_size = 2, .batch_size = 2, .accumulation_steps = 2};
+  auto uninterrupted = loader(40, layout, 1);
   const Batches whole = read(uninterrupted);
   Batches pieces;
-  StateDict state = loader(40, dealing, 1).state_dict();
+  StateDict state = loader(40, layout, 1).state_dict();
   while (pieces.size() < whole.size()) {
-    auto resumed = loader(40, dealing, 1);
+    auto resumed = loader(40, layout, 1);
     resumed.load_state_dict(state);
     std::size_t received = 0;
     for (const auto& batch : resumed) {
@@ -138,7 +137,7 @@ TEST_P(Resume, OnOtherNumbersOfRanksUnevenDataMissNothing) {
     std::multiset<int> all;
     const auto on_two =
         read_some(samples, {.world_size = 2, .batch_size = 4, .accumulation_steps = 3}, before, {}, all);
-    const Dealing last{.world_size = 3, .batch_size = 2, .accumulation_steps = 2};
+    const ShardingCase last{.world_size = 3, .batch_size = 2, .accumulation_steps = 2};
     all.merge(read_rest(samples, last, on_two));
     const auto distinct = static_cast<int>(std::set<int>(all.begin(), all.end()).size());
     if (drop_last) {
@@ -151,10 +150,10 @@ TEST_P(Resume, OnOtherNumbersOfRanksUnevenDataMissNothing) {
   }
 }
 
-TEST_P(Resume, ABackAndForthOfDealingsReadsEverySampleOnce) {
+TEST_P(Resume, ChangingTheShardingBackAndForthReadsEverySampleOnce) {
   std::multiset<int> all;
-  const Dealing two{.world_size = 2, .batch_size = 1, .accumulation_steps = 4};
-  const Dealing three{.world_size = 3, .batch_size = 2, .accumulation_steps = 2};
+  const ShardingCase two{.world_size = 2, .batch_size = 1, .accumulation_steps = 4};
+  const ShardingCase three{.world_size = 3, .batch_size = 2, .accumulation_steps = 2};
   StateDict state = read_some(120, two, 3, {}, all);
   state = read_some(120, three, 1, state, all);
   state = read_some(120, two, 6, state, all);
@@ -165,11 +164,11 @@ TEST_P(Resume, ABackAndForthOfDealingsReadsEverySampleOnce) {
 }
 
 TEST_P(Resume, KnowsItsLastBatch) {
-  const Dealing dealing{.world_size = 2, .batch_size = 2, .accumulation_steps = 2};
-  auto interrupted = loader(24, dealing, 0);
+  const ShardingCase layout{.world_size = 2, .batch_size = 2, .accumulation_steps = 2};
+  auto interrupted = loader(24, layout, 0);
   for ([[maybe_unused]] const auto& batch : interrupted) {
     const auto stack = std::make_shared<LoaderStack>();
-    auto resumed = loader(24, dealing, 0, stack);
+    auto resumed = loader(24, layout, 0, stack);
     resumed.load_state_dict(interrupted.state_dict());
     const std::int64_t left = 6 - interrupted.cursor()->batch_index();
     std::int64_t received = 0;
@@ -180,14 +179,14 @@ TEST_P(Resume, KnowsItsLastBatch) {
 }
 
 TEST_P(Resume, AnEpochThatWasReadToTheEndIsAnEmptyLoopAndThenTheNextEpoch) {
-  const Dealing dealing{.world_size = 2, .batch_size = 2};
-  auto interrupted = loader(8, dealing, 0);
+  const ShardingCase layout{.world_size = 2, .batch_size = 2};
+  auto interrupted = loader(8, layout, 0);
   StateDict in_last_body;
   for ([[maybe_unused]] const auto& batch : interrupted) in_last_body = interrupted.state_dict();
   const Batches second = read(interrupted);
 
   const auto stack = std::make_shared<LoaderStack>();
-  auto resumed = loader(8, dealing, 0, stack);
+  auto resumed = loader(8, layout, 0, stack);
   resumed.load_state_dict(in_last_body);
   EXPECT_EQ(resumed.epoch(), 0);
   EXPECT_TRUE(resumed.begin() == resumed.end());

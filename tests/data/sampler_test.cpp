@@ -169,7 +169,7 @@ TEST(RemainingSamples, OfInterleavedIsTheTailWhateverTheRanks) {
             (Table{{4}, {5}, {6}, {7}}));
 }
 
-TEST(RemainingSamples, OfAWindowUnderWayHasHoles) {
+TEST(RemainingSamples, OfAnUnfinishedWindowHasGaps) {
   // Windows of 2 x 2 micro-batches of 1: {0 1 | 2 3} {4 5 | 6 7} {8 9 | 10 11}; three of each rank have been read.
   const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 1, .accumulation_steps = 2, .batches = 3}};
   ShardOptions options{

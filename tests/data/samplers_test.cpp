@@ -1,4 +1,4 @@
-// Samplers of a user, dealt to ranks.
+// User-defined samplers, sharded over ranks.
 #include "tutti/data/samplers.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ Samples thirds(std::int64_t epoch) {
   return samples;
 }
 
-TEST(CustomSampler, IsDealtToRanks) {
+TEST(CustomSampler, IsShardedOverRanks) {
   const DataLoaderOptions options{.batch_size = 2, .sampler = thirds};
   DataLoader<Numbers> rank_0(Numbers(30), options, 0, 3);
   DataLoader<Numbers> rank_2(Numbers(30), options, 2, 3);
@@ -68,7 +68,7 @@ TEST(CustomSampler, GoesWithEveryOption) {
   EXPECT_EQ(rank_1_of_2({.batch_size = 2, .num_workers = 2}), (Batches{{5, 3}, {1, 6}}));
 }
 
-TEST(BatchSampler, BatchesAreDealtAsTheyAre) {
+TEST(BatchSampler, BatchesAreDistributedWhole) {
   const auto by_length = [](std::int64_t epoch) { return std::vector<Samples>{{0, 1, 2, 3}, {4}, {5, 6}, {epoch}}; };
   DataLoader<Numbers> loader(Numbers(9), {.batch_sampler = by_length}, 1, 2);
   EXPECT_EQ(read(loader), (Batches{{4}, {0}}));
@@ -194,7 +194,7 @@ const RankCase compared("samplers_are_compared", [](const Communicator& communic
   EXPECT_THROW(loop(other_order), MismatchError);
   const Sampler other_number = [&](std::int64_t) { return Samples(communicator.rank() == last ? 3 : 8); };
   EXPECT_THROW(loop(other_number), MismatchError);
-  // Epoch 1 fails on one rank: nobody waits for it.
+  // Epoch 1 fails on one rank: no rank waits for it.
   const Sampler fails = [&](std::int64_t epoch) {
     if (epoch == 1 && communicator.rank() == last) throw UsageError("no epoch 1");
     return Samples{0, 1, 2};
@@ -247,7 +247,7 @@ TEST(WeightedRandomSampler, RefusesWhatCannotBe) {
   EXPECT_THROW(WeightedRandomSampler({1, 0, 1}, 3, {.replacement = false}), UsageError);
 }
 
-TEST(WeightedRandomSampler, IsDealtToRanks) {
+TEST(WeightedRandomSampler, IsShardedOverRanks) {
   const DataLoaderOptions options{.batch_size = 2, .sampler = WeightedRandomSampler({1, 2, 3, 4}, 6, {.seed = 1})};
   const Samples drawn = options.sampler(0);
   Batches expected;

@@ -41,7 +41,7 @@ const RankCase differ("streams_differ", [](const Communicator& communicator) {
                                   group_of(communicator));
     try {
       read(loader);
-      FAIL() << "nobody noticed " << shorter;
+      FAIL() << "no rank detected " << shorter;
     } catch (const MismatchError& error) {
       EXPECT_NE(std::string(error.what()).find("rank 1's"), std::string::npos) << error.what();
     }
@@ -159,7 +159,7 @@ const RankCase failing("stream_fails", [](const Communicator& communicator) {
     std::int64_t received = 0;
     try {
       for ([[maybe_unused]] const auto& batch : loader) ++received;
-      FAIL() << "nobody failed";
+      FAIL() << "no rank failed";
     } catch (const PeerError& failure) {
       EXPECT_NE(communicator.rank(), last);
       EXPECT_EQ(failure.ranks(), std::vector<int>{last});

@@ -1,4 +1,4 @@
-// Batches on their way to a device. The meta device stands in for one: tensors on it are told apart from those on the
+// Moving batches to a device. The tests use the meta device, whose tensors can be distinguished from tensors on the
 // CPU.
 #include "tutti/data/to_device.h"
 
@@ -24,7 +24,7 @@ Batch to_device(Batch batch, const tutti::Placement& place) {
   return batch;
 }
 
-/// Nobody says where its tensors are.
+/// A batch type without an overload of to_device().
 struct Closed {
   at::Tensor tokens;
 };

@@ -64,15 +64,15 @@ TEST_F(TokenReaders, EveryFormat) {
 TEST_F(TokenReaders, WhatIsDamagedIsRefused) {
   const std::string whole = llm_c_bytes(20240520, 1, 3, token_bytes({1, 2, 3}));
   expect_refused("", {}, "has no tokens");
-  expect_refused("abc", {}, "3 bytes, which are not tokens of 2 bytes");
-  expect_refused("abcdef", {.format = TokenFormat::uint32}, "6 bytes, which are not tokens of 4 bytes");
+  expect_refused("abc", {}, "3 bytes, which is not a multiple of the token size 2");
+  expect_refused("abcdef", {.format = TokenFormat::uint32}, "6 bytes, which is not a multiple of the token size 4");
   expect_refused(whole.substr(0, 1000), {}, "ends inside its header of 1024 bytes");
-  expect_refused(whole.substr(0, whole.size() - 1), {}, "3 tokens, 6 bytes, but 5 follow: it is cut off");
+  expect_refused(whole.substr(0, whole.size() - 1), {}, "3 tokens, 6 bytes, but 5 follow: it is truncated");
   expect_refused(whole + "xx", {}, "6 bytes, but 8 follow");
-  expect_refused(llm_c_bytes(20240520, 2, 3, token_bytes({1, 2, 3})), {}, "version 2; known is version 1");
+  expect_refused(llm_c_bytes(20240520, 2, 3, token_bytes({1, 2, 3})), {}, "version 2; supported is version 1");
   expect_refused(llm_c_bytes(20240520, 1, 0, ""), {}, "has no tokens");
-  expect_refused(llm_c_bytes(20240520, 1, 0xFFFFFFFF, ""), {}, "says -1 tokens");
-  expect_refused(token_bytes({1, 2, 3}), {.format = TokenFormat::llm_c}, "no token file of llm.c");
+  expect_refused(llm_c_bytes(20240520, 1, 0xFFFFFFFF, ""), {}, "declares -1 tokens");
+  expect_refused(token_bytes({1, 2, 3}), {.format = TokenFormat::llm_c}, "not a token file of llm.c");
   expect_error<DataError>([&] { TokenFile(folder_.path() / "missing"); }, {"missing", "No such file"});
   EXPECT_THROW(TokenFile(write("one", token_bytes({1})), {.vocabulary_size = 0}), UsageError);
 }

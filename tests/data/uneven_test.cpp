@@ -16,7 +16,7 @@ using test::count_to;
 using test::Numbers;
 using test::read;
 
-struct Dealing {
+struct ShardingCase {
   Sharding sharding = Sharding::interleaved;
   int samples = 0;
   std::int64_t batch_size = 1;
@@ -25,7 +25,7 @@ struct Dealing {
   bool drop_last = false;
 };
 
-DataLoader<Numbers> loader_of(const Dealing& of, int rank, bool even_batches,
+DataLoader<Numbers> loader_of(const ShardingCase& of, int rank, bool even_batches,
                               std::shared_ptr<LoaderStack> stack = std::make_shared<LoaderStack>()) {
   return {Numbers(of.samples),
           {.batch_size = of.batch_size,
@@ -39,8 +39,8 @@ DataLoader<Numbers> loader_of(const Dealing& of, int rank, bool even_batches,
           std::move(stack)};
 }
 
-std::vector<Dealing> dealings() {
-  std::vector<Dealing> all;
+std::vector<ShardingCase> sharding_cases() {
+  std::vector<ShardingCase> all;
   for (const auto sharding : {Sharding::interleaved, Sharding::batches, Sharding::blocks_by_window}) {
     for (const int world_size : {1, 2, 3}) {
       for (int samples = 1; samples <= 40; samples += samples < 10 ? 1 : 7) {
@@ -53,13 +53,13 @@ std::vector<Dealing> dealings() {
   return all;
 }
 
-std::string name_of(const Dealing& of) {
+std::string name_of(const ShardingCase& of) {
   return std::to_string(of.samples) + " samples in batches of " + std::to_string(of.batch_size) + " on " +
          std::to_string(of.world_size) + " ranks, sharding " + std::to_string(static_cast<int>(of.sharding));
 }
 
 TEST(Uneven, EverySampleIsReadOnce) {
-  for (const Dealing& of : dealings()) {
+  for (const ShardingCase& of : sharding_cases()) {
     SCOPED_TRACE(name_of(of));
     std::vector<int> all;
     for (int rank = 0; rank < of.world_size; ++rank) {
@@ -73,9 +73,9 @@ TEST(Uneven, EverySampleIsReadOnce) {
   }
 }
 
-// The even deal's batches without what they repeat, and every rank knows whether they are as many.
-TEST(Uneven, IsTheEvenDealWithoutRepeats) {
-  for (const Dealing& of : dealings()) {
+// The batches of even sharding without repeats, and every rank knows whether the numbers of batches are equal.
+TEST(Uneven, IsTheEvenShardingWithoutRepeats) {
+  for (const ShardingCase& of : sharding_cases()) {
     SCOPED_TRACE(name_of(of));
     std::vector<std::size_t> counts;
     std::vector<bool> said;
@@ -108,7 +108,7 @@ TEST(Uneven, IsTheEvenDealWithoutRepeats) {
 }
 
 TEST(JoinScope, AllRanksReceiveAsManyBatches) {
-  for (const Dealing& of : dealings()) {
+  for (const ShardingCase& of : sharding_cases()) {
     SCOPED_TRACE(name_of(of));
     std::vector<int> all;
     std::int64_t rounds = -1;
@@ -137,13 +137,14 @@ TEST(JoinScope, AllRanksReceiveAsManyBatches) {
 }
 
 TEST(Uneven, ResumesAfterEveryBatch) {
-  for (Dealing of : {Dealing{.sharding = Sharding::interleaved, .samples = 13, .batch_size = 2, .world_size = 3},
-                     Dealing{.sharding = Sharding::batches, .samples = 13, .batch_size = 2, .world_size = 3},
-                     Dealing{.sharding = Sharding::blocks_by_window,
-                     .samples = 13,
-                     .batch_size = 2,
-                     .world_size = 2,
-                     .accumulation_steps = 2}}) {
+  for (ShardingCase of :
+       {ShardingCase{.sharding = Sharding::interleaved, .samples = 13, .batch_size = 2, .world_size = 3},
+        ShardingCase{.sharding = Sharding::batches, .samples = 13, .batch_size = 2, .world_size = 3},
+        ShardingCase{.sharding = Sharding::blocks_by_window,
+        .samples = 13,
+        .batch_size = 2,
+        .world_size = 2,
+        .accumulation_steps = 2}}) {
     SCOPED_TRACE(name_of(of));
     for (int rank = 0; rank < of.world_size; ++rank) {
       auto uninterrupted = loader_of(of, rank, false);
@@ -164,7 +165,7 @@ TEST(Uneven, ResumesAfterEveryBatch) {
 }
 
 TEST(Uneven, DropLastLeavesNothingUneven) {
-  Dealing of{.sharding = Sharding::batches, .samples = 13, .batch_size = 2, .world_size = 3, .drop_last = true};
+  ShardingCase of{.sharding = Sharding::batches, .samples = 13, .batch_size = 2, .world_size = 3, .drop_last = true};
   for (int rank = 0; rank < 3; ++rank) {
     auto even = loader_of(of, rank, true);
     auto uneven = loader_of(of, rank, false);

@@ -34,46 +34,46 @@ TEST(Prefetcher, GivesResultsInOrder) {
   }
 }
 
-/// Lets readers wait until they are told, or until as many of them have come.
-class Gate {
+/// A latch that holds readers until it opens, and counts them.
+class Latch {
  public:
-  void pass() {
+  void arrive_and_wait() {
     std::unique_lock lock(mutex_);
-    ++came_;
+    ++arrivals_;
     changed_.notify_all();
     changed_.wait(lock, [this] { return open_; });
   }
   void wait_for(int count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return came_ >= count; });
+    changed_.wait(lock, [&] { return arrivals_ >= count; });
   }
   void open() {
     const std::lock_guard lock(mutex_);
     open_ = true;
     changed_.notify_all();
   }
-  int came() {
+  int arrivals() {
     const std::lock_guard lock(mutex_);
-    return came_;
+    return arrivals_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  int came_ = 0;
+  int arrivals_ = 0;
   bool open_ = false;
 };
 
 TEST(Prefetcher, ReadersRunAtTheSameTime) {
-  Gate gate;
+  Latch latch;
   Prefetcher<int> prefetcher(std::vector<Prefetcher<int>::Reader>(3,
-                                                                  [&gate](std::int64_t) {
-                                                                    gate.pass();
+                                                                  [&latch](std::int64_t) {
+                                                                    latch.arrive_and_wait();
                                                                     return std::optional<int>(1);
                                                                   }),
                              1);
-  gate.wait_for(3);
-  gate.open();
+  latch.wait_for(3);
+  latch.open();
   EXPECT_EQ(prefetcher.next(), 1);
 }
 
@@ -131,7 +131,7 @@ TEST(Workers, ReadTheSameBatches) {
   }
 }
 
-/// Counts its copies and their reads; can fail, and can wait at a gate.
+/// Counts its copies and their reads; can fail, and can wait at a latch.
 class Watched {
  public:
   struct Log {
@@ -140,7 +140,7 @@ class Watched {
     std::atomic<int> copies = 0;
     std::atomic<int> reads = 0;
     std::size_t fails_at = 1000;
-    Gate* gate = nullptr;
+    Latch* latch = nullptr;
   };
   Watched(int size, std::shared_ptr<Log> log) : size_(size), log_(std::move(log)) {}
   Watched(const Watched& other) : size_(other.size_), log_(other.log_) { ++log_->copies; }
@@ -154,7 +154,7 @@ class Watched {
     }
     ++log_->reads;
     ++own_reads_;
-    if (log_->gate != nullptr) log_->gate->pass();
+    if (log_->latch != nullptr) log_->latch->arrive_and_wait();
     if (indices[0] == log_->fails_at) throw std::runtime_error("cannot read");
     return {static_cast<int>(indices[0]), own_reads_};
   }
@@ -226,23 +226,23 @@ TEST(Workers, LeavingALoopEarlyEndsThemAndTheNextLoopBegins) {
   }
 }
 
-TEST(Workers, LeavingALoopWaitsForReadsUnderWay) {
+TEST(Workers, LeavingALoopWaitsForReadsInFlight) {
   const auto log = std::make_shared<Watched::Log>();
-  Gate gate;
+  Latch latch;
   DataLoader<Watched> loader(Watched(1000, log), {.num_workers = 3});
   {
     auto iterator = loader.begin();
-    log->gate = nullptr;
+    log->latch = nullptr;
   }
-  log->gate = &gate;
+  log->latch = &latch;
   log->reads = 0;
-  std::thread opener([&gate] {
-    gate.wait_for(3);
-    gate.open();
+  std::thread opener([&latch] {
+    latch.wait_for(3);
+    latch.open();
   });
   { auto iterator = loader.begin(); }
   opener.join();
-  EXPECT_EQ(log->reads, gate.came());  // no read was left behind
+  EXPECT_EQ(log->reads, latch.arrivals());  // no read was left behind
 }
 
 TEST(Workers, TheCursorCountsDeliveredBatches) {

@@ -53,7 +53,7 @@ TEST_P(Nodes, GptEndsWithTheLossOfOneNode) {
 }
 
 // The last rank cuts the link of its node, and no packet comes through any more, not even that the connection has
-// ended. Then all sum until that fails; each rank says what it was told, and how long it waited in vain.
+// ended. Then all sum until that fails; each rank prints its error, and how long it waited.
 const RankProgram loses_its_link("loses_its_link", [] {
   // Deadlines for the case that nothing is noticed; another message tells them apart.
   constexpr std::chrono::seconds late(60);
@@ -86,7 +86,7 @@ TEST_P(Nodes, ANodeWithoutItsLinkIsNamedLongBeforeTheDeadline) {
   const int ranks = 2 * GetParam();
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string line = from_last("rank " + std::to_string(rank) + " after ", apart.output);
-    EXPECT_NE(line.find("not been heard of for"), std::string::npos) << "rank " << rank << ":\n" << apart.output;
+    EXPECT_NE(line.find("missed heartbeats for"), std::string::npos) << "rank " << rank << ":\n" << apart.output;
   }
 }
 
@@ -101,7 +101,7 @@ TEST_P(Nodes, WithASecretDdpEndsWithTheDigestOfOneNode) {
   ::unsetenv("TUTTI_JOB_SECRET_FILE");  // NOLINT(concurrency-mt-unsafe)
 }
 
-// Says where it listens while everything is under way that listens: the store, Gloo, messages.
+// Says where it listens while every listener is open: the store, Gloo, messages.
 const RankProgram says_where_it_listens("says_where_it_listens", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "gloo"});
   communicator.all_reduce(at::ones({4})).wait();

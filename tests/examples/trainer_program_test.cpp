@@ -90,7 +90,7 @@ class TrainerProgram : public testing::Test {
 };
 
 // SIGKILL to the launcher or to a rank: half of the time anywhere in the start of the processes, else some steps
-// further on. A run that ends before it is struck, on a machine that is faster than that, begins anew.
+// further on. A run that ends before it is struck, on a machine that is faster than that, starts again.
 TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
   Job killed = job();
   killed.steps = 1500;
@@ -127,7 +127,7 @@ TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
       ::kill(ranks[static_cast<std::size_t>(struck) % ranks.size()], SIGKILL);
     }
     process.wait();
-    for (const pid_t rank : ranks) ASSERT_TRUE(is_gone_soon(rank));
+    for (const pid_t rank : ranks) ASSERT_TRUE(exits_soon(rank));
     // What stands there is whole, always.
     for (const CheckpointInfo& info : CheckpointFolder(killed.project / "checkpoints").all()) {
       ASSERT_NO_THROW(read_checkpoint(info.folder));
@@ -212,7 +212,7 @@ TEST_F(TrainerProgram, ItsNeighbourTrainsWithTheGuidesLocalSGD) {
   EXPECT_TRUE(contains(synchronous.out, "0 rounds of local updates")) << synchronous.out;
 }
 
-// SIGKILL to a rank wherever it is in a round: local models, outer momentum and an exchange under way go on.
+// SIGKILL to a rank wherever it is in a round: local models, outer momentum and an exchange in flight continue.
 TEST_F(TrainerProgram, KilledLocalSGDResumesToTheSameDigest) {
   for (const std::vector<std::string>& method : {std::vector<std::string>{}, {"--diloco"}}) {
     const auto project = folder_.path() / ("local" + std::to_string(method.size()));

@@ -62,8 +62,8 @@ TEST(Diagnose, NamesTheAbsentRankAndItsLastCall) {
   EXPECT_EQ(text,
             "3 ranks; all processes run.\n"
             "Ranks 0 and 2 are in all_reduce('loss') (operation 1 of job) for 12.0 s.\n"
-            "Rank 1 did not come to it.\n"
-            "Rank 1 called last there: barrier() (operation 0 of job), done 12.9 s ago.\n");
+            "Rank 1 did not enter the call.\n"
+            "Rank 1 last called barrier() (operation 0 of job), done 12.9 s ago.\n");
 }
 
 TEST(Diagnose, NamesARankWithoutARecord) {
@@ -76,20 +76,21 @@ TEST(Diagnose, ARankThatNeverUsedTheCommunicatorIsAbsent) {
   const Call pending{.number = 0, .state = EntryState::started, .communicator = "job/0-ddp"};
   const auto text =
       flight::diagnose({rank_with(0, {pending}), rank_with(1, {pending}), rank_with(2, {{0}})}, 4 * second);
-  EXPECT_THAT(text, AllOf(HasSubstr("Rank 2 did not come to it."), HasSubstr("Rank 2 has called nothing there.")));
+  EXPECT_THAT(text, AllOf(HasSubstr("Rank 2 did not enter the call."),
+                          HasSubstr("Rank 2 has called no operation of its communicator.")));
 }
 
 TEST(Diagnose, RanksOutsideTheGroupAreNotAbsent) {
   const Call pending{.number = 0, .state = EntryState::started, .communicator = "job/0-split", .group_size = 2};
   EXPECT_THAT(flight::diagnose({rank_with(0, {pending}), rank_with(1, {pending}), rank_with(2, {{0}})}, 4 * second),
-              Not(HasSubstr("did not come")));
+              Not(HasSubstr("did not enter")));
 }
 
 TEST(Diagnose, NamesTheBlockedRanksWhereAllEntered) {
   const Call pending{.number = 0, .state = EntryState::started};
   const auto text =
       flight::diagnose({rank_with(0, {pending}), rank_with(1, {pending}), rank_with(2, {pending})}, 4 * second);
-  EXPECT_THAT(text, AllOf(HasSubstr("Ranks 0, 1 and 2 are in barrier()"), Not(HasSubstr("did not come"))));
+  EXPECT_THAT(text, AllOf(HasSubstr("Ranks 0, 1 and 2 are in barrier()"), Not(HasSubstr("did not enter"))));
 }
 
 TEST(Diagnose, TellsAnExitedRankFromRanksThatTimedOut) {
@@ -99,7 +100,7 @@ TEST(Diagnose, TellsAnExitedRankFromRanksThatTimedOut) {
       {rank_with(0, {{0}, failed}), rank_with(1, {{0}, exited}, false), rank_with(2, {{0}, failed})}, 14 * second);
   EXPECT_THAT(text, AllOf(HasSubstr("the processes of rank 1 have ended, those of ranks 0 and 2 run"),
                           HasSubstr("Rank 1 ended inside barrier() (operation 1 of job).\n"),
-                          HasSubstr("Ranks 0 and 2 gave up in barrier() (operation 1 of job) after 0.1 s.\n")));
+                          HasSubstr("Ranks 0 and 2 failed in barrier() (operation 1 of job) after 0.1 s.\n")));
 }
 
 TEST(Diagnose, TellsALateRankFromRanksThatTimedOut) {
@@ -108,8 +109,8 @@ TEST(Diagnose, TellsALateRankFromRanksThatTimedOut) {
   late.operations.back().called += second;
   late.operations.back().ended += second;
   const auto text = flight::diagnose({rank_with(0, {{0}, failed}), late, rank_with(2, {{0}, failed})}, 14 * second);
-  EXPECT_THAT(text, HasSubstr("Ranks 0 and 2 gave up in barrier() (operation 1 of job) after 0.1 s.\n"
-                              "Rank 1 came to it only then.\n"));
+  EXPECT_THAT(text, HasSubstr("Ranks 0 and 2 failed in barrier() (operation 1 of job) after 0.1 s.\n"
+                              "Rank 1 entered the call only after that.\n"));
 }
 
 TEST(Diagnose, ReportsTheFirstMismatch) {
@@ -133,7 +134,7 @@ TEST(Diagnose, ReportsCallSites) {
                                14 * second),
               AllOf(HasSubstr("Ranks 0 and 2 are in all_gather_object('save_state') (operation 1 of job, eval.cpp:7 "
                               "and train.cpp:42) for 12.0 s.\n"),
-                    HasSubstr("Rank 1 called last there: barrier() (operation 0 of job, train.cpp:8), done")));
+                    HasSubstr("Rank 1 last called barrier() (operation 0 of job, train.cpp:8), done")));
   const Call other{.number = 1, .text = "broadcast()", .call_site = "train.cpp:50"};
   EXPECT_THAT(flight::diagnose({rank_with(0, {saves}), rank_with(1, {other})}, 14 * second),
               HasSubstr("is all_gather_object('save_state') on rank 0 (train.cpp:42) and broadcast() on rank 1 "
@@ -147,7 +148,7 @@ TEST(Diagnose, TimesOfAnEndedJobCountFromItsLastEntry) {
   const auto text =
       flight::diagnose({rank_with(0, {{0}, pending}, false), rank_with(1, {{0}}, false), rank_with(2, {{0}}, false)},
                        1'000'000 * second);
-  EXPECT_THAT(text, AllOf(HasSubstr("all processes have ended"), HasSubstr("Ranks 1 and 2 did not come to it."),
+  EXPECT_THAT(text, AllOf(HasSubstr("all processes have ended"), HasSubstr("Ranks 1 and 2 did not enter the call."),
                           HasSubstr("done 0.9 s ago")));
 }
 
@@ -165,7 +166,7 @@ TEST(LastOperations, OneALine) {
       flight::last_operations(rank_with(0, {{0}, {1}, {.number = 2, .state = EntryState::scheduled}}), 2, 5 * second),
       "Rank 0 (train, process 100 on node):\n"
       "  barrier() (operation 1 of job), called 3.0 s ago, done after 0.1 s\n"
-      "  barrier() (operation 2 of job), called 2.0 s ago, behind others\n");
+      "  barrier() (operation 2 of job), called 2.0 s ago, scheduled\n");
 }
 
 }  // namespace

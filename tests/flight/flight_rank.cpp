@@ -1,4 +1,4 @@
-// A rank that meets the others at the barrier 'first', and then does what its argument says instead of coming to the
+// A rank that meets the others at the barrier 'first', and then does what its argument says instead of entering the
 // barrier 'second': nothing special (well), one that is killed, is elsewhere, or calls something else. With a second
 // argument the ranks meet over a store in that file.
 #include <unistd.h>

@@ -40,15 +40,16 @@ TEST(Inspect, TheLauncherReportsWhatRanksWereDoingWhenOneWasKilled) {
   EXPECT_NE(finished.exit_code, 0);
   EXPECT_THAT(
       finished.err,
-      AllOf(HasSubstr("Ranks 0 and 2 gave up in barrier('second') (operation 1 of job, step 7, flight_rank.cpp:"),
-            HasSubstr("Rank 1 never came to it."),
-            HasSubstr("Rank 1 called last there: barrier('first') (operation 0 of job, step 7, flight_rank.cpp:")));
+      AllOf(HasSubstr("Ranks 0 and 2 failed in barrier('second') (operation 1 of job, step 7, flight_rank.cpp:"),
+            HasSubstr("Rank 1 never entered the call."),
+            HasSubstr("Rank 1 last called barrier('first') (operation 0 of job, step 7, flight_rank.cpp:")));
   // The records are still there for a closer look.
   const std::string folder = folder_in(finished.err);
   ASSERT_FALSE(folder.empty()) << finished.err;
   const auto inspected = test::run_tutti({"inspect", "--operations", "5", folder});
   EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
-  EXPECT_THAT(inspected.out, AllOf(HasSubstr("Rank 1 never came to it."), HasSubstr("Rank 0 (flight_rank, process ")));
+  EXPECT_THAT(inspected.out,
+              AllOf(HasSubstr("Rank 1 never entered the call."), HasSubstr("Rank 0 (flight_rank, process ")));
   std::filesystem::remove_all(folder);
 }
 
@@ -61,8 +62,8 @@ TEST(Inspect, RanksConnectedOverAStoreAreRecordedToo) {
   EXPECT_NE(finished.exit_code, 0);
   EXPECT_THAT(
       finished.err,
-      AllOf(HasSubstr("Ranks 0 and 2 gave up in barrier('second') (operation 1 of job, step 7, flight_rank.cpp:"),
-            HasSubstr("Rank 1 never came to it.")));
+      AllOf(HasSubstr("Ranks 0 and 2 failed in barrier('second') (operation 1 of job, step 7, flight_rank.cpp:"),
+            HasSubstr("Rank 1 never entered the call.")));
   std::filesystem::remove_all(folder_in(finished.err));
 }
 
@@ -80,7 +81,7 @@ TEST(Inspect, ARunningJobShowsTheAbsentRank) {
   }
   EXPECT_THAT(text,
               AllOf(HasSubstr("3 ranks; all processes run."), HasSubstr("Ranks 0 and 2 are in barrier('second')"),
-                    HasSubstr("Rank 1 did not come to it."), HasSubstr("Rank 1 called last there: barrier('first')")));
+                    HasSubstr("Rank 1 did not enter the call."), HasSubstr("Rank 1 last called barrier('first')")));
   job.send(SIGTERM);
   job.wait();
   EXPECT_THAT(inspect({.folders = {folder.path()}}), HasSubstr("all processes have ended"));

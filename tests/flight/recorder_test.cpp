@@ -82,7 +82,7 @@ TEST(Recorder, OldestEntriesAreReplacedButNotThoseInFlight) {
 TEST(Recorder, AReplacedEntryIsNotWrittenAgain) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder.path(), {});
-  // All of them are under way: the oldest has to go after all.
+  // All of them are in flight: the oldest has to go after all.
   const auto first = recorder->record_call({.text = "first", .communicator = "job"});
   for (std::uint32_t i = 0; i < flight::record_capacity; ++i)
     recorder->record_call({.text = "later", .communicator = "job"});
@@ -173,7 +173,7 @@ TEST(Recorder, DamagedFilesAreRefused) {
   refuses(with(offsetof(flight::RecordHeader, rank), 2));
   refuses(with(offsetof(flight::RecordHeader, world_size), 0));
 
-  // An entry in a state that there is not does not count; letters that a terminal would obey are not printed.
+  // An entry in a state that there is not does not count; characters that a terminal would obey are not printed.
   std::string bytes = with(flight::record_bytes(0) + offsetof(flight::RecordEntry, serial), 1);
   const std::uint32_t unknown_state = 77;
   std::memcpy(bytes.data() + flight::record_bytes(0) + offsetof(flight::RecordEntry, state), &unknown_state, 4);

@@ -50,7 +50,7 @@ TEST(LaunchDefaults, NameTheVariableThatIsWrong) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{{"PET_NNODES", "x"}}, "PET_NNODES='x'"},
       {{{"PET_NNODES", "0"}}, "PET_NNODES='0'"},
-      {{{"PET_NNODES", "1:4"}}, "PET_NNODES='1:4' asks for a changing number"},
+      {{{"PET_NNODES", "1:4"}}, "PET_NNODES='1:4' is a range"},
       {{{"PET_NPROC_PER_NODE", "gpu"}}, "PET_NPROC_PER_NODE='gpu'"},
       {{{"PET_NPROC_PER_NODE", "0"}}, "PET_NPROC_PER_NODE='0'"},
       {{{"PET_NPROC_PER_NODE", "2.5"}}, "PET_NPROC_PER_NODE='2.5'"},

@@ -217,7 +217,7 @@ TEST_F(LaunchHosts, EndsAllHostsWhenInterrupted) {
   const auto done = process.wait();
   EXPECT_EQ(done.exit_code, 128 + SIGTERM);
   EXPECT_TRUE(contains(done.err, "tutti: stopped by SIGTERM")) << done.err;
-  for (const pid_t rank : ranks) EXPECT_TRUE(is_gone_soon(rank));
+  for (const pid_t rank : ranks) EXPECT_TRUE(exits_soon(rank));
 }
 
 // A session of its own is out of reach of signals from here, as another machine is.
@@ -229,7 +229,7 @@ TEST_F(LaunchHosts, AHostWhoseConnectionIsCutEndsItsRanks) {
     ranks.push_back(std::stoi(process.wait_for_line("pid-" + std::to_string(rank) + "=")));
   }
   process.send(SIGKILL);
-  for (const pid_t rank : ranks) EXPECT_TRUE(is_gone_soon(rank));
+  for (const pid_t rank : ranks) EXPECT_TRUE(exits_soon(rank));
 }
 
 TEST_F(LaunchHosts, RefusesBadInputInOneLine) {

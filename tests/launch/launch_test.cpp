@@ -125,7 +125,7 @@ TEST(Launch, NamesTheRankThatFailedFirstAlsoWhenItLooksLate) {
   process.send(SIGSTOP);
   for (const int rank : {1, 2, 0}) {
     std::ofstream(fifo(rank)) << "now\n";
-    EXPECT_TRUE(is_gone_soon(guards[rank]));
+    EXPECT_TRUE(exits_soon(guards[rank]));
   }
   process.send(SIGCONT);
   EXPECT_EQ(process.wait().exit_code, 4);
@@ -179,21 +179,21 @@ TEST(Launch, KillsRanksThatIgnoreSigterm) {
   TuttiProcess process(launch_script(2, script, short_grace));
   const auto pid = to_pid(process.wait_for_line("pid "));
   EXPECT_EQ(process.wait().exit_code, 3);
-  EXPECT_TRUE(is_gone_soon(pid));
+  EXPECT_TRUE(exits_soon(pid));
 }
 
 TEST(Launch, LeavesNoGrandchildren) {
   TuttiProcess process(launch_script(1, "sleep 1000 >/dev/null 2>&1 & echo pid $!"));
   const auto pid = to_pid(process.wait_for_line("pid "));
   EXPECT_EQ(process.wait().exit_code, 0);
-  EXPECT_TRUE(is_gone_soon(pid));
+  EXPECT_TRUE(exits_soon(pid));
 }
 
 TEST(Launch, DoesNotWaitForGrandchildrenThatHoldTheOutput) {
   TuttiProcess process(launch_script(1, "sleep 1000 & echo pid $!; exit 4"));
   const auto pid = to_pid(process.wait_for_line("pid "));
   EXPECT_EQ(process.wait().exit_code, 4);
-  EXPECT_TRUE(is_gone_soon(pid));
+  EXPECT_TRUE(exits_soon(pid));
 }
 
 TEST(Launch, ShowsWhatAPipelineWritesAfterItsRank) {
@@ -209,7 +209,7 @@ TEST(Launch, TakesRanksAndGrandchildrenAlongWhenItIsKilled) {
   }
   process.send(SIGKILL);
   EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
-  for (const auto pid : pids) EXPECT_TRUE(is_gone_soon(pid));
+  for (const auto pid : pids) EXPECT_TRUE(exits_soon(pid));
 }
 
 TEST(Launch, ForwardsInterruptionsAtOnce) {
@@ -258,7 +258,7 @@ TEST(Launch, AnswersCtrlCWhileItsOutputIsNotRead) {
   TuttiProcess process(launch_script(1, "trap 'exit 5' INT; echo pid $$; while true; do echo much; done", long_grace));
   const auto pid = to_pid(process.wait_for_line("pid "));
   process.send(SIGINT);
-  EXPECT_TRUE(is_gone_soon(pid));
+  EXPECT_TRUE(exits_soon(pid));
   EXPECT_EQ(process.wait().exit_code, 5);
 }
 

@@ -67,7 +67,7 @@ TEST(Sink, WritesInOrderAndStopsWhenTheReaderIsSlow) {
   EXPECT_EQ(received, std::string(300'000, 'a') + "end");
 }
 
-TEST(Sink, DropsOutputWhenItsReaderIsGone) {
+TEST(Sink, DropsOutputAfterItsReaderExited) {
   ::signal(SIGPIPE, SIG_IGN);
   Pipe pipe;
   pipe.read_end.reset();

@@ -49,7 +49,7 @@ TEST(Restart, EndsRanksThatDoNotNoticeTheFailureBeforeTheNextAttempt) {
       two_restarts));
   const auto pid = static_cast<pid_t>(std::stol(process.wait_for_line("pid ")));
   EXPECT_EQ(process.wait().exit_code, 0);
-  EXPECT_TRUE(is_gone_soon(pid));
+  EXPECT_TRUE(exits_soon(pid));
 }
 
 TEST(Restart, GivesEachAttemptAStoreOfItsOwn) {
@@ -66,7 +66,7 @@ TEST(Restart, GivesEachAttemptAStoreOfItsOwn) {
 }
 
 TEST(Restart, WaitsForAChosenPortThatALeftoverStillHolds) {
-  // A process in a session of its own listens there for a moment after its rank, as one that serves a store may.
+  // A process in a session of its own listens there briefly after its rank, as one that serves a store may.
   const auto script = "echo port $MASTER_PORT; [ " + attempt + R"( = 1 ] && exit 0; python3 -c "
 import os, socket, time
 server = socket.create_server(('', int(os.environ['MASTER_PORT'])))

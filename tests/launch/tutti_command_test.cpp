@@ -93,7 +93,7 @@ TEST(TuttiCommand, TakesTheSpellingsOfOtherLaunchers) {
   // Accelerate's count is that of the whole job.
   expect_refusal({"launch", "--num_processes", "3", "--nnodes", "2", "--master-addr", "node0", "--master-port", "1234",
                   "--", "true"},
-                 "cannot be dealt evenly");
+                 "cannot be split evenly");
   expect_refusal({"launch", "--num_processes", "2", "-n", "2", "--", "true"}, "-n or --hostfile");
   expect_refusal({"launch", "--num_processes", "0", "--", "true"}, "-n must be at least 1");
 }

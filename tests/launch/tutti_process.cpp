@@ -177,7 +177,7 @@ std::vector<pid_t> children_of(pid_t pid) {
   return {std::istream_iterator<pid_t>(words), {}};
 }
 
-bool is_gone_soon(pid_t pid) {
+bool exits_soon(pid_t pid) {
   for (const auto deadline = Clock::now() + process_timeout; Clock::now() < deadline;) {
     if (::kill(pid, 0) != 0 || is_zombie(pid)) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -53,8 +53,8 @@ class TuttiProcess {
 /// Runs `tutti ARGUMENTS` to its end.
 Finished run_tutti(const std::vector<std::string>& arguments);
 
-/// Runs `tutti` with the arguments that `words` makes of a port that was free a moment ago, and again with another
-/// where somebody has taken it since. The port and what became of it.
+/// Runs `tutti` with the arguments that `words` makes of a port that was free just before, and again with another
+/// if another process has taken it since. The port and what became of it.
 std::pair<std::string, Finished> run_with_a_free_port(
     const std::function<std::vector<std::string>(const std::string& port)>& words);
 
@@ -76,8 +76,8 @@ std::vector<std::string> launch_script(int ranks, const std::string& script, std
 /// The processes that `pid` has started and that still run.
 std::vector<pid_t> children_of(pid_t pid);
 
-/// True when the process is gone, or goes before the deadline.
-bool is_gone_soon(pid_t pid);
+/// True if the process has exited, or exits before the deadline.
+bool exits_soon(pid_t pid);
 
 bool contains(const std::string& text, const std::string& part);
 int lines_with(const std::string& text, const std::string& part);

@@ -13,7 +13,7 @@
 namespace tutti::test::averaging_test {
 namespace {
 
-/// What `size` ranks come to that average every `local_steps`, computed on one.
+/// What `size` ranks reach if they average every `local_steps`, computed on one.
 Tensors averaged_by_hand(int size, int local_steps, int steps, const std::vector<double>& weights = {},
                          at::ScalarType dtype = at::kFloat) {
   std::vector<Tensors> models;
@@ -98,7 +98,7 @@ TEST(LocalSgd, ARankOfWeightZeroContributesNothing) {
   }
 }
 
-// Nobody goes on as if nothing had happened, whatever has carried it.
+// No rank continues as if nothing had happened, with any backend.
 const ProcessCase nan_that_weighs("averaging: a NaN that weighs", [](const Communicator& communicator) {
   for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16, WireFormat::int8}) {
     LocalRun run(communicator, {.updates = {.local_steps = 2, .wire = wire}});
@@ -187,7 +187,7 @@ TEST(LocalSgd, OneRankTrainsAsWithoutIt) {
   }
 }
 
-// Differences of doubles travel as fp32, which keeps far more of a double than fp32 models would.
+// Differences of doubles are sent as fp32, which keeps far more of a double than fp32 models would.
 TEST(LocalSgd, KeepsThePrecisionOfDoubles) {
   run_thread_ranks(3, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 2}, .dtype = at::kDouble});

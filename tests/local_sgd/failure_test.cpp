@@ -54,7 +54,7 @@ TEST(Failure, ARankThatUnwindsDoesNotWaitForAnExchangeInFlight) {
         run.steps(4);
         throw std::runtime_error("in the overlap");
       } catch (const std::runtime_error&) {
-        left.set_value();  // the algorithm is gone, although rank 0 has not begun its exchange
+        left.set_value();  // the algorithm is destroyed, although rank 0 has not begun its exchange
       }
       return;
     }
@@ -92,7 +92,7 @@ TEST(Failure, ABackgroundFailureSurfacesInTheNextCall) {
   run_thread_ranks(2, body, {.timeout = std::chrono::seconds(60)});
 }
 
-const RankProgram dies("local_sgd_dies", [] {
+const RankProgram fails("local_sgd_fails", [] {
   const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(40)});
   LocalRun run(communicator, {.updates = {.local_steps = 4}});
   run.steps(6);
@@ -100,7 +100,7 @@ const RankProgram dies("local_sgd_dies", [] {
   expect_failure_of(1, [&] { run.steps(2); });
 });
 TEST(Failure, ADeadProcessIsNamed) {
-  expect_success(run_processes(dies, 2));
+  expect_success(run_processes(fails, 2));
 }
 
 TEST(Failure, RanksAtDifferentStepsAreAMismatch) {

@@ -1,4 +1,4 @@
-// Every element travels exactly once, whatever the sizes.
+// Every element is exchanged exactly once, whatever the sizes.
 #include "local_sgd/fragment_plan.h"
 
 #include <gtest/gtest.h>

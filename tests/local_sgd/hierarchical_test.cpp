@@ -95,7 +95,7 @@ TEST(Hierarchical, AveragesOnProcessesToo) {
   expect_success(run_processes(on_processes, 4));
 }
 
-/// Three ranks, two of them on the first node: what travels between nodes is rank 0's and rank 2's affair.
+/// Three ranks, two of them on the first node: rank 0 and rank 2 exchange between nodes.
 void on_unequal_nodes(const std::function<void(const Communicator&)>& body) {
   on_thread_nodes(4, 2, [&](const Communicator& communicator) {
     const auto some = communicator.split(communicator.rank() < 3 ? 0 : -1);
@@ -122,7 +122,7 @@ TEST(Hierarchical, AnErrorBetweenNodesReachesARankThatTookNoPartInIt) {
       kind = "PeerError";
     }
     EXPECT_EQ(kind, communicator.rank() == 1 ? "PeerError" : "UsageError");
-    communicator.barrier().wait();  // nobody learned it from an algorithm that went
+    communicator.barrier().wait();  // no rank learned it from an algorithm that was destroyed
   });
 }
 

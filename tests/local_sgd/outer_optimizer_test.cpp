@@ -32,7 +32,7 @@ TEST(OuterOptimizers, WithoutMomentumAreLocalSgd) {
   plain.on_processes({2});
 }
 
-// Two rounds by hand, on rank 0's copy of everybody.
+// Two rounds by hand, with rank 0's copies of all ranks.
 template <typename Rule>
 Tensors by_hand(int size, int local_steps, int rounds, Rule rule) {
   Tensors anchor = initial_model(), momentum;

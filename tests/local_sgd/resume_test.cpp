@@ -129,7 +129,7 @@ TEST(Resume, RefusesAStateThatDoesNotFit) {
     refused("fragment.0.momentum", at::zeros({1}, at::kDouble));
     refused("fragment.0.lost", at::zeros({1}));  // of a wire format that this one is not
     EXPECT_THROW(run.algorithm->load_state_dict(StateDict()), CheckpointError);
-    // Nothing was loaded on the way.
+    // Nothing was loaded.
     EXPECT_TRUE(same_bits({run.algorithm->state_dict().get<at::Tensor>("fragment.0.anchor")}, anchor));
     run.steps(1);
     EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));

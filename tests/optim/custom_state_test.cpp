@@ -71,10 +71,10 @@ TEST(CustomOptimizerState, WhatSaveCannotHaveWrittenIsRefusedAndChangesNothing) 
     expect_refused([&] { load_optimizer_state(problem.optimizer, one_name, broken); }, why);
   };
   refused_with("saved.state", true, "nothing was loaded");
-  refused_with("saved.a\"b", 1.0, "is no name");
-  refused_with("saved.list.%list", std::int64_t{1} << 60, "is no whole list");
-  refused_with("saved.list.%list", std::int64_t{-1}, "is no whole list");
-  refused_with("archive", at::ones({4}), "more than what save() writes");
+  refused_with("saved.a\"b", 1.0, "is not a valid name");
+  refused_with("saved.list.%list", std::int64_t{1} << 60, "is an incomplete list");
+  refused_with("saved.list.%list", std::int64_t{-1}, "is an incomplete list");
+  refused_with("archive", at::ones({4}), "entries that save() does not write");
   std::string deep = "saved";
   for (int i = 0; i < 1000; ++i) deep += ".x";
   refused_with(deep, true, "nested too deeply");
@@ -163,7 +163,7 @@ class Talkative : public optim::SGD {
   bool loaded = false;
 };
 
-TEST(CustomOptimizerState, WhatSaveMayWriteComesToLoad) {
+TEST(CustomOptimizerState, LoadReceivesWhatSaveMayWrite) {
   const std::vector<at::Tensor> values = {at::ones({2}).requires_grad_()};
   const Talkative first(values, optim::SGDOptions(0.1));
   Talkative second(values, optim::SGDOptions(0.1));

@@ -107,7 +107,7 @@ TEST_P(FusedStep, TakesTurnsWithLibTorchs) {
     } else {
       optimizer->step();
     }
-    // What is saved and restored on the way is no longer the tensors that it began with.
+    // What is saved and restored in between is no longer the tensors that it began with.
     if (step == 12) load_optimizer_state(*optimizer, names, optimizer_state(*optimizer, names));
     reference->step();
   }
@@ -137,7 +137,7 @@ double distance(const Tensors& values, const Tensors& exact) {
   return std::sqrt(sum);
 }
 
-// LibTorch rounds to bfloat16 after each operation: where a step is lost on the way, the two part for good. What can be
+// LibTorch rounds to bfloat16 after each operation: where a step is lost, the two part for good. What can be
 // asked for is that the fused one is the better.
 TEST(FusedStepInBFloat16, IsNoFurtherFromTheExactStepThanLibTorchs) {
   // The kernel for SGD with Nesterov momentum of LibTorch 2.11 is 8 % further away; that of 2.15 is not.

@@ -55,7 +55,7 @@ TEST(Predict, LateGradientsTakeAllTheTimeOfTheLink) {
   }
 }
 
-TEST(Predict, EarlyGradientsTravelWhileTheBackwardPassGoesOn) {
+TEST(Predict, EarlyGradientsAreSentDuringTheBackwardPass) {
   const Work work = work_of({{.bytes = 8e6, .ready = 0.1}});
   const Step step = predict(fast_machine(3), megabyte_in_a_ms, work, {.nodes = 2}, Exchange::once_a_step);
   EXPECT_NEAR(step.hidden_ms, 8, 1e-3);

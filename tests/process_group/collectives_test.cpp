@@ -121,7 +121,7 @@ TEST(GroupCollectives, SparseTensorsAreSummed) {
     c10d::AllreduceOptions greatest;
     greatest.reduceOp = c10d::ReduceOp::MAX;
     EXPECT_EQ(message_of<UsageError>([&] { group.allreduce(tensors, greatest); }),
-              "all_reduce of sparse tensors: there is no other ReduceOp than SUM.");
+              "all_reduce of sparse tensors: the only supported ReduceOp is SUM.");
     if (size == 1) return;
     tensors = {at::zeros({8, 3 + rank % 2}).to_sparse(1)};
     EXPECT_NE(message_of<MismatchError>([&] { group.allreduce(tensors, {}); }).find("another shape"),
@@ -161,14 +161,14 @@ TEST(GroupCollectives, FromAndToARoot) {
         }
 
         Tensors received{at::zeros({elements})};
-        std::vector<Tensors> dealt;
+        std::vector<Tensors> scattered;
         if (rank == root) {
-          dealt.resize(1);
-          for (int other = 0; other < size; ++other) dealt[0].push_back(mine(10 * root + other, elements));
+          scattered.resize(1);
+          for (int other = 0; other < size; ++other) scattered[0].push_back(mine(10 * root + other, elements));
         }
         c10d::ScatterOptions scatter;
         scatter.rootRank = root;
-        group.scatter(received, dealt, scatter)->wait();
+        group.scatter(received, scattered, scatter)->wait();
         expect_equal(received[0], mine(10 * root + rank, elements));
       }
     }
@@ -223,7 +223,7 @@ TEST(GroupWork, AFutureEndsWithoutAWaiter) {
   });
 }
 
-// Whoever has waited for the work finds its future ended.
+// After wait() the future of the work has completed.
 TEST(GroupWork, AFutureEndsBeforeTheWorkDoes) {
   std::promise<void> asked;
   const auto is_asked = asked.get_future().share();
@@ -243,7 +243,7 @@ TEST(GroupWork, AFutureEndsBeforeTheWorkDoes) {
   });
 }
 
-// Futures of many operations under way at once: none takes the place of an operation.
+// Futures of many operations in flight at once: a future occupies no operation number.
 TEST(GroupWork, ManyInFlight) {
   run_groups(2, [](ProcessGroupTutti& group) {
     std::vector<Tensors> tensors;
@@ -264,12 +264,12 @@ TEST(GroupErrors, WrongArgumentsThrowBeforeAnythingIsSent) {
     Tensors two{mine(0), mine(0)};
     Tensors one{mine(group.getRank())};
     EXPECT_EQ(message_of<UsageError>([&] { group.allreduce(none, {}); }),
-              "all_reduce: a rank gives one tensor, not 0.");
-    EXPECT_EQ(message_of<UsageError>([&] { group.broadcast(two, {}); }), "broadcast: a rank gives one tensor, not 2.");
+              "all_reduce: a rank passes one tensor, not 0.");
+    EXPECT_EQ(message_of<UsageError>([&] { group.broadcast(two, {}); }), "broadcast: a rank passes one tensor, not 2.");
     c10d::BroadcastOptions outside;
     outside.rootRank = 2;
     EXPECT_EQ(message_of<UsageError>([&] { group.broadcast(one, outside); }),
-              "broadcast: root 2 is no rank of this group of 2.");
+              "broadcast: root 2 is not a rank of this group of 2.");
     Tensors sparse{mine(0).to_sparse()};
     EXPECT_EQ(message_of<UsageError>([&] { group.broadcast(sparse, {}); }), "broadcast: the tensor is not dense.");
     Tensors away{at::empty({2}, at::kMeta)};
@@ -277,11 +277,11 @@ TEST(GroupErrors, WrongArgumentsThrowBeforeAnythingIsSent) {
               std::string::npos);
     std::vector<Tensors> short_list{{at::zeros({small})}};
     EXPECT_EQ(message_of<UsageError>([&] { group.allgather(short_list, one, {}); }),
-              "all_gather: a list of 1 tensors for 2 ranks; it holds one for each.");
+              "all_gather: a list of 1 tensors for 2 ranks; it must hold one for each.");
     std::vector<Tensors> wrong_shape{{at::zeros({small}), at::zeros({small + 1})}};
     EXPECT_EQ(message_of<UsageError>([&] { group.allgather(wrong_shape, one, {}); }),
-              "all_gather: the tensor of rank 1 is Float [6], and this rank's own Float [5]; they must have the same "
-              "dtype and shape.");
+              "all_gather: the tensor of rank 1 is Float [6], but this rank's own tensor is Float [5]; they must have "
+              "the same dtype and shape.");
     // The group goes on.
     group.allreduce(one, {})->wait();
     expect_equal(one[0], total(2, small));
@@ -313,7 +313,7 @@ TEST(GroupErrors, ADeadlineNamesTheAbsentRank) {
     c10d::AllreduceOptions options;
     options.timeout = std::chrono::milliseconds(200);
     const auto work = group.allreduce(tensors, options);
-    EXPECT_NE(message_of<TimeoutError>([&] { work->wait(); }).find("rank 1 did not arrive within 200 ms"),
+    EXPECT_NE(message_of<TimeoutError>([&] { work->wait(); }).find("rank 1 did not enter the call within 200 ms"),
               std::string::npos);
     has_timed_out.set_value();
   });

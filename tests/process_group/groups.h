@@ -1,5 +1,5 @@
 #pragma once
-// Groups whose ranks are threads of this process and meet at a store in its memory.
+// Groups whose ranks are threads of this process, with a store in its memory.
 #include <exception>
 #include <functional>
 #include <string>
@@ -13,7 +13,7 @@ namespace tutti::test {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Runs `body` on `size` ranks and rethrows what the first of them threw.
+/// Runs `body` on `size` ranks. Rethrows the exception of the lowest rank that threw.
 inline void run_groups(int size, const std::function<void(ProcessGroupTutti&)>& body,
                        const std::string& backend = "auto",
                        std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
@@ -37,7 +37,7 @@ inline void run_groups(int size, const std::function<void(ProcessGroupTutti&)>& 
   }
 }
 
-/// On 1, 2 and 3 ranks, through shared memory and by messages.
+/// Runs `body` on 1, 2 and 3 ranks, through shared memory and over Gloo.
 inline void run_everywhere(const std::function<void(ProcessGroupTutti&)>& body) {
   for (const char* backend : {"auto", "gloo"}) {
     for (const int size : {1, 2, 3}) run_groups(size, body, backend);

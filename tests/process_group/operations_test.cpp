@@ -1,5 +1,5 @@
-// Ranks: 1, 2 and 3 as threads, through shared memory and over Gloo. Dtypes, operations, uneven parts, and a group's
-// end.
+// Ranks: 1, 2 and 3 as threads, through shared memory and over Gloo. Dtypes, operations, uneven parts, abort
+// and shutdown.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ at::Tensor reduced(ProcessGroupTutti& group, const at::Tensor& tensor, ReduceOp:
 const std::vector<at::ScalarType> dtypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar,
                                          at::kByte,  at::kShort,  at::kInt,  at::kLong};
 
-// Of a few elements, and of more than travel with a call.
+// With a few elements, and with more than the payload of a call holds.
 TEST(Operations, EveryDtype) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int size = group.getSize();
@@ -135,16 +135,15 @@ TEST(Parts, ThatDoNotFitThrowOnAllRanks) {
     Tensors to{at::zeros({1}), at::zeros({group.getRank() == 2 ? 2 : 1}), at::zeros({1})};
     EXPECT_NE(message_of<MismatchError>([&] {
                 group.alltoall(to, from, {})->wait();
-              }).find("rank 1 sends 4 bytes to rank 2, which takes 8 from it. Nothing was exchanged."),
+              }).find("rank 1 sends 4 bytes to rank 2, which expects 8 from it. Nothing was exchanged."),
               std::string::npos);
     auto flat = at::zeros({6});
     std::vector<std::int64_t> even;
     std::vector<std::int64_t> wrong{1, 2, 4};
-    EXPECT_NE(
-        message_of<UsageError>([&] {
-          group.alltoall_base(flat, flat, wrong, even, {});
-        }).find("3 sizes of parts of the output Float [6]: there must be one for each of 3 ranks, and their sum 6"),
-        std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] {
+                group.alltoall_base(flat, flat, wrong, even, {});
+              }).find("3 split sizes for the output Float [6]: there must be one for each of 3 ranks, with the sum 6"),
+              std::string::npos);
     group.barrier({})->wait();
   });
 }
@@ -166,7 +165,8 @@ TEST(Coalescing, OneWorkForAll) {
     expect_equal(first[0], at::full({3}, size, at::kFloat));
     expect_equal(second[0], at::full({200'000}, size, at::kFloat));
     for (int rank = 0; rank < size; ++rank) expect_equal(gathered[0][rank], at::full({3}, rank, at::kFloat));
-    EXPECT_NE(message_of<UsageError>([&] { group.endCoalescing(); }).find("nothing was started"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] { group.endCoalescing(); }).find("startCoalescing was not called"),
+              std::string::npos);
   });
 }
 
@@ -185,7 +185,7 @@ TEST(MonitoredBarrier, PassesAndNamesTheAbsent) {
                       "monitored_barrier: " + names + " failed to pass monitoredBarrier within 300 ms.");
           }
           looked.arrive_and_wait();
-          // Who comes late hears what became of it.
+          // Late ranks receive the outcome.
           if (group.getRank() > 0) {
             EXPECT_NE(message_of<PeerError>([&] { group.monitoredBarrier(brief, wait_for_all); }).find("from rank 0"),
                       std::string::npos);
@@ -201,7 +201,7 @@ TEST(MonitoredBarrier, PassesAndNamesTheAbsent) {
       "auto");
 }
 
-// A rank that comes after its peer has given up does not go on as if nothing had been.
+// A rank that enters a call after its peer has timed out throws as well.
 TEST(Failures, ALateRankThrowsToo) {
   for (const char* backend : {"auto", "gloo"}) {
     for (const std::int64_t elements : {std::int64_t{1}, std::int64_t{1024}, std::int64_t{100'000}}) {
@@ -221,7 +221,7 @@ TEST(Failures, ALateRankThrowsToo) {
             } else {
               timed_out.wait();
               const auto text = message_of<PeerError>([&] { group.allreduce(tensors, {})->wait(); });
-              EXPECT_NE(text.find("gave up waiting for this rank (1)"), std::string::npos) << text;
+              EXPECT_NE(text.find("timed out waiting for this rank (1)"), std::string::npos) << text;
             }
             const auto later = message_of<PeerError>([&] { group.allreduce(tensors, {})->wait(); });
             EXPECT_NE(later.find("failed earlier"), std::string::npos) << later;
@@ -264,7 +264,7 @@ TEST(Failures, AbortEndsInFlightOperationsOnAllRanks) {
   }
 }
 
-// The rank that aborts has something under way itself.
+// The rank that aborts has an operation in flight itself.
 TEST(Failures, AbortEndsOwnWaits) {
   for (const char* backend : {"auto", "gloo"}) {
     std::barrier<> end(2);

@@ -1,4 +1,4 @@
-// Ranks: 2 and 3 as threads, 2 and 3 as processes. Messages from rank to rank.
+// Ranks: 2 and 3 as threads, 2 and 3 as processes. Point-to-point messages.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ c10::intrusive_ptr<c10d::Work> receive(ProcessGroupTutti& group, const at::Tenso
   return group.recv(tensors, from, tag);
 }
 
-// Each posts its receive first, then sends: neither waits for the other.
+// Each rank posts its receives first, then sends: no rank blocks another one.
 TEST(PointToPoint, CrossingMessages) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();
@@ -61,7 +61,7 @@ TEST(PointToPoint, CrossingMessages) {
   });
 }
 
-// Whatever the order in which they were sent; of one tag in that order.
+// Messages match by tag in any order; those of one tag arrive in the order of the sends.
 TEST(PointToPoint, TagsAreDistinguished) {
   run_groups(2, [](ProcessGroupTutti& group) {
     constexpr int far_tag = 65536;  // the same in its lower bits as tag 0
@@ -137,17 +137,17 @@ TEST(PointToPoint, AFutureEndsWithoutAWaiter) {
 TEST(PointToPoint, WrongArguments) {
   run_groups(2, [](ProcessGroupTutti& group) {
     const auto some = at::zeros({2});
-    const auto message_here = "send: rank " + std::to_string(group.getRank()) + " is this rank itself.";
+    const auto message_here = "send: rank " + std::to_string(group.getRank()) + " is the calling rank itself.";
     EXPECT_EQ(message_of<UsageError>([&] { send(group, some, group.getRank()); }), message_here);
     EXPECT_EQ(message_of<UsageError>([&] { receive(group, some, 2); }),
-              "receive: rank 2 is no rank of this group of 2.");
+              "receive: rank 2 is not a rank of this group of 2.");
     EXPECT_EQ(message_of<UsageError>([&] { receive(group, some, 1 - group.getRank(), -1); }),
               "receive: the tag must not be negative, but is -1.");
     group.barrier({})->wait();
   });
 }
 
-// The group goes on after it.
+// The group stays usable.
 TEST(PointToPoint, AMessageOfAnotherSizeIsAnError) {
   run_groups(2, [](ProcessGroupTutti& group) {
     if (group.getRank() == 0) {
@@ -156,7 +156,7 @@ TEST(PointToPoint, AMessageOfAnotherSizeIsAnError) {
     } else {
       auto received = at::zeros({small});
       EXPECT_EQ(message_of<MismatchError>([&] { receive(group, received, 0)->wait(); }),
-                "receive (tag 0): rank 0 sent 8 bytes, and this rank takes 12. The message is dropped.");
+                "receive (tag 0): rank 0 sent 8 bytes, but this rank expects 12. The message is dropped.");
       receive(group, received, 0)->wait();
       expect_equal(received, message(0, 1, small));
     }
@@ -170,19 +170,19 @@ TEST(PointToPoint, ADeadlineNamesThePeer) {
       [](ProcessGroupTutti& group) {
         const int peer = 1 - group.getRank();
         auto received = at::zeros({small});
-        const auto expected = "receive (tag 5): nothing came from rank " + std::to_string(peer) + " within 200 ms";
+        const auto expected = "receive (tag 5): no message from rank " + std::to_string(peer) + " within 200 ms";
         EXPECT_EQ(message_of<TimeoutError>([&] { receive(group, received, peer, 5)->wait(); }), expected);
         EXPECT_EQ(message_of<TimeoutError>([&] {
                     Tensors tensors{received};
                     group.recvAnysource(tensors, 5)->wait();
                   }),
-                  "receive (tag 5): nothing came from any rank within 200 ms");
+                  "receive (tag 5): no message from any rank within 200 ms");
       },
       "auto", milliseconds(200));
 }
 
 TEST(PointToPoint, AnUnreceivedMessageDelaysTheEndByItsDeadlineOnly) {
-  // Rank 0 goes while its message waits for an address that rank 1 never tells.
+  // Rank 0 leaves while its message waits for an address that rank 1 never publishes.
   run_groups(
       2,
       [](ProcessGroupTutti& group) {
@@ -234,9 +234,9 @@ const RankProgram waits_for_a_message("waits_for_a_message", [] {
     for (;;) ::pause();
   }
   EXPECT_EQ(message_of<PeerError>([&] { receive(group, received, 1)->wait(); }),
-            "receive (tag 0): rank 1 is gone (connection closed)");
+            "receive (tag 0): rank 1 disconnected (connection closed)");
   EXPECT_EQ(message_of<PeerError>([&] { send(group, received, 1)->wait(); }),
-            "send (tag 0): rank 1 is gone (connection closed)");
+            "send (tag 0): rank 1 disconnected (connection closed)");
 });
 
 TEST(PointToPoint, AKilledRankIsNamed) {

@@ -1,4 +1,4 @@
-// Ranks: 2 and 3 as threads and as processes. Groups over stores of c10d.
+// Ranks: 2 and 3 as threads and as processes. Groups over c10d stores.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
@@ -111,7 +111,7 @@ TEST(OverAStore, WrongArguments) {
   EXPECT_EQ(message_of<TimeoutError>([&] {
               Communicator::connect(store, 0, 2, {.connect_timeout = std::chrono::milliseconds(50)});
             }).substr(0, 34),
-            "rank 1 did not come within 50 ms; ");
+            "rank 1 did not join within 50 ms; ");
 }
 
 TEST(NodeId, CountsNodesInTheOrderOfTheirFirstRanks) {

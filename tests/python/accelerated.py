@@ -48,7 +48,7 @@ def loss_function(outputs, targets):
     return torch.nn.functional.mse_loss(outputs, targets)
 
 
-def dealt():
+def sharded():
     """By index of the loop, the batches of all ranks."""
     data = points().tensors
     for index in range(batches):
@@ -64,7 +64,7 @@ def alone(window, clip=None, scheduled=True):
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    for index, of_ranks in enumerate(dealt()):
+    for index, of_ranks in enumerate(sharded()):
         for inputs, targets in of_ranks:
             (loss_function(model(inputs), targets) / window / size()).backward()
         if (index + 1) % window == 0 or index + 1 == batches:
@@ -183,7 +183,7 @@ def local_sgd():
                 for tensor in together:
                     tensor.copy_(mean)
 
-    for index, of_ranks in enumerate(dealt()):
+    for index, of_ranks in enumerate(sharded()):
         for one, its, (inputs, targets) in zip(models, optimizers, of_ranks):
             (loss_function(one(inputs), targets) / 2).backward()
             if (index + 1) % 2 == 0 or index + 1 == batches:

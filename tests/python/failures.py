@@ -1,4 +1,4 @@
-"""What ranks are told when one of them fails. The argument says how the last rank does."""
+"""The exceptions of ranks when the last rank fails. The argument selects the failure."""
 
 import datetime
 import os
@@ -32,7 +32,7 @@ elif how == "late":
     try:
         dist.all_reduce(numbers)
         dist.all_reduce(numbers)
-        raise SystemExit("nobody was told")
+        raise SystemExit("no rank raised an error")
     except torch_tutti.PeerError as error:
         assert last or isinstance(error, torch_tutti.TimeoutError), error
         assert last or dist.get_world_size() - 1 in error.ranks, error.ranks
@@ -45,14 +45,14 @@ elif how == "astray":
             if step == 5 and last:
                 dist.barrier()
             model(torch.ones(2, 3)).sum().backward()
-        raise SystemExit("nobody was told")
+        raise SystemExit("no rank raised an error")
     except torch_tutti.MismatchError as error:
         assert "called on some ranks only" in str(error) and "waits in barrier" in str(error), error
 elif how == "asynchronous":
     # The error is the future's too.
     try:
         dist.all_reduce(torch.ones(3 + int(last)), async_op=True).get_future().wait()
-        raise SystemExit("nobody was told")
+        raise SystemExit("no rank raised an error")
     except (torch_tutti.MismatchError, RuntimeError) as error:
         assert "rank" in str(error), error
     dist.all_reduce(numbers)

@@ -181,7 +181,7 @@ def steps_under_no_sync_are_this_ranks_own():
     for mine, other in zip(model.parameters(), alone.parameters()):
         same_bits(mine, other)
     if size() > 1:
-        # Nobody has made them equal again.
+        # No rank has synchronized them since.
         expect(torch_tutti.MismatchError, "parameter", lambda: loss_of(model, batch(4)).backward())
     optimizer.zero_grad()
     for tensor in model.parameters():

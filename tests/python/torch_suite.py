@@ -44,7 +44,7 @@ asked = {
     'require_backend_is_available({"gloo"})': 'require_backend_is_available({"gloo", "tutti"})',
     "    dist.Backend.GLOO,\n": '    dist.Backend.GLOO, "tutti",\n',
     # A barrier's timeout in other words.
-    '" (Timed out|closed|timeout) "': '" (Timed out|closed|timeout|did not arrive within) "',
+    '" (Timed out|closed|timeout) "': '" (Timed out|closed|timeout|did not enter the call within) "',
     # PyTorch's DistributedDataParallel logs every backend of others by this name.
     'ddp_logging_data.get("backend_name"), dist.get_backend(group_id)': 'ddp_logging_data.get("backend_name"), '
     '"custom" if BACKEND == "tutti" else dist.get_backend(group_id)',

@@ -16,7 +16,7 @@
 
 namespace tutti::test {
 
-/// What one rank's backends were asked for. Read it when nothing is under way.
+/// What one rank's backends were asked for. Read it when nothing is in flight.
 struct BackendLog {
   std::vector<std::string> groups;
   int sums = 0;

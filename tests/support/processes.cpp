@@ -70,7 +70,7 @@ RankProcesses::RankProcesses(const RankProgram& program, int size, ProcessOption
   for (int rank = 0; rank < size; ++rank) {
     if (std::count(options.absent.begin(), options.absent.end(), rank) == 0) start(rank, size, program, options);
   }
-  // Rank 0 alone holds the port now: when it dies the store is gone.
+  // Rank 0 alone holds the port now: when it exits the store disappears.
   ::close(std::exchange(store_socket_, -1));
 }
 

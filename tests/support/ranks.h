@@ -77,7 +77,7 @@ class RankProcesses {
   };
 
   void start(int rank, int size, const RankProgram& program, const ProcessOptions& options);
-  // Reads what the ranks wrote and notes those that ended; waits for news, at most until the deadline.
+  // Reads what the ranks wrote and notes those that ended; waits for a change, at most until the deadline.
   void collect();
   void reap(Process& process);
   void kill_all();

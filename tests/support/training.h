@@ -31,7 +31,7 @@ struct Batch {
   at::Tensor target;
 };
 
-/// Micro-batch number `index` of a job, whoever computes it.
+/// Micro-batch number `index` of a job, on any rank.
 Batch batch_of(std::int64_t index, at::ScalarType dtype = at::kFloat, std::int64_t samples = 4);
 
 at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target);

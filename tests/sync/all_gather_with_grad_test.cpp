@@ -137,7 +137,7 @@ const RankCase differ("all_gather_with_grad_differ", [](const Communicator& comm
   expect_says(said, last_rank);
   expect_says(said, "[2, 3]");
   said = thrown<MismatchError>([&] { gather(last ? at::ones({2, 2}) : mine); });
-  expect_says(said, "of what requires gradients");
+  expect_says(said, "of a tensor that requires gradients");
   const auto undefined = [&] { gather(last ? at::Tensor() : mine, {.name = "texts"}); };
   said = last ? thrown<UsageError>(undefined) : thrown<MismatchError>(undefined);
   expect_says(said, "'texts': the tensor is undefined");
@@ -177,7 +177,7 @@ at::Tensor deep_loss(Mlp& model, const std::vector<at::Tensor>& inputs, const Ga
   return sum / static_cast<double>(inputs.size());
 }
 
-// In the middle of a model whose buckets are under way: both run at once, on channels of their own.
+// In the middle of a model whose buckets are in flight: both run at once, on channels of their own.
 const RankCase between_buckets("all_gather_with_grad_between_buckets", [](const Communicator& communicator) {
   const AllGatherWithGrad gather(communicator);
   Mlp one(1, at::kDouble), many(1, at::kDouble);

@@ -1,4 +1,4 @@
-// The plain loop without annotation: it comes to synchronize once per optimizer step, and its result stays that of one
+// The plain loop without annotation: it learns to synchronize once per optimizer step, and its result stays that of one
 // process whatever the windows' lengths are.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
@@ -45,10 +45,10 @@ const RankCase learns_the_window("learns_the_window", [](const Communicator& com
   const SyncStats stats = run_windows(communicator, {4, 4, 4, 4, 4, 4}, SyncPolicy::automatic);
   // Two windows of every pass, the third's first pass (whose header brings the agreement) and last, then one each.
   EXPECT_EQ(stats.syncs, 4 + 4 + 2 + 1 + 1 + 1);
-  EXPECT_EQ(stats.syncs_avoided, 2 + 3 + 3 + 3);
+  EXPECT_EQ(stats.syncs_skipped, 2 + 3 + 3 + 3);
   EXPECT_EQ(stats.syncs_in_step, 0);
 });
-TEST(Automatic, ComesToSynchronizeOncePerStep) {
+TEST(Automatic, LearnsToSynchronizeOncePerStep) {
   learns_the_window.everywhere();
 }
 

@@ -76,7 +76,7 @@ void check_inside_a_node(const Communicator& communicator) {
   EXPECT_EQ(largest_difference(narrow, plain), 0);
   EXPECT_EQ(narrow.bytes, plain.bytes);
 }
-TEST(GradientCodec, ChangesNothingWhereNothingTravels) {
+TEST(GradientCodec, ChangesNothingWhereNothingIsSent) {
   run_thread_ranks(2, check_inside_a_node, {.backend = "shared_memory"});
 }
 

@@ -86,7 +86,7 @@ at::Tensor input_of(const Stage& stage, int i, int part) {
   return x;
 }
 
-// The loop looks at the loss before backward: all ranks must come to the same answer, so it looks at the mean.
+// The loop looks at the loss before backward: all ranks must reach the same answer, so it looks at the mean.
 struct NanLoss : OneModel {
   using OneModel::OneModel;
   void iterate(int i) {
@@ -154,7 +154,7 @@ TEST(InterruptedLoops, ABadBatchThatOneRankSkipsInAScope) {
   expect_one_process_results<BadBatch>(6, {RunMode::scopes});
 }
 
-// Outside of scopes nothing says how many batches a mean is over: ranks that come to different passes are told.
+// Outside of scopes nothing says how many batches a mean is over: ranks with different passes get an error.
 TEST(InterruptedLoops, ABadBatchThatOneRankSkipsOutsideOfScopesIsAnErrorOnAllRanks) {
   for (const int ranks : {2, 3}) {
     run_thread_ranks(ranks, [ranks](const Communicator& communicator) {

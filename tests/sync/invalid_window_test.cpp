@@ -34,7 +34,7 @@ TEST(InvalidWindow, StepNotifiesAllRanksAlsoWhereGradientsWereCarriedOver) {
   added_to_kept_gradients.on_threads({1, 2, 3});
 }
 
-// Nothing but nested passes had come to the model before the exception, so that no task of its own could tell of it.
+// Only nested passes had reached the model before the exception, so that no task of its own could tell of it.
 TEST(InvalidWindow, AnExceptionAfterANestedPassLeavesNothingBehind) {
   for (const int ranks : {1, 2, 3}) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {

@@ -45,7 +45,7 @@ class Game {
   Game(const Communicator& communicator, Loop loop, SyncPolicy policy)
       : communicator_(communicator), loop_(loop), d(communicator, loop, policy, 1), g(communicator, loop, policy, 2) {}
 
-  /// Each letter is a move: D and G are backward passes, d and g steps, x and y zero_grad() of D and of G, X of D
+  /// Each character is a move: D and G are backward passes, d and g steps, x and y zero_grad() of D and of G, X of D
   /// behind tutti's back.
   void iterate(const std::string& moves) {
     std::optional<AccumulateScope> scope;

@@ -1,4 +1,5 @@
-// A rank whose step was refused, and that gives its window up, tells the others, which wait for it in the round.
+// A rank whose step was refused, and that discards its window, notifies its peers, which wait for it in the
+// synchronization.
 #include <gtest/gtest.h>
 
 #include "support/process_case.h"
@@ -38,8 +39,8 @@ std::vector<std::string> step_after(const Communicator& communicator, const Wron
 const ProcessCase a_changed_gradient("one-sided errors: a changed gradient", [](const Communicator& communicator) {
   const auto said = step_after(communicator, [](ToyModel& model) { model.a.mutable_grad().mul_(2); });
   for (std::size_t rank = 0; rank < said.size(); ++rank) {
-    EXPECT_NE(said[rank].find("the gradient of 'a' was changed by hand"), std::string::npos) << rank << said[rank];
-    const bool told = said[rank].find("rank 1 abandoned") != std::string::npos;
+    EXPECT_NE(said[rank].find("the gradient of 'a' was modified"), std::string::npos) << rank << said[rank];
+    const bool told = said[rank].find("rank 1 aborted this step") != std::string::npos;
     EXPECT_EQ(told, rank != 1) << rank << said[rank];
   }
 });

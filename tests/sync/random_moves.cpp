@@ -218,7 +218,7 @@ std::string describe(const MoveProgram& program) {
 bool uses(const MoveProgram& program, const Move& pass, int rank, int parameter) {
   const int model = program.parameters[parameter].model;
   if (model > pass.model) return false;
-  // The first one of each model always, so that every rank's pass comes to the same models.
+  // The first one of each model always, so that every rank's pass reaches the same models.
   if (parameter == 0 || program.parameters[parameter - 1].model != model) return true;
   return (pass.seed >> (8 * rank + parameter)) % 4 != 0;
 }

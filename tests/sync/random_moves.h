@@ -75,7 +75,7 @@ std::string describe(const MoveProgram& program);
 at::Tensor loss_of(const MoveProgram& program, const Move& pass, int rank, const std::vector<at::Tensor>& parameters,
                    bool nested);
 
-/// Whether a pass of `rank` comes to a parameter.
+/// Whether a pass of `rank` reaches a parameter.
 bool uses(const MoveProgram& program, const Move& pass, int rank, int parameter);
 
 }  // namespace tutti::test

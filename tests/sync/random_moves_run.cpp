@@ -23,7 +23,7 @@ struct Exploded : std::runtime_error {
   Exploded() : std::runtime_error("exploded") {}
 };
 
-/// Made before all else, so that backward comes to it when every reducer has noticed the pass.
+/// Made before all else, so that backward reaches it when every reducer has noticed the pass.
 struct Bomb : torch::autograd::Function<Bomb> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& anchor) { return anchor * 0; }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
@@ -130,12 +130,12 @@ std::size_t MovesRun::run_scope(const std::vector<Move>& moves, std::size_t open
 
 void MovesRun::run_move(const Move& move) {
   Model& model = models_[move.model];
-  // A rank that has left its pass out has not what the others have: it may come to the pass's rounds, for which they
-  // wait, and do nothing else.
-  const bool comes_to_the_round = left_out_ != nullptr && move.model <= left_out_->model &&
-                                  !came_[static_cast<std::size_t>(move.model)] &&
-                                  (move.verb == Verb::step || move.verb == Verb::clip);
-  if (one_is_absent() && move.verb != Verb::pass && !comes_to_the_round) return;
+  // A rank that has left its pass out has not what the others have: it may enter the pass's synchronizations, for which
+  // they wait, and do nothing else.
+  const bool enters_the_sync = left_out_ != nullptr && move.model <= left_out_->model &&
+                               !came_[static_cast<std::size_t>(move.model)] &&
+                               (move.verb == Verb::step || move.verb == Verb::clip);
+  if (one_is_absent() && move.verb != Verb::pass && !enters_the_sync) return;
   // Outside of scopes a rank without passes does not know that the others wait for it.
   const bool uses = move.verb == Verb::step || move.verb == Verb::clip || move.verb == Verb::clip_behind;
   if (scope_ == nullptr && uses && model.reference->uneven()) return;
@@ -173,13 +173,13 @@ void MovesRun::run_move(const Move& move) {
 }
 
 bool MovesRun::one_is_absent() const {
-  // A pass that comes to a model outside of its scopes must come to it on all ranks. And after an earlier scope of the
+  // A pass that reaches a model outside of its scopes must reach it on all ranks. And after an earlier scope of the
   // window without a pass a rank does not know which passes outside of scopes are errors.
   return scope_ != nullptr && scope_->absent >= 0 && scope_->last && scope_->members[0] && scope_->members[1];
 }
 
 int MovesRun::times(const Move& pass) const {
-  // A rank that left out two passes would come to one round where the others have two.
+  // A rank that left out two passes would enter one synchronization where the others have two.
   return pass.twice && !one_is_absent() ? 2 : 1;
 }
 

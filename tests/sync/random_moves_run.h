@@ -21,7 +21,7 @@ class MovesRun {
   /// one process on all ranks, or all ranks had an error that the moves explain, and parameters are equal on all.
   std::string run();
 
-  /// How many iterations came to their end, and how many to an error.
+  /// How many iterations completed, and how many failed.
   int completed() const { return completed_; }
   int refused() const { return refused_; }
 

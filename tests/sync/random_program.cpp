@@ -109,7 +109,7 @@ class Generator {
       if (!in_backward && window.sync_each_batch && !ends_window) fault.rank.reset();
       fault.loses_window = in_backward || ends_window;
     } else {
-      // Nobody can see from outside whether an automatic pass synchronizes: step() tells.
+      // From outside it cannot be seen whether an automatic pass synchronizes: step() tells.
       fault.swallowed = program_.policy == SyncPolicy::automatic || uses_no_sync_ || chance(50);
       if (fault.swallowed && program_.optimizers > 1) {
         fault = {};
@@ -147,7 +147,7 @@ class Generator {
       pass.loss_scale = chance(80) ? scale : loss_scale();
       pass.two_losses = chance(20) && !fails;
       pass.no_sync = uses_no_sync_ && chance(40);
-      // The rank that fails gives its window up at once: the others must wait for it in this pass.
+      // The rank that fails discards its window at once: the others must wait for it in this pass.
       if (fails && window.sync_each_batch) pass.no_sync = false;
       pass.trigger = uses_no_sync_ && chance(10) && !fails;
       leaves_some_out = leaves_some_out && !pass.trigger;

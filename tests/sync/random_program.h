@@ -22,7 +22,7 @@ struct ProgramParameter {
   int optimizer = 0;  ///< which one steps it
 };
 
-/// How a backward pass comes to a parameter.
+/// How a backward pass reaches a parameter.
 enum class Reach {
   once,
   twice,   ///< two nodes of the graph lead to it
@@ -68,7 +68,7 @@ enum class Clipping { none, in_place, replaced };
 /// An exception, thrown in one scope of a window and handled.
 struct Fault {
   enum class Where {
-    between,          ///< outside everything, on all ranks; handled by giving up the window
+    between,          ///< outside everything, on all ranks; handled by discarding the window
     before_backward,  ///< inside accumulate()
     in_backward,
   };

@@ -113,7 +113,7 @@ const ProcessCase replicas_that_drifted_are_found_on_all_ranks_by_name(
       const std::string message = message_of<MismatchError>([&] { prepared.pass(communicator.rank()); });
       expect_mentions(message, "second.weight");
       expect_mentions(message, "rank 1");
-      expect_mentions(message_of<UsageError>([&] { prepared.optimizer.step(); }), "lost");
+      expect_mentions(message_of<UsageError>([&] { prepared.optimizer.step(); }), "invalid");
     });
 TEST(ReducerErrors, ReplicasThatDriftedAreFoundOnAllRanksByName) {
   replicas_that_drifted_are_found_on_all_ranks_by_name.on_threads({3});
@@ -279,8 +279,8 @@ const ProcessCase an_exception_in_backward_is_told_to_the_others_and_the_next_st
         prepared.optimizer.zero_grad();
       } else {
         const std::string message = message_of<PeerError>([&] { pass(false); });
-        expect_mentions(message, "rank 1 abandoned");
-        expect_mentions(message_of<UsageError>([&] { prepared.optimizer.step(); }), "lost");
+        expect_mentions(message, "rank 1 aborted this step");
+        expect_mentions(message_of<UsageError>([&] { prepared.optimizer.step(); }), "invalid");
         prepared.optimizer.zero_grad();
       }
       pass(false);

@@ -41,7 +41,7 @@ const RankCase unused_tied_frozen("unused_tied_frozen", [](const Communicator& c
   Awkward model;
   DistributedDataParallel ddp(model, communicator);
   for (int round = 0; round < 3; ++round) {
-    // Only the last rank uses the layer, and nobody in the last round.
+    // Only the last rank uses the layer, and no rank in the last synchronization.
     const auto uses = [&](int rank) { return rank + 1 == communicator.size() && round < 2; };
     reference->zero_grad();
     for (int rank = 0; rank < communicator.size(); ++rank) {
@@ -99,7 +99,8 @@ const RankCase reentrant("reentrant", [](const Communicator& communicator) {
     loss(model, input_of(round * communicator.size() + communicator.rank())).backward();
     EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference), 1e-6)) << "round " << round;
   }
-  // In the first pass nobody knew that the layer comes twice: it cost a second round. Later passes wait for both.
+  // In the first pass the reducer did not know that the layer runs twice: it cost a second synchronization. Later
+  // passes wait for both.
   EXPECT_EQ(ddp.stats().syncs, 5);
 });
 TEST(Reducer, ReentrantCheckpointing) {

@@ -16,7 +16,7 @@ enum class Mean { no, perhaps, yes };
 
 class ReferenceModel {
  public:
-  using Gradients = std::vector<at::Tensor>;  // undefined where nobody has used the parameter
+  using Gradients = std::vector<at::Tensor>;  // undefined where no rank has used the parameter
 
   /// Trains `parameters`, which are its own, with the learning rate and momentum of the other side.
   explicit ReferenceModel(std::vector<at::Tensor> parameters);

@@ -1,4 +1,4 @@
-// Gradients change places after the first round, and nobody notices.
+// Gradients change places after the first synchronization without any other effect.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -101,7 +101,7 @@ TEST(ReorderedBuckets, StayWhereTheUserHoldsAViewOfAGradient) {
       EXPECT_TRUE(!view.defined() || at::equal(view, now));
     }
     view.reset();
-    // A task that has just ended may hold its bucket for a moment longer.
+    // A task that has just ended may hold its bucket a little longer.
     for (int round = 4; round < 15 && !first_lies_first(held); ++round) pass(held, input_of(communicator, round));
     EXPECT_TRUE(first_lies_first(held));
   });

@@ -1,4 +1,4 @@
-// Sums whose bits do not depend on how micro-batches are dealt to ranks (ReducerOptions::reproducible).
+// Sums whose bits do not depend on how micro-batches are distributed over ranks (ReducerOptions::reproducible).
 #include <gtest/gtest.h>
 
 #include <map>
@@ -109,7 +109,7 @@ TEST_P(ReproducibleRefuses, BlocksThatCannotBeSummedAnywhere) {
   });
 }
 
-TEST_P(ReproducibleRefuses, GradientsThatRoundOnTheWay) {
+TEST_P(ReproducibleRefuses, GradientsRoundedByACodec) {
   run_thread_ranks(GetParam(), [](const Communicator& communicator) {
     const at::Tensor half = at::zeros({3}, at::kBFloat16).requires_grad_();
     EXPECT_THROW(Reducer({{.name = "half", .tensor = half}}, communicator.duplicate("half"), {.reproducible = true}),

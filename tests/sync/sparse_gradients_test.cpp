@@ -1,4 +1,4 @@
-// Sparse gradients: embeddings with sparse(true) train as on one process, and only the rows that were used travel.
+// Sparse gradients: embeddings with sparse(true) train as on one process, and only the rows that were used are sent.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -68,7 +68,7 @@ TEST_P(SparseGradients, TrainAsDenseOnesDo) {
   });
 }
 
-TEST_P(SparseGradients, OnlyRowsTravel) {
+TEST_P(SparseGradients, OnlyRowsAreSent) {
   run_thread_ranks(GetParam(), [](const Communicator& communicator) {
     WordsRun run(communicator, true, {.policy = SyncPolicy::every_pass});
     run.words->loss(communicator.rank()).backward();

@@ -68,7 +68,7 @@ TEST(SyncHeaders, NamesEveryRankThatAborted) {
   trailers[2] = aborted_trailer(std::string(500, 'x'));  // cut, not overrun
   const auto why = describe_aborts(trailers);
   ASSERT_TRUE(why);
-  EXPECT_NE(why->find("rank 1 abandoned its part of this step: an exception"), std::string::npos) << *why;
+  EXPECT_NE(why->find("rank 1 aborted this step: an exception"), std::string::npos) << *why;
   EXPECT_NE(why->find("rank 2"), std::string::npos) << *why;
 }
 

@@ -30,7 +30,7 @@ struct ToyPass {
   std::optional<double> a{};  ///< each element of the parameter's gradient; nullopt where it is not used
   std::optional<double> b{};
   double loss_scale = 1;
-  bool explodes = false;  ///< after it has come to b and before it comes to a
+  bool explodes = false;  ///< after it has reached b and before it reaches a
 };
 
 struct ToyModel {

@@ -152,7 +152,7 @@ TEST(ReplacedGradient, SynchronizedAfterAWeightedStepStaysWhatItIs) {
   kept_after_weights.on_threads({1, 2, 4});
 }
 
-// Clipping after the step of a scope runs a round to which nobody brings anything.
+// Clipping after the step of a scope runs a synchronization to which no rank contributes.
 const RankCase cleared_after_an_empty_round("cleared_after_an_empty_round", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   const auto scope = toy.accumulate(1, true);

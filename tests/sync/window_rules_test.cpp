@@ -71,7 +71,7 @@ TEST(WindowRules, BeforeItsPassAScopesClearingTakesWhatAFinishedWindowLeft) {
         toy.pass({.a = 4});
         toy.optimizer.step();
         toy.optimizer.zero_grad();
-        toy.pass({.a = 8});  // nobody steps with it
+        toy.pass({.a = 8});  // no step uses it
       }
       {
         const auto scope = toy.accumulate(1, true);
@@ -108,7 +108,7 @@ TEST(WindowRules, AModulesOwnClearingTakesTheWeightAlong) {
   }
 }
 
-// The rank that leaves its pass out has the weight of before still, and comes to the others' round.
+// The rank that leaves its pass out has the weight of before still, and enters its peers' synchronization.
 TEST(WindowRules, AModulesOwnClearingTakesTheWeightAlongWhereTheNextPassIsLeftOut) {
   for (const bool steps : {true, false}) {
     for (const int ranks : {2, 3}) {
@@ -166,7 +166,7 @@ TEST(WindowRules, LibTorchsClippingBeforeALateSyncIsAnErrorOnAllRanks) {
         for (int i = 0; i < 3; ++i) window(4);
         const std::string said = what_of([&] { window(2); });
         expect_says(said, communicator.size() == 1 ? "" : "clip_grad_norm_()");
-        expect_says(said, "was changed by hand before it was synchronized");
+        expect_says(said, "was modified before it was synchronized");
         toy.optimizer.zero_grad();
         window(4);
       });
@@ -187,7 +187,7 @@ TEST(WindowRules, LibTorchsClippingInAScopeWhoseSyncIsStillDueIsAnErrorOnAllRank
         if (communicator.rank() == 0) torch::nn::utils::clip_grad_norm_({toy.a}, 1);
         toy.optimizer.step();
       };
-      expect_says(what_of(clipped), "was changed by hand before it was synchronized");
+      expect_says(what_of(clipped), "was modified before it was synchronized");
       toy.optimizer.zero_grad();
       toy.pass({.a = 2});
       toy.expect_gradient(toy.a, 2);
@@ -358,7 +358,7 @@ TEST(WindowRules, ClearingOnSomeRanksOnlyIsAMismatchError) {
     toy.pass({.a = 4});
     toy.optimizer.step();
     if (communicator.rank() == 0) toy.optimizer.zero_grad();
-    expect_says(what_of([&] { toy.pass({.a = 2}); }), "rank 1 added to the gradients of the step before");
+    expect_says(what_of([&] { toy.pass({.a = 2}); }), "rank 1 accumulated into the gradients of the previous step");
   });
 }
 

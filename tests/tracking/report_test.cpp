@@ -42,7 +42,7 @@ TEST(Report, IsOneWellFormedPageWithoutNetwork) {
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
   for (const auto* word : {"src=", "href=", "@import", "url(http", "fetch("})
     EXPECT_EQ(count_of(page, word), 0) << word;
-  EXPECT_EQ(count_of(page, "://"), 2);  // names of XML's vocabularies, which nobody fetches
+  EXPECT_EQ(count_of(page, "://"), 2);  // names of XML's vocabularies, which are never fetched
   EXPECT_EQ(count_of(page, "<script>"), 1);
   EXPECT_EQ(count_of(page, "<h1>first \u00B7 second</h1>"), 1);
   EXPECT_EQ(count_of(page, "prefers-color-scheme: dark"), 1);

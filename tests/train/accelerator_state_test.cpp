@@ -228,7 +228,7 @@ TEST(AcceleratorState, GoesOnWithAnotherNumberOfRanks) {
       for (const std::int64_t place : elastic_places) {
         const auto values = floats_of(content_of(elastic_file("parameters", sgd, place)));
         ASSERT_EQ(values.size(), expected[sgd].size());
-        // Equal up to rounding: each sample once, in the same windows, whoever read it.
+        // Equal up to rounding: each sample is read once, in the same windows, by any rank.
         for (std::size_t i = 0; i < values.size(); ++i) {
           ASSERT_NEAR(values[i], expected[sgd][i], sgd ? 1e-5 : 2e-4)
               << before << " ranks, saved after " << place << " samples, then " << after << (sgd ? ", SGD" : ", AdamW");
@@ -332,7 +332,7 @@ TEST(AcceleratorState, RefusesNamesAndPlacesThatCannotBe) {
   EXPECT_THROW(accelerator.load_latest_state(), UsageError);
 }
 
-// One rank's state cannot be saved: all are told, nobody waits.
+// The state of one rank cannot be saved: all ranks throw, and no rank waits.
 const RankCase one_rank_cannot_save("one_rank_cannot_save", [](const Communicator& communicator) {
   const TemporaryFolder scratch;
   Accelerator accelerator(

@@ -101,7 +101,7 @@ void check_parity(const Communicator& communicator, at::ScalarType dtype, const 
   Mlp net(1, dtype);
   auto reference_optimizer = optimizer_of(reference->parameters());
   auto [model, optimizer] = accelerator.prepare(net, optimizer_of(net->parameters()));
-  // Windows deal their micro-batches so that weights differ between ranks and passes.
+  // Micro-batches are distributed so that weights differ between ranks and passes.
   const auto weight = [](std::int64_t index) { return 1.0 + static_cast<double>(index % 5); };
   for (std::int64_t window = 0; window < 6; ++window) {
     const std::int64_t first = window * steps * ranks;

@@ -67,7 +67,7 @@ TEST(BadInput, ADamagedMnistFile) {
     return [path = file_of(folder, name, bytes), labels] { read_mnist_files(path, labels); };
   };
   expect_one_line<DataError>(read("cut", images.substr(0, images.size() - 9)),
-                             {"cut: ", "it is cut off, fetch it again"});
+                             {"cut: ", "it is truncated, download it again"});
   expect_one_line<DataError>(read("packed", "\x1F\x8B rest"), {"packed: ", "is packed with gzip: unpack it first"});
   expect_one_line<DataError>(read("page", "<html>not found</html>"), {"page: ", "is not an idx file"});
   expect_one_line<DataError>([&] { read_mnist(folder.path() / "nowhere"); }, {"nowhere", "No such file"});
@@ -78,14 +78,14 @@ TEST(BadInput, ADamagedCifarFile) {
   const auto path = file_of(folder, "data_batch_1.bin", std::string(3073 * 2 - 5, '\1'));
   expect_one_line<DataError>(
       [&] { read_cifar10_files({path}); },
-      {"data_batch_1.bin: ", "it is cut off, or not CIFAR-10's binary version: fetch that again"});
+      {"data_batch_1.bin: ", "it is truncated, or not the binary version of CIFAR-10: download it again"});
 }
 
 TEST(BadInput, ADamagedTokenFile) {
   const TemporaryFolder folder;
   const auto whole = llm_c_bytes(20240520, 1, 4, token_bytes({1, 2, 3, 4}));
   const auto path = file_of(folder, "train.bin", whole.substr(0, whole.size() - 3));
-  expect_one_line<DataError>([&] { TokenFile tokens(path); }, {"train.bin: ", "it is cut off, fetch it again"});
+  expect_one_line<DataError>([&] { TokenFile tokens(path); }, {"train.bin: ", "it is truncated, download it again"});
 }
 
 TEST(BadInput, AnUnknownBackend) {

@@ -27,8 +27,8 @@ TEST(EarlyStopping, StopsAfterEvaluationsWithoutProgress) {
 
 TEST(EarlyStopping, GoesOnFromItsStateAndRefusesAnUnknownMetric) {
   TrainerRun run({.communicator = Communicator()}, {.max_steps = 100});
-  EarlyStopping before({.metric = "eval/accuracy", .lower_is_better = false, .patience = 2}),
-      after({.metric = "eval/accuracy", .lower_is_better = false, .patience = 2});
+  EarlyStopping before({.metric = "eval/accuracy", .lower_is_better = false, .patience = 2});
+  EarlyStopping after({.metric = "eval/accuracy", .lower_is_better = false, .patience = 2});
   before.on_evaluate_end(run.trainer, {{"eval/accuracy", 0.9}});
   before.on_evaluate_end(run.trainer, {{"eval/accuracy", 0.8}});
   after.load_state_dict(before.state_dict());

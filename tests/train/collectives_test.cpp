@@ -102,7 +102,7 @@ TEST(Gather, TakesTensorsThatAreNotContiguous) {
 }
 
 const RankCase gathers_large("collectives_gather_large", [](const Communicator& communicator) {
-  const std::int64_t rows = 100'000;  // more than travels along with a call
+  const std::int64_t rows = 100'000;  // more than the inline payload of a call
   const at::Tensor all = gather(communicator, at::full({rows, 2}, communicator.rank(), at::kShort));
   for (int rank = 0; rank < communicator.size(); ++rank) {
     EXPECT_TRUE(all.narrow(0, rank * rows, rows).eq(rank).all().item<bool>());
@@ -199,7 +199,7 @@ const RankCase unusable("collectives_unusable", [](const Communicator& communica
   EXPECT_THROW((void)broadcast_object(communicator, objects, communicator.size() - 1), UsageError);
   communicator.barrier().wait();
 });
-TEST(Collectives, WhatCannotTravelIsAnErrorOnAllRanks) {
+TEST(Collectives, ATensorThatIsNotDenseIsAnErrorOnAllRanks) {
   unusable.on_threads({1, 2, 3});
 }
 

@@ -66,7 +66,7 @@ TEST(Cuda, TwoRanksTrainAsOnTheCpu) {
   if (!IsSkipped()) expect_success(run_processes(same_as_on_the_cpu, 2));
 }
 
-const RankProgram dies_between_steps("dies_between_steps", [] {
+const RankProgram exits_between_steps("exits_between_steps", [] {
   Accelerator accelerator({.device = at::kCUDA});
   Mlp net;
   net->to(accelerator.device());
@@ -87,10 +87,10 @@ const RankProgram dies_between_steps("dies_between_steps", [] {
   }
 });
 
-TEST(Cuda, ARankThatDiesIsNamed) {
+TEST(Cuda, AFailedRankIsNamed) {
   skip_without(2);
   if (IsSkipped()) return;
-  const auto results = run_processes(dies_between_steps, 2);
+  const auto results = run_processes(exits_between_steps, 2);
   EXPECT_EQ(results[0].exit_code, 0) << results[0].output;
   EXPECT_EQ(results[1].signal, SIGKILL);
 }

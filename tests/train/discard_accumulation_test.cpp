@@ -85,7 +85,7 @@ const RankCase between_scopes("abandon_between_scopes", [](const Communicator& c
     if (broken_off > 0) run.accelerator.discard_accumulation(run.net);
     for (std::int64_t scope = 0; scope < steps; ++scope) {
       run.micro_batch();
-      EXPECT_EQ(run.accelerator.sync_gradients(), scope == steps - 1) << "scopes are counted anew";
+      EXPECT_EQ(run.accelerator.sync_gradients(), scope == steps - 1) << "scopes are counted from 0 again";
     }
     run.step_alone(true);
     run.expect_equal();
@@ -112,7 +112,7 @@ const RankCase in_a_scope("abandon_in_a_scope", [](const Communicator& communica
     }
     for (std::int64_t scope = 0; scope < steps; ++scope) {
       run.micro_batch();
-      EXPECT_EQ(run.accelerator.sync_gradients(), scope == steps - 1) << "scopes are counted anew";
+      EXPECT_EQ(run.accelerator.sync_gradients(), scope == steps - 1) << "scopes are counted from 0 again";
     }
     run.step_alone(true);
     run.expect_equal();

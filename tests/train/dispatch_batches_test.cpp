@@ -24,7 +24,7 @@ struct Numbers {
   std::optional<std::vector<Sample>> get_batch(std::size_t batch_size) {
     std::vector<Sample> batch;
     while (batch.size() < batch_size && next < count) {
-      if (next == broken_at) throw std::runtime_error("the disk is gone");
+      if (next == broken_at) throw std::runtime_error("the disk failed");
       const auto number = static_cast<double>(100 * epoch + next++);
       batch.emplace_back(at::full({2}, number), at::scalar_tensor(-number));
     }
@@ -52,7 +52,7 @@ TEST(DispatchedStream, AnEmptyStreamEndsAtOnce) {
   empty.on_threads({1, 2, 3});
 }
 
-const RankCase deals("dispatched_deals", [](const Communicator& communicator) {
+const RankCase shards("dispatched_shards", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   const int ranks = communicator.size();
   auto loader = accelerator.data_loader(
@@ -74,7 +74,7 @@ const RankCase deals("dispatched_deals", [](const Communicator& communicator) {
   }
 });
 TEST(DispatchedStream, EveryRankReceivesItsPartOfWhatRank0Reads) {
-  deals.everywhere();
+  shards.everywhere();
 }
 
 const RankCase breaks("dispatched_breaks", [](const Communicator& communicator) {
@@ -86,7 +86,7 @@ const RankCase breaks("dispatched_breaks", [](const Communicator& communicator) 
     }
     ADD_FAILURE() << "no error";
   } catch (const std::exception& error) {
-    EXPECT_NE(std::string(error.what()).find("the disk is gone"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("the disk failed"), std::string::npos) << error.what();
   }
 });
 TEST(DispatchedStream, AStreamThatBreaksIsAnErrorOnAllRanks) {

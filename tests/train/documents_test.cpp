@@ -19,7 +19,7 @@ struct Pairs {
   std::size_t size() const { return static_cast<std::size_t>(count); }
 };
 
-/// One process over all micro-batches of a window: what every loop below must come to.
+/// One process over all micro-batches of a window: the expected result of every loop below.
 void train_reference(Mlp& model, torch::optim::Optimizer& optimizer, std::int64_t first, std::int64_t count) {
   for (std::int64_t i = first; i < first + count; ++i) {
     const Batch batch = batch_of(i);
@@ -139,7 +139,7 @@ TEST(Documents, GuideWithoutStep) {
   guide_without_step.everywhere();
 }
 
-// The plain loop of the Local SGD guide and of seed 002: the user divides, nobody annotates.
+// The plain loop of the Local SGD guide and of seed 002: the program divides the loss and marks no passes.
 const RankCase plain_loop("plain_loop", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   Mlp reference, net;

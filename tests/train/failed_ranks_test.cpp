@@ -1,5 +1,5 @@
-// Ranks that die or stand still in save_state() and load_state(), that stand still for a while in training, and files
-// that one rank alone cannot read: 2 and 3 processes.
+// Ranks that exit or stop in save_state() and load_state(), ranks that stop for a while in training, and files that
+// only one rank cannot read: 2 and 3 processes.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -91,7 +91,7 @@ class FailedRank : public testing::TestWithParam<bool> {  // in the load
   TemporaryFolder folder_;
 };
 
-TEST_P(FailedRank, ARankThatDiesIsNamed) {
+TEST_P(FailedRank, ARankThatExitsIsNamed) {
   const auto results = run_processes(program(), 3, options(SIGKILL));
   EXPECT_EQ(results[1].signal, SIGKILL);
   for (const int rank : {0, 2}) {
@@ -102,7 +102,7 @@ TEST_P(FailedRank, ARankThatDiesIsNamed) {
   expect_only_the_first();
 }
 
-// It goes on when the others have given up: nothing may have been saved or loaded there either.
+// The stopped rank continues after the others have timed out: it must not have saved or loaded anything either.
 TEST_P(FailedRank, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
   RankProcesses ranks(program(), 3, options(SIGSTOP));
   for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait_for_output(rank, what() + "TimeoutError: "));
@@ -112,13 +112,13 @@ TEST_P(FailedRank, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
   for (const int rank : {0, 2}) {
     EXPECT_NE(results[rank].output.find("rank 1 has been stopped for"), std::string::npos) << results[rank].output;
   }
-  EXPECT_NE(results[1].output.find("gave up waiting for this rank (1)"), std::string::npos) << results[1].output;
+  EXPECT_NE(results[1].output.find("timed out waiting for this rank (1)"), std::string::npos) << results[1].output;
   expect_only_the_first();
 }
 
 INSTANTIATE_TEST_SUITE_P(SaveAndLoad, FailedRank, testing::Values(false, true));
 
-const RankProgram rests("stands_still_for_a_while", [] {
+const RankProgram rests("stops_for_a_while", [] {
   Accelerator accelerator;
   Mlp reference, net;
   torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
@@ -148,11 +148,11 @@ TEST(FailedRank, ABrieflyStoppedRankChangesNothing) {
   expect_success(ranks.wait());
 }
 
-/// A process of root becomes nobody as long as it lives, so that permissions count.
+/// Changes a process of root to an unprivileged user until destruction, so that permissions apply.
 class WithoutPrivileges {
  public:
   WithoutPrivileges() {
-    if (was_root_ && ::seteuid(nobody) != 0) throw std::runtime_error("seteuid");
+    if (was_root_ && ::seteuid(unprivileged) != 0) throw std::runtime_error("seteuid");
   }
   ~WithoutPrivileges() {
     if (was_root_ && ::seteuid(0) != 0) std::abort();
@@ -161,7 +161,7 @@ class WithoutPrivileges {
   WithoutPrivileges& operator=(const WithoutPrivileges&) = delete;
 
  private:
-  static constexpr uid_t nobody = 65534;
+  static constexpr uid_t unprivileged = 65534;
   bool was_root_ = ::geteuid() == 0;
 };
 

@@ -1,4 +1,4 @@
-// A rank that dies or stops in the middle of training becomes an exception on the others that names it: real processes.
+// A rank that exits or stops during training is an exception with its number on the other ranks. Real processes.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -57,7 +57,7 @@ TEST(Failure, AKilledRankIsNamedByTheOthers) {
   }
 }
 
-const RankProgram one_stands_still("one_stands_still", [] {
+const RankProgram one_stops("one_stops", [] {
   report_failure({.communication = {.timeout = std::chrono::seconds(10)}},
                  [](const Accelerator& accelerator, int batch) {
                    if (batch == 3 && accelerator.rank() == 1) raise(SIGSTOP);
@@ -65,7 +65,7 @@ const RankProgram one_stands_still("one_stands_still", [] {
 });
 
 TEST(Failure, AStoppedRankIsNamedAtTheDeadline) {
-  RankProcesses ranks(one_stands_still, 3);
+  RankProcesses ranks(one_stops, 3);
   EXPECT_TRUE(ranks.wait_for_output(0, "timeout: "));
   EXPECT_TRUE(ranks.wait_for_output(2, "timeout: "));
   ranks.send_signal(1, SIGKILL);

@@ -160,7 +160,7 @@ TEST(MainProcessFirst, AMainProcessThatDoesNotReturnIsNamedAtTheDeadline) {
                                   try {
                                     const auto scope =
                                         accelerator.main_process_first({.timeout = std::chrono::milliseconds(300)});
-                                    ADD_FAILURE() << "nobody went first";
+                                    ADD_FAILURE() << "no rank ran the scope first";
                                   } catch (const TimeoutError& timeout) {
                                     EXPECT_EQ(timeout.ranks(), std::vector<int>{0});
                                   }
@@ -180,7 +180,7 @@ TEST(MainProcessFirst, ARankThatDoesSomethingElseIsAMismatchError) {
   });
 }
 
-// ---- letting go
+// ---- free_memory()
 
 const RankCase freed("helpers_free_memory", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});

@@ -222,7 +222,7 @@ TEST(LocalSGD, AveragesBatchNormsStatistics) {
 
 TEST(LocalSGD, NothingIsCommunicatedWhileAnExceptionUnwinds) {
   // The other rank is told when this one leaves, instead of waiting for an average; and the one that leaves with its
-  // own exception has exchanged nothing on the way out, or it would have waited for the other.
+  // own exception has not communicated during unwinding, or it would have waited for the other.
   std::atomic<int> told{0};
   const auto run = [&](const Communicator& communicator) {
     Accelerator accelerator({.communicator = communicator});

@@ -219,7 +219,7 @@ const RankCase after_local_steps("after_local_steps", [](const Communicator& com
         optimizer.zero_grad();
       };
       {
-        LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 2, .algorithm = {.contract = {.momentum = rule}}});
+        LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 2, .algorithm = {.state_sync = {.momentum = rule}}});
         for (int number = 0; number < 3; ++number) {
           step(number);
           local_sgd.step();

@@ -62,9 +62,9 @@ const std::string of_g = "'first.weight' of model_1 (GeneratorImpl)";
 const RankCase changed("model_names_changed", [](const Communicator& communicator) {
   Gan gan(communicator);
   gan.g->first->weight.requires_grad_(false);
-  expect_says(what_of([&] { gan.pass(gan.g); }), "parameter " + of_g + " is not what it was");
+  expect_says(what_of([&] { gan.pass(gan.g); }), "parameter " + of_g + " was changed after prepare()");
   gan.d->first->weight.requires_grad_(false);
-  expect_says(what_of([&] { gan.pass(gan.d); }), "parameter " + of_d + " is not what it was");
+  expect_says(what_of([&] { gan.pass(gan.d); }), "parameter " + of_d + " was changed after prepare()");
 });
 TEST(ModelNames, AChangedParameterIsNamedWithItsModel) {
   changed.on_threads({1, 2, 3});
@@ -79,10 +79,10 @@ const RankCase touched("model_names_touched", [](const Communicator& communicato
     optimizer.step();
   };
   expect_says(what_of([&] { clip_and_step(gan.d, gan.d_optimizer); }),
-              "of model (DiscriminatorImpl) was changed by hand");
+              "of model (DiscriminatorImpl) was modified before");
   gan.d_optimizer.zero_grad();
   expect_says(what_of([&] { clip_and_step(gan.g, gan.g_optimizer); }),
-              "of model_1 (GeneratorImpl) was changed by hand");
+              "of model_1 (GeneratorImpl) was modified before");
   gan.g_optimizer.zero_grad();
 });
 TEST(ModelNames, ATouchedGradientIsNamedWithItsModel) {
@@ -112,8 +112,8 @@ const RankCase drifted("model_names_drifted", [](const Communicator& communicato
     const at::NoGradGuard no_grad;
     gan.g->first->weight.add_(1);
   }
-  expect_says(what_of([&] { gan.pass(gan.g); }), "parameter " + of_g + " of rank 1 is no longer that of rank 0");
-  // A round that one rank does not come to in its step.
+  expect_says(what_of([&] { gan.pass(gan.g); }), "parameter " + of_g + " of rank 1 differs from that of rank 0");
+  // A synchronization that one rank does not enter in its step.
   const auto uneven = [&] {
     gan.pass(gan.d);
     if (communicator.rank() == 0) gan.d_optimizer.step();
@@ -132,7 +132,7 @@ const RankCase one_model("model_names_one_model", [](const Communicator& communi
   auto [model, optimizer] = accelerator.prepare(g, torch::optim::SGD(g->parameters(), 0.1));
   model->first->weight.requires_grad_(false);
   const auto pass = [&, &model = model] { accelerator.backward(model->forward(batch_of(0).input).sum()); };
-  expect_says(what_of(pass), "parameter 'first.weight' is not what it was");
+  expect_says(what_of(pass), "parameter 'first.weight' was changed after prepare()");
 });
 TEST(ModelNames, OneModelNeedsNoName) {
   one_model.on_threads({1, 2});
@@ -143,7 +143,7 @@ const RankCase ddp("model_names_ddp", [](const Communicator& communicator) {
   const DistributedDataParallel parallel(d, communicator);
   d->first->weight.requires_grad_(false);
   const auto pass = [&] { d->forward(batch_of(0).input).sum().backward(); };
-  expect_says(what_of(pass), "parameter 'first.weight' of DiscriminatorImpl is not what it was");
+  expect_says(what_of(pass), "parameter 'first.weight' of DiscriminatorImpl was changed after prepare()");
 });
 TEST(ModelNames, DistributedDataParallelNamesTheClass) {
   ddp.on_threads({1, 2});

@@ -1,4 +1,4 @@
-// Options and calls of the Accelerator that reach the rooms below it: 2 ranks as threads, 3 as processes.
+// Options and calls of the Accelerator that are passed to other modules: 2 ranks as threads, 3 as processes.
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
@@ -177,7 +177,7 @@ const ProcessCase clips("options: clip_grad_norm_()", [](const Communicator& com
     EXPECT_NEAR(*run.accelerator.clip_grad_norm_(run.net, 1e9, type), expected / 4, 1e-4 * expected);
     run.step();
   }
-  // One rank's NaN is everybody's.
+  // A NaN of one rank reaches every rank.
   Loop run({.communicator = communicator});
   const Batch batch = batch_of(0);
   const double factor = communicator.rank() == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0;
@@ -209,7 +209,7 @@ TEST(AcceleratorCalls, ARegisteredObjectMayBeShared) {
     seen = counter;
     accelerator.register_for_checkpointing("counter", std::shared_ptr<Stateful>(counter));
   }
-  ASSERT_FALSE(seen.expired()) << "the Accelerator lets go of what it was given";
+  ASSERT_FALSE(seen.expired()) << "the Accelerator keeps a reference after its end";
   accelerator.save_state({.folder = folder.path() / "saved"});
   seen.lock()->value = 1;
   accelerator.load_state(folder.path() / "saved");

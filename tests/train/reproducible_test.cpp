@@ -73,7 +73,7 @@ TEST(Reproducible, WithTwoComputeThreadsToo) {
   EXPECT_EQ(digests(2, "4", "2"), alone);
 }
 
-TEST(Reproducible, MicroBatchesAreDealtEvenlyInPowersOfTwo) {
+TEST(Reproducible, MicroBatchesAreShardedEvenlyInPowersOfTwo) {
   EXPECT_EQ(micro_batches_of_rank({.micro_batches = 8}, 1), 8);
   EXPECT_EQ(micro_batches_of_rank({.micro_batches = 8}, 4), 2);
   EXPECT_EQ(micro_batches_of_rank({.micro_batches = 6}, 1), 6);

@@ -71,14 +71,14 @@ TEST(RunAgain, ASecondRunLeavesTheFirstOnesCheckpointsAlone) {
 TEST(RunAgain, ARunThatWasEndedEarlyStaysEnded) {
   const TemporaryFolder scratch;
   int evaluations = 0;
-  const auto run = [&](int patience) {
+  const auto run = [&](int bad_evaluations) {
     TrainerRun one({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
                    {.max_steps = 20, .evaluate_every = 2, .resume = true});
     one.trainer.set_evaluation([&] {
       ++evaluations;
       return Scalars{{"loss", 1.0}};
     });
-    one.trainer.add_callback(std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = patience}));
+    one.trainer.add_callback(std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = bad_evaluations}));
     const StopReason reason = one.trainer.fit();
     return std::pair(reason, one.trainer.global_step());
   };
@@ -88,9 +88,9 @@ TEST(RunAgain, ARunThatWasEndedEarlyStaysEnded) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run(2), ended);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("EarlyStopping has ended this run at step 6"), std::string::npos) << said;
+  EXPECT_NE(said.find("EarlyStopping ended this run at step 6"), std::string::npos) << said;
   EXPECT_EQ(evaluations, 3);
-  EXPECT_EQ(run(3).second, 8);  // with more patience it goes on
+  EXPECT_EQ(run(3).second, 8);  // a larger value continues the run
 }
 
 TEST(RunAgain, APlateauScheduleFollowsEvaluationsAlsoWhenResumed) {

@@ -53,9 +53,9 @@ using Map = std::map<std::string, at::Tensor>;
 TEST(SplitBetweenProcesses, SplitsNestedPartsAlike) {
   const std::tuple inputs(count_to(8), std::vector<std::string>{"a", "b", "c", "d", "e", "f", "g", "h"},
                           Map{{"c", at::arange(8)}, {"d", at::arange(16).view({8, 2})}});
-  const auto [numbers, letters, map] = split_between_processes(inputs, 1, 4);
+  const auto [numbers, texts, map] = split_between_processes(inputs, 1, 4);
   EXPECT_EQ(numbers, (Numbers{2, 3}));
-  EXPECT_EQ(letters, (std::vector<std::string>{"c", "d"}));
+  EXPECT_EQ(texts, (std::vector<std::string>{"c", "d"}));
   EXPECT_TRUE(map.at("c").equal(at::arange(2, 4)));
   EXPECT_TRUE(map.at("d").equal(at::arange(4, 8).view({2, 2})));
   EXPECT_EQ(std::get<0>(inputs), count_to(8));  // stays as it is

@@ -165,7 +165,7 @@ TEST(StepMetrics, CountTokensTimeAndWeights) {
     // Where it is logged, and there only.
     ASSERT_EQ(callback->logged.size(), 2U);
     for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(callback->logged[i].value_or(-1), norms[2 * i + 1], 1e-5);
-    // Whoever came first has waited for the other.
+    // The first rank has waited for the other.
     double waited = 0;
     for (const StepMetrics& metrics : recorder->metrics) waited += metrics.seconds_waiting;
     const at::Tensor longest = at::full({}, waited, at::kDouble);

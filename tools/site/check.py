@@ -32,7 +32,7 @@ LINKS = """() => ({
   ids: [...document.querySelectorAll("[id]"), ...document.querySelectorAll("a[name]")].map((e) => e.id || e.name),
   title: document.title })"""
 
-# Elements that stick out of the window, but for those in boxes that scroll, and for what nobody sees.
+# Elements that stick out of the window, but for those in boxes that scroll, and for invisible ones.
 STICKING_OUT = r"""() => {
   const width = document.documentElement.clientWidth, found = [];
   if (document.documentElement.scrollWidth > width)

@@ -1,5 +1,5 @@
-// PyTorch's own reducer, driven as torch.nn.parallel.DistributedDataParallel drives it, without Python, and tuned as
-// its users tune it: gradients are views of buckets, and the cap of buckets is the best of a scan.
+// PyTorch's reducer, called as torch.nn.parallel.DistributedDataParallel calls it, without Python. It is tuned:
+// gradients are views of buckets, and the bucket cap is the fastest of a scan.
 #include <torch/optim/adamw.h>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -20,7 +20,7 @@ constexpr std::int64_t mebibyte = 1 << 20;
 constexpr std::array<std::int64_t, 3> caps = {1 * mebibyte, 4 * mebibyte, 25 * mebibyte};
 constexpr int scans = 2;
 
-/// The part of DistributedDataParallel that a training loop meets.
+/// The part of DistributedDataParallel that a training loop calls.
 class DistributedDataParallel {
  public:
   DistributedDataParallel(const Parameters& parameters, c10::intrusive_ptr<c10d::ProcessGroup> group,
@@ -31,7 +31,7 @@ class DistributedDataParallel {
     if (fp16) reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
   }
 
-  /// DDP does these around forward; whether backward will reduce is decided here.
+  /// DDP does this around forward. The pass is prepared here to reduce or not.
   void before_forward(bool synchronizes) {
     if (synchronizes) reducer_->prepare_for_forward();
     reducer_->rebuild_buckets();
@@ -45,8 +45,8 @@ class DistributedDataParallel {
                                                      c10::intrusive_ptr<c10d::ProcessGroup> group,
                                                      std::int64_t bucket_bytes) {
     const std::vector<bool> sparse(parameters.size(), false);
-    // DDP starts with everything in one bucket. The Reducer rebuilds the buckets after the first synchronized pass, in
-    // the order in which gradients came, with DDP's caps.
+    // DDP starts with one bucket. The Reducer rebuilds the buckets after the first synchronized pass, in the order of
+    // the gradients, with DDP's caps.
     auto [buckets, limits] =
         c10d::compute_bucket_assignment_by_size(parameters, {std::numeric_limits<std::size_t>::max()}, sparse);
     return std::make_shared<c10d::Reducer>(parameters, std::vector(buckets.rbegin(), buckets.rend()), std::move(group),
@@ -63,7 +63,7 @@ class DistributedDataParallel {
   std::shared_ptr<c10d::Logger> logger_;
 };
 
-/// As PyTorch's zero_grad() does. LibTorch's refuses gradients that are views of buckets.
+/// Does what PyTorch's zero_grad() does. LibTorch's refuses gradients that are views of buckets.
 void drop_gradients(const Parameters& parameters) {
   for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
 }
@@ -103,7 +103,7 @@ class C10dReducerSystem : public System {
     DistributedDataParallel ddp(net->parameters(), group_, bucket_bytes_, fp16_);
     return context_.stopwatch.measure(net->parameters(), [&](const Epoch& epoch) {
       for (const auto& [tokens, ends_window] : epoch.batches) {
-        // A no_sync that is opened after forward comes too late: the pass is prepared to reduce, and does.
+        // A no_sync after forward has no effect: the pass is already prepared to reduce.
         const bool synchronizes = ends_window || mode != Mode::no_sync;
         ddp.before_forward(synchronizes);
         const auto loss = loss_of(net, tokens) / context_.workload.steps();

@@ -1,5 +1,5 @@
-// What users of LibTorch write themselves, after pytorch/examples' cpp/distributed/dist-mnist.cpp: one all-reduce for
-// each parameter once backward has returned.
+// The hand-written loop of pytorch/examples' cpp/distributed/dist-mnist.cpp: one all-reduce for each parameter after
+// backward.
 #include <torch/optim/adamw.h>
 
 #include "sync/systems/system.h"

@@ -1,4 +1,4 @@
-// The loop without any communication: what the others' figures are to be set against.
+// The loop without communication: the baseline of all ratios.
 #include <torch/optim/adamw.h>
 
 #include "sync/systems/system.h"

@@ -1,5 +1,5 @@
 #pragma once
-// One way to train on several ranks.
+// A system that trains on several ranks.
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace tutti::bench {
 
-/// What all systems work with. The references outlive the systems.
+/// The inputs of all systems. The references must outlive the systems.
 struct BenchContext {
   const Workload& workload;
   const Stopwatch& stopwatch;
@@ -26,15 +26,15 @@ class System {
 
   virtual std::string name() const = 0;
   virtual std::vector<Mode> modes() const = 0;
-  /// Whether ranks are to end with equal parameters.
+  /// True if all ranks must have equal parameters at the end.
   virtual bool synchronizes() const { return true; }
-  /// Whether gradients lose digits on their way, so that parameters end near those of the others only.
+  /// True if gradients are rounded for sending, so that parameters only approximate those of other systems.
   virtual bool rounds_gradients() const { return false; }
-  /// Looks for what suits this machine, as its users would, before anything is timed. Every rank must call it.
+  /// Searches for the fastest settings on this machine, before any measurement. Every rank must call it.
   virtual void tune() {}
-  /// What it runs with, in words for the table's notes; empty where that is its defaults.
+  /// Describes the settings for the table's notes; empty for the defaults.
   virtual std::string settings() const { return {}; }
-  /// Trains a fresh model. Every rank calls it with the same mode.
+  /// Trains a fresh model. Every rank must call it with the same mode.
   virtual Measurement run(Mode mode) = 0;
 };
 
@@ -43,14 +43,14 @@ std::unique_ptr<System> make_hand_written_system(const BenchContext& context,
                                                  c10::intrusive_ptr<c10d::ProcessGroup> group);
 std::unique_ptr<System> make_c10d_reducer_system(const BenchContext& context,
                                                  c10::intrusive_ptr<c10d::ProcessGroup> group);
-/// The same with its hook that sends gradients as fp16.
+/// c10d::Reducer with its hook that sends gradients as fp16.
 std::unique_ptr<System> make_c10d_fp16_system(const BenchContext& context,
                                               c10::intrusive_ptr<c10d::ProcessGroup> group);
-/// Steps with LibTorch's AdamW, as the others do.
+/// tutti with LibTorch's AdamW, as in the other systems.
 std::unique_ptr<System> make_tutti_system(const BenchContext& context);
-/// The same with gradients as bf16 between nodes.
+/// tutti with gradients in bf16 between nodes.
 std::unique_ptr<System> make_tutti_bf16_system(const BenchContext& context);
-/// What a user gets without asking: tutti's own, fused step.
+/// tutti's default: its own fused AdamW.
 std::unique_ptr<System> make_tutti_fused_system(const BenchContext& context);
 
 }  // namespace tutti::bench

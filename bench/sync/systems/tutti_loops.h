@@ -1,6 +1,6 @@
 #pragma once
-// The loop of each mode as a user of tutti writes it, for any model and batches that have a loss_of(model, batch). An
-// epoch has a dataset to be loaded from, and the batches of this rank with whether an optimizer step follows.
+// The loop of each mode in a tutti program, for all models and batches with a loss_of(model, batch). An epoch has a
+// dataset for the loader, and the batches of this rank, each with whether an optimizer step follows.
 #include "sync/mode.h"
 #include "sync/workload.h"
 #include "tutti/train/accelerator.h"
@@ -20,7 +20,7 @@ struct TuttiTraining {
   }
 };
 
-/// For baseline and automatic: the difference is the Accelerator's policy.
+/// The loop of baseline and automatic, which differ in the Accelerator's policy.
 template <typename Model, typename Epoch>
 void loop_without_annotation(TuttiTraining<Model>& training, const Epoch& epoch) {
   for (const auto& [batch, ends_window] : epoch.batches) {
@@ -54,7 +54,7 @@ void loop_with_no_sync(TuttiTraining<Model>& training, const Epoch& epoch) {
 
 template <typename Model, typename Epoch>
 void loop_with_accumulate(TuttiTraining<Model>& training, const Epoch& epoch) {
-  // accumulate() ends the last, short window because the loader tells it that the data ends.
+  // accumulate() ends the last, short window, because the loader reports the end of the data.
   auto loader = training.accelerator.data_loader(epoch.dataset, {.batch_size = training.batch_size});
   for (const auto& batch : loader) {
     auto window = training.accelerator.accumulate(training.model);

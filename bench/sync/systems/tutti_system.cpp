@@ -1,4 +1,4 @@
-// tutti, with the loop of each mode as a user writes it: tutti_loops.h.
+// tutti, with the loops of tutti_loops.h.
 #include <torch/optim/adamw.h>
 
 #include "sync/systems/system.h"
@@ -24,7 +24,7 @@ class TuttiSystem : public System {
   std::string settings() const override { return variant_.fused ? "steps with tutti's own, fused AdamW" : ""; }
 
   Measurement run(Mode mode) override {
-    // The baseline departs from what a user gets without asking, and so does a step that is not fused.
+    // The baseline and a step that is not fused differ from tutti's defaults.
     Accelerator accelerator({.gradient_accumulation_steps = context_.workload.steps(),
                              .sync_policy = mode == Mode::baseline ? SyncPolicy::every_pass : SyncPolicy::automatic,
                              .gradient_codec = variant_.codec,

@@ -1,6 +1,6 @@
 #pragma once
-// Autocast: inside the scope LibTorch computes what profits from it (matrix products, convolutions, attention) in the
-// lower precision, and what needs range (softmax, losses, norms) in float32.
+// Autocast: inside the scope LibTorch runs matrix products, convolutions and attention in the lower precision, and
+// operations that need range (softmax, losses, norms) in float32.
 //
 // Micikevicius et al., "Mixed Precision Training", ICLR 2018. https://docs.pytorch.org/docs/stable/amp.html
 #include <c10/core/DeviceType.h>
@@ -11,13 +11,13 @@
 
 namespace tutti {
 
-/// Autocast for this thread, while the object lives. Scopes nest, and an inner one with Precision::no switches the
-/// outer one off. Forward passes and the loss belong inside, backward outside.
+/// Enables autocast on this thread until it is destroyed. Scopes nest; an inner scope with Precision::no disables the
+/// outer one. Run forward passes and the loss inside, backward outside.
 class [[nodiscard]] AutocastScope {
  public:
   /// Changes nothing.
   AutocastScope();
-  /// Switches it on for `device`; Precision::no switches it off. Throws UsageError where LibTorch has no autocast for
+  /// Enables autocast for `device`; Precision::no disables it. Throws UsageError if LibTorch has no autocast for
   /// `device`.
   AutocastScope(Precision precision, c10::DeviceType device);
   ~AutocastScope();

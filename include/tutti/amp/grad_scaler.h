@@ -1,6 +1,6 @@
 #pragma once
-// The scale of the loss in float16 training: small gradients survive, and what overflows is skipped. Pure: whether
-// gradients overflowed is told to it, by a synchronization that gives all ranks the same answer.
+// The loss scale of float16 training. It keeps small gradients above the smallest float16 number; steps whose gradients
+// overflow are skipped. No I/O: the caller passes whether gradients overflowed, which must be equal on all ranks.
 //
 // Micikevicius et al., "Mixed Precision Training", ICLR 2018; defaults and rule are torch.amp.GradScaler's.
 #include <cstdint>
@@ -11,22 +11,22 @@ namespace tutti {
 
 /// torch.amp.GradScaler's arguments and defaults.
 struct GradScalerOptions {
-  double init_scale = 65536.0;          ///< what losses are multiplied by at first
-  double growth_factor = 2.0;           ///< after growth_interval steps in a row without overflow
-  double backoff_factor = 0.5;          ///< after an overflow
+  double init_scale = 65536.0;          ///< initial factor on losses
+  double growth_factor = 2.0;           ///< factor on the scale after growth_interval steps without overflow
+  double backoff_factor = 0.5;          ///< factor on the scale after an overflow
   std::int64_t growth_interval = 2000;  ///< optimizer steps
 };
 
-/// The state's names are PyTorch's ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker").
+/// State names as in PyTorch: "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker".
 class GradScaler final : public Stateful {
  public:
-  /// Begins at init_scale. Throws UsageError for a scale that is not positive and finite, growth_factor <= 1,
+  /// The scale starts at init_scale. Throws UsageError for a scale that is not positive and finite, growth_factor <= 1,
   /// backoff_factor outside (0, 1), growth_interval < 1.
   explicit GradScaler(const GradScalerOptions& options = {});
 
-  /// What losses are multiplied by now.
+  /// The current factor on losses.
   double scale() const { return scale_; }
-  /// An optimizer step has been taken, or skipped because `overflowed`.
+  /// Must be called after each optimizer step. `overflowed`: the step was skipped because gradients overflowed.
   void update(bool overflowed);
 
   StateDict state_dict() const override;

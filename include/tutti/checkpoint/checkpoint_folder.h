@@ -1,5 +1,5 @@
 #pragma once
-// A folder of checkpoints: their names, which is the newest, which may go.
+// A folder of checkpoints: names, the newest checkpoint, removal of old ones.
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -9,40 +9,40 @@
 
 namespace tutti {
 
-/// Which checkpoints stay. By default all do.
+/// Which checkpoints CheckpointFolder::prune() keeps. By default all.
 struct RetentionOptions {
-  /// Keep this many of the newest; all when nullopt. At least 1.
+  /// Number of newest checkpoints to keep, at least 1; nullopt: all.
   std::optional<int> keep_last{};
-  /// Besides these keep the one with the best metric.
+  /// Also keep the checkpoint with the best metric.
   bool keep_best = false;
-  /// Whether the best metric is the lowest one.
+  /// True if the lowest metric is the best.
   bool lower_is_better = true;
 };
 
-/// Which of `checkpoints` (any order) may be removed. Pure. The newest always stays; of equal metrics the older one is
-/// the best; NaN is never the best.
+/// Returns those of `checkpoints` (in any order) that `options` does not keep. No I/O. The newest is always kept. Of
+/// equal metrics the older checkpoint is the best; NaN is never the best.
 std::vector<CheckpointInfo> removable(std::vector<CheckpointInfo> checkpoints, const RetentionOptions& options);
 
-/// Checkpoints in `path` are named `checkpoint_<number>_step_<step>`, the number counting saves from 0 and going on
-/// after the highest that is there, so that a resumed run never meets a name that is taken. Not thread safe; one
-/// process.
+/// A folder whose checkpoints are named `checkpoint_<number>_step_<step>`. The number counts saves from 0 and continues
+/// after the highest existing one, so the name of a resumed run's next checkpoint is free. Not thread safe; to be used
+/// by one process.
 class CheckpointFolder {
  public:
-  /// `path` need not be there yet.
+  /// `path` need not exist yet.
   explicit CheckpointFolder(std::filesystem::path path) : path_(std::move(path)) {}
 
-  /// Complete checkpoints, oldest first. What a killed run left half-written does not count.
+  /// Complete checkpoints, oldest first. Partial checkpoints of killed runs are left out.
   std::vector<CheckpointInfo> all() const;
-  /// The last of all(); nullopt where there is none.
+  /// The last of all(); nullopt if there is none.
   std::optional<CheckpointInfo> newest() const;
-  /// The name of the next one, which is of this optimizer step.
+  /// The path of the next checkpoint, taken after optimizer step `step`.
   std::filesystem::path next(std::int64_t step) const;
-  /// Removes what `options` does not keep of the checkpoints of one run (CheckpointInfo::run), and what killed runs
-  /// left half-written. Those of other runs stay, and do not count. To be called after a save, never before: there is
-  /// always a complete checkpoint.
+  /// Removes the checkpoints of `run` (CheckpointInfo::run) that `options` does not keep, and partial checkpoints of
+  /// killed runs. Checkpoints of other runs are neither removed nor counted. Call it after a save, not before, so that
+  /// a complete checkpoint always exists.
   void prune(const RetentionOptions& options, const std::string& run = {}) const;
 
-  /// The folder that it was made over.
+  /// The path that was passed to the constructor.
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Writes checkpoints while training goes on.
+// Writes checkpoints in the background, while training continues.
 #include <filesystem>
 #include <memory>
 
@@ -8,22 +8,21 @@
 
 namespace tutti {
 
-/// One checkpoint at a time is written on a thread of its own, on a communicator of its own. Every rank makes one, and
-/// calls its methods alike. One thread.
+/// Writes one checkpoint at a time, on its own thread and communicator. Every rank must construct it and call the same
+/// methods in the same order. Not thread safe.
 class CheckpointWriter {
  public:
-  /// `communicator` is the writer's alone (Communicator::duplicate).
+  /// No other code may use `communicator` (see Communicator::duplicate).
   explicit CheckpointWriter(Communicator communicator);
-  /// Waits for what is being written; an error there is logged.
+  /// Waits for the checkpoint that is being written; logs its error.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Copies `content` to memory of its own and returns; the checkpoint is written in the background, then
-  /// `retention` is applied to this run's checkpoints in the folder that it stands in (on rank 0). Waits first for the
-  /// one before, and throws what that one threw.
+  /// Waits for the previous checkpoint and rethrows its error. Then copies `content` and returns. A background thread
+  /// writes the checkpoint; after that, rank 0 applies `retention` to this run's checkpoints in the parent folder.
   void start(const std::filesystem::path& folder, const CheckpointContent& content, const RetentionOptions& retention);
-  /// Blocks until everything is on disk. Throws what write_checkpoint() threw.
+  /// Blocks until the checkpoint is on disk. Rethrows the error of write_checkpoint().
   void wait();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// A model's parameters and buffers as one safetensors file with the names that Python's state_dict() gives them.
+// A model's parameters and buffers as one safetensors file, under the names of Python's state_dict().
 #include <torch/nn/module.h>
 
 #include <filesystem>
@@ -9,30 +9,31 @@
 
 namespace tutti {
 
-/// Parameters and persistent buffers by name; the tensors are the model's own. A tensor that stands under several names
-/// appears under each.
+/// Parameters and persistent buffers by name. The tensors share memory with the model. A tensor with several names
+/// appears under each of them.
 std::map<std::string, at::Tensor> named_tensors_of(const torch::nn::Module& model);
 
-/// As Python's safetensors.torch.save_model: of a tensor under several names only one is written, and the file's
-/// metadata says for the others which.
+/// Writes a safetensors file, as Python's safetensors.torch.save_model does: a tensor with several names is written
+/// under one of them, and the file's metadata maps the other names to it. Throws CheckpointError if writing fails. Not
+/// a collective.
 void save_model(const torch::nn::Module& model, const std::filesystem::path& path);
 
-/// What load_model() is told.
+/// Options of load_model().
 struct LoadModelOptions {
-  /// Names that only one side has are an error; else they are returned.
+  /// True: missing and unexpected names are an error. False: load_model() returns them.
   bool strict = true;
 };
-/// Names that only one side has; both are empty under LoadModelOptions::strict.
+/// Names that only the model or only the file has; both lists are empty under LoadModelOptions::strict.
 struct LoadModelResult {
   std::vector<std::string> missing{};     ///< in the model, not in the file
   std::vector<std::string> unexpected{};  ///< in the file, not in the model
 };
 
-/// Copies a file's values into the model's own tensors (dtypes are converted, shapes must be equal). Throws
-/// CheckpointError that lists what does not fit, before anything is copied.
+/// Copies the values of a file into the model's tensors. Converts dtypes; shapes must be equal. Throws CheckpointError,
+/// listing every tensor that does not fit, before it copies any. Not a collective.
 LoadModelResult load_model(const torch::nn::Module& model, const std::filesystem::path& path,
                            const LoadModelOptions& options = {});
-/// The same from tensors by name, for example a checkpoint's part.
+/// As above, from tensors by name, for example a part of a checkpoint.
 LoadModelResult load_model(const torch::nn::Module& model, const std::map<std::string, at::Tensor>& tensors,
                            const LoadModelOptions& options = {});
 

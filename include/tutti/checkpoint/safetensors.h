@@ -1,5 +1,5 @@
 #pragma once
-// Files in the safetensors format: what Python's safetensors writes, this reads, and the other way round.
+// Files in the safetensors format, interchangeable with Python's safetensors.
 // The format: https://github.com/huggingface/safetensors#format
 #include <ATen/core/TensorBody.h>
 
@@ -9,20 +9,20 @@
 
 namespace tutti {
 
-/// What a file holds.
+/// The content of a file.
 struct Safetensors {
-  /// By name. Dense, of any shape.
+  /// Dense tensors of any shape, by name.
   std::map<std::string, at::Tensor> tensors{};
-  /// Free words of whoever wrote the file.
+  /// Arbitrary texts by key (the format's "__metadata__").
   std::map<std::string, std::string> metadata{};
 };
 
-/// Writes `path` in place and syncs it to disk; tensors of any device and strides, row-major in the file. Throws
-/// UsageError for a dtype that the format has not, CheckpointError where the disk fails.
+/// Writes `path` in place and syncs it to disk. Tensors may have any device and strides; the file is row-major. Throws
+/// UsageError for a dtype that the format does not support, and CheckpointError if writing fails.
 void save_safetensors(const std::filesystem::path& path, const Safetensors& content);
 
-/// Reads all of `path` to CPU tensors that own their memory. Throws CheckpointError saying what is wrong with a file
-/// that is not exactly what the format demands; the size of what it allocates is bounded by the file's own.
+/// Reads all tensors of `path` to CPU memory that they own. Throws CheckpointError, with the reason, if the file
+/// violates the format. Allocates no more memory than the size of the file allows.
 Safetensors load_safetensors(const std::filesystem::path& path);
 
 }  // namespace tutti

@@ -1,19 +1,19 @@
 #pragma once
-// Which backends a Communicator could use on this machine.
+// Reports which backends a Communicator can use on this machine.
 #include <string>
 #include <vector>
 
 namespace tutti {
 
-/// One backend, and whether it can be had here.
+/// A backend and its status on this machine.
 struct BackendStatus {
-  std::string name;      ///< as CommunicatorOptions::backend takes it
-  bool usable = false;   ///< whether connect() would take it on this machine
-  std::string reason{};  ///< why not; empty where it is usable
+  std::string name;      ///< a value of CommunicatorOptions::backend
+  bool usable = false;   ///< whether connect() accepts it on this machine
+  std::string reason{};  ///< why it is not usable; empty if it is
 };
 
-/// Every backend that tutti knows of. Tries what this machine allows: a listening socket, shared memory. Needs no other
-/// rank and does not throw.
+/// Returns the status of every backend that tutti knows. Tries to listen on a socket and to map shared memory. Needs no
+/// other rank. Does not throw.
 std::vector<BackendStatus> backend_statuses();
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// The handle of an operation that is under way.
+// The handle of an operation in flight.
 #include <exception>
 #include <functional>
 #include <memory>
@@ -10,24 +10,24 @@ namespace comm {
 class WorkState;
 }
 
-/// A copyable handle. Letting it go without waiting is allowed: the operation goes on and keeps its buffers alive.
-/// Thread safe.
+/// A copyable handle. Destroying it without waiting is allowed: the operation continues and keeps its buffers
+/// allocated. Thread safe.
 class Work {
  public:
-  /// A finished one.
+  /// The handle of a completed operation.
   Work() = default;
-  /// For those who implement operations.
+  /// For implementations of operations.
   explicit Work(std::shared_ptr<comm::WorkState> state);
 
-  /// Blocks until the operation has ended; throws what it threw. The deadline is the operation's own.
+  /// Blocks until the operation has completed. Throws the operation's exception. The operation's timeout applies.
   void wait() const;
-  /// Whether wait() would return or throw at once.
+  /// Whether the operation has completed, so that wait() does not block.
   bool is_completed() const;
-  /// What wait() would throw; null while the operation has not ended, and where it ended well.
+  /// The exception that wait() throws; null if the operation is in flight or succeeded.
   std::exception_ptr exception() const;
-  /// Calls `continuation` once, when the operation has ended, well or not: on the thread that ended it, before that
-  /// does anything else, or at once where it has ended. So it must not block, and not throw. Those who wait may be
-  /// woken before it runs. Several are called in the order in which they were added.
+  /// Calls `continuation` once when the operation completes, with or without an error. If it has completed, calls it at
+  /// once; otherwise on the thread that completes the operation. `continuation` must not block and must not throw. A
+  /// thread in wait() may wake before it runs. Several continuations run in the order in which they were added.
   void then(std::function<void()> continuation) const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-/// The checksum of `bytes`, or of what went before and `bytes` when `before` is the checksum of that.
+/// Returns the checksum of `bytes`. With `before`, the checksum of earlier bytes, returns that of both in sequence.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace tutti

@@ -7,46 +7,47 @@
 
 namespace tutti {
 
-/// Base of everything tutti throws on purpose.
+/// Base class of all exceptions that tutti defines.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The program asked for something that cannot be done: a wrong option, contradicting launch variables, a parameter
-/// outside the prepared models. Thrown before anything was changed; fix the program.
+/// An invalid call or configuration: a wrong option, contradicting launch variables, a parameter outside the prepared
+/// models. Thrown before any state changes; fix the program.
 class UsageError : public Error {
  public:
   using Error::Error;
 };
 
-/// A checkpoint or a model's file is missing, damaged, foreign, or does not fit what it is loaded into. Nothing of it
-/// was loaded.
+/// A checkpoint or model file is missing, damaged, not written by tutti, or does not fit the model that loads it.
+/// Nothing was loaded.
 class CheckpointError : public Error {
  public:
   using Error::Error;
 };
 
-/// Ranks did different things where they must do the same: other shapes in one collective, other models, another
-/// number of backward passes in a step, parameters that drifted apart. Thrown on every rank that takes part.
+/// Ranks made different calls where all must make the same: different shapes in one collective, different models,
+/// different numbers of backward passes in a step, replicas with different parameters. Thrown on every participating
+/// rank.
 class MismatchError : public Error {
  public:
   using Error::Error;
 };
 
-/// Another rank died, left, or gave up. Names the ranks at fault as far as they are known.
+/// Another rank failed, exited, or aborted the communicator. Names the failed ranks as far as they are known.
 class PeerError : public Error {
  public:
-  /// `ranks`: those at fault, ascending; empty where they are not known.
+  /// `ranks`: the failed ranks, ascending; empty if unknown.
   PeerError(const std::string& what, std::vector<int> ranks) : Error(what), ranks_(std::move(ranks)) {}
-  /// Ranks at fault, ascending; empty when they could not be told.
+  /// The failed ranks, ascending; empty if unknown.
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:
   std::vector<int> ranks_;
 };
 
-/// A deadline passed before the named ranks arrived.
+/// An operation timed out before the named ranks entered it.
 class TimeoutError : public PeerError {
  public:
   using PeerError::PeerError;

@@ -1,37 +1,37 @@
 #pragma once
-// Log lines on standard error, marked with the rank. A Logger is a value: there is no global one.
+// Log lines on standard error, prefixed with the rank. A Logger is a value; there is no global logger.
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace tutti {
 
-/// The least of what is written; TUTTI_LOG_LEVEL takes these words.
+/// The lowest severity that is written. TUTTI_LOG_LEVEL takes these names.
 enum class LogLevel {
-  debug,    ///< everything
-  info,     ///< what goes on, and all below
-  warning,  ///< what the user should know, and errors: the default
+  debug,    ///< all messages
+  info,     ///< progress, warnings and errors
+  warning,  ///< warnings and errors: the default
   error,    ///< errors only
-  off,      ///< nothing
+  off,      ///< no messages
 };
 
 /// Parses "debug", "info", "warning", "error", "off"; nullopt for anything else.
 std::optional<LogLevel> parse_log_level(std::string_view text);
 
-/// Writes "[tutti rank R] level: message" lines, each in one write so that ranks do not interleave within a line.
-/// info and debug are written by rank 0 only, warnings and errors by every rank. Thread safe.
+/// Writes "[tutti rank R] level: message" lines, each with one write, so that lines of several ranks do not mix. Rank 0
+/// alone writes debug and info messages; every rank writes warnings and errors. Thread safe.
 class Logger {
  public:
-  /// The level comes from TUTTI_LOG_LEVEL (default: warning; UsageError for an unknown word) unless given.
+  /// `level` unset: taken from TUTTI_LOG_LEVEL (default: warning). Throws UsageError for an unknown level.
   explicit Logger(int rank = 0, std::optional<LogLevel> level = std::nullopt);
 
-  /// For those who look for a mistake. Rank 0 only.
+  /// Details for debugging. Rank 0 only.
   void debug(std::string_view message) const { write(LogLevel::debug, message); }
-  /// What goes on. Rank 0 only.
+  /// Progress. Rank 0 only.
   void info(std::string_view message) const { write(LogLevel::info, message); }
-  /// Something that the user should know, and that does not stop the run. Every rank.
+  /// A problem that does not stop the run. Every rank.
   void warning(std::string_view message) const { write(LogLevel::warning, message); }
-  /// Something that went wrong and is not thrown. Every rank.
+  /// An error that is not thrown. Every rank.
   void error(std::string_view message) const { write(LogLevel::error, message); }
 
  private:

@@ -1,11 +1,11 @@
 #pragma once
-// The exception of readers.
+// The exception that dataset readers throw.
 #include "tutti/core/error.h"
 
 namespace tutti {
 
-/// A file of training data is missing, damaged, or not of the kind that it should be. The message is one line that
-/// names the file and says what is wrong. Nothing of the file was used.
+/// A file of training data is missing, damaged, or in another format than expected. The message is one line with the
+/// file's name and the reason. No data of the file was returned.
 class DataError : public Error {
  public:
   using Error::Error;

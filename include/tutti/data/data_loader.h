@@ -1,6 +1,6 @@
 #pragma once
-// A loader over a map-style dataset that reads this rank's shard, knows one batch ahead where it ends, and can go on
-// later where it stood. What is dealt to whom is in docs/data.md.
+// A loader over a map-style dataset. It reads this rank's shard, knows one batch ahead where the epoch ends, and can be
+// resumed at its position. docs/data.md says which rank reads which samples.
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -21,18 +21,18 @@
 
 namespace tutti {
 
-/// What can be dealt to ranks: get_batch() of a list of indices, and size(), as torch::data::datasets have them (maps
-/// and shared datasets too). A ready torch::data loader cannot be dealt, as its sampler is private.
+/// A dataset that can be sharded: it has get_batch(indices) and size(), as torch::data::datasets have (mapped and
+/// shared datasets too). A torch::data loader cannot be sharded, because its sampler is private.
 template <typename Dataset>
 concept IndexedDataset = requires(Dataset& dataset, const std::vector<std::size_t>& indices) {
   dataset.get_batch(indices);
   dataset.size();
 };
 
-/// Iterates over one epoch per begin(), or over what is left of it after load_state_dict(), and the next begin() over
-/// the next epoch. Iterators are single-pass and must not outlive the loader; leaving the loop early ends the epoch.
-/// Loops may nest. What get_batch() throws comes out of the loop where its batch would have come, from workers too.
-/// Copies share their place in the data. Not thread safe.
+/// Each begin() iterates over one epoch, or over the rest of it after load_state_dict(). The next begin() iterates over
+/// the next epoch. Iterators are single-pass and must not outlive the loader. Leaving the loop early ends the epoch.
+/// Loops may nest. An exception of get_batch(), on a worker too, is rethrown from the loop in place of its batch.
+/// Copies share their position in the data. Not thread safe.
 template <typename Dataset>
 class DataLoader {
   static_assert(
@@ -41,13 +41,13 @@ class DataLoader {
       "not a ready loader");
 
  public:
-  /// What the dataset's get_batch() gives.
+  /// The type that the dataset's get_batch() returns.
   using Batch = decltype(std::declval<Dataset&>().get_batch(std::declval<const std::vector<std::size_t>&>()));
 
-  /// Accelerator::data_loader() makes one. Throws UsageError for an empty dataset, options out of range or against one
-  /// another, and where drop_last leaves no batch.
+  /// Accelerator::data_loader() calls it. Throws UsageError if the dataset is empty, options are out of range or
+  /// contradict one another, or drop_last leaves no batch.
   DataLoader(Dataset dataset, const DataLoaderOptions& options, LoaderGroup group);
-  /// The same without an Accelerator: rank `rank` of `world_size` reads its share. `accumulation_steps` counts for
+  /// The same without an Accelerator: reads the shard of rank `rank` of `world_size`. `accumulation_steps` is used by
   /// Sharding::blocks_by_window only.
   DataLoader(Dataset dataset, const DataLoaderOptions& options, int rank = 0, int world_size = 1,
              std::int64_t accumulation_steps = 1, std::shared_ptr<LoaderStack> stack = std::make_shared<LoaderStack>())
@@ -58,46 +58,46 @@ class DataLoader {
                                .stack = std::move(stack)}) {}
 
   class Loop;
-  /// What begin() gives: an input iterator.
+  /// The input iterator that begin() returns.
   using Iterator = LoaderIterator<Loop>;
-  /// Begins an epoch: what a range-based for loop calls. Under an Accelerator with a sampler every rank must call it.
+  /// Begins an epoch; a range-based for loop calls it. With an Accelerator and a sampler every rank must call it.
   Iterator begin();
   /// The end of every loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
-  /// Batches of the whole next epoch on this rank: the same number on all ranks, but for loaders without even_batches
-  /// outside a JoinScope.
+  /// Number of batches of the whole next epoch on this rank. Equal on all ranks, except without even_batches outside a
+  /// JoinScope.
   std::int64_t size() const {
     const bool own = group_.stack->tail(options_.even_batches) == EpochTail::shorten;
     return own ? cursor_->local_batches_per_epoch() : cursor_->batches_per_epoch();
   }
   /// The epoch that the next loop reads.
   std::int64_t epoch() const { return cursor_->next_epoch(); }
-  /// The next loop reads epoch `epoch`. Must be called on all ranks alike. An epoch that load_state_dict() has set
-  /// already is gone on with.
+  /// The next loop reads epoch `epoch`. Every rank must call it with the same number. If load_state_dict() has set this
+  /// epoch already, its position in the epoch is kept.
   void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
-  /// The next loop leaves out its first `batches` batches, the loops after it none; on all ranks alike, after
-  /// set_epoch(). Throws UsageError when there are fewer left.
+  /// The next loop skips its first `batches` batches; later loops skip none. Every rank must call it with the same
+  /// number, after set_epoch(). Throws UsageError if fewer batches are left.
   void skip_first_batches(std::int64_t batches) { cursor_->skip(batches); }
 
-  /// Where reading stands; batches that a loop has received count as read, the one in its body included, what workers
-  /// have read ahead does not. For whoever saves it.
+  /// The position in the data, for checkpoints. Batches that a loop has received count as read, including the one in
+  /// its body. Batches that workers have read ahead do not.
   const std::shared_ptr<EpochCursor>& cursor() const { return cursor_; }
-  /// Where reading stands, for load_state_dict(). An Accelerator saves it with the rest.
+  /// The position in the data, for load_state_dict(). Accelerator::save_state() includes it.
   StateDict state_dict() const { return cursor_->state_dict(); }
-  /// The next loop goes on after the batches that were read when the state was saved. With as many ranks and the same
-  /// batch size it reads exactly what would have followed; with others, the samples that no rank has read are dealt
-  /// anew. A loop with nothing left is empty, and the one after it reads the next epoch. Throws CheckpointError for the
-  /// state of another loader.
+  /// The next loop continues after the batches that were read when the state was saved. With the same number of ranks
+  /// and batch size it reads the same batches as an uninterrupted loop. Otherwise the samples that no rank has read are
+  /// sharded again. If no batch is left, the next loop is empty and the one after it reads the next epoch. Throws
+  /// CheckpointError for the state of another loader.
   void load_state_dict(const StateDict& state) { cursor_->load_state_dict(state); }
 
-  /// What loops read, and what workers copy.
+  /// The dataset that loops read and that workers copy.
   Dataset& dataset() { return dataset_; }
-  /// What the loader was told.
+  /// The options that the loader was made with.
   const DataLoaderOptions& options() const { return options_; }
-  /// Where the running loops stand.
+  /// The positions of the running loops.
   const std::shared_ptr<LoaderStack>& stack() const { return group_.stack; }
-  /// What is read, in words: the same on ranks whose loaders belong together.
+  /// A description of dataset and options, equal on ranks whose loaders belong together.
   std::string description() const { return describe(options_, cursor_->options().dataset_size); }
 
  private:
@@ -110,14 +110,14 @@ class DataLoader {
   std::shared_ptr<EpochCursor> cursor_;
 };
 
-/// One loop over an epoch, while it runs.
+/// One running loop over an epoch.
 template <typename Dataset>
 class DataLoader<Dataset>::Loop {
  public:
-  /// What a loop gives.
+  /// The type of its batches.
   using Batch = DataLoader::Batch;
 
-  /// Begins the epoch. DataLoader::begin() makes one.
+  /// Begins the epoch. DataLoader::begin() calls it.
   explicit Loop(DataLoader& loader)
       : loader_(loader),
         reading_(loader.cursor_, loader.group_.stack->tail(loader.options_.even_batches), loader.group_.agreement),
@@ -125,7 +125,7 @@ class DataLoader<Dataset>::Loop {
     if (reading_.size() > 0 && loader.options_.num_workers > 0) start_workers();
   }
 
-  /// Reads the next batch of this rank; false where there is none.
+  /// Reads the next batch of this rank. Returns false at the end.
   bool advance() {
     if (reading_.batches_left() == 0) {
       if (reading_.size() == 0) reading_.end_empty_epoch();
@@ -142,7 +142,7 @@ class DataLoader<Dataset>::Loop {
                   .filler = next.filler});
     return true;
   }
-  /// The batch that advance() has read.
+  /// The batch of the last advance().
   Batch& batch() { return *batch_; }
 
  private:
@@ -164,7 +164,7 @@ class DataLoader<Dataset>::Loop {
   EpochReading reading_;
   std::optional<Batch> batch_;
   RunningLoop running_;
-  std::optional<Prefetcher<Batch>> workers_;  // last, so that nothing is read when the others go
+  std::optional<Prefetcher<Batch>> workers_;  // last: its threads use the members above and must stop first
 };
 
 template <typename Dataset>
@@ -177,7 +177,7 @@ DataLoader<Dataset>::DataLoader(Dataset dataset, const DataLoaderOptions& option
           shard_options(options, size_of(dataset_), group_.rank, group_.world_size, group_.accumulation_steps),
           options.sampler, options.batch_sampler)) {
   if (options_.num_workers > 0 && !std::copy_constructible<Dataset>) {
-    throw UsageError("num_workers: each worker reads a copy of the dataset, and this one cannot be copied");
+    throw UsageError("num_workers: each worker reads a copy of the dataset, and this dataset cannot be copied");
   }
 }
 
@@ -192,8 +192,8 @@ std::int64_t DataLoader<Dataset>::size_of(const Dataset& dataset) {
   if constexpr (std::integral<std::remove_cvref_t<decltype(size)>>) {
     return static_cast<std::int64_t>(size);
   } else {
-    // torch::data::datasets give an optional, empty for streams.
-    if (!size) throw UsageError("the dataset does not know its size, so it cannot be dealt to ranks");
+    // torch::data::datasets return an optional, empty for streams.
+    if (!size) throw UsageError("the dataset has no size, so it cannot be sharded: pass a dataset whose size() is set");
     return static_cast<std::int64_t>(*size);
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// A loader over a stream: a dataset that gives the next samples and does not know how many there are. Ranks agree on
-// every batch before it is delivered, so all of them stop at the same one. What is dealt to whom is in docs/data.md.
+// A loader over a stream: a dataset that returns its next samples and has no known size. Ranks agree on every batch
+// before it is delivered, so all ranks stop at the same batch. docs/data.md says which rank reads which samples.
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -23,25 +23,25 @@
 
 namespace tutti {
 
-/// Iterates over one epoch per begin(), or over what is left of it after load_state_dict(). Iterators are single-pass
-/// and must not outlive the loader, and there is one at a time. Every rank calls begin() and ++ alike, and leaves the
-/// loop at the same batch: MismatchError otherwise. What get_batch() throws comes out of the loop where its batch would
-/// have come, and out of the other ranks' loops as PeerError. Not thread safe.
+/// Each begin() iterates over one epoch, or over the rest of it after load_state_dict(). Iterators are single-pass and
+/// must not outlive the loader. Only one may exist at a time. Every rank must call begin() and ++ and must leave the
+/// loop at the same batch: MismatchError otherwise. An exception of get_batch() is rethrown from the loop in place of
+/// its batch, and as PeerError from the loops of the other ranks. Not thread safe.
 template <StreamDataset Dataset>
 class StreamLoader {
  public:
-  /// What the stream's get_batch() gives, cut to this rank's part.
+  /// The type that the stream's get_batch() returns, cut to this rank's part.
   using Batch = typename StreamReading<Dataset>::Batch;
 
-  /// Accelerator::data_loader() makes one. Throws UsageError for options out of range or against one another, and where
-  /// ranks with streams of their own have no agreement.
+  /// Accelerator::data_loader() calls it. Throws UsageError if options are out of range or contradict one another, and
+  /// for StreamSharding::per_rank on several ranks without LoaderGroup::agreement.
   StreamLoader(Dataset dataset, const StreamLoaderOptions& options, LoaderGroup group = {});
-  /// Moves; not while a loop runs.
+  /// Must not be called while a loop runs.
   StreamLoader(StreamLoader&&) = default;
   StreamLoader& operator=(StreamLoader&&) = default;
 
   class Loop;
-  /// What begin() gives: an input iterator.
+  /// The input iterator that begin() returns.
   using Iterator = LoaderIterator<Loop>;
   /// Begins an epoch. Every rank must call it.
   Iterator begin() { return Iterator(std::make_unique<Loop>(*this)); }
@@ -50,26 +50,26 @@ class StreamLoader {
 
   /// The epoch that the next loop reads.
   std::int64_t epoch() const { return cursor_->next_epoch(); }
-  /// The epoch that the next loop reads. Must be called on all ranks alike.
+  /// The next loop reads epoch `epoch`. Every rank must call it with the same number.
   void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
-  /// The next loop leaves out its first `batches` batches: it reads the samples and drops them.
+  /// The next loop skips its first `batches` batches: it reads their samples and drops them.
   void skip_first_batches(std::int64_t batches) { cursor_->skip(batches); }
 
-  /// Where reading stands; batches that a loop has received count as read, what was read ahead does not.
+  /// The position in the stream. Batches that a loop has received count as read; batches read ahead do not.
   const std::shared_ptr<StreamCursor>& cursor() const { return cursor_; }
-  /// Where reading stands, for load_state_dict(). An Accelerator saves it with the rest.
+  /// The position in the stream, for load_state_dict(). Accelerator::save_state() includes it.
   StateDict state_dict() const { return cursor_->state_dict(); }
-  /// The next loop reads the stream from its start and leaves out what ranks had received, also on another number of
-  /// ranks where all read the same stream. Throws CheckpointError for the state of another loader.
+  /// The next loop reads the stream from its start and skips the batches that ranks had received. With
+  /// StreamSharding::slices the number of ranks may differ. Throws CheckpointError for the state of another loader.
   void load_state_dict(const StateDict& state) { cursor_->load_state_dict(state); }
 
-  /// What loops read.
+  /// The stream that loops read.
   Dataset& dataset() { return dataset_; }
-  /// What the loader was told.
+  /// The options that the loader was made with.
   const StreamLoaderOptions& options() const { return options_; }
-  /// Where the running loops stand.
+  /// The positions of the running loops.
   const std::shared_ptr<LoaderStack>& stack() const { return group_.stack; }
-  /// What is read, in words: the same on ranks whose loaders belong together.
+  /// A description of the options, equal on ranks whose loaders belong together.
   std::string description() const { return describe(options_); }
 
  private:
@@ -82,17 +82,17 @@ class StreamLoader {
   std::shared_ptr<StreamLoopCounter> loop_counter_ = std::make_shared<StreamLoopCounter>();
 };
 
-/// One loop over an epoch, while it runs. Of three rounds in a row the first is in the body, the second is known to
-/// exist everywhere, and the third has been read here and is being agreed on.
+/// One running loop over an epoch. In a round of a stream every rank gets one batch. Of three consecutive rounds the
+/// first is in the loop's body, all ranks have agreed on the second, and the agreement on the third is in flight.
 template <StreamDataset Dataset>
 class StreamLoader<Dataset>::Loop {
  public:
-  /// What a loop gives.
+  /// The type of its batches.
   using Batch = StreamLoader::Batch;
-  /// A batch and what is known of it.
+  /// A batch and its description.
   using Part = StreamPart<Batch>;
 
-  /// Begins the epoch and reads ahead. StreamLoader::begin() makes one.
+  /// Begins the epoch and reads ahead. StreamLoader::begin() calls it.
   explicit Loop(StreamLoader& loader)
       : loader_(loader),
         loop_guard_(loader.loop_counter_),
@@ -121,7 +121,7 @@ class StreamLoader<Dataset>::Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  /// Waits until the ranks have agreed on the next batch; false where there is none. Every rank must call it.
+  /// Waits until the ranks have agreed on the next batch. Returns false at the end. Every rank must call it.
   bool advance() {
     if (!next_ || is_gap(*next_)) {
       if (number_ == 0) loader_.cursor_->end(loader_.cursor_->begin());
@@ -146,14 +146,14 @@ class StreamLoader<Dataset>::Loop {
   Batch& batch() { return *batch_; }
 
  private:
-  /// A round that this rank has read, or could not read.
+  /// A round that this rank has read or failed to read.
   struct ReadAhead {
     std::optional<Part> part{};
     std::exception_ptr error{};
     std::function<StreamDecision()> decision{};
   };
 
-  /// Other ranks have a batch, this one has not.
+  /// True if other ranks have a batch in the round and this rank has none.
   static bool is_gap(const ReadAhead& read_ahead) { return !read_ahead.error && !read_ahead.part->batch; }
 
   void start_worker() {
@@ -167,13 +167,13 @@ class StreamLoader<Dataset>::Loop {
     worker_.emplace(std::move(readers), static_cast<std::size_t>(loader_.options_.prefetch_factor));
   }
 
-  /// Reads the next round, and starts to agree on it.
+  /// Reads the next round and starts the agreement on it.
   ReadAhead start_read_ahead() {
     ReadAhead read_ahead;
     try {
       read_ahead.part = worker_ ? worker_->next() : reading_.next();
       if (!read_ahead.part && continues_with_fillers() && !reading_.filler()) {
-        throw UsageError("this rank's stream has no batch at all, so nothing can stand in while others read theirs");
+        throw UsageError("this rank's stream is empty, so there is no filler batch for the batches of the other ranks");
       }
       read_ahead.decision = agreement_.start(state_of(read_ahead));
     } catch (...) {
@@ -183,7 +183,8 @@ class StreamLoader<Dataset>::Loop {
     return read_ahead;
   }
 
-  /// What the third round turns out to be: it becomes the second one, and the next is read. nullopt: there is none.
+  /// Waits for the agreement on the third round, which becomes the second, and reads the next one. nullopt: the stream
+  /// has ended.
   std::optional<ReadAhead> finish_read_ahead() {
     if (!pending_) return std::nullopt;
     std::optional<ReadAhead> read_ahead = std::exchange(pending_, std::nullopt);
@@ -218,8 +219,8 @@ class StreamLoader<Dataset>::Loop {
   std::optional<Batch> batch_;
   std::optional<ReadAhead> next_;
   std::optional<ReadAhead> pending_;
-  std::int64_t number_ = 0;                 // of the loop as the cursor counts; 0: nothing received yet
-  std::optional<Prefetcher<Part>> worker_;  // last, so that nothing is read when the others go
+  std::int64_t number_ = 0;                 // the cursor's number of this loop; 0: no batch received yet
+  std::optional<Prefetcher<Part>> worker_;  // last: its thread uses the members above and must stop first
 };
 
 template <StreamDataset Dataset>
@@ -233,7 +234,7 @@ StreamLoader<Dataset>::StreamLoader(Dataset dataset, const StreamLoaderOptions& 
   if (CollectiveStream<Dataset> && options.num_workers > 0) {
     throw UsageError(
         "num_workers is " + std::to_string(options.num_workers) +
-        ", but all ranks read this stream together, which a thread cannot do ahead of the loop: set it to 0");
+        ", but reading this stream is a collective, which a worker thread cannot call ahead of the loop: set it to 0");
   }
 }
 

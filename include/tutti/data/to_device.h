@@ -1,7 +1,7 @@
 #pragma once
-// Moving batches to a device. to_device(batch, place) is known for tensors, torch::data::Example, numbers, strings, and
-// std::vector, pair, tuple, map, unordered_map and optional of what it is known for. A batch type of your own joins by
-// an overload in its namespace that says where its tensors are:
+// Moves batches to a device. to_device(batch, place) is defined for tensors, torch::data::Example, numbers, strings,
+// and for std::vector, pair, tuple, map, unordered_map and optional of these. A user-defined batch type needs an
+// overload in its own namespace that moves its tensors:
 //
 //   namespace mine {
 //   struct Batch { at::Tensor tokens; at::Tensor mask; };
@@ -25,22 +25,22 @@
 
 namespace tutti {
 
-/// What happens to each tensor of a batch. A value; may be used by several threads.
+/// How each tensor of a batch is moved. A value type. Thread safe.
 class Placement {
  public:
-  /// Everything stays where it is.
+  /// Tensors are not moved.
   Placement() = default;
-  /// Tensors go to `device`. With non_blocking, copies to a CUDA device start from pinned memory and are not waited for
-  /// (what runs on the same stream after them sees them done); elsewhere it changes nothing. Throws UsageError for a
-  /// device that is not there.
+  /// Tensors are moved to `device`. With non_blocking, copies to a CUDA device start from pinned memory and are
+  /// asynchronous: later work on the same stream sees the copied data. On other devices non_blocking has no effect.
+  /// Throws UsageError if the device does not exist.
   explicit Placement(at::Device device, bool non_blocking = false);
 
-  /// The part of it that may be done ahead, on another thread: a copy to pinned memory, where one is needed.
+  /// The part that another thread may do ahead of the loop: the copy to pinned memory, if one is needed.
   Placement ahead() const;
-  /// Whether tensors are touched at all.
+  /// True if a device is set.
   bool moves() const { return device_.has_value(); }
 
-  /// `tensor` where it shall be; the same one where nothing is to do. An undefined one stays undefined.
+  /// Returns `tensor` on the device, or `tensor` itself if it is there already. An undefined tensor stays undefined.
   at::Tensor operator()(const at::Tensor& tensor) const;
 
  private:
@@ -49,13 +49,13 @@ class Placement {
   bool only_pin_ = false;
 };
 
-/// What can be moved.
+/// A type for which to_device() is defined.
 template <typename T>
 concept Placeable = requires(T batch, const Placement& place) {
   { to_device(std::move(batch), place) } -> std::convertible_to<T>;
 };
 
-/// A tensor goes where `place` says.
+/// Moves a tensor.
 inline at::Tensor to_device(const at::Tensor& tensor, const Placement& place) {
   return place(tensor);
 }
@@ -71,7 +71,7 @@ inline std::string to_device(std::string text, const Placement&) {
   return text;
 }
 
-/// Data and target.
+/// Moves data and target.
 template <typename Data, typename Target>
 torch::data::Example<Data, Target> to_device(torch::data::Example<Data, Target> example, const Placement& place) {
   example.data = to_device(std::move(example.data), place);
@@ -79,7 +79,7 @@ torch::data::Example<Data, Target> to_device(torch::data::Example<Data, Target> 
   return example;
 }
 
-/// Every element.
+/// Moves every element.
 template <Placeable T>
 std::vector<T> to_device(std::vector<T> batch, const Placement& place) {
   if constexpr (!std::is_arithmetic_v<T>) {
@@ -88,34 +88,34 @@ std::vector<T> to_device(std::vector<T> batch, const Placement& place) {
   return batch;
 }
 
-/// What it holds, if anything.
+/// Moves the value, if there is one.
 template <Placeable T>
 std::optional<T> to_device(std::optional<T> batch, const Placement& place) {
   if (batch) *batch = to_device(std::move(*batch), place);
   return batch;
 }
 
-/// Both.
+/// Moves both parts.
 template <Placeable First, Placeable Second>
 std::pair<First, Second> to_device(std::pair<First, Second> batch, const Placement& place) {
   return {to_device(std::move(batch.first), place), to_device(std::move(batch.second), place)};
 }
 
-/// Every element.
+/// Moves every element.
 template <Placeable... Ts>
 std::tuple<Ts...> to_device(std::tuple<Ts...> batch, const Placement& place) {
   return std::apply([&place](Ts&... elements) { return std::tuple<Ts...>(to_device(std::move(elements), place)...); },
                     batch);
 }
 
-/// Every value; keys stay.
+/// Moves every value; keys are kept.
 template <typename Key, Placeable T>
 std::map<Key, T> to_device(std::map<Key, T> batch, const Placement& place) {
   for (auto& [key, element] : batch) element = to_device(std::move(element), place);
   return batch;
 }
 
-/// Every value; keys stay.
+/// Moves every value; keys are kept.
 template <typename Key, Placeable T>
 std::unordered_map<Key, T> to_device(std::unordered_map<Key, T> batch, const Placement& place) {
   for (auto& [key, element] : batch) element = to_device(std::move(element), place);
@@ -124,14 +124,14 @@ std::unordered_map<Key, T> to_device(std::unordered_map<Key, T> batch, const Pla
 
 namespace detail {
 
-/// Throws UsageError where batches cannot go to `device`.
+/// Throws UsageError if batches of this type cannot be moved and `device` is set.
 template <typename Batch>
 Placement placement_of(const std::optional<at::Device>& device, bool non_blocking) {
   if (!device) return {};
   if (!Placeable<Batch>) {
     throw UsageError(
-        "batches of this type cannot be moved to a device: say where their tensors are with an overload of "
-        "to_device(Batch, const tutti::Placement&) in their namespace");
+        "batches of this type cannot be moved to a device: define an overload of "
+        "to_device(Batch, const tutti::Placement&) in their namespace that moves their tensors");
   }
   return Placement(*device, non_blocking);
 }

@@ -1,10 +1,10 @@
 #pragma once
 // DataParallel: replicas of a module on threads of one process, as PyTorch's nn.DataParallel.
 //
-// forward() cuts its inputs along dimension 0, gives each replica a piece, and puts the outputs together again.
-// backward through that output runs in all replicas at once and adds their gradients, in the order of the replicas,
-// into those of the module, so the result is that of one process over the whole batch. For several devices, and for
-// speed, use several processes and DistributedDataParallel.
+// forward() splits its inputs along dimension 0, gives each replica a piece, and concatenates the outputs. backward
+// through that output runs in all replicas at once and adds their gradients to those of the module, in the order of the
+// replicas. The result is that of one process over the whole batch. For several devices, and for speed, use several
+// processes and DistributedDataParallel.
 // https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 #include <ATen/core/TensorBody.h>
 #include <torch/nn/module.h>
@@ -19,13 +19,14 @@
 
 namespace tutti {
 
-/// What a DataParallel is told.
+/// Options of a DataParallel.
 struct DataParallelOptions {
   int replicas = 2;  ///< pieces of a batch, each on a thread of its own; at least 1
 };
 
-/// Samples in each replica's piece, by torch::chunk's rule: equal pieces, the last one may be shorter, and fewer pieces
-/// than replicas where there are not enough samples. One piece of 0 for an empty batch. Throws UsageError.
+/// Returns the number of samples in each replica's piece, by torch::chunk's rule: equal pieces, the last one may be
+/// shorter, and fewer pieces than replicas if there are not enough samples. An empty batch has one piece of 0. Throws
+/// UsageError for samples < 0 or replicas < 1.
 std::vector<std::int64_t> scatter_sizes(std::int64_t samples, int replicas);
 
 namespace data_parallel {
@@ -40,21 +41,21 @@ at::Tensor run(const std::shared_ptr<ReplicaGroup>& replicas, const Call& call, 
 
 }  // namespace data_parallel
 
-/// Replicas share the module's parameters, which stay what the optimizer holds. Replica 0 shares its buffers too, so
-/// BatchNorm's running statistics are those of the first piece, as in PyTorch; the other replicas begin each forward
-/// with the module's buffers. train(), eval(), requires_grad and changed parameters reach the replicas; other members
-/// are copied when the DataParallel is made. A single piece runs in the module itself.
-/// Threads inherit grad mode and autocast; each uses LibTorch's number of threads, so set that to cores / replicas.
-/// Random numbers (dropout) come from LibTorch's one generator, in no fixed order. One thread at a time may call it.
+/// Replicas share the module's parameters, so the optimizer's tensors stay valid. Replica 0 also shares its buffers:
+/// BatchNorm's running statistics are those of the first piece, as in PyTorch. The other replicas begin each forward
+/// with the module's buffers. train(), eval(), requires_grad and changed parameters apply to the replicas; the
+/// constructor copies other members. A single piece runs in the module itself.
+/// Threads inherit grad mode and autocast. Each uses LibTorch's number of threads, so set that to cores / replicas.
+/// Random numbers (dropout) come from LibTorch's global generator, in no fixed order. Not thread safe.
 template <typename Impl>
 class DataParallel {
  public:
-  /// The module clones itself (torch::nn::Cloneable); the global generator is left as it was. Throws UsageError where
-  /// it cannot, or for fewer than 1 replica.
+  /// Clones the module (torch::nn::Cloneable) and restores the state of the global generator. Throws UsageError if the
+  /// module cannot be cloned, or for fewer than 1 replica.
   explicit DataParallel(std::shared_ptr<Impl> module, const DataParallelOptions& options = {})
       : DataParallel(
             module, [module] { return std::dynamic_pointer_cast<Impl>(module->clone()); }, options) {}
-  /// The same for a module holder.
+  /// Same as above, for a module holder.
   explicit DataParallel(const torch::nn::ModuleHolder<Impl>& module, const DataParallelOptions& options = {})
       : DataParallel(module.ptr(), options) {}
   /// `make` returns a new module of the same structure, for modules that cannot clone themselves.
@@ -62,10 +63,10 @@ class DataParallel {
                const DataParallelOptions& options = {})
       : module_(module), replicas_(data_parallel::make_replicas(module, make, options)) {}
 
-  /// The module's forward over tensors that have the same number of samples in dimension 0. The outputs along
-  /// dimension 0; a vector with one element for each piece where they are scalars (losses: weigh them with
-  /// scatter_sizes). An exception in a replica is thrown here, or in backward, as an Error that names the replica, with
-  /// the replica's own exception nested; all replicas have ended then. backward with create_graph throws UsageError.
+  /// Runs the module's forward over tensors that have the same number of samples in dimension 0. Returns the outputs
+  /// concatenated along dimension 0, or a vector with one element per piece if they are scalars (weight losses by
+  /// scatter_sizes). An exception in a replica is thrown here, or in backward, as an Error that names the replica,
+  /// with the replica's exception nested, after all replicas have ended. backward with create_graph throws UsageError.
   template <typename... Tensors>
   at::Tensor forward(const Tensors&... inputs) {
     return apply([](Impl& replica, const Tensors&... pieces) { return replica.forward(pieces...); }, inputs...);
@@ -75,7 +76,7 @@ class DataParallel {
   at::Tensor operator()(const Tensors&... inputs) {
     return forward(inputs...);
   }
-  /// The same with `call(replica, pieces...)` in the place of forward. It runs on several threads at once.
+  /// Like forward(), with `call(replica, pieces...)` instead of the module's forward. Several threads run it at once.
   template <typename Call, typename... Tensors>
   at::Tensor apply(Call call, const Tensors&... inputs) {
     return data_parallel::run(replicas_,
@@ -86,7 +87,7 @@ class DataParallel {
                               {inputs...});
   }
 
-  /// The module that it was made of, whose parameters are trained.
+  /// The module of the constructor, whose parameters are trained.
   const std::shared_ptr<Impl>& module() const { return module_; }
 
  private:

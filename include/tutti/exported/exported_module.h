@@ -1,12 +1,11 @@
 #pragma once
-// A program of Python's torch.export as a torch::nn::Module, so that it can be prepared, trained, checkpointed and
-// resumed:
+// A program of Python's torch.export as a torch::nn::Module. It can be prepared, trained, checkpointed and resumed:
 //
 //   auto net = std::make_shared<tutti::ExportedModule>("model.pt2");   // torch.export.save(torch.export.export(...))
 //   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
 //   auto loss = torch::nll_loss(model->forward(images), labels);
 //
-// Export the model in training mode (model.train(), torch.export.export), and not with run_decompositions().
+// Export the model in training mode (model.train(), torch.export.export), without run_decompositions().
 // https://docs.pytorch.org/docs/stable/export.html
 #include <ATen/core/TensorBody.h>
 #include <ATen/core/ivalue.h>
@@ -21,51 +20,51 @@
 
 namespace tutti {
 
-/// Runs the program's graph operator by operator, under autograd and autocast like any other module. It has the
-/// parameters and buffers of the Python module under their names, in a tree of submodules; what is one tensor in Python
-/// is one tensor here. train() and eval() act on dropout, batch normalization and recurrent layers as they do in
-/// Python, also for one submodule; to() moves what the graph has written into it as well: the device and the floating
-/// point dtype that the parameters were exported with become those of to(). A program has no way that is not in its
-/// graph: what Python decided while it was exported stays decided. forward() may run on several threads while nothing
-/// is changed.
+/// Runs the program's graph operator by operator, under autograd and autocast, like any other module.
+/// - Parameters and buffers have the names of the Python module, in a tree of submodules. Tied tensors stay tied.
+/// - train() and eval() act on dropout, batch normalization and recurrent layers as in Python, also on one submodule.
+/// - to() also moves the device and floating-point dtype constants in the graph, if they equal those of the parameters
+///   at export.
+/// - Control flow of Python that is not in the graph is fixed at export.
+/// forward() may run on several threads while no thread modifies the module.
 class ExportedModule : public torch::nn::Module {
  public:
-  /// Reads a .pt2 file to CPU memory, wherever the model was exported; `model` names one of several in a file. Not a
-  /// collective. Nothing in the file runs code: what is pickled is refused. Throws CheckpointError naming the file for
-  /// one that is missing, damaged or of a schema that is not understood, and UsageError that names all operators that
-  /// this program does not have.
+  /// Reads a .pt2 file to CPU memory, also if the model was exported on another device. `model` selects one of several
+  /// models in the file. Not a collective. Runs no code of the file: pickled data is rejected. Throws CheckpointError
+  /// naming the file if it is missing, damaged or has an unsupported schema. Throws UsageError naming all operators
+  /// that are not registered in this program.
   explicit ExportedModule(const std::filesystem::path& path, const std::string& model = {});
   ~ExportedModule() override;
 
-  /// What the Python module returns: tensors, numbers and None in tuples, lists and dicts. Inputs are the positional
-  /// ones and those given by name, in the shapes that they had at the export (a list may stand for a tuple). Throws
-  /// UsageError that names the input where its structure, its dimensions or a fixed value is another one, before
-  /// anything runs. Errors of operators are LibTorch's (c10::Error), and name the node.
+  /// Returns the result of the Python module: tensors, numbers and None in tuples, lists and dicts. Takes positional
+  /// inputs and inputs by name, with the structure and sizes of the export; a list may replace a tuple. Throws
+  /// UsageError naming an input whose structure, sizes or fixed value differs, before any operator runs. Errors of
+  /// operators are c10::Error and name the node.
   c10::IValue forward(std::vector<c10::IValue> inputs, std::map<std::string, c10::IValue> named = {});
-  /// forward() of tensors to a tensor. Throws UsageError where the program returns something else.
+  /// forward() from tensors to a tensor. Throws UsageError if the program does not return a tensor.
   template <std::same_as<at::Tensor>... Tensors>
   at::Tensor forward(const Tensors&... inputs) {
     return tensor_of(forward(std::vector<c10::IValue>{inputs...}));
   }
 
-  /// Each parameter once, as in Python: an optimizer over the base's list, where tied ones stand under all their names,
-  /// would step these twice.
+  /// Returns each parameter once, as in Python. The base class lists a tied parameter under each of its names, and an
+  /// optimizer over that list would step it twice.
   std::vector<at::Tensor> parameters(bool recurse = true) const;
 
   using torch::nn::Module::load;
   using torch::nn::Module::save;
-  /// Writes parameters and persistent buffers as safetensors, each under all its names: what Python's
-  /// model.load_state_dict(safetensors.torch.load_file(path)) takes. Throws CheckpointError where the disk fails.
+  /// Writes parameters and persistent buffers as safetensors, each under all its names, as Python's
+  /// model.load_state_dict(safetensors.torch.load_file(path)) expects. Throws CheckpointError if writing fails.
   void save(const std::filesystem::path& path) const;
-  /// Reads what save(), or Python's save_file(model.state_dict(), path), has written. Throws CheckpointError that lists
-  /// what does not fit, before anything is changed.
+  /// Reads a file of save(), or of Python's save_file(model.state_dict(), path). Throws CheckpointError, listing every
+  /// tensor that does not fit, before it changes any.
   void load(const std::filesystem::path& path);
 
-  /// As the base has them; what the graph has written into it goes along.
+  /// As in the base class; also converts constants of the graph (see the class).
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
-  /// The dtype alone.
+  /// Changes the dtype only.
   void to(torch::Dtype dtype, bool non_blocking = false) override;
-  /// The device alone.
+  /// Changes the device only.
   void to(torch::Device device, bool non_blocking = false) override;
 
  private:

@@ -1,8 +1,8 @@
 #pragma once
-// Reading the flight records of a job: what each rank called last, and what that says together.
+// Reads the flight records of a job: the last operations of each rank, and what blocks them.
 //
-// `tutti launch` lets its ranks keep such records, in memory of the machine that outlives them; other launchers do
-// where TUTTI_FLIGHT_RECORDS names a folder. A job may still run while it is looked at.
+// Ranks under `tutti launch` keep records in shared memory that outlives them. Under other launchers they do if
+// TUTTI_FLIGHT_RECORDS names a folder. The job may still run.
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -10,18 +10,18 @@
 
 namespace tutti {
 
-/// What is looked at.
+/// Options of inspect().
 struct InspectOptions {
-  /// Folders with records; those of several nodes together are one job. Empty: the newest job that `tutti launch` of
-  /// this user started on this machine.
+  /// Folders with the records of one job, one for each node. Empty: the newest job that this user started with `tutti
+  /// launch` on this machine.
   std::vector<std::filesystem::path> folders = {};
-  /// How many operations of each rank are listed besides, the last ones.
+  /// Number of last operations to list for each rank, in addition to the diagnosis.
   std::size_t last_operations = 0;
 };
 
-/// A few lines: whose processes run, who waits where and for how long, who did not come and what that rank did last,
-/// the first operation that differs between ranks. Nothing is changed. No rank takes part. Throws UsageError where
-/// there is no record, or a damaged one.
+/// Returns a diagnosis of a few lines: which processes run, which ranks wait in which call and for how long, which
+/// ranks did not enter it and what they called last, the first operation that differs between ranks. Read-only; the
+/// ranks take no part. Throws UsageError if there is no record, or a damaged one.
 std::string inspect(const InspectOptions& options = {});
 
 }  // namespace tutti

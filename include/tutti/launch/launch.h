@@ -1,5 +1,5 @@
 #pragma once
-// Starts the ranks of one node, watches them, ends them all when one fails, and starts them all again if asked to.
+// Starts the ranks of one node and supervises them: ends all ranks when one fails, and optionally restarts them.
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -9,42 +9,46 @@
 
 namespace tutti {
 
-/// What `tutti launch` is told.
+/// Options of launch(): those of the command `tutti launch`.
 struct LaunchOptions {
   int ranks_per_node = 1;                 ///< processes on this node
-  int num_nodes = 1;                      ///< nodes of the job, each with a launcher of its own
-  int node_rank = 0;                      ///< which of them this is
-  std::string master_addr = "127.0.0.1";  ///< node 0, where the ranks meet: a name or an address
-  /// MASTER_PORT. Unset: a free one (one node only). Nobody listens there yet: a program may, torch.distributed's rank
-  /// 0 does. Ranks of tutti meet at a port of their own, which the launcher holds for rank 0; where several nodes are
-  /// given a master_port they know no other, and meet there.
+  int num_nodes = 1;                      ///< nodes of the job, each with its own launcher
+  int node_rank = 0;                      ///< number of this node, from 0
+  std::string master_addr = "127.0.0.1";  ///< host name or address of node 0, which serves the store
+  /// MASTER_PORT. Unset: a free port (one node only). The launcher does not listen there, so a program may, as
+  /// torch.distributed's rank 0 does. The store of tutti has its own port, which the launcher holds for rank 0. With
+  /// several nodes and a master_port, the store uses master_port instead.
   std::optional<std::uint16_t> master_port = std::nullopt;
-  /// The port that node 0 holds for tutti, as its launcher announced it; for launch_on_hosts.
+  /// The port of the store, as the launcher of node 0 announced it. Set by launch_on_hosts().
   std::optional<std::uint16_t> store_port = std::nullopt;
-  /// When set, what each rank prints also goes to LOG_DIR/rank_R.log.
+  /// If set, the output of each rank is also written to LOG_DIR/rank_R.log.
   std::optional<std::filesystem::path> log_dir = std::nullopt;
-  /// Between a first failure and SIGTERM, and again between SIGTERM and SIGKILL: time for the other ranks to throw
-  /// their own named errors and to leave.
+  /// Time between the first failure and SIGTERM, and again between SIGTERM and SIGKILL. The other ranks use it to throw
+  /// their own errors and to exit.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
-  /// How often all ranks are started again after one failed, as torchrun does it: a program that keeps checkpoints goes
-  /// on from the last one. One node only.
+  /// How many times all ranks are restarted after one failed, as in torchrun. A program that writes checkpoints resumes
+  /// from the last one. One node only.
   int max_restarts = 0;
-  /// Node 0 of several without a master_port chooses both ports and prints them, for launch_on_hosts.
+  /// Node 0 without a master_port chooses both ports and prints them. Set by launch_on_hosts().
   bool announce_port = false;
-  /// The end of standard input counts as SIGTERM: the launcher that started this one on another host is gone.
+  /// Treat the end of standard input as SIGTERM: the launcher on the other host has exited. Set by launch_on_hosts().
   bool end_with_stdin = false;
   /// The program and its arguments.
   std::vector<std::string> command = {};
 };
 
-/// Runs `command` as options.ranks_per_node processes with torchrun's variables, OMP_NUM_THREADS = cores / ranks unless
-/// it is set, and each line of their output behind "[rank R] ". Returns 0 when all ranks ended with 0, else the exit
-/// code of the rank that failed first (128 + signal when a signal ended it), after printing which one it was and its
-/// last lines. Ranks that a signal has stopped are woken then. SIGINT and SIGTERM are passed on to the ranks in the
-/// same way. Nothing that it started outlives it. With max_restarts, each attempt has a store of its own and
-/// TORCHELASTIC_RESTART_COUNT counts them; the last one decides what is returned. No attempt follows SIGINT, SIGTERM,
-/// or exit code 126 or 127 (a program that cannot be run). Throws UsageError for options that cannot be honoured (no
-/// ranks, a program that is not there, a port in use, restarts with several nodes).
+/// Runs `command` as options.ranks_per_node processes with torchrun's variables, and OMP_NUM_THREADS = cores / ranks
+/// unless it is set. Prefixes each line of their output with "[rank R] ".
+///
+/// Returns 0 if all ranks exited with 0. Otherwise prints which rank failed first and its last lines, and returns its
+/// exit code (128 + signal if a signal ended it). Stopped ranks are continued before they are ended. Forwards SIGINT
+/// and SIGTERM to the ranks in the same way. No process that it started outlives the call.
+///
+/// With max_restarts, each attempt has its own store, and TORCHELASTIC_RESTART_COUNT counts the attempts. The last one
+/// determines the result. SIGINT, SIGTERM, and exit codes 126 and 127 (a program that cannot be run) are not followed
+/// by a restart.
+///
+/// Throws UsageError for invalid options: no ranks, no such program, a port in use, restarts with several nodes.
 int launch(const LaunchOptions& options);
 
 }  // namespace tutti

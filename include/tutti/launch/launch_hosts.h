@@ -1,5 +1,5 @@
 #pragma once
-// Starts one job on several hosts: `tutti launch` on each of them, through ssh.
+// Starts one job on several hosts: runs `tutti launch` on each of them through ssh.
 #include <string>
 #include <vector>
 
@@ -7,35 +7,37 @@
 
 namespace tutti {
 
-/// A host and the ranks that it gets.
+/// A host and its number of ranks.
 struct HostSlots {
-  std::string host;  ///< as ssh takes it
-  int slots = 1;     ///< ranks on it
+  std::string host;  ///< a destination of ssh
+  int slots = 1;     ///< number of ranks on the host
 
   bool operator==(const HostSlots&) const = default;
 };
 
-/// Reads a hostfile: a line `host slots=N`, `host:N`, or `host` (default_slots ranks) for each host; `#` begins a
-/// comment. `name` is for messages. Throws UsageError naming the line that is wrong, and where there is no host or
-/// hosts differ in slots (ranks are numbered by equal nodes).
+/// Parses a hostfile: a line `host slots=N`, `host:N`, or `host` (default_slots ranks) for each host; `#` begins a
+/// comment. `name` is the file's name in messages. Throws UsageError naming an invalid line, for an empty list, and if
+/// hosts have different numbers of slots, because all nodes must have equally many ranks.
 std::vector<HostSlots> read_hostfile(const std::string& name, const std::string& text, int default_slots);
 
-/// What `tutti launch --hostfile` is told.
+/// Options of launch_on_hosts(): those of `tutti launch --hostfile`.
 struct HostLaunchOptions {
-  /// The first one is node 0.
+  /// The first host is node 0.
   std::vector<HostSlots> hosts{};
-  /// Called as WORDS... HOST /bin/sh, with a script on its standard input; words are separated by blanks.
+  /// Called as WORDS... HOST /bin/sh, with a script on standard input. Blanks separate the words.
   std::string ssh = "ssh -o BatchMode=yes";
-  /// ranks_per_node, num_nodes and node_rank follow from the hosts. Unset master_port: a free one of the first host. An
-  /// empty master_addr: the first host's name.
+  /// ranks_per_node, num_nodes and node_rank follow from `hosts`. Unset master_port: a free port of the first host.
+  /// Empty master_addr: the name of the first host.
   LaunchOptions job{};
 };
 
-/// Runs job.command on all hosts, in the same working directory and with this process's variables (but for those of a
-/// login, such as HOME and DISPLAY), with the tutti that stands at the same path. Each line of output behind "[HOST] ".
-/// Returns 0 when all hosts ended with 0, else the exit code of the host that failed first, after naming it. The other
-/// hosts then end as ranks do in launch(). SIGINT and SIGTERM end all hosts; a host whose connection is cut ends its
-/// ranks. Throws UsageError for options that cannot be honoured.
+/// Runs job.command on all hosts, in the same working directory and with the variables of this process, except those of
+/// a login such as HOME and DISPLAY. Each host must have tutti at the same path. Prefixes each line of output with
+/// "[HOST] ".
+///
+/// Returns 0 if all hosts exited with 0. Otherwise names the host that failed first, ends the other hosts as launch()
+/// ends ranks, and returns the exit code of the first. SIGINT and SIGTERM end all hosts. A host that loses its
+/// connection ends its ranks. Throws UsageError for invalid options.
 int launch_on_hosts(const HostLaunchOptions& options);
 
 }  // namespace tutti

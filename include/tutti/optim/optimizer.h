@@ -1,5 +1,5 @@
 #pragma once
-// A prepared optimizer: a LibTorch optimizer that steps when its window ends, on gradients that are synchronized.
+// A prepared optimizer: a LibTorch optimizer that steps at the end of an accumulation window on synchronized gradients.
 #include <torch/optim/optimizer.h>
 
 #include <functional>
@@ -17,83 +17,82 @@ namespace tutti {
 
 class Reducer;
 
-/// What a prepared optimizer is told; Accelerator::prepare() fills it in.
+/// Options of a prepared optimizer; Accelerator::prepare() fills them in.
 struct OptimizerOptions {
-  /// Names of the parameters, in the order of the optimizer's groups: their state is saved under these, without them
-  /// by number.
+  /// Names of the parameters in the order of the optimizer's groups; state is saved under them. Empty: state is saved
+  /// under the parameters' numbers.
   std::vector<std::string> names{};
-  /// The scale of the loss. With one, steps on gradients that overflowed are skipped.
+  /// The loss scale. If set, steps on gradients that overflowed are skipped.
   std::shared_ptr<GradScaler> scaler{};
-  /// Step LibTorch's AdamW, Adam, SGD and Adagrad with ATen's fused kernels where these can: dense float, double and
-  /// bfloat16 parameters on the CPU. The result parts from that of LibTorch's own step by rounding; the state stays the
-  /// optimizer's own. Classes derived from these, and all other optimizers, run as they are. Must be the same on all
-  /// ranks.
+  /// Step LibTorch's AdamW, Adam, SGD and Adagrad with ATen's fused kernels, for dense float, double and bfloat16
+  /// parameters on the CPU. The result differs from LibTorch's step by rounding; the state stays the optimizer's.
+  /// Derived classes and all other optimizers run LibTorch's step. Must be equal on all ranks.
   bool fused = true;
-  /// Where it says why a step was not fused.
+  /// Receives the reason if a step is not fused.
   Logger logger{};
 };
 
-/// A small value; copies share the optimizer. Every rank must step it alike. One thread. `where` is filled in by the
-/// compiler.
+/// A handle: copies share the optimizer. Every rank must call step() in the same order. Not thread safe. The compiler
+/// fills in `where`.
 class Optimizer final : public Stateful {
  public:
-  /// Accelerator::prepare() makes one. `reducer` holds the same parameters.
+  /// Accelerator::prepare() returns one. `reducer` must hold the same parameters.
   Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Reducer> reducer,
             OptimizerOptions options = {});
 
-  /// Inside accumulate(): steps where the scope ends its window, else does nothing. Outside: steps, after synchronizing
-  /// what is still this rank's own. Throws instead of stepping on gradients that cannot be vouched for.
+  /// Inside accumulate(): steps if the scope ends its window, otherwise does nothing. Outside: synchronizes pending
+  /// gradients, then steps. Throws UsageError if a gradient may not be the mean over ranks.
   void step(const CallSite& where = CallSite::here());
-  /// For optimizers that ask for the loss several times in a step (LBFGS). `closure` calls zero_grad(), runs forward
-  /// and backward over this rank's data, and returns the loss, a scalar. After each call gradients and loss are the
-  /// means over ranks, so that all ranks take the same way. Returns the first call's loss. Throws UsageError inside
-  /// accumulate() (the closure runs the whole window itself) and with a loss scaler.
+  /// For optimizers that evaluate the loss several times in a step (LBFGS). `closure` calls zero_grad(), runs forward
+  /// and backward over this rank's data, and returns the loss, a scalar. After each evaluation, gradients and loss are
+  /// means over ranks, so all ranks follow the same path. Returns the loss of the first evaluation. Throws UsageError
+  /// inside accumulate(), because the closure runs the whole window, and with a loss scaler.
   at::Tensor step(const std::function<at::Tensor()>& closure, const CallSite& where = CallSite::here());
-  /// Whether the last step() at a window's end left the parameters alone because gradients had overflowed: the same
-  /// answer on all ranks.
+  /// Whether the last step() at the end of a window was skipped because gradients overflowed. Equal on all ranks.
   bool step_was_skipped() const { return state_->skipped; }
-  /// Why the last step that was not skipped was LibTorch's own; empty when it was fused.
+  /// Why the last step that was not skipped ran LibTorch's step; empty if it was fused.
   const std::string& not_fused_reason() const { return state_->not_fused_reason; }
-  /// Clears gradients. Inside accumulate(): before the scope's backward pass only those that a step has used; after it,
-  /// where the scope ends its window, the window and its weight; on an earlier micro-batch nothing.
+  /// Clears gradients. Inside accumulate() it clears:
+  /// - before the scope's backward pass: only the gradients that a step has used;
+  /// - after the backward pass: the window and its weight if the scope ends its window, otherwise nothing.
   void zero_grad(bool set_to_none = true);
 
-  /// LibTorch's parameter groups, with the options of each.
+  /// LibTorch's parameter groups with their options.
   std::vector<torch::optim::OptimizerParamGroup>& param_groups() { return optimizer_->param_groups(); }
-  /// The same, to read.
+  /// The parameter groups, read-only.
   const std::vector<torch::optim::OptimizerParamGroup>& param_groups() const {
     return std::as_const(*optimizer_).param_groups();
   }
   /// The learning rate of the first parameter group.
   double learning_rate() const;
-  /// Sets the learning rate of all parameter groups. A schedule sets it again at its next step.
+  /// Sets the learning rate of all parameter groups. A schedule overwrites it at its next step.
   void set_learning_rate(double rate);
 
-  /// State by parameter name, options by group. See optimizer_state.h for which optimizers.
+  /// State by parameter name, options by group. optimizer_state.h lists the supported optimizers.
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 
-  /// LibTorch's optimizer. A step that it takes by itself is not synchronized first.
+  /// LibTorch's optimizer. Its own step() does not synchronize gradients.
   torch::optim::Optimizer& inner() { return *optimizer_; }
-  /// The same, to read.
+  /// LibTorch's optimizer, read-only.
   const torch::optim::Optimizer& inner() const { return *optimizer_; }
-  /// What synchronizes its gradients.
+  /// The reducer that synchronizes its gradients.
   const std::shared_ptr<Reducer>& reducer() const { return state_->reducer; }
 
  private:
   friend class Accelerator;
 
-  // What copies share.
+  // Shared by copies.
   struct State {
     std::shared_ptr<Reducer> reducer;
     std::vector<std::string> names;
-    std::function<void()> after_step{};  // on all ranks, also where the step was skipped
+    std::function<void()> after_step{};  // on all ranks, also after a skipped step
     bool repeats = false;                // a parameter is listed twice
     bool skipped = false;
     std::string not_fused_reason{};
   };
   void step_parameters();
-  /// Its parameters have changed: all copies go on with these.
+  /// Replaces the parameters in all copies.
   void rebind(std::shared_ptr<Reducer> reducer, std::vector<std::string> names);
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;

@@ -1,5 +1,5 @@
 #pragma once
-// Moves an optimizer's learning rate along a schedule.
+// Sets an optimizer's learning rate from a schedule.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -11,20 +11,20 @@
 
 namespace tutti {
 
-/// A small value; copies share the position. Every rank steps it alike. One thread.
+/// A handle: copies share the position. Every rank must call step() in the same order. Not thread safe.
 class Scheduler final : public Stateful {
  public:
-  /// Sets the rate of position 0 at once. The rates that the schedule multiplies are those that the optimizer has now.
-  /// Throws UsageError for a schedule with a momentum on an optimizer without one.
+  /// Sets the learning rate of position 0. The schedule multiplies the learning rates that the optimizer has at this
+  /// call. Throws UsageError for a schedule with a momentum on an optimizer without one.
   Scheduler(Optimizer optimizer, LrSchedule schedule, const SchedulePace& pace = {});
 
-  /// Advances as the pace says, and sets the rate where an optimizer step ends a window. Does nothing where that step
-  /// was skipped (its gradients overflowed). Throws UsageError for a curve that gives no finite number.
+  /// Advances by the pace, and sets the learning rate if an optimizer step ends a window. Does nothing if that step was
+  /// skipped because its gradients overflowed. Throws UsageError if the curve returns NaN or infinity.
   void step();
 
-  /// Rates by parameter group, as last set.
+  /// Learning rates by parameter group, as last set.
   std::vector<double> last_rates() const;
-  /// Where it stands on the curve; 0 at the beginning.
+  /// The position on the curve, from 0.
   std::int64_t position() const { return state_->position; }
 
   StateDict state_dict() const override;
@@ -33,7 +33,7 @@ class Scheduler final : public Stateful {
  private:
   struct State {
     std::int64_t position = 0;
-    std::int64_t applied = 0;  // the position whose rate is set: within a window `position` may be ahead
+    std::int64_t applied = 0;  // the position whose rate is set; `position` may be ahead within a window
     std::vector<double> base_rates;
   };
   void enter(State next);

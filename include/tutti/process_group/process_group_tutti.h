@@ -1,13 +1,13 @@
 #pragma once
-// A c10d backend over a Communicator: what torch.distributed and c10d::ProcessGroup call, for CPU tensors.
+// A c10d backend over a Communicator, for CPU tensors. torch.distributed and c10d::ProcessGroup call it.
 //
-// Every rank must make the same collective calls in the same order; one that does not is told so (MismatchError), and
-// nothing is exchanged. Errors are tutti's (tutti/core/error.h): UsageError at the call, before anything is sent, all
-// others from the Work. Tensors may be of any strides and of zero elements, and must stay untouched until the Work has
-// ended. A Work's future ends with it, on the thread that ended it: no thread waits for it. Thread safe as long as all
-// ranks agree on the order of calls.
+// Every rank must make the same collective calls in the same order. A mismatch throws MismatchError on all ranks before
+// they exchange data. Errors are those of tutti/core/error.h: a call throws UsageError before it sends anything, the
+// Work throws all others. Tensors may have any strides and zero elements. The caller must not access them until the
+// Work has completed. A Work's future completes with it, on the thread that completes the operation; no thread waits
+// for it. Thread safe if the order of calls is the same on all ranks.
 //
-// Not in <tutti/tutti.h>: c10d's headers take long to compile.
+// <tutti/tutti.h> does not include this header, because c10d's headers take long to compile.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -26,114 +26,116 @@ namespace process_group {
 struct Parts;
 }
 
-/// A Communicator as a backend of c10d.
+/// A Communicator as a c10d backend.
 class ProcessGroupTutti final : public c10d::Backend {
  public:
-  /// What a group may be given. Every rank gives the same.
+  /// Options of a group. Every rank must pass the same values.
   struct Options final : c10d::Backend::Options {
-    /// `requested` as in CommunicatorOptions::backend, `deadline` that of operations that do not set their own.
+    /// `deadline`: the timeout of operations that do not set their own. `requested`: see communicator_backend.
     explicit Options(std::chrono::milliseconds deadline = kBackendDefaultTimeout, std::string requested = "auto");
-    /// Replaces c10d's, where its release has one.
+    /// Overrides c10d's clone() in releases that have it.
     c10::intrusive_ptr<c10d::Backend::Options> clone() const;
 
-    /// As CommunicatorOptions::backend.
+    /// The backend of the communicator: see CommunicatorOptions::backend.
     std::string communicator_backend;
-    /// How long connecting may take: waiting for all ranks.
+    /// The timeout of connecting: waiting for all ranks.
     std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   };
 
   /// Joins the group of `size` ranks that share `store`, as Communicator::connect() does. Every rank must call it.
   ProcessGroupTutti(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                     const c10::intrusive_ptr<Options>& options = c10::make_intrusive<Options>());
-  /// A group over a connection that stands already.
+  /// Makes a group over an existing communicator.
   ProcessGroupTutti(Communicator communicator, const c10::intrusive_ptr<Options>& options);
   ~ProcessGroupTutti() override;
 
-  /// The ranks' connection, whose calls stand in one order with this group's collectives. duplicate() it for others.
+  /// The communicator of the group. Its calls share one sequence with the group's collectives; duplicate() it for other
+  /// calls.
   const Communicator& communicator() const { return communicator_; }
 
-  /// "tutti".
+  /// Returns "tutti".
   const std::string getBackendName() const override { return "tutti"; }
-  /// Those that the group was made with; setTimeout() changes them.
+  /// The options of the group; setTimeout() changes their timeout.
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
-  /// Of operations that are called from now on and set no deadline of their own.
+  /// Sets the timeout of later operations that do not set their own. Throws UsageError unless it is positive.
   void setTimeout(std::chrono::milliseconds timeout) override;
-  /// How many collectives this rank has called; equal on all ranks that have called the same.
+  /// The number of collectives that this rank has called.
   std::uint64_t getSequenceNumberForGroup() override { return calls_; }
 
-  /// As c10d passes them.
+  /// The type in which c10d passes tensors.
   using Tensors = std::vector<at::Tensor>;
-  /// c10d's handle of an operation.
+  /// A handle of an operation in flight.
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  /// Combines the one tensor of each rank, in place: Communicator::all_reduce(). Sparse COO tensors are added; the call
-  /// returns when all ranks have told how many elements theirs have.
+  /// Reduces the one tensor of each rank, in place: Communicator::all_reduce(). For sparse COO tensors the only
+  /// reduction is SUM, and the call blocks until all ranks have exchanged their numbers of elements.
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  /// The same with several tensors, under one Work.
+  /// allreduce() of several tensors with one Work.
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  /// The root's tensor becomes the combination; those of others stay as they are.
+  /// Reduces the tensors into the root's tensor. The tensors of other ranks do not change.
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  /// Every rank's tensor becomes that of the root.
+  /// Copies the root's tensor to the tensor of every rank.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  /// `outputs[0][r]` receives the input of rank r; all have its dtype and shape.
+  /// Writes the input of rank r to `outputs[0][r]`. All have one dtype and shape.
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  /// `outputs[r][i]` receives input i of rank r.
+  /// Writes input i of rank r to `outputs[r][i]`.
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
-  /// `output` receives all inputs, one behind the other.
+  /// Writes all inputs to `output`, concatenated in rank order.
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  /// The same with several pairs, under one Work.
+  /// _allgather_base() of several pairs with one Work.
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
-  /// `outputs[0][r]` of the root receives the input of rank r; other ranks give no outputs.
+  /// Writes the input of rank r to `outputs[0][r]` of the root. Other ranks pass no outputs.
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  /// `outputs[0]` receives `inputs[0][rank]` of the root; other ranks give no inputs.
+  /// Writes `inputs[0][r]` of the root to `outputs[0]` of rank r. Other ranks pass no inputs.
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
-  /// `outputs[0]` receives the combination of all ranks' `inputs[0][rank]`.
+  /// Reduces `inputs[0][r]` over all ranks and writes the result to `outputs[0]` of rank r.
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& options) override;
-  /// `output` receives this rank's part of the combination of all inputs.
+  /// Reduces `input` over all ranks and writes this rank's part of the result to `output`.
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override;
-  /// The same with several pairs, under one Work.
+  /// _reduce_scatter_base() of several pairs with one Work.
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
-  /// Part r of `input` goes to rank r, along the first dimension; without sizes the parts are equal.
+  /// Sends part r of `input` along the first dimension to rank r. Empty split sizes mean equal parts.
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                         std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
-  /// `inputs[r]` goes to rank r, `outputs[r]` comes from it; they may differ in size.
+  /// Sends `inputs[r]` to rank r and receives `outputs[r]` from it. The parts may differ in size.
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
-  /// Ends when every rank has called it.
+  /// Completes when every rank has called it.
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
-  // Messages stand in no order with collectives, and their tags are any numbers from 0 on. A send ends when the system
-  // has taken the bytes. A TimeoutError or PeerError names the peer, and the group can still be used.
-  /// To rank `peer` of the group.
+  // Point-to-point messages have no order relative to collectives. A tag is any number from 0. A send completes when
+  // the operating system has accepted the bytes. A TimeoutError or PeerError names the peer; the group stays usable.
+  /// Sends the one tensor to rank `peer` of the group.
   WorkPtr send(Tensors& tensors, int peer, int tag) override;
-  /// From rank `peer`: the next message with that tag, of as many bytes.
+  /// Receives the next message of rank `peer` with this tag. It must have as many bytes as the tensor.
   WorkPtr recv(Tensors& tensors, int peer, int tag) override;
-  /// From any rank; the Work's sourceRank() tells which.
+  /// Receives from any rank. The Work's sourceRank() returns that rank.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
-  /// Communicator::monitored_barrier.
+  /// See Communicator::monitored_barrier.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) override;
 
-  /// Yes.
+  /// Returns true.
   bool supportsCoalescing() const override { return true; }
-  /// What is called between the two ends with the Work of endCoalescing() too. Nothing is merged: each call starts.
+  /// Adds later operations to the Work of endCoalescing(). Each operation still starts at its call; none are merged.
+  /// Throws UsageError if the last startCoalescing() has no endCoalescing().
   void startCoalescing() override;
-  /// Ends when all that was called since startCoalescing() has ended.
+  /// Returns a Work that completes with all operations called since startCoalescing(). Throws UsageError without one.
   WorkPtr endCoalescing() override;
 
-  /// Yes.
+  /// Returns true.
   bool supportsSplitting() const override { return true; }
-  /// A group of `ranks`, which alone need to call it; null on others. It meets over this group's connection: `store` is
-  /// not used.
+  /// Returns a group of `ranks`; null on other ranks. Only `ranks` must call it. They connect through this group, so
+  /// `store` is unused.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 
-  /// Ends what is under way with an error, here and on the other ranks; nothing can be called any more.
+  /// Aborts the group: operations in flight end with an error, on this rank and on the others, and later calls throw.
   void abort() override;
-  /// Nothing can be called any more; what is under way goes on.
+  /// Makes later calls throw UsageError. Operations in flight continue.
   void shutdown() override;
 
  private:
@@ -149,8 +151,8 @@ class ProcessGroupTutti final : public c10d::Backend {
   std::atomic<std::uint64_t> calls_ = 0;
   std::atomic<bool> shut_down_ = false;
   std::mutex coalescing_mutex_;
-  std::optional<std::vector<Work>> coalescing_;  // since startCoalescing()
-  std::map<std::string, int> splits_;            // how many of a name
+  std::optional<std::vector<Work>> coalescing_;  // operations since startCoalescing()
+  std::map<std::string, int> splits_;            // number of splits by name
   Communicator communicator_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What an object needs to go on later as if it had not been interrupted: named values. The names are PyTorch's.
+// The state of an object as named values, from which it can resume. The names are PyTorch's.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -12,35 +12,35 @@
 
 namespace tutti {
 
-/// What a state may be made of.
+/// The types of values in a state.
 using StateValue =
     std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, at::Tensor>;
 
-/// Values by name. Parts are named with dots: "optimizer.lr" is "lr" of part "optimizer". A value type; tensors are
-/// shared, not copied. Not thread safe.
+/// Values by name. Dots separate parts: "optimizer.lr" is "lr" of part "optimizer". A value type; copies share tensors.
+/// Not thread safe.
 class StateDict {
  public:
   /// Sets or replaces a value.
   void set(const std::string& name, StateValue value) { values_.insert_or_assign(name, std::move(value)); }
-  /// Enters all of `part`'s values under "name.".
+  /// Sets all values of `part` under the prefix "name.".
   void set(const std::string& name, const StateDict& part);
 
-  /// The value of `name`. Throws CheckpointError naming it when it is missing or of another type.
+  /// The value of `name`. Throws CheckpointError, which names it, if it is missing or has another type.
   template <typename T>
   const T& get(const std::string& name) const {
     const auto* value = std::get_if<T>(&find(name));
-    if (value == nullptr) throw CheckpointError("'" + name + "' in the saved state is of another type");
+    if (value == nullptr) throw CheckpointError("'" + name + "' in the saved state has another type");
     return *value;
   }
   /// Whether there is a value of exactly this name.
   bool contains(const std::string& name) const { return values_.contains(name); }
-  /// The values under "name.", without that; empty when there are none.
+  /// The values with the prefix "name.", without the prefix; empty if there are none.
   StateDict part(const std::string& name) const;
 
-  /// All of them, by name.
+  /// All values by name.
   const std::map<std::string, StateValue>& values() const& { return values_; }
-  const std::map<std::string, StateValue>& values() const&& = delete;  // they would not outlive the loop over them
-  /// Whether there is none.
+  const std::map<std::string, StateValue>& values() const&& = delete;  // a loop over a temporary's values would dangle
+  /// Whether there are no values.
   bool empty() const { return values_.empty(); }
 
  private:
@@ -49,7 +49,7 @@ class StateDict {
   std::map<std::string, StateValue> values_;
 };
 
-/// `state` with every tensor copied to memory of its own on the CPU.
+/// Returns `state` with every tensor copied to CPU memory.
 StateDict copy_to_cpu(const StateDict& state);
 
 }  // namespace tutti

@@ -1,18 +1,18 @@
 #pragma once
-// An object that a checkpoint holds.
+// The interface of objects that a checkpoint saves.
 #include "tutti/state/state_dict.h"
 
 namespace tutti {
 
-/// Derive from it to be saved with the rest: Accelerator::register_for_checkpointing().
+/// Derive from it to save an object with the checkpoint: Accelerator::register_for_checkpointing().
 class Stateful {
  public:
   virtual ~Stateful() = default;
-  /// Everything that load_state_dict() needs. The tensors may be the object's own: they are copied before they are
-  /// written.
+  /// Returns all values that load_state_dict() needs. Tensors may be shared with the object: the caller copies them
+  /// before it writes them.
   virtual StateDict state_dict() const = 0;
-  /// Goes on as the object that gave `state`. Throws CheckpointError, and leaves the object as it was, when the state
-  /// does not fit.
+  /// Restores the object from `state`. Throws CheckpointError, and leaves the object unchanged, if the state does not
+  /// fit.
   virtual void load_state_dict(const StateDict& state) = 0;
 };
 

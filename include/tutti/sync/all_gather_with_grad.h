@@ -1,13 +1,13 @@
 #pragma once
-// all_gather inside a graph: for losses over what all ranks computed, such as contrastive losses whose negatives come
-// from every rank. torch.distributed.nn.functional.all_gather and Lightning's all_gather(sync_grads=True) do the same.
+// A differentiable all_gather, for losses over the outputs of all ranks, such as contrastive losses with the negatives
+// of every rank. torch.distributed.nn.functional.all_gather and Lightning's all_gather(sync_grads=True) do the same.
 //
-// How to scale the loss: not at all. All ranks' losses are one graph, as they would be in one process, and backward
+// Do not scale the loss by the number of ranks. The losses of all ranks form one graph, as in one process. Backward
 // gives each rank the gradient of their *sum* with respect to its own rows. Synchronization then takes the mean over
-// ranks (or divides by the scopes' weights) as always, so parameters get the gradient of the mean of the ranks' losses:
-// write each rank's loss so that this mean is the loss of one process. Both usual forms are right as they are: each
-// rank takes the mean over its own rows against all others (what CLIP does with local_loss), or each computes the whole
-// loss over all rows. Do not multiply by the number of ranks.
+// ranks (or divides by the weights of the scopes), so parameters get the gradient of the mean of the ranks' losses.
+// Write each rank's loss so that this mean is the loss of one process. Both usual forms satisfy this:
+// - each rank takes the mean over its own rows against all rows (CLIP's local_loss);
+// - each rank computes the whole loss over all rows.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -17,23 +17,25 @@
 
 namespace tutti {
 
-/// A small value; copies share a channel of their own, so that backward's sums cannot meet those of the reducers or the
-/// program's own collectives. One thread at a time.
+/// A handle: copies share one duplicate of the communicator, so the all-reduces of backward cannot match collectives of
+/// a reducer or of the program. Not thread safe.
 class AllGatherWithGrad {
  public:
-  /// Every rank must call it. Takes a channel of its own from `communicator`.
+  /// Every rank must call it. Duplicates `communicator`.
   explicit AllGatherWithGrad(const Communicator& communicator);
 
-  /// Every rank's `tensor` (dense, of the same dtype and shape), one after the other by rank along dim 0; one without
-  /// dimensions counts as one row. On the device of `tensor`: others than the CPU travel through the host's memory.
-  /// The result is part of the graph where `tensor` is: backward sums each rank's rows of the gradients of all ranks,
-  /// in a fixed order. Higher derivatives (create_graph) work, and are of all ranks' losses too.
+  /// Returns the tensors of all ranks, concatenated by rank along dim 0, on the device of `tensor`. `tensor` must be
+  /// dense, with the same dtype and shape on all ranks; a tensor without dimensions counts as one row. Tensors on a
+  /// device are copied through host memory. The result is part of the graph if `tensor` is: backward sums each rank's
+  /// rows of the gradients of all ranks, in a fixed order. Higher derivatives (create_graph) are supported; they are of
+  /// all ranks' losses too.
   ///
-  /// Every rank must call it, in the same order; and where one rank runs backward through a result, all must, as often
-  /// and in the same order. Throws on all ranks, and can be used again: MismatchError, which says who calls what, for
-  /// shapes or dtypes that differ, tensors of which only some require gradients, and backward passes in different
-  /// orders; UsageError for a tensor that cannot travel (MismatchError on the other ranks). A rank that does not come
-  /// is named at the deadline (TimeoutError); one that dies at once (PeerError).
+  /// Every rank must call it, in the same order. If one rank runs backward through a result, all ranks must, as often
+  /// and in the same order. Throws on all ranks; the object stays usable after the first two:
+  /// - MismatchError, which names the ranks and their calls, if shapes or dtypes differ, if only some tensors require
+  ///   gradients, or if backward passes run in different orders;
+  /// - UsageError for a tensor that is not dense (MismatchError on the other ranks);
+  /// - TimeoutError if a rank does not enter the call within the timeout; PeerError if a rank exits.
   at::Tensor operator()(const at::Tensor& tensor, const CallOptions& call = {}) const;
 
  private:

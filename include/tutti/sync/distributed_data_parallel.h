@@ -1,6 +1,6 @@
 #pragma once
-// DistributedDataParallel: one model on many ranks, for those who want no Accelerator. The model stays what it is:
-// nothing wraps it, hooks on its parameters do the work.
+// DistributedDataParallel: data-parallel training of one model without an Accelerator. The model is not wrapped: hooks
+// on its parameters synchronize the gradients.
 //
 // Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
 #include <concepts>
@@ -20,23 +20,23 @@ class Module;
 
 namespace tutti {
 
-/// Named parameters of `module`, each once however often it is shared.
+/// Named parameters of `module`. A shared parameter occurs once.
 std::vector<NamedParameter> named_parameters_of(const torch::nn::Module& module);
 
-/// Every rank's tensors become those of rank 0, a few megabytes at a time. Shapes and dtypes must agree. Every rank
+/// Broadcasts the tensors of rank 0 to all ranks, a few megabytes at a time. Shapes and dtypes must agree. Every rank
 /// must call it.
 void replicate_tensors(const std::vector<at::Tensor>& tensors, const Communicator& communicator);
 
-/// Parameters and buffers of `module` become those of rank 0. Every rank must call it.
+/// Broadcasts the parameters and buffers of rank 0's `module` to all ranks. Every rank must call it.
 void replicate_module(const torch::nn::Module& module, const Communicator& communicator);
 
 /// Synchronizes the gradients of one model: after each backward pass .grad holds the mean over ranks (of the sum over
 /// passes since zero_grad), unless the pass ran under no_sync(). Works with any optimizer. Gradients are synchronized
-/// for as long as this object lives.
+/// until this object is destroyed.
 class DistributedDataParallel {
  public:
-  /// Compares the model's structure across ranks (MismatchError), makes parameters and buffers those of rank 0,
-  /// attaches to the parameters. Every rank must call it.
+  /// Compares the model's structure across ranks, broadcasts parameters and buffers from rank 0 and attaches hooks to
+  /// the parameters. Every rank must call it. Throws MismatchError if the structures differ.
   DistributedDataParallel(const torch::nn::Module& module, const Communicator& communicator,
                           const ReducerOptions& options = {});
   /// The same for a module holder or a shared_ptr.
@@ -47,19 +47,19 @@ class DistributedDataParallel {
   DistributedDataParallel(Holder& holder, const Communicator& communicator, const ReducerOptions& options = {})
       : DistributedDataParallel(static_cast<const torch::nn::Module&>(*holder), communicator, options) {}
 
-  /// Backward passes under the returned scope keep gradients local; the first one outside synchronizes their sum.
+  /// Backward passes under the returned scope keep gradients local. The first pass outside synchronizes their sum.
   NoSyncScope no_sync(bool when = true);
-  /// The next backward pass synchronizes although its scope says no_sync().
+  /// The next backward pass synchronizes even under no_sync().
   void trigger_sync_in_backward() { reducer_->trigger_sync_in_backward(); }
-  /// Synchronizes what no pass has synchronized. Every rank must call it. `where` is filled in by the compiler.
+  /// Synchronizes the gradients that no pass has synchronized. Every rank must call it. The compiler fills in `where`.
   void synchronize(const CallSite& where = CallSite::here()) {
     const CallSiteScope here(where);
     reducer_->synchronize();
   }
 
-  /// What synchronization did and cost on this rank.
+  /// Counters and times of synchronization on this rank.
   SyncStats stats() const { return reducer_->stats(); }
-  /// What does the work, for those who build on it.
+  /// The reducer that synchronizes the gradients, for custom loops.
   Reducer& reducer() { return *reducer_; }
 
  private:

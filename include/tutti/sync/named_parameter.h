@@ -1,5 +1,5 @@
 #pragma once
-// A parameter and the name under which errors speak of it.
+// A parameter and its name in error messages.
 #include <ATen/core/TensorBody.h>
 
 #include <memory>
@@ -7,14 +7,14 @@
 
 namespace tutti {
 
-/// One entry of what is synchronized.
+/// A parameter of a Reducer.
 struct NamedParameter {
-  std::string name;   ///< as named_parameters() has it; equal on all ranks
+  std::string name;   ///< from named_parameters(); equal on all ranks
   at::Tensor tensor;  ///< the parameter itself, shared
-  /// Its gradients are sparse in their rows: torch::nn::EmbeddingOptions::sparse.
+  /// True if its gradients are sparse in their rows: torch::nn::EmbeddingOptions::sparse.
   bool sparse = false;
-  /// What errors call its model, so that two models' parameters of one name are told apart; nothing is said where it is
-  /// null or empty. Shared by a model's parameters: an Accelerator fills it in when a second model comes.
+  /// The name of its model in errors, which distinguishes equal names in two models. Null or empty: errors name no
+  /// model. Shared by the parameters of a model: an Accelerator fills it in when a second model is prepared.
   std::shared_ptr<const std::string> model{};
 };
 

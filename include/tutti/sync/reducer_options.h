@@ -1,5 +1,5 @@
 #pragma once
-// What may be asked of a Reducer.
+// Options of a Reducer.
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -9,47 +9,47 @@ namespace tutti {
 
 class WireCodec;
 
-/// Which gradients travel together.
+/// How gradients are grouped into buckets.
 struct BucketOptions {
-  std::int64_t first_bucket_bytes = 1 << 20;  ///< cap of the bucket that is reduced first
-  std::int64_t bucket_bytes = 4 << 20;        ///< cap of the others
-  /// The first synchronization shows in which order gradients become ready on rank 0; from then on they stand and
-  /// travel in that order, on all ranks. It changes no sum. False: in the reverse order of registration.
+  std::int64_t first_bucket_bytes = 1 << 20;  ///< maximum size in bytes of the bucket that is reduced first
+  std::int64_t bucket_bytes = 4 << 20;        ///< maximum size in bytes of the other buckets
+  /// True: after the first synchronization all ranks rebuild the buckets in the order in which gradients became ready
+  /// on rank 0. This changes no sum. False: buckets stay in the reverse order of registration.
   bool reorder = true;
 };
 
-/// How backward passes outside accumulate() decide. Inside accumulate() the scope decides (Accelerate's rule), under
-/// no_sync() nothing synchronizes.
+/// Which backward passes outside accumulate() synchronize. Inside accumulate() the scope decides (Accelerate's rule);
+/// under no_sync() no pass synchronizes.
 enum class SyncPolicy {
   every_pass,  ///< each pass, as DistributedDataParallel
   manual,      ///< each pass that is not under no_sync()
-  automatic,   ///< learns how many passes a step has, then only the last one of them
+  automatic,   ///< learns the number of passes in a step, then only the last pass of a step
 };
 
-/// What a Reducer is told. Every rank gives the same, but for before_pass and pass_error.
+/// Options of a Reducer. Must be equal on all ranks, except before_pass and pass_error.
 struct ReducerOptions {
-  /// Which gradients travel together.
+  /// How gradients are grouped into buckets.
   BucketOptions buckets{};
-  /// Which passes outside accumulate() synchronize.
+  /// Which backward passes outside accumulate() synchronize.
   SyncPolicy policy = SyncPolicy::every_pass;
-  /// Compare a sampled hash of the parameters in every round. Turn it off where replicas may differ in their last bits
-  /// (machines of different kinds).
+  /// Compare a sampled hash of the parameters at every synchronization. Turn it off if replicas may differ in their
+  /// last bits (machines of different kinds).
   bool check_replicas = true;
-  /// How fp32 gradients travel between nodes, for example bf16_codec(); null: as they are. Sparse ones travel as they
-  /// are.
+  /// Wire codec of dense fp32 gradients between nodes, for example bf16_codec(). Null: gradients are sent as fp32.
+  /// Sparse gradients are never encoded.
   std::shared_ptr<const WireCodec> gradient_codec{};
-  /// Look for infinity and NaN in synchronized gradients: overflowed() tells.
+  /// Check synchronized gradients for infinity and NaN; Reducer::overflowed() returns the result.
   bool detect_overflow = false;
-  /// Add micro-batches (accumulate() scopes) in an order that does not depend on how they are dealt to ranks, so that
-  /// the bits of the mean do not either: rank r must run the r-th block of the window's micro-batches, and on several
-  /// ranks blocks must hold 2^n of them. Passes never synchronize: clipping, step() or the scope's end does, so until
-  /// then .grad is that of the scope alone. Needs float or double parameters without gradient_codec, dense gradients,
-  /// and accumulate() around every pass: UsageError otherwise.
+  /// Make the bits of the mean independent of how micro-batches (accumulate() scopes) are sharded to ranks, by a fixed
+  /// order of additions. Rank r must run the r-th block of the window's micro-batches. On several ranks a block must
+  /// hold 2^n micro-batches. Passes do not synchronize; clipping, step() or the end of the scope does. Until then .grad
+  /// is the gradient of the scope alone. Throws UsageError unless parameters are float or double, gradients are dense,
+  /// gradient_codec is null and every pass runs inside accumulate().
   bool reproducible = false;
-  /// Called when a backward pass begins, on the thread that it runs on; what it throws ends the pass.
+  /// Called when a backward pass begins, on the thread of the pass. An exception ends the pass.
   std::function<void()> before_pass{};
-  /// Called with an error that is about to leave a backward pass, on the thread that it runs on. It may throw another
-  /// in its place: what LibTorch passes on to another language keeps its type only as an exception of that language.
+  /// Called with an exception that is about to leave a backward pass, on the thread of the pass. It may throw another
+  /// exception instead. Python bindings need this: LibTorch keeps the type of Python exceptions only.
   std::function<void(std::exception_ptr)> pass_error{};
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Batch normalization over the batches of all ranks together.
+// Batch normalization over the batches of all ranks.
 //
 // Ioffe and Szegedy, "Batch Normalization", ICML 2015;
 // https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html
@@ -17,28 +17,28 @@ namespace sync {
 struct BatchStatistics;
 }
 
-/// In the place of torch::nn::BatchNorm1d, 2d and 3d: parameters, buffers, their names, evaluation and the result on
-/// one rank are theirs. While training on several ranks, mean and variance are those of all ranks' batches, which may
-/// differ in size and be empty on some ranks; running statistics come out equal on all ranks. Samples that stand in for
-/// missing ones (join_uneven_inputs) count like others.
+/// Replaces torch::nn::BatchNorm1d, 2d and 3d, with the same parameters, buffers, names, evaluation and result on one
+/// rank. In training on several ranks, mean and variance are over the batches of all ranks. Batches may differ in size
+/// and may be empty on some ranks. Running statistics are equal on all ranks. Samples of filler batches
+/// (join_uneven_inputs) count like other samples.
 ///
-/// Models must be built with it: a LibTorch module cannot be converted, its members would go on holding the old layers.
+/// Build models with it: a LibTorch module cannot be converted, because its members would still hold the old layers.
 ///
-/// While training every rank must call forward, and backward through the output where gradients of the input are
-/// wanted, as often and in the same order. A rank whose input is refused is named on the others (PeerError);
-/// otherwise errors are those of a Communicator. Not thread safe.
+/// In training every rank must call forward in the same order, and backward through the output if gradients of the
+/// input are needed. If one rank rejects its input, the other ranks throw PeerError, which names it. Other errors are
+/// those of a Communicator. Not thread safe.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
-  /// Every rank must call it, with the same number of features. All layers made from one `communicator` share a
-  /// channel: their passes must come in the same order on all ranks, as they do in equal models.
+  /// Every rank must call it, with the same number of features. All layers made from one `communicator` share one
+  /// duplicate of it, so their passes must run in the same order on all ranks, as they do in equal models.
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, const Communicator& communicator);
 
-  /// `input`: [N, C], [N, C, L], [N, C, H, W] or [N, C, D, H, W] on the CPU, floating. Throws UsageError for other
-  /// inputs, for normalization by a batch that has one value in each channel over all ranks, and in backward for
+  /// `input`: [N, C], [N, C, L], [N, C, H, W] or [N, C, D, H, W], floating point, on the CPU. Throws UsageError for
+  /// other inputs and for batches that have one value per channel over all ranks. backward throws UsageError for
   /// create_graph.
   at::Tensor forward(const at::Tensor& input);
 
-  /// As LibTorch's layers print themselves.
+  /// Prints the layer and its options in LibTorch's format.
   void pretty_print(std::ostream& stream) const override;
 
  protected:
@@ -52,7 +52,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, t
 
   Communicator communicator_;
 };
-/// The holder, as torch::nn has one for each of its modules: `SyncBatchNorm norm(options, communicator)`.
+/// The module holder: `SyncBatchNorm norm(options, communicator)`.
 TORCH_MODULE(SyncBatchNorm);
 
 }  // namespace tutti

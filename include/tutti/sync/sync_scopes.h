@@ -1,5 +1,5 @@
 #pragma once
-// Scopes over reducers: what a loop opens around its backward passes.
+// Scopes that a loop opens around its backward passes.
 #include <exception>
 #include <memory>
 #include <utility>
@@ -9,18 +9,18 @@ namespace tutti {
 
 class Reducer;
 
-/// One accumulate() scope as a reducer sees it.
+/// The parameters of one accumulate() scope for one reducer.
 struct AccumulationStep {
-  double weight = 1;             ///< of the scope's micro-batch
-  bool syncs = true;             ///< it is its window's last
-  bool sync_each_batch = false;  ///< synchronize although it is not
+  double weight = 1;             ///< weight of the micro-batch in the mean; 0 or positive
+  bool syncs = true;             ///< the scope is the last of its window
+  bool sync_each_batch = false;  ///< synchronize even if the scope is not the last
 };
 
-/// Under it backward passes keep their gradients to their own rank. It may stand around backward alone: what counts is
-/// where backward runs. Movable.
+/// While it exists, backward passes keep their gradients local. It may enclose backward alone, without the forward
+/// pass. Movable.
 class [[nodiscard]] NoSyncScope {
  public:
-  /// Accelerator::no_sync() and DistributedDataParallel::no_sync() make one.
+  /// Accelerator::no_sync() and DistributedDataParallel::no_sync() return one.
   explicit NoSyncScope(std::vector<std::shared_ptr<Reducer>> reducers);
   ~NoSyncScope();
   NoSyncScope(NoSyncScope&& other) noexcept : reducers_(std::exchange(other.reducers_, {})) {}
@@ -30,23 +30,22 @@ class [[nodiscard]] NoSyncScope {
   std::vector<std::shared_ptr<Reducer>> reducers_;
 };
 
-/// One micro-batch of a window. Where it is the window's last, its end completes what is left to synchronize: every
-/// rank must open and close it alike, and its destructor may throw what a synchronization throws. While an exception
-/// unwinds it waits for nobody: the others get the reason. Movable.
+/// One micro-batch of an accumulation window. If it is the last of the window, its end runs the synchronization that is
+/// still due. Every rank must open and close it in the same order. The destructor may throw the exceptions of a
+/// synchronization. During unwinding it waits for no rank; the other ranks receive the reason. Movable.
 ///
-/// Keep it in a block of its own, `{ const auto scope = ...; }`: a block's end passes an exception on. What destroys an
-/// object inside a function that may not throw ends the process (std::terminate) where this one throws:
-/// std::optional::reset() and std::optional's and std::unique_ptr's destructors, containers, members of classes whose
-/// destructors do not say noexcept(false).
+/// Keep it in a block of its own, `{ const auto scope = ...; }`, which propagates the exception. Do not let a noexcept
+/// function destroy it: an exception then ends the process (std::terminate). Such functions are std::optional::reset(),
+/// the destructors of std::optional, std::unique_ptr and containers, and destructors without noexcept(false).
 class [[nodiscard]] AccumulateScope {
  public:
-  /// Each reducer has windows of its own, so the micro-batch may be the last one for some of them only.
+  /// A reducer of the scope. Each reducer has its own windows: the micro-batch may be the last for some reducers only.
   struct Member {
-    std::shared_ptr<Reducer> reducer;  ///< of a model's parameters
-    AccumulationStep step;             ///< what the scope is to it
+    std::shared_ptr<Reducer> reducer;  ///< reducer of a model's parameters
+    AccumulationStep step;             ///< parameters of the scope for this reducer
   };
 
-  /// Accelerator::accumulate() makes one.
+  /// Accelerator::accumulate() returns one.
   explicit AccumulateScope(const std::vector<Member>& members);
   ~AccumulateScope() noexcept(false);
   AccumulateScope(AccumulateScope&& other) noexcept

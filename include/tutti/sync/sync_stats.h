@@ -1,5 +1,5 @@
 #pragma once
-// What synchronization did and cost on this rank.
+// Counters and times of synchronization on this rank.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -7,19 +7,19 @@
 
 namespace tutti {
 
-/// Counts since the reducer was made.
+/// Counters since the construction of the reducer.
 struct SyncStats {
   std::int64_t passes = 0;            ///< backward passes
   std::int64_t syncs = 0;             ///< synchronizations
   std::int64_t syncs_skipped = 0;     ///< passes that did not synchronize
-  std::int64_t syncs_in_step = 0;     ///< of the syncs, those that only step() could run: not overlapped
-  std::int64_t gradients_copied = 0;  ///< gradients that had left their slot (net->zero_grad(), user code)
-  /// Gradient bytes given to others, as messages or in shared memory: 2 n (N - 1) / N a round, for n bytes and N ranks,
-  /// less with a comm hook.
+  std::int64_t syncs_in_step = 0;     ///< syncs that ran inside step(), without overlap with backward
+  std::int64_t gradients_copied = 0;  ///< gradients that lay outside their slot (net->zero_grad(), user code)
+  /// Gradient bytes sent to other ranks, as messages or through shared memory: 2 n (N - 1) / N per synchronization, for
+  /// n bytes and N ranks; less with a gradient codec.
   std::int64_t bytes_sent = 0;
-  double seconds_waiting = 0;  ///< time that the loop stood still for syncs: what was not hidden behind backward
-  /// By rank: how much less it waited in syncs than the rank that waited longest. Whoever keeps the others waiting
-  /// hardly waits itself, so the largest is the slowest rank. The last round is not in it yet.
+  double seconds_waiting = 0;  ///< seconds that the loop waited for syncs: the time that backward did not overlap
+  /// By rank: seconds by which its waiting time was shorter than that of the rank that waited longest. The straggler
+  /// hardly waits itself, so the largest value belongs to the slowest rank. The last synchronization is not included.
   std::vector<double> straggler_seconds{};
 
   /// bytes_sent / syncs, or 0.
@@ -27,7 +27,7 @@ struct SyncStats {
   /// seconds_waiting / syncs, or 0.
   double seconds_waiting_per_sync() const { return syncs > 0 ? seconds_waiting / static_cast<double>(syncs) : 0; }
 
-  /// Adds what another reducer counted.
+  /// Adds the counters of another reducer.
   SyncStats& operator+=(const SyncStats& other);
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// A run as lines of JSON: what `tutti report` reads. The format: docs/metrics.md.
+// Metrics of a run as lines of JSON, the input of `tutti report`. Format: docs/metrics.md.
 #include <filesystem>
 #include <memory>
 
@@ -7,11 +7,11 @@
 
 namespace tutti {
 
-/// Appends to `path` (folders are made). Every line is one write, so a killed run leaves whole lines, but perhaps the
-/// last. Throws tutti::Error where the disk fails.
+/// Appends to `path`; creates its folders. Every line is one write, so only the last line of a killed run may be
+/// incomplete. Throws tutti::Error if writing fails.
 class JsonlTracker final : public Tracker {
  public:
-  /// Opens the file, or makes it.
+  /// Opens or creates the file.
   explicit JsonlTracker(std::filesystem::path path);
   ~JsonlTracker() override;
 

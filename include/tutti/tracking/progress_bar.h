@@ -1,5 +1,5 @@
 #pragma once
-// One line that tells how far a run is: share done, rate, time left, loss.
+// A progress line: share of steps done, rate, time left, loss.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -10,38 +10,38 @@
 
 namespace tutti {
 
-/// What a ProgressBar is told.
+/// Options of a ProgressBar.
 struct ProgressBarOptions {
-  std::int64_t total = 0;  ///< steps of the whole run; 0 where it is not known
-  std::int64_t start = 0;  ///< where a resumed run begins: it does not count for the rate
-  /// What the line begins with.
+  std::int64_t total = 0;  ///< steps of the whole run; 0: unknown
+  std::int64_t start = 0;  ///< first step of a resumed run; earlier steps do not count for the rate
+  /// The text at the beginning of the line.
   std::string description = "training";
-  /// What a step is called in the rate.
+  /// The name of a step in the rate.
   std::string unit = "step";
-  /// Redraw the line in place. Unset: where the stream is a terminal and neither NO_COLOR nor TERM=dumb forbids it.
-  /// Otherwise a plain line is written from time to time.
+  /// True: redraw the line in place. False: write a plain line at each interval. Unset: redraw if the stream is a
+  /// terminal, NO_COLOR is not set and TERM is not dumb.
   std::optional<bool> in_place{};
-  /// The least time between two redraws.
+  /// The minimum time between two redraws.
   std::chrono::milliseconds interval_in_place = std::chrono::milliseconds(100);
-  /// The least time between two plain lines.
+  /// The minimum time between two plain lines.
   std::chrono::milliseconds interval_plain = std::chrono::seconds(10);
   /// The clock, for tests.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
-/// Made on the main process only. One thread.
+/// Construct it on the main process only. Not thread safe.
 class ProgressBar {
  public:
   /// Writes to standard error, or to `stream`.
   explicit ProgressBar(ProgressBarOptions options);
-  /// `stream` is referenced and must outlive this.
+  /// `stream` must outlive the progress bar.
   ProgressBar(ProgressBarOptions options, std::ostream& stream);
   /// Ends the line.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// `done` steps in all; `postfix` stands at the line's end ("loss 1.234").
+  /// `done`: total number of steps done. `postfix`: the text at the end of the line ("loss 1.234").
   void update(std::int64_t done, const std::string& postfix = "");
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Event files that TensorBoard reads: scalars, text, hyperparameters. Written without protobuf: two messages and a
-// checksum (tensorflow/core/util/event.proto, summary.proto; record_writer).
+// Event files for TensorBoard: scalars, texts, hyperparameters. The two protobuf messages and the checksum are encoded
+// without a library (tensorflow/core/util/event.proto, summary.proto; record_writer).
 #include <filesystem>
 #include <memory>
 
@@ -8,11 +8,11 @@
 
 namespace tutti {
 
-/// Writes a new event file into `folder` (made if it is not there); a resumed run's file tells TensorBoard to drop
-/// steps that are void. Throws tutti::Error where the disk fails.
+/// Writes a new event file into `folder`, which it creates if needed. The file of a resumed run tells TensorBoard to
+/// drop steps after the checkpoint. Throws tutti::Error if writing fails.
 class TensorBoardTracker final : public Tracker {
  public:
-  /// Opens a new file in `folder`.
+  /// Creates a file in `folder`.
   explicit TensorBoardTracker(std::filesystem::path folder);
   ~TensorBoardTracker() override;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where a run's numbers go. Trackers are made and called on the main process only. One thread.
+// The interface of metric trackers. The main process alone constructs and calls trackers, on one thread.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -9,24 +9,24 @@
 
 namespace tutti {
 
-/// Name and value, in the order in which they are shown. Names may have parts: "time/rank_0/forward".
+/// Names and values, in the order of display. '/' separates the parts of a name: "time/rank_0/forward".
 using Scalars = std::vector<std::pair<std::string, double>>;
-/// By name; written down once, at the start of a run.
+/// Values by name, logged once, at the start of a run.
 using Hyperparameters = std::map<std::string, std::variant<bool, std::int64_t, double, std::string>>;
 
-/// A user's own tracker derives from this one and overrides what it needs.
+/// Base class of trackers. Derive from it to write your own; only log() must be overridden.
 class Tracker {
  public:
   virtual ~Tracker() = default;
 
-  /// Once, before anything else. `step` is 0, or the step of the checkpoint that the run goes on from: what was logged
-  /// for later steps is void.
+  /// Called once, before any other method. `step` is 0, or the step of the checkpoint that the run resumes from. Values
+  /// that were logged for later steps are void.
   virtual void start(const std::string& /*run*/, const Hyperparameters& /*hyperparameters*/, std::int64_t /*step*/) {}
-  /// The values of optimizer step `step`; steps do not decrease. NaN and infinity are values.
+  /// Logs the values of optimizer step `step`. Steps never decrease. Values may be NaN or infinite.
   virtual void log(std::int64_t step, const Scalars& scalars) = 0;
-  /// A text of optimizer step `step`.
+  /// Logs a text of optimizer step `step`.
   virtual void log_text(std::int64_t /*step*/, const std::string& /*name*/, const std::string& /*text*/) {}
-  /// Makes sure that what was logged survives a crash of the process.
+  /// After it returns, all logged values survive a crash of the process.
   virtual void flush() {}
 };
 

@@ -1,8 +1,8 @@
 #pragma once
-// The Accelerator: the loop is written for one process and runs on any number of ranks. Names are Hugging Face
-// Accelerate's. Every rank runs the same program: prepare(), accumulate(), synchronize(), clip_grad_norm_() and
-// wait_for_everyone() are called by every rank, in the same order. One thread. The last argument `where` of some
-// methods is filled in by the compiler: messages about ranks that wait name the line.
+// The Accelerator: a training loop written for one process runs on any number of ranks. Names are Hugging Face
+// Accelerate's. Every rank runs the same program and must call prepare(), accumulate(), synchronize(),
+// clip_grad_norm_() and wait_for_everyone() in the same order. Not thread safe. The compiler fills in the last argument
+// `where` of some methods, so that messages name the line of the call.
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
@@ -44,90 +44,93 @@
 
 namespace tutti {
 
-/// What an Accelerator is told. Every rank gives the same, but for `device` and `communicator`.
+/// Options of an Accelerator. Every rank must pass the same, except for `device` and `communicator`.
 struct AcceleratorOptions {
   /// Micro-batches of one rank in an optimizer step. Excludes `gradient_accumulation_plugin`.
   int gradient_accumulation_steps = 1;
-  /// How windows form, where more than their length must be said.
+  /// How accumulation windows form, if more than their length is to be set.
   std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin{};
-  /// What autocast() computes in. fp16 brings a loss scaler.
+  /// The precision of autocast(). fp16 adds a loss scaler.
   Precision mixed_precision = Precision::no;
-  /// Where this rank computes: data_loader() puts batches there, and the program its models (model->to(device())).
-  /// at::kCUDA without a number is the device of the rank's place on its node; with CUDA a backend that is left open is
-  /// nccl. Unset: batches stay where they are.
+  /// The device of this rank. data_loader() moves batches to it; the program moves its models (model->to(device())).
+  /// at::kCUDA without a number is the device with the rank's local rank as its number. With CUDA the backend "auto" is
+  /// nccl. Unset: batches are not moved.
   std::optional<at::Device> device{};
-  /// The scale of the loss under fp16; unused otherwise.
+  /// Options of the loss scaler; used with fp16 only.
   GradScalerOptions grad_scaler{};
-  /// Where checkpoints and metrics.jsonl go, and how many checkpoints stay. Unset: nothing is written by itself.
+  /// The folder of checkpoints and metrics.jsonl, and how many checkpoints are kept. Unset: nothing is written unless
+  /// the program names a folder.
   ProjectConfiguration project{};
   /// How backward passes outside accumulate() decide whether they synchronize.
   SyncPolicy sync_policy = SyncPolicy::automatic;
-  /// Which gradients travel together, and in which order.
+  /// How gradients are grouped into buckets, and the order of the buckets.
   BucketOptions buckets{};
-  /// Compare a sampled hash of the parameters whenever gradients are synchronized, so that replicas that drifted apart
-  /// are a MismatchError. Turn it off where they may differ in their last bits (machines of different kinds).
+  /// Compare a sampled hash of the parameters at every synchronization. Replicas that differ are a MismatchError. Turn
+  /// it off if replicas may differ in their last bits (machines of different kinds).
   bool check_replicas = true;
-  /// How fp32 gradients travel between nodes, for example bf16_codec(). Null: as they are.
+  /// Wire codec of fp32 gradients between nodes, for example bf16_codec(). Null: fp32.
   std::shared_ptr<const WireCodec> gradient_codec{};
-  /// What optimizer steps do with the models' buffers.
+  /// How optimizer steps synchronize the models' buffers.
   BufferSync buffer_sync = BufferSync::broadcast;
-  /// The same bits on any number of ranks. It sets gradient_accumulation_steps and LibTorch's number of threads;
-  /// loaders deal blocks_by_window, and their data must fill whole steps. Every pass stands inside accumulate(), and
-  /// gradients are synchronized when clipping, step() or the scope's end needs them, not in backward. What would break
-  /// the promise is a UsageError.
+  /// Train to the same bits on any number of ranks. This sets gradient_accumulation_steps and LibTorch's number of
+  /// threads. Loaders shard blocks_by_window, and their data must fill whole steps. Every backward pass must run inside
+  /// accumulate(). Gradients are synchronized when clipping, step() or the scope's end needs them, not in backward.
+  /// Throws UsageError for options and calls that would change the bits.
   std::optional<ReproducibleOptions> reproducible{};
   /// Step AdamW, Adam, SGD and Adagrad with fused kernels: see OptimizerOptions.
   bool fused_optimizers = true;
-  /// Backend and deadlines. Unused where `communicator` is given.
+  /// Backend and timeouts. Unused if `communicator` is set.
   CommunicatorOptions communication{};
-  /// A group that exists already, instead of one made from the launcher's variables.
+  /// An existing group to use, instead of connecting with the launcher's variables.
   std::optional<Communicator> communicator{};
 };
 
-/// What one accumulate() scope is told.
+/// Options of one accumulate() scope.
 struct AccumulateOptions {
-  /// What this micro-batch weighs in the step's mean, for example its number of tokens where the loss is their sum.
+  /// Weight of this micro-batch in the step's mean, for example its number of tokens if the loss is a sum over tokens.
   double weight = 1.0;
 };
 
-/// What save_state() is told. Every rank gives the same.
+/// Options of save_state(). Every rank must pass the same.
 struct SaveStateOptions {
   /// The checkpoint's folder; it must not exist. Empty: the next automatic name in the project.
   std::filesystem::path folder{};
-  /// Return as soon as everything is copied, and write while training goes on.
+  /// Return as soon as the state is copied, and write it from a background thread.
   bool asynchronous = false;
-  /// What it is worth, for RetentionOptions::keep_best.
+  /// The metric of this checkpoint, for RetentionOptions::keep_best.
   std::optional<double> metric{};
 };
 
-/// One for a program: it joins the job, prepares models and optimizers, deals data, and opens the scopes in which a
-/// loop accumulates. Its collectives (gather, gather_for_metrics, reduce, broadcast, ...) and helpers are in
-/// accelerator_helpers.h.
+/// Joins the job, prepares models and optimizers, makes loaders, and opens the scopes in which a loop accumulates. A
+/// program has one Accelerator. Its collectives (gather, gather_for_metrics, reduce, broadcast, ...) and helpers are
+/// in accelerator_helpers.h.
 class Accelerator : public AcceleratorHelpers<Accelerator> {
  public:
   /// Reads the launcher's variables and joins the job (see Communicator::connect). Throws UsageError for options that
-  /// contradict.
+  /// contradict one another.
   explicit Accelerator(const AcceleratorOptions& options = {});  // misspelt? AcceleratorOptions{...} names it
   ~Accelerator();
   Accelerator(const Accelerator&) = delete;
   Accelerator& operator=(const Accelerator&) = delete;
 
   /// Prepares models (module holders or shared_ptrs to modules), optimizers and learning rate schedules, in any number
-  /// and order; a schedule belongs to the optimizer before it. Returns a tuple with, for each argument: the same model
-  /// (by reference for an lvalue: nothing wraps it), a tutti::Optimizer, a tutti::Scheduler (for PlateauOptions a
-  /// tutti::ReduceLROnPlateau, whose metric is the mean over ranks). Rvalue optimizers are
-  /// owned, lvalues referenced and must outlive this. Models, and the state of optimizers, become those of rank 0.
-  /// After a parameter was added, frozen, unfrozen or moved, prepare the model and its optimizer (LibTorch's or the
-  /// prepared one) again, between steps: earlier copies of the prepared optimizer and its schedules go on.
-  /// Throws MismatchError when ranks prepare different models, UsageError for an optimizer with parameters outside the
-  /// prepared models.
+  /// and order. A schedule belongs to the optimizer before it. Every rank must call it. Returns a tuple with, for each
+  /// argument:
+  /// - the same model, by reference for an lvalue; models are not wrapped;
+  /// - a tutti::Optimizer;
+  /// - a tutti::Scheduler, or for PlateauOptions a tutti::ReduceLROnPlateau, whose metric is the mean over ranks.
+  /// Rvalue optimizers are owned. Lvalue optimizers are referenced and must outlive the Accelerator. Models and the
+  /// state of optimizers are broadcast from rank 0. After a parameter was added, frozen, unfrozen or moved, prepare the
+  /// model and its optimizer (LibTorch's or the prepared one) again, between steps. Earlier copies of the prepared
+  /// optimizer and of its schedules stay valid. Throws MismatchError if ranks prepare different models, and UsageError
+  /// if an optimizer has parameters outside the prepared models.
   template <typename... Ts>
   auto prepare(Ts&&... objects);
 
-  /// A loader over this rank's shard of `dataset` (torch::data::datasets, or what has get_batch() and size()). A ready
-  /// LibTorch loader cannot be taken over: its sampler is private. Every rank must call it, with a dataset of the same
-  /// size and the same options: MismatchError otherwise. Where several ranks run backward passes in loops over loaders
-  /// and nothing is prepared, the next batch is a UsageError.
+  /// Returns a loader over this rank's shard of `dataset` (torch::data::datasets, or a class with get_batch() and
+  /// size()). A LibTorch loader is not accepted, because its sampler is private. Every rank must call it, with a
+  /// dataset of the same size and the same options: MismatchError otherwise. If several ranks run backward passes in
+  /// loops over loaders and nothing is prepared, the next batch throws UsageError.
   template <typename Dataset>
   requires(!StreamDataset<Dataset>) DataLoader<Dataset> data_loader(Dataset dataset,  // DataLoaderOptions{...} names it
                                                                     const DataLoaderOptions& options = {},
@@ -141,7 +144,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
     });
     return std::move(*loader);
   }
-  /// The same over a stream: what gives its next samples and does not know how many there are.
+  /// The same over a stream: a dataset that returns its next samples and has no known size.
   template <StreamDataset Dataset>
   StreamLoader<Dataset> data_loader(Dataset dataset,  // misspelt? StreamLoaderOptions{...} names it
                                     const StreamLoaderOptions& options = {}, const CallSite& where = CallSite::here()) {
@@ -154,18 +157,18 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
     return std::move(*loader);
   }
 
-  /// For data that do not fill all ranks, read without repeats (even_batches = false): while the scope is open, loops
-  /// that begin run as often on every rank. A rank whose samples have ended goes on with batches of the first ones;
-  /// accumulate() counts them with weight 0 and backward() multiplies their loss by 0, so a step is the mean over what
-  /// there really is. `even_batches`: instead of what the loaders' own options say. Every rank must open
-  /// it. Throws UsageError while ranks take local steps.
+  /// For data that do not fill all ranks and are read without repeats (even_batches = false). Loops that begin while
+  /// the scope is open have the same number of batches on every rank. A rank that has run out of data continues with
+  /// filler batches of its first samples. accumulate() gives them weight 0 and backward() multiplies their loss by 0,
+  /// so a step is the mean over the actual data. `even_batches` overrides the loaders' own option. Every rank must open
+  /// the scope. Throws UsageError while ranks take local steps.
   JoinScope join_uneven_inputs(std::optional<bool> even_batches = std::nullopt);
-  /// Whether the present batch is such a one.
+  /// True if the current batch is filler: this rank has run out of data.
   bool on_filler_batch() const { return loaders_->innermost().filler; }
 
-  /// One micro-batch of a window: `auto window = accelerator.accumulate(model);`. Inside, step(), clipping and
-  /// schedules act at the window's end, which is each num_steps scopes and at the end of the data; the gradient is the
-  /// mean over the window's micro-batches of all ranks, by weight. Takes one model or several.
+  /// Opens a scope for one micro-batch of a window: `auto window = accelerator.accumulate(model);`. Inside the scope,
+  /// step(), clipping and schedules act at the window's end only: after num_steps scopes, or at the end of the data.
+  /// The gradient is the weighted mean over the window's micro-batches of all ranks. Takes one or more models.
   template <typename... Models>
   requires(sizeof...(Models) > 0 && (detail::model_argument<Models> && ...)) AccumulateScope
       accumulate(const Models&... models) {
@@ -183,25 +186,25 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
     return accumulate(options, model);
   }
 
-  /// Under the returned scope backward passes keep the model's gradients to their own rank.
+  /// Backward passes under the returned scope do not synchronize the model's gradients.
   NoSyncScope no_sync(const detail::model_argument auto& model, bool when = true) {
     return begin_no_sync(detail::module_of(model), when);
   }
-  /// The next backward pass synchronizes the model's gradients, whatever scope it is in.
+  /// The next backward pass synchronizes the model's gradients, in any scope.
   void trigger_sync_in_backward(const detail::model_argument auto& model) { trigger_sync_of(detail::module_of(model)); }
   /// Synchronizes the model's gradients now. Every rank must call it.
   void synchronize(const detail::model_argument auto& model, const CallSite& where = CallSite::here()) {
     const CallSiteScope here(where);
     synchronize_of(detail::module_of(model));
   }
-  /// Gives up the model's pending gradients and what they weigh, as if the window had not begun: where a loop breaks
-  /// off an accumulation, or leaves out a batch that all ranks agreed to leave out. Every rank must call it, or none.
+  /// Discards the model's pending gradients and their weights, as if the window had not begun. Use it if a loop leaves
+  /// an accumulation early, or skips a batch that all ranks agreed to skip. Either all ranks or none must call it.
   void discard_accumulation(const detail::model_argument auto& model) {
     discard_accumulation_of(detail::module_of(model));
   }
 
-  /// The scope in which forward passes and losses are computed in mixed_precision, on the device of the first prepared
-  /// model. Without mixed precision it changes nothing.
+  /// Opens a scope in which forward passes and losses run in mixed_precision, on the device of the first prepared
+  /// model. Without mixed precision it has no effect.
   AutocastScope autocast();
   /// `auto loss = accelerator.autocast([&] { return loss_of(model->forward(x), y); });`
   template <typename Forward>
@@ -211,110 +214,112 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
     return forward();
   }
 
-  /// loss.backward(). Outside accumulate() the loss is divided by gradient_accumulation_steps first, as Accelerate
-  /// does; inside, the scope's weight does it. With fp16 the loss is scaled, and
-  /// synchronization takes the scale out of the gradients again. Throws UsageError for a forward pass outside
-  /// autocast() when mixed precision is set, and on several ranks where nothing is prepared.
+  /// Runs loss.backward(). Outside accumulate() the loss is first divided by gradient_accumulation_steps, as in
+  /// Accelerate; inside, the scope's weight replaces the division. With fp16 the loss is scaled, and the
+  /// synchronization unscales the gradients. Throws UsageError for a forward pass outside autocast() if mixed precision
+  /// is set, and on several ranks if nothing is prepared.
   void backward(const at::Tensor& loss, const CallSite& where = CallSite::here());
 
-  /// Clips the gradients together, after synchronizing what is missing (so their scale is right under fp16 too);
-  /// returns their norm before. Inside accumulate() it acts at the window's end and returns nullopt before that. Throws
-  /// UsageError for a norm that is not finite if asked to.
+  /// Synchronizes gradients that are not synchronized yet, clips their total norm to `max_norm`, and returns the norm
+  /// before clipping. Under fp16 the norm is that of the unscaled gradients. Inside accumulate() it acts at the
+  /// window's end and returns nullopt before. Throws UsageError for a norm that is not finite if `error_if_nonfinite`
+  /// is set.
   std::optional<double> clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                         double norm_type = 2.0, bool error_if_nonfinite = false,
                                         const CallSite& where = CallSite::here());
-  /// Those of all the model's parameters.
+  /// The same for all parameters of the model.
   std::optional<double> clip_grad_norm_(const detail::model_argument auto& model, double max_norm,
                                         double norm_type = 2.0, bool error_if_nonfinite = false,
                                         const CallSite& where = CallSite::here()) {
     return clip_grad_norm_(detail::module_of(model).parameters(), max_norm, norm_type, error_if_nonfinite, where);
   }
-  /// Limits every element of the gradients to [-clip_value, clip_value], when clip_grad_norm_() would act; whether it
-  /// did.
+  /// Clamps every element of the gradients to [-clip_value, clip_value], under the conditions of clip_grad_norm_().
+  /// Returns whether it clipped.
   bool clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value,
                         const CallSite& where = CallSite::here());
-  /// Those of all the model's parameters.
+  /// The same for all parameters of the model.
   bool clip_grad_value_(const detail::model_argument auto& model, double clip_value,
                         const CallSite& where = CallSite::here()) {
     return clip_grad_value_(detail::module_of(model).parameters(), clip_value, where);
   }
 
-  /// What losses are multiplied by now: 1 but for fp16.
+  /// The current loss scale; 1 without fp16.
   double loss_scale() const;
-  /// Whether a prepared optimizer's last step was skipped because its gradients had overflowed.
+  /// True if a prepared optimizer skipped its last step because gradients had overflowed.
   bool optimizer_step_was_skipped() const;
 
-  /// Saves `object` with the rest, under `name`. It is referenced and must outlive this, or shared.
+  /// Adds `object` to checkpoints under `name`. The object is referenced and must outlive the Accelerator.
   void register_for_checkpointing(const std::string& name, Stateful& object);
-  /// The same for an object that is shared: it lives as long as this.
+  /// The same for a shared object. The Accelerator keeps a reference to it.
   void register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object);
 
   /// Writes a checkpoint: prepared models, optimizers and schedules, the loss scaler, positions of loaders, pending
-  /// gradients, each rank's random state, registered objects. Returns its folder. Every rank must call it, between
-  /// backward passes. Waits for the one before it and throws what that one threw; also throws as write_checkpoint(),
-  /// and UsageError where nothing is prepared or registered.
+  /// gradients, each rank's random state, and registered objects. Returns its folder. Every rank must call it, between
+  /// backward passes. Waits for the previous asynchronous save and rethrows its exception. Throws as write_checkpoint()
+  /// does, and UsageError if nothing is prepared or registered.
   std::filesystem::path save_state(const SaveStateOptions& options = {},  // misspelt? SaveStateOptions{...} names it
                                    const CallSite& where = CallSite::here());
-  /// Blocks until an asynchronous save is on disk; throws what it threw.
+  /// Blocks until an asynchronous save is on disk. Rethrows its exception.
   void wait_for_checkpoint();
-  /// Goes on where save_state() was called: the same bits on the same number of ranks; on another number, every sample
-  /// of the epoch once and the same step. What is prepared must be what was saved. All or nothing on all ranks: throws
-  /// CheckpointError naming what does not fit, and leaves everything as it was. Every rank must call it.
+  /// Restores the state of save_state(). Training on the same number of ranks then continues to the same bits. On
+  /// another number of ranks, every sample of the epoch is read once and the step stays the same. The program must have
+  /// prepared the objects that were saved. Every rank must call it. If a part does not match, all ranks throw
+  /// CheckpointError with its name, and no state is changed on any rank.
   CheckpointInfo load_state(const std::filesystem::path& folder, const CallSite& where = CallSite::here());
-  /// The newest checkpoint with an automatic name; nullopt, and nothing is changed, where there is none.
+  /// Loads the newest checkpoint with an automatic name. Returns nullopt and changes nothing if there is none.
   std::optional<CheckpointInfo> load_latest_state(const CallSite& where = CallSite::here());
 
-  // Tracking, on the main process; nothing happens on the others.
-  /// One more place where log() writes. Before init_trackers().
+  // Tracking, on the main process. The calls have no effect on the other ranks.
+  /// Adds a tracker for log(). Must be called before init_trackers().
   void add_tracker(std::unique_ptr<Tracker> tracker);
-  /// Starts the trackers; with a project folder a JsonlTracker on DIR/metrics.jsonl is always among them. `step`: where
-  /// a resumed run goes on.
+  /// Starts the trackers. With a project folder they include a JsonlTracker on DIR/metrics.jsonl. `step`: the step at
+  /// which a resumed run continues.
   void init_trackers(const std::string& run, const Hyperparameters& hyperparameters = {}, std::int64_t step = 0);
-  /// Writes `scalars` as values of optimizer step `step`, which must not decrease. After init_trackers(). Values are
-  /// not averaged: reduce() them first.
+  /// Writes `scalars` as values of optimizer step `step`, which must not decrease. Must be called after
+  /// init_trackers(). Values are not averaged over ranks: call reduce() first.
   void log(const Scalars& scalars, std::int64_t step);
   /// Writes a text under `name`, such as a sample of the model.
   void log_text(const std::string& name, const std::string& text, std::int64_t step);
 
-  /// Whether gradients are synchronized in the present accumulate() scope (the last one, outside): true on its window's
-  /// last micro-batch.
+  /// True on a window's last micro-batch, whose backward pass synchronizes gradients. Refers to the current
+  /// accumulate() scope; outside, to the last one.
   bool sync_gradients() const { return sync_gradients_; }
-  /// Micro-batches of one rank in a window: what AcceleratorOptions or the plugin said; with `reproducible`, what
-  /// follows from the number of ranks.
+  /// Micro-batches of one rank in a window, from AcceleratorOptions or the plugin. With `reproducible`, it depends on
+  /// the number of ranks.
   int gradient_accumulation_steps() const { return plugin_.num_steps; }
 
-  /// This rank's number, 0 .. num_processes() - 1; process_index() is Accelerate's name for it.
+  /// This rank, 0 .. num_processes() - 1. process_index() is Accelerate's name for it.
   int rank() const { return communicator_.rank(); }
   /// rank().
   int process_index() const { return rank(); }
-  /// This rank's number on its node.
+  /// The local rank: this rank's number on its node.
   int local_process_index() const { return communicator_.topology().local_rank; }
-  /// Ranks in the job.
+  /// The world size.
   int num_processes() const { return communicator_.size(); }
-  /// AcceleratorOptions::device, numbered; the CPU where it is unset.
+  /// AcceleratorOptions::device with its number; the CPU if it is unset.
   at::Device device() const { return device_.value_or(at::kCPU); }
-  /// Whether this is rank 0.
+  /// True on rank 0.
   bool is_main_process() const { return rank() == 0; }
-  /// Whether this is the first rank of its node.
+  /// True on the node leader.
   bool is_local_main_process() const { return local_process_index() == 0; }
-  /// Whether this is the rank with the highest number.
+  /// True on the highest rank.
   bool is_last_process() const { return rank() + 1 == num_processes(); }
-  /// Blocks until every rank has called it.
+  /// A barrier: blocks until every rank has called it.
   void wait_for_everyone(const CallSite& where = CallSite::here()) const;
-  /// Forgets what was prepared and every loader; the loss scaler, registered objects and trackers stay. Memory goes
-  /// when the program lets go of its models and optimizers too. Every rank must call it; a rank that waits for another
-  /// one's gradients then gets PeerError.
+  /// Releases the prepared models and optimizers and every loader. The loss scaler, registered objects and trackers
+  /// stay. Memory is freed once the program has released its models and optimizers too. Every rank must call it. A rank
+  /// that waits for the gradients of another rank then throws PeerError.
   void free_memory();
   /// Writes a line to standard output, on the main process only.
   void print(const std::string& line) const;
 
-  /// Folder and retention, as the options had them.
+  /// Folder and retention from the options.
   const ProjectConfiguration& project() const { return project_; }
-  /// The user's own channel.
+  /// The communicator for the program's own collectives.
   const Communicator& communicator() const;
-  /// Writes marked lines to standard error; its level is TUTTI_LOG_LEVEL.
+  /// Writes lines with a prefix to standard error. Its level is TUTTI_LOG_LEVEL.
   const Logger& logger() const { return logger_; }
-  /// What synchronization did and cost on this rank, over all prepared models.
+  /// Counts and times of synchronizations on this rank, over all prepared models.
   SyncStats stats() const;
 
  private:
@@ -356,7 +361,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   struct SavedParts;
   SavedParts saved_parts() const;
   std::filesystem::path checkpoints_folder() const;
-  /// Throws UsageError on all ranks where the newest checkpoint in the project's folder is of another run.
+  /// Throws UsageError on all ranks if the newest checkpoint in the project's folder belongs to another run.
   void require_same_run(const std::string& who, const std::string& how_to_go_on) const;
 
   GradientAccumulationPlugin plugin_;
@@ -381,7 +386,7 @@ template <typename T>
 auto Accelerator::prepare_one(T&& object, std::optional<Optimizer>& previous) {
   using Object = std::remove_cvref_t<T>;
   if constexpr (detail::model_argument<Object>) {
-    // T is a reference for an lvalue, which stays the caller's; an rvalue moves into the tuple.
+    // For an lvalue T is a reference, and the caller keeps the object. An rvalue is moved into the tuple.
     return std::tuple<T>(std::forward<T>(object));
   } else if constexpr (std::same_as<Object, Optimizer>) {
     previous.emplace(prepare_optimizer(object.optimizer_));
@@ -397,7 +402,7 @@ auto Accelerator::prepare_one(T&& object, std::optional<Optimizer>& previous) {
   } else if constexpr (std::derived_from<Object, torch::nn::Module>) {
     static_assert(!std::derived_from<Object, torch::nn::Module>,
                   "prepare() takes the module's holder or a shared_ptr to it: prepare(net), not prepare(*net)");
-    return std::tuple<T>(std::forward<T>(object));  // else there would be a second error, less readable
+    return std::tuple<T>(std::forward<T>(object));  // without a return there would be a second, less readable error
   } else {
     static_assert(!std::derived_from<Object, torch::optim::LRScheduler>,
                   "prepare(): a LibTorch scheduler keeps its position to itself and cannot be saved: use tutti's "
@@ -415,7 +420,7 @@ auto Accelerator::prepare_one(T&& object, std::optional<Optimizer>& previous) {
 
 template <typename... Ts>
 auto Accelerator::prepare(Ts&&... objects) {
-  // Models first, wherever they stand: an optimizer's parameters must be known.
+  // Models first, in any position: the parameters of an optimizer must belong to a prepared model.
   const auto model_first = [this]<typename T>(const T& object) {
     if constexpr (detail::model_argument<T>) prepare_model(detail::shared_module_of(object));
   };

@@ -1,6 +1,6 @@
 #pragma once
-// What an Accelerator offers besides training: collectives over its ranks, and who does what. Names are Hugging Face
-// Accelerate's; docs/collectives.md has a table.
+// The Accelerator's collectives and helpers, which are not part of training. Names are Hugging Face Accelerate's.
+// docs/collectives.md has a table.
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -20,81 +20,81 @@
 
 namespace tutti {
 
-/// What set_seed() is told besides the seed.
+/// Options of set_seed().
 struct SeedOptions {
-  /// Each rank gets a seed of its own: seed + rank.
+  /// Seed each rank with seed + rank.
   bool device_specific = false;
-  /// Only deterministic algorithms: those that have none throw.
+  /// Use deterministic algorithms only. LibTorch throws for operations that have none.
   bool deterministic = false;
 };
 
-/// Seeds LibTorch's generators, of the CPU and of all devices.
+/// Seeds LibTorch's generators of the CPU and of all devices.
 void set_seed(std::uint64_t seed, bool deterministic = false);
 
-/// The base of Accelerator. gather() to broadcast_object_list(), check_trigger(), find_executable_batch_size() and the
-/// two ..._first() scopes are for all ranks: every rank must call them, in the same order. What collectives.h says of
-/// shapes, dtypes and errors holds here.
+/// The base of Accelerator. Every rank must call gather() to broadcast_object_list(), check_trigger(),
+/// find_executable_batch_size() and the two ..._first() scopes, in the same order. The requirements of collectives.h on
+/// shapes, dtypes and errors apply here too.
 template <typename Accelerator>
 class AcceleratorHelpers {
  public:
   // Collectives: see collectives.h. Every rank must call them, in the same order.
 
-  /// Every rank's tensors, one after the other by rank along dimension 0: [n, k] on 4 ranks become [4 n, k] on all of
-  /// them. Shapes must be equal; pad_across_processes() makes them so. A tensor without dimensions counts as one row.
+  /// Concatenates the tensors of all ranks along dimension 0, in the order of ranks: [n, k] on 4 ranks become [4 n, k]
+  /// on every rank. Shapes must be equal; see pad_across_processes(). A tensor without dimensions counts as one row.
   template <Nested T>
   [[nodiscard]] T gather(const T& value, const CallOptions& call = {}) const {
     return tutti::gather(communicator(), value, call);
   }
-  /// gather() of one tensor inside the graph: for a loss over what all ranks computed. See all_gather_with_grad.h, also
-  /// for the loss's scale: none is needed. On a channel of its own, made by the first call.
+  /// gather() of one tensor that autograd differentiates through, for a loss over the outputs of all ranks. The loss
+  /// needs no extra scale: see all_gather_with_grad.h. The first call duplicates the communicator.
   [[nodiscard]] at::Tensor all_gather_with_grad(const at::Tensor& tensor, const CallOptions& call = {}) {
     if (!all_gather_with_grad_) all_gather_with_grad_.emplace(communicator());
     return (*all_gather_with_grad_)(tensor, call);
   }
-  /// gather() without the samples that the loader repeated, so that a metric counts each sample once. To be called in
-  /// the body of a loop over one of this Accelerator's loaders; the innermost loop counts.
+  /// gather() without the samples that the loader repeated, so that a metric counts each sample once. Must be called in
+  /// the body of a loop over one of this Accelerator's loaders. It refers to the innermost loop.
   template <typename T>
   [[nodiscard]] T gather_for_metrics(const T& value, const CallOptions& call = {}) const {
     const auto position = self().loop_position();
     return tutti::gather_for_metrics(communicator(), value, position ? &*position : nullptr, call);
   }
-  /// Every rank's tensors combined element by element, times `scale`. Shapes must be equal.
+  /// Reduces the tensors of all ranks elementwise, and multiplies the result by `scale`. Shapes must be equal.
   template <Nested T>
   [[nodiscard]] T reduce(const T& value, ReduceOp reduction = ReduceOp::sum, double scale = 1.0,
                          const CallOptions& call = {}) const {
     return tutti::reduce(self().communicator(), value, reduction, scale, call);
   }
-  /// Tensors as long as the longest one of all ranks along `options.dim`.
+  /// Pads tensors along `options.dim` to the largest size among all ranks.
   template <Nested T>
   [[nodiscard]] T pad_across_processes(const T& value, const PadOptions& options = {},
                                        const CallOptions& call = {}) const {
     return tutti::pad_across_processes(communicator(), value, options, call);
   }
-  /// The tensors of rank `from_process`, on all ranks. Shapes must be equal.
+  /// Returns the tensors of rank `from_process` on all ranks. Shapes must be equal.
   template <Nested T>
   [[nodiscard]] T broadcast(const T& value, int from_process = 0, const CallOptions& call = {}) const {
     return tutti::broadcast(communicator(), value, from_process, call);
   }
-  /// The objects of all ranks, rank 0's first. Lengths may differ.
+  /// Returns the objects of all ranks, in the order of ranks. The numbers of objects may differ.
   template <Packable T>
   [[nodiscard]] std::vector<T> gather_object(const std::vector<T>& objects, const CallOptions& call = {}) const {
     return tutti::gather_object(communicator(), objects, call);
   }
-  /// The object of rank `from_process`.
+  /// Returns the object of rank `from_process` on all ranks.
   template <Packable T>
   [[nodiscard]] T broadcast_object(const T& object, int from_process = 0, const CallOptions& call = {}) const {
     return tutti::broadcast_object(communicator(), object, from_process, call);
   }
-  /// `objects` become those of rank `from_process`.
+  /// Replaces `objects` by those of rank `from_process`.
   template <Packable T>
   void broadcast_object_list(std::vector<T>& objects, int from_process = 0, const CallOptions& call = {}) const {
     objects = tutti::broadcast_object(communicator(), objects, from_process, call);
   }
 
-  /// check_trigger() will return true on all ranks. Not a collective: for a condition that one rank sees, such as a
-  /// metric that has become bad.
+  /// Makes the next check_trigger() return true on all ranks. Not a collective: for a condition that one rank observes,
+  /// such as a bad metric.
   void set_trigger() { triggered_ = true; }
-  /// Whether any rank has called set_trigger() since the last check; resets it.
+  /// Returns true if any rank has called set_trigger() since the last check, and resets the trigger.
   [[nodiscard]] bool check_trigger(const CallSite& where = CallSite::here()) {
     const at::Tensor any = at::scalar_tensor(triggered_ ? 1 : 0, at::kInt);
     communicator().all_reduce(any, ReduceOp::max, {.name = "check_trigger", .where = where}).wait();
@@ -102,55 +102,55 @@ class AcceleratorHelpers {
     return any.template item<int>() != 0;
   }
 
-  /// `const auto scope = accelerator.main_process_first();`: its body runs on the main process, and then on the others.
-  /// See FirstProcessScope for failures. `call.timeout`: how long the others wait.
+  /// `const auto scope = accelerator.main_process_first();`: the scope's body runs on the main process first, then on
+  /// the other ranks. See FirstProcessScope for failures. `call.timeout`: the timeout of the waiting ranks.
   FirstProcessScope main_process_first(const CallOptions& call = {}) const {
     return FirstProcessScope(communicator(), self().is_main_process(), "main_process_first", call);
   }
-  /// The same with the first rank of each node.
+  /// The same with the node leader of each node.
   FirstProcessScope local_main_process_first(const CallOptions& call = {}) const {
     return FirstProcessScope(communicator(), self().is_local_main_process(), "local_main_process_first", call);
   }
 
-  // Not collectives. A function that returns something gives an optional, empty on the other ranks.
+  // Not collectives. If `function` returns a value, the call returns an optional, which is empty on the other ranks.
 
   /// Calls `function` on rank 0 only.
   template <std::invocable Function>
   auto on_main_process(Function&& function) const {
     return call_if(self().is_main_process(), function);
   }
-  /// Calls `function` on the first rank of each node.
+  /// Calls `function` on the node leaders.
   template <std::invocable Function>
   auto on_local_main_process(Function&& function) const {
     return call_if(self().is_local_main_process(), function);
   }
-  /// Calls `function` on the rank with the highest number.
+  /// Calls `function` on the highest rank.
   template <std::invocable Function>
   auto on_last_process(Function&& function) const {
     return call_if(self().is_last_process(), function);
   }
-  /// Calls `function` on the rank with this number only. UsageError where there is none.
+  /// Calls `function` on this rank only. Throws UsageError if there is no such rank.
   template <std::invocable Function>
   auto on_process(int process_index, Function&& function) const {
     require_process("on_process", process_index, communicator().size());
     return call_if(self().process_index() == process_index, function);
   }
-  /// Calls `function` on the rank with this number on each node. UsageError where there is none.
+  /// Calls `function` on this local rank of each node. Throws UsageError if it is negative or not below the world size.
   template <std::invocable Function>
   auto on_local_process(int local_process_index, Function&& function) const {
     require_process("on_local_process", local_process_index, communicator().size());
     return call_if(self().local_process_index() == local_process_index, function);
   }
 
-  /// This rank's share of what all ranks have; see split_between_processes.h.
+  /// Returns this rank's share of `inputs`, which must be equal on all ranks; see split_between_processes.h.
   template <Splittable T>
   [[nodiscard]] T split_between_processes(const T& inputs, bool apply_padding = false) const {
     return tutti::split_between_processes(inputs, self().process_index(), self().num_processes(), apply_padding);
   }
 
-  /// Calls `body` with smaller and smaller batches until it fits into memory: see find_executable_batch_size.h. After
-  /// an attempt that failed, free_memory() lets go what it prepared with this Accelerator; ranks that wait for one
-  /// another in backward() or in a loop over a stream learn of the failure by that.
+  /// Calls `body` with decreasing batch sizes until it fits into memory: see find_executable_batch_size.h. After a
+  /// failed attempt free_memory() releases the objects that the attempt prepared with this Accelerator. Ranks that wait
+  /// for the failed rank in backward() or in a loop over a stream then throw PeerError.
   template <typename Body>
   auto find_executable_batch_size(Body&& body, BatchSizeSearchOptions options = {},
                                   const CallSite& where = CallSite::here()) {
@@ -162,21 +162,21 @@ class AcceleratorHelpers {
     return tutti::find_executable_batch_size(communicator(), std::forward<Body>(body), options);
   }
 
-  /// Seeds LibTorch's generators. Loaders that are made afterwards and shuffle without a seed of their own take `seed`
-  /// too, the same on all ranks.
+  /// Seeds LibTorch's generators. Loaders that are made afterwards and shuffle without their own seed use `seed` too,
+  /// the same on all ranks.
   void set_seed(std::uint64_t seed, const SeedOptions& options = {}) {
     self().loader_seed_ = seed;
     const auto own = options.device_specific ? static_cast<std::uint64_t>(self().process_index()) : 0;
     tutti::set_seed(seed + own, options.deterministic);
   }
 
-  /// The next loop over `loader` leaves out its first batches; on all ranks alike.
+  /// The next loop over `loader` skips its first `num_batches` batches. Every rank must call it with the same number.
   template <typename Loader>
   void skip_first_batches(Loader& loader, std::int64_t num_batches) const {
     loader.skip_first_batches(num_batches);
   }
 
-  /// The model itself: nothing wraps it.
+  /// Returns the model itself: prepare() does not wrap models.
   template <detail::model_argument Model>
   Model& unwrap_model(Model& model) const {
     return model;

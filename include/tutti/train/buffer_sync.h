@@ -1,13 +1,13 @@
 #pragma once
-// How the buffers of a model (BatchNorm's running statistics) stay equal on all ranks.
+// Synchronization of a model's buffers (BatchNorm's running statistics).
 
 namespace tutti {
 
-/// What an optimizer step does with the buffers of the models that it trains.
+/// How an optimizer step synchronizes the buffers of the models that it trains.
 enum class BufferSync {
-  broadcast,  ///< all ranks get those of rank 0, as DistributedDataParallel's broadcast_buffers
-  mean,       ///< floating-point buffers become the mean over ranks, the others those of rank 0
-  none,       ///< each rank keeps its own
+  broadcast,  ///< broadcast from rank 0, as with DistributedDataParallel's broadcast_buffers
+  mean,       ///< average floating-point buffers over ranks; broadcast other buffers from rank 0
+  none,       ///< each rank keeps its own buffers
 };
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// What a program adds to the Trainer's loop.
+// Hooks into the Trainer's loop.
 #include <filesystem>
 #include <string>
 
@@ -10,45 +10,45 @@ namespace tutti {
 
 class TrainerContext;
 
-/// A callback overrides what it needs. All ranks have the same callbacks in the same order, and every event comes on
-/// all ranks, so that a callback may use collectives. What it throws ends the run; throwing on one rank only is a
-/// failure of that rank for the others. One thread.
+/// A callback overrides the events that it needs. Every rank must have the same callbacks in the same order. Every
+/// event is called on all ranks, so a callback may call collectives. An exception ends the run; if one rank throws, the
+/// other ranks throw PeerError. Not thread safe.
 ///
-/// A step is one micro-batch of this rank, an optimizer step the last one of a window.
+/// A step is one micro-batch of this rank. An optimizer step ends a window.
 class Callback : public Stateful {
  public:
-  /// Under this name its state is saved; empty: it has none. Letters, digits, '_' and '-'.
+  /// Name of the callback's state in checkpoints: letters, digits, '_' and '-'. Empty: no state.
   virtual std::string name() const { return {}; }
   StateDict state_dict() const override { return {}; }
   void load_state_dict(const StateDict& /*state*/) override {}
 
-  /// Before the first step; a resumed run has been loaded.
+  /// Before the first step, after a resumed run has been loaded.
   virtual void on_fit_start(TrainerContext&) {}
-  /// The last step is done. What the last steps have not logged, evaluated or saved may still follow.
+  /// After the last step. Logging, evaluation and saving for the run's end may follow.
   virtual void on_fit_end(TrainerContext&) {}
-  /// Comes again for the epoch in which a resumed run goes on.
+  /// Before an epoch. A resumed run calls it again for the epoch in which it resumes.
   virtual void on_epoch_start(TrainerContext&) {}
-  /// All batches of the epoch are done. Not where the run ends within it.
+  /// After all batches of an epoch. Not called if the run ends within the epoch.
   virtual void on_epoch_end(TrainerContext&) {}
   /// Before the forward pass of a micro-batch.
   virtual void on_step_start(TrainerContext&) {}
-  /// After it, and after the optimizer step where it ends a window.
+  /// After the micro-batch and, if it ends a window, after the optimizer step.
   virtual void on_step_end(TrainerContext&) {}
-  /// Gradients are synchronized and clipped; metrics() has loss and gradient norms.
+  /// After gradients were synchronized and clipped. metrics() has loss and gradient norms.
   virtual void on_optimizer_step_start(TrainerContext&) {}
-  /// Parameters have changed, unless metrics().step_was_skipped; gradients are cleared.
+  /// After parameters have changed, unless metrics().step_was_skipped. Gradients are cleared.
   virtual void on_optimizer_step_end(TrainerContext&) {}
-  /// Before the evaluation function; the model is still in training mode.
+  /// Before the evaluation function. The model is still in training mode.
   virtual void on_evaluate_start(TrainerContext&) {}
-  /// `results` have the names "eval/...".
+  /// After the evaluation. The names in `results` are "eval/...".
   virtual void on_evaluate_end(TrainerContext&, const Scalars& /*results*/) {}
   /// Before a checkpoint is written.
   virtual void on_checkpoint_start(TrainerContext&) {}
-  /// The checkpoint may still be on its way to the disk.
+  /// After a checkpoint was started. An asynchronous save may still be writing.
   virtual void on_checkpoint_end(TrainerContext&, const std::filesystem::path& /*folder*/) {}
-  /// May add values to what is logged.
+  /// Before values are logged. May add values.
   virtual void on_log_start(TrainerContext&, Scalars& /*scalars*/) {}
-  /// What was given to the trackers.
+  /// After the trackers have received `scalars`.
   virtual void on_log_end(TrainerContext&, const Scalars& /*scalars*/) {}
 };
 

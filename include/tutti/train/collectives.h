@@ -1,10 +1,11 @@
 #pragma once
-// Collectives over nested structures of tensors (see nested.h) and over objects (see objects.h), as Accelerate has
-// them. Every rank of the communicator must call them, in the same order, with the same structure, dtypes and
-// arguments; what must be equal of the shapes stands with each. Ranks compare all that before they exchange data:
-// MismatchError on all of them names the first difference, and the communicator stays usable. Arguments stay untouched,
-// results are new tensors outside autograd. Tensors are dense; those on a device travel through the host's memory.
-// Deadlines and failures of ranks are the communicator's. docs/collectives.md has a table.
+// Collectives over nested structures of tensors (see nested.h) and over objects (see objects.h), as in Accelerate.
+//
+// Every rank of the communicator must call them, in the same order, with the same structure, dtypes and arguments. Each
+// function says which sizes must be equal. Ranks compare the call signatures before they exchange data. If these
+// differ, all ranks throw MismatchError with the first difference, and the communicator stays usable. Arguments are not
+// changed. Results are new tensors outside autograd. Tensors must be dense; tensors on a device are copied through host
+// memory. Timeouts and failures of ranks are as for the communicator. docs/collectives.md has a table.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,11 +18,11 @@
 
 namespace tutti {
 
-/// How pad_across_processes() pads.
+/// Options of pad_across_processes().
 struct PadOptions {
-  std::int64_t dim = 0;    ///< negative: from the end
-  double pad_index = 0;    ///< what is filled in
-  bool pad_first = false;  ///< fill in before the data instead of after them
+  std::int64_t dim = 0;    ///< dimension to pad; negative: from the end
+  double pad_index = 0;    ///< padding value
+  bool pad_first = false;  ///< pad before the data instead of after them
 };
 
 namespace detail {
@@ -37,18 +38,18 @@ Tensors broadcast_tensors(const Communicator& communicator, const NestedTensors&
 Tensors pad_tensors(const Communicator& communicator, const NestedTensors& local, const PadOptions& options,
                     const CallOptions& call);
 
-/// Which samples of a batch a metric counts.
+/// The samples of a batch that a metric counts.
 struct CountedSamples {
-  std::int64_t count = 0;  ///< of the first ones
-  std::string error{};     ///< why that cannot be said; empty where it can
+  std::int64_t count = 0;  ///< the first `count` samples
+  std::string error{};     ///< the reason why the number is unknown; else empty
 };
-/// Pure. `position` is null outside of loops; `rows`: of what stands for the batch, -1 for something without any.
+/// No I/O. `position` is null outside of loops. `rows`: size of the gathered value along dim 0, -1 without dimensions.
 CountedSamples counted_samples(const LoaderPosition* position, std::int64_t rows);
 
 Tensors gather_counted(const Communicator& communicator, const NestedTensors& local, const LoaderPosition* position,
                        const CallOptions& call);
 
-/// An object's bytes, or why there are none: then all ranks throw UsageError.
+/// The bytes of an object, or the error of packing it. With an error all ranks throw UsageError.
 struct Packed {
   std::string bytes{};
   std::string error{};
@@ -77,40 +78,40 @@ std::vector<T> unpack_all(const std::vector<std::string>& ranks) {
 
 }  // namespace detail
 
-/// Every rank's tensors, one after the other by rank along dim 0; a tensor without dimensions counts as one row. Shapes
-/// must be equal: see pad_across_processes() and gather_object().
+/// Concatenates the tensors of all ranks along dim 0, in the order of ranks. A tensor without dimensions counts as one
+/// row. Shapes must be equal: see pad_across_processes() and gather_object().
 template <Nested T>
 [[nodiscard]] T gather(const Communicator& communicator, const T& value, const CallOptions& call = {}) {
   return with_tensors(value, detail::gather_tensors(communicator, nested_tensors(value), call));
 }
 
-/// The combination of every rank's tensors, times `scale`. Shapes must be equal. mean, and a scale other than 1, need
-/// floating dtypes: UsageError on all ranks.
+/// Reduces the tensors of all ranks elementwise, and multiplies the result by `scale`. Shapes must be equal. mean, and
+/// a scale other than 1, require floating dtypes: UsageError on all ranks.
 template <Nested T>
 [[nodiscard]] T reduce(const Communicator& communicator, const T& value, ReduceOp op = ReduceOp::sum,
                        double scale = 1.0, const CallOptions& call = {}) {
   return with_tensors(value, detail::reduce_tensors(communicator, nested_tensors(value), op, scale, call));
 }
 
-/// What rank `from_process` has. Shapes must be equal.
+/// Returns the tensors of rank `from_process` on all ranks. Shapes must be equal.
 template <Nested T>
 [[nodiscard]] T broadcast(const Communicator& communicator, const T& value, int from_process = 0,
                           const CallOptions& call = {}) {
   return with_tensors(value, detail::broadcast_tensors(communicator, nested_tensors(value), from_process, call));
 }
 
-/// Each tensor filled up with `pad_index` to the largest size along `dim` among ranks, at its end or its beginning. The
-/// numbers of dimensions must be equal, other sizes may differ. A tensor without that dimension stays as it is.
+/// Pads each tensor with `pad_index` to the largest size along `dim` among ranks, at its end or its beginning. The
+/// numbers of dimensions must be equal; sizes may differ. A tensor without that dimension is returned unchanged.
 template <Nested T>
 [[nodiscard]] T pad_across_processes(const Communicator& communicator, const T& value, const PadOptions& options = {},
                                      const CallOptions& call = {}) {
   return with_tensors(value, detail::pad_tensors(communicator, nested_tensors(value), options, call));
 }
 
-/// gather() of what was computed from a batch of the innermost loop at `position`, without samples that the loader
-/// repeated: over an epoch, each sample once. Rows along dim 0 must be as many as the batch has samples; ranks may have
-/// different numbers of them. Throws UsageError on all ranks where that is not so, outside of loops, and where ranks
-/// receive different numbers of batches.
+/// gather() of a value with one row per sample of the batch at `position`, without samples that the loader repeated:
+/// over an epoch each sample is gathered once. Size of dim 0 must be the number of samples, which may differ between
+/// ranks. Throws UsageError on all ranks if it is not, outside of loops, and if ranks receive different numbers of
+/// batches.
 template <Nested T>
 [[nodiscard]] T gather_for_metrics(const Communicator& communicator, const T& value, const LoaderPosition* position,
                                    const CallOptions& call = {}) {
@@ -129,7 +130,8 @@ requires(!Nested<std::vector<T>>)
   return detail::unpack_all<T>(detail::gather_bytes(communicator, what, local, call));
 }
 
-/// Every rank's objects, one after the other by rank. They may be differently many, and their tensors of any shape.
+/// Returns the objects of all ranks, in the order of ranks. The numbers of objects and the shapes of tensors may
+/// differ.
 template <Packable T>
 [[nodiscard]] std::vector<T> gather_object(const Communicator& communicator, const std::vector<T>& objects,
                                            const CallOptions& call = {}) {
@@ -137,7 +139,7 @@ template <Packable T>
   return detail::unpack_all<T>(detail::gather_bytes(communicator, what, detail::packed(objects), call));
 }
 
-/// The object of rank `from_process`; those of the others may be anything of its type.
+/// Returns the object of rank `from_process` on all ranks. The objects of the other ranks are ignored.
 template <Packable T>
 [[nodiscard]] T broadcast_object(const Communicator& communicator, const T& object, int from_process = 0,
                                  const CallOptions& call = {}) {

@@ -1,6 +1,6 @@
 #pragma once
-// A stream that rank 0 reads for all (Accelerate's dispatch_batches): for what can be read once only, or is on one
-// machine. Every rank receives every batch and its loader keeps what is dealt to it, as if each had read the stream.
+// A stream that rank 0 reads for all ranks (Accelerate's dispatch_batches), for streams that can be read only once or
+// exist on one machine. Every rank receives every batch, and its loader keeps this rank's part.
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -16,24 +16,23 @@
 
 namespace tutti {
 
-/// A StreamDataset whose batches are objects that can travel (objects.h). The streams of other ranks than 0 are not
-/// touched. For loaders with StreamSharding::slices, whose ranks ask for the same batches; without workers (UsageError
-/// otherwise).
+/// A StreamDataset whose batches are Packable (objects.h). The streams of ranks other than 0 are not used. For loaders
+/// with StreamSharding::slices, whose ranks request the same batches, and without workers (UsageError otherwise).
 template <StreamDataset Stream>
 class DispatchedStream {
  public:
-  /// What the stream's get_batch() gives.
+  /// The type that the stream's get_batch() returns.
   using Batch = typename StreamReading<Stream>::Batch;
-  /// Reading is a call of all ranks: see CollectiveStream.
+  /// Reading is a collective: see CollectiveStream.
   static constexpr bool reading_is_collective = true;
 
   /// Every rank must call it.
   DispatchedStream(Stream stream, const Communicator& communicator)
       : stream_(std::move(stream)), communicator_(communicator.duplicate("dispatched")) {}
 
-  /// Every rank must call it. What rank 0's stream throws is thrown there, and is a DataError on the others.
+  /// Every rank must call it. An exception of rank 0's stream is rethrown on rank 0; the other ranks throw DataError.
   std::optional<Batch> get_batch(std::size_t batch_size) {
-    // What went wrong, or a batch.
+    // An error message, or a batch.
     using Answer = std::pair<std::string, std::optional<Batch>>;
     Answer answer;
     std::exception_ptr thrown;
@@ -51,13 +50,13 @@ class DispatchedStream {
     return std::move(answer.second);
   }
 
-  /// The stream's set_epoch() on rank 0, if it has one.
+  /// Calls the stream's set_epoch() on rank 0, if it has one.
   void set_epoch(std::int64_t epoch) {
     if constexpr (requires { stream_.set_epoch(epoch); }) {
       if (communicator_.rank() == 0) stream_.set_epoch(epoch);
     }
   }
-  /// The stream's reset() on rank 0, if it has one.
+  /// Calls the stream's reset() on rank 0, if it has one.
   void reset() {
     if constexpr (requires { stream_.reset(); }) {
       if (communicator_.rank() == 0) stream_.reset();

@@ -1,6 +1,6 @@
 #pragma once
-// find_executable_batch_size: tries a training function with smaller and smaller batches until it fits into memory, on
-// all ranks alike.
+// find_executable_batch_size: runs a training function with decreasing batch sizes until it fits into memory on all
+// ranks.
 #include <concepts>
 #include <cstdint>
 #include <exception>
@@ -16,25 +16,25 @@
 
 namespace tutti {
 
-/// Not even the smallest batch fits.
+/// Thrown on all ranks if even the smallest batch size does not fit into memory.
 class OutOfMemoryError : public Error {
  public:
   using Error::Error;
 };
 
-/// What a search is told. Every rank gives the same.
+/// Options of a search. Every rank must pass the same.
 struct BatchSizeSearchOptions {
-  /// The size of the first attempt, at least 1.
+  /// Batch size of the first attempt, at least 1.
   std::int64_t starting_batch_size = 128;
-  /// The size to try after one that does not fit: smaller, and the same on all ranks. Half, where none is set.
+  /// Returns the size to try after one that did not fit: smaller, and equal on all ranks. Unset: half the size.
   std::function<std::int64_t(std::int64_t)> reduce_batch_size_fn{};
-  /// Called on a rank when its attempt has failed, and on all ranks before the next one: lets go what the attempt left
-  /// outside of the function. Must not throw, and must not wait for other ranks.
+  /// Releases what an attempt left outside of the function. Called on a rank when its attempt has failed, and on the
+  /// other ranks before the next attempt. Must not throw, and must not wait for other ranks.
   std::function<void()> clean_up{};
 };
 
-/// Whether `error` says that memory ran out: std::bad_alloc, c10::OutOfMemoryError, and what LibTorch's allocators on
-/// the CPU and CUDA say. Not what is known of another rank.
+/// True if `error` reports that memory ran out on this rank: std::bad_alloc, c10::OutOfMemoryError, and the messages of
+/// LibTorch's allocators for the CPU and CUDA. False for an error that reports the failure of another rank.
 bool is_out_of_memory(const std::exception& error);
 
 namespace detail {
@@ -42,7 +42,7 @@ namespace detail {
 enum class AttemptOutcome : std::uint8_t {
   succeeded,
   out_of_memory,
-  peer_failed,  ///< another rank failed, or did other things
+  peer_failed,  ///< PeerError or MismatchError: another rank failed, or made other calls
   failed,
 };
 struct Attempt {
@@ -50,13 +50,13 @@ struct Attempt {
   std::string message{};
   std::exception_ptr error{};
 };
-/// Of the exception that is being handled.
+/// The outcome for the exception that is being handled.
 Attempt failed_attempt();
 
 enum class AttemptDecision { succeeded, try_smaller, failed };
-/// Pure. Where memory ran out on some rank, what others say of their peers follows from that.
+/// No I/O. If memory ran out on some rank, peer_failed on other ranks counts as its consequence.
 AttemptDecision decide_next_attempt(const std::vector<AttemptOutcome>& ranks);
-/// Pure. Throws UsageError where the size does not become smaller; what is not positive is 0.
+/// No I/O. Throws UsageError if the size does not become smaller. Returns 0 for a size that is not positive.
 std::int64_t next_batch_size(std::int64_t batch_size, const BatchSizeSearchOptions& options);
 
 class BatchSizeSearch {
@@ -64,12 +64,12 @@ class BatchSizeSearch {
   BatchSizeSearch(const Communicator& communicator, BatchSizeSearchOptions options);
 
   std::int64_t batch_size() const { return batch_size_; }
-  /// For what one attempt does among ranks.
+  /// A communicator for the collectives of one attempt.
   Communicator attempt_communicator() const { return communicator_.duplicate("attempt"); }
-  /// All ranks begin the same attempt. Throws OutOfMemoryError, UsageError and MismatchError.
+  /// Begins the attempt on all ranks. Throws OutOfMemoryError, UsageError and MismatchError.
   void begin();
-  /// Whether the attempt has succeeded on all ranks; if not, the next one is to be tried. Throws where a rank failed
-  /// otherwise.
+  /// Returns true if the attempt succeeded on all ranks, and false if the next size is to be tried. Throws if a rank
+  /// failed for another reason than memory.
   bool end(const Attempt& local);
 
  private:
@@ -84,7 +84,7 @@ class BatchSizeSearch {
 template <typename Body>
 auto try_batch_size(Body& body, const BatchSizeSearch& search) {
   if constexpr (std::invocable<Body&, std::int64_t, const Communicator&>) {
-    // Let go while an exception unwinds, with what was made over it: so ranks that wait for this one learn of it.
+    // Destroyed during unwinding, with the objects that use it, so that ranks waiting for this one fail at once.
     const Communicator attempt = search.attempt_communicator();
     return body(search.batch_size(), attempt);
   } else {
@@ -94,16 +94,16 @@ auto try_batch_size(Body& body, const BatchSizeSearch& search) {
 
 }  // namespace detail
 
-/// Calls `body(batch_size)` or `body(batch_size, communicator)` and, as long as memory runs out in it on any rank,
-/// calls it again on all ranks with a smaller size. Returns what it returned, or, where it returns nothing, the size
-/// that fits. Every rank must call it, with the same options.
+/// Calls `body(batch_size)` or `body(batch_size, communicator)`. While memory runs out in it on any rank, calls it
+/// again on all ranks with a smaller size. Returns the result of `body`, or the size that fits if `body` returns void.
+/// Every rank must call it, with the same options.
 ///
-/// What an attempt makes over the communicator that `body` is given goes with it, so ranks that wait there for one that
-/// ran out of memory learn it at once: make the Accelerator in the body, over that communicator. Ranks that wait over
-/// another one wait until its deadline.
+/// The communicator passed to `body` is destroyed after a failed attempt. Ranks that wait on it for a rank that ran out
+/// of memory then fail at once: create the Accelerator in the body, over that communicator. Ranks that wait on another
+/// communicator wait until its deadline.
 ///
-/// Throws OutOfMemoryError on all ranks where not even the smallest size fits, and UsageError for a size to start with
-/// that is not positive. Any other exception of `body` comes out on its rank, and as PeerError naming it on the others.
+/// Throws OutOfMemoryError on all ranks if even the smallest size does not fit, and UsageError if the first size is not
+/// positive. Any other exception of `body` is rethrown on its rank; the other ranks throw PeerError with that rank.
 template <typename Body>
 auto find_executable_batch_size(const Communicator& communicator, Body&& body,
                                 const BatchSizeSearchOptions& options = {}) {

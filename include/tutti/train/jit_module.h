@@ -19,33 +19,32 @@ struct Module;
 
 namespace tutti {
 
-/// Shares parameters and buffers with the script: training changes the script itself, and so do to(dtype), train(),
-/// eval() and load_state(). It has the script's tree of submodules, so names are those of the script. Parameters that
-/// the script gets later (register_parameter, setattr) are not seen. A frozen script has no parameters to train.
-/// LibTorch runs a script by other code after its first passes, which may round otherwise: a resumed run is the same to
-/// the bit only with torch::jit::setGraphExecutorOptimize(false).
-/// As thread safe as the script: forward by several threads only while nothing is changed.
+/// Shares parameters and buffers with the script: training, to(dtype), train(), eval() and load_state() change the
+/// script itself. The module has the script's tree of submodules and its names. Parameters added to the script later
+/// (register_parameter, setattr) are not seen. A frozen script has no parameters to train.
+/// After its first passes LibTorch runs optimized code for a script, which may round differently. A resumed run has the
+/// same bits only with torch::jit::setGraphExecutorOptimize(false).
+/// Several threads may call forward() at once if no thread changes the script.
 class JitModule : public torch::nn::Module {
  public:
-  /// `script` is a handle: the caller's stays the same module. Not a collective.
+  /// `script` is a handle: the caller's handle refers to the same module. Not a collective.
   explicit JitModule(const torch::jit::Module& script);
   ~JitModule() override;
 
-  /// The script's forward method. Errors are LibTorch's (c10::Error, or what the script raises).
+  /// Runs the script's forward method. Throws LibTorch's errors (c10::Error, or the script's own exception).
   c10::IValue forward(std::vector<c10::IValue> inputs);
-  /// forward() of tensors to a tensor. Throws UsageError where the script returns something else.
+  /// forward() with tensors as inputs and output. Throws UsageError if the script returns another type.
   template <std::same_as<at::Tensor>... Tensors>
   at::Tensor forward(const Tensors&... inputs) {
     return tensor_of(forward(std::vector<c10::IValue>{inputs...}));
   }
 
-  // The script's own mode, with all its submodules.
-  /// The script's own mode, with all its submodules.
+  /// Sets the mode of the script and all its submodules.
   void train(bool on = true) override;
-  /// The script's own mode.
+  /// The script's mode.
   bool is_training() const noexcept override;
 
-  /// The script itself, for example to save() it.
+  /// The script, for example to save() it.
   const torch::jit::Module& script() const { return *script_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// One rank goes first, the others wait: who prepares files that all read.
+// A scope that one rank runs before the others, for example to prepare files that all ranks read.
 #include <chrono>
 #include <string>
 
@@ -7,17 +7,19 @@
 
 namespace tutti {
 
-/// While it lives on a rank that goes first, the others wait in its constructor. Every rank must open it, and open no
-/// collective inside. Where the scope of a rank that goes first ends with an exception, the others throw PeerError
-/// that names it. Throws TimeoutError, naming who did not come, at the communicator's deadline or the call's own. Not
-/// movable.
+/// A first rank runs the scope's body at once. The other ranks wait in the constructor until every first rank has
+/// closed its scope. Every rank must open the scope, and must not call collectives inside. If the scope of a first rank
+/// ends with an exception, the other ranks throw PeerError with that rank. Throws TimeoutError with the ranks that did
+/// not enter the scope, after the communicator's timeout or the call's own. Not movable.
 class [[nodiscard]] FirstProcessScope {
  public:
-  /// `first`: whether this rank goes first. `what` stands in errors. Accelerator::main_process_first() makes one.
+  /// `first`: true on ranks that run first. `what`: the name of the scope in messages.
+  /// Accelerator::main_process_first() calls it.
   FirstProcessScope(const Communicator& communicator, bool first, const std::string& what,
                     const CallOptions& call = {});
-  /// Waits for the others to come, and throws as communicators do; not while an exception unwinds. Keep it in a block:
-  /// inside std::optional or std::unique_ptr an exception of it ends the process.
+  /// On a first rank: waits until the other ranks have entered the scope, and throws as collectives do. Does neither
+  /// while an exception unwinds. Use the scope as a local variable: in a std::optional or std::unique_ptr an exception
+  /// of the destructor terminates the process.
   ~FirstProcessScope() noexcept(false);
   FirstProcessScope(const FirstProcessScope&) = delete;
   FirstProcessScope& operator=(const FirstProcessScope&) = delete;

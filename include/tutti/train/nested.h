@@ -1,6 +1,6 @@
 #pragma once
-// Nested structures of tensors: a tensor, or std::vector, array, optional, pair, tuple, map and torch::data::Example of
-// such, to any depth. Each tensor has a path in it: "['logits'][0]".
+// Nested structures of tensors: a tensor, or a std::vector, array, optional, pair, tuple, map or torch::data::Example
+// of nested structures. Each tensor has a path in its structure: "['logits'][0]".
 #include <ATen/core/TensorBody.h>
 #include <torch/data/example.h>
 
@@ -64,7 +64,8 @@ std::string key_path(Key key) {
 template <typename T>
 concept Nested = detail::NestedTraits<T>::kind != detail::NestedKind::none;
 
-/// The same structure with map(path, tensor) in each tensor's place, called in one order: by index and by key.
+/// Returns the same structure with each tensor replaced by map(path, tensor). Calls `map` in a fixed order: by index
+/// and by key.
 template <Nested T, typename Map>
 T map_tensors(const T& value, Map&& map, const std::string& path = "") {
   using detail::NestedKind;
@@ -107,11 +108,11 @@ T map_tensors(const T& value, Map&& map, const std::string& path = "") {
 
 /// One tensor of a structure.
 struct NestedTensor {
-  std::string path;   ///< where it stands: "['logits'][0]"; empty for a tensor alone
+  std::string path;   ///< its path: "['logits'][0]"; empty if the structure is a tensor
   at::Tensor tensor;  ///< shared, not copied
 };
 
-/// All tensors, in map_tensors()'s order.
+/// All tensors of a structure, in the order of map_tensors().
 template <Nested T>
 std::vector<NestedTensor> nested_tensors(const T& value) {
   std::vector<NestedTensor> tensors;
@@ -122,12 +123,13 @@ std::vector<NestedTensor> nested_tensors(const T& value) {
   return tensors;
 }
 
-/// The structure of `value` over other tensors, as many and in the same order. Throws UsageError for fewer.
+/// Returns the structure of `value` with `tensors`, which must be as many and in the same order. Throws UsageError if
+/// there are fewer.
 template <Nested T>
 T with_tensors(const T& value, const std::vector<at::Tensor>& tensors) {
   std::size_t next = 0;
   return map_tensors(value, [&](const std::string&, const at::Tensor&) {
-    if (next == tensors.size()) throw UsageError("with_tensors: the structure holds more tensors than were given");
+    if (next == tensors.size()) throw UsageError("with_tensors: the structure has more tensors than were passed");
     return tensors[next++];
   });
 }

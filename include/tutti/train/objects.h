@@ -1,7 +1,7 @@
 #pragma once
-// Objects as bytes, so that they can travel between ranks: numbers, enums, strings, tensors (any shape; on the CPU
-// afterwards), and vectors, arrays, optionals, pairs, tuples, maps and Examples of these. The bytes are for ranks of
-// one job: they are no file format.
+// Packs objects into bytes, to send them between ranks: numbers, enums, strings, tensors (any shape; unpacked on the
+// CPU), and vectors, arrays, optionals, pairs, tuples, maps and Examples of these. The bytes are for ranks of one job
+// and not a file format.
 #include <ATen/core/TensorBody.h>
 #include <torch/data/example.h>
 
@@ -23,13 +23,13 @@ namespace tutti {
 
 namespace detail {
 
-/// How a T becomes bytes. name(): what ranks compare before they exchange one.
+/// Packs a T. name(): the part of the call signature that ranks compare before they exchange a T.
 template <typename T>
 struct ObjectCodec {
   static constexpr bool known = false;
 };
 
-/// Reads bytes from the front; throws UsageError where there are too few.
+/// Reads bytes from the front. Throws UsageError if there are too few.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}
@@ -40,7 +40,7 @@ class ByteReader {
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
   }
-  /// A count of what takes at least a byte each.
+  /// A number of elements that take at least one byte each.
   std::uint64_t count();
   bool at_end() const { return rest_.empty(); }
 
@@ -80,7 +80,7 @@ template <>
 struct ObjectCodec<at::Tensor> {
   static constexpr bool known = true;
   static std::string name() { return "tensor"; }
-  /// Throws UsageError for a tensor that is not dense; an undefined one stays undefined.
+  /// Throws UsageError for a tensor that is not dense. An undefined tensor stays undefined.
   static void write(std::string& bytes, const at::Tensor& tensor);
   static at::Tensor read(ByteReader& bytes);
 };
@@ -211,11 +211,12 @@ requires ObjectCodec<Data>::known struct ObjectCodec<torch::data::Example<Data, 
 
 }  // namespace detail
 
-/// What can be packed.
+/// A type that can be packed.
 template <typename T>
 concept Packable = detail::ObjectCodec<T>::known;
 
-/// The bytes of `object`, for ranks of this job and unpack<T>(). Throws UsageError for a tensor that is not dense.
+/// Returns the bytes of `object`, for unpack<T>() on a rank of this job. Throws UsageError for a tensor that is not
+/// dense.
 template <Packable T>
 std::string pack(const T& object) {
   std::string bytes;
@@ -223,7 +224,7 @@ std::string pack(const T& object) {
   return bytes;
 }
 
-/// The object that pack<T>() made `bytes` of. Throws UsageError where they are too few or too many.
+/// Returns the object that pack<T>() packed into `bytes`. Throws UsageError if there are too few or too many bytes.
 template <Packable T>
 T unpack(std::string_view bytes) {
   detail::ByteReader reader(bytes);

@@ -1,5 +1,5 @@
 #pragma once
-// Dealing a list that every rank has: prompts, files, indices. Nothing is exchanged.
+// Splits a list that every rank has (prompts, files, indices) over the ranks, without communication.
 #include <ATen/core/TensorBody.h>
 
 #include <concepts>
@@ -15,16 +15,16 @@
 
 namespace tutti {
 
-/// Items [begin, end) of a list, and then its last item again, `padding` times.
+/// Items [begin, end) of a list, followed by `padding` copies of the list's last item.
 struct ProcessShare {
   std::int64_t begin = 0;    ///< first item
-  std::int64_t end = 0;      ///< behind the last item
-  std::int64_t padding = 0;  ///< how often the last item comes again
+  std::int64_t end = 0;      ///< one past the last item
+  std::int64_t padding = 0;  ///< number of copies of the last item
   bool operator==(const ProcessShare&) const = default;
 };
 
-/// The share of `rank`: contiguous, the first ranks take one more where the items do not divide. With `apply_padding`
-/// all ranks get as many as the first one. Throws UsageError for a rank that is none.
+/// The share of `rank`, which is contiguous. If the items do not divide evenly, the first ranks take one more. With
+/// `apply_padding` all ranks get as many items as rank 0. Throws UsageError for a rank outside 0 .. size - 1.
 ProcessShare share_of(std::int64_t items, int rank, int size, bool apply_padding = false);
 
 namespace detail {
@@ -36,7 +36,7 @@ struct Splitting {
   static constexpr bool known = false;
 };
 
-/// Throws UsageError unless `count` is `items`, which may be unknown yet.
+/// Returns `count`. Throws UsageError if `items` is known and different.
 std::int64_t same_items(std::int64_t items, std::int64_t count);
 
 template <>
@@ -99,14 +99,13 @@ requires(Splitting<First>::known&& Splitting<Second>::known) struct Splitting<st
 
 }  // namespace detail
 
-/// What can be split: vectors of anything, tensors (along dim 0), and maps, tuples and pairs of these, whose parts are
-/// split alike.
+/// A type that can be split: a vector, a tensor (along dim 0), or a map, tuple or pair of these. All parts are split in
+/// the same way.
 template <typename T>
 concept Splittable = detail::Splitting<T>::known;
 
-/// The share of `rank`; see share_of(). All ranks must have the same `inputs`. Tensors without padding are views.
-/// Throws UsageError where the parts of a map, tuple or pair are not as long as one another, and for tensors without
-/// dimensions.
+/// Returns the share of `rank`; see share_of(). All ranks must pass the same `inputs`. Tensors without padding are
+/// views. Throws UsageError if the parts of a map, tuple or pair differ in length, and for tensors without dimensions.
 template <Splittable T>
 [[nodiscard]] T split_between_processes(const T& inputs, int rank, int size, bool apply_padding = false) {
   const auto items = detail::Splitting<T>::items(inputs);

@@ -1,6 +1,6 @@
 #pragma once
-// The loop around a train step: epochs, evaluation, checkpoints, logging, callbacks. All of it can be done by hand with
-// an Accelerator.
+// The loop around a training step: epochs, evaluation, checkpoints, logging, callbacks. A program can do the same with
+// an Accelerator and its own loop.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,33 +12,33 @@
 
 namespace tutti {
 
-/// What a Trainer does with its batches. Only `loss` must be given.
+/// The functions that a Trainer calls for its batches. Only `loss` is required.
 template <typename Model, typename Batch>
 struct TrainerFunctions {
-  /// The loss of one micro-batch: a mean, or with `weight` a sum that the weights of all ranks divide. It runs under
-  /// autocast.
+  /// Returns the loss of one micro-batch: a mean, or with `weight` a sum, which is divided by the weights of all ranks.
+  /// Called under autocast.
   std::function<at::Tensor(Model&, Batch&)> loss{};
-  /// What a micro-batch weighs in its step's mean, for example its number of tokens; 1 unless given.
+  /// Returns the weight of a micro-batch in its step's mean, for example its number of tokens. Unset: 1.
   std::function<double(const Batch&)> weight{};
-  /// How many samples a micro-batch holds, for the rate that is logged; unset: no rate is.
+  /// Returns the number of samples of a micro-batch, for samples_per_second. Unset: not logged.
   std::function<std::int64_t(const Batch&)> samples{};
-  /// How many tokens a micro-batch holds, for the rate that is logged; unset: no rate is.
+  /// Returns the number of tokens of a micro-batch, for tokens_per_second. Unset: not logged.
   std::function<std::int64_t(const Batch&)> tokens{};
 };
 
-/// Trains a prepared model on a loader of the same Accelerator. Every rank makes one and calls its methods alike.
-/// Model and loader are referenced and must outlive it. Gradient accumulation, precision and checkpoint folder are the
-/// Accelerator's. One thread.
+/// Trains a prepared model on a loader of the same Accelerator. Every rank must create one and call its methods in the
+/// same order. Model and loader are referenced and must outlive the Trainer. Gradient accumulation, precision and
+/// checkpoint folder are set in the Accelerator. Not thread safe.
 template <detail::model_argument Model, typename Loader>
 class Trainer final : public TrainerContext {
  public:
-  /// What the loader gives, and the functions take.
+  /// The type of the loader's batches.
   using Batch = typename Loader::Batch;
-  /// Give it as `{.loss = ...}`.
+  /// Pass it as `{.loss = ...}`.
   using Functions = TrainerFunctions<Model, Batch>;
 
-  /// `schedule`: a Scheduler, a ReduceLROnPlateau, or std::nullopt. Throws UsageError for options that cannot be
-  /// honoured.
+  /// `schedule`: a Scheduler, a ReduceLROnPlateau, or std::nullopt. Throws UsageError for options that are out of range
+  /// or contradict one another.
   Trainer(Accelerator& accelerator, Model& model,  // misspelt? TrainerOptions{...} names it
           Optimizer optimizer, TrainerSchedule schedule, Loader& loader, Functions functions, TrainerOptions options)
       : TrainerContext(accelerator, detail::shared_module_of(model), std::move(optimizer), std::move(schedule),
@@ -49,7 +49,8 @@ class Trainer final : public TrainerContext {
     if (!functions_.loss) throw UsageError("Trainer: there is no loss function");
   }
 
-  /// Trains to the end, or until a callback or a signal stops it. If the project has a folder the state is saved then.
+  /// Trains until the end of the run, or until a callback or a signal stops it. Saves a checkpoint at the end if the
+  /// project has a folder. Returns the reason why the run ended. Every rank must call it.
   StopReason fit(const CallSite& where = CallSite::here()) {
     const CallSiteScope here(where);
     begin_fit(batches_per_epoch());
@@ -65,12 +66,11 @@ class Trainer final : public TrainerContext {
     return end_fit();
   }
 
-  /// One micro-batch, and the optimizer step where it ends a window. fit() calls it. Every rank must.
+  /// Runs one micro-batch and, if it ends a window, the optimizer step. fit() calls it. Every rank must call it.
   void train_a_step(Batch& batch) {
     trigger(&Callback::on_step_start);
     model_->train();
-    const bool counts =
-        !accelerator_.on_filler_batch();  // else the batch stands in for data that this rank no longer has
+    const bool counts = !accelerator_.on_filler_batch();
     const double weight = !counts ? 0.0 : functions_.weight ? functions_.weight(batch) : 1.0;
     {
       const auto window = accelerator_.accumulate(model_, {.weight = weight});
@@ -86,7 +86,7 @@ class Trainer final : public TrainerContext {
   }
 
  private:
-  /// Streams do not know it.
+  /// nullopt for streams.
   std::optional<std::int64_t> batches_per_epoch() const {
     if constexpr (requires { loader_.size(); }) {
       return loader_.size();
@@ -100,7 +100,7 @@ class Trainer final : public TrainerContext {
     while (batch != loader_.end()) {
       train_a_step(*batch);
       if (done()) {
-        finish();  // while the loader knows how far it is
+        finish();  // inside the loop, so that the loader's position is that of the last step
         return;
       }
       clock_.measure(Stage::data, [&] { ++batch; });

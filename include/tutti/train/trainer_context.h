@@ -1,5 +1,5 @@
 #pragma once
-// The part of a Trainer that does not depend on the model's and the data's types: what callbacks see.
+// The part of a Trainer that does not depend on the types of model and data, for callbacks.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -21,24 +21,25 @@ namespace tutti {
 
 class StopSignal;
 
-/// What callbacks get, and what a Trainer offers besides fit(). One thread. `where` is filled in by the compiler.
+/// The base of Trainer, passed to callbacks. Not thread safe. The compiler fills in `where`.
 class TrainerContext {
  public:
   virtual ~TrainerContext();
   TrainerContext(const TrainerContext&) = delete;
   TrainerContext& operator=(const TrainerContext&) = delete;
 
-  /// Callbacks are called in the order in which they were added; all ranks add the same. Before fit().
+  /// Adds a callback. Callbacks are called in the order in which they were added. Every rank must add the same
+  /// callbacks, before fit().
   void add_callback(std::shared_ptr<Callback> callback);
-  /// What evaluate() calls: it gives results by name, equal on all ranks; "eval/" is put before the names. It runs in
-  /// evaluation mode without gradients. Replaces what was set before.
+  /// Sets the function that evaluate() calls, and replaces an earlier one. It runs in evaluation mode without
+  /// gradients, and returns results by name, equal on all ranks. The Trainer prepends "eval/" to the names.
   void set_evaluation(std::function<Scalars()> evaluation) { evaluation_ = std::move(evaluation); }
 
-  /// Evaluates now, and logs the results. Every rank must call it.
+  /// Evaluates and logs the results. Every rank must call it.
   Scalars evaluate(const CallSite& where = CallSite::here());
-  /// Saves now. Every rank must call it, between steps.
+  /// Saves a checkpoint and returns its folder. Every rank must call it, between steps.
   std::filesystem::path save_checkpoint(const CallSite& where = CallSite::here());
-  /// Ends the run after this step. Every rank must call it at the same point.
+  /// Ends the run after the current step. Every rank must call it in the same step.
   void stop() { stop_requested_ = true; }
 
   /// The Accelerator that prepared the model.
@@ -47,27 +48,26 @@ class TrainerContext {
   torch::nn::Module& model() { return *module_; }
   /// The prepared optimizer.
   Optimizer& optimizer() { return optimizer_; }
-  /// What the trainer was told.
+  /// The options of the trainer.
   const TrainerOptions& options() const { return options_; }
-  /// Loss, norms and rates of the last optimizer step; inside on_optimizer_step_start those of the present one.
+  /// Loss, norms and rates of the last optimizer step; in on_optimizer_step_start, of the current one.
   const StepMetrics& metrics() const { return metrics_; }
   /// Sum of this rank's losses in the window.
   double local_loss() const { return sums_.loss; }
-  /// Sum of this rank's weights in the window: its number of micro-batches, unless TrainerFunctions::weight counts
-  /// other things.
+  /// Sum of this rank's weights in the window: its number of micro-batches, unless TrainerFunctions::weight is set.
   double local_weight() const { return sums_.weight; }
-  /// Results of the newest evaluation, as "eval/..."; empty before the first.
+  /// Results of the last evaluation, as "eval/..."; empty before the first one.
   const Scalars& last_evaluation() const { return last_evaluation_; }
-  /// Optimizer steps so far, those before a resume included; skipped ones count.
+  /// Number of optimizer steps so far, including steps before a resume and skipped steps.
   std::int64_t global_step() const { return progress_->global_step; }
-  /// The present epoch; the first is 0.
+  /// The current epoch, from 0.
   std::int64_t epoch() const { return progress_->epoch; }
 
  protected:
   TrainerContext(Accelerator& accelerator, std::shared_ptr<torch::nn::Module> module, Optimizer optimizer,
                  TrainerSchedule schedule, TrainerOptions options);
 
-  /// What a checkpoint keeps of the loop.
+  /// The state of the loop in checkpoints.
   struct Progress final : Stateful {
     std::int64_t global_step = 0;
     std::int64_t epoch = 0;
@@ -80,16 +80,16 @@ class TrainerContext {
     for (const auto& callback : callbacks_) ((*callback).*event)(*this, arguments...);
   }
 
-  /// nullopt: nobody knows, and the epoch that is logged grows in whole steps.
+  /// nullopt: the number is unknown, and the logged epoch has no fraction.
   void begin_fit(std::optional<std::int64_t> batches_per_epoch);
   StopReason end_fit();
   /// Adds a micro-batch to the window's sums.
   void count(const at::Tensor& loss, double weight, std::int64_t samples, std::int64_t tokens);
-  /// Clips, steps, moves the schedule, clears gradients, and takes stock over all ranks.
+  /// Clips, steps, advances the schedule, clears gradients, and reduces metrics over all ranks.
   void optimizer_step(std::int64_t batches_read);
-  /// Logs, evaluates and saves where the options say so.
+  /// Logs, evaluates and saves in the steps that the options select.
   void after_optimizer_step();
-  /// Logs, evaluates and saves what the last steps have not.
+  /// Logs, evaluates and saves at the end of the run, if the last step has not.
   void finish();
   bool done() const;
 
@@ -100,7 +100,7 @@ class TrainerContext {
   StageClock clock_;
 
  private:
-  /// Of this rank, since the last optimizer step.
+  /// Sums of this rank since the last optimizer step.
   struct Sums {
     double loss = 0;
     double weight = 0;

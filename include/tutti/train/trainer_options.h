@@ -1,5 +1,5 @@
 #pragma once
-// How long a Trainer runs, and what it does how often.
+// The length of a Trainer's run, and the intervals of logging, evaluation and saving.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,51 +8,50 @@
 
 namespace tutti {
 
-/// What a Trainer is told. Every rank gives the same.
+/// Options of a Trainer. Every rank must pass the same.
 struct TrainerOptions {
-  /// The run ends with the first of the two; at least one is given. Steps are optimizer steps.
+  /// The run ends at max_epochs or max_steps, whichever is first. At least one must be set.
   std::optional<std::int64_t> max_epochs{};
-  /// Optimizer steps in all, those before a resume included.
+  /// Total number of optimizer steps, including steps before a resume.
   std::optional<std::int64_t> max_steps{};
-  /// Clip the norm of all gradients; unset: only measure it.
+  /// Clip the total gradient norm to this. Unset: the norm is only measured.
   std::optional<double> max_grad_norm{};
 
-  /// Every how many optimizer steps metrics go to the trackers; 0: never. Where the run ends they do once more.
+  /// Log metrics every N optimizer steps, and at the end of the run; 0: never.
   std::int64_t log_every = 10;
-  /// Every how many optimizer steps the evaluation function runs; 0: never. Where the run ends it
-  /// does once more.
+  /// Evaluate every N optimizer steps, and at the end of the run; 0: never.
   std::int64_t evaluate_every = 0;
-  /// Every how many optimizer steps a checkpoint is saved, which needs a project folder; 0: only where the run
-  /// ends, if there is a folder.
+  /// Save a checkpoint every N optimizer steps, which requires a project folder. 0: only at the end of the run, if
+  /// there is a folder.
   std::int64_t save_every = 0;
 
-  /// Go on from the newest checkpoint of the project, if there is one. Without it fit() throws UsageError where the
-  /// project's folder holds checkpoints of another run: nothing of it is overwritten or removed.
+  /// Resume from the newest checkpoint of the project, if there is one. If false, fit() throws UsageError if the
+  /// project's folder has checkpoints of another run, and neither overwrites nor removes them.
   bool resume = false;
-  /// Write checkpoints while training goes on.
+  /// Write checkpoints from a background thread while training continues.
   bool asynchronous_checkpoints = true;
-  /// Which evaluation result a checkpoint is worth, for RetentionOptions::keep_best: "eval/loss".
+  /// The evaluation result by which RetentionOptions::keep_best compares checkpoints.
   std::string checkpoint_metric = "eval/loss";
-  /// Which evaluation result a ReduceLROnPlateau follows, each time that evaluate_every comes.
+  /// The evaluation result that is passed to a ReduceLROnPlateau, after each evaluation of evaluate_every.
   std::string plateau_metric = "eval/loss";
-  /// SIGINT and SIGTERM end the run after the present step, with a checkpoint; a second one ends it at once.
+  /// SIGINT and SIGTERM end the run after the current step, with a checkpoint. A second signal ends the program.
   bool stop_on_signal = true;
 
-  /// Show a line on standard error of rank 0 that tells how far the run is.
+  /// Show a progress bar on the standard error of rank 0.
   bool progress_bar = true;
-  /// Also write TensorBoard's event files, to DIR/tensorboard of the project.
+  /// Also write TensorBoard event files, to DIR/tensorboard of the project.
   bool tensorboard = false;
-  /// What trackers call the run.
+  /// The name of the run in trackers.
   std::string run_name = "run";
-  /// What trackers write down once, at the start.
+  /// Hyperparameters that trackers record once, at the start.
   Hyperparameters hyperparameters{};
 };
 
-/// Why a run ended.
+/// The reason why a run ended.
 enum class StopReason {
   finished,  ///< max_epochs or max_steps was reached
   callback,  ///< stop() was called
-  signal,    ///< SIGINT or SIGTERM came to a rank
+  signal,    ///< a rank received SIGINT or SIGTERM
 };
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// What moves a Trainer's learning rate: a schedule over optimizer steps, or one that follows evaluation results.
+// The learning rate schedule of a Trainer: over optimizer steps, or by evaluation results.
 #include <optional>
 #include <utility>
 
@@ -8,26 +8,26 @@
 
 namespace tutti {
 
-/// Made from what prepare() returned for the schedule, or std::nullopt for a rate that stays. A value; copies share the
-/// schedule. One thread.
+/// Made from the schedule that prepare() returned, or from std::nullopt for a constant rate. Copies share the schedule.
+/// Not thread safe.
 class TrainerSchedule {
  public:
-  /// The rate stays as the optimizer has it.
+  /// The optimizer's rate stays constant.
   TrainerSchedule(std::nullopt_t /*none*/) {}
   /// A schedule over optimizer steps.
   TrainerSchedule(Scheduler scheduler) : by_step_(std::move(scheduler)) {}
-  /// Either of the two.
+  /// One of these two.
   TrainerSchedule(std::optional<Scheduler> scheduler) : by_step_(std::move(scheduler)) {}
   /// Follows TrainerOptions::plateau_metric.
   TrainerSchedule(ReduceLROnPlateau plateau) : by_metric_(std::move(plateau)) {}
 
-  /// Whether it moves with evaluations.
+  /// True if evaluation results change the rate.
   bool follows_a_metric() const { return by_metric_.has_value(); }
-  /// After each optimizer step.
+  /// Called after each optimizer step.
   void step() {
     if (by_step_) by_step_->step();
   }
-  /// After each evaluation, on every rank.
+  /// Called after each evaluation, on every rank.
   void step(double metric) {
     if (by_metric_) by_metric_->step(metric, {});
   }

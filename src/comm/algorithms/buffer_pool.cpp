@@ -30,7 +30,7 @@ Buffer BufferPool::acquire(std::size_t bytes) {
     if (fits && (!best || allocation->size < best->size)) best = allocation;
   }
   if (!best) {
-    // Free buffers that were too small for this one would otherwise pile up while sizes grow.
+    // Release free buffers that are too small: they would accumulate while sizes grow.
     std::erase_if(allocations_,
                   [&](const auto& allocation) { return !allocation->in_use && allocation->size < bytes; });
     best = allocations_.emplace_back(std::make_shared<Allocation>(bytes));

@@ -1,5 +1,5 @@
 #pragma once
-// Memory for incoming messages, kept for the next operation: fresh memory costs more in page faults than the sum does.
+// Reuses the receive buffers of earlier operations: the page faults of new memory cost more than the reduction.
 #include <mutex>
 #include <vector>
 
@@ -10,7 +10,8 @@ namespace tutti::comm {
 /// Thread safe.
 class BufferPool {
  public:
-  /// At least `bytes`, 64-byte aligned. It comes back by itself when the last Buffer that shares its owner is gone.
+  /// Returns a buffer of `bytes`, 64-byte aligned. Its memory returns to the pool when the last Buffer that shares its
+  /// owner is destroyed.
   Buffer acquire(std::size_t bytes);
 
  private:

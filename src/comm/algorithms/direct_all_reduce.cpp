@@ -13,7 +13,7 @@ std::span<std::byte> as_bytes(const Buffer& buffer) {
   return {buffer.data, buffer.size};
 }
 
-/// Memory for `values` as they travel.
+/// A buffer for the encoded form of `values`.
 Buffer acquire_wire_buffer(BufferPool& buffer_pool, const Buffer& values, const WireCodec& codec) {
   return buffer_pool.acquire(codec.encoded_bytes(values.size / sizeof(float)));
 }
@@ -81,8 +81,8 @@ DirectAllReduce::DirectAllReduce(std::shared_ptr<Transport> transport, BufferPoo
       remote_chunks_.push_back({std::move(chunk), std::move(result)});
     }
   }
-  // Without a codec a result lands in the memory that its version is sent from. That is safe: its owner sends the
-  // result only after the version has arrived there. Encoded, the two are in different memory.
+  // Without a codec a result is received into the memory that the contribution is sent from. That is safe: the owner
+  // sends the result only after it has received the contribution. With a codec the two use different memory.
   for (const RemoteChunk& remote : remote_chunks_) {
     Buffer contribution = remote.chunk.values;
     if (codec_) {

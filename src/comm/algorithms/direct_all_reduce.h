@@ -1,6 +1,6 @@
 #pragma once
-// Combining over messages, in slices: each rank owns one slice, receives the others' versions of it, combines them in
-// a fixed order, and sends the result to everyone.
+// The direct all-reduce over point-to-point messages: each rank owns one shard, receives the other ranks' contributions
+// to it, reduces them in a fixed order, and sends the result to all ranks.
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>
@@ -17,19 +17,20 @@
 
 namespace tutti::comm {
 
-/// A tensor's memory; the block keeps the tensor.
+/// The memory of `tensor`. The buffer keeps the tensor alive.
 Buffer buffer_of(const at::Tensor& tensor);
 
-/// How fp32 is encoded on its way, or, for null, that numbers travel as they are.
+/// The encoding of fp32 values in messages; null sends values unencoded.
 using OptionalCodec = std::shared_ptr<const WireCodec>;
 
-/// One piece of one slice: receives the other ranks' versions, then combines.
+/// Receives the other ranks' contributions to one chunk of this rank's shard, and reduces them.
 class ContributionReceiver {
  public:
-  /// Posts the receives. `own_chunk` is this rank's own version, which does not travel and so is not rounded.
+  /// Posts the receives. `own_chunk` is this rank's own contribution, which is not sent and therefore not rounded.
   ContributionReceiver(Transport& transport, BufferPool& buffer_pool, const Operation& operation,
                        const Buffer& own_chunk, OptionalCodec codec = nullptr);
-  /// Blocks until all versions are here. `result` may be `own_chunk`.
+  /// Blocks until all contributions have been received, and reduces them. `result` may be `own_chunk`. Throws
+  /// TransferError.
   void reduce_into(const Buffer& result, at::ScalarType dtype, const Reduction& reduction, Deadline deadline);
 
  private:
@@ -41,7 +42,7 @@ class ContributionReceiver {
   Transfers receives_;
 };
 
-/// With a codec (fp32 only) messages are encoded, and results are rounded on all ranks alike (wire_codec.h).
+/// With a codec (fp32 only) messages are encoded, and all ranks round the result equally (wire_codec.h).
 class DirectAllReduce final : public PendingAllReduce {
  public:
   DirectAllReduce(std::shared_ptr<Transport> transport, BufferPool& buffer_pool, Operation operation,
@@ -52,7 +53,7 @@ class DirectAllReduce final : public PendingAllReduce {
   std::int64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  /// A piece of a slice of the tensor, and the result as it travels: without a codec the same memory.
+  /// A chunk of the tensor, and the buffer of its result in messages. Without a codec both are the same memory.
   struct Chunk {
     Buffer values;
     Buffer wire;

@@ -14,7 +14,8 @@
 namespace tutti::comm {
 namespace {
 
-// Many ranks gather less than this in rounds: it takes fewer messages, and connects a rank to its neighbours only.
+// The largest output that many ranks gather with Bruck's algorithm. It needs fewer messages, and connects a rank to
+// few peers only.
 constexpr std::size_t max_bruck_bytes = std::size_t{1} << 20;
 
 }  // namespace
@@ -27,7 +28,7 @@ std::unique_ptr<PendingAllReduce> P2pBackend::start_all_reduce(const Operation& 
   return make_all_reduce(operation, flat, {}, codec);
 }
 
-// What is encoded goes from each rank to the owner at once: every rank's numbers are rounded once.
+// With a codec, each rank sends its contribution directly to the owner, so that each contribution is rounded once.
 std::unique_ptr<PendingAllReduce> P2pBackend::make_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                               const Reduction& reduction,
                                                               const std::shared_ptr<const WireCodec>& codec) {
@@ -137,14 +138,14 @@ void P2pBackend::reduce_scatter(const Operation& operation, const at::Tensor& ou
   wait_all(sends, deadline);
 }
 
-// A binomial tree: in round k the ranks below 2^k (counted from the root) pass on to those 2^k further. Pieces let the
-// levels of the tree work at the same time.
+// A binomial tree: in step k each rank below 2^k (counted from the root) sends to the rank 2^k above it. The tensor is
+// sent in chunks, so that the levels of the tree work at the same time.
 void P2pBackend::broadcast(const Operation& operation, const at::Tensor& tensor, int root) {
   const Buffer buffer = buffer_of(tensor);
   const Tag tag{operation.number, Phase::data};
   const int relative_rank = (rank() - root + size()) % size();
   const auto rank_of = [&](int other) { return (other + root) % size(); };
-  int first_stride = 1;  // the smallest power of two above this place: the first round in which it passes on
+  int first_stride = 1;  // the smallest power of two above relative_rank: the distance of the first send
   while (first_stride <= relative_rank) first_stride *= 2;
   std::vector<int> children;
   for (int step = first_stride; relative_rank + step < size(); step *= 2)

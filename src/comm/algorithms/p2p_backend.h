@@ -1,5 +1,5 @@
 #pragma once
-// Every collective over point-to-point messages: one algorithm, whatever carries them.
+// All collectives over point-to-point messages, with the same algorithms for every transport.
 #include "comm/algorithms/buffer_pool.h"
 #include "comm/backend/backend.h"
 #include "comm/reduction/reduce_tree.h"
@@ -43,7 +43,7 @@ class P2pBackend final : public Backend {
   std::unique_ptr<PendingAllReduce> make_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                     const Reduction& reduction,
                                                     const std::shared_ptr<const WireCodec>& codec);
-  // Part r of `output` comes from rank r; what goes to rank r is `part_for(r)`.
+  // Receives part r of `output` from rank r, and sends `part_for(r)` to rank r.
   template <typename PartFor>
   void all_to_all_equal_parts(const Operation& operation, const Buffer& output, const PartFor& part_for);
 

@@ -18,7 +18,7 @@ std::vector<int> peers_of(int rank, int size) {
     for (const auto* part : {&schedule.reduce_scatter, &schedule.all_gather}) {
       for (const RecursiveHalvingStep& step : *part) peers.insert(step.peer);
     }
-    peers.erase(-1);  // of moves without a peer
+    peers.erase(-1);  // steps without a peer
   }
   peers.erase(rank);
   return {peers.begin(), peers.end()};

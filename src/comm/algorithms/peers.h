@@ -1,12 +1,12 @@
 #pragma once
-// Whom a rank talks to in every round. Pure.
+// The peers that a rank exchanges messages with in its collectives. No I/O.
 #include <vector>
 
 namespace tutti::comm {
 
-/// The peers of `rank` in exchanges and sums among `size` ranks, in order: all others in small groups, in larger ones
-/// those of exchange_rounds() and sum_moves(), whose number grows with log2(size). Whoever is a rank's neighbour has
-/// it as one.
+/// The peers of `rank` in small all-gathers and all-reduces among `size` ranks, in ascending order. In groups of up to
+/// max_direct_ranks these are all other ranks. In larger groups they are the peers of bruck_schedule() and
+/// recursive_halving_schedule(), whose number grows with log2(size). The relation is symmetric.
 std::vector<int> peers_of(int rank, int size);
 
 }  // namespace tutti::comm

@@ -35,8 +35,8 @@ RecursiveHalvingAllReduce::RecursiveHalvingAllReduce(std::shared_ptr<Transport> 
       values_(buffer_of(wide_)),
       width_(wide_.element_size()),
       schedule_(recursive_halving_schedule(transport_->rank(), transport_->size())) {
-  // All receives are posted before anything is sent. A result lands in memory that versions are sent from: that is
-  // safe, as it comes only after they have arrived.
+  // All receives are posted before the first send. A result is received into memory that contributions are sent from.
+  // That is safe: the peer sends the result only after it has received the contributions.
   for (const RecursiveHalvingStep& step : schedule_.reduce_scatter)
     reduce_scatter_.push_back(post_receives(step, buffer_pool));
   for (const RecursiveHalvingStep& step : schedule_.all_gather) all_gather_.push_back(post_receives(step, buffer_pool));

@@ -1,5 +1,6 @@
 #pragma once
-// A sum over messages where every rank talks to few others (sum_moves.h).
+// The all-reduce by recursive halving and doubling over point-to-point messages (recursive_halving_schedule.h). Each
+// rank exchanges messages with few peers.
 #include <ATen/core/TensorBody.h>
 
 #include <memory>
@@ -15,7 +16,7 @@
 
 namespace tutti::comm {
 
-/// fp16 and bf16 travel as fp32, and are rounded once, at the end.
+/// fp16 and bf16 are sent as fp32 and rounded once, at the end.
 class RecursiveHalvingAllReduce final : public PendingAllReduce {
  public:
   RecursiveHalvingAllReduce(std::shared_ptr<Transport> transport, BufferPool& buffer_pool, Operation operation,
@@ -26,13 +27,13 @@ class RecursiveHalvingAllReduce final : public PendingAllReduce {
   std::int64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  /// What comes in for one move, in pieces: while one is added the next one arrives.
+  /// The receives of one step, in chunks: one chunk is added while the next is received.
   struct IncomingChunks {
-    std::vector<Range> chunks;  // where they belong, in elements
+    std::vector<Range> chunks;  // in elements of the tensor
     std::vector<Buffer> buffers;
     Transfers transfers;
   };
-  /// The sum of the ranks on the right, of the elements from `begin` on.
+  /// The sum of the right subtree, for the elements from `begin` on.
   struct StashedSum {
     Buffer buffer;
     std::size_t begin = 0;
@@ -54,14 +55,14 @@ class RecursiveHalvingAllReduce final : public PendingAllReduce {
   Operation operation_;
   Reduction reduction_;
   at::Tensor flat_;
-  at::Tensor wide_;  // what is added up: `flat_` itself, or its numbers in fp32
+  at::Tensor wide_;  // the values that are summed: `flat_` itself, or an fp32 copy of fp16 and bf16
   Buffer values_;
   std::size_t width_;
   RecursiveHalvingSchedule schedule_;
-  std::vector<IncomingChunks> reduce_scatter_;  // by move
-  std::vector<IncomingChunks> all_gather_;      // by move
+  std::vector<IncomingChunks> reduce_scatter_;  // by step
+  std::vector<IncomingChunks> all_gather_;      // by step
   StashedSum stash_;
-  std::size_t next_step_ = 0;  // moves of the part that is under way
+  std::size_t next_step_ = 0;  // of the phase in progress: reduce-scatter, then all-gather
   Transfers sends_;
   std::int64_t bytes_sent_ = 0;
 };

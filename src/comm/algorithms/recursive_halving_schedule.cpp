@@ -13,14 +13,14 @@ int floor_power_of_two(int number) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(number)));
 }
 
-/// The ranks of one subtree: those on its left, a power of two, exchange halves with one another.
+/// The ranks of one subtree. The left ranks, a power of two of them, exchange halves with one another.
 struct Subtree {
   int begin = 0;
   int left = 0;
   int right = 0;
 
   int right_begin() const { return begin + left; }
-  /// How many ranks on the right own slices.
+  /// The number of right ranks that own shards.
   int right_owners() const { return right == 0 ? 0 : floor_power_of_two(right); }
 };
 
@@ -29,11 +29,11 @@ Subtree subtree_at(int begin, int size) {
   return {.begin = begin, .left = left, .right = size - left};
 }
 
-/// The side on whose left `rank` is, and the one that this is the right of.
+/// The subtree on whose left `rank` is, and the subtree whose right side that is.
 struct Position {
   Subtree subtree;
   std::optional<Subtree> parent;
-  int index = 0;  ///< on the left
+  int index = 0;  ///< of the rank, on the left of `subtree`
 };
 
 Position position_of(int rank, int size) {
@@ -56,7 +56,7 @@ class ScheduleBuilder {
     schedule_.owner = !position_.parent;
     add_halving_steps();
     if (position_.subtree.right > 0) add_right_subtree();
-    // On the right of a tree: what is held goes to the left, and comes back as the result.
+    // A rank on the right sends its sum to the left and receives the result from there.
     if (position_.parent) {
       const int peer = position_.parent->begin + position_.index;
       schedule_.reduce_scatter.push_back({Kind::send, peer, held_});
@@ -81,8 +81,8 @@ class ScheduleBuilder {
     }
   }
 
-  // Each owner on the right hands its slices to the rank in its place on the left, and these pass them on along a
-  // binomial tree to those that hold the same slices of the left's sum.
+  // Each owner on the right sends its shards to the rank with the same index on the left. The left ranks forward them
+  // along a binomial tree to the ranks that hold the same shards of the left sum.
   void add_right_subtree() {
     const int owners = position_.subtree.right_owners();
     const bool from_right = position_.index < owners;
@@ -100,7 +100,8 @@ class ScheduleBuilder {
     schedule_.reduce_scatter.push_back({Kind::add_stash, -1, held_});
   }
 
-  // The steps of halve() backwards. On the way the right's owners get theirs, as soon as they can be had whole.
+  // The steps of add_halving_steps() in reverse. Each owner on the right is sent its shards as soon as this rank holds
+  // all of them.
   void add_doubling_steps() {
     const int owners = position_.subtree.right_owners();
     for (int bit = position_.subtree.left / 2; bit >= 1; bit /= 2) {
@@ -120,7 +121,7 @@ class ScheduleBuilder {
   }
 
   Position position_;
-  ShardRange held_;  // what this rank holds of its side's sum
+  ShardRange held_;  // the shards of the subtree's sum that this rank holds
   RecursiveHalvingSchedule schedule_;
 };
 
@@ -135,13 +136,13 @@ RecursiveHalvingSchedule recursive_halving_schedule(int rank, int size) {
 }
 
 bool is_recursive_halving_faster(int size, std::size_t bytes) {
-  constexpr int max_connections = 64;  // of a rank; beyond them every rank hears from few
+  constexpr int max_connections = 64;  // of a rank; in larger groups a rank connects to few peers only
   if (size <= max_direct_ranks) return false;
   if (size > max_connections) return true;
-  // Of TCP on machines that share a switch, in microseconds.
-  constexpr double message_us = 20;   // what posting and receiving one costs a rank
-  constexpr double latency_us = 50;   // from the one's memory to the other's
-  constexpr double byte_us = 0.0002;  // to add it up
+  // Costs of TCP between machines on one switch, in microseconds.
+  constexpr double message_us = 20;   // a rank's time to post and receive one message
+  constexpr double latency_us = 50;   // from the sender's memory to the receiver's memory
+  constexpr double byte_us = 0.0002;  // to add one byte
   const double steps = 2.0 * std::bit_width(static_cast<unsigned>(size - 1));
   return steps * (message_us + latency_us) + byte_us * static_cast<double>(bytes) < 2.0 * (size - 1) * message_us;
 }

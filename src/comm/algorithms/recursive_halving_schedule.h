@@ -1,18 +1,18 @@
 #pragma once
-// Who sends which part of a sum to whom, where many ranks add up in a number of steps that grows with log2 of their
-// number: recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005), along the tree of split_point(), so
-// that the result has the bits of one that each owner adds up at once. Pure.
+// The schedule of an all-reduce by recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005). The number of
+// steps grows with log2 of the number of ranks. Contributions are added along the tree of split_point(), so the result
+// has the same bits as the direct all-reduce. No I/O.
 //
-// The elements are cut into a power of two of equal slices, as many as the left side of the tree has ranks. Neighbours
-// begin: in step k ranks that differ in bit k exchange halves of what they hold, until each holds one slice of the sum
-// of its side. The sum of the ranks on the right, made in the same way, is laid aside on the left, slice by slice, and
-// added last. Results go back the way that the versions came.
+// The tensor is cut into a power of two of equal shards, as many as the left subtree has ranks. In step k, ranks of the
+// left subtree that differ in bit k exchange halves of the shards that they hold, from the lowest bit to the highest.
+// At the end each rank holds one shard of its subtree's sum. The right subtree computes its sum in the same way and
+// sends it to the left, which stashes it shard by shard and adds it last. Results are sent back along the same paths.
 #include <cstddef>
 #include <vector>
 
 namespace tutti::comm {
 
-/// Neighbouring slices.
+/// Consecutive shards.
 struct ShardRange {
   int first = 0;
   int count = 0;
@@ -21,17 +21,17 @@ struct ShardRange {
   ShardRange upper_half() const { return {first + count / 2, count / 2}; }
 };
 
-/// What one rank does next. Receives of one peer come in the order in which it sends.
+/// One step of one rank. The receives from a peer have the same order as the sends of that peer.
 struct RecursiveHalvingStep {
   enum class Kind {
-    send,                   ///< what is added up so far
-    receive_and_add_right,  ///< receives the sum of later ranks and adds it on the right
-    receive_and_add_left,   ///< receives the sum of earlier ranks and adds it on the left
-    receive_stash,          ///< receives a sum of the ranks on the right
-    send_stash,             ///< sends a part of what was laid aside
-    add_stash,              ///< adds what was laid aside, on the right; without a peer
-    send_result,            ///< sends elements of the whole sum
-    receive_result,         ///< receives elements of the whole sum
+    send,                   ///< sends the partial sum
+    receive_and_add_right,  ///< receives the sum of higher ranks and adds it as the right operand
+    receive_and_add_left,   ///< receives the sum of lower ranks and adds it as the left operand
+    receive_stash,          ///< receives the sum of the right subtree and stashes it
+    send_stash,             ///< sends a part of the stashed sum
+    add_stash,              ///< adds the stashed sum as the right operand; without a peer
+    send_result,            ///< sends elements of the result
+    receive_result,         ///< receives elements of the result
   };
   Kind kind;
   int peer = -1;
@@ -44,18 +44,20 @@ struct RecursiveHalvingStep {
 };
 
 struct RecursiveHalvingSchedule {
-  std::vector<RecursiveHalvingStep> reduce_scatter;  ///< afterwards the owners hold the whole sum, a slice each
-  std::vector<RecursiveHalvingStep> all_gather;      ///< afterwards every rank holds all of it
-  bool owner = false;                                ///< whether this rank's last addition completes a slice
+  std::vector<RecursiveHalvingStep> reduce_scatter;  ///< afterwards each owner holds one shard of the result
+  std::vector<RecursiveHalvingStep> all_gather;      ///< afterwards every rank holds the whole result
+  bool owner = false;                                ///< true if this rank's last addition completes a shard
 };
 
-/// How many slices `size` ranks (2 or more) cut a sum into.
+/// The number of shards that `size` ranks (2 or more) cut a tensor into.
 int num_shards(int size);
 
+/// The steps of `rank`.
 RecursiveHalvingSchedule recursive_halving_schedule(int rank, int size);
 
-/// Whether a sum of `bytes` over `size` ranks takes less time by halving than where every owner hears from every rank
-/// at once: fewer messages against more steps one after the other, in which nothing is added while bytes travel.
+/// True if an all-reduce of `bytes` over `size` ranks is estimated to take less time by recursive halving than by the
+/// direct algorithm. Halving sends fewer messages but has more sequential steps, which do not overlap sending and
+/// adding.
 bool is_recursive_halving_faster(int size, std::size_t bytes);
 
 }  // namespace tutti::comm

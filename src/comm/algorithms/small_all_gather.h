@@ -1,5 +1,6 @@
 #pragma once
-// Every rank tells all others a few bytes, over messages: to each of them in small groups, in rounds in larger ones.
+// The all-gather of a few bytes per rank over point-to-point messages: direct in small groups, Bruck's algorithm in
+// larger ones.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -12,10 +13,11 @@
 
 namespace tutti::comm {
 
-/// Ranks up to which each message goes straight to its rank: nobody then waits for what a third one passes on.
+/// The largest group in which every rank sends directly to every other rank. No rank then waits for a third rank to
+/// forward a message.
 inline constexpr int max_direct_ranks = 8;
 
-/// All at once, and complete when all is there.
+/// Posts all sends and receives in the constructor.
 class DirectAllGather final : public PendingAllGather {
  public:
   DirectAllGather(Transport& transport, Operation operation, std::span<const std::byte> input);
@@ -27,7 +29,7 @@ class DirectAllGather final : public PendingAllGather {
   Transfers transfers_;
 };
 
-/// The first round begins at once, the others in wait().
+/// Starts the first step in the constructor. wait() runs the other steps.
 class BruckAllGather final : public PendingAllGather {
  public:
   BruckAllGather(std::shared_ptr<Transport> transport, Operation operation, std::span<const std::byte> input);
@@ -41,9 +43,9 @@ class BruckAllGather final : public PendingAllGather {
 
   std::shared_ptr<Transport> transport_;
   Operation operation_;
-  std::size_t block_bytes_;  // of a block
+  std::size_t block_bytes_;
   std::vector<BruckStep> steps_;
-  Buffer output_;  // from this rank's own on
+  Buffer output_;  // block 0 is this rank's own, until wait() rotates the blocks into rank order
   Transfers receives_;
   Transfers sends_;
 };

@@ -11,14 +11,14 @@ namespace tutti::comm {
 /// Takes the handshake as far as it goes now, without waiting. Throws std::system_error where the connection has ended.
 Handshake::Outcome advance_handshake(Handshake& handshake, const FileDescriptor& socket);
 
-/// What came of calling somebody.
+/// The result of authenticate().
 struct AuthResult {
   enum class Status {
     authenticated,     ///< both know the secret
     refused,           ///< the other side says that this one does not know it
     unauthenticated,   ///< the other side does not know it
     no_auth_required,  ///< a store of c10d that asks for no proof
-    no_response,       ///< a connection, and not a word: nobody may have come to the door yet
+    no_response,       ///< connected, but the peer sent nothing; the server may not be accepting yet
     unreachable,       ///< no connection, or one that ended
   };
   Status status = Status::unreachable;
@@ -29,7 +29,7 @@ struct AuthResult {
 AuthResult authenticate(const SocketAddress& address, const JobSecretPtr& secret, const std::string& subject,
                         std::chrono::milliseconds timeout);
 
-/// Whether whoever listens at `address` greets as one who asks for a proof, within `timeout`.
+/// Whether the server at `address` asks for a proof within `timeout`.
 bool requires_authentication(const SocketAddress& address, std::chrono::milliseconds timeout);
 
 }  // namespace tutti::comm

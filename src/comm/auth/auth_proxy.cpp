@@ -68,7 +68,7 @@ class AuthProxy::EventLoop {
     return since;  // in the order in which they came
   }
 
-  /// A gate's strangers only: a porter's connections are this process's own.
+  /// Only on the server: the connections of a client proxy come from this process.
   void evict_pending(ProxyConnection::Time now) {
     if (options_.role != ProxyConnection::Role::server) return;
     auto count = PendingLimit::to_evict(pending_since(), now);
@@ -123,11 +123,11 @@ class AuthProxy::EventLoop {
     }
   }
 
-  // The first one only: a log must not grow with what strangers do.
+  // Logs the first failure only, so that unauthenticated clients cannot make the log grow.
   void log_first_failure(const ProxyConnection& connection) {
     if (std::exchange(has_reported_, true) || options_.role != ProxyConnection::Role::server) return;
-    log_.warning("somebody at " + describe_peer(connection.client()) +
-                 " does not know the job's secret and was turned away; the next ones will be without a word");
+    log_.warning("rejected a connection from " + describe_peer(connection.client()) +
+                 ", which does not know the job's secret; further rejections are not logged");
   }
 
   const Options options_;

@@ -1,8 +1,9 @@
 #pragma once
-// A door before something that knows no password. At a gate strangers knock: who proves the job's secret is let
-// through. A porter stands at the other end: what a rank's own process says to it, it says to a gate, after the proof.
+// A TCP proxy that authenticates clients before it forwards their bytes to a server without authentication, such as
+// c10d's TCPStore. Each rank runs a client proxy, which proves the job's secret to the server proxy for its own
+// process.
 //
-// A thread of its own passes the bytes on.
+// A separate thread forwards the bytes.
 #include <cstdint>
 #include <memory>
 
@@ -10,7 +11,7 @@
 
 namespace tutti::comm {
 
-/// Closes all that it has let through when it is gone.
+/// The destructor closes all forwarded connections.
 class AuthProxy {
  public:
   struct Options {

@@ -64,7 +64,7 @@ void Handshake::sent(std::size_t count) {
 }
 
 std::span<std::byte> Handshake::to_receive() {
-  // Before its own turn is over, nobody has a reason to speak.
+  // A side may send only when it is its turn.
   if (!to_send().empty()) return {};
   return std::span(incoming_).subspan(received_);
 }

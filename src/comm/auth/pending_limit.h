@@ -1,8 +1,9 @@
 #pragma once
-// How many strangers may stand at a door, and for how long. Pure.
+// Limits the number of unauthenticated connections and their time. No I/O.
 //
-// Whoever belongs to the job proves it in milliseconds, so those who have waited long are the ones to lose. A crowd of
-// them costs the job a moment, not its descriptors.
+// A rank of the job proves the secret within milliseconds, so the proxy evicts the connections that have waited
+// longest. Under load it evicts after pending_timeout_under_load: many unauthenticated clients delay the job, but they
+// do not use up its descriptors.
 #include <chrono>
 #include <cstddef>
 #include <vector>
@@ -19,7 +20,7 @@ class PendingLimit {
 
   /// How long one of `waiting` may stay.
   static Time::duration timeout_for(std::size_t waiting);
-  /// How many of those that came at `since`, the earliest first, are turned away now.
+  /// How many of the connections accepted at `since`, the earliest first, to close now.
   static std::size_t to_evict(const std::vector<Time>& since, Time now);
   /// Whether one more may come in beside `waiting` others. Otherwise they stay outside, where the system keeps them.
   static bool has_capacity(std::size_t waiting) { return waiting < max_pending; }

@@ -9,7 +9,7 @@
 namespace tutti::comm {
 namespace {
 
-// A gate in a crowd may turn a rank away too: that one calls again.
+// Under load a server proxy may evict a rank too: the client proxy then connects again.
 constexpr auto proxy_reconnect_interval = std::chrono::milliseconds(50);
 constexpr auto proxy_reconnect_timeout = std::chrono::seconds(10);
 
@@ -110,7 +110,7 @@ bool ProxyConnection::reconnect(Time now) {
 bool ProxyConnection::relay() {
   to_server_.move(client_, server_);
   to_client_.move(server_, client_);
-  // Nobody on either side ends one direction only.
+  // Neither side closes one direction only.
   return !to_server_.is_finished() && !to_client_.is_finished();
 }
 

@@ -14,7 +14,7 @@
 
 namespace tutti::comm {
 
-/// Bytes on their way from one socket to another. No more are taken than have room here.
+/// Bytes in flight from one socket to another. It reads at most as many as its buffer holds.
 class ByteRelay {
  public:
   /// Moves what can be moved now. Throws std::system_error where a connection broke.
@@ -49,7 +49,7 @@ class ProxyConnection {
   void add_poll_events(std::vector<pollfd>& poll_set) const;
   /// When to call on_ready() even if nothing is found.
   std::optional<Time> next_attempt() const { return next_attempt_; }
-  /// Does what can be done now. Returns false when the passage is over.
+  /// Does what can be done now. Returns false when the connection has ended.
   bool on_ready(Time now);
 
   /// Whether it waits for a proof.

@@ -1,11 +1,11 @@
 #pragma once
-// What this thread is at, for whoever waits far below a call and has a word to say about it.
+// The operation that the calling thread runs, for warnings of a wait that is several layers below the call.
 #include "comm/backend/operation.h"
 
 namespace tutti::comm {
 
-/// While one lives, its thread works on `operation`. Between a call and a wait for one message of it stand backends,
-/// rounds and transports, which would all have to hand on what none of them uses.
+/// Sets the thread's current operation for the object's lifetime. Thread-local, because the backends, algorithms and
+/// transports between a call and its waits do not use the operation and would only pass it on.
 class CurrentOperation {
  public:
   explicit CurrentOperation(const Operation& operation);
@@ -13,14 +13,15 @@ class CurrentOperation {
   CurrentOperation(const CurrentOperation&) = delete;
   CurrentOperation& operator=(const CurrentOperation&) = delete;
 
-  /// Null where this thread is at none.
+  /// The calling thread's operation; null if it runs none.
   static const Operation* get();
 
  private:
   const Operation* previous_;
 };
 
-/// While one lives, a wait of its thread is not told: another rank tells of the same one.
+/// Suppresses the slow-operation warnings of its thread for the object's lifetime: another rank warns about the same
+/// wait.
 class SuppressSlowWarning {
  public:
   explicit SuppressSlowWarning(bool active);

@@ -1,5 +1,5 @@
 #pragma once
-// Words for error messages.
+// Formats values for error messages.
 #include <ATen/core/TensorBody.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
 #pragma once
-// A backend that leaves to another one what it does not do better itself.
+// A base class for backends that forward to another backend the calls that they do not override.
 #include <memory>
 #include <string>
 #include <utility>

@@ -3,8 +3,8 @@
 
 namespace tutti::comm {
 
-/// How long a process may be stopped, or another machine be silent, before those that wait for it give it up:
-/// TUTTI_HEARTBEAT_TIMEOUT in seconds, or 1.5 s. Throws UsageError where the variable is no positive number.
+/// The time after which a process that is stopped, or a node that misses heartbeats, has failed: the value of
+/// TUTTI_HEARTBEAT_TIMEOUT in seconds; 1.5 s by default. Throws UsageError if the value is not a positive number.
 std::chrono::milliseconds heartbeat_timeout();
 
 }  // namespace tutti::comm

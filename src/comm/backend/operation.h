@@ -1,5 +1,5 @@
 #pragma once
-// One call on a channel, as backends and error messages see it.
+// One call on a communicator, as backends and error messages see it.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace tutti::comm {
 
 struct Operation {
-  std::uint64_t number = 0;  ///< counts the calls of a channel; equal on all ranks
+  std::uint64_t number = 0;  ///< counts the calls on a communicator; equal on all ranks
   std::string op_name;       ///< "all_reduce"
   std::string name;          ///< CallOptions::name
   std::chrono::milliseconds timeout{0};
   flight::EntryId entry{};  ///< in the flight record
-  CallSite call_site{};     ///< in the program; not known where no user has called
+  CallSite call_site{};     ///< in the user's program; unknown for calls that the library makes
 
-  /// Counted from when this rank begins to wait.
+  /// The deadline of a wait that starts now.
   Deadline deadline() const {
-    constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // keeps the sum from overflowing
+    constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // prevents overflow of the sum
     return Clock::now() + std::min(timeout, longest);
   }
   /// "barrier 'epoch' (operation 16)"
@@ -37,7 +37,7 @@ struct Operation {
   }
 };
 
-/// An operation under way: one deadline for all that it waits for. Not longer than the operation itself.
+/// An operation with one deadline for all of its waits. The operation must outlive it.
 struct OperationDeadline {
   const Operation& operation;
   Deadline deadline = operation.deadline();

@@ -1,17 +1,17 @@
 #pragma once
-// When a rank that waits says so. Pure.
+// The times at which a waiting rank logs a warning. No I/O.
 #include <chrono>
 
 #include "comm/backend/transfer_error.h"
 
 namespace tutti::comm {
 
-/// After 10 s, then after a minute, then every 10 minutes.
+/// Due after 10 s, after 1 min, and then every 10 min.
 class SlowOperationWarning {
  public:
   explicit SlowOperationWarning(Deadline begin) : begin_(begin) {}
 
-  /// Whether a line is due; the next one then is later.
+  /// Returns true if a warning is due, and schedules the next one.
   bool due(Deadline now) {
     if (now - begin_ < next_) return false;
     next_ = next_ < std::chrono::minutes(1) ? std::chrono::minutes(1) : now - begin_ + std::chrono::minutes(10);

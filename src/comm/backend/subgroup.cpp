@@ -9,12 +9,12 @@
 namespace tutti::comm {
 namespace {
 
-// Connecting fails with a sentence that counts ranks within the group.
+// Error texts of a connect count ranks within the subgroup, so the message gives the parent ranks as well.
 std::string describe_in_subgroup(const Subgroup& group, const std::vector<int>& failed_ranks, const std::string& text) {
   const std::string prefix = failed_ranks.empty() ? "" : describe_ranks(failed_ranks) + ": ";
-  return prefix + text + " (Here ranks are counted among " + std::to_string(group.parent_ranks.size()) +
-         ", from rank " + std::to_string(group.parent_ranks.front()) + " to rank " +
-         std::to_string(group.parent_ranks.back()) + ".)";
+  return prefix + text + " (This message numbers ranks within a subgroup of " +
+         std::to_string(group.parent_ranks.size()) + " ranks, from rank " + std::to_string(group.parent_ranks.front()) +
+         " to rank " + std::to_string(group.parent_ranks.back()) + ".)";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Some ranks of a whole, under numbers of their own.
+// A subset of a backend's ranks, numbered from 0, and the translation of its ranks in errors.
 #include <vector>
 
 #include "comm/backend/current_operation.h"
@@ -7,11 +7,11 @@
 namespace tutti::comm {
 
 struct Subgroup {
-  std::vector<int> parent_ranks;       ///< ranks of the whole, by their rank in the group
-  bool suppress_slow_warning = false;  ///< another group waits for the same, and tells
+  std::vector<int> parent_ranks;       ///< ranks of the parent, by rank of the subgroup
+  bool suppress_slow_warning = false;  ///< true if another subgroup warns about the same wait
 
-  /// Runs `call` on a backend of the group. A failure then names ranks of the whole: TransferError, PeerError and
-  /// TimeoutError are thrown anew.
+  /// Runs `call`, which uses a backend of the subgroup. Rethrows TransferError, PeerError and TimeoutError with ranks
+  /// of the parent.
   template <typename Call>
   auto run(const Call& call) const {
     const SuppressSlowWarning suppress(suppress_slow_warning);

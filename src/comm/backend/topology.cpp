@@ -5,7 +5,7 @@
 
 namespace tutti::comm {
 
-// Nodes are numbered anew by first appearance, so that a group of some ranks has no holes in its numbers.
+// Nodes are renumbered by first appearance, so that the node numbers of a group have no gaps.
 Topology make_topology(std::vector<int> node_of_rank, int rank) {
   std::map<int, int> renumbered;
   for (int& node : node_of_rank) node = renumbered.emplace(node, static_cast<int>(renumbered.size())).first->second;

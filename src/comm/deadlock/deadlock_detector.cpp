@@ -15,25 +15,26 @@
 namespace tutti::comm {
 namespace {
 
-// A look costs as much as it costs to wake a thread: those that find a rank going on are rare. A rank that calls last
-// is seen to stand still a second after its call, at most, its node a tenth later, and all are told within 0.9 s more.
+// A poll costs as much as waking a thread, so polls of a running rank are rare. The detector finds a rank blocked at
+// most 1 s after its last call, and its node 0.1 s later. All ranks receive the deadlock within another 0.9 s.
 constexpr auto call_poll_interval = std::chrono::milliseconds(400);
 constexpr auto second_poll_delay = std::chrono::milliseconds(200);
 constexpr auto node_poll_interval = std::chrono::milliseconds(100);
-// Ranks that stand still for ever mostly came to it together: those that have long asked in vain ask less often.
+// Ranks in a deadlock mostly block at about the same time, so a rank that is blocked for longer polls the store less
+// often.
 constexpr auto first_store_poll_interval = std::chrono::milliseconds(300);
 constexpr auto later_store_poll_interval = std::chrono::milliseconds(600);
 constexpr int first_store_polls = 10;
 constexpr auto agreement_poll_interval = std::chrono::milliseconds(50);
 constexpr auto agreement_grace = std::chrono::milliseconds(200);
 constexpr auto detector_shutdown_timeout = std::chrono::milliseconds(300);
-constexpr int polls_before_ballot = 2;  // that saw the same
+constexpr int polls_before_ballot = 2;  // without a change
 
 std::string ballot_key(int rank) {
   return "deadlock/" + std::to_string(rank);
 }
 
-// The word of this rank, and what came of it.
+// The wait state that this rank has published in the store, and the agreement of all ranks on a deadlock.
 class Ballot {
  public:
   Ballot(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
@@ -59,7 +60,8 @@ class Ballot {
     store_->add(count_key, -1);
   }
 
-  /// Call it again and again while this rank stands still. What to tell, when all agree.
+  /// Polls the store; call it repeatedly while this rank is blocked. Returns the error text when all ranks agree on the
+  /// deadlock.
   std::optional<std::string> agreed_deadlock() {
     ++polls_;
     if (!deadlock_) {
@@ -94,14 +96,14 @@ class Ballot {
   std::vector<std::string> keys_;
   bool is_cast_ = false;
   int polls_ = 0;
-  std::optional<std::string> deadlock_;  // of this rank; set where all have left word
+  std::optional<std::string> deadlock_;  // found by this rank, after all ranks have published their state
   std::string agreement_key_;
 };
 
 }  // namespace
 
-// What the thread shares with the watch. A request to a store that is cut off ends only with the connection, so nobody
-// waits for the thread.
+// The state that the thread shares with the detector. A request to an unreachable store ends only with the connection,
+// so the destructor does not wait for the thread beyond detector_shutdown_timeout.
 struct DeadlockDetector::Shared {
   Shared(Rendezvous rendezvous_, int rank_, int size_, bool may_disconnect_store_)
       : rendezvous(std::move(rendezvous_)), rank(rank_), size(size_), may_disconnect_store(may_disconnect_store_) {}
@@ -117,7 +119,7 @@ struct DeadlockDetector::Shared {
   bool stopping = false;
   bool running = true;
   std::vector<std::weak_ptr<InflightCalls>> communicators;
-  std::weak_ptr<InflightCalls> job_communicator;  // the job's channel
+  std::weak_ptr<InflightCalls> job_communicator;  // the communicator of all ranks
 
   std::vector<std::shared_ptr<InflightCalls>> live_communicators() {
     std::vector<std::shared_ptr<InflightCalls>> live;
@@ -130,9 +132,9 @@ struct DeadlockDetector::Shared {
 
   struct BlockedState {
     WaitState state;
-    std::vector<std::shared_ptr<InflightCalls>> communicators;  // that threads wait in
+    std::vector<std::shared_ptr<InflightCalls>> communicators;  // with blocked calls
   };
-  /// Where this rank stands, if all threads that call anything wait.
+  /// The wait state of this rank; nullopt unless all of its calling threads are blocked in a call.
   std::optional<BlockedState> snapshot() {
     const auto live = live_communicators();
     const auto threads = callers->running();
@@ -158,8 +160,8 @@ struct DeadlockDetector::Shared {
     return blocked;
   }
 
-  /// Tells all ranks whether this one stands still. Returns false where some rank is known not to: nothing has to be
-  /// asked at the store then.
+  /// Publishes to all ranks whether this rank is blocked. Returns false if some rank is known not to be blocked: then
+  /// the store need not be polled.
   bool broadcast_blocked(bool is_blocked) {
     std::unique_lock lock(mutex);
     const auto all_ranks = job_communicator.lock();
@@ -167,7 +169,7 @@ struct DeadlockDetector::Shared {
     return !all_ranks || all_ranks->set_blocked(is_blocked);
   }
 
-  /// Returns whether the watch goes on.
+  /// Returns false if the detector is being destroyed.
   bool sleep_for(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex);
     return !changed.wait_for(lock, time, [&] { return stopping; });
@@ -175,7 +177,7 @@ struct DeadlockDetector::Shared {
 
   void run() {
     try {
-      std::optional<Ballot> ballot;  // its connection is made when it is needed
+      std::optional<Ballot> ballot;  // has a connection to the store, so it is created when needed
       std::optional<BlockedState> blocked;
       std::uint64_t last_changes = 0;
       int unchanged_polls = 0;
@@ -183,8 +185,7 @@ struct DeadlockDetector::Shared {
       while (sleep_for(next_poll_delay)) {
         next_poll_delay = call_poll_interval;
         if (may_disconnect_store) drop_idle_connections(rendezvous);
-        // A rank that goes on is not looked at any closer. What was seen of one that stands still holds until it goes
-        // on.
+        // A snapshot is taken only of an unchanged rank, and stays valid until the next change.
         const auto changes = callers->changes();
         if (std::exchange(last_changes, changes) != changes) {
           blocked.reset();
@@ -193,7 +194,7 @@ struct DeadlockDetector::Shared {
         }
         if (!blocked) {
           if (ballot && ballot->is_cast()) ballot->withdraw();
-          ballot.reset();  // and its connection
+          ballot.reset();  // closes its connection
           if (unchanged_polls >= polls_before_ballot) broadcast_blocked(false);
           unchanged_polls = 0;
           continue;
@@ -209,10 +210,10 @@ struct DeadlockDetector::Shared {
         if (!ballot) ballot.emplace(rendezvous.store->clone(), rank, size);
         if (!ballot->is_cast()) ballot->cast(blocked->state.to_text());
         const auto deadlock = ballot->agreed_deadlock();
-        // Where all stand still, for all that is known on one machine, the end is near.
+        // All ranks that are known here are blocked, so agreement is near.
         next_poll_delay = may_disconnect_store ? agreement_poll_interval : ballot->next_store_poll_delay();
         if (!deadlock) continue;
-        // What a rank that has heard earlier ends here is then told by the same words.
+        // Calls that end here because an earlier rank has aborted them then report the same text.
         for (const auto& communicator : blocked->communicators) communicator->set_mismatch_reason(*deadlock);
         if (!sleep_for(agreement_grace)) return;
         for (const auto& communicator : blocked->communicators) communicator->abort_blocked_calls();
@@ -220,7 +221,7 @@ struct DeadlockDetector::Shared {
       }
       if (ballot && ballot->is_cast()) ballot->withdraw();
     } catch (const std::exception&) {
-      // The store has ended with its process.
+      // The process that serves the store has exited.
     }
   }
 };

@@ -1,10 +1,10 @@
 #pragma once
-// Finds out that no rank of a job can go on, and tells all of them, instead of letting them wait for their deadlines.
+// Detects deadlocks: no rank of the job can continue. All ranks then throw, instead of waiting for their deadlines.
 //
-// A thread that mostly sleeps looks a few times a second whether the rank waits as it did before. Where it does, it
-// leaves word at the job's store; where all ranks have, each reads what the others said, judges (find_deadlock), and
-// agrees: only when all have come to the same verdict from the same words, each of them having stood still from its
-// word to its agreement, is it certain, for then all stood still at one moment.
+// A thread polls a few times a second whether the rank is blocked in the same calls as before. If so, it publishes the
+// rank's wait state in the job's store. When all ranks have published, each rank reads all states, evaluates them
+// (find_deadlock), and publishes its agreement. A deadlock is certain only when all ranks agree on the same states, and
+// each rank was blocked from its publication to its agreement: then all ranks were blocked at the same time.
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,16 +14,17 @@
 
 namespace tutti::comm {
 
-/// One for a process and connect. Thread safe.
+/// One for each call of Communicator::connect() in a process. Thread safe.
 class DeadlockDetector {
  public:
-  /// Its thread also ends connections to the store that nobody needs, where these may rest.
+  /// If `may_disconnect_store`, its thread also closes idle connections to the store.
   DeadlockDetector(const Rendezvous& rendezvous, int rank, int size, bool may_disconnect_store);
   ~DeadlockDetector();
   DeadlockDetector(const DeadlockDetector&) = delete;
   DeadlockDetector& operator=(const DeadlockDetector&) = delete;
 
-  /// A channel to look at, as long as it lives. The first one is that of all ranks.
+  /// Adds a communicator, which the detector watches until the returned object is destroyed. The first one must be the
+  /// communicator of all ranks.
   std::shared_ptr<InflightCalls> add_communicator(const std::string& communicator, std::vector<int> global_ranks);
 
  private:

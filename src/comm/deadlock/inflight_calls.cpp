@@ -9,7 +9,7 @@
 namespace tutti::comm {
 namespace {
 
-// Of the system, since it can be asked whether such a thread still runs.
+// The kernel's thread ID, because /proc tells whether such a thread still runs.
 pid_t this_thread() {
   thread_local const auto id = static_cast<pid_t>(::syscall(SYS_gettid));
   return id;
@@ -38,9 +38,9 @@ void InflightCalls::on_call(const Operation& operation, bool on_own_thread) {
   const std::lock_guard lock(mutex_);
   calls_ = operation.number + 1;
   CallText& text = texts_[operation.number % max_texts];
-  text.what = operation.op_name;
+  text.op_name = operation.op_name;
   text.name = operation.name;
-  text.where = operation.call_site;
+  text.call_site = operation.call_site;
   if (on_own_thread || caller == last_caller_) return;
   last_caller_ = caller;
   callers_->add(caller);
@@ -111,7 +111,8 @@ InflightCalls::Snapshot InflightCalls::take_snapshot() const {
     if (call == 0 || thread == 0 || calls_ - call >= max_texts) continue;
     const auto number = call - 1;
     const CallText& text = texts_[number % max_texts];
-    const Operation operation{.number = number, .op_name = text.what, .name = text.name, .call_site = text.where};
+    const Operation operation{
+        .number = number, .op_name = text.op_name, .name = text.name, .call_site = text.call_site};
     snapshot.in_call[thread] = {
         .communicator = communicator_, .number = number, .text = operation.describe_with_call_site()};
   }

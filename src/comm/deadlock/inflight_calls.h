@@ -1,6 +1,6 @@
 #pragma once
-// What the watch over a process sees of one channel: how many calls it has made, which ones threads are inside now, and
-// which threads wait for the channel's own thread.
+// The calls of one communicator, as the deadlock detector sees them: the number of calls made, the calls that threads
+// are in, and the threads that wait for the communicator's queue thread.
 #include <sys/types.h>
 
 #include <array>
@@ -18,15 +18,14 @@
 
 namespace tutti::comm {
 
-/// Threads of this process that have called something, other than those that run what was left to a channel. Thread
-/// safe.
+/// The threads of this process that have made calls on any communicator, except queue threads. Thread safe.
 class CallerThreads {
  public:
   void add(pid_t thread);
-  /// Those that have not ended.
+  /// The threads that have not exited.
   std::set<pid_t> running();
 
-  /// Another number whenever a call on any channel has been made, has begun or has ended, or a thread goes on.
+  /// A number that differs after a call on any communicator was made, began or ended, or a waiting thread continued.
   std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
   void change(std::memory_order order = std::memory_order_relaxed) { changes_.fetch_add(1, order); }
 
@@ -42,11 +41,11 @@ class InflightCalls {
   InflightCalls(std::string communicator, std::vector<int> global_ranks, std::shared_ptr<CallerThreads> callers)
       : communicator_(std::move(communicator)), global_ranks_(std::move(global_ranks)), callers_(std::move(callers)) {}
 
-  /// The call has been given its number.
+  /// Records a call, after it was given its number.
   void on_call(const Operation& operation, bool on_own_thread);
 
-  /// While it lives, its thread is inside a call. A fifth thread that is so at a time is not seen: the watch then takes
-  /// it for one that may go on, and says nothing.
+  /// Marks its thread as inside a call, for the object's lifetime. A fifth thread at a time is not recorded: the
+  /// detector then treats it as running and reports no deadlock.
   class InCall {
    public:
     InCall(InflightCalls* calls, std::uint64_t number);
@@ -59,7 +58,7 @@ class InflightCalls {
     std::size_t slot_ = 0;
   };
 
-  /// While it lives, its thread waits until the channel's own thread has done something.
+  /// Marks its thread as waiting for the communicator's queue thread, for the object's lifetime.
   class WaitingOnQueue {
    public:
     explicit WaitingOnQueue(InflightCalls* calls);
@@ -71,19 +70,20 @@ class InflightCalls {
     InflightCalls* calls_;
   };
 
-  /// The channel.
+  /// Implemented by the communicator.
   class Listener {
    public:
     virtual ~Listener() = default;
-    /// Tells its other ranks whether this one stands still. Returns whether all of them say so of themselves, or it
-    /// cannot be known without asking at the store.
+    /// Publishes whether this rank is blocked. Returns false if some rank is known, without the store, not to be
+    /// blocked.
     virtual bool set_blocked(bool blocked) noexcept = 0;
-    /// Whatever fails from now on, fails because of `why`.
+    /// Sets the error text of all failures from now on.
     virtual void set_mismatch_reason(const std::string& why) noexcept = 0;
-    /// Lets it fail, where nothing can ever come of the calls that are waited for.
+    /// Aborts the communicator, whose blocked calls can never complete.
     virtual void abort_blocked_calls() noexcept = 0;
   };
-  /// With nullptr, which a channel sets before it goes, it waits until the last one is not used any more.
+  /// The communicator must call it with nullptr before it is destroyed. Blocks until no thread uses the previous
+  /// listener.
   void set_listener(Listener* listener);
   bool set_blocked(bool blocked);
   void set_mismatch_reason(const std::string& why);
@@ -91,10 +91,10 @@ class InflightCalls {
 
   struct Snapshot {
     WaitState::CommunicatorCalls communicator;
-    std::map<pid_t, WaitState::PendingCall> in_call;  ///< by thread, the call that it is inside
+    std::map<pid_t, WaitState::PendingCall> in_call;  ///< the call that a thread is inside, by thread
     std::set<pid_t> waiting_on_queue;
 
-    /// What `thread` waits in, itself or through another thread; nullptr where it does not.
+    /// The call that `thread` is blocked in, directly or through the queue thread; nullptr if it is not blocked.
     const WaitState::PendingCall* pending_call_of(pid_t thread) const;
   };
   Snapshot take_snapshot() const;
@@ -103,15 +103,15 @@ class InflightCalls {
 
  private:
   struct Slot {
-    std::atomic<std::uint64_t> call = 0;  // its number + 1; 0 where nobody is
+    std::atomic<std::uint64_t> call = 0;  // the operation number + 1; 0 if the slot is free
     std::atomic<pid_t> thread = 0;
   };
   struct CallText {
-    std::string what;
+    std::string op_name;
     std::string name;
-    CallSite where;
+    CallSite call_site;
   };
-  static constexpr std::size_t max_texts = 64;  // more than are ever under way
+  static constexpr std::size_t max_texts = 64;  // more than the calls that are in flight at a time
 
   const std::string communicator_;
   const std::vector<int> global_ranks_;

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The members that have not made the call.
+/// The members of the call's communicator that have not made the call.
 std::vector<int> ranks_without_call(const WaitState::PendingCall& call, const WaitState& state,
                                     const std::vector<WaitState>& by_rank) {
   std::vector<int> absent;
@@ -81,7 +81,7 @@ std::optional<std::string> find_deadlock(const std::vector<WaitState>& by_rank) 
             group.call.communicator + "', which " + describe_ranks(group.absent) +
             (group.absent.size() == 1 ? " has" : " have") + " not called";
   }
-  return text + ". No rank can go on.";
+  return text + ". No rank can continue.";
 }
 
 }  // namespace tutti::comm

@@ -1,9 +1,9 @@
 #pragma once
-// Where ranks stand that wait for one another, and whether any of them can go on. Pure.
+// The calls that blocked ranks wait in, and whether any rank can continue. No I/O.
 //
-// Calls of a channel meet by their numbers. Where every thread of every rank that calls anything waits in a call that
-// some member of its channel has not made, and that member waits elsewhere, no call can ever be complete: one was made
-// on some ranks only.
+// Calls on a communicator are matched by their operation numbers. There is a deadlock if every calling thread of every
+// rank waits in a call that some member of its communicator has not made. That member is blocked in another call, so no
+// call can complete: one was made on some ranks only.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,11 +12,11 @@
 
 namespace tutti::comm {
 
-/// One rank, all of whose calling threads wait.
+/// The state of one rank whose calling threads are all blocked.
 struct WaitState {
   struct CommunicatorCalls {
-    std::uint64_t calls = 0;   ///< that this rank has made
-    std::vector<int> members;  ///< ranks of the job
+    std::uint64_t calls = 0;   ///< the number of calls that this rank has made
+    std::vector<int> members;  ///< global ranks
   };
   struct PendingCall {
     std::string communicator;
@@ -26,14 +26,14 @@ struct WaitState {
   };
   std::vector<PendingCall> pending_calls;
   std::map<std::string, CommunicatorCalls> communicators;
-  std::uint64_t changes = 0;  ///< differs where the rank has gone on meanwhile
+  std::uint64_t changes = 0;  ///< CallerThreads::changes(): differs if the rank has continued in between
 
   std::string to_text() const;
-  /// nullopt for a text that none has written.
+  /// Returns nullopt for a text that to_text() cannot have written.
   static std::optional<WaitState> from_text(const std::string& text);
 };
 
-/// What to tell where none of the ranks can go on; nullopt where one may.
+/// Returns the error text if no rank can continue; nullopt if some rank may continue.
 std::optional<std::string> find_deadlock(const std::vector<WaitState>& by_rank);
 
 }  // namespace tutti::comm

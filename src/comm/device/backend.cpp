@@ -13,7 +13,7 @@
 namespace tutti::comm {
 namespace {
 
-/// Sums on one device, among the ranks of one group.
+/// The all-reduce of one group of ranks on one device.
 class DeviceGroup {
  public:
   DeviceGroup(c10::intrusive_ptr<c10d::Backend> c10d_backend, at::Device device)
@@ -33,7 +33,7 @@ class DeviceGroup {
   SideStream side_stream_;
 };
 
-/// What c10d throws says nothing of ranks: the channel finds out who is at fault.
+/// Exceptions of c10d name no ranks: the communicator finds the failed ranks.
 template <typename Call>
 auto rethrow_as_transfer_error(const Call& call) {
   try {
@@ -54,7 +54,7 @@ class DeviceAllReduce final : public PendingAllReduce {
   void finish_reduce_scatter(double scale) override {
     rethrow_as_transfer_error([&] {
       group_->side_stream().run([&] {
-        // On a device this waits for nothing: the side stream does.
+        // On a device this does not block the CPU: the side stream waits.
         work_->wait();
         if (scale != 1) flat_.mul_(scale);
       });
@@ -63,7 +63,7 @@ class DeviceAllReduce final : public PendingAllReduce {
   }
   void wait() override {}
   void block_current_stream() const override { completed_->block_current_stream(); }
-  // In a ring every rank passes on all slices but its own, twice.
+  // The traffic of a ring all-reduce: each rank sends all shards but one, twice.
   std::int64_t bytes_sent() const override {
     return 2 * static_cast<std::int64_t>(flat_.nbytes()) * (size_ - 1) / size_;
   }
@@ -95,8 +95,8 @@ class DeviceBackend final : public ForwardingBackend {
 
   bool supports_device(at::DeviceType device) const override { return device == factory_.device; }
 
-  // A first sum connects the ranks, here where all of them are: in a backward pass, ranks that come to their groups in
-  // different orders would wait for one another.
+  // The first all-reduce connects the ranks. It runs here, where all ranks take part: in a backward pass, ranks that
+  // use their groups in different orders would wait for each other.
   at::Tensor allocate_on_device(const Operation&, at::Device device, std::int64_t bytes) override {
     const std::lock_guard lock(mutex_);
     try {
@@ -124,7 +124,7 @@ class DeviceBackend final : public ForwardingBackend {
       const std::lock_guard lock(mutex_);
       if (group_) group_->abort();
     } catch (const std::exception&) {
-      // The ranks part in any case; what c10d has to say about it helps nobody.
+      // The communicator is closed in any case, so an error of c10d is of no use to the caller.
     }
   }
 

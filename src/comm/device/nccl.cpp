@@ -1,4 +1,4 @@
-// The one file that sees the headers of CUDA and NCCL.
+// The only file that includes headers of CUDA and NCCL.
 #include "comm/device/nccl.h"
 
 #include <c10/cuda/CUDAFunctions.h>
@@ -12,10 +12,10 @@
 namespace tutti::comm {
 namespace {
 
-constexpr int do_not_overwrite = 0;  // what the user has set
+constexpr int do_not_overwrite = 0;  // keeps the user's setting
 
-// A rank that dies is found on the host, named, and the backend is aborted then. Left alone, c10d would end this
-// process from a thread of its own as soon as NCCL sees the connection break.
+// The host's backend detects and names a rank that exits, and then aborts the c10d backend. By default, a thread of
+// c10d would end this process as soon as NCCL reports the closed connection.
 void disable_nccl_error_handling() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", do_not_overwrite);
 }

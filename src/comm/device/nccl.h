@@ -1,5 +1,5 @@
 #pragma once
-// NCCL, where this tutti was built for CUDA (the option TUTTI_CUDA).
+// NCCL, if tutti was built for CUDA (the CMake option TUTTI_CUDA).
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace tutti::comm {
 
-/// Why the rank `local_rank` of its node cannot use NCCL; empty where it can. NCCL wants a device for every rank.
+/// The reason why the rank with this local rank cannot use NCCL; empty if it can. NCCL needs a device for every rank.
 std::string nccl_unavailable_reason(int local_rank);
 
-/// c10d's backend for NCCL, whose ranks meet in `store`. Throws UsageError where nccl_unavailable_reason() says why.
+/// The factory of c10d's NCCL backend, which exchanges addresses through `store`. Throws UsageError if tutti was built
+/// without NCCL.
 C10dBackendFactory nccl_backend_factory(const c10::intrusive_ptr<c10d::Store>& store);
 
 }  // namespace tutti::comm

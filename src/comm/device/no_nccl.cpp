@@ -1,4 +1,4 @@
-// In place of nccl.cpp where tutti is built without CUDA.
+// Replaces nccl.cpp if tutti is built without CUDA.
 #include <ATen/Context.h>
 
 #include "comm/device/nccl.h"

@@ -1,6 +1,6 @@
 #pragma once
-// A queue of work on a device beside the one that a program computes on. Streams and events of any device LibTorch
-// knows, without its headers; the CPU has none, and there everything has been done when a call comes back.
+// A device stream beside the one that the program computes on. Uses LibTorch's streams and events of any device type,
+// without the device's headers. The CPU has no streams: work on it is complete when a call returns.
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -10,11 +10,11 @@
 
 namespace tutti::comm {
 
-/// A point in a stream. To be waited for by streams, not by the CPU. Any thread.
+/// A point in a stream. Streams can wait for it, the CPU cannot. Thread safe.
 class StreamEvent {
  public:
   explicit StreamEvent(const std::optional<c10::Stream>& stream);
-  /// What the calling thread's current stream is given from now on runs after this point.
+  /// Makes work that is queued on the calling thread's current stream from now on run after this point.
   void block_current_stream() const;
 
  private:
@@ -22,13 +22,13 @@ class StreamEvent {
   std::optional<c10::Event> event_;
 };
 
-/// Any thread, but one run() at a time.
+/// May be used from any thread, with one run() at a time.
 class SideStream {
  public:
   explicit SideStream(c10::Device device);
-  /// Calls `work` with this stream as the thread's current one.
+  /// Calls `work` with this stream as the thread's current stream.
   void run(const std::function<void()>& work) const;
-  /// After all that was run so far.
+  /// An event after all work that was run so far.
   StreamEvent record_event() const { return StreamEvent(stream_); }
 
  private:

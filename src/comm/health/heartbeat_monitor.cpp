@@ -28,8 +28,8 @@ constexpr auto propagation_delay = std::chrono::milliseconds(50);
 
 }  // namespace
 
-// What the threads share. A request to a store that is cut off ends only with the connection, so nobody waits for the
-// thread that asks.
+// The state that the threads share. A request to an unreachable store ends only with the connection, so no thread waits
+// for the store thread without a timeout.
 struct HeartbeatMonitor::Shared {
   Shared(LocalPeerMap local_peers_, HeartbeatStore heartbeat_store_, LivenessPort liveness_port_, int store_owner_,
          const HeartbeatMonitorOptions& options)
@@ -57,7 +57,7 @@ struct HeartbeatMonitor::Shared {
 
   std::mutex mutex;
   std::condition_variable changed;
-  bool stopping = false;       // the pulse is let go of
+  bool stopping = false;       // the monitor is being destroyed
   bool failed = false;         // because of an exception
   int running_threads = 2;     // threads
   bool is_requesting = false;  // the thread is not ready for anything else
@@ -67,7 +67,7 @@ struct HeartbeatMonitor::Shared {
   FailedPeers failed_peers;
   std::list<Callback> callbacks;
 
-  // The next rank of the crew that lives.
+  // The next local peer whose process runs.
   int next_peer = -1;
   std::optional<ProcessProbe> next_process;
   StoppedDuration next_stopped{Clock::now()};
@@ -88,8 +88,8 @@ struct HeartbeatMonitor::Shared {
           send_heartbeat(*own_heartbeats, lock);
         publish(lock);
       }
-      // Nobody else may look at it, and those who wait for it must know. How the holder of the store leaves matters to
-      // all.
+      // No other rank may watch that process, and ranks that wait for it must learn of its exit. The exit of the rank
+      // that serves the store matters to all ranks.
       check_next_peer();
       if (owns_store() && !failed) pending_update.left.push_back(store_owner);
       publish(lock);
@@ -127,7 +127,7 @@ struct HeartbeatMonitor::Shared {
     tracker.on_reply();
   }
 
-  /// Whether all others of the crew have gone. Those that were killed did not say so.
+  /// Whether all other local peers have exited. Killed ranks have not announced it.
   bool is_last_local_peer() const {
     return std::ranges::all_of(local_peers.members(local_peers.leader[static_cast<std::size_t>(rank)]), [&](int other) {
       return (table->marks(other) & (LivenessTable::inactive | LivenessTable::exited)) != 0 ||
@@ -308,7 +308,7 @@ HeartbeatMonitor::~HeartbeatMonitor() {
   const bool lingers = shared_->owns_store() && (!failed || !shared_->failed_peers.ranks.empty());
   const auto interval = shared_->interval;
   lock.unlock();
-  // The others hear the good-bye, or who was given up, before the store is gone.
+  // The other ranks must read the exit announcement or the failed peers before the store closes.
   if (lingers) std::this_thread::sleep_for(interval + propagation_delay);
 }
 
@@ -345,7 +345,7 @@ void GroupHealth::throw_if_heartbeat_lost() const {
   if (!monitor_) return;
   const auto failed_peers = monitor_->failed_peers();
   if (!affects(failed_peers)) return;
-  throw TransferError(TransferError::Kind::heartbeat_lost, members_among(failed_peers.ranks), "not heard of",
+  throw TransferError(TransferError::Kind::heartbeat_lost, members_among(failed_peers.ranks), "missed heartbeats",
                       monitor_->heartbeat_timeout());
 }
 
@@ -355,7 +355,7 @@ GroupHealth GroupHealth::for_group(const std::vector<int>& members) const {
   return {monitor_, std::move(global_ranks)};
 }
 
-// Who asks for that has lost a connection.
+// Called only after a connection has closed, so poll quickly for the cause.
 std::vector<int> GroupHealth::exited_ranks() const {
   poll_fast();
   return monitor_ ? members_among(monitor_->exited_ranks()) : std::vector<int>();

@@ -1,5 +1,5 @@
 #pragma once
-// The threads of a job of several machines that give signs of life and watch over others for all.
+// The threads that send heartbeats and detect failed peers, in a job with several nodes.
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -20,38 +20,38 @@ struct HeartbeatMonitorOptions {
 };
 
 struct FailedPeers {
-  std::vector<int> ranks;  ///< of the job, ascending: not heard of for long
-  /// The store has not answered for long. Then `ranks` are those of the machine that serves it, where a rank does; and
-  /// nobody can go on, with them or without.
+  std::vector<int> ranks;  ///< global ranks, ascending, that missed heartbeats for the heartbeat timeout
+  /// The store has not answered for the heartbeat timeout. `ranks` then holds the ranks of the node that serves it, if
+  /// a rank does. No rank of the job can continue.
   bool store = false;
 };
 
-/// One for a process and connect. Two threads: one listens to what the crew knows and looks at the next process on the
-/// node, the other one asks the store where that is this rank's turn. Whoever gives a rank up tells all others. Thread
-/// safe.
+/// One for each process and connect. It has two threads. One polls the liveness table and the next process of the node.
+/// The other sends requests to the store when it is this rank's turn. A rank that marks a rank as failed publishes that
+/// to all ranks. Thread safe.
 class HeartbeatMonitor {
  public:
   /// Every rank of the job must make one. Throws TimeoutError, PeerError.
   HeartbeatMonitor(const Rendezvous& rendezvous, const HeartbeatMonitorOptions& options);
-  /// Says good-bye, so that nobody minds the silence; not where an exception is the reason. Who serves the store waits
-  /// for a moment until the others have heard it.
+  /// Announces a clean exit, so that peers do not report missed heartbeats. Skipped during stack unwinding. The rank
+  /// that serves the store waits one heartbeat interval until the others have read it.
   ~HeartbeatMonitor();
   HeartbeatMonitor(const HeartbeatMonitor&) = delete;
   HeartbeatMonitor& operator=(const HeartbeatMonitor&) = delete;
 
-  /// What has been given up. It only grows.
+  /// The failed peers. The set only grows.
   FailedPeers failed_peers() const;
   std::chrono::milliseconds heartbeat_timeout() const { return heartbeat_timeout_; }
 
-  /// Ranks of the job whose processes have ended without a good-bye, ascending. They are not waited for in vain where
-  /// they are connected to: this only tells that they have left all the word that they had.
+  /// Global ranks whose processes have exited without an exit announcement, ascending. Connected peers already see
+  /// these ranks disconnect; this list only tells callers that no further failure report will come from them.
   std::vector<int> exited_ranks() const;
-  /// The whole crew looks more often for a second: something has gone wrong, and it may be told already why.
+  /// Makes all local peers poll fast for 1 s. Call after a failure, whose cause may be published already.
   void poll_fast();
 
   using Callback = std::function<void(const FailedPeers& failed_peers)>;
-  /// Calls `callback` from another thread whenever something is given up; at once where something was. It must not ask
-  /// this pulse. Not any more when what is returned is gone.
+  /// Calls `callback` from another thread when more peers fail; at once if some have failed. The callback must not call
+  /// back into the monitor. Destroying the returned handle unregisters it.
   [[nodiscard]] std::shared_ptr<void> on_failure(Callback callback);
 
  private:
@@ -60,19 +60,19 @@ class HeartbeatMonitor {
   std::shared_ptr<Shared> shared_;
 };
 
-/// A pulse as a group of some of the job's ranks sees it. Thread safe.
+/// The view of a HeartbeatMonitor for a group of some of the job's ranks. Thread safe.
 class GroupHealth {
  public:
   /// `monitor` is null where there is one machine. `global_ranks`: the members'.
   GroupHealth(std::shared_ptr<HeartbeatMonitor> monitor, std::vector<int> global_ranks)
       : monitor_(std::move(monitor)), global_ranks_(std::move(global_ranks)) {}
 
-  /// The members among HeartbeatMonitor::exited_ranks(), by their ranks in the group. Hurries.
+  /// The members among HeartbeatMonitor::exited_ranks(), by their ranks in the group. Polls fast.
   std::vector<int> exited_ranks() const;
   bool is_store_reachable() const { return !monitor_ || !monitor_->failed_peers().store; }
   void poll_fast() const;
 
-  /// Throws TransferError where members have been given up.
+  /// Throws TransferError if members have failed.
   void throw_if_heartbeat_lost() const;
   /// Whether the group cannot go on.
   bool affects(const FailedPeers& failed_peers) const {

@@ -1,7 +1,7 @@
 #pragma once
-// LocalPeerMap (local_peers.h) that give signs of life to one another, two and two, by one number of theirs at the
-// store: each raises it, and sees by how much more it has grown than by its own hand. One request is a sign of life and
-// a look. Pure.
+// Pairs of local-peer groups (local_peers.h) that send heartbeats to each other. A pair shares one counter at the
+// store: each side adds to it, and the growth beyond its own additions is the other side's heartbeats. So one request
+// sends a heartbeat and reads the partner's. No I/O.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,7 +26,8 @@ std::vector<HeartbeatPair> pairs_between_nodes(const std::vector<int>& node_of_r
 /// Each rank with the next one on its node.
 std::vector<HeartbeatPair> pairs_inside_nodes(const std::vector<int>& node_of_rank);
 
-/// Both for crews, which stand under the numbers of their first ranks: `leader` says whose crew each rank is in.
+/// The pairs of both functions, for groups of local peers. A group is named by its first rank: `leader` holds that of
+/// each rank's group.
 std::vector<HeartbeatPair> pairs_between_leaders(const std::vector<int>& node_of_rank, const std::vector<int>& leader);
 
 /// What a pair's number says.

@@ -1,5 +1,5 @@
 #pragma once
-// Which rank of a crew (local_peers.h) gives the next sign of life for all of them, and when. Pure.
+// Which of the local peers (local_peers.h) sends the next heartbeat for all of them, and when. No I/O.
 #include "comm/backend/transfer_error.h"
 
 namespace tutti::comm {
@@ -9,9 +9,9 @@ struct LastHeartbeat {
   Deadline at{};
 };
 
-/// When a rank is to give a sign of life, if none comes before. Whoever `is_sender`, since it gave the last one or the
-/// rank that did so has gone, gives the next; the others can sleep, and come in where it is overdue, for that process
-/// may have been stopped.
+/// When a rank must send a heartbeat, unless another rank sends one before. The sender is the rank that sent the last
+/// one, or any rank if that one has exited. The other ranks send if the heartbeat is overdue, because the sender's
+/// process may be stopped.
 inline Deadline next_heartbeat(const LastHeartbeat& last, bool is_sender, Clock::duration interval) {
   return last.at + (is_sender ? interval : interval + interval / 2);
 }

@@ -10,7 +10,7 @@ namespace tutti::comm {
 namespace {
 
 constexpr const char* status_key = "peer_status";
-// A good-bye may still be on its way when the process has ended already.
+// An exit announcement may still be in flight when the process has exited.
 constexpr int refusals_until_exited = 2;
 
 // A refusal says something of those only that could be reached before: a firewall may refuse too.

@@ -1,5 +1,5 @@
 #pragma once
-// A crew's signs of life at the store, and what is seen there of others.
+// The heartbeats of a group of local peers at the store, and those of other groups.
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -13,23 +13,22 @@
 
 namespace tutti::comm {
 
-/// For one thread of any rank of the crew. What it asks of the store takes as long as that takes to answer, and throws
-/// what the store throws.
+/// Used by one thread of each local peer. A request blocks until the store answers, and throws what the store throws.
 class HeartbeatStore {
  public:
   HeartbeatStore(c10::intrusive_ptr<c10d::Store> store, int rank, const std::vector<int>& node_of_rank,
                  const LocalPeerMap& local_peers);
 
-  /// The crews that this one watches, by their first ranks.
+  /// The groups of local peers that this one watches, by their first ranks.
   const std::vector<int>& peers() const { return peers_; }
 
   struct Reply {
     std::vector<std::int64_t> heartbeats;    ///< of those watched: another number each time, or exited_heartbeat
-    std::vector<int> exited;                 ///< ranks whose processes are found to have ended without a good-bye
+    std::vector<int> exited;                 ///< ranks whose processes have exited without an exit announcement
     std::optional<PeerStatusUpdate> update;  ///< all of it, when there is some
   };
-  /// Gives a sign of life, the crew's `own_heartbeats`th, and looks for those of others. One request for each pair. If
-  /// it `probe_ports`, it also looks whether the processes of ranks that are alone in their crews are there.
+  /// Sends a heartbeat, number `own_heartbeats` of these local peers, and reads those of the partners, with one request
+  /// for each pair. With `probe_ports` it also probes the processes of ranks without local peers.
   Reply send_heartbeat(std::uint32_t own_heartbeats, bool probe_ports);
 
   /// For all ranks.

@@ -19,7 +19,7 @@ LivenessPort::LivenessPort(const std::string& host) {
     listening_ = std::move(listening.socket);
     address_ = std::move(listening.address);
   } catch (const std::system_error&) {
-    // Others then learn of its end later, when no sign of life comes.
+    // Peers then detect the exit of this process later, by missed heartbeats.
   }
 }
 

@@ -12,12 +12,12 @@ class LivenessPort {
  public:
   /// None.
   LivenessPort() = default;
-  /// At `host`, an address of this machine. Without a bell where that cannot be.
+  /// Listens at `host`, an address of this machine. Has no address() if that fails.
   explicit LivenessPort(const std::string& host);
 
-  /// Where others ring; nullopt where there is no bell.
+  /// The address that peers probe; nullopt if the process does not listen.
   const std::optional<SocketAddress>& address() const { return address_; }
-  /// Lets go of those who rang: the system keeps only so many waiting.
+  /// Closes the connections of probes: the system's queue of pending connections is bounded.
   void drain_connections();
 
  private:
@@ -27,10 +27,10 @@ class LivenessPort {
 
 enum class Probe {
   connected,  ///< the process is there
-  refused,    ///< nobody listens there: the process has ended, where it has ever heard a ring
-  no_reply,   ///< no answer in time: the machine or the way to it may be gone
+  refused,    ///< no process listens there: it has exited, if it was ever connected
+  no_reply,   ///< no answer in time: the host may be down or unreachable
 };
-/// Takes a moment at most.
+/// Takes at most 50 ms.
 Probe probe(const SocketAddress& address);
 
 }  // namespace tutti::comm

@@ -1,6 +1,6 @@
 #pragma once
-// What the ranks of a crew (local_peers.h) know together: who gave the last sign of life, what came of it, and what is
-// told of ranks of the job. It lies in memory that they share, so that a rank reads it for nothing and news wake all of
+// The liveness data that local peers (local_peers.h) share: the last heartbeat, the replies to it and the status of all
+// ranks of the job. It is in shared memory, so that a rank reads it without a system call and an update wakes all of
 // them.
 #include <atomic>
 #include <cstddef>
@@ -15,18 +15,18 @@
 
 namespace tutti::comm {
 
-/// Thread safe. Nothing in it is locked: a process that is stopped or killed meanwhile keeps nobody waiting.
+/// Thread safe and without locks, so that a stopped or killed process blocks no other one.
 class LivenessTable {
  public:
-  /// How much memory it takes in a job of so many ranks; zeros are a valid board.
+  /// How much memory it takes in a job of so many ranks; zeros are a valid table.
   static std::size_t bytes(int size);
   LivenessTable(std::shared_ptr<void> memory, int size);
 
   // Of a rank of the job. Marks are only ever added.
-  static constexpr std::uint8_t suspected = 1;  ///< given up: not heard of for long
-  static constexpr std::uint8_t exited = 2;     ///< its process has ended without a good-bye
-  static constexpr std::uint8_t left = 4;       ///< has said good-bye
-  static constexpr std::uint8_t inactive = 8;  ///< gives no sign of life any more, with or without a good-bye; not told
+  static constexpr std::uint8_t suspected = 1;  ///< failed: missed heartbeats for the heartbeat timeout
+  static constexpr std::uint8_t exited = 2;     ///< its process has exited without an exit announcement
+  static constexpr std::uint8_t left = 4;       ///< has announced its exit
+  static constexpr std::uint8_t inactive = 8;   ///< sends no heartbeats any more, announced or not; not published
   std::uint8_t marks(int rank) const { return of(rank).marks.load(); }
   void mark(int rank, std::uint8_t marks) { of(rank).marks.fetch_or(marks); }
   void mark(const PeerStatusUpdate& update);
@@ -42,15 +42,15 @@ class LivenessTable {
   LastHeartbeat last_heartbeat() const;
   /// Whether the next one is `rank`'s to give.
   bool is_sender(int rank) const { return is_sender(rank, last_heartbeat()); }
-  /// Takes it on `rank` to give a sign of life now, where that is due and nobody else does. Returns how many the crew
-  /// has given with this one.
+  /// Claims the next heartbeat for `rank`, if it is due and no other rank has claimed it. Returns its number among
+  /// those of the local peers.
   std::optional<std::uint32_t> claim_heartbeat(int rank, Clock::duration interval, Deadline now);
-  /// What the store said: of each rank of `peers` another number for each sign of life.
+  /// Records the store's reply: for each rank of `peers` a number that changes with each heartbeat.
   void record_reply(const std::vector<int>& peers, const std::vector<std::int64_t>& heartbeats, Deadline now);
   Deadline last_reply() const { return Deadline(Clock::duration(head().last_reply.load())); }
   std::int64_t heartbeats(int rank) const { return of(rank).heartbeats.load(); }
 
-  /// Wakes all of the crew that sleep here.
+  /// Wakes all local peers that sleep here.
   void wake_all();
   /// Another number after each wake_all().
   std::uint32_t generation() const { return head().generation.load(); }
@@ -60,7 +60,7 @@ class LivenessTable {
  private:
   struct alignas(64) Head {
     std::atomic<std::uint32_t> generation;
-    std::atomic<std::uint32_t> heartbeats;      // of the crew
+    std::atomic<std::uint32_t> heartbeats;      // of the local peers
     std::atomic<std::uint64_t> last_heartbeat;  // whose and when, in one number
     std::atomic<std::int64_t> last_reply;
     std::atomic<std::int64_t> fast_polling_until;

@@ -1,9 +1,10 @@
 #pragma once
-// Which ranks have not been heard of for long. Pure.
+// Tracks which ranks have missed heartbeats. No I/O.
 //
-// LocalPeerMap (local_peers.h) raise numbers at the store while they live (heartbeat_pairs.h), and see those of others.
-// A number that stands still means that its machine does; a store that does not answer, that its holder's machine does.
-// Neither says anything of a rank that is merely slow: a thread that does not train raises the number.
+// Groups of local peers (local_peers.h) add heartbeats to counters at the store (heartbeat_pairs.h), and read those of
+// others. A counter that does not change means that its machine has failed; a store that does not answer, that its
+// server's machine has. Heartbeats are sent by a background thread, so a slow training thread is not reported as
+// failed.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -13,24 +14,25 @@
 
 namespace tutti::comm {
 
-/// What is heard of a crew that has left: it will be silent, and nobody minds.
+/// The heartbeat of a group of local peers that has announced its exit: its missed heartbeats are not reported.
 inline constexpr auto exited_heartbeat = std::numeric_limits<std::int64_t>::min();
 
 class LivenessTracker {
  public:
-  /// Of crews, by their first ranks. `store_owner` serves the store; -1 where none of the ranks does. They are given up
-  /// after `heartbeat_timeout` without a sign.
+  /// Tracks groups of local peers, by their first ranks. `store_owner` serves the store; -1 if no rank does. A group
+  /// has failed after `heartbeat_timeout` without a heartbeat.
   LivenessTracker(const std::vector<int>& ranks, int store_owner, std::chrono::milliseconds heartbeat_timeout,
                   Deadline now);
 
   /// A request of this rank to the store goes out, and is answered.
   void on_request(Deadline now);
   void on_reply() { awaits_reply_ = false; }
-  /// What the store has said at `when` to this rank or to another one of its crew: the numbers of the ranks, in the
-  /// order in which they were given.
+  /// The reply of the store at `when` to this rank or to a local peer: the numbers of the ranks, in the order in which
+  /// they were given.
   void on_heartbeats(const std::vector<std::int64_t>& heartbeats, Deadline when);
 
-  /// The store has ended, without an answer. Returns whether its holder had said good-bye, so that nobody minds.
+  /// The store has ended, without an answer. Returns whether its server had announced its exit, so that this is no
+  /// failure.
   bool on_store_lost();
   void on_owner_exit() { owner_exited_ = true; }
 
@@ -39,10 +41,11 @@ class LivenessTracker {
     bool store = false;      ///< has not answered for too long: nothing is known of the ranks then
   };
   Suspects check(Deadline now);
-  /// When the next look is meant to be. A process that comes to it much later was stopped itself: what passed meanwhile
-  /// does not count.
+  /// Sets the time of the next check(). A process that checks much later was stopped itself: the time in between does
+  /// not count.
   void set_next_check(Deadline next_check) { next_check_ = next_check; }
-  /// Whether half the patience with someone is over, and not all of it. It is worth looking closely then.
+  /// Whether more than half of the heartbeat timeout of a peer has passed, but not all of it. The caller then polls
+  /// faster.
   bool is_suspect(Deadline now) const;
 
  private:
@@ -78,11 +81,11 @@ class StoppedDuration {
   explicit StoppedDuration(Deadline now) : last_(now) {}
 
   /// Returns for how long, as far as is known. It happened between two looks: the middle is taken. Looks that are far
-  /// apart once it is stopped do not count in full, since whoever looks may have been stopped with it.
+  /// apart once it is stopped do not count in full, since the polling process may have been stopped with it.
   Clock::duration check(Deadline now, bool stopped);
   bool is_stopped() const { return stopped_ > Clock::duration::zero(); }
-  /// Whether `heartbeat_timeout` with it is over. In a hurry it may be, and that is enough: whoever waits for the
-  /// process has seen it, and may leave.
+  /// Whether it has been stopped for `heartbeat_timeout`. With `poll_fast` a shorter time is enough: the rank that
+  /// waits for the process has detected the stop and may leave.
   bool is_expired(Clock::duration heartbeat_timeout, bool poll_fast) const {
     const auto at_least = std::max<Clock::duration>(heartbeat_timeout - poll_interval / 2, heartbeat_timeout / 2);
     return stopped_ >= (poll_fast ? at_least : heartbeat_timeout);
@@ -93,8 +96,8 @@ class StoppedDuration {
   Clock::duration stopped_ = Clock::duration::zero();
 };
 
-/// How much time passes between two signs of life of one of so many crews: 250 ms up to 64 of them, then in proportion
-/// to their number, so that whoever serves the store has no more than some 500 a second to answer, two of each.
+/// The interval between two heartbeats of one of `groups` groups of local peers: 250 ms for up to 64 of them, then in
+/// proportion to their number. So the store serves at most some 500 requests a second, two for each heartbeat.
 std::chrono::milliseconds heartbeat_interval(int groups);
 
 }  // namespace tutti::comm

@@ -14,7 +14,7 @@
 namespace tutti::comm {
 namespace {
 
-static_assert(std::is_trivially_copyable_v<SegmentAddress>, "it travels as bytes");
+static_assert(std::is_trivially_copyable_v<SegmentAddress>, "it is sent as bytes");
 
 constexpr const char* infos_topic = "heartbeat";
 constexpr const char* leaders_topic = "heartbeat/leaders";
@@ -50,7 +50,7 @@ int parse_rank(const std::string& text, int size) {
   int rank = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
   if (error == std::errc() && end == text.data() + text.size() && rank >= 0 && rank < size) return rank;
-  throw PeerError("A rank of another program came to the store.", {});
+  throw PeerError("Unexpected data in the store: another program uses the same store.", {});
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ std::vector<int> LocalPeerMap::members(int leader_rank) const {
   return ranks;
 }
 
-// A rank that cannot map the board of the first one says so to all, and is a crew of its own.
+// A rank that cannot map the table of the first rank announces that, and has no local peers.
 LocalPeerMap discover_local_peers(const Rendezvous& rendezvous, int rank, const std::vector<int>& node_of_rank,
                                   const std::optional<SocketAddress>& liveness_address,
                                   std::chrono::milliseconds timeout) {

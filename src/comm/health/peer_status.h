@@ -1,5 +1,5 @@
 #pragma once
-// What ranks tell all others of some of them. Pure.
+// Updates of the status of some ranks, published to all ranks. No I/O.
 #include <string>
 #include <vector>
 
@@ -7,13 +7,13 @@ namespace tutti::comm {
 
 /// By their ranks in the job, ascending.
 struct PeerStatusUpdate {
-  std::vector<int> suspected;  ///< given up: not heard of for long
-  std::vector<int> exited;     ///< whose process has ended without a good-bye: they leave no word any more
-  std::vector<int> left;       ///< have said good-bye
+  std::vector<int> suspected;  ///< failed: missed heartbeats for the heartbeat timeout
+  std::vector<int> exited;     ///< exited without an exit announcement: they publish no failure report any more
+  std::vector<int> left;       ///< have announced their exit
 
   /// The same as a piece of a list that ranks append to.
   std::string encode() const;
-  /// What a list holds. Pieces that nobody can have written are left out.
+  /// Parses a list. Leaves malformed entries out.
   static PeerStatusUpdate decode(const std::string& entries, int world_size);
 };
 

@@ -12,10 +12,10 @@
 namespace tutti::comm {
 namespace {
 
-constexpr auto query_timeout = std::chrono::milliseconds(700);                // a dead rank is named within a second
+constexpr auto query_timeout = std::chrono::milliseconds(700);                // an exited rank is named within a second
 constexpr auto query_timeout_without_store = std::chrono::milliseconds(100);  // from the beginning
 constexpr auto reachability_poll_interval = std::chrono::milliseconds(20);
-// The first looks soon, later ones more rarely: where many ranks fail at once they share one store.
+// The interval grows, because many ranks that fail at once poll one store.
 constexpr auto first_poll_interval = std::chrono::milliseconds(10);
 constexpr auto max_poll_interval = std::chrono::milliseconds(40);
 
@@ -46,11 +46,11 @@ class WaitForGraph {
   }
 
   const std::set<int>& failed_ranks() const { return failed_ranks_; }
-  /// The standing of a rank that waited for a culprit itself.
+  /// The report of a rank that waited for a failed rank directly.
   const std::optional<FailureReport>& waiting_report() const { return waiting_report_; }
 
  private:
-  // A rank that arrives after others gave up finds them gone and blames them.
+  // A rank that enters the call after others have timed out finds them disconnected and reports them.
   bool entered_late(int rank) const {
     const auto& report = report_of(reports_, rank);
     return report && report->peer_left() &&
@@ -67,32 +67,31 @@ class WaitForGraph {
 std::string describe_without_failed_rank(const FailureReport& own_report) {
   if (own_report.reason != FailureReport::Reason::heartbeat_lost) return "the connections were closed";
   return "the launcher's store has not answered for " + describe_duration(own_report.timeout) +
-         " (its machine or this one is cut off)";
+         " (network partition, or its host is down)";
 }
 
 std::string describe_failure(const std::vector<int>& failed_ranks, const FailureReport& waiting_report,
                              const FailureReports& reports, int rank) {
   const std::string subject = describe_ranks(failed_ranks);
   if (failed_ranks == std::vector<int>{rank}) {
-    return "the other ranks gave up waiting for this rank (" + std::to_string(rank) + ") after " +
+    return "the other ranks timed out waiting for this rank (" + std::to_string(rank) + ") after " +
            describe_duration(waiting_report.timeout);
   }
   const auto& report = report_of(reports, failed_ranks.front());
-  if (report && report->reason == FailureReport::Reason::aborted) return subject + " abandoned " + report->description;
+  if (report && report->reason == FailureReport::Reason::aborted) return subject + " aborted " + report->description;
   if (waiting_report.reason == FailureReport::Reason::process_stopped) {
     return subject + (failed_ranks.size() == 1 ? " has been stopped for " : " have been stopped for ") +
            describe_duration(waiting_report.timeout) + " (SIGSTOP or Ctrl+Z)";
   }
   if (waiting_report.reason == FailureReport::Reason::heartbeat_lost) {
-    return subject + (failed_ranks.size() == 1 ? " has" : " have") + " not been heard of for " +
-           describe_duration(waiting_report.timeout) + " (the machine is cut off, or it or the process stands still)";
+    return subject + " missed heartbeats for " + describe_duration(waiting_report.timeout) +
+           " (host down, network partition, or process stopped)";
   }
   if (waiting_report.reason == FailureReport::Reason::timeout) {
-    return subject + " did not arrive within " + describe_duration(waiting_report.timeout);
+    return subject + " did not enter the call within " + describe_duration(waiting_report.timeout);
   }
   const bool exited = waiting_report.reason == FailureReport::Reason::process_exited;
-  return subject + (failed_ranks.size() == 1 ? " is" : " are") + " gone (" +
-         (exited ? "the process has ended" : "connection closed") + ")";
+  return subject + (exited ? " exited" : " disconnected (connection closed)");
 }
 
 }  // namespace
@@ -151,7 +150,7 @@ RootCause find_root_cause(const FailureReports& reports, int rank) {
   const FailureReport& waiting_report = graph.waiting_report() ? *graph.waiting_report() : own_report;
   RootCause root_cause;
   root_cause.failed_ranks.assign(graph.failed_ranks().begin(), graph.failed_ranks().end());
-  // A circle: everyone in it was waiting for another one. Say whom this rank was waiting for.
+  // In a cycle each rank waited for another one. Name the ranks that this rank waited for.
   if (root_cause.failed_ranks.empty()) root_cause.failed_ranks = own_report.waiting_for;
   root_cause.timed_out = waiting_report.timed_out();
 
@@ -217,8 +216,8 @@ struct RootCauseQuery::Shared {
   }
 };
 
-// The bulletin may be held by a process that has stopped without closing its sockets; asking it then blocks for ever.
-// So the asking is left to a thread that is not waited for without limit.
+// A stopped process may serve the failure board with its sockets open; a request to it then blocks for ever. So a
+// thread sends the requests, and waiting for that thread has a timeout.
 RootCauseQuery::RootCauseQuery(std::shared_ptr<FailureBoard> failure_board, int rank, int size,
                                FailureReport own_report)
     : shared_(std::make_shared<Shared>()),
@@ -278,15 +277,15 @@ RootCause RootCauseQuery::root_cause() {
   const bool no_answer = unreachable || !shared_->has_read;
   lock.unlock();
   reports.at(static_cast<std::size_t>(rank_)) = own_report_;
-  // A holder that left word is gone for the reason that it gave.
+  // If the server of the store published a report, its exit has the reason in that report.
   const bool owner_has_no_report = owner_ >= 0 && !report_of(reports, owner_);
   if (!no_answer || !owner_has_no_report || own_report_.timed_out()) return find_root_cause(reports, rank_);
 
   RootCause root_cause{.failed_ranks = {owner_}, .timed_out = false, .message = {}};
   const std::string subject =
-      own_report_.description + ": " + describe_ranks(root_cause.failed_ranks) + ", which holds the store, ";
+      own_report_.description + ": " + describe_ranks(root_cause.failed_ranks) + ", which serves the store, ";
   root_cause.message =
-      subject + (unreachable ? "is gone (neither it nor the store answers)"
+      subject + (unreachable ? "disconnected (neither it nor the store answers)"
                              : "has not answered for " + describe_duration(query_timeout) + " (nor has its store)");
   return root_cause;
 }

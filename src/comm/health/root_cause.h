@@ -1,7 +1,7 @@
 #pragma once
-// Finding out who is at fault. A rank whose operation fails only knows whom it was waiting for, and that rank may have
-// left because of a third one. So each failing rank posts where it stood, then follows the posts to a rank that has
-// none (dead, or somewhere else in its program).
+// Finds the root cause of a failure. A rank whose operation fails knows only the ranks that it waited for, and these
+// may have left because of another rank. So each failing rank publishes a failure report. It then follows the reports
+// to a rank without one, which has exited or is elsewhere in its program.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace tutti::comm {
 
-/// Where a rank stood when it left the group.
+/// The state of a rank when its operation failed.
 struct FailureReport {
   enum class Reason {
     timeout,
@@ -27,19 +27,19 @@ struct FailureReport {
   };
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;
-  std::chrono::milliseconds timeout{0};  ///< how long it has waited
+  std::chrono::milliseconds timeout{0};  ///< how long the rank waited
   std::vector<int> waiting_for;
   std::string description;  ///< "all_reduce 'loss' (operation 17)"
 
-  /// Whether it stopped waiting for ranks that may still come.
+  /// Whether the rank stopped waiting for ranks that may still enter the call.
   bool timed_out() const {
     return reason == Reason::timeout || reason == Reason::process_stopped || reason == Reason::heartbeat_lost;
   }
-  /// Whether it found those that it waited for to be away.
+  /// Whether the ranks that it waited for had disconnected or exited.
   bool peer_left() const {
     return reason == Reason::connection_closed || reason == Reason::peer_closed || reason == Reason::process_exited;
   }
-  /// Whether those that it waited for can leave no word any more.
+  /// Whether the ranks that it waited for can publish no report any more.
   bool is_definitive() const {
     return reason != Reason::timeout && reason != Reason::connection_closed && reason != Reason::aborted;
   }
@@ -51,19 +51,19 @@ using FailureReports = std::vector<std::optional<FailureReport>>;  // by rank
 
 struct RootCause {
   std::vector<int> failed_ranks;  ///< ascending
-  bool timed_out = false;         ///< they did not arrive or are stopped, as opposed to: their connection was closed
+  bool timed_out = false;         ///< they did not enter the call or are stopped; false if their connection was closed
   std::string message;
 };
 
-/// Pure: what `rank` says given what all ranks posted. Its own standing must be there.
+/// The root cause as `rank` finds it in the reports of all ranks. Its own report must be there. No I/O.
 RootCause find_root_cause(const FailureReports& reports, int rank);
 
-/// Whether `reports` has a post of every rank that someone (starting from `rank`) waits for, and that can still post.
-/// Those in `exited` cannot, nor can those of whom a rank knows that their processes have ended.
+/// Whether `reports` has a report of every rank that another rank (starting from `rank`) waits for, and that can still
+/// publish one. Ranks in `exited` cannot, nor can ranks whose processes have exited according to a report.
 bool is_complete(const FailureReports& reports, int rank, const std::vector<int>& exited = {});
 
-/// Posts where this rank stands (at once), then lets look what the others posted (for at most about a second; hardly at
-/// all where other machines are silent, for the store may be on one of them).
+/// Publishes this rank's report at once, then reads those of the other ranks for at most 0.7 s. After lost heartbeats
+/// for at most 0.1 s, because the store may be on the failed machine.
 class RootCauseQuery {
  public:
   RootCauseQuery(std::shared_ptr<FailureBoard> failure_board, int rank, int size, FailureReport own_report);
@@ -71,14 +71,14 @@ class RootCauseQuery {
   RootCauseQuery(const RootCauseQuery&) = delete;
   RootCauseQuery& operator=(const RootCauseQuery&) = delete;
 
-  /// Returns when this rank's post was handed over, or could not be in time.
+  /// Returns when this rank's report is published, or at the timeout.
   void wait_until_published();
   RootCause root_cause();
 
  private:
   struct Shared;
   std::shared_ptr<Shared> shared_;
-  /// Whether `done` was seen in time. The shorter patience holds once the bulletin is known not to answer.
+  /// Waits for `done`; returns false at the timeout, which is shorter if the failure board is known to be unreachable.
   template <typename Done>
   bool wait(const Done& done);
 

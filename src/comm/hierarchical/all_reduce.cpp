@@ -62,7 +62,7 @@ void HierarchicalAllReduce::reduce_shard() {
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   const NodeState& node = *groups_->node;
   const bool is_half = is_half_precision(flat_.scalar_type());
-  // Narrow versions are rounded once, at the end: as if all ranks' versions were added at once.
+  // fp16 and bf16 are summed in fp32 and rounded once, at the end: the bits are those of one sum over all ranks.
   std::vector<at::Tensor> wide;
   std::vector<const std::byte*> contributions;
   for (int rank = 0; rank < node.size(); ++rank) {

@@ -1,5 +1,5 @@
 #pragma once
-// A sum over several nodes, in place in memory that the ranks of each node map.
+// The all-reduce over several nodes, in place in memory that the ranks of each node share.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -11,15 +11,17 @@
 
 namespace tutti::comm {
 
-// Sum number n of a channel, in three steps:
-//   started(n)   this rank's version is complete.
-//   reduce       when all ranks of the node have started: adds up the node's versions of its slice, and starts summing
-//                the slice with the ranks that own it on other nodes. Then adds up the sum before, whose messages came
-//                meanwhile: one sum's are under way while another's are added.
-//   finish       completes what is left, copies the slice's result into the memory of the node's other ranks, and says
-//                reduced(n); waits until all ranks of the node have said it.
-// Between nodes each rank sends the messages of its slice alone: for n bytes, L ranks on each of M nodes,
-// 2 n / L * (M - 1) / M.
+// All-reduce number n of a communicator, in three steps:
+//   constructor             this rank's contribution is complete: sets reductions_started to n.
+//   finish_reduce_scatter   waits until all ranks of the node have started n. Reduces the node's contributions to this
+//                           rank's shard, and starts the all-reduce of the shard among its owners on all nodes. Then
+//                           reduces the previous all-reduce between nodes, whose messages have arrived meanwhile: the
+//                           messages of one are in flight while another is added.
+//   wait                    completes the remaining steps, copies the shard's result into the memory of the node's
+//                           other ranks, and sets reductions_finished to n. Waits until all ranks of the node have
+//                           finished n.
+// Each rank sends only its shard to other nodes. For n bytes and L ranks on each of M nodes these are
+// 2 n / L * (M - 1) / M bytes.
 class HierarchicalAllReduce final : public PendingAllReduce {
  public:
   HierarchicalAllReduce(std::shared_ptr<NodeGroups> groups, Operation operation, ShmLocation location,
@@ -42,8 +44,8 @@ class HierarchicalAllReduce final : public PendingAllReduce {
   std::shared_ptr<const WireCodec> codec_;
   std::uint32_t number_;
   at::Tensor shard_;       // of `flat`, in this rank's memory
-  at::Tensor wide_shard_;  // in the dtype that sums are kept in
-  double prescale_ = 1;    // what the node's versions are multiplied by, so that encoded ones do not overflow
+  at::Tensor wide_shard_;  // the shard in fp32 if `flat` is fp16 or bf16, else `shard_`
+  double prescale_ = 1;    // scales the node's sum so that its encoding does not overflow
   std::shared_ptr<InterNodeSum> inter_node_sum_;
   std::int64_t bytes_sent_ = 0;
 };

@@ -21,12 +21,12 @@
 namespace tutti::comm {
 namespace {
 
-// Few ranks tell one another small things by a message to every rank, which costs less than three steps one after the
-// other, and are all connected. Of many ranks only the first ones of nodes are, until others own slices.
+// Up to this number of ranks, small tensors use the flat algorithm, which costs less than three sequential steps, and
+// all ranks are connected. In larger groups only node leaders are connected, until other ranks own shards.
 constexpr int max_flat_ranks = 8;
-// Less than this is small.
+// Tensors below this size are small.
 constexpr std::size_t min_sharded_bytes = std::size_t{16} << 10;
-// More goes through the larger slots of a broadcast.
+// Larger outputs are broadcast in the node through the staging buffers, whose slots are larger.
 constexpr std::size_t max_node_broadcast_bytes = std::size_t{256} << 10;
 
 Subgroup make_node_subgroup(const Topology& topology) {
@@ -37,7 +37,7 @@ Subgroup make_node_subgroup(const Topology& topology) {
   return group;
 }
 
-// All ranks of a node wait for another node together: its first one tells.
+// All ranks of a node wait for another node at the same time: only the node leader warns.
 Subgroup make_inter_node_subgroup(const Topology& topology) {
   Subgroup group{.parent_ranks = {}, .suppress_slow_warning = topology.local_rank != 0};
   for (int node = 0; node < topology.num_nodes; ++node) {
@@ -50,7 +50,7 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-/// The first one of `all`, each of which says 1 for yes and 0 for no, that says no.
+/// The index of the first flag that is 0; nullopt if all are set.
 std::optional<int> first_rank_without(std::span<const std::byte> all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == std::byte{0}) return static_cast<int>(rank);
@@ -69,7 +69,7 @@ class HierarchicalBackend final : public ForwardingBackend {
         name_("shared memory + " + p2p_backend->name()) {}
 
   const std::string& name() const override { return name_; }
-  /// Of other nodes nothing is known here.
+  /// Covers the ranks of this node only.
   bool set_blocked(bool blocked) noexcept override { return node_->set_blocked(blocked); }
 
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
@@ -92,7 +92,7 @@ class HierarchicalBackend final : public ForwardingBackend {
     }
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     const auto dtype = flat.scalar_type();
-    // Narrow numbers are rounded once, at the end: as if all ranks' versions were added at once.
+    // fp16 and bf16 are summed in fp32 and rounded once, at the end: the bits are those of one sum over all ranks.
     const auto wide_dtype = dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
     const bool is_sharded = flat.nbytes() >= min_sharded_bytes;
     const std::int64_t shard_elements = (flat.numel() + topology().local_world_size - 1) / topology().local_world_size;
@@ -108,7 +108,7 @@ class HierarchicalBackend final : public ForwardingBackend {
     if (op == ReduceOp::mean) whole.div_(size());
     flat.view({-1}).copy_(whole.narrow(0, 0, flat.numel()));
   }
-  // Ranks count node by node, so that the nodes' parts one behind the other are those of all ranks.
+  // Ranks are numbered node by node, so the concatenated outputs of the nodes are in rank order.
   void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
     if (size() <= max_flat_ranks) {
       inner().all_gather(operation, output, input);
@@ -121,7 +121,7 @@ class HierarchicalBackend final : public ForwardingBackend {
       groups_->run_on_leaders(operation, bytes_of(output), gather);
       return;
     }
-    // Over the network once for a node, not once for a rank.
+    // Each node receives the output once, not once per rank.
     if (groups_->is_node_leader()) groups_->inter_node_subgroup.run([&] { gather(*groups_->inter_node); });
     const SuppressSlowWarning suppress(!groups_->is_node_leader());
     groups_->run_in_node([&] { node_->broadcast(operation, output, 0); });
@@ -139,14 +139,14 @@ class HierarchicalBackend final : public ForwardingBackend {
     groups_->run_in_node([&] { node_->broadcast(operation, tensor, root_local_rank); });
   }
 
-  // In shared memory on all nodes or on none: a node of its own kind would wait for another sum than the others.
+  // Shared memory is used on all nodes or on none: nodes with different algorithms would wait for each other.
   at::Tensor allocate(const Operation& operation, std::int64_t bytes) override {
     const at::Tensor memory = groups_->run_in_node([&] { return node_->allocate(operation, bytes); });
     const bool shared = bytes == 0 || node_->location_of(memory).has_value();
     const std::byte flag{shared};
     const auto exchange = start_small_all_gather(operation, std::span(&flag, 1));
     if (first_rank_without(exchange->wait())) return inner().allocate(operation, bytes);
-    // Here, where all ranks are, and not in a step of training.
+    // Connect here, because all ranks take part, and not during a training step.
     if (may_own_elements(static_cast<std::size_t>(bytes), topology().local_rank)) groups_->connect_inter_node();
     return memory;
   }
@@ -177,7 +177,7 @@ class HierarchicalBackend final : public ForwardingBackend {
     return size() <= max_flat_ranks && tensor.nbytes() < min_sharded_bytes;
   }
 
-  /// `whole` has a part of equal length for each rank of the node.
+  /// The length of `whole` is a multiple of the local world size.
   void all_reduce_sharded(const Operation& operation, const at::Tensor& whole, ReduceOp op) {
     const at::Tensor shard = at::empty({whole.numel() / topology().local_world_size}, whole.options());
     groups_->run_in_node([&] { node_->reduce_scatter(operation, shard, whole, op); });
@@ -196,7 +196,8 @@ class HierarchicalBackend final : public ForwardingBackend {
   std::string name_;
 };
 
-// On all nodes or on none: null, and `reason` says why. All ranks of a node know whether it shares memory.
+// Creates the backend on all nodes or on none; then it returns null and sets `reason`. `node` is set on all ranks of a
+// node or on none of them.
 std::shared_ptr<Backend> make_from_groups(const std::shared_ptr<Backend>& p2p_backend, SelectBackend select_for_group,
                                           std::shared_ptr<ShmBackend> node, std::shared_ptr<Backend> inter_node,
                                           std::chrono::milliseconds timeout, std::string& reason) {
@@ -217,7 +218,7 @@ std::shared_ptr<Backend> make_from_groups(const std::shared_ptr<Backend>& p2p_ba
     });
   }
   if (slots.empty()) {
-    // The others of this node know.
+    // The other ranks of this node return without this exchange: they know that their node shares no memory.
     if (topology.local_rank == 0) inter_node_subgroup.run([&] { gather_flags(*inter_node, false); });
     return nullptr;
   }

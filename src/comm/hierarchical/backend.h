@@ -1,9 +1,9 @@
 #pragma once
-// Both together: shared memory inside a node, messages between nodes, where a slice of every sum travels once for a
-// node and not once for a rank.
+// The backend for several nodes: shared memory inside a node, point-to-point messages between nodes. Each shard is sent
+// between nodes once per node, not once per rank.
 //
-// Mikami et al., "Massively Distributed SGD" (1811.05233): reduce inside, all-reduce across with all local ranks at
-// once, hand out inside.
+// Mikami et al., "Massively Distributed SGD" (1811.05233): reduce-scatter inside a node, all-reduce between nodes by
+// all local ranks in parallel, all-gather inside a node.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -12,15 +12,14 @@
 
 namespace tutti::comm {
 
-/// Whether every node has the same number of neighbouring ranks, and there are several of both.
+/// True if there are several nodes, and every node has the same number of consecutive ranks, two or more.
 bool fits_hierarchy(const Topology& topology);
-/// Whether sums that are made node by node have the bits of those that are made at once (see split_point).
+/// True if sums that are computed node by node have the same bits as flat sums (see split_point).
 bool hierarchy_preserves_bits(const Topology& topology);
 
-/// Every rank of `p2p_backend`, whose topology fits, must call it. Where memory cannot be shared on some node, returns
-/// `p2p_backend` on all of them; `reason` then says why. Throws TransferError. Like any backend for `p2p_backend`, it
-/// uses `name` for what it connects, which must be new. `select_for_group` picks the backends of groups
-/// (Backend::split).
+/// Creates the hierarchical backend for the ranks of `p2p_backend`, whose topology must fit. Every rank must call it.
+/// If some node cannot share memory, it returns `p2p_backend` on all ranks and sets `reason`. `name` must be unused: it
+/// names the connections. `select_for_group` selects the backends of groups (Backend::split). Throws TransferError.
 std::shared_ptr<Backend> make_hierarchical_backend(const std::shared_ptr<Backend>& p2p_backend,
                                                    SelectBackend select_for_group, const std::string& name,
                                                    std::chrono::milliseconds timeout, std::string& reason);

@@ -13,7 +13,7 @@ HierarchicalAllGather::HierarchicalAllGather(std::shared_ptr<NodeGroups> groups,
       output_(input.size() * groups_->inter_node_subgroup.parent_ranks.size() *
               groups_->node_subgroup.parent_ranks.size()) {}
 
-// Ranks count node by node, so that the nodes' bytes one behind the other are those of all ranks.
+// Ranks are numbered node by node, so the concatenated inputs of the nodes are in rank order.
 std::span<const std::byte> HierarchicalAllGather::wait() {
   const auto node_input = groups_->run_in_node([&] { return node_gather_->wait(); });
   groups_->run_on_leaders(operation_, output_, [&](Backend& inter_node) {

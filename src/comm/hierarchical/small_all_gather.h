@@ -1,5 +1,5 @@
 #pragma once
-// Every rank's few bytes to every rank of several nodes.
+// The all-gather of a few bytes per rank over several nodes.
 #include <memory>
 #include <vector>
 
@@ -8,9 +8,9 @@
 
 namespace tutti::comm {
 
-// In three steps: inside each node through shared memory; between the first ranks of all nodes, each with its node's
-// bytes; and from each first rank to the others of its node, through shared memory again. On M nodes the first ranks
-// send M - 1 messages each, or ceil(log2 M) on many nodes, and the others none.
+// Three steps: an all-gather inside each node through shared memory, an all-gather of the nodes' bytes between the node
+// leaders, and a broadcast inside each node through shared memory. On M nodes a node leader sends M - 1 messages, or
+// ceil(log2 M) if there are many nodes. Other ranks send no messages.
 class HierarchicalAllGather final : public PendingAllGather {
  public:
   HierarchicalAllGather(std::shared_ptr<NodeGroups> groups, ShmBackend& node, Operation operation,

@@ -1,9 +1,9 @@
 #pragma once
-// For loops that wait for another core.
+// The processor's hint for spin loops.
 
 namespace tutti::comm {
 
-/// Tells the core that this is a loop that waits.
+/// Call it once per iteration of a spin loop. It does nothing on processors without such an instruction.
 inline void cpu_pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

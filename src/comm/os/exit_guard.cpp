@@ -20,7 +20,7 @@ class GuardCount {
   GuardCount& operator=(const GuardCount&) = delete;
 
   void add(int count) {
-    // All with the mutex held: afterwards the process may end.
+    // Notify with the mutex held: once it is released at count 0, the process may exit.
     const std::lock_guard lock(mutex_);
     count_ += count;
     if (count_ == 0) changed_.notify_all();
@@ -32,7 +32,8 @@ class GuardCount {
   int count_ = 0;
 };
 
-// Of the process, since its end is what waits. LibTorch's static objects are made before it, and so go after it.
+// A static object, because its destructor delays the exit of the process. LibTorch's static objects are constructed
+// before it, so they are destroyed after it.
 GuardCount& guard_count() {
   static GuardCount guards;
   return guards;

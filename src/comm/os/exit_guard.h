@@ -1,11 +1,11 @@
 #pragma once
-// Threads of this library may still work when main() returns: on what nobody waited for.
+// Delays the exit of the process. Threads of this library may still run when main() returns, if the program did not
+// wait for their operations.
 
 namespace tutti::comm {
 
-/// While one is there the process does not end: what a thread does while the static objects of LibTorch are being
-/// destroyed ends in a crash. Not for longer than half a minute, since a rank that leaves in the middle may wait for
-/// others that never come.
+/// While a guard exists, the process does not exit: a thread that uses LibTorch while its static objects are destroyed
+/// crashes. The delay is at most 30 s, because an operation in flight may wait for ranks that never enter it.
 class ExitGuard {
  public:
   ExitGuard();

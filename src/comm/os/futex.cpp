@@ -9,7 +9,7 @@
 
 namespace tutti::comm {
 
-// Without the private flag, so that it works across processes.
+// FUTEX_PRIVATE_FLAG is not set, so that waking works across processes.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds max_wait) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(max_wait);
   const timespec timeout{.tv_sec = static_cast<std::time_t>(seconds.count()),

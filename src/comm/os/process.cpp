@@ -20,17 +20,18 @@ namespace tutti::comm {
 namespace {
 
 struct ProcStat {
-  char state = '?';              // as /proc/PID/stat gives it
-  std::uint64_t start_time = 0;  // in ticks since the machine started
+  char state = '?';              // the state character of /proc/PID/stat
+  std::uint64_t start_time = 0;  // in clock ticks since boot
 };
 
-// Nothing where there is no such process, or where it cannot be looked at. A rank does this several times a second.
+// nullopt if the process does not exist or its file cannot be read. A rank calls this several times a second, so the
+// function uses plain system calls.
 std::optional<ProcStat> read_proc_stat(pid_t process) {
   const FileDescriptor file(::open(("/proc/" + std::to_string(process) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 1024> text{};
   const auto length = file.is_open() ? ::read(file.get(), text.data(), text.size() - 1) : -1;
   if (length <= 0) return std::nullopt;
-  // "PID (NAME) STATE ...": a name may hold anything. The start is the 20th word from the state on.
+  // "PID (NAME) STATE ...": the name may contain blanks and parentheses. The start time is 19 fields after the state.
   const std::string_view content(text.data(), static_cast<std::size_t>(length));
   auto position = content.rfind(") ");
   if (position == std::string_view::npos || (position += 2) >= content.size()) return std::nullopt;

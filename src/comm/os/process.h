@@ -1,5 +1,5 @@
 #pragma once
-// The processes of a node: telling them apart, and seeing whether another one still runs.
+// The processes of a node: their identities, and whether another process still runs.
 #include <sys/types.h>
 
 #include <array>
@@ -7,54 +7,56 @@
 
 namespace tutti::comm {
 
-/// A number that nobody else has.
+/// A random 128-bit number, unique for all practical purposes.
 using Nonce = std::array<std::uint64_t, 2>;
-/// Throws std::system_error where the system gives no random numbers.
+/// Throws std::system_error if the system provides no random numbers.
 Nonce random_nonce();
 
-/// Of one process. Numbers of processes mean something in their own namespace only, and two containers may each have a
-/// process 1; so the namespace and a random number go with it. Travels between ranks as bytes.
+/// The identity of one process. A PID is valid in its own namespace only: two containers may each have a process 1.
+/// Therefore the identity also holds the namespace and a nonce. It is trivially copyable and is sent between ranks as
+/// bytes.
 struct ProcessIdentity {
   pid_t pid = 0;
   std::uint64_t namespace_device = 0;
-  std::uint64_t namespace_inode = 0;  ///< 0 where it cannot be told
-  std::uint64_t start_time = 0;       ///< in ticks of its namespace's clock; 0 where it cannot be told
-  std::uint64_t time_namespace = 0;   ///< inode of that namespace
+  std::uint64_t namespace_inode = 0;  ///< of the PID namespace; 0 if unknown
+  std::uint64_t start_time = 0;       ///< in clock ticks of its time namespace; 0 if unknown
+  std::uint64_t time_namespace = 0;   ///< inode of the time namespace; 0 if unknown
   Nonce nonce{};
 
-  /// Whether both are the same process.
+  /// True if both are the same process.
   bool operator==(const ProcessIdentity& other) const { return nonce == other.nonce; }
-  /// Whether the other's number means the same process here.
+  /// True if both processes are in the same PID namespace, so that `other.pid` is valid here.
   bool shares_pid_namespace_with(const ProcessIdentity& other) const {
     return namespace_inode != 0 && namespace_inode == other.namespace_inode &&
            namespace_device == other.namespace_device;
   }
 };
 
-/// That of the calling process; the same at each call. Throws std::system_error without random numbers.
+/// The identity of the calling process; equal at every call. Throws std::system_error if the system provides no random
+/// numbers.
 const ProcessIdentity& this_process();
 
 enum class ProcessState {
   running,
-  stopped,  ///< by a signal (SIGSTOP, Ctrl+Z); one that a debugger holds is running
-  exited,   ///< also where its parent has not reaped it yet
+  stopped,  ///< suspended by a signal (SIGSTOP, Ctrl+Z); a process that a debugger stopped counts as running
+  exited,   ///< includes a process that its parent has not reaped yet
 };
 
-/// Looks at a process of the own namespace. It keeps no descriptor: a job has as many of these as ranks on the node.
-/// Thread safe.
+/// Reads the state of a process in the same PID namespace. A probe holds no file descriptor, because each rank has one
+/// probe for every rank of its node. Thread safe.
 class ProcessProbe {
  public:
-  /// Looks when that process started.
+  /// Reads the start time of the process from /proc.
   explicit ProcessProbe(pid_t process);
-  /// Does not look: of N ranks each watches N.
+  /// Takes the start time from `process` and reads no file: N ranks create N * N probes.
   explicit ProcessProbe(const ProcessIdentity& process);
 
-  /// Reads a file of /proc. A process that cannot be looked at counts as running.
+  /// Reads a file of /proc. A process whose file cannot be read counts as running.
   ProcessState state() const;
 
  private:
   pid_t pid_;
-  std::uint64_t start_time_ = 0;  // by the system's clock: the number may be another process's by now; 0: not known
+  std::uint64_t start_time_ = 0;  // tells a reused PID from the original process; 0 if unknown
 };
 
 }  // namespace tutti::comm

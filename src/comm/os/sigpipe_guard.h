@@ -3,8 +3,9 @@
 
 namespace tutti::comm {
 
-/// While it lives, writing to a connection that the peer has closed is an error for this thread and for the threads it
-/// starts, and not the end of the process: Gloo writes without MSG_NOSIGNAL.
+/// Blocks SIGPIPE in the calling thread and in the threads that it starts, for the guard's lifetime. A write to a
+/// connection that the peer has closed then returns an error instead of ending the process. Needed because Gloo writes
+/// without MSG_NOSIGNAL.
 class SigpipeGuard {
  public:
   SigpipeGuard();

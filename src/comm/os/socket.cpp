@@ -123,7 +123,7 @@ std::string describe_peer(const FileDescriptor& socket) {
   sockaddr_storage peer{};
   socklen_t length = sizeof(peer);
   auto* const address = reinterpret_cast<sockaddr*>(&peer);
-  if (::getpeername(socket.get(), address, &length) != 0) return "somebody who is gone";
+  if (::getpeername(socket.get(), address, &length) != 0) return "a disconnected peer";
   const auto port = peer.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(peer).sin6_port
                                                : reinterpret_cast<sockaddr_in&>(peer).sin_port;
   return numeric_host(address, length) + " port " + std::to_string(ntohs(port));

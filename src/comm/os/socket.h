@@ -1,5 +1,5 @@
 #pragma once
-// Stream sockets that never block.
+// Non-blocking TCP sockets. Functions that throw for a failed system call throw std::system_error.
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace tutti::comm {
 
-/// A numeric address.
+/// A numeric host address and a port.
 struct SocketAddress {
   std::string host;
   int port = 0;
@@ -21,27 +21,29 @@ struct ListeningSocket {
   SocketAddress address;
 };
 
-/// The numeric addresses that a host's name means; none where nobody knows it.
+/// The numeric addresses of a host name; empty if the name cannot be resolved.
 std::vector<std::string> resolve_host(const std::string& host);
-/// The numeric address of a network interface. Throws UsageError where it has none.
+/// The numeric address of a network interface, IPv4 preferred. Throws UsageError if it has none.
 std::string interface_address(const std::string& interface);
 
-/// Listens on a free port of `host`. All throw std::system_error.
+/// Listens on a free port of `host`. Throws std::system_error.
 ListeningSocket listen_tcp(const std::string& host);
-/// Begins to connect: the socket can be written to when it is.
+/// Starts to connect. The connection is established or has failed when the socket becomes writable; then call
+/// finish_connect(). Throws std::system_error.
 FileDescriptor connect_nonblocking(const SocketAddress& address);
-/// Throws where connecting has failed.
+/// Throws std::system_error if connecting has failed.
 void finish_connect(const FileDescriptor& socket);
-/// Somebody who connects; nullopt where there is nobody now.
+/// Accepts one connection; nullopt if no connection is pending.
 std::optional<FileDescriptor> try_accept(const FileDescriptor& listening);
-/// Small messages do not wait for one another.
+/// Disables Nagle's algorithm, so that a small message is sent without waiting for earlier ones.
 void set_tcp_nodelay(const FileDescriptor& socket);
-/// The address and port at the other end, for people.
+/// The address and port of the peer, for messages.
 std::string describe_peer(const FileDescriptor& socket);
 
-/// How much was read; 0 where nothing is there now, nullopt at the other side's end. Throws where it broke.
+/// Returns the number of bytes read: 0 if none are available now, nullopt if the peer has closed the connection.
+/// Throws std::system_error if the connection has failed.
 std::optional<std::size_t> try_read(const FileDescriptor& socket, std::span<std::byte> to);
-/// How much was taken; it may be 0. Throws where the connection has ended.
+/// Returns the number of bytes written, which may be 0. Throws std::system_error if the connection has ended.
 std::size_t try_write(const FileDescriptor& socket, std::span<const std::byte> from);
 
 }  // namespace tutti::comm

@@ -64,7 +64,7 @@ class P2pEndpoint::EventLoop : public std::enable_shared_from_this<EventLoop> {
     }
   }
 
-  /// The thread keeps the loop: what it tells may let go of the office.
+  /// The thread owns a reference to the loop, because a callback may destroy the endpoint.
   void start() {
     thread_ = std::thread([self = shared_from_this()] {
       name_this_thread("tutti-p2p");
@@ -175,7 +175,7 @@ class P2pEndpoint::EventLoop : public std::enable_shared_from_this<EventLoop> {
       has_closes = has_closes || peer.outbound.has_pending_close();
     }
     if (has_requests || !has_closes) return !has_requests;
-    // A courtesy, which nobody may be there to take.
+    // Close frames are best effort: the peer may not be there to receive them.
     const auto now = Clock::now();
     if (!close_deadline_) close_deadline_ = now + max_close_wait;
     return now >= *close_deadline_;
@@ -191,7 +191,7 @@ class P2pEndpoint::EventLoop : public std::enable_shared_from_this<EventLoop> {
       try {
         if (store_->check({address_key(rank)})) text = store_->get_to_str(address_key(rank));
       } catch (const std::exception&) {
-        // The store is gone: the deadline, or the peer's own end, tells.
+        // The connection to the store was lost. The deadline or the exit of the peer ends the request.
       }
       lock.lock();
       if (text) {
@@ -237,7 +237,7 @@ class P2pEndpoint::EventLoop : public std::enable_shared_from_this<EventLoop> {
       std::uint64_t count = 0;
       (void)!::read(wake_fd_.get(), &count, sizeof(count));
     }
-    // Incoming connections are read without the lock: nobody else touches them.
+    // Inbound connections are read without the lock, because only this thread uses them.
     auto next = inbound_.begin();
     for (std::size_t i = first_inbound; i < poll_set.size(); ++i) {
       const auto inbound = next++;

@@ -47,7 +47,7 @@ void GroupEndpoint::close(std::exception_ptr failure, bool cancel_sends) noexcep
     if (auto* const endpoint = lazy_endpoint_->get_if_open())
       endpoint->close_group(group_, rank_, global_ranks_, std::move(failure), cancel_sends);
   } catch (const std::exception&) {
-    // Without memory nobody can be told; connections tell when the process ends.
+    // Without memory no close frames can be sent; peers see the connections close when the process exits.
   }
 }
 

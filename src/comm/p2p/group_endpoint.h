@@ -1,5 +1,5 @@
 #pragma once
-// The mail of one group: its ranks' numbers, and the office that all groups of a job share.
+// The point-to-point messages of one group: its global ranks, and the endpoint that all groups of a job share.
 #include <exception>
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace tutti::comm {
 
-/// Where the office of this process is opened with the first message.
+/// The endpoint of this process, which the first message opens.
 class LazyEndpoint {
  public:
   /// `host` tells the numeric address at which other ranks reach this one.

@@ -37,7 +37,7 @@ InboundConnection::State InboundConnection::read() {
       if (!full) return State::closed;
       if (!*full) return State::would_block;
       if (hello_.nonce != nonce_ || hello_.rank < 0 || hello_.rank > std::numeric_limits<int>::max()) {
-        hello_read_ = 0;  // whoever that is
+        hello_read_ = 0;  // not a rank of this job
         return State::closed;
       }
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The letters that come from one other rank.
+// The connection on which the messages of one other rank arrive.
 #include <poll.h>
 
 #include <optional>

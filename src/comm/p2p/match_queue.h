@@ -9,7 +9,7 @@
 
 namespace tutti::comm {
 
-/// A message that nobody has waited for yet.
+/// A message without a matching receive so far.
 struct UnexpectedMessage {
   int source = 0;
   int tag = 0;
@@ -33,7 +33,7 @@ class MatchQueue {
   bool remove(const UnexpectedMessagePtr& message) { return std::erase(messages_, message) > 0; }
   const std::deque<UnexpectedMessagePtr>& messages() const { return messages_; }
 
-  /// `source` sends nothing any more: `reason` is what errors say. Orders that wait for it come back.
+  /// `source` sends nothing any more: `reason` is what errors say. Returns the receives that wait for it.
   std::vector<RequestPtr> mark_closed(int source, const char* reason);
   /// Why nothing comes from `source` any more; null where something may.
   const char* close_reason(int source) const {
@@ -41,7 +41,7 @@ class MatchQueue {
     return found == closed_sources_.end() ? nullptr : found->second;
   }
 
-  /// Takes off the list all orders for which `predicate` holds.
+  /// Removes and returns all receives for which `predicate` holds.
   template <typename Predicate>
   std::vector<RequestPtr> take_receives(const Predicate& predicate) {
     std::vector<RequestPtr> removed;

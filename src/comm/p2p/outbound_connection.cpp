@@ -14,8 +14,8 @@ namespace tutti::comm {
 namespace {
 
 std::exception_ptr disconnected_error(const Request& request) {
-  return std::make_exception_ptr(
-      PeerError(request.description + ": " + request.peer_name() + " is gone (connection closed)", {request.peer}));
+  return std::make_exception_ptr(PeerError(
+      request.description + ": " + request.peer_name() + " disconnected (connection closed)", {request.peer}));
 }
 
 std::exception_ptr not_authenticated_error(const Request& request) {
@@ -31,7 +31,8 @@ std::exception_ptr not_sent_error(const Request& request) {
 
 std::exception_ptr send_timeout_error(const Request& request) {
   return std::make_exception_ptr(TimeoutError(request.description + ": " + request.peer_name() +
-                                                  " did not take it within " + describe_duration(request.timeout),
+                                                  " did not accept the message within " +
+                                                  describe_duration(request.timeout),
                                               {request.peer}));
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The letters that go to one other rank.
+// The connection on which this rank sends messages to one other rank.
 #include <poll.h>
 
 #include <deque>
@@ -15,10 +15,10 @@
 
 namespace tutti::comm {
 
-/// Where a rank takes letters, as it stands in the store.
+/// The address at which a rank receives messages, as published at the store.
 struct EndpointAddress {
   SocketAddress socket;
-  Nonce nonce{};  ///< who does not know it is turned away
+  Nonce nonce{};  ///< a client that does not send it is rejected
 
   std::string to_text() const;
   static EndpointAddress from_text(const std::string& text);
@@ -40,16 +40,16 @@ class OutboundConnection {
   OutboundConnection(int own_rank, JobSecretPtr secret) : own_rank_(own_rank), secret_(std::move(secret)) {}
 
   void add(const MessageHeader& header, RequestPtr request);
-  /// Nobody is told more than what is on its way.
+  /// Whether the connection is established and authenticated.
   bool is_connected() const { return socket_.is_open() && !connecting_ && !handshake_; }
-  /// No order is left.
+  /// No request is left.
   bool is_idle() const;
-  /// A farewell is on its way to a rank that is there.
+  /// A close frame waits to be sent to a connected rank.
   bool has_pending_close() const { return is_connected() && !queue_.empty(); }
   bool needs_address() const { return !is_idle() && !socket_.is_open() && !disconnected_; }
-  /// Orders of the group that have not begun to leave end with `failure`.
+  /// Fails the requests of the group that have not started to send, with `failure`.
   void cancel_group(std::uint64_t group, const std::exception_ptr& failure, Completions& completions);
-  /// The peer is gone.
+  /// The peer has disconnected.
   void on_disconnect(Completions& completions);
   /// This rank ends without sending what is left.
   void discard(Completions& completions);
@@ -59,14 +59,14 @@ class OutboundConnection {
   std::optional<pollfd> poll_events() const;
   /// After poll() has found something: writes what can be written.
   void on_ready(short revents, Completions& completions);
-  /// Orders whose deadline has passed, or whose peer is gone and has no connection.
+  /// Fails requests whose deadline has passed, or whose peer has exited and has no connection.
   void expire(Deadline now, bool check_exited, Completions& completions);
   std::optional<Deadline> next_deadline() const;
 
  private:
   struct OutboundMessage {
     MessageHeader header;
-    RequestPtr request;  // null for a farewell
+    RequestPtr request;  // null for a close frame
     std::size_t sent = 0;
   };
   /// Returns whether the other side has proven what it has to.

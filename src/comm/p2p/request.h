@@ -1,5 +1,5 @@
 #pragma once
-// What a rank asks of the mail: to send or to receive one message.
+// A request to send or to receive one point-to-point message.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace tutti::comm {
 
 inline constexpr int any_source = -1;
 
-/// What stands before a message's bytes. Travels between ranks as it is.
+/// The header that precedes a message's bytes. Ranks send it in this layout.
 struct MessageHeader {
   enum class Kind : std::uint32_t { message, close };
   Kind kind = Kind::message;
@@ -29,7 +29,7 @@ struct MessageHeader {
   std::uint64_t bytes = 0;   ///< behind the header
 };
 
-/// One call of a user, until it has ended. Ended once, by whoever takes it off its list.
+/// One call of a user, until it has completed. The thread that removes it from its queue completes it, once.
 struct Request {
   std::string description;  ///< "receive (tag 3)"
   int peer = any_source;    ///< rank in the group
@@ -49,7 +49,7 @@ struct Request {
 };
 using RequestPtr = std::shared_ptr<Request>;
 
-/// An order that has ended, and with what; null: well.
+/// A completed request and its failure; null if it succeeded.
 struct Completion {
   RequestPtr request;
   std::exception_ptr failure;

@@ -10,7 +10,7 @@
 namespace tutti::comm {
 namespace {
 
-// What a rank sent before it went may still be on its way.
+// A message that a rank sent before it exited may still be in flight.
 constexpr auto in_flight_grace = std::chrono::milliseconds(300);
 
 bool any_request(const Request&) {
@@ -29,7 +29,7 @@ void time_out_receive(RequestPtr request, Completions& completions) {
   std::vector<int> failed_ranks;
   if (request->peer != any_source) failed_ranks.push_back(request->peer);
   auto failure =
-      std::make_exception_ptr(TimeoutError(request->description + ": nothing came from " + request->peer_name() +
+      std::make_exception_ptr(TimeoutError(request->description + ": no message from " + request->peer_name() +
                                                " within " + describe_duration(request->timeout),
                                            std::move(failed_ranks)));
   completions.push_back({std::move(request), std::move(failure)});
@@ -39,7 +39,7 @@ void time_out_receive(RequestPtr request, Completions& completions) {
 bool length_matches(const MessageHeader& header, const RequestPtr& request, Completions& completions) {
   if (header.bytes == request->memory.size()) return true;
   const MismatchError error(request->description + ": rank " + std::to_string(header.source) + " sent " +
-                            std::to_string(header.bytes) + " bytes, and this rank takes " +
+                            std::to_string(header.bytes) + " bytes, but this rank expects " +
                             std::to_string(request->memory.size()) + ". The message is dropped.");
   completions.push_back({request, std::make_exception_ptr(error)});
   return false;
@@ -145,7 +145,7 @@ void TagMatcher::on_body(Body& body, Completions& completions) {
 }
 
 void TagMatcher::on_disconnect(int from, Body* body, Completions& completions) {
-  constexpr const char* reason = " is gone (connection closed)";
+  constexpr const char* reason = " disconnected (connection closed)";
   if (body != nullptr) {
     auto& request = body->message ? body->message->request : body->request;
     if (request) fail_receive(std::exchange(request, nullptr), reason, completions);
@@ -171,7 +171,7 @@ bool TagMatcher::close_group(std::uint64_t group, const std::exception_ptr& fail
 void TagMatcher::close_all(Completions& completions) {
   for (auto& [group, queue] : queues_) {
     for (auto& request : queue.take_receives(any_request))
-      fail_receive(std::move(request), " was not waited for any more", completions);
+      fail_receive(std::move(request), " is no longer awaited: the communicator was closed", completions);
   }
 }
 
@@ -182,7 +182,7 @@ void TagMatcher::expire(Deadline now, bool check_exited, Completions& completion
     }
     if (!check_exited) continue;
     for (auto& request : queue.take_receives([&](Request& one) { return exit_confirmed(one, now); })) {
-      fail_receive(std::move(request), " is gone", completions);
+      fail_receive(std::move(request), " exited or disconnected", completions);
     }
   }
 }

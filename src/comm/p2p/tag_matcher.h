@@ -15,22 +15,22 @@ namespace tutti::comm {
 struct Body {
   MessageHeader header;
   RequestPtr request;                     ///< whose memory it is read into
-  UnexpectedMessagePtr message;           ///< or where it lies until somebody takes it
-  std::vector<std::byte> discard_buffer;  ///< or nobody's, a piece at a time
+  UnexpectedMessagePtr message;           ///< or the unexpected message that holds it until a receive matches
+  std::vector<std::byte> discard_buffer;  ///< or a buffer for bytes to discard, a chunk at a time
   std::span<std::byte> to;
   std::size_t read = 0;           ///< bytes of `to`
   std::uint64_t bytes_after = 0;  ///< bytes of the message behind those that `to` takes
 
-  /// `to` is full: makes room for the next piece. Returns false where nothing is left.
+  /// `to` is full: prepares it for the next chunk. Returns false if nothing is left.
   bool next_chunk();
-  /// What is left of the message is nobody's.
+  /// Discards the rest of the message.
   void discard_rest();
 };
 
-/// Used with the office's mutex held. What ends on the way is added to `completions`, for the office to tell.
+/// Call with the endpoint's mutex held. Adds requests that complete to `completions`, for the endpoint to deliver.
 class TagMatcher {
  public:
-  /// `unexpected_limit`: bytes of messages that nobody has asked for yet.
+  /// `unexpected_limit`: bytes of messages without a matching receive.
   explicit TagMatcher(std::uint64_t unexpected_limit = std::uint64_t{1} << 30) : unexpected_limit_(unexpected_limit) {}
 
   /// Whether the message can begin now. If not, ask again when something has been received: it waits on the wire.
@@ -49,9 +49,9 @@ class TagMatcher {
   bool close_group(std::uint64_t group, const std::exception_ptr& failure, Completions& completions);
   void close_all(Completions& completions);
 
-  /// Ends what has waited too long or, where it is asked for, waits for somebody who is gone.
+  /// Fails receives whose deadline has passed and, with `check_exited`, receives from a rank that has exited.
   void expire(Deadline now, bool check_exited, Completions& completions);
-  /// The same for a message half of which has come: its rest is then nobody's.
+  /// The same for the receive of a partly received message. Discards the rest of the message.
   static void expire(Body& body, Deadline now, Completions& completions);
   std::optional<Deadline> next_deadline() const;
 

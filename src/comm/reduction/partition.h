@@ -1,22 +1,24 @@
 #pragma once
-// Who owns which part of a sum.
+// The partition of a tensor into shards, one for each rank, and of a shard into chunks.
 #include <cstddef>
 #include <vector>
 
 namespace tutti::comm {
 
+/// A range of elements.
 struct Range {
   std::size_t offset = 0;
   std::size_t length = 0;
 };
 
-/// The slice of `elements` that `rank` owns: equal shares, whole cache lines, the last ones short or empty.
+/// The shard of `elements` that `rank` of `size` ranks owns. `width` is the size of an element in bytes. Shards are
+/// equal and a whole number of cache lines; the last ones may be shorter or empty.
 Range shard_of(std::size_t elements, std::size_t width, int rank, int size);
 
-/// Whether `rank` can own some of a sum of `bytes` or less.
+/// True if `rank` may own a non-empty shard of a tensor of at most `bytes`.
 bool may_own_elements(std::size_t bytes, int rank);
 
-/// A slice in pieces: while one is combined the next one arrives.
+/// The chunks of a shard: one chunk is reduced while the next is received.
 std::vector<Range> chunks_of(Range shard, std::size_t width);
 
 }  // namespace tutti::comm

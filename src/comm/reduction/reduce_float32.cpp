@@ -9,12 +9,12 @@
 namespace tutti::comm {
 namespace {
 
-// A level of the tree stays in the first cache.
+// Small enough that the partial sum of a tree level stays in the L1 cache.
 constexpr std::size_t float_chunk_elements = 1024;
 using FloatChunk = std::array<float, float_chunk_elements>;
 using FloatContributions = std::span<const float* const>;
 
-// The loops are inlined into one function for each kind of processor and become its vector instructions.
+// The loops are inlined into one function for each instruction set and vectorized there.
 [[gnu::always_inline]] inline void add(const float* a, const float* b, float* out, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
 }
@@ -55,7 +55,8 @@ Instructions best_instructions() {
   return {add_any, scale_floats_any};
 }
 
-/// Where the sum of `contributions` from `begin` on stands: a version itself, or `out`.
+/// Sums elements `begin` to `begin + count` of `contributions`. Returns a pointer to the sum: into the contribution if
+/// there is only one, else `out`.
 const float* sum_float_subtree(const Instructions& instructions, FloatContributions contributions, std::size_t begin,
                                std::size_t count, float* out) {
   if (contributions.size() == 1) return contributions[0] + begin;
@@ -86,7 +87,7 @@ void reduce_float32(std::span<const std::byte* const> contributions, std::byte* 
   FloatChunk sum;
   for (std::size_t begin = 0; begin < elements; begin += float_chunk_elements) {
     const std::size_t count = std::min(float_chunk_elements, elements - begin);
-    // Not straight into the result: it may be a version that is still to be read.
+    // The sum is not written directly to the result, which may be a contribution that is still to be read.
     const float* done = sum_float_subtree(instructions, from, begin, count, sum.data());
     float* const out = to + begin;
     if (done != out) std::copy_n(done, count, out);

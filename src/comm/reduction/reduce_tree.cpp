@@ -18,8 +18,8 @@
 namespace tutti::comm {
 namespace {
 
-// Small enough to stay in cache from the first addition to the rescaling, and not above ATen's grain size: the kernels
-// then stay on the calling thread.
+// Small enough to stay in cache from the first addition to the scaling, and not above ATen's grain size, so that the
+// kernels run on the calling thread.
 constexpr std::size_t reduce_chunk_elements = 32768;
 
 void reduce_pair(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
@@ -54,7 +54,7 @@ void scale_in_place(at::Tensor& values, const Scale& scale) {
   if (scale.factor != 1) values.mul_(scale.factor);
 }
 
-/// The combination of `views`, in the dtype that sums are kept in. Never writes to a view.
+/// The reduction of `views`, in `sum_dtype`. Never writes to a view.
 at::Tensor reduce_subtree(std::span<const at::Tensor> views, at::ScalarType sum_dtype, ReduceOp op) {
   if (views.size() == 1) return views[0].to(sum_dtype);
   const std::size_t left = split_point(views.size());

@@ -1,5 +1,5 @@
 #pragma once
-// Combining versions of the same elements in an order that depends on their number alone.
+// The reduction of contributions in an order that depends on their number alone (pairwise summation, Higham).
 #include <ATen/core/TensorBody.h>
 
 #include <bit>
@@ -10,28 +10,29 @@
 
 namespace tutti::comm {
 
-/// What happens to a combination once: (value / divisor) * factor; 1 leaves it alone.
+/// The scaling of a reduced value: (value / divisor) * factor. A divisor or factor of 1 is skipped.
 struct Scale {
   double factor = 1;
   double divisor = 1;
 };
 
-/// What `op` means as a combination and a rescaling, for `size` ranks.
+/// An operation on pairs, and the scaling of its result.
 struct Reduction {
   ReduceOp op = ReduceOp::sum;
   Scale scale{};
 };
+/// The reduction of `op` over `size` ranks: a mean divides by `size`.
 Reduction make_reduction(ReduceOp op, int size);
 
-/// Where the tree that combines `contributions` (2 or more) divides: the largest power of two below their number. So
-/// the versions of a node with a power of two of neighbouring ranks form a subtree, and a sum that is made node by node
-/// has the bits of one that is made at once.
+/// The size of the left subtree of `contributions` (2 or more): the largest power of two below their number. The
+/// contributions of a node with a power of two of consecutive ranks therefore form a subtree. A sum that is computed
+/// node by node has the same bits as one that is computed at once.
 constexpr std::size_t split_point(std::size_t contributions) {
   return std::bit_floor(contributions - 1);
 }
 
-/// Combines `contributions` element by element along the tree of split_point() and puts the result into `result`, which
-/// may be one of the versions. fp16 and bf16 are combined and rescaled in fp32 and rounded once.
+/// Reduces `contributions` element by element along the tree of split_point() and writes to `result`, which may be one
+/// of the contributions. fp16 and bf16 are reduced and scaled in fp32 and rounded once.
 void reduce_tree(std::span<const std::byte* const> contributions, std::byte* result, std::size_t elements,
                  at::ScalarType dtype, const Reduction& reduction);
 

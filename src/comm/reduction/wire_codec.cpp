@@ -6,7 +6,7 @@
 namespace tutti {
 namespace {
 
-/// One of LibTorch's narrow floating types, converted by its vector kernels.
+/// Encodes to one of LibTorch's 16-bit floating-point types, with LibTorch's vectorized conversion.
 class NarrowCodec final : public WireCodec {
  public:
   NarrowCodec(std::string name, at::ScalarType dtype) : name_(std::move(name)), dtype_(dtype) {}
@@ -23,7 +23,7 @@ class NarrowCodec final : public WireCodec {
  private:
   static void convert(const void* from, at::ScalarType from_dtype, void* to, at::ScalarType to_dtype,
                       std::size_t elements) {
-    // Not above ATen's grain size, so that its kernels stay on the calling thread.
+    // Not above ATen's grain size, so that the kernels run on the calling thread.
     constexpr std::size_t chunk_elements = 32768;
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     const auto view = [](const void* memory, std::size_t begin, std::size_t length, at::ScalarType dtype) {

@@ -3,7 +3,7 @@
 
 namespace tutti::comm {
 
-/// This machine's address on the way to `host` (no packet is sent). Throws UsageError where there is none.
+/// This machine's source address for packets to `host` (no packet is sent). Throws UsageError where there is none.
 std::string local_address_towards(const std::string& host);
 
 }  // namespace tutti::comm

@@ -31,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto query_interval = std::chrono::milliseconds(20);
-// For a stranger who connects and says nothing.
+// For a client that connects and sends nothing.
 constexpr timeval client_timeout{.tv_sec = 1, .tv_usec = 0};
 
 [[noreturn]] void throw_system_error(const char* what) {
@@ -115,7 +115,7 @@ class PortServer::Server {
     if (::bind(listening_.get(), address.get(), address.length) != 0 || ::listen(listening_.get(), SOMAXCONN) != 0) {
       if (errno != EADDRINUSE) throw_system_error("cannot listen for the ranks of this node");
       throw UsageError("another rank 0 of job " + job +
-                       " is just meeting its ranks on this node: start programs of one job one after the other, or "
+                       " is waiting for its ranks on this node: start programs of one job one after the other, or "
                        "set MASTER_ADDR and MASTER_PORT for each");
     }
     thread_ = std::thread([this] { serve(); });
@@ -173,7 +173,7 @@ std::uint16_t query_port(const std::string& job, int rank, std::chrono::millisec
       if (send(client.get(), static_cast<std::int32_t>(rank)) && receive(client.get(), port)) return port;
     }
     if (Clock::now() + query_interval > deadline) {
-      throw TimeoutError("rank " + std::to_string(rank) + " was not told by rank 0 where to meet within " +
+      throw TimeoutError("rank " + std::to_string(rank) + " did not receive the store's port from rank 0 within " +
                              describe_duration(timeout) + ". Check that rank 0 of job " + job +
                              " runs on this node and in the same container, or set MASTER_ADDR and MASTER_PORT.",
                          {0});

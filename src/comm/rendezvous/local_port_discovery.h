@@ -20,7 +20,7 @@ LoopbackSocket listen_on_loopback();
 /// Tells `port` to each other rank of the job called `job`, once, from a thread of its own, until it is destroyed.
 class PortServer {
  public:
-  /// Throws UsageError where a job of that name is meeting already.
+  /// Throws UsageError if another rank 0 of a job of that name is serving already.
   PortServer(const std::string& job, std::uint16_t port, int size);
   ~PortServer();
   PortServer(const PortServer&) = delete;

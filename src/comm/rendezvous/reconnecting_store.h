@@ -1,6 +1,6 @@
 #pragma once
-// A connection to the job's store that is there while it is needed. Once the ranks of one machine have met they hardly
-// ask the store anything more, and each connection is a descriptor for whoever serves it.
+// A connection to the job's store that disconnects while idle. After the rendezvous, ranks of one machine seldom use
+// the store, and each connection costs its server a descriptor.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -25,8 +25,8 @@ class ReconnectingStore final : public c10d::Store {
   ReconnectingStore(const ReconnectingStore& other);
   ReconnectingStore& operator=(const ReconnectingStore&) = delete;
 
-  /// Ends the connection where no request has come for so long, once those under way have been answered. The next one
-  /// makes it anew, also where this process has used up its descriptors meanwhile.
+  /// Closes the connection if there was no request for `idle`, after the requests in flight. The next request connects
+  /// again, also if this process has used up its descriptors meanwhile.
   void disconnect_if_idle(std::chrono::milliseconds idle);
 
   c10::intrusive_ptr<c10d::Store> clone() override;

@@ -95,7 +95,7 @@ std::vector<int> parse_absent(const std::string& outcome) {
 }
 
 [[noreturn]] void throw_absent(const std::vector<int>& absent, int size, std::chrono::milliseconds timeout) {
-  throw TimeoutError(describe_ranks(absent) + " did not come within " + describe_duration(timeout) +
+  throw TimeoutError(describe_ranks(absent) + " did not join within " + describe_duration(timeout) +
                          "; the other ranks are waiting. Check that all " + std::to_string(size) +
                          " ranks were started, each with a RANK of its own and the same MASTER_ADDR and MASTER_PORT.",
                      absent);
@@ -134,7 +134,8 @@ std::vector<int> absent_ranks(const std::vector<std::optional<std::string>>& val
   return absent;
 }
 
-// Whether `key` has come to stand there. Throws what the store throws, and PeerError where `is_aborted` says so.
+// Waits for `key`. Returns false at the timeout. Throws what the store throws, and PeerError where `is_aborted` says
+// so.
 bool wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
                   const std::function<bool()>& is_aborted) {
   const auto deadline = Clock::now() + timeout;
@@ -144,18 +145,19 @@ bool wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milli
       store.wait({key}, is_aborted ? std::min(remaining, abort_poll_interval) : remaining);
       return true;
     } catch (const std::exception&) {
-      // Too late, or the store is gone: what follows tells.
+      // A timeout, or the connection to the store was lost: check() throws in that case.
       if (store.check({key})) return true;
     }
     remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (remaining <= std::chrono::milliseconds::zero()) return false;
-    if (is_aborted && is_aborted()) throw PeerError("the channel was given up", {});
+    if (is_aborted && is_aborted()) throw PeerError("the communicator was closed", {});
   }
 }
 
-// A rank appends its value to a list, and whoever finds the list complete says so to all. A rank that waited too long
-// says instead who is absent. The first word holds, so that all ranks hear the same: also those that come later, and
-// those that began to wait later. Throws StoreUnreachable, TimeoutError and, where `is_aborted` says so, PeerError.
+// Each rank appends its value to a list. The rank that finds the list complete sets the outcome; a rank that times out
+// sets the absent ranks as the outcome. The first outcome holds, so that all ranks read the same one: also ranks that
+// join later, and ranks that began to wait later. Throws StoreUnreachable, TimeoutError and, where `is_aborted` says
+// so, PeerError.
 std::vector<std::string> gather_values(c10d::Store& store, const std::string& topic, int rank, int size,
                                        const std::string& value, std::chrono::milliseconds timeout,
                                        const std::function<bool()>& is_aborted = nullptr) {
@@ -173,7 +175,7 @@ std::vector<std::string> gather_values(c10d::Store& store, const std::string& to
     const auto decided = store.get(outcome);
     const auto absent = parse_absent(as_text(decided));
     if (std::ranges::find(absent, rank) != absent.end()) {
-      throw TimeoutError("the other ranks gave up waiting for this rank (" + std::to_string(rank) + ")", {rank});
+      throw TimeoutError("the other ranks timed out waiting for this rank (" + std::to_string(rank) + ")", {rank});
     }
     if (!absent.empty()) throw_absent(absent, size, timeout);
     std::vector<std::string> all;
@@ -216,16 +218,16 @@ class StoreFailureBoard final : public FailureBoard {
   PeerStatusSource status_source_;
 };
 
-// A process that connects again may meet the store of its last connect while rank 0 is just giving that up: a store
-// that was lost is looked for again as long as there is time. For the same reason the port may be held for a moment,
+// A process that connects again may reach the store of its last connect while rank 0 is closing it. So after a lost
+// connection it tries again until the timeout. For the same reason the port may be in use for a short time,
 // also by a rank whose search for the store was given that very port as its own end.
 JobRendezvous join_store(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout) {
   // Jobs of one node do not touch the network.
   const auto secret = environment.num_nodes > 1 ? read_job_secret(&process_variable) : nullptr;
   if (environment.num_nodes > 1 && !secret) {
     Logger(environment.rank)
-        .info("this job has no secret: whoever reaches " + describe_store_address(environment) +
-              " can join it (TUTTI_JOB_SECRET_FILE gives it one)");
+        .info("this job has no secret: any process that reaches " + describe_store_address(environment) +
+              " can join it (TUTTI_JOB_SECRET_FILE sets one)");
   }
   const auto begin = Clock::now();
   const auto deadline = begin + timeout;
@@ -237,7 +239,7 @@ JobRendezvous join_store(const Environment& environment, const std::string& valu
       auto values = gather_values(*rendezvous.store, "job", environment.rank, environment.world_size, value, timeout);
       return {std::move(rendezvous), std::move(values)};
     } catch (const TimeoutError&) {
-      // The others read the marks: the store stays for a moment.
+      // Keep the store for linger_timeout, so that the other ranks can read the outcome.
       if (serves_store(environment)) std::this_thread::sleep_for(linger_timeout);
       throw;
     } catch (const PortInUse& in_use) {
@@ -298,7 +300,7 @@ std::vector<std::string> store_all_gather(const Rendezvous& rendezvous, const st
   } catch (const StoreUnreachable& unreachable) {
     const std::vector<int> owners(rendezvous.store_owner < 0 ? 0U : 1U, rendezvous.store_owner);
     throw PeerError(
-        "The store that all ranks meet at is gone: rank 0 or the launcher has ended. (" + unreachable.cause + ")",
+        "Lost the connection to the job's store: rank 0 or the launcher has exited. (" + unreachable.cause + ")",
         owners);
   }
 }
@@ -319,7 +321,7 @@ void leave_barrier(const Rendezvous& rendezvous, int rank, int size) noexcept {
     for (int other = 0; other < size; ++other) keys.push_back("leave/" + std::to_string(other));
     rendezvous.store->wait(keys, linger_timeout);
   } catch (const std::exception&) {
-    // Whoever has not come by now, or has left already, waits for nobody.
+    // A rank that is late or has left already waits for no other rank.
   }
 }
 

@@ -31,23 +31,23 @@ struct JobRendezvous {
 };
 
 /// Finds the job's store, leaves `value` there for the other ranks and waits for theirs. Throws UsageError (port in
-/// use) and TimeoutError (nobody answers, or the named ranks did not come).
+/// use) and TimeoutError (the store is unreachable, or the named ranks did not join).
 JobRendezvous join_job(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout);
 
 /// The part of `rendezvous` that belongs to the group called `name`, whose ranks are `members` of the old group.
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members);
 
-/// Ends connections that nobody has asked anything for a moment, until they are needed. Only where all ranks are on one
-/// machine, and not those of the rank that serves the store.
+/// Closes connections that were idle for 300 ms; the next request connects again. Has an effect only if all ranks are
+/// on one machine, and not on the rank that serves the store.
 void drop_idle_connections(const Rendezvous& rendezvous);
 
-/// Waits a moment until all ranks have come to this point, so that none takes the store from the others. For a job that
-/// ends before it began.
+/// Waits until all ranks have called it, at most 2 s, so that the rank that serves the store does not close it before
+/// the others have read it. For a job that fails before it starts.
 void leave_barrier(const Rendezvous& rendezvous, int rank, int size) noexcept;
 
 /// Leaves `value` for the other ranks of a group and waits for theirs, which it returns by rank. `topic` is the same on
 /// all of them, and new to the group. A rank asks the store five times (the last one seven), however many there are.
-/// Throws TimeoutError naming those that did not come, PeerError, also soon after `is_aborted` has said so.
+/// Throws TimeoutError naming the ranks that did not join, and PeerError, also soon after `is_aborted` returns true.
 std::vector<std::string> store_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
                                           const std::string& value, std::chrono::milliseconds timeout,
                                           const std::function<bool()>& is_aborted = nullptr);

@@ -41,7 +41,7 @@ bool rank_serves_store(const Environment& environment) {
   return environment.rank == 0 && !environment.agent_store;
 }
 
-// An inherited socket is gone once the store that took it over has ended; the number may mean another file by then.
+// An inherited socket is closed once the store that took it over has ended; its number may then name another file.
 bool listens_on(int descriptor, std::uint16_t port) {
   int listening = 0;
   socklen_t length = sizeof(listening);
@@ -84,7 +84,7 @@ c10d::TCPStoreOptions client_options(std::uint16_t port, std::chrono::millisecon
   return options;
 }
 
-// Connects of one process that live at a time share the store of a port, as c10d has it; so they share its gate.
+// Simultaneous connects of one process share the store of a port, as in c10d; so they share its proxy.
 std::shared_ptr<AuthProxy> proxy_of_port(std::uint16_t port, const std::function<std::shared_ptr<AuthProxy>()>& make) {
   static std::mutex mutex;
   static std::map<std::uint16_t, std::weak_ptr<AuthProxy>> proxies;
@@ -96,7 +96,7 @@ std::shared_ptr<AuthProxy> proxy_of_port(std::uint16_t port, const std::function
   return proxy;
 }
 
-// Others knock at `outer`; the store is to listen at `inner`, which becomes its own.
+// Clients authenticate at `outer`; the store must listen at `inner`, which it takes over.
 std::shared_ptr<AuthProxy> make_server_proxy(FileDescriptor outer, const JobSecretPtr& secret, FileDescriptor& inner) {
   const auto loopback = listen_on_loopback();
   inner = FileDescriptor(loopback.descriptor);
@@ -128,21 +128,21 @@ FileDescriptor listen_for_job(const Environment& environment) {
   }
 }
 
-// c10d's store leaves connections that it has no descriptors for unanswered, without a word: ranks would wait in vain.
+// Without enough descriptors, c10d's store silently leaves connections unanswered, and ranks would wait for it.
 void require_descriptors(const Environment& environment, bool behind_proxy) {
   constexpr std::uint64_t connections_on_one_node = 2;  // of a rank: both of its Rendezvous
   constexpr std::uint64_t connections_on_several = 3;   // and that of its HeartbeatMonitor
   constexpr std::uint64_t descriptors_per_proxied_connection =
-      3;  // for a connection: the store's end, and both of the gate's
+      3;  // for a connection: the store's end, and both ends of the proxy
   constexpr std::uint64_t other_descriptors = 256;
   const auto ranks = static_cast<std::uint64_t>(environment.world_size);
   const auto connections = ranks * (environment.num_nodes == 1 ? connections_on_one_node : connections_on_several);
   const auto needed = count_open_descriptors() + connections * (behind_proxy ? descriptors_per_proxied_connection : 1);
   const auto allowed = raise_descriptor_limit(needed + other_descriptors);
   if (allowed >= needed) return;
-  throw UsageError("Rank 0 serves the store that all " + std::to_string(ranks) + " ranks come to, and needs " +
-                   std::to_string(needed) + " file descriptors for it. It may have " + std::to_string(allowed) +
-                   ": raise its hard limit (ulimit -Hn; LimitNOFILE in a unit of systemd).");
+  throw UsageError("Rank 0 serves the store for all " + std::to_string(ranks) + " ranks and needs " +
+                   std::to_string(needed) + " file descriptors for it. Its limit is " + std::to_string(allowed) +
+                   ": raise the hard limit (ulimit -Hn; LimitNOFILE in a unit of systemd).");
 }
 
 std::string describe_address(const SocketAddress& address) {
@@ -157,18 +157,18 @@ std::string describe_address(const SocketAddress& address) {
   }
   const std::string problem =
       status == AuthResult::Status::no_auth_required ? " asks for no proof" : " does not know the job's secret";
-  throw UsageError("Whoever listens at " + describe_address(address) + problem + ". " + own_secret +
-                   "is to be that of rank 0 too; or another program listens there: check MASTER_ADDR and MASTER_PORT.");
+  throw UsageError("The process that listens at " + describe_address(address) + problem + ". " + own_secret +
+                   "must be that of rank 0 too; or another program listens there: check MASTER_ADDR and MASTER_PORT.");
 }
 
-// What rank 0 leaves at the agent's store. It is not trusted: whoever is found there has to prove the secret.
+// The address that rank 0 publishes at the agent's store. It is not trusted: the server there must prove the secret.
 SocketAddress parse_address(const std::string& text) {
   std::istringstream words(text);
   SocketAddress address;
   words >> address.host >> address.port;
   constexpr int max_port = 65535;
   if (words.fail() || address.port < 1 || address.port > max_port)
-    throw StoreUnreachable{"the address of rank 0 is none"};
+    throw StoreUnreachable{"the address that rank 0 published is malformed"};
   return address;
 }
 
@@ -216,7 +216,7 @@ void StoreConnector::start_server_proxy(const Environment& environment, const Jo
 
 void StoreConnector::start_client_proxy(const std::string& host, std::uint16_t port, const JobSecretPtr& secret,
                                         std::chrono::milliseconds timeout) {
-  std::string cause = "nobody knows the host " + host;
+  std::string cause = "cannot resolve the host " + host;
   for (const auto& numeric : resolve_host(host)) {
     const SocketAddress address{numeric, port};
     const auto attempt_timeout = std::min<std::chrono::milliseconds>(timeout, auth_timeout);
@@ -234,7 +234,7 @@ void StoreConnector::start_client_proxy(const std::string& host, std::uint16_t p
       return;
     }
     if (status == AuthResult::Status::no_response) {
-      cause = "nobody there has asked for the job's secret";
+      cause = "the server there did not ask for the job's secret";
     } else if (status == AuthResult::Status::unreachable) {
       cause = detail;
     } else {
@@ -244,7 +244,7 @@ void StoreConnector::start_client_proxy(const std::string& host, std::uint16_t p
   throw StoreUnreachable{cause};
 }
 
-// The launcher's agent serves a store that takes anybody. There rank 0 tells where its own is, behind a gate.
+// The launcher's agent serves a store without authentication. Rank 0 publishes the address of its own proxy there.
 void StoreConnector::connect_at_agent(const Environment& environment, const JobSecretPtr& secret,
                                       std::chrono::milliseconds timeout) {
   const c10d::TCPStoreOptions options = client_options(port_, timeout);
@@ -272,7 +272,7 @@ c10::intrusive_ptr<c10d::Store> StoreConnector::connect(std::chrono::millisecond
   options.isServer = std::exchange(serves_, false);
   options.multiTenant = true;  // a process may connect more than once
   if (options.isServer && listening_.is_open()) options.masterListenFd = listening_.release();
-  // A gate goes with the store; a porter with the last of its connections.
+  // A server proxy exists as long as the store, a client proxy as long as the last of its connections.
   const bool keeps_proxy = proxy_ && (!is_server_proxy_ || options.isServer);
   c10::intrusive_ptr<c10d::Store> store;
   if (keeps_proxy) {

@@ -1,8 +1,9 @@
 #pragma once
-// How this rank comes to the job's store, which is c10d's TCPStore and takes anybody who reaches its port.
+// Connects this rank to the job's store, which is c10d's TCPStore and accepts every client that reaches its port.
 //
-// On one node it listens at the loopback interface. With several nodes and a secret it does so too, behind a gate: rank
-// 0 keeps the gate, and every other rank has a porter that proves the secret there. Without a secret it listens itself.
+// On one node the store listens on the loopback interface. With several nodes and a secret it does so too, behind an
+// authentication proxy: rank 0 runs the server proxy, and every other rank runs a client proxy that proves the secret
+// to it. Without a secret the store listens on the network.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -17,7 +18,7 @@
 
 namespace tutti::comm {
 
-/// The store could not be reached, or was and is gone.
+/// The store could not be reached, or the connection to it was lost.
 struct StoreUnreachable {
   std::string cause;
 };
@@ -52,7 +53,7 @@ class StoreConnector {
   std::uint16_t port_;
   bool serves_;                       // the next connection is the store
   FileDescriptor listening_;          // of the store
-  std::shared_ptr<AuthProxy> proxy_;  // what strangers, or this rank, come through
+  std::shared_ptr<AuthProxy> proxy_;  // the server proxy, or the client proxy of this rank
   bool is_server_proxy_ = false;
   bool single_node_;
   int world_size_;

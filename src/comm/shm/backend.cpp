@@ -14,20 +14,20 @@
 namespace tutti::comm {
 namespace {
 
-/// A slot of the stage gives each rank a part.
+/// A slot of the staging buffer is divided into one part per rank.
 constexpr int max_ranks = 1024;
-/// Below it, asking whether a sum can be made in place costs more than two copies.
+/// Below this size, checking whether a reduction can run in place costs more than two copies.
 constexpr std::size_t min_in_place_bytes = std::size_t{64} << 10;
 
 void log_fallback(const Backend& messages, const std::string& what, const std::string& reason) {
   if (messages.rank() != 0) return;
-  Logger(0).warning(what + " goes over " + messages.name() + ", not through shared memory: " + reason);
+  Logger(0).warning(what + " is sent over " + messages.name() + ", not through shared memory: " + reason);
 }
 
 }  // namespace
 
 Operation shm_setup_operation(std::chrono::milliseconds timeout) {
-  return {.number = 0, .op_name = "sharing memory", .name = "", .timeout = timeout};
+  return {.number = 0, .op_name = "shared memory setup", .name = "", .timeout = timeout};
 }
 
 ShmBackend::ShmBackend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups,
@@ -111,7 +111,7 @@ at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes) 
   allocation->memory = create_shared_memory(*this, operation, static_cast<std::size_t>(bytes), reason);
   if (allocation->memory.empty()) {
     log_fallback(inner(), "a gradient buffer of " + std::to_string(bytes) + " bytes", reason);
-    inner().connect();  // here, where all ranks are, and not when a sum starts
+    inner().connect();  // here, because all ranks take part, and not when an all-reduce starts
     return inner().allocate(operation, bytes);
   }
   allocation->begin = allocation->memory.of(rank());
@@ -173,8 +173,7 @@ std::uint32_t ShmBackend::next_all_reduce() {
   return ++all_reduces_;
 }
 
-/// The combination of `flat` without a copy; null unless it stands at the same place of the same allocation on all
-/// ranks.
+/// The all-reduce of `flat` without a copy; null unless `flat` has the same offset in the same allocation on all ranks.
 std::unique_ptr<PendingAllReduce> ShmBackend::start_in_place(const Operation& operation, const at::Tensor& flat,
                                                              const Reduction& reduction) {
   struct Location {
@@ -196,17 +195,17 @@ std::unique_ptr<PendingAllReduce> ShmBackend::start_in_place(const Operation& op
   return std::make_unique<InPlaceAllReduce>(node_, operation, *location, flat, next_all_reduce(), reduction);
 }
 
-/// Made with the first collective that needs it; null where it cannot be had.
+/// Created with the first collective that needs it; null if the ranks cannot share memory for it.
 StagedCollectives* ShmBackend::staged_collectives_for(const Operation& operation) {
   if (staged_ || staging_unavailable_) return staged_.get();
-  std::string reason = "too many ranks";
+  std::string reason = "the node has more than " + std::to_string(max_ranks) + " ranks";
   SharedMemory memory;
   if (size() <= max_ranks) {
     memory = create_shared_memory(*this, operation, StagedCollectives::slots * StagedCollectives::slot_bytes, reason);
   }
   staging_unavailable_ = memory.empty();
   if (staging_unavailable_) {
-    log_fallback(inner(), "collectives", reason);
+    log_fallback(inner(), "the data of collectives", reason);
   } else {
     staged_ = std::make_unique<StagedCollectives>(node_, std::move(memory));
   }
@@ -219,7 +218,7 @@ std::shared_ptr<ShmBackend> make_shm_backend(const std::shared_ptr<Backend>& mes
   auto node = NodeState::connect(*messages, operation, reason);
   if (!node) return nullptr;
   auto backend = std::make_shared<ShmBackend>(messages, std::move(for_groups), std::move(node));
-  // Whoever serves the store may leave only when all others have read it.
+  // The rank that serves the store must not exit before all other ranks have read it.
   const std::byte here{1};
   (void)backend->bootstrap_all_gather(operation, std::span(&here, 1));
   return backend;

@@ -1,5 +1,5 @@
 #pragma once
-// Collectives between the ranks of one node without messages.
+// The backend for the ranks of one node: collectives through shared memory.
 #include <ATen/core/TensorBody.h>
 
 #include <memory>
@@ -16,8 +16,8 @@
 
 namespace tutti::comm {
 
-/// Sums in memory from allocate() are made where they lie, other tensors go through a stage, small things through
-/// payload_slots. What cannot be shared goes over `messages`, with a line in the log.
+/// All-reduces of memory from allocate() run in place. Other tensors use staging buffers, and small all-gathers use the
+/// payload slots. If the ranks cannot share memory, an operation uses `messages`, and rank 0 logs a warning.
 class ShmBackend final : public ForwardingBackend {
  public:
   ShmBackend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups, std::shared_ptr<NodeState> node);
@@ -51,15 +51,16 @@ class ShmBackend final : public ForwardingBackend {
   std::shared_ptr<FailureBoard> failure_board() override;
   void close() noexcept override;
 
-  /// As duplicate(): the ranks meet in the memory that they share. Null where no more memory can be had: `reason` says
-  /// why.
+  /// Like duplicate(), but the ranks exchange addresses through their shared memory. Returns null and sets `reason` if
+  /// no more memory can be shared.
   std::shared_ptr<ShmBackend> duplicate_shm(const std::string& name, std::chrono::milliseconds timeout,
                                             std::string& reason);
 
-  // For sums over several nodes.
+  // For the hierarchical backend.
   const std::shared_ptr<NodeState>& node() const { return node_; }
-  /// Where `flat` lies; nullopt unless in memory from allocate().
+  /// The location of `flat`; nullopt unless it is in memory from allocate().
   std::optional<ShmLocation> location_of(const at::Tensor& flat) const;
+  /// The number of the next all-reduce in shared memory.
   std::uint32_t next_all_reduce();
 
  private:
@@ -75,15 +76,16 @@ class ShmBackend final : public ForwardingBackend {
   std::int64_t allocated_ = 0;
   std::uint32_t all_reduces_ = 0;
   std::uint32_t all_gathers_ = 0;
-  std::unique_ptr<StagedCollectives> staged_;  // of the channel's thread
+  std::unique_ptr<StagedCollectives> staged_;  // used by the communicator's queue thread only
   bool staging_unavailable_ = false;
 };
 
-/// What the ranks are at while they set up memory, before a call has a number.
+/// The operation under which ranks set up shared memory, before any call has a number.
 Operation shm_setup_operation(std::chrono::milliseconds timeout);
 
-/// All ranks of `messages` must be on one node; every rank must call it. Where memory cannot be shared it returns null,
-/// and `reason` says why. `for_groups` picks the backends of groups (Backend::split). Throws TransferError.
+/// Creates the shared memory backend for the ranks of `messages`, which must be on one node. Every rank must call it.
+/// Returns null and sets `reason` if the ranks cannot share memory. `for_groups` selects the backends of groups
+/// (Backend::split). Throws TransferError.
 std::shared_ptr<ShmBackend> make_shm_backend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups,
                                              std::chrono::milliseconds timeout, std::string& reason);
 

@@ -5,8 +5,9 @@
 
 namespace tutti::comm {
 
-/// The failures of a channel, in its own memory: word of them can be had for as long as somebody maps it, whoever has
-/// ended meanwhile. A rank leaves its word once, before it closes the channel.
+/// The failure board of a communicator, in the shared memory of its ranks. A report stays readable while any process
+/// maps the memory, even after the process of the report has exited. A rank publishes one report, before it closes the
+/// communicator.
 std::shared_ptr<FailureBoard> make_shm_failure_board(std::shared_ptr<NodeState> node);
 
 }  // namespace tutti::comm

@@ -10,7 +10,7 @@
 namespace tutti::comm {
 namespace {
 
-/// Both caches of a core hold this much of two versions and a result.
+/// The L1 and L2 caches of a core hold blocks of this size of two contributions and the result.
 constexpr std::size_t block_bytes = std::size_t{128} << 10;
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// A sum in place, in memory that all ranks of a node map.
+// The all-reduce in place, in memory that all ranks of a node share.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace tutti::comm {
 
-/// The memory of one Communicator::allocate(): the same offsets on every rank.
+/// The memory of one Communicator::allocate(). Offsets are equal on all ranks.
 struct ShmAllocation {
   SharedMemory memory;
   std::byte* begin = nullptr;  // this rank's
   std::size_t bytes = 0;
-  std::int64_t number = 0;  // counts the allocations of a channel
+  std::int64_t number = 0;  // counts the allocations of a communicator
 
   bool contains(const std::byte* data, std::size_t size) const { return data >= begin && data + size <= begin + bytes; }
 };
 
-/// A tensor's place in an allocation.
+/// The location of a tensor in an allocation.
 struct ShmLocation {
   std::shared_ptr<const ShmAllocation> allocation;
   std::size_t offset = 0;
@@ -30,15 +30,17 @@ struct ShmLocation {
   std::byte* of(int rank) const { return allocation->memory.of(rank) + offset; }
 };
 
-// Sum number n of a channel. Each rank owns a slice of it:
-//   started(n)   this rank's version is complete; it does not touch the memory until the sum is finished.
-//   reduce       waits until all have started n, adds up its slice, writes the result into everyone's memory, and says
-//                reduced(n). Slices do not overlap, so every byte has one writer.
-//   finish       waits until all have reduced n: every slice of this rank's memory holds its result, and nobody reads
-//                or writes it any more. Only then may the next version be written there.
-// started and reduced rise by one with each sum, in the order in which sums are started, equal on all ranks.
+// All-reduce number n of a communicator. Each rank owns a shard of the tensor:
+//   constructor             this rank's contribution is complete: sets reductions_started to n. The rank does not
+//                           access the memory until wait() returns.
+//   finish_reduce_scatter   waits until all ranks have started n, reduces its shard, writes the result into the memory
+//                           of all ranks, and sets reductions_finished to n. Shards do not overlap, so each byte has
+//                           one writer.
+//   wait                    waits until all ranks have finished n: every shard of this rank's memory holds its result,
+//                           and no rank reads or writes it any more. Only then may the next contribution be written.
+// Both counters grow by one with each all-reduce, in the order in which all-reduces are started, equal on all ranks.
 //
-// Each rank touches for n bytes and N ranks: n/N of every version once to read, and n/N of every memory once to write.
+// For n bytes and N ranks, each rank reads n/N bytes of every contribution and writes n/N bytes of every rank's memory.
 class InPlaceAllReduce final : public PendingAllReduce {
  public:
   InPlaceAllReduce(std::shared_ptr<NodeState> node, Operation operation, ShmLocation location, const at::Tensor& flat,

@@ -10,7 +10,7 @@ namespace tutti::comm {
 
 void LastOperation::set(const Operation& operation) {
   Text text{};
-  // A zero stays behind each, however long they are.
+  // Each text is truncated so that a zero byte follows it.
   const std::size_t what = std::min(operation.op_name.size(), file_offset / 2);
   const std::size_t name = std::min(operation.name.size(), file_offset - what - 2);
   const std::size_t file = std::min(std::strlen(operation.call_site.file), text.size() - file_offset - 1);

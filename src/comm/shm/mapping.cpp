@@ -10,7 +10,7 @@
 namespace tutti::comm {
 namespace {
 
-// MADV_COLLAPSE, which C libraries name since 2023.
+// MADV_COLLAPSE, which C libraries before 2023 do not define.
 constexpr int madv_collapse = 25;
 
 }  // namespace
@@ -18,18 +18,18 @@ constexpr int madv_collapse = 25;
 void try_huge_pages(int descriptor, std::size_t bytes) {
   const std::size_t huge_bytes = bytes / huge_page_bytes * huge_page_bytes;
   if (huge_bytes == 0) return;
-  // The kernel makes a huge page where it finds a small one at its end. The rest it fills with zeros at once, which is
-  // several times faster than to come by small pages first.
+  // MADV_COLLAPSE creates a huge page where one small page is allocated, here the last one, and zeroes the rest at
+  // once. That is several times faster than allocating all small pages first.
   for (std::size_t end = huge_page_bytes; end <= huge_bytes; end += huge_page_bytes) {
     if (::posix_fallocate(descriptor, static_cast<off_t>(end) - 1, 1) != 0) return;
   }
   const Mapping mapping(descriptor, huge_bytes, Mapping::Pages::on_demand);
-  ::madvise(mapping.data(), huge_bytes, madv_collapse);  // where it cannot, small pages will do
+  ::madvise(mapping.data(), huge_bytes, madv_collapse);  // if it fails, small pages are used
 }
 
 Mapping::Mapping(int descriptor, std::size_t bytes, Pages pages) {
-  // Huge pages are mapped as such where they begin at multiples of their size, so there is room to choose. What holds
-  // none stands close together: several share a page table.
+  // A huge page is mapped as such only at a multiple of its size, so the reserved range is larger by one alignment.
+  // Mappings without huge pages are not aligned, so that several of them share a page table.
   const std::size_t alignment = bytes < huge_page_bytes ? 1 : huge_page_bytes;
   reserved_bytes_ = bytes + alignment - 1;
   reserved_ = ::mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,29 +1,29 @@
 #pragma once
-// A file's bytes in this process's memory, in a few huge pages where the kernel has some.
+// A memory mapping of a file, with huge pages if the kernel provides them.
 //
-// Every process that maps memory needs page tables for what it touches: 4 KiB for each 2 MiB. Where each of N ranks
-// maps the memory of all, that is N * N times one's share. Huge pages need none of these tables, and come and are
+// A process needs page tables for the memory that it touches: 4 KiB for each 2 MiB. If each of N ranks maps the memory
+// of all ranks, the page tables grow with N * N. Huge pages need none of these tables, and they are allocated and
 // mapped many times faster.
 #include <cstddef>
 
 namespace tutti::comm {
 
-/// What a page table of 4 KiB reaches, and what a huge page holds in its place. (Where a processor's are of another
-/// size, there are no huge pages here.)
+/// The size of a huge page, equal to the memory that one page table of 4 KiB maps. On processors with another size, no
+/// huge pages are used.
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-/// Asks for huge pages in the first `bytes` of an empty memfd; what gets none stays a hole. It does not matter what the
-/// machine's settings prefer, other than `deny`. Linux has them for the asking since 6.1.
+/// Requests huge pages for the first `bytes` of an empty memfd. Ranges without a huge page stay holes. Needs Linux 6.1;
+/// works with any setting of the machine for huge pages of shared memory, except `deny`.
 void try_huge_pages(int descriptor, std::size_t bytes);
 
 class Mapping {
  public:
   enum class Pages {
-    populate,   ///< all are mapped by the constructor
-    on_demand,  ///< page tables grow with what is used: a first look maps 16 pages or a huge one
+    populate,   ///< the constructor maps all pages
+    on_demand,  ///< the first access maps 16 pages or one huge page, so page tables grow with use
   };
 
-  /// A forked child has no part in it. Throws std::system_error.
+  /// A forked child does not inherit the mapping. Throws std::system_error.
   Mapping(int descriptor, std::size_t bytes, Pages pages);
   ~Mapping();
   Mapping(const Mapping&) = delete;

@@ -19,7 +19,7 @@ void NodeBroadcast::run(std::span<std::byte> bytes, const OperationDeadline& wai
 }
 
 void NodeBroadcast::publish(std::span<const std::byte> chunk, const OperationDeadline& wait) {
-  node_->local().consumed.advance_to(last_ - 1);  // it waits for the others only
+  node_->local().consumed.advance_to(last_ - 1);  // the leader waits for the other ranks only
   node_->wait_for_all(&RankState::consumed, last_ - slots, wait);
   std::memcpy(slot(), chunk.data(), chunk.size());
   node_->local().published.advance_to(last_);

@@ -1,10 +1,10 @@
 #pragma once
-// What the first rank of a node has learned, handed to the others of its node.
+// The broadcast of small data from the node leader to the other ranks of its node.
 //
-// It goes through the first rank's slots, chunk by chunk. Chunk number n of a channel uses slot n % 2:
-//   published(n)   it is in its slot. Only the first rank says so.
-//   taken(n)        this rank has copied it. A slot is filled again only when all ranks have taken what was in it.
-// All ranks run the same messages in the same order, as long on all of them.
+// The data is copied through the leader's slots, chunk by chunk. Chunk number n of a communicator uses slot n % 2:
+//   published = n   the chunk is in its slot. Only the leader sets this counter.
+//   consumed = n    this rank has copied the chunk. The leader fills a slot again only when all ranks have consumed it.
+// All ranks must run the same broadcasts in the same order, with the same lengths.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,18 +14,18 @@
 
 namespace tutti::comm {
 
-/// One thread at a time.
+/// May be used by one thread at a time.
 class NodeBroadcast {
  public:
   static constexpr std::size_t slot_bytes = std::size_t{16} << 10;
   static constexpr std::uint32_t slots = 2;
 
-  /// `memory` of slots * slot_bytes for each rank.
+  /// `memory` holds slots * slot_bytes for each rank.
   NodeBroadcast(std::shared_ptr<NodeState> node, SharedMemory memory)
       : node_(std::move(node)), memory_(std::move(memory)) {}
 
-  /// The first rank's `bytes` become everyone's. The first rank waits only for slots that the others have not taken;
-  /// the others block until all is there. Throws TransferError.
+  /// Copies the leader's `bytes` to all ranks. The leader waits only for slots that other ranks have not consumed. The
+  /// other ranks block until they have received all bytes. Throws TransferError.
   void run(std::span<std::byte> bytes, const OperationDeadline& wait);
 
  private:
@@ -35,7 +35,7 @@ class NodeBroadcast {
 
   std::shared_ptr<NodeState> node_;
   SharedMemory memory_;
-  std::uint32_t last_ = 0;  // chunk
+  std::uint32_t last_ = 0;  // number of the last chunk
 };
 
 }  // namespace tutti::comm

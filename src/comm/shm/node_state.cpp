@@ -41,7 +41,7 @@ struct SegmentOffer {
   SegmentAddress address;
 };
 
-/// Whether all of `statuses` are fine; else why the first is not.
+/// True if all of `statuses` are ok; otherwise sets `reason` from the first one that is not.
 bool all_ok(std::span<const Status> statuses, std::string& reason) {
   for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
     if (statuses[rank].ok) continue;
@@ -53,7 +53,7 @@ bool all_ok(std::span<const Status> statuses, std::string& reason) {
 
 struct MappedMemory {
   SharedMemory memory;
-  std::vector<SegmentAddress> addresses;  // by rank; without memory where the rank made none
+  std::vector<SegmentAddress> addresses;  // by rank; only `process` is set if the rank created no segment
 };
 
 constexpr std::size_t page_bytes = 4096;
@@ -111,22 +111,22 @@ std::shared_ptr<NodeState> NodeState::connect(Backend& backend, const Operation&
 NodeState::NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses)
     : memory_(std::move(memory)), rank_(rank) {
   for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process);
-  // Spinning helps only where the rank that is waited for runs meanwhile. A channel's thread needs a core beside the
-  // thread that computes; a thread that waits for a result has one to itself.
+  // Spinning helps only if the awaited rank runs at the same time. The queue thread needs a core beside the thread that
+  // computes. A thread that waits for a result has a core to itself, because it does not compute meanwhile.
   const auto ranks = static_cast<unsigned>(size());
   const unsigned cores = std::thread::hardware_concurrency();
   queue_spin_count_ = ranks < cores ? 2000 : 50;
   spin_count_ = ranks <= cores ? 2000 : 0;
 }
 
-/// What a rank that waits sees of the one that it waits for.
+/// Checks the awaited rank while this rank waits.
 class NodeState::PeerCheck {
  public:
   explicit PeerCheck(const NodeState& node) : node_(node) {}
 
-  /// Throws TransferError when waiting for `rank` has no sense any more.
+  /// Throws TransferError if `rank` cannot reach `awaited` any more. Logs a warning if one is due.
   void operator()(int rank, const AwaitedCounter& awaited, const Operation& operation) {
-    // Nothing is counted before the first look: most waits are over by then.
+    // Timers start with the first check, because most waits end before it.
     const auto now = Clock::now();
     if (std::exchange(rank_, rank) != rank) stopped_timer_.emplace(now);
     if (!warning_) warning_.emplace(now);
@@ -134,15 +134,17 @@ class NodeState::PeerCheck {
     const bool due = stopped_timer_->due(now);
     const auto state = due ? node_.processes_[rank].state() : ProcessState::running;
     const bool stopped = due && stopped_timer_->check(now, state == ProcessState::stopped) >= node_.heartbeat_timeout_;
-    // A rank that came that far and then left is no failure.
+    // A rank that has reached the value and closed the communicator since then has not failed. Its state was read
+    // above, before this check.
     if (node_.reached(rank, awaited)) return;
     if (node_.local().closed.load())
-      throw TransferError(TransferError::Kind::connection_closed, {rank}, "this rank gave up");
+      throw TransferError(TransferError::Kind::connection_closed, {rank}, "this rank has closed the communicator");
     if (stopped)
-      throw TransferError(TransferError::Kind::process_stopped, {rank}, "it is stopped", node_.heartbeat_timeout_);
-    if (state == ProcessState::exited) throw TransferError(TransferError::Kind::process_exited, {rank}, "it is gone");
-    // It posts what it has to say before it closes.
-    if (closed) throw TransferError(TransferError::Kind::peer_closed, {rank}, "it is gone");
+      throw TransferError(TransferError::Kind::process_stopped, {rank}, "process stopped", node_.heartbeat_timeout_);
+    if (state == ProcessState::exited)
+      throw TransferError(TransferError::Kind::process_exited, {rank}, "process exited");
+    // A rank publishes its failure report before it sets `closed`.
+    if (closed) throw TransferError(TransferError::Kind::peer_closed, {rank}, "the peer has closed the communicator");
     if (!SuppressSlowWarning::is_active() && warning_->due(now))
       node_.log_slow_peers(awaited, operation, warning_->waited(now), now);
   }
@@ -154,7 +156,7 @@ class NodeState::PeerCheck {
   std::optional<SlowOperationWarning> warning_;
 };
 
-/// Whether it came before the deadline.
+/// Returns false at the deadline.
 bool NodeState::wait_for(int rank, const AwaitedCounter& awaited, const OperationDeadline& wait,
                          PeerCheck& check) const {
   SequenceCounter& counter = of(rank).*awaited.counter;
@@ -172,7 +174,7 @@ void NodeState::wait_for_all(SequenceCounter RankState::*counter, std::uint32_t 
     for (int rank = 0; rank < size(); ++rank) {
       if (!reached(rank, awaited)) missing.push_back(rank);
     }
-    throw TransferError(TransferError::Kind::timeout, missing, "it did not come");
+    throw TransferError(TransferError::Kind::timeout, missing, "it did not enter the call");
   }
 }
 
@@ -181,7 +183,7 @@ void NodeState::wait_for_leader(SequenceCounter RankState::*counter, std::uint32
   const SuppressSlowWarning quiet(true);
   PeerCheck check(*this);
   if (!wait_for(0, {counter, value}, wait, check)) {
-    throw TransferError(TransferError::Kind::timeout, {0}, "it did not come");
+    throw TransferError(TransferError::Kind::timeout, {0}, "it did not enter the call");
   }
 }
 
@@ -196,7 +198,7 @@ bool NodeState::decide_all_gather(std::uint32_t number, bool completed) const {
 }
 
 std::vector<int> NodeState::closed_ranks() const {
-  // A rank leaves word of its failure before it closes.
+  // A rank publishes its failure report before it sets `closed`.
   constexpr auto close_timeout = std::chrono::seconds(2);
   std::vector<int> peers;
   for (const auto deadline = Clock::now() + close_timeout; Clock::now() < deadline;) {
@@ -223,7 +225,7 @@ void NodeState::log_slow_peers(const AwaitedCounter& awaited, const Operation& o
   int count = 0;
   for (int rank = 0; rank < size(); ++rank) {
     if (reached(rank, awaited)) {
-      if (rank < rank_) return;  // that one says it
+      if (rank < rank_) return;  // the lowest waiting rank logs
       continue;
     }
     if (++count > max_named) continue;
@@ -238,7 +240,7 @@ void NodeState::log_slow_peers(const AwaitedCounter& awaited, const Operation& o
 bool NodeState::set_blocked(bool blocked) const noexcept {
   local().blocked.store(blocked);
   for (int rank = 0; rank < size(); ++rank) {
-    // Who has let go of the channel says nothing here any more.
+    // A rank that has closed the communicator does not update `blocked` any more.
     if (!of(rank).blocked.load() && !of(rank).closed.load()) return false;
   }
   return true;

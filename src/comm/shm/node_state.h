@@ -1,5 +1,6 @@
 #pragma once
-// What the ranks of a channel share on their node: memory of every rank, mapped by all, and how far each has come.
+// The state that the ranks of a communicator share on their node: one block of memory per rank, mapped by all ranks,
+// with the sequence counters and messages of that rank.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +20,9 @@
 
 namespace tutti::comm {
 
-/// Memory of every rank, mapped by all. Parts that are smaller than a huge page lie in one segment, which the first
-/// rank makes: what it takes to map them grows with the number of ranks then, not with the number of pairs. Larger ones
-/// are made by their ranks, at the same time.
+/// One block of memory per rank, mapped by all ranks. Blocks smaller than a huge page are in one segment, which rank 0
+/// creates: the cost of mapping then grows with the number of ranks, not with the number of pairs. Larger blocks are
+/// segments of their own, which the ranks create in parallel.
 class SharedMemory {
  public:
   SharedMemory() = default;
@@ -35,44 +36,46 @@ class SharedMemory {
   }
 
  private:
-  std::vector<std::shared_ptr<SharedSegment>> segments_;  // one for all, or by rank
-  std::size_t stride_ = 0;                                // from rank to rank, in one for all
+  std::vector<std::shared_ptr<SharedSegment>> segments_;  // one segment, or one per rank
+  std::size_t stride_ = 0;                                // bytes from rank to rank in one segment, else 0
 };
 
-/// `bytes` for every rank. Every rank must call it; addresses travel by `backend`.bootstrap_all_gather(). Where it
-/// cannot be done on some rank, it is done on none: `reason` then says why. Throws TransferError.
+/// Creates and maps `bytes` of shared memory for every rank. Every rank must call it. Addresses are exchanged with
+/// `backend`.bootstrap_all_gather(). If it fails on some rank, the result is empty on all ranks and `reason` is set.
+/// Throws TransferError.
 SharedMemory create_shared_memory(Backend& backend, const Operation& operation, std::size_t bytes, std::string& reason);
 
-/// The mailbox for exchanges; larger ones go by messages.
+/// The slots for small all-gathers. Larger payloads are sent as messages.
 inline constexpr std::size_t payload_slot_bytes = 8192;
 inline constexpr std::uint32_t payload_slots = 16;
 
 inline constexpr std::size_t failure_message_bytes = 4096;
 
-/// One rank's part, in its segment. Zeros are a valid one. Each number has a cache line of its own.
+/// The state of one rank, in its block. Zero-initialized memory is a valid state. Each counter has a cache line of its
+/// own.
 struct RankState {
-  alignas(64) SequenceCounter reductions_started;   // its versions are in its memory
-  alignas(64) SequenceCounter reductions_finished;  // the results of its slice are in everyone's memory
-  alignas(64) SequenceCounter all_gathers_posted;   // its bytes are in its mailbox
-  alignas(64) SequenceCounter all_gathers_read;     // it has read everyone's
-  alignas(64) std::atomic<std::uint64_t> all_gathers_decided[payload_slots];  // of rank 0: decide_all_gather()
-  alignas(64) SequenceCounter published;  // node_broadcast.h says what these two mean
+  alignas(64) SequenceCounter reductions_started;   // the rank's contributions are in its memory
+  alignas(64) SequenceCounter reductions_finished;  // the results of the rank's shard are in all ranks' memory
+  alignas(64) SequenceCounter all_gathers_posted;   // the rank's bytes are in its payload slot
+  alignas(64) SequenceCounter all_gathers_read;     // the rank has read all ranks' payload slots
+  alignas(64) std::atomic<std::uint64_t> all_gathers_decided[payload_slots];  // rank 0's only; see decide_all_gather()
+  alignas(64) SequenceCounter published;                                      // see node_broadcast.h
   alignas(64) SequenceCounter consumed;
-  alignas(64) SequenceCounter chunks_posted;  // staged_collectives.h says what these three mean
+  alignas(64) SequenceCounter chunks_posted;  // see staged_collectives.h
   alignas(64) SequenceCounter chunks_reduced;
   alignas(64) SequenceCounter chunks_read;
-  alignas(64) std::atomic<bool> closed;  // it gave the channel up
-  std::atomic<bool> blocked;
+  alignas(64) std::atomic<bool> closed;  // the rank has closed the communicator
+  std::atomic<bool> blocked;             // see Backend::set_blocked
   alignas(64) LastOperation last_operation;
-  alignas(64) std::atomic<std::uint32_t> failure_message_length;  // 0: it has said nothing
-  char failure_message[failure_message_bytes];                    // why it gave the channel up
+  alignas(64) std::atomic<std::uint32_t> failure_message_length;  // 0 before the rank publishes a failure report
+  char failure_message[failure_message_bytes];                    // the rank's failure report
   alignas(64) std::byte payload_slot[payload_slots][payload_slot_bytes];
 };
 
 /// Thread safe.
 class NodeState {
  public:
-  /// nullptr where the ranks cannot share memory; `reason` says why. Every rank must call it.
+  /// Returns nullptr and sets `reason` if the ranks cannot share memory. Every rank must call it.
   static std::shared_ptr<NodeState> connect(Backend& backend, const Operation& operation, std::string& reason);
   ~NodeState() { close(); }
   NodeState(const NodeState&) = delete;
@@ -83,27 +86,28 @@ class NodeState {
   RankState& of(int rank) const { return *reinterpret_cast<RankState*>(memory_.of(rank)); }
   RankState& local() const { return of(rank_); }
 
-  /// Blocks until every rank's `counter` has reached `value`. Throws TransferError naming those that have not, at the
-  /// deadline, or when one died, gave up or is stopped for long. After a while the first of the ranks that wait logs
-  /// for whom.
+  /// Blocks until every rank's `counter` has reached `value`. Throws TransferError, which names the ranks that have not
+  /// reached it, at the deadline, or if a rank exited, closed the communicator, or has been stopped for the heartbeat
+  /// timeout. The lowest waiting rank logs slow-operation warnings.
   void wait_for_all(SequenceCounter RankState::*counter, std::uint32_t value, const OperationDeadline& wait) const;
 
-  /// The same for the first rank alone, without a line in the log: that rank tells whom it waits for itself.
+  /// The same for rank 0 only, and without warnings: rank 0 logs for which ranks it waits itself.
   void wait_for_leader(SequenceCounter RankState::*counter, std::uint32_t value, const OperationDeadline& wait) const;
 
-  /// Whether exchange `number` is made or given up: the first rank that says so decides for all of them, so that none
-  /// goes on where another one failed. Returns whether it is made.
+  /// Decides for all ranks whether small all-gather `number` completed or is aborted. The first call of any rank
+  /// decides, so that no rank continues after another rank has failed in it. Returns true if it completed.
   bool decide_all_gather(std::uint32_t number, bool completed) const;
-  /// Those that have given the channel up, once there are any; all others where none says so soon.
+  /// The ranks that have closed the communicator. Blocks until there is one; after 2 s without any, returns all other
+  /// ranks.
   std::vector<int> closed_ranks() const;
 
-  /// What the ranks are called in lines of the log, where they are a group of others.
+  /// Sets the ranks to name in log lines, if they differ from the ranks of this communicator.
   void set_global_ranks(std::vector<int> global_ranks) { global_ranks_ = std::move(global_ranks); }
 
   /// See Backend.
   int spin_count() const { return spin_count_; }
 
-  /// Whether `rank` has given the channel up or its process has ended.
+  /// True if `rank` has closed the communicator or its process has exited.
   bool peer_exited(int rank) const {
     return of(rank).closed.load() || processes_[rank].state() == ProcessState::exited;
   }
@@ -131,8 +135,8 @@ class NodeState {
   int rank_;
   std::vector<int> global_ranks_;
   std::chrono::milliseconds heartbeat_timeout_ = heartbeat_timeout();
-  int queue_spin_count_;                 // on a channel's thread
-  int spin_count_;                       // on the thread that wants the result
+  int queue_spin_count_;                 // on the communicator's queue thread
+  int spin_count_;                       // on the thread that waits for the result
   std::vector<ProcessProbe> processes_;  // by rank
 };
 

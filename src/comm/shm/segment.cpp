@@ -24,7 +24,7 @@ FileDescriptor require_open(int descriptor, const char* what) {
   return FileDescriptor(descriptor);
 }
 
-/// Whether the file is as long as a segment of that address, and holds its nonce.
+/// True if the file has the length of the segment at `address` and holds its nonce.
 bool contains_segment(const FileDescriptor& file, const SegmentAddress& address) {
   struct stat about {};
   Nonce nonce{};
@@ -45,7 +45,7 @@ std::shared_ptr<SharedSegment> SharedSegment::create(std::size_t bytes) {
     throw_errno("allocating shared memory", error);
   }
   if (::pwrite(descriptor.get(), nonce.data(), sizeof(nonce), end) != sizeof(nonce)) throw_errno("writing a memfd");
-  // First touches cost more than anything that is done with the memory later.
+  // Populate now: page faults on first access cost more than all later work on the memory.
   std::shared_ptr<SharedSegment> segment(new SharedSegment(descriptor.get(), bytes, Mapping::Pages::populate, nonce));
   segment->descriptor_ = descriptor.release();
   return segment;
@@ -54,13 +54,15 @@ std::shared_ptr<SharedSegment> SharedSegment::create(std::size_t bytes) {
 std::shared_ptr<SharedSegment> SharedSegment::open(const SegmentAddress& address) {
   if (address.process == this_process()) return address.segment->shared_from_this();
   if (!this_process().shares_pid_namespace_with(address.process)) {
-    throw_errno("another rank's process is in another namespace (container)", EXDEV);
+    throw_errno("another rank's process is in another PID namespace (container)", EXDEV);
   }
   const std::string path = "/proc/" + std::to_string(address.process.pid) + "/fd/" + std::to_string(address.descriptor);
   const FileDescriptor descriptor = require_open(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK),
                                                  "opening another rank's shared memory");
-  if (!contains_segment(descriptor, address)) throw_errno("another rank's shared memory is not what it said", ESTALE);
-  // A small one has one page table, whatever is touched. Of a large one this rank may need a slice only.
+  if (!contains_segment(descriptor, address)) {
+    throw_errno("another rank's shared memory does not match its address", ESTALE);
+  }
+  // A small segment needs one page table in any case. Of a large segment this rank may need only a shard.
   const auto pages = address.bytes <= huge_page_bytes ? Mapping::Pages::populate : Mapping::Pages::on_demand;
   return std::shared_ptr<SharedSegment>(new SharedSegment(descriptor.get(), address.bytes, pages, address.nonce));
 }

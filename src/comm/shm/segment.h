@@ -1,7 +1,8 @@
 #pragma once
-// Memory that the ranks of one node share: a memfd that one of them creates and the others map.
+// Memory that the ranks of one node share: a memfd that one rank creates and the others map.
 //
-// Nothing has a name, so nothing is left after a crash: the memory goes with the last process that maps it.
+// A memfd has no name in a file system, so nothing is left after a crash: the kernel frees the memory when the last
+// process that maps it exits.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,23 +14,23 @@ namespace tutti::comm {
 
 class SharedSegment;
 
-/// Where processes of the same user find a segment: /proc/PID/fd/N. Travels between ranks as bytes.
+/// The address at which processes of the same user open a segment: /proc/PID/fd/N. It is sent between ranks as bytes.
 struct SegmentAddress {
   ProcessIdentity process;
   int descriptor = -1;
   std::uint64_t bytes = 0;
-  Nonce nonce{};                     ///< stands in the segment too, behind its bytes
+  Nonce nonce{};                     ///< also stored in the file, after the segment's bytes
   SharedSegment* segment = nullptr;  ///< for ranks that are threads of the same process
 };
 
-/// A mapping. Thread safe.
+/// A mapped segment. Thread safe.
 class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
  public:
-  /// All pages are there from the beginning, so that a full tmpfs is an error here and not a signal later. Throws
-  /// std::system_error.
+  /// Creates a segment with all pages allocated, so that a lack of memory is an error here and not a signal later.
+  /// Throws std::system_error.
   static std::shared_ptr<SharedSegment> create(std::size_t bytes);
-  /// Maps what another process created and still holds open; inside a process it is the same mapping. Nothing is mapped
-  /// that is not that segment. Throws std::system_error.
+  /// Maps a segment that another process created and still holds open. Returns the existing mapping if it was created
+  /// in this process. Throws std::system_error, also if the file at the address is another one.
   static std::shared_ptr<SharedSegment> open(const SegmentAddress& address);
 
   ~SharedSegment();
@@ -39,7 +40,7 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
   std::byte* data() const { return mapping_.data(); }
   std::size_t size() const { return size_; }
   SegmentAddress address();
-  /// After all others have opened it.
+  /// Call it after all other ranks have opened the segment.
   void close_descriptor();
 
  private:

@@ -29,7 +29,7 @@ bool SequenceCounter::wait_for(std::uint32_t value, int spins, Deadline deadline
     cpu_pause();
   }
   waiters_.fetch_add(1, std::memory_order_seq_cst);
-  // Lowers the count whichever way this is left.
+  // Decrements the count on return and on exceptions.
   const std::unique_ptr<SequenceCounter, void (*)(SequenceCounter*)> unregister(
       this, [](SequenceCounter* counter) { counter->waiters_.fetch_sub(1, std::memory_order_seq_cst); });
   while (!reached(value)) {

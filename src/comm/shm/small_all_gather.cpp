@@ -25,11 +25,11 @@ std::span<const std::byte> ShmAllGather::wait() {
   try {
     node_->wait_for_all(&RankState::all_gathers_posted, number_, {operation_});
   } catch (const TransferError&) {
-    // Another rank may have seen all come, and goes on.
+    // Another rank may have seen all contributions and decided that the all-gather completed.
     if (!node_->decide_all_gather(number_, false)) throw;
   }
   if (!node_->decide_all_gather(number_, true)) {
-    throw TransferError(TransferError::Kind::peer_closed, node_->closed_ranks(), "it gave the operation up");
+    throw TransferError(TransferError::Kind::peer_closed, node_->closed_ranks(), "a peer aborted the operation");
   }
   all_.resize(length_ * static_cast<std::size_t>(node_->size()));
   for (int rank = 0; rank < node_->size(); ++rank) {

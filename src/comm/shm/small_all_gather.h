@@ -1,5 +1,5 @@
 #pragma once
-// Every rank's few bytes to every rank of a node.
+// The all-gather of a few bytes per rank inside a node, through shared memory.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace tutti::comm {
 
-// Exchange number n of a channel uses mailbox n % payload_slots of every rank. A mailbox is written again only when all
-// ranks have read what was in it `payload_slots` exchanges ago.
+// All-gather number n of a communicator uses slot n % payload_slots of every rank. A rank writes to a slot again only
+// when all ranks have read the contents of `payload_slots` all-gathers ago.
 class ShmAllGather final : public PendingAllGather {
  public:
   ShmAllGather(std::shared_ptr<NodeState> node, Operation operation, std::span<const std::byte> input,

@@ -9,14 +9,15 @@
 namespace tutti::comm {
 namespace {
 
-// Up to here every rank combines whole chunks by itself: that reads more than slices do, but nobody waits for results.
+// Up to this number of ranks, every rank reduces whole chunks. That reads more memory than reducing shards, but no rank
+// waits for the results of another rank.
 constexpr int max_ranks_without_shards = 3;
 
 std::byte* memory_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
 
-/// The largest part of a slot that `parts` parts fit into, in whole cache lines.
+/// The size of each of `parts` equal parts of a slot, in whole cache lines.
 std::size_t slot_part_bytes(int parts) {
   return StagedCollectives::slot_bytes / static_cast<std::size_t>(parts) / 64 * 64;
 }
@@ -77,7 +78,7 @@ void StagedCollectives::reduce_shards(const Chunk& chunk, at::ScalarType dtype, 
   std::vector<const std::byte*> contributions;
   for (int rank = 0; rank < node_->size(); ++rank)
     contributions.push_back(slot(rank, chunk.number) + own_shard.offset * width);
-  // Nobody else reads this slice of the own slot before it is announced.
+  // No other rank reads this shard of this rank's slot before chunks_reduced is advanced.
   reduce_tree(contributions, slot(node_->rank(), chunk.number) + own_shard.offset * width, own_shard.length, dtype,
               reduction);
   node_->local().chunks_reduced.advance_to(chunk.number);
@@ -159,7 +160,7 @@ void StagedCollectives::broadcast(const at::Tensor& tensor, int root, const Oper
 void StagedCollectives::all_to_all_v(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                                      std::size_t longest, const OperationDeadline& wait) {
   const std::size_t part = slot_part_bytes(node_->size());
-  // How much of a tensor is in a chunk.
+  // The number of bytes of a tensor in a chunk.
   const auto bytes_in = [](const at::Tensor& tensor, const Chunk& chunk) {
     const std::size_t bytes = tensor.nbytes();
     return bytes > chunk.offset ? std::min(chunk.length, bytes - chunk.offset) : 0;

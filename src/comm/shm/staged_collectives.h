@@ -1,14 +1,14 @@
 #pragma once
-// Collectives inside a node on tensors of any memory: what others must see is copied into memory that they map, chunk
-// by chunk, and used from there.
+// Collectives inside a node on tensors in any memory: each rank copies its data into staging buffers, chunk by chunk,
+// and the other ranks read it from there.
 //
-// Chunk number n of a channel uses slot n % 2 of every rank:
-//   posted(n)    this rank's part of the chunk is in its slot.
-//   reduced(n)   its slice of the chunk's combination is in its slot (all_reduce among many ranks only).
-//   read(n)      it needs nobody's slot n any more; a slot is filled again only when all ranks have read what was in
-//   it.
-// The slot of n + 1 is filled before n is used, so that copying in goes on while others come. All ranks run the same
-// chunks in the same order, whatever the collective. Slots are small enough to stay in cache on their way.
+// Chunk number n of a communicator uses slot n % 2 of every rank:
+//   chunks_posted = n    this rank's part of the chunk is in its slot.
+//   chunks_reduced = n   the reduced shard of this rank is in its slot (all_reduce of more than 3 ranks only).
+//   chunks_read = n      this rank does not read any rank's slot of chunk n any more. A slot is filled again only when
+//                        all ranks have read it.
+// A rank fills the slot of chunk n + 1 before it uses chunk n, so that it copies while other ranks enter the call. All
+// ranks run the same chunks in the same order, for every collective. Slots are small enough to stay in cache.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -20,13 +20,13 @@
 
 namespace tutti::comm {
 
-/// One thread at a time. Methods block and throw TransferError.
+/// May be used by one thread at a time. The methods block and throw TransferError.
 class StagedCollectives {
  public:
   static constexpr std::size_t slot_bytes = std::size_t{256} << 10;
   static constexpr std::uint32_t slots = 2;
 
-  /// `memory` of slots * slot_bytes for each rank.
+  /// `memory` holds slots * slot_bytes for each rank.
   StagedCollectives(std::shared_ptr<NodeState> node, SharedMemory memory)
       : node_(std::move(node)), memory_(std::move(memory)) {}
 
@@ -47,8 +47,8 @@ class StagedCollectives {
     std::uint32_t number = 0;
   };
 
-  /// Runs through `bytes` in chunks of at most `chunk_bytes`: `fill(chunk, slot)` copies in, `use(chunk)` works on all
-  /// ranks' slots.
+  /// Processes `bytes` in chunks of at most `chunk_bytes`: `fill(chunk, slot)` copies this rank's data into its slot,
+  /// and `use(chunk)` reads all ranks' slots.
   template <typename Fill, typename Use>
   void run(std::size_t bytes, std::size_t chunk_bytes, const OperationDeadline& wait, const Fill& fill, const Use& use);
 
@@ -58,7 +58,7 @@ class StagedCollectives {
 
   std::shared_ptr<NodeState> node_;
   SharedMemory memory_;
-  std::uint32_t last_ = 0;  // chunk
+  std::uint32_t last_ = 0;  // number of the last chunk
 };
 
 }  // namespace tutti::comm

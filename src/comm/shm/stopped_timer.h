@@ -1,20 +1,21 @@
 #pragma once
-// A rank whose process is stopped (SIGSTOP, Ctrl+Z) is given up long before an operation's deadline. Pure.
+// Measures how long a process has been stopped (SIGSTOP, Ctrl+Z). A rank that is stopped for the heartbeat timeout has
+// failed, long before an operation's deadline. No I/O.
 #include <chrono>
 
 #include "comm/backend/transfer_error.h"
 
 namespace tutti::comm {
 
-/// For how long a process has been seen to be stopped. Looks that are far apart do not count in full: whoever looks may
-/// have been stopped meanwhile itself, with all others.
+/// The time for which a process was observed to be stopped. The time between two checks counts at most as two poll
+/// intervals: the checking process may have been stopped itself, together with all others.
 class StoppedTimer {
  public:
   explicit StoppedTimer(Deadline now) : last_check_(now) {}
 
-  /// Whether it is time to look again.
+  /// True if the poll interval has passed since the last check.
   bool due(Deadline now) const { return now - last_check_ >= poll_interval; }
-  /// Returns for how long, up to this look.
+  /// Records the state at `now`. Returns how long the process has been stopped.
   Clock::duration check(Deadline now, bool stopped);
 
  private:

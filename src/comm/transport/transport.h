@@ -13,7 +13,7 @@
 
 namespace tutti::comm {
 
-/// Bytes together with what keeps them alive, so that a transfer nobody waits for any more never touches freed memory.
+/// Bytes and their owner, so that a transfer that is no longer awaited never accesses freed memory.
 struct Buffer {
   std::byte* data = nullptr;
   std::size_t size = 0;
@@ -26,13 +26,14 @@ struct Buffer {
 enum class Phase : std::uint8_t { small_all_gather, reduce_scatter, all_gather, data };
 
 /// Two messages meet when sender, receiver, tag and length agree; several with the same tag meet in order. The length
-/// is part of it because Gloo ends the process when a message does not fit: a mismatch had better be a TimeoutError.
+/// is part of it because Gloo ends the process when a message does not fit: so a size mismatch is a TimeoutError
+/// instead.
 struct Tag {
   std::uint64_t operation = 0;
   Phase phase = Phase::data;
 };
 
-/// One message under way. May be let go at any time; its memory then stays alive until it has ended.
+/// A message in flight. It may be destroyed at any time; its memory stays allocated until the transfer has ended.
 class Transfer {
  public:
   virtual ~Transfer() = default;
@@ -70,9 +71,9 @@ class Transport {
   virtual std::optional<std::vector<std::byte>> bootstrap_all_gather(std::span<const std::byte> input,
                                                                      std::chrono::milliseconds timeout);
 
-  /// Whether nothing will come from `rank` any more, for all that can be seen here.
+  /// True if the peer is known to have exited or closed the connection.
   virtual bool peer_exited(int) const { return false; }
-  /// Throws TransferError where ranks of other machines have been given up, as no sign of life comes from them.
+  /// Throws TransferError if ranks of other nodes have missed heartbeats for the heartbeat timeout.
   virtual void throw_if_heartbeat_lost() const {}
   virtual std::shared_ptr<FailureBoard> failure_board() = 0;
   /// Ends all transfers, here and (as closed connections) on the other ranks. After it nothing touches their memory.

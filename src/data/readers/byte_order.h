@@ -1,5 +1,5 @@
 #pragma once
-// Numbers as files hold them.
+// Reads numbers in the byte order of a file.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace tutti::readers {
 
-/// The little-endian number at `offset`, which is inside.
+/// The little-endian number at `offset`, which must be in range.
 template <typename T>
 T little_endian(std::span<const std::byte> bytes, std::size_t offset) {
   T number;
-  std::memcpy(&number, bytes.data() + offset, sizeof(T));  // as every machine that LibTorch runs on
+  std::memcpy(&number, bytes.data() + offset, sizeof(T));  // LibTorch supports little-endian machines only
   return number;
 }
 
@@ -27,7 +27,7 @@ inline std::uint32_t big_endian_32(std::span<const std::byte> bytes, std::size_t
   return number;
 }
 
-/// Turns the order of the bytes of each number round.
+/// Reverses the bytes of each number.
 inline void swap_bytes(std::span<std::byte> bytes, std::size_t width) {
   for (std::size_t first = 0; first + width <= bytes.size(); first += width) {
     std::reverse(bytes.begin() + static_cast<std::ptrdiff_t>(first),
@@ -35,7 +35,7 @@ inline void swap_bytes(std::span<std::byte> bytes, std::size_t width) {
   }
 }
 
-/// The bytes of an array of `shape`. Throws DataError where no memory has as many.
+/// Size in bytes of an array of `shape`. Throws DataError if it does not fit into 64 bits.
 inline std::uint64_t bytes_of(const std::vector<std::int64_t>& shape, std::size_t width) {
   constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   std::uint64_t bytes = width;
@@ -43,7 +43,7 @@ inline std::uint64_t bytes_of(const std::vector<std::int64_t>& shape, std::size_
   for (const std::int64_t size : shape) {
     empty = empty || size == 0;
     if (size > 0 && bytes > most / static_cast<std::uint64_t>(size)) {
-      throw DataError("its header says a shape of more bytes than there can be");
+      throw DataError("its header has a shape whose size in bytes does not fit into 64 bits");
     }
     if (size > 0) bytes *= static_cast<std::uint64_t>(size);
   }
@@ -57,7 +57,7 @@ inline std::string describe_shape(const std::vector<std::int64_t>& shape) {
   return words.empty() ? "scalar" : words;
 }
 
-/// Runs `parse` and puts the file's name in front of what a DataError says.
+/// Runs `parse` and prepends the file's name to the message of a DataError.
 template <typename Path, typename Parse>
 auto with_file_name(const Path& path, Parse parse) {
   try {

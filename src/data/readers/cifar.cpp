@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t pixels = 3 * 32 * 32;
 
-/// How a record begins.
+/// The label bytes at the start of a record.
 struct Labels {
   std::size_t count = 1;
   std::size_t used = 0;
@@ -35,9 +35,10 @@ Part read_file(const std::filesystem::path& path, const Labels& labels) {
   const auto bytes = file.bytes();
   const std::size_t record = labels.count + pixels;
   if (bytes.empty() || bytes.size() % record != 0) {
-    throw DataError(path.string() + ": has " + std::to_string(bytes.size()) + " bytes, which are not records of " +
-                    std::to_string(record) + ": it is cut off, or not CIFAR-" + (labels.count == 1 ? "10" : "100") +
-                    "'s binary version: fetch that again");
+    throw DataError(path.string() + ": has " + std::to_string(bytes.size()) +
+                    " bytes, which is not a multiple of the record size " + std::to_string(record) +
+                    ": it is truncated, or not the binary version of CIFAR-" + (labels.count == 1 ? "10" : "100") +
+                    ": download it again");
   }
   const auto count = static_cast<std::int64_t>(bytes.size() / record);
   Part part{.images = at::empty({count, 3, 32, 32}, at::kByte), .targets = at::empty({count}, at::kByte)};

@@ -34,7 +34,7 @@ IdxHeader parse_idx(std::span<const std::byte> file) {
   }
   IdxHeader header{.type = static_cast<IdxType>(byte_at(2))};
   const std::size_t width = width_of(header.type);
-  if (width == 0) throw DataError("is not an idx file: it has no type number " + std::to_string(byte_at(2)));
+  if (width == 0) throw DataError("is not an idx file: unknown element type " + std::to_string(byte_at(2)));
   const std::size_t dimensions = byte_at(3);
   if (dimensions == 0) throw DataError("has no dimensions");
   header.data_offset = fixed + 4 * dimensions;
@@ -43,9 +43,9 @@ IdxHeader parse_idx(std::span<const std::byte> file) {
   const std::uint64_t expected = bytes_of(header.shape, width);
   const std::uint64_t there = file.size() - header.data_offset;
   if (there != expected) {
-    throw DataError("its header says " + describe_shape(header.shape) + " elements, " + std::to_string(expected) +
+    throw DataError("its header declares " + describe_shape(header.shape) + " elements, " + std::to_string(expected) +
                     " bytes, but " + std::to_string(there) + " follow" +
-                    (there < expected ? ": it is cut off, fetch it again" : ""));
+                    (there < expected ? ": it is truncated, download it again" : ""));
   }
   return header;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The header of an idx file, as a pure function of the file's bytes: no LibTorch, no files.
+// The header of an idx file, parsed from its bytes. No I/O, no LibTorch.
 //
 //   2 bytes   0
 //   1 byte    type of the elements
@@ -7,7 +7,7 @@
 //   4d bytes  sizes, big-endian
 //   the rest  elements, big-endian, the last dimension fastest
 //
-// The format is described with the MNIST database of handwritten digits (LeCun, Cortes, Burges).
+// Source: the MNIST database of handwritten digits (LeCun, Cortes, Burges).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -30,10 +30,10 @@ struct IdxHeader {
   std::size_t data_offset = 0;
 };
 
-/// Bytes of an element.
+/// Bytes per element.
 std::size_t width_of(IdxType type);
 
-/// Throws DataError saying what is wrong, also where the data are not exactly what the sizes say.
+/// Throws DataError with the reason if the header is invalid or the size of the data does not match it.
 IdxHeader parse_idx(std::span<const std::byte> file);
 
 }  // namespace tutti::readers

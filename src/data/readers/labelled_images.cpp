@@ -28,7 +28,8 @@ LabelledImages::LabelledImages(at::Tensor images, at::Tensor targets, const Pixe
   const bool fits = images_.dim() == 4 && images_.scalar_type() == at::kByte && images_.is_contiguous() &&
                     targets_.dim() == 1 && targets_.scalar_type() == at::kLong && targets_.is_contiguous() &&
                     targets_.size(0) == images_.size(0);
-  if (!fits) throw UsageError("LabelledImages: needs uint8 images [n, channels, height, width] and int64 targets [n]");
+  if (!fits)
+    throw UsageError("LabelledImages requires uint8 images [n, channels, height, width] and int64 targets [n]");
   for (const double value : scaling.std) {
     if (!(value > 0)) throw UsageError("PixelScaling: a std of " + std::to_string(value) + ": it must be positive");
   }

@@ -8,8 +8,8 @@
 
 namespace tutti::readers {
 
-/// Throws DataError naming `file` and the first of the uint8 `labels` that is not below `classes`, and where there are
-/// none.
+/// Throws DataError with `file` and the first of the uint8 `labels` that is not below `classes`. Throws it also if
+/// there are no labels.
 inline void check_labels(const at::Tensor& labels, int classes, const std::filesystem::path& file) {
   if (labels.numel() == 0) throw DataError(file.string() + ": has no samples");
   const at::Tensor plain = labels.contiguous();

@@ -38,11 +38,11 @@ MappedFile::MappedFile(std::filesystem::path path, bool writable) : path_(std::m
   const Descriptor file(path_);
   if (file.number() < 0) fail("open");
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0) fail("look at");
+  if (::fstat(file.number(), &status) != 0) fail("stat");
   if (!S_ISREG(status.st_mode)) throw DataError(path_.string() + ": is not a regular file");
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ == 0) return;
-  // No reserve: a private copy of a file larger than the memory is only ever made of the pages that are written.
+  // MAP_NORESERVE: a file may be larger than memory, because only pages that are written are copied.
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   memory_ = ::mmap(nullptr, size_, protection, MAP_PRIVATE | MAP_NORESERVE, file.number(), 0);
   if (memory_ == MAP_FAILED) {

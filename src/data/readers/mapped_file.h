@@ -1,13 +1,13 @@
 #pragma once
-// A file as memory.
+// A memory-mapped file.
 #include <cstddef>
 #include <filesystem>
 #include <span>
 
 namespace tutti::readers {
 
-/// All of a regular file, mapped. What is written into a writable mapping stays in this process's memory. The file must
-/// not become shorter while it is mapped: the system ends a process that reads beyond its end.
+/// Maps a whole regular file. Writes to a writable mapping stay in this process's memory. The file must not become
+/// shorter while it is mapped: a read past its end raises SIGBUS.
 class MappedFile {
  public:
   /// Throws DataError.
@@ -18,7 +18,7 @@ class MappedFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(memory_), size_}; }
-  /// Where it is writable.
+  /// The same bytes, for a writable mapping.
   std::byte* data() { return static_cast<std::byte*>(memory_); }
 
  private:

@@ -48,7 +48,7 @@ at::Tensor array_in(const std::shared_ptr<readers::MappedFile>& file) {
   const readers::NpyHeader header = readers::parse_npy(file->bytes());
   const at::ScalarType dtype = dtype_of(header);
   if (header.kind == 'b') check_bools(file->bytes().subspan(header.data_offset));
-  // A Fortran array is a C array with its dimensions the other way round.
+  // A Fortran array is a C array with its dimensions reversed.
   auto shape = header.shape;
   if (header.fortran_order) std::ranges::reverse(shape);
   at::Tensor array;
@@ -59,7 +59,7 @@ at::Tensor array_in(const std::shared_ptr<readers::MappedFile>& file) {
   } else {
     array = at::empty(shape, dtype);
     if (array.numel() > 0) std::memcpy(array.mutable_data_ptr(), elements, array.nbytes());
-    // A complex number is two numbers.
+    // A complex number is stored as two numbers.
     const auto width = header.kind == 'c' ? header.width / 2 : header.width;
     if (header.swapped) readers::swap_bytes({static_cast<std::byte*>(array.mutable_data_ptr()), array.nbytes()}, width);
   }

@@ -12,12 +12,12 @@ namespace tutti::readers {
 
 namespace {
 
-/// Reads a Python literal piece by piece.
+/// Parses a Python literal token by token.
 class Literal {
  public:
   explicit Literal(std::string_view text) : text_(text) {}
 
-  /// Whether `c` comes next; then it is behind us.
+  /// Consumes `c` if it is the next character, and returns whether it was.
   bool take(char c) {
     skip_spaces();
     if (at_ == text_.size() || text_[at_] != c) return false;
@@ -83,8 +83,7 @@ class Literal {
   }
 
   [[noreturn]] void fail(const std::string& expected) const {
-    throw DataError("its header cannot be read: at character " + std::to_string(at_) + " " + expected +
-                    " should stand");
+    throw DataError("its header cannot be parsed: expected " + expected + " at character " + std::to_string(at_));
   }
 
  private:
@@ -96,7 +95,7 @@ class Literal {
   std::size_t at_ = 0;
 };
 
-/// "<f4" and its kin.
+/// Parses a dtype such as "<f4".
 void read_dtype(const std::string& descr, NpyHeader& header) {
   const auto refuse = [&descr](const std::string& why) { throw DataError("its dtype '" + descr + "' " + why); };
   if (descr.size() < 3) refuse("is unknown");
@@ -113,8 +112,9 @@ void read_dtype(const std::string& descr, NpyHeader& header) {
   };
   const bool known =
       is('b', {1}) || is('i', {1, 2, 4, 8}) || is('u', {1, 2, 4, 8}) || is('f', {2, 4, 8}) || is('c', {8, 16});
-  if (!known || std::string_view("<>|=").find(order) == std::string_view::npos) refuse("is not one that LibTorch has");
-  if (order == '|' && header.width > 1) refuse("does not say its byte order");
+  if (!known || std::string_view("<>|=").find(order) == std::string_view::npos)
+    refuse("has no counterpart in LibTorch");
+  if (order == '|' && header.width > 1) refuse("has no byte order");
   header.swapped = order == '>' && header.width > 1;
 }
 
@@ -141,9 +141,7 @@ NpyHeader parse_npy_dict(std::string_view dict) {
       has_shape = true;
     } else {
       throw DataError("its header has '" + key + "' " +
-                      (key == "descr" || key == "fortran_order" || key == "shape"
-                           ? "twice"
-                           : "in it, which does not belong there"));
+                      (key == "descr" || key == "fortran_order" || key == "shape" ? "twice" : "as an unexpected key"));
     }
     if (literal.take(',')) continue;
     literal.expect('}');
@@ -162,8 +160,8 @@ NpyHeader parse_npy(std::span<const std::byte> file) {
   if (file.size() < 10) throw DataError("ends inside its header");
   const int version = std::to_integer<int>(file[6]);
   if (version < 1 || version > 3 || file[7] != std::byte{0}) {
-    throw DataError("is of version " + std::to_string(version) + "." + std::to_string(std::to_integer<int>(file[7])) +
-                    "; known are 1.0, 2.0 and 3.0");
+    throw DataError("has version " + std::to_string(version) + "." + std::to_string(std::to_integer<int>(file[7])) +
+                    "; supported are 1.0, 2.0 and 3.0");
   }
   const std::size_t begin = version == 1 ? 10 : 12;
   if (file.size() < begin) throw DataError("ends inside its header");
@@ -175,9 +173,9 @@ NpyHeader parse_npy(std::span<const std::byte> file) {
   const std::uint64_t expected = bytes_of(header.shape, header.width);
   const std::uint64_t there = file.size() - header.data_offset;
   if (there != expected) {
-    throw DataError("its header says " + describe_shape(header.shape) + " elements, " + std::to_string(expected) +
+    throw DataError("its header declares " + describe_shape(header.shape) + " elements, " + std::to_string(expected) +
                     " bytes, but " + std::to_string(there) + " follow" +
-                    (there < expected ? ": it is cut off, fetch it again" : ""));
+                    (there < expected ? ": it is truncated, download it again" : ""));
   }
   return header;
 }

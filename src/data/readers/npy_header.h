@@ -1,5 +1,5 @@
 #pragma once
-// The header of a .npy file, as a pure function of the file's bytes: no LibTorch, no files.
+// The header of a .npy file, parsed from its bytes. No I/O, no LibTorch.
 //
 //   6 bytes        \x93NUMPY
 //   2 bytes        version: 1.0, 2.0 or 3.0
@@ -18,19 +18,19 @@
 namespace tutti::readers {
 
 struct NpyHeader {
-  char kind = 'f';        ///< NumPy's letter: b, i, u, f or c
-  std::size_t width = 4;  ///< bytes of an element
+  char kind = 'f';        ///< NumPy's character code: b, i, u, f or c
+  std::size_t width = 4;  ///< bytes per element
   bool swapped = false;   ///< big-endian
   bool fortran_order = false;
   std::vector<std::int64_t> shape{};
   std::size_t data_offset = 0;
 };
 
-/// Throws DataError saying what is wrong, also where the data are not exactly what the shape says, and for dtypes that
-/// are no numbers.
+/// Throws DataError with the reason if the header is invalid, the size of the data does not match the shape, or the
+/// dtype is not numeric.
 NpyHeader parse_npy(std::span<const std::byte> file);
 
-/// The dict alone.
+/// Parses the dict only.
 NpyHeader parse_npy_dict(std::string_view dict);
 
 }  // namespace tutti::readers

@@ -1,5 +1,5 @@
 #pragma once
-// Rows of a tensor by number.
+// Selects rows of a tensor by index.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/ArrayRef.h>
@@ -12,8 +12,8 @@
 
 namespace tutti::readers {
 
-/// A copy of these rows, in their order. `from` is contiguous and of any dtype (index_select knows fewer). Throws
-/// UsageError for a row that is not there.
+/// Returns a copy of these rows, in the given order. `from` must be contiguous and may have any dtype (index_select
+/// supports fewer). Throws UsageError for a row out of range.
 inline at::Tensor rows_of(const at::Tensor& from, c10::ArrayRef<std::size_t> rows) {
   auto sizes = from.sizes().vec();
   sizes[0] = static_cast<std::int64_t>(rows.size());

@@ -59,8 +59,8 @@ void TokenFile::read(std::int64_t first, std::span<std::int64_t> tokens) const {
   if (foreign == tokens.end()) return;
   throw DataError(path().string() + ": token " + std::to_string(first + (foreign - tokens.begin())) + " is " +
                   std::to_string(*foreign) + ", but the vocabulary has " + std::to_string(*vocabulary_size_) +
-                  ": another vocabulary, or another format (here: " + std::to_string(bits_per_token()) +
-                  " bits a token)");
+                  ": the file has another vocabulary, or another format than the one used (" +
+                  std::to_string(bits_per_token()) + " bits per token)");
 }
 
 void TokenFile::check() const {

@@ -30,21 +30,22 @@ const Kind* kind_of(std::span<const std::byte> file) {
 
 TokenLayout parse_llm_c(std::span<const std::byte> file) {
   const Kind* kind = kind_of(file);
-  if (kind == nullptr) throw DataError("is no token file of llm.c: it does not begin with 20240520 or 20240801");
+  if (kind == nullptr) throw DataError("is not a token file of llm.c: it does not begin with 20240520 or 20240801");
   if (file.size() < header_bytes)
     throw DataError("ends inside its header of " + std::to_string(header_bytes) + " bytes");
   const auto version = little_endian<std::int32_t>(file, 4);
   if (version != kind->version) {
-    throw DataError("is of version " + std::to_string(version) + "; known is version " + std::to_string(kind->version));
+    throw DataError("has version " + std::to_string(version) + "; supported is version " +
+                    std::to_string(kind->version));
   }
   const auto count = little_endian<std::int32_t>(file, 8);
-  if (count < 0) throw DataError("its header says " + std::to_string(count) + " tokens");
+  if (count < 0) throw DataError("its header declares " + std::to_string(count) + " tokens");
   const auto expected = static_cast<std::uint64_t>(count) * kind->width;
   const auto there = file.size() - header_bytes;
   if (there != expected) {
-    throw DataError("its header says " + std::to_string(count) + " tokens, " + std::to_string(expected) +
+    throw DataError("its header declares " + std::to_string(count) + " tokens, " + std::to_string(expected) +
                     " bytes, but " + std::to_string(there) + " follow" +
-                    (there < expected ? ": it is cut off, fetch it again" : ""));
+                    (there < expected ? ": it is truncated, download it again" : ""));
   }
   return {.offset = header_bytes, .width = kind->width, .count = count};
 }
@@ -59,8 +60,8 @@ TokenLayout parse_tokens(std::span<const std::byte> file, TokenFormat format) {
   } else {
     layout.width = format == TokenFormat::uint32 ? 4 : 2;
     if (file.size() % layout.width != 0) {
-      throw DataError("has " + std::to_string(file.size()) + " bytes, which are not tokens of " +
-                      std::to_string(layout.width) + " bytes: it is cut off, or in another format");
+      throw DataError("has " + std::to_string(file.size()) + " bytes, which is not a multiple of the token size " +
+                      std::to_string(layout.width) + ": it is truncated, or in another format");
     }
     layout.count = static_cast<std::int64_t>(file.size() / layout.width);
   }

@@ -29,7 +29,7 @@ std::vector<RunRecord> read_runs(const std::vector<std::filesystem::path>& paths
   return runs;
 }
 
-/// Those that everybody looks for first, then all others by name.
+/// The most common ones first, then all others by name.
 std::vector<std::string> scalars_in_order(const std::vector<RunRecord>& runs) {
   std::set<std::string> names;
   for (const auto& run : runs) {

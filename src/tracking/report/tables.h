@@ -1,5 +1,5 @@
 #pragma once
-// The page's tables: what each run came to, and what it was started with.
+// The page's tables: the results of each run, and what it was started with.
 #include <string>
 #include <vector>
 
@@ -7,13 +7,13 @@
 
 namespace tutti {
 
-/// Last and best loss, steps, wall time, rate: a row a run.
+/// Last and best loss, steps, wall time, rate: one row per run.
 std::string summary_table(const std::vector<RunRecord>& runs);
 
-/// A row a hyperparameter, a column a run; rows in which runs differ are marked. Empty where there are none.
+/// One row per hyperparameter, one column per run; marks rows in which runs differ. Empty if there are none.
 std::string hyperparameter_table(const std::vector<RunRecord>& runs);
 
-/// The texts that runs have logged, the newest of each name first. Empty where there are none.
+/// The logged texts, the newest of each name first. Empty if there are none.
 std::string text_section(const std::vector<RunRecord>& runs);
 
 }  // namespace tutti

@@ -11,8 +11,8 @@ namespace tutti {
 
 EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
     : options_(std::move(options)), best_(worst_metric(options_.lower_is_better)) {
-  if (options_.patience < 1) throw UsageError("EarlyStopping: patience is at least 1");
-  if (!(options_.min_delta >= 0)) throw UsageError("EarlyStopping: min_delta is 0 or more");
+  if (options_.patience < 1) throw UsageError("EarlyStopping: patience must be at least 1");
+  if (!(options_.min_delta >= 0)) throw UsageError("EarlyStopping: min_delta must not be negative");
 }
 
 StateDict EarlyStopping::state_dict() const {
@@ -32,9 +32,9 @@ void EarlyStopping::on_fit_start(TrainerContext& trainer) {
   if (bad_ < options_.patience) return;
   trainer.stop();
   if (!trainer.accelerator().is_main_process()) return;
-  trainer.accelerator().logger().warning("EarlyStopping has ended this run at step " +
+  trainer.accelerator().logger().warning("EarlyStopping ended this run at step " +
                                          std::to_string(trainer.global_step()) + ", after " + std::to_string(bad_) +
-                                         " evaluations without progress: raise its patience to train on");
+                                         " evaluations without progress: increase its patience to continue training");
 }
 
 void EarlyStopping::on_evaluate_end(TrainerContext& trainer, const Scalars& results) {

@@ -22,7 +22,7 @@ std::map<std::string, at::Tensor> copy_parameters(const torch::nn::Module& model
 }  // namespace
 
 Ema::Ema(EmaOptions options) : options_(options) {
-  if (!(options_.decay > 0 && options_.decay < 1)) throw UsageError("Ema: decay is between 0 and 1");
+  if (!(options_.decay > 0 && options_.decay < 1)) throw UsageError("Ema: decay must be between 0 and 1");
 }
 
 StateDict Ema::state_dict() const {
@@ -48,7 +48,7 @@ void Ema::on_fit_start(TrainerContext& trainer) {
     const auto saved = average_.find(name);
     if (saved == average_.end()) continue;
     if (saved->second.sizes() != tensor.sizes()) {
-      throw CheckpointError("Ema: the saved average of '" + name + "' is of another shape than the parameter");
+      throw CheckpointError("Ema: the saved average of '" + name + "' has another shape than the parameter");
     }
     tensor.copy_(saved->second);
   }

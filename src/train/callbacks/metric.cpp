@@ -12,7 +12,7 @@ double metric_in(const Scalars& results, const std::string& name, const std::str
     if (key == name) return value;
     known += known.empty() ? key : ", " + key;
   }
-  throw UsageError(callback + ": no evaluation result is called '" + name + "'; there are: " + known);
+  throw UsageError(callback + ": there is no evaluation result '" + name + "'; the results are: " + known);
 }
 
 double worst_metric(bool lower_is_better) {

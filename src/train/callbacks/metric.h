@@ -1,18 +1,18 @@
 #pragma once
-// An evaluation result that callbacks compare.
+// Comparison of evaluation results in callbacks.
 #include <string>
 
 #include "tutti/tracking/tracker.h"
 
 namespace tutti {
 
-/// The value of `name` in `results`. Throws UsageError that lists what there is, on behalf of `callback`.
+/// The value of `name` in `results`. If there is none, throws UsageError with `callback` and the names of the results.
 double metric_in(const Scalars& results, const std::string& name, const std::string& callback);
 
-/// Worse than anything.
+/// A value that every finite metric is better than.
 double worst_metric(bool lower_is_better);
 
-/// Whether `value` is better than `best` by more than `min_delta`; NaN is not.
+/// True if `value` is better than `best` by more than `min_delta`. False for NaN.
 bool is_better(double value, double best, bool lower_is_better, double min_delta = 0);
 
 }  // namespace tutti

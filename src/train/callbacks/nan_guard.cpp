@@ -12,7 +12,7 @@ void NanGuard::on_optimizer_step_start(TrainerContext& trainer) {
   const StepMetrics& metrics = trainer.metrics();
   const bool scaled = trainer.accelerator().loss_scale() != 1;
   if (std::isfinite(metrics.loss) && (scaled || std::isfinite(metrics.grad_norm_pre_clip))) return;
-  // All ranks are here, as both numbers are the same everywhere.
+  // Every rank reaches this collective, because both numbers are equal on all ranks.
   const bool mine = !std::isfinite(trainer.local_loss());
   const auto all =
       trainer.accelerator().communicator().all_gather_object(mine ? "1" : "", comm::internal_call("NanGuard"));
@@ -28,8 +28,8 @@ void NanGuard::on_optimizer_step_start(TrainerContext& trainer) {
     message += "the loss is not finite on rank " + ranks;
   }
   throw NonFiniteError(message +
-                       ". The parameters have not been changed by it: look at this step's data, lower the learning "
-                       "rate, or clip gradients");
+                       ". The parameters are unchanged. Inspect this step's data, lower the learning rate, or clip "
+                       "gradients");
 }
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// Ranks: none. Who sends what to whom, for many ranks.
+// Ranks: none. Simulates the schedules of 1 to 65536 ranks.
 #include "comm/algorithms/bruck_schedule.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace tutti::comm;
 
-// Runs all rounds of all ranks: block i of rank r is whose it is.
+// Runs all steps of all ranks. blocks[r][i] is the rank whose contribution rank r holds as block i.
 TEST(BruckSchedule, EveryRankReceivesEveryBlock) {
   constexpr int unknown = -1;
   for (int size = 1; size <= 70; ++size) {
@@ -44,7 +44,7 @@ TEST(BruckSchedule, MessagesGrowWithTheLogarithmAndBytesDoNotGrow) {
       EXPECT_EQ(schedules.size(), std::bit_width(static_cast<unsigned>(size - 1))) << size;
       std::size_t known = 1;
       for (const auto& step : schedules) {
-        EXPECT_LE(step.count, known) << "only what has come before is passed on";
+        EXPECT_LE(step.count, known) << "a step sends more blocks than earlier steps received";
         EXPECT_EQ(step.first, known);
         known += step.count;
       }

@@ -1,4 +1,4 @@
-// Ranks: none. Whom a rank talks to in every round.
+// Ranks: none. The peers of ranks in groups of 2 to 65536 ranks.
 #include "comm/algorithms/peers.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Ranks: 2 to 13 as threads. Sums by halving have the bits of sums that owners add up at once.
+// Ranks: 2 to 13 as threads. Recursive halving gives the same bits as the direct all-reduce.
 #include "comm/algorithms/recursive_halving_all_reduce.h"
 
 #include <ATen/ops/equal.h>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace tutti::comm;
 
-/// What every rank holds after a sum of type Sum over `inputs`, one of each rank.
+/// The result of each rank after an all-reduce of type Sum over `inputs`, one per rank.
 template <typename Sum>
 std::vector<at::Tensor> sums_of(const std::vector<at::Tensor>& inputs, ReduceOp op, double scale) {
   const int size = static_cast<int>(inputs.size());
@@ -73,7 +73,7 @@ TEST(RecursiveHalvingAllReduce, TakesEveryDtypeAndOperation) {
   }
 }
 
-// Fewer cache lines than slices, and more bytes than a piece holds.
+// Fewer cache lines than shards, and more bytes than a chunk.
 TEST(RecursiveHalvingAllReduce, TakesOneElementAndMany) {
   for (const int size : {5, 8, 12}) {
     expect_equal_bits(size, 1, at::kFloat, ReduceOp::sum);

@@ -1,4 +1,4 @@
-// Ranks: none. Who sends which part of a sum to whom, for many ranks.
+// Ranks: none. Simulates the schedules of 2 to 65536 ranks.
 #include "comm/algorithms/recursive_halving_schedule.h"
 
 #include <gtest/gtest.h>
@@ -22,22 +22,23 @@ namespace {
 using namespace tutti::comm;
 using Kind = RecursiveHalvingStep::Kind;
 
-/// A sum by its additions: "((0+1)+2)".
+/// The expected additions as text: "((0+1)+2)".
 std::string tree(int begin, int size) {
   if (size == 1) return std::to_string(begin);
   const int left = static_cast<int>(split_point(static_cast<std::size_t>(size)));
   return "(" + tree(begin, left) + "+" + tree(begin + left, size - left) + ")";
 }
 
-/// Carries out the moves of all ranks. Value is what a slice holds: the additions, or nothing where only steps count.
+/// Runs the steps of all ranks. Value is the content of a shard: the additions as text, or nothing if only steps are
+/// counted.
 template <typename Value, typename Add>
 class Job {
  public:
   struct Rank {
     RecursiveHalvingSchedule schedule;
     std::size_t steps_done = 0;
-    std::map<int, Value> held, stashed;  // by slice
-    int step = 0;                        // of the longest chain of messages that led here
+    std::map<int, Value> held, stashed;  // by shard
+    int step = 0;                        // length of the longest chain of messages so far
   };
 
   Job(int size, bool with_values, Add add, const std::function<Value(int)>& first)
@@ -48,7 +49,7 @@ class Job {
     }
   }
 
-  /// False where ranks wait for one another.
+  /// Returns false if the ranks deadlock.
   bool run() {
     bool progressed = true;
     while (progressed) {
@@ -132,7 +133,7 @@ TEST(RecursiveHalvingSchedule, EveryRankGetsTheSumOfTheTree) {
     const std::string expected = tree(0, size);
     for (const auto& rank : job.ranks()) {
       ASSERT_EQ(static_cast<int>(rank.held.size()), num_shards(size));
-      for (const auto& [shard, value] : rank.held) ASSERT_EQ(value, expected) << "slice " << shard << " of " << size;
+      for (const auto& [shard, value] : rank.held) ASSERT_EQ(value, expected) << "shard " << shard << " of " << size;
     }
   }
 }
@@ -150,7 +151,7 @@ TEST(RecursiveHalvingSchedule, OwnersCompleteEachShardOnceAndLast) {
       ++completed[last->shards.first];
     }
     EXPECT_EQ(static_cast<int>(completed.size()), num_shards(size));
-    for (const auto& [shard, times] : completed) EXPECT_EQ(times, 1) << "slice " << shard << " of " << size;
+    for (const auto& [shard, times] : completed) EXPECT_EQ(times, 1) << "shard " << shard << " of " << size;
   }
 }
 
@@ -173,7 +174,8 @@ TEST(RecursiveHalvingSchedule, StepsGrowWithTheLogarithm) {
   }
 }
 
-// A power of two of ranks sends the bytes of a ring: twice the gradient's, but for a slice. Others at most twice that.
+// With a power of two of ranks, each rank sends as many bytes as in a ring: twice the tensor less one shard. With other
+// numbers of ranks it sends at most twice that.
 TEST(RecursiveHalvingSchedule, MessagesAndBytesOfARankAreBounded) {
   for (const int size : {2, 3, 9, 100, 1023, 1024, 1025, 10'000, 32'767, 32'769, 49'152, 65'535, 65'536}) {
     const bool even = is_power_of_two(size);

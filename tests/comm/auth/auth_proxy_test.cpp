@@ -1,4 +1,4 @@
-// Ranks: none. A store of c10d behind a gate, members who come to it through a porter, and strangers at the gate.
+// Ranks: none. A c10d store behind a server proxy, clients that use a client proxy, and unauthenticated clients.
 #include "comm/auth/auth_proxy.h"
 
 #include <fcntl.h>
@@ -45,7 +45,7 @@ FileDescriptor make_nonblocking(int descriptor) {
   return FileDescriptor(descriptor);
 }
 
-/// A job's store, and its gate.
+/// A job's store and its server proxy.
 class Job {
  public:
   Job() {
@@ -154,7 +154,7 @@ TEST(AuthProxy, AuthenticatedClientsUseTheStore) {
   first->set("key", std::vector<std::uint8_t>{1, 2, 3});
   EXPECT_EQ(second->get("key"), (std::vector<std::uint8_t>{1, 2, 3}));
   EXPECT_EQ(first->clone()->get("key").size(), 3U);
-  // More than passes at a time, both ways, and while somebody else waits.
+  // More bytes than the buffer holds, in both directions, while another client waits.
   std::thread waits([&] { EXPECT_EQ(one.connect()->get("late").size(), 5'000'000U); });
   std::vector<std::uint8_t> large(5'000'000, 7);
   second->set("large", large);
@@ -188,7 +188,7 @@ TEST(AuthProxy, AnUnauthenticatedTcpStoreClientGetsNothing) {
   options.timeout = 1s;
   EXPECT_ANY_THROW(c10d::TCPStore(loopback, options).set("forged", std::vector<std::uint8_t>{1}));
   EXPECT_FALSE(job.store().check({"forged"}));
-  // The same to a porter with a wrong secret: what it lets in comes to nothing.
+  // The same through a client proxy with a wrong secret: its connections are rejected.
   const AuthenticatedClient wrong(job, secret("the secret of another job"));
   options.port = static_cast<std::uint16_t>(wrong.port());
   EXPECT_ANY_THROW(c10d::TCPStore(loopback, options).set("forged", std::vector<std::uint8_t>{1}));
@@ -205,12 +205,12 @@ TEST(AuthProxy, SendsOnlyItsHelloToUnauthenticatedClients) {
     const auto received = is_an_answer ? raw_client.receive() : raw_client.receive(1'000'000, 100ms);
     EXPECT_LE(received.size(), hello_bytes + 8 + 32);
     EXPECT_EQ(raw_client.is_closed(), is_an_answer);
-    // What is on its way may be lost with the connection.
+    // Bytes in flight may be lost with the connection.
     EXPECT_TRUE(received.empty() || received.starts_with("tutti")) << received;
   }
 }
 
-// What a member said on its way through the gate, word for word, and what it went on to say to the store.
+// Replays the bytes of an authenticated client: its handshake and its request to the store.
 TEST(AuthProxy, AReplayIsRefused) {
   Job job;
   UnauthenticatedClient client(job.proxy_address());

@@ -1,4 +1,4 @@
-// Ranks: none. Two sides of a handshake, byte by byte, and what strangers do with it.
+// Ranks: none. Two sides of a handshake, byte by byte, and attacks on it.
 #include "comm/auth/handshake.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(Handshake, IsPendingUntilTheResultIsSent) {
   EXPECT_EQ(both.server.outcome(), Outcome::authenticated);
 }
 
-// Somebody has heard a whole handshake and says it again, to either side.
+// A recorded handshake is replayed to either side.
 TEST(Handshake, AReplayIsRefused) {
   auto recorded = make_exchange(secret(), secret());
   recorded.run();
@@ -117,7 +117,7 @@ TEST(Handshake, AReplayIsRefused) {
   EXPECT_EQ(client.outcome(), Outcome::unauthenticated);
 }
 
-// A stranger between two callers, or two called, has nothing to pass off as its own.
+// An attacker between two sides of one kind cannot use the bytes of one for the other.
 TEST(Handshake, AMessageCannotBeReflected) {
   Handshake client(Side::client, secret(), "store");
   Handshake server(Side::server, secret(), "store");
@@ -125,8 +125,8 @@ TEST(Handshake, AMessageCannotBeReflected) {
   const auto response = sent_by(client);
   Bytes result(response.begin() + 32, response.end());
   const std::string accepted = "accepted";
-  const auto letters = std::as_bytes(std::span(accepted));
-  result.insert(result.begin(), letters.begin(), letters.end());
+  const auto accepted_bytes = std::as_bytes(std::span(accepted));
+  result.insert(result.begin(), accepted_bytes.begin(), accepted_bytes.end());
   feed(client, result);
   EXPECT_EQ(client.outcome(), Outcome::unauthenticated);
 }
@@ -172,7 +172,7 @@ TEST(PendingLimit, EvictsTheOldestConnections) {
   const PendingLimit::Time now = PendingLimit::Time{} + 1h;
   EXPECT_EQ(PendingLimit::to_evict({}, now), 0U);
   EXPECT_EQ(PendingLimit::to_evict({now - 11s, now - 10s, now - 9s, now}, now), 2U);
-  // A crowd must be quicker.
+  // At the limit the timeout is shorter.
   std::vector<PendingLimit::Time> pending(PendingLimit::max_pending, now);
   EXPECT_FALSE(PendingLimit::has_capacity(pending.size()));
   EXPECT_EQ(PendingLimit::to_evict(pending, now), 0U);

@@ -14,7 +14,7 @@
 namespace tutti::comm::subgroup_test {
 namespace {
 
-// The fourth of each of three nodes with four ranks.
+// The ranks with local rank 3 on three nodes with four ranks each.
 const Subgroup fourth_ranks{.parent_ranks = {3, 7, 11}};
 
 template <typename Failure>
@@ -37,14 +37,15 @@ TEST(Subgroup, TransferErrorsNameParentRanks) {
 }
 
 TEST(Subgroup, ErrorsOfConnectingNameParentRanks) {
-  const auto timeout = failure_of(TimeoutError("rank 2 did not come within 1 s", {2}));
+  const auto timeout = failure_of(TimeoutError("rank 2 did not connect within 1 s", {2}));
   EXPECT_EQ(timeout.ranks(), std::vector{11});
   EXPECT_EQ(timeout.what(),
-            std::string("rank 11: rank 2 did not come within 1 s (Here ranks are counted among 3, from rank 3 to rank "
-                        "11.)"));
+            std::string("rank 11: rank 2 did not connect within 1 s (This message numbers ranks within a subgroup of 3 "
+                        "ranks, from rank 3 to rank 11.)"));
   EXPECT_EQ(failure_of(PeerError("Connecting over Gloo: rank 1: it did not answer.", {1})).ranks(), std::vector{7});
-  EXPECT_EQ(failure_of(PeerError("The store is gone.", {})).what(),
-            std::string("The store is gone. (Here ranks are counted among 3, from rank 3 to rank 11.)"));
+  EXPECT_EQ(failure_of(PeerError("The store is unreachable.", {})).what(),
+            std::string("The store is unreachable. (This message numbers ranks within a subgroup of 3 ranks, from rank "
+                        "3 to rank 11.)"));
 }
 
 TEST(Subgroup, OtherErrorsAreUnchanged) {

@@ -1,4 +1,4 @@
-// Calls that were made on some ranks only. Ranks: 2 processes over shared memory, 3 over Gloo.
+// Calls that are made on some ranks only. Ranks: 2 processes over shared memory, 3 over Gloo.
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 Communicator connect() {
-  // So late that the tests' deadline would come first.
+  // Longer than the time limit of the test, so that no operation can time out.
   return Communicator::connect(read_environment(), {.timeout = 30min});
 }
 
@@ -43,7 +43,7 @@ const RankProgram different_communicators("deadlock_different_communicators", []
   const Communicator job = connect();
   const Communicator other = job.duplicate("other");
   for (int times = 0; times < 3; ++times) job.barrier().wait();
-  std::thread([&] { job.barrier().wait(); }).join();  // nobody waits for what it may call
+  std::thread([&] { job.barrier().wait(); }).join();  // a thread that has exited does not count as running
   const bool first = job.rank() == 0;
   const std::string text = first ? error_of(other, "saving") : error_of(job, "training");
   expect_in("called on some ranks only", text);
@@ -51,7 +51,7 @@ const RankProgram different_communicators("deadlock_different_communicators", []
   expect_in("rank 0 waits in barrier 'saving' (operation 0, " + place + ") of 'job/0-other', which rank", text);
   expect_in("in barrier 'training' (operation ", text);
   expect_in(", " + place + ") of 'job', which rank 0 has not called", text);
-  // It stays so.
+  // Later calls throw the same error.
   EXPECT_EQ(error_of(first ? other : job, "again"), text);
 });
 
@@ -59,7 +59,7 @@ TEST(Deadlock, CallsOnDifferentCommunicatorsThrowOnAllRanks) {
   on_both_backends(different_communicators);
 }
 
-// The caller waits for what it has left to the channel's own thread.
+// The caller waits for a call that the communicator's queue thread runs.
 const RankProgram left_to_a_thread("deadlock_left_to_a_thread", [] {
   const Communicator job = connect();
   const Communicator other = job.duplicate("other");
@@ -75,7 +75,7 @@ TEST(Deadlock, WaitingForAnInFlightCallCountsAsBlocked) {
   on_both_backends(left_to_a_thread);
 }
 
-// Rank 0 calls from two threads what the others call from one.
+// Rank 0 makes the calls from two threads, the other ranks make them from one.
 const RankProgram another_thread_calls("deadlock_another_thread_calls", [] {
   const Communicator job = connect();
   const Communicator other = job.duplicate("other");
@@ -100,7 +100,7 @@ TEST(Deadlock, AlternatingThreadsAreNoDeadlock) {
   on_both_backends(another_thread_calls);
 }
 
-// Main threads stand still for long, and yet another thread of rank 0 will make the call that rank 1 waits for.
+// The main threads are blocked for long, but another thread of rank 0 will make the call that rank 1 waits for.
 const RankProgram another_thread_is_running("deadlock_another_thread_is_running", [] {
   const Communicator job = connect();
   const Communicator other = job.duplicate("other");
@@ -115,7 +115,7 @@ const RankProgram another_thread_is_running("deadlock_another_thread_is_running"
       other.barrier().wait();
     });
     entered.get_future().wait();
-    // Longer than it takes to find out that ranks stand still.
+    // Longer than it takes to detect a deadlock.
     std::thread([&] {
       std::this_thread::sleep_for(3s);
       may_go_on.set_value();

@@ -1,4 +1,4 @@
-// Whether ranks that wait can go on. Pure.
+// Ranks: none. Whether blocked ranks can continue.
 #include "comm/deadlock/wait_state.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace {
 using comm::find_deadlock;
 using comm::WaitState;
 
-// A rank of a job with the channels "job" (of all) and "model" (of all), waiting in a call of one of them.
+// The state of a rank that waits in a call on one of the communicators "job" and "model", both of all ranks.
 WaitState state_in(const std::string& communicator, std::uint64_t number, std::uint64_t job_calls,
                    std::uint64_t model_calls) {
   return {.pending_calls = {{.communicator = communicator,
@@ -20,16 +20,16 @@ WaitState state_in(const std::string& communicator, std::uint64_t number, std::u
 }
 
 TEST(WaitState, CallsOfDifferentCommunicatorsAreADeadlock) {
-  // Rank 0 is in the third call of "job", rank 1 in the sixth of "model"; each has not made the other's.
+  // Rank 0 is in the third call on "job", rank 1 in the sixth call on "model". Neither rank has made the other's call.
   EXPECT_EQ(
       find_deadlock({state_in("job", 2, 3, 5), state_in("model", 5, 2, 6)}),
       "called on some ranks only: rank 0 waits in save of 'job', which rank 1 has not called; rank 1 waits in sum of "
-      "'model', which rank 0 has not called. No rank can go on.");
+      "'model', which rank 0 has not called. No rank can continue.");
 }
 
 TEST(WaitState, ACallThatAllRanksMadeIsNoDeadlock) {
   EXPECT_EQ(find_deadlock({state_in("job", 2, 3, 5), state_in("job", 2, 3, 5)}), std::nullopt);
-  // Rank 1 has left the call of "job" to the channel's thread and waits for its gradients, which rank 0 has not called.
+  // Rank 1 has made the call on "job", which the queue thread runs, and waits in a call that rank 0 has not made.
   EXPECT_EQ(find_deadlock({state_in("job", 2, 3, 5), state_in("model", 5, 3, 6)}), std::nullopt);
 }
 
@@ -75,7 +75,7 @@ TEST(WaitState, MalformedTextIsRejected) {
         R"({"changes":0,"waits":[["job",-1,7]],"channels":{"job":[1,[0]]}})", "\xff\xfe", "{\"changes\":"}) {
     EXPECT_FALSE(WaitState::from_text(text)) << text;
   }
-  // Members that the job does not have.
+  // A communicator with a member that the job does not have.
   WaitState state = state_in("job", 2, 3, 5);
   state.communicators["job"].members = {0, 7};
   EXPECT_EQ(find_deadlock({state}), std::nullopt);

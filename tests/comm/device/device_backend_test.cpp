@@ -1,4 +1,4 @@
-// Ranks: 1, 2 and 3 as threads. Sums that go through a c10d backend.
+// Ranks: 1, 2 and 3 as threads. All-reduces through a c10d backend.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ TEST(DeviceBackend, ADuplicateHasItsOwnC10dBackend) {
     EXPECT_EQ(summed(other, other_memory, 1).item<double>(), 6);
     EXPECT_EQ(summed(communicator, memory, 1).item<double>(), 3);
 
-    // Ranks 0 and 2 without rank 1.
+    // A group of ranks 0 and 2, without rank 1.
     const auto group = communicator.split(communicator.rank() == 1 ? -1 : 0);
     if (!group) return;
     EXPECT_EQ(group->backend_name(), "sums + threads");
@@ -68,7 +68,7 @@ TEST(DeviceBackend, AFailureOnTheHostAbortsTheC10dBackend) {
   run_device_ranks(2, [](const Communicator& communicator, const BackendLog& log) {
     const at::Tensor memory = communicator.allocate(8).view(at::kDouble);
     const auto sum = communicator.start_all_reduce(memory);
-    if (communicator.rank() == 1) return;  // gives up what it has begun
+    if (communicator.rank() == 1) return;  // aborts the all-reduce that it has started
     EXPECT_THROW(communicator.barrier().wait(), PeerError);
     EXPECT_EQ(log.aborts, 1);
     EXPECT_TRUE(communicator.failed());

@@ -1,4 +1,4 @@
-// Ranks: none. Streams and events of a device that only writes down what it is asked for.
+// Ranks: none. Streams and events of a fake device that only records its calls.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Ranks that share a store inside one process. Rank 0 has a pulse; the others are played by hand, at the store.
+// Ranks that share a store inside one process. Rank 0 has a heartbeat monitor; the test plays the others at the store.
 #include "comm/health/heartbeat_monitor.h"
 
 #include <gtest/gtest.h>
@@ -35,20 +35,20 @@ Rendezvous one_store(int store_owner) {
 }
 
 using Nodes = std::vector<int>;
-const Nodes alone{0, 1, 1};            // three crews
-const Nodes with_local_peer{0, 0, 1};  // rank 1 is of the same crew, rank 2 is another one
+const Nodes alone{0, 1, 1};            // no rank has a local peer
+const Nodes with_local_peer{0, 0, 1};  // rank 1 is a local peer of rank 0, rank 2 has none
 
 std::int64_t counter_of_pair_with(const Rendezvous& rendezvous, int rank, std::int64_t added = 0) {
   return rendezvous.store->add("heartbeat_pair/0-" + std::to_string(rank), added);
 }
 
-/// What the others of three ranks say of themselves. Rank 1 is of rank 0's crew where it has a process here.
+/// The values that ranks 1 and 2 publish. Rank 1 is a local peer of rank 0 if it has a process here.
 struct PlayedRanks {
   ProcessIdentity process_of_1{};
   std::optional<SocketAddress> liveness_address_of_2{};
 };
 
-/// Rank 0's pulse among three ranks; the others come, and are played from then on.
+/// Rank 0's monitor among three ranks. The test plays the others, which join the rendezvous.
 std::unique_ptr<HeartbeatMonitor> monitor_of_three(const Rendezvous& rendezvous, const Nodes& nodes,
                                                    milliseconds heartbeat_timeout, const PlayedRanks& played = {},
                                                    std::shared_ptr<LivenessTable>* table = nullptr) {
@@ -173,7 +173,7 @@ ProcessIdentity identity_of(pid_t process) {
   return identity;
 }
 
-/// Runs until it is gone with this.
+/// A child process that runs until this object is destroyed.
 class RunningProcess {
  public:
   explicit RunningProcess(std::vector<std::string> words = {"/bin/sleep", "1000"}) {
@@ -190,7 +190,7 @@ class RunningProcess {
   RunningProcess& operator=(const RunningProcess&) = delete;
 
   void stop() const { ::kill(pid_, SIGSTOP); }
-  /// Nobody waits for it yet.
+  /// Leaves a zombie: the process is not reaped yet.
   void end() const {
     ::kill(pid_, SIGKILL);
     siginfo_t exited{};
@@ -202,7 +202,7 @@ class RunningProcess {
   pid_t pid_ = -1;
 };
 
-/// One that has ended, and that nobody has waited for.
+/// A process that has exited and is not reaped.
 class ExitedProcess {
  public:
   ExitedProcess() { process_.end(); }
@@ -354,7 +354,7 @@ TEST(PeerStatusUpdate, SurvivesEncoding) {
   EXPECT_EQ(PeerStatusUpdate::decode("s", 4).suspected, Ranks{});
 }
 
-/// Knows whether the thread that made it had said anything when it connected anew.
+/// Records whether the thread that made it had used it before clone().
 class RecordingStore final : public c10d::HashStore {
  public:
   std::int64_t add(const std::string& key, std::int64_t value) override {
@@ -381,7 +381,7 @@ class RecordingStore final : public c10d::HashStore {
   std::atomic<bool> was_used_ = false;
 };
 
-// To connect may take seconds where a name service is slow: whoever has met the others would be missed by then.
+// Connecting may take seconds with a slow name service. After the rendezvous, peers would report missed heartbeats.
 TEST(HeartbeatMonitor, ConnectsBeforeTheRendezvous) {
   const auto store = c10::make_intrusive<RecordingStore>();
   const auto monitor =

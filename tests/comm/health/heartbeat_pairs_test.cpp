@@ -38,7 +38,7 @@ TEST(HeartbeatPairs, InsideANodeFormARing) {
 TEST(HeartbeatPairs, AreNamedAfterLeaders) {
   const std::vector<int> nodes{0, 0, 1, 1};
   EXPECT_EQ(pairs_between_leaders(nodes, {0, 0, 2, 2}), (HeartbeatPairs{{0, 2}}));
-  // Ranks in containers of their own: as many crews, of which those of a node look at one another too.
+  // Ranks in separate containers have no local peers; those of one node watch each other too.
   EXPECT_EQ(pairs_between_leaders(nodes, {0, 1, 2, 3}), (HeartbeatPairs{{0, 2}, {1, 3}, {0, 1}, {2, 3}}));
   EXPECT_EQ(pairs_between_leaders(nodes, {0, 0, 2, 3}), (HeartbeatPairs{{0, 2}, {0, 3}, {2, 3}}));
   EXPECT_EQ(pairs_between_leaders({0, 0}, {0, 0}), HeartbeatPairs{});

@@ -45,7 +45,7 @@ Ranks run_until(LivenessTracker& tracker, milliseconds until, const Beats& heart
 
 TEST(LivenessTracker, SuspectsPeersWhoseCounterDoesNotChange) {
   LivenessTracker tracker({5, 3}, 0, heartbeat_timeout, begin);
-  // 5 stands still from 500 ms on.
+  // Rank 5 sends no heartbeat from 500 ms on.
   const auto heartbeats = [](milliseconds now) {
     return std::vector<std::int64_t>{std::min<std::int64_t>(now.count(), 500), now.count()};
   };
@@ -129,7 +129,7 @@ TEST(LivenessTracker, UsesRepliesToOtherLocalPeers) {
   tracker.set_next_check(begin + milliseconds(1400));
   tracker.on_heartbeats({5}, begin + milliseconds(1399));
   EXPECT_EQ(check_suspects(tracker, begin + milliseconds(1400)), Ranks{})
-      << "it was heard of at 400 ms, and asked for at 1399";
+      << "its last heartbeat was at 400 ms, the last request at 1399 ms";
   tracker.on_heartbeats({5}, begin + milliseconds(1400));
   EXPECT_EQ(check_suspects(tracker, begin + milliseconds(1400)), Ranks{1});
 }

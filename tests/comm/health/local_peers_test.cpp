@@ -1,4 +1,4 @@
-// One process, no store: ranks of a crew that share a board in its memory.
+// One process, no store: local peers that share a liveness table in its memory.
 #include "comm/health/local_peers.h"
 
 #include <gtest/gtest.h>

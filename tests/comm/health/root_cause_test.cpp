@@ -1,4 +1,4 @@
-// One process. Who is at fault, from what the ranks posted.
+// One process. The root cause, from the failure reports of the ranks.
 #include "comm/health/root_cause.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(RootCause, ARankWithoutAReportIsTheRootCause) {
   EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{2});
   EXPECT_TRUE(root_cause.timed_out);
   EXPECT_EQ(root_cause.message,
-            "all_reduce 'loss' (operation 17): rank 2 did not arrive within 30 s; ranks 0, 1 were waiting");
+            "all_reduce 'loss' (operation 17): rank 2 did not enter the call within 30 s; ranks 0, 1 were waiting");
 }
 
 TEST(RootCause, AStoppedRankIsReportedAsStopped) {
@@ -50,7 +50,8 @@ TEST(RootCause, AStoppedRankIsReportedAsStopped) {
         << root_cause.message;
   }
   const auto awake = find_root_cause(reports, 2);
-  EXPECT_NE(awake.message.find("gave up waiting for this rank (2) after 1500 ms"), std::string::npos) << awake.message;
+  EXPECT_NE(awake.message.find("timed out waiting for this rank (2) after 1500 ms"), std::string::npos)
+      << awake.message;
 }
 
 TEST(RootCause, FollowsTheChainToTheExitedRank) {
@@ -60,7 +61,7 @@ TEST(RootCause, FollowsTheChainToTheExitedRank) {
   EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{2});
   EXPECT_FALSE(root_cause.timed_out);
   EXPECT_EQ(root_cause.message,
-            "all_reduce 'loss' (operation 17): rank 2 is gone (connection closed); ranks 0, 1 were waiting");
+            "all_reduce 'loss' (operation 17): rank 2 disconnected (connection closed); ranks 0, 1 were waiting");
 }
 
 TEST(RootCause, AClosedConnectionBehindATimeoutIsATimeout) {
@@ -70,14 +71,14 @@ TEST(RootCause, AClosedConnectionBehindATimeoutIsATimeout) {
 }
 
 TEST(RootCause, ALateRankIsReportedAsLate) {
-  // Those that gave up may have let go of the channel or have ended by then.
+  // The ranks that timed out may have closed the communicator or exited by then.
   for (const auto reason : {Reason::connection_closed, Reason::peer_closed, Reason::process_exited}) {
     const FailureReports reports = {make_report(Reason::timeout, {2}), make_report(Reason::timeout, {2}),
                                     make_report(reason, {0})};
     EXPECT_EQ(find_root_cause(reports, 0).failed_ranks, std::vector<int>{2});
     const auto root_cause = find_root_cause(reports, 2);
     EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{2});
-    EXPECT_NE(root_cause.message.find("gave up waiting for this rank (2) after 30 s"), std::string::npos)
+    EXPECT_NE(root_cause.message.find("timed out waiting for this rank (2) after 30 s"), std::string::npos)
         << root_cause.message;
   }
 }
@@ -86,7 +87,7 @@ TEST(RootCause, NamesTheRankThatAbortedAnOperation) {
   const FailureReports reports = {make_report(Reason::connection_closed, {1}), make_report(Reason::aborted, {}, 16)};
   const auto root_cause = find_root_cause(reports, 0);
   EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{1});
-  EXPECT_NE(root_cause.message.find("rank 1 abandoned all_reduce 'loss' (operation 16)"), std::string::npos);
+  EXPECT_NE(root_cause.message.find("rank 1 aborted all_reduce 'loss' (operation 16)"), std::string::npos);
 }
 
 TEST(RootCause, NoReportIsExpectedFromAnExitedProcess) {
@@ -97,8 +98,7 @@ TEST(RootCause, NoReportIsExpectedFromAnExitedProcess) {
     const auto root_cause = find_root_cause(reports, rank);
     EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{2});
     EXPECT_FALSE(root_cause.timed_out);
-    EXPECT_NE(root_cause.message.find("rank 2 is gone (the process has ended)"), std::string::npos)
-        << root_cause.message;
+    EXPECT_NE(root_cause.message.find("rank 2 exited"), std::string::npos) << root_cause.message;
   }
   // What it left counts: here, that it ended because of another one.
   const FailureReports told = {make_report(Reason::process_exited, {1}), make_report(Reason::connection_closed, {2}),
@@ -108,7 +108,7 @@ TEST(RootCause, NoReportIsExpectedFromAnExitedProcess) {
   EXPECT_TRUE(is_complete({make_report(Reason::process_stopped, {1}), std::nullopt}, 0));
   EXPECT_TRUE(is_complete({make_report(Reason::peer_closed, {1}), std::nullopt}, 0));
   const auto left = find_root_cause({make_report(Reason::peer_closed, {1}), std::nullopt}, 0);
-  EXPECT_NE(left.message.find("rank 1 is gone (connection closed)"), std::string::npos) << left.message;
+  EXPECT_NE(left.message.find("rank 1 disconnected (connection closed)"), std::string::npos) << left.message;
 }
 
 TEST(RootCause, NoReportIsExpectedWithoutHeartbeats) {
@@ -119,8 +119,7 @@ TEST(RootCause, NoReportIsExpectedWithoutHeartbeats) {
     const auto root_cause = find_root_cause(reports, rank);
     EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{2});
     EXPECT_TRUE(root_cause.timed_out);
-    EXPECT_NE(root_cause.message.find("rank 2 has not been heard of for 30 s"), std::string::npos)
-        << root_cause.message;
+    EXPECT_NE(root_cause.message.find("rank 2 missed heartbeats for 30 s"), std::string::npos) << root_cause.message;
   }
   const auto store = find_root_cause({make_report(Reason::heartbeat_lost, {})}, 0);
   EXPECT_EQ(store.failed_ranks, std::vector<int>{});

@@ -1,5 +1,5 @@
-// Ranks: 2 x 2, 3 x 2, 2 x 3, 2 x 4 and 3 x 4, as threads and as processes. Shared memory inside nodes, messages
-// between.
+// Ranks: 2 x 2, 3 x 2, 2 x 3, 2 x 4 and 3 x 4 (nodes x ranks), as threads and as processes. Shared memory inside nodes,
+// messages between nodes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -49,7 +49,7 @@ TEST(Hierarchy, FitsNodesOfEqualNumbersOfConsecutiveRanks) {
   EXPECT_FALSE(keeps({0, 0, 0, 1, 1, 1}));
 }
 
-// The same sums whatever carries them, many under way at once.
+// Both backends give equal bits, also with many all-reduces in flight.
 void check_bits(const Communicator& hierarchical, const Communicator& flat) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
     for (const std::int64_t elements : {10, 50'000, 300'001}) {
@@ -68,7 +68,7 @@ void check_bits(const Communicator& hierarchical, const Communicator& flat) {
     for (int bucket = 0; bucket < 10; ++bucket) {
       sums.emplace_back(hierarchical.start_all_reduce(memory.narrow(0, bucket * part, part)));
       hierarchical.submit([sum = sums.back()] { sum->finish_reduce_scatter(0.5); });
-      // Waiting for one in the middle must not disturb the order of the others.
+      // Waiting for one all-reduce in the middle must not change the order of the others.
       if (bucket == 4) hierarchical.submit([sum = sums[3]] { sum->wait(); }).wait();
     }
     hierarchical
@@ -100,7 +100,7 @@ const RankProgram over_gloo("hierarchical_over_gloo", [] {
   EXPECT_GT(job.topology().num_nodes, 1);
   const Communicator flat = Communicator::connect(read_environment(), {.backend = "gloo"});
   check_bits(job.duplicate("gradients"), flat);
-  // A group of one node, and one across them.
+  // A group inside a node, and a group across nodes.
   const auto node = job.split(job.topology().node_rank);
   EXPECT_EQ(node->backend_name(), "shared memory + gloo");
   const auto inter_node = job.split(job.topology().local_rank);
@@ -109,7 +109,7 @@ const RankProgram over_gloo("hierarchical_over_gloo", [] {
   node->all_reduce(one).wait();
   inter_node->all_reduce(one).wait();
   EXPECT_EQ(one.item<float>(), static_cast<float>(job.size()));
-  // What goes through shared memory first comes in the order of ranks, and few numbers find their way too.
+  // Objects that are gathered node by node are in rank order, and small tensors use the flat algorithm.
   const auto gathered = job.all_gather_object(std::string(static_cast<std::size_t>(job.rank()), 'x'));
   for (std::size_t rank = 0; rank < gathered.size(); ++rank) EXPECT_EQ(gathered[rank].size(), rank);
   const at::Tensor numbers = at::full({3}, job.rank() + 1.0F);
@@ -132,7 +132,7 @@ TEST(Hierarchical, IsRefusedOnOneNode) {
   test::expect_success(run_processes(refused, 3));
 }
 
-// Sums node by node have other bits then.
+// With three ranks per node, sums that are computed node by node have other bits.
 const RankProgram nodes_of_three("hierarchical_nodes_of_three", [] {
   const auto found = Communicator::connect(read_environment());
   EXPECT_EQ(found.backend_name(), "gloo");
@@ -145,11 +145,11 @@ TEST(Hierarchical, OnNodesOfThreeOnlyWhenAskedFor) {
   test::expect_success(run_processes(nodes_of_three, 6, {.num_nodes = 2}));
 }
 
-// A limit on files holds for shared memory too.
+// The limit on the size of files also applies to shared memory.
 const RankProgram without_memory("hierarchical_without_memory", [] {
   const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
   EXPECT_EQ(communicator.backend_name(), "shared memory + gloo");
-  if (communicator.rank() == 2) {  // which makes the memory of its node
+  if (communicator.rank() == 2) {  // the node leader, which creates the shared memory of its node
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit small{.rlim_cur = 100'000, .rlim_max = 100'000};
     EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
@@ -181,7 +181,7 @@ TEST(Hierarchical, OneRankPerNodeLogsTheSlowRank) {
   EXPECT_EQ(results[1].output.find("has waited"), std::string::npos) << results[1].output;
 }
 
-/// Whether this process has what Gloo sends messages by: a thread of that name.
+/// True if this process has connected over Gloo: Gloo's thread exists.
 bool is_connected() {
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream in(thread.path() / "comm");
@@ -204,11 +204,11 @@ const RankProgram many_ranks("hierarchical_many_ranks", [] {
   EXPECT_TRUE(at::equal(mean, at::full({3}, (job.size() - 1) / 2.0, at::kHalf)));
   EXPECT_EQ(job.all_gather_object(std::to_string(job.rank())).back(), std::to_string(job.size() - 1));
   sum_of(job.duplicate("few"), at::ones({20}));
-  // Of 80 bytes the second rank of a node has what the first one's cache line leaves.
+  // 80 bytes are two cache lines, so only the ranks with local rank 0 and 1 own a shard.
   EXPECT_EQ(is_connected(), local_rank < 2);
   sum_of(job.duplicate("many"), at::ones({100}));
   EXPECT_TRUE(is_connected());
-  // What is handed out to a node in several chunks, and what is broadcast there.
+  // The smaller output is broadcast in the node through the leader's slots, the larger one through staging buffers.
   for (const std::int64_t elements : {1000, 10'000}) {
     const at::Tensor all = at::empty({job.size() * elements}, at::kFloat);
     job.all_gather(all, at::full({elements}, job.rank(), at::kFloat)).wait();

@@ -1,4 +1,4 @@
-// One process and a child. Telling processes apart, seeing them end, and mapping only what another one shared.
+// Ranks: none; one process and a child. Identities of processes, their exit, and mapping of another process's segment.
 #include "comm/os/process.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 namespace tutti::comm::process_test {
 namespace {
 
-/// A child that does nothing.
+/// A child process that sleeps.
 class Sleeper {
  public:
   Sleeper() {
@@ -39,7 +39,7 @@ class Sleeper {
   Sleeper& operator=(const Sleeper&) = delete;
 
   pid_t process() const { return process_; }
-  /// It has ended, and its parent has not taken note.
+  /// Kills the child and does not reap it.
   void kill() const {
     ::kill(process_, SIGKILL);
     siginfo_t info{};
@@ -56,7 +56,7 @@ class Sleeper {
   pid_t process_ = 0;
 };
 
-/// While it lives, no descriptor can be opened.
+/// Prevents this process from opening file descriptors, for the object's lifetime.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -99,7 +99,7 @@ TEST(ProcessProbe, DistinguishesAStoppedProcessFromAWaitingOne) {
   EXPECT_EQ(watch.state(), ProcessState::exited);
 }
 
-/// A variable of this process, as long as this lives.
+/// Sets the environment variable for the object's lifetime.
 class Variable {
  public:
   explicit Variable(const std::string& value) { ::setenv(name, value.c_str(), 1); }
@@ -134,7 +134,7 @@ TEST(StoppedTimer, CountsOnlyFrequentChecks) {
   EXPECT_EQ(clock.check(begin + milliseconds(125), true), milliseconds(125));
   EXPECT_EQ(clock.check(begin + milliseconds(175), false), milliseconds(0));
   EXPECT_EQ(clock.check(begin + milliseconds(225), true), milliseconds(50));
-  // An hour that nobody saw.
+  // An hour without a check counts as two poll intervals.
   EXPECT_EQ(clock.check(begin + std::chrono::hours(1), true), milliseconds(150));
 }
 
@@ -160,8 +160,8 @@ TEST(ProcessProbe, IdentifiesAProcessByItsIdentity) {
   EXPECT_EQ(ProcessProbe(this_process()).state(), ProcessState::running);
   const Sleeper child;
   ProcessIdentity identity{.pid = child.process(), .start_time = 1, .time_namespace = this_process().time_namespace};
-  EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::exited) << "its number is another process's by now";
-  identity.time_namespace = 0;  // another clock says nothing here
+  EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::exited) << "another process has reused the PID";
+  identity.time_namespace = 0;  // start times of different time namespaces cannot be compared
   EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::running);
   child.kill();
   EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::exited);
@@ -182,13 +182,13 @@ TEST(ProcessIdentity, EqualsItselfInItsNamespace) {
   EXPECT_NE(identity.nonce, decltype(identity.nonce){});
 }
 
-/// What `address` would be if it came from another process with the number of this one.
+/// `address` as another process with the same PID would send it.
 SegmentAddress of_another(SegmentAddress address) {
   address.process.nonce[0] ^= 1;
   return address;
 }
 
-/// The error of opening it; 0 for none.
+/// The error number of opening the segment; 0 for success.
 int error_of(const SegmentAddress& address) {
   try {
     SharedSegment::open(address);
@@ -199,7 +199,7 @@ int error_of(const SegmentAddress& address) {
 }
 
 TEST(SharedSegment, OfAnotherProcessIsMappedThroughItsDescriptor) {
-  // Of small pages; of huge ones with a rest of small ones, where the kernel has huge ones.
+  // Small pages only; then huge pages, if the kernel has them, with small pages at the end.
   for (const std::size_t bytes : {10'000, (4 << 20) + 10'000}) {
     const auto identity = SharedSegment::create(bytes);
     EXPECT_TRUE(
@@ -219,7 +219,7 @@ TEST(SharedSegment, IsRefusedFromAnotherNamespaceWithThePidOfThisProcess) {
   SegmentAddress address = of_another(identity->address());
   ++address.process.namespace_inode;
   EXPECT_EQ(error_of(address), EXDEV);
-  address.process.namespace_inode = 0;  // it could not tell
+  address.process.namespace_inode = 0;  // unknown
   EXPECT_EQ(error_of(address), EXDEV);
 }
 

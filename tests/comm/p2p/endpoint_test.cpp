@@ -1,4 +1,4 @@
-// Ranks: two offices in one process, which share a store, and strangers who can read it.
+// Ranks: two endpoints in one process, which share a store, and unauthenticated clients that can read it.
 #include "comm/p2p/endpoint.h"
 
 #include <gtest/gtest.h>

@@ -104,7 +104,7 @@ TEST_F(TagMatcherTest, AWrongLengthFailsTheReceiveAndNotTheNextOne) {
   matcher.receive(group, right.request, completions);
   auto body = begin(1, 0, 2);
   EXPECT_EQ(failure_of<MismatchError>(wrong),
-            "receive: rank 1 sent 2 bytes, and this rank takes 4. The message is dropped.");
+            "receive: rank 1 sent 2 bytes, but this rank expects 4. The message is dropped.");
   matcher.on_body(*body, completions);
   deliver(1, 0, "next");
   expect_ended(right, "next", 1);
@@ -119,11 +119,11 @@ TEST_F(TagMatcherTest, ALostConnectionFailsItsReceives) {
   for (auto* receive : {&other_tag, &last, &broken}) matcher.receive(group, receive->request, completions);
   expect_ended(last, "last", 1);
   matcher.on_disconnect(1, &*half, completions);
-  EXPECT_EQ(failure_of<PeerError>(broken), "receive: rank 1 is gone (connection closed)");
-  EXPECT_EQ(failure_of<PeerError>(other_tag), "receive: rank 1 is gone (connection closed)");
+  EXPECT_EQ(failure_of<PeerError>(broken), "receive: rank 1 disconnected (connection closed)");
+  EXPECT_EQ(failure_of<PeerError>(other_tag), "receive: rank 1 disconnected (connection closed)");
   Receive after(1);
   matcher.receive(group, after.request, completions);
-  EXPECT_EQ(failure_of<PeerError>(after), "receive: rank 1 is gone (connection closed)");
+  EXPECT_EQ(failure_of<PeerError>(after), "receive: rank 1 disconnected (connection closed)");
 }
 
 TEST_F(TagMatcherTest, DeadlinesApplyInTheMiddleOfAMessage) {
@@ -140,8 +140,8 @@ TEST_F(TagMatcherTest, DeadlinesApplyInTheMiddleOfAMessage) {
   EXPECT_TRUE(completions.empty());
   matcher.expire(start + std::chrono::seconds(2), true, completions);
   TagMatcher::expire(*body, start + std::chrono::seconds(2), completions);
-  EXPECT_EQ(failure_of<TimeoutError>(waits), "receive: nothing came from rank 2 within 2 s");
-  EXPECT_EQ(failure_of<TimeoutError>(reads), "receive: nothing came from rank 1 within 2 s");
+  EXPECT_EQ(failure_of<TimeoutError>(waits), "receive: no message from rank 2 within 2 s");
+  EXPECT_EQ(failure_of<TimeoutError>(reads), "receive: no message from rank 1 within 2 s");
   fill(*body, "lost");
   EXPECT_TRUE(completions.empty());
   EXPECT_EQ(reads.memory, (std::array<char, 4>{}));

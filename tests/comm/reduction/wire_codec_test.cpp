@@ -1,5 +1,5 @@
-// Ranks: 2, 3 and 5 as threads on nodes of their own; 2 x 2 and 3 x 2 on several nodes; 4 processes on 1, 2 and 4
-// nodes. Sums that travel encoded.
+// All-reduces with a wire codec. Ranks: 2, 3 and 5 threads, one per node; 2 x 2 and 3 x 2 threads (nodes x ranks); 4
+// processes on 1, 2 and 4 nodes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace tutti::wire_codec_test {
 namespace {
 
-constexpr std::int64_t elements = 700'001;  // more than one piece a slice
+constexpr std::int64_t elements = 700'001;  // more than one chunk per shard
 
 at::Tensor sum_of(const Communicator& communicator, const at::Tensor& values,
                   const std::shared_ptr<const WireCodec>& codec, double scale, std::int64_t* bytes = nullptr) {
@@ -51,11 +51,11 @@ void check_rounding(const Communicator& communicator) {
   for (const auto& [codec, digits] : {std::pair(fp16_codec(), 11), std::pair(bf16_codec(), 8)}) {
     std::int64_t bytes = 0;
     const at::Tensor result = sum_of(communicator, values_of(communicator.rank()), codec, 0.25, &bytes);
-    // Each version is rounded once, and so is the result.
+    // Each contribution is rounded once, and so is the result.
     const double bound = (communicator.size() + 1) * 14 * 0.25 * std::pow(2.0, -digits);
     EXPECT_LT((result.to(at::kDouble) - sum * 0.25).abs().max().item<double>(), bound) << codec->name();
-    const std::int64_t slices = 2 * elements * (communicator.size() - 1) / communicator.size();
-    EXPECT_NEAR(static_cast<double>(bytes), 2.0 * slices, 0.01 * slices);
+    const std::int64_t sent = 2 * elements * (communicator.size() - 1) / communicator.size();
+    EXPECT_NEAR(static_cast<double>(bytes), 2.0 * sent, 0.01 * sent);
     const at::Tensor first = result.clone();
     communicator.broadcast(first).wait();
     EXPECT_TRUE(at::equal(first, result)) << "replicas drift";
@@ -92,7 +92,7 @@ TEST(EncodedSum, NothingIsEncodedInsideANode) {
   run_thread_ranks(3, check_inside_a_node, {.backend = "shared_memory"});
 }
 
-// Of nodes of two ranks.
+// Two ranks per node.
 void check_between_nodes(const Communicator& communicator) {
   const int nodes = communicator.topology().num_nodes;
   at::Tensor sum = at::zeros({elements}, at::kDouble);
@@ -105,7 +105,7 @@ void check_between_nodes(const Communicator& communicator) {
   const at::Tensor first = result.clone();
   communicator.broadcast(first).wait();
   EXPECT_TRUE(at::equal(first, result));
-  // Between nodes half a vector's worth of slices, once as fp32 and once as bf16.
+  // Each rank sends half of the tensor between nodes, once as fp32 and once as bf16.
   const double inter_node_bytes = 2.0 * elements / 2 * (nodes - 1) / nodes;
   EXPECT_NEAR(static_cast<double>(plain - encoded), 2 * inter_node_bytes, 0.01 * inter_node_bytes);
 }

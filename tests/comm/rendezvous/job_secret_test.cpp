@@ -87,7 +87,7 @@ TEST(Secret, ARankWithoutItThrowsAndTheOthersWait) {
 
 const RankProgram rank_zero_has_none("secret_rank_zero_has_none", [] {
   if (read_environment().rank == 1) {
-    expect_refusal("asks for no proof. The secret of this rank (from TUTTI_JOB_SECRET) is to be that of rank 0 too");
+    expect_refusal("asks for no proof. The secret of this rank (from TUTTI_JOB_SECRET) must be that of rank 0 too");
     return;
   }
   set_secret(nullptr);
@@ -149,7 +149,7 @@ TEST(Secret, AScannerDoesNotDisturbTheJob) {
 
 const RankProgram connects("secret_connects", [] { connect_and_sum(); });
 
-// torchrun's agent serves a store that takes anybody: there ranks only learn where their own is.
+// torchrun's agent serves a store without authentication: ranks only read the address of their own store there.
 TEST(Secret, RanksConnectThroughAProxyWhereAnAgentServesAStore) {
   const auto socket = comm::listen_on_loopback();
   c10d::TCPStoreOptions options;
@@ -165,7 +165,7 @@ TEST(Secret, RanksConnectThroughAProxyWhereAnAgentServesAStore) {
   EXPECT_EQ(agent.listKeys().size(), 3U);  // two counters and an address
 }
 
-// Who can write there leads ranks to somebody who cannot prove anything.
+// A process that can write there can only direct ranks to a server that fails authentication.
 const RankProgram finds_a_false_server("secret_finds_a_false_server",
                                        [] { expect_refusal("does not know the job's secret"); });
 
@@ -198,7 +198,7 @@ TEST(Secret, AnUnauthenticatedServerAtTheAgentsStoreIsDetected) {
   answers.join();
 }
 
-// On one node a port that everybody could reach would serve nobody.
+// On one node no rank needs a port that other machines can reach.
 const RankProgram listens_at_loopback("listens_at_loopback_only", [] {
   auto environment = read_environment();
   // As where no launcher holds the port.

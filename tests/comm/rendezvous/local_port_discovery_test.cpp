@@ -46,7 +46,7 @@ TEST(LocalPortDiscovery, LeavesNothingBehind) {
   for (int time = 0; time < 3; ++time) const PortServer server(test_job(), 1, 2);
   try {
     query_port(test_job(), 1, 1ms);
-    ADD_FAILURE() << "somebody answered";
+    ADD_FAILURE() << "a process answered";
   } catch (const TimeoutError& error) {
     EXPECT_EQ(error.ranks(), std::vector<int>{0});
     EXPECT_NE(std::string(error.what()).find(test_job()), std::string::npos) << error.what();
@@ -120,7 +120,7 @@ const test::RankProgram contradicts("contradicting_nodes", [] {
     Communicator::connect(environment);
     ADD_FAILURE() << "connected";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 2 was told that its node holds 1 ranks, but 3 say"),
+    EXPECT_NE(std::string(error.what()).find("rank 2 was told that its node holds 1 ranks, but 3 report that node"),
               std::string::npos)
         << error.what();
   }

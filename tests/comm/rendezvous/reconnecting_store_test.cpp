@@ -1,4 +1,4 @@
-// Connections that end and are made anew: on one process, and in a job of 8 processes.
+// Connections that close and open again: in one process, and in a job of 8 processes.
 #include "comm/rendezvous/reconnecting_store.h"
 
 #include <ATen/ops/ones.h>
@@ -28,7 +28,7 @@ struct Server {
 
   ReconnectingStore::Connect connect() {
     return [this] {
-      if (gone) throw std::runtime_error("nobody listens");
+      if (gone) throw std::runtime_error("connection refused");
       ++connections;
       return store;
     };
@@ -69,7 +69,7 @@ TEST(ReconnectingStore, AnInFlightRequestIsAnswered) {
   EXPECT_EQ(value.get(), std::vector<std::uint8_t>{7});
 }
 
-TEST(ReconnectingStore, ThrowsWhenTheServerIsGone) {
+TEST(ReconnectingStore, ThrowsAfterTheServerExited) {
   Server server;
   ReconnectingStore store(server.store, server.connect());
   store.disconnect_if_idle(milliseconds(0));

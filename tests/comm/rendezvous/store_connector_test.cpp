@@ -55,7 +55,7 @@ const RankProgram may_not_have_more("store_connector_may_not_have_more", [] {
     Communicator::connect(environment);
     ADD_FAILURE() << "connected";
   } catch (const UsageError& error) {
-    const std::string allowed = "It may have " + std::to_string(few) + ": raise its hard limit (ulimit -Hn";
+    const std::string allowed = "Its limit is " + std::to_string(few) + ": raise the hard limit (ulimit -Hn";
     EXPECT_NE(std::string(error.what()).find(allowed), std::string::npos) << error.what();
   }
 });

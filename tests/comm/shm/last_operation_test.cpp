@@ -1,4 +1,4 @@
-// What ranks that wait for long tell: pure parts, and one job of 3 processes.
+// Slow-operation warnings. Ranks: none, and 3 processes.
 #include "comm/shm/last_operation.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ const test::RankProgram one_is_absent("shm_one_rank_is_absent", [] {
     std::signal(SIGUSR1, [](int) {});
     ::pause();
   }
-  // Rank 2 has waited for 10 s before rank 0 has, and leaves the word to it.
+  // Rank 2 waits for 10 s earlier than rank 0, but does not log: rank 0 is the lowest waiting rank.
   if (job.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   run_barrier(job, "end");
   std::cout << "all came" << std::endl;

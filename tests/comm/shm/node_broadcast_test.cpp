@@ -14,9 +14,9 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-const Operation operation{.number = 1, .op_name = "hand-out", .name = "", .timeout = std::chrono::seconds(20)};
+const Operation operation{.number = 1, .op_name = "node broadcast", .name = "", .timeout = std::chrono::seconds(20)};
 
-/// One rank's part in a node of `transport`'s ranks.
+/// One rank of a node that has all ranks of `transport`.
 struct Member {
   std::shared_ptr<NodeState> node;
   std::unique_ptr<NodeBroadcast> node_broadcast;
@@ -31,7 +31,7 @@ struct Member {
   }
 };
 
-/// Runs `of_rank(member, rank)` on so many ranks.
+/// Runs `of_rank(member, rank)` on `size` ranks.
 template <typename OfRank>
 void run_ranks(int size, const OfRank& of_rank) {
   const auto transports = make_thread_transports(size);
@@ -67,7 +67,7 @@ TEST(NodeBroadcast, SendsTheLeadersBytesToAllRanks) {
   }
 }
 
-// The first rank is never more than the slots ahead, and what it hands out lies there until all have it.
+// The leader is ahead by at most the number of slots, and does not overwrite a slot before all ranks have read it.
 TEST(NodeBroadcast, WaitsForRanksThatHaveNotConsumedTheSlot) {
   constexpr int rounds = 500;
   run_ranks(5, [&](const Member& member, int rank) {
@@ -90,7 +90,7 @@ TEST(NodeBroadcast, NamesAnAbsentLeader) {
     const auto deadline = Clock::now() + std::chrono::milliseconds(50);
     try {
       member.node_broadcast->run(bytes, {operation, deadline});
-      ADD_FAILURE() << "nothing was handed out";
+      ADD_FAILURE() << "no error was thrown";
     } catch (const TransferError& error) {
       EXPECT_EQ(error.kind(), TransferError::Kind::timeout);
       EXPECT_EQ(error.peers(), std::vector<int>{0});
@@ -105,7 +105,7 @@ TEST(NodeBroadcast, EndsWhereTheLeaderHasLeft) {
     Bytes bytes(1);
     try {
       member.node_broadcast->run(bytes, {operation});
-      ADD_FAILURE() << "nothing was handed out";
+      ADD_FAILURE() << "no error was thrown";
     } catch (const TransferError& error) {
       EXPECT_EQ(error.kind(), TransferError::Kind::peer_closed);
       EXPECT_EQ(error.peers(), std::vector<int>{0});

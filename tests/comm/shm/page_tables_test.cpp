@@ -1,4 +1,5 @@
-// 8 processes: what a rank's page tables take grows with its gradients, not with those of all ranks of its node.
+// Ranks: 8 processes. The size of a rank's page tables grows with its gradients, not with those of all ranks of its
+// node.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -25,12 +26,12 @@ constexpr bool sanitized = false;
 #endif
 constexpr int ranks = 8;
 constexpr std::int64_t gradient_bytes = 32 << 20;
-/// What tables of small pages take for so many bytes.
+/// The size of the page tables that map `bytes` with small pages.
 constexpr std::int64_t tables_of(std::int64_t bytes) {
   return bytes / 512;
 }
 
-/// Of this process, in bytes.
+/// The size of this process's page tables, in bytes.
 std::int64_t page_tables() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -41,30 +42,30 @@ std::int64_t page_tables() {
   return 0;
 }
 
-/// What `bytes` of gradients take when they have been summed.
-std::int64_t page_tables_for(const Communicator& channel, std::int64_t bytes) {
+/// The growth of the page tables by an all-reduce of `bytes` of gradients.
+std::int64_t page_tables_for(const Communicator& communicator, std::int64_t bytes) {
   const std::int64_t before = page_tables();
-  const at::Tensor memory = channel.allocate(bytes).view(at::kFloat);
-  memory.fill_(channel.rank() + 1);
+  const at::Tensor memory = communicator.allocate(bytes).view(at::kFloat);
+  memory.fill_(communicator.rank() + 1);
   for (int round = 0; round < 2; ++round) {
-    const auto sum = channel.start_all_reduce(memory);
+    const auto sum = communicator.start_all_reduce(memory);
     sum->finish_reduce_scatter(1.0);
     sum->wait();
   }
   const std::int64_t taken = page_tables() - before;
-  const int all = channel.size() * channel.size() * (channel.size() + 1) / 2;
+  const int all = communicator.size() * communicator.size() * (communicator.size() + 1) / 2;
   EXPECT_TRUE(at::equal(memory, at::full({memory.numel()}, static_cast<float>(all))));
   return taken;
 }
 
 void expect_page_tables_below(std::int64_t bytes) {
-  const Communicator channel = Communicator::connect(read_environment(), {.backend = "shared_memory"});
+  const Communicator communicator = Communicator::connect(read_environment(), {.backend = "shared_memory"});
   constexpr std::int64_t few = 1 << 20;
-  (void)page_tables_for(channel, few);  // what only the first sum takes
-  EXPECT_LT(page_tables_for(channel, gradient_bytes), bytes);
+  (void)page_tables_for(communicator, few);  // excludes the one-time growth by the first all-reduce
+  EXPECT_LT(page_tables_for(communicator, gradient_bytes), bytes);
 }
 
-// All of this rank's gradients, and a slice of every other one's.
+// A rank maps all of its own gradients, and a shard of every other rank's gradients.
 const RankProgram small_pages("page_tables_of_small_pages", [] {
   EXPECT_EQ(::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
   expect_page_tables_below(4 * tables_of(gradient_bytes));
@@ -74,7 +75,7 @@ TEST(PageTables, HoldAShardOfTheOthersGradients) {
   test::expect_success(run_processes(small_pages, ranks));
 }
 
-/// Whether the kernel makes huge pages for the asking, of as much memory as all ranks will want.
+/// True if the kernel provides huge pages on request, for as much memory as all ranks need.
 bool gets_huge_pages() {
   constexpr auto bytes = static_cast<std::size_t>(ranks * gradient_bytes);
   constexpr int make_huge = 25;  // MADV_COLLAPSE

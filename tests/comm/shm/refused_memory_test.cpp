@@ -1,5 +1,5 @@
-// 2 and 3 processes, of which one gets no shared memory, or no descriptor: what is to be summed goes over messages,
-// with a word, or all ranks get an error.
+// Ranks: 2 and 3 processes, of which one gets no shared memory or no file descriptor. Gradients are then sent as
+// messages, with a warning, or all ranks throw.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 namespace tutti::test::refused_memory_test {
 namespace {
 
-/// From here on the kernel refuses memfd_create() to this process, as a sandbox may. False where it cannot be asked to.
+/// Makes memfd_create() fail in this process, as in a sandbox. Returns false if the kernel does not support it.
 bool refuse_shared_memory() {
   std::array<sock_filter, 4> program{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -38,7 +38,7 @@ bool refuse_shared_memory() {
          ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
 }
 
-/// While it lives this process has used up its descriptors.
+/// Uses up the file descriptors of this process, for the object's lifetime.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -56,7 +56,7 @@ class NoDescriptors {
   std::vector<FileDescriptor> used_;
 };
 
-/// Sums in memory that was allocated before.
+/// Runs an all-reduce in `memory`, which Communicator::allocate() returned, and checks the result.
 void expect_right_sum(const Communicator& communicator, const at::Tensor& memory) {
   const at::Tensor values = memory.view(at::kFloat);
   values.fill_(communicator.rank() + 1);
@@ -81,7 +81,7 @@ const RankProgram refused("memory_is_refused", [] {
   {
     std::optional<NoDescriptors> none;
     if (first.rank() == 1) none.emplace();
-    // No memory to share, and no socket to send messages.
+    // Rank 1 can create neither shared memory nor a socket for messages.
     try {
       (void)first.allocate(bytes);
       ADD_FAILURE() << "nothing was thrown";
@@ -93,7 +93,7 @@ const RankProgram refused("memory_is_refused", [] {
   say("no memory");
   if (first.rank() == 0 && !refuse_shared_memory()) say("cannot refuse");
   expect_right_sum(first, first.allocate(bytes));
-  expect_right_sum(first, shared);  // what was shared before still is
+  expect_right_sum(first, shared);  // memory that was shared earlier stays shared
   const auto copy = first.duplicate("copy");
   EXPECT_EQ(copy.backend_name(), "gloo");
   expect_right_sum(copy, copy.allocate(bytes));
@@ -117,7 +117,7 @@ TEST(RefusedMemory, OnOneRankGradientsGoOverMessagesWithAWarning) {
   const auto results = run_processes(refused, 3);
   if (results[0].output.find("cannot refuse") != std::string::npos) GTEST_SKIP() << "this kernel has no seccomp";
   expect_success(results);
-  // The first rank tells what all go by, once for each time.
+  // Only rank 0 logs which transport is used, once for each fallback.
   const std::string& output = results[0].output;
   const auto expect_between = [&](const std::string& begin, const std::string& end, const std::string& text) {
     const auto from = output.find(begin);
@@ -125,12 +125,14 @@ TEST(RefusedMemory, OnOneRankGradientsGoOverMessagesWithAWarning) {
     ASSERT_NE(to, std::string::npos) << output;
     EXPECT_NE(output.substr(from, to - from).find(text), std::string::npos) << text << " is not in:\n" << output;
   };
-  const std::string buffer = "warning: a gradient buffer of 4194304 bytes goes over gloo, not through shared memory: ";
+  const std::string buffer =
+      "warning: a gradient buffer of 4194304 bytes is sent over gloo, not through shared memory: ";
   expect_between("no descriptors", "no memory", buffer + "rank 1: memfd_create: Too many open files");
   expect_between("no descriptors", "no memory", "Connecting over Gloo: on rank 1 listening on 127.0.0.1 failed: ");
   expect_between("no memory", "from the start", buffer + "rank 0: memfd_create: Operation not permitted");
   expect_between("from the start", "The backend",
-                 "warning: gradients go over gloo, not through shared memory: rank 0: memfd_create: Operation not");
+                 "warning: gradients are sent over gloo, not through shared memory: rank 0: memfd_create: Operation "
+                 "not");
   for (const auto& result : results) {
     EXPECT_NE(result.output.find("The backend shared_memory cannot be used: rank 0: memfd_create"), std::string::npos)
         << result.output;
@@ -158,7 +160,7 @@ TEST(NoDescriptors, ARankThatCannotConnectThrowsAndIsNamed) {
   ranks.go();
   const auto results = ranks.wait();
   expect_success(results);
-  EXPECT_NE(results[0].output.find("TimeoutError: rank 1 did not come"), std::string::npos) << results[0].output;
+  EXPECT_NE(results[0].output.find("TimeoutError: rank 1 did not join"), std::string::npos) << results[0].output;
   EXPECT_EQ(results[1].output.find("connected"), std::string::npos) << results[1].output;
   EXPECT_NE(results[1].output.find("Too many open files"), std::string::npos) << results[1].output;
 }

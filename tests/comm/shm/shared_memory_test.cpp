@@ -1,4 +1,4 @@
-// Gradient sums through shared memory, on real processes; and the pieces they are made of, on threads.
+// All-reduces through shared memory. Ranks: 2 to 5 processes. Also the parts of the backend, on threads.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -30,7 +30,7 @@ Communicator connect(const std::string& backend, std::chrono::milliseconds timeo
   return Communicator::connect(read_environment(), {.backend = backend, .timeout = timeout});
 }
 
-/// Gradient memory of `communicator` as a tensor of `elements`.
+/// A tensor of `elements` in memory from Communicator::allocate().
 at::Tensor gradients(const Communicator& communicator, std::int64_t elements, at::ScalarType dtype) {
   const auto width = static_cast<std::int64_t>(c10::elementSize(dtype));
   return communicator.allocate(elements * width).view(dtype);
@@ -63,34 +63,34 @@ TEST(SharedMemory, SumsEqualThoseOfMessagesBitForBit) {
   for (const int size : {2, 3, 4}) test::expect_success(run_processes(equals_gloo, size));
 }
 
-// As a reducer does it: started here, reduced on the channel's thread, many under way at once.
+// As in the reducer: all-reduces are started here and reduced on the queue thread, with many in flight.
 const RankProgram many_in_flight("shm_many_in_flight", [] {
   const Communicator job = connect("auto");
-  const Communicator channel = job.duplicate("gradients");
-  const at::Tensor memory = gradients(channel, 20 * 4096, at::kFloat);
+  const Communicator communicator = job.duplicate("gradients");
+  const at::Tensor memory = gradients(communicator, 20 * 4096, at::kFloat);
   for (int round = 0; round < 50; ++round) {
     std::vector<std::shared_ptr<PendingAllReduce>> sums;
     for (int bucket = 0; bucket < 20; ++bucket) {
       const at::Tensor part = memory.narrow(0, bucket * 4096, 4096);
-      part.fill_(static_cast<float>(bucket + channel.rank()));
-      sums.emplace_back(channel.start_all_reduce(part));
-      channel.submit([sum = sums.back()] { sum->finish_reduce_scatter(1.0); });
+      part.fill_(static_cast<float>(bucket + communicator.rank()));
+      sums.emplace_back(communicator.start_all_reduce(part));
+      communicator.submit([sum = sums.back()] { sum->finish_reduce_scatter(1.0); });
     }
-    const int value = round * 10 + channel.rank();
+    const int value = round * 10 + communicator.rank();
     const std::shared_ptr<PendingAllGather> exchange =
-        channel.start_small_all_gather(std::as_bytes(std::span(&value, 1)));
-    channel
+        communicator.start_small_all_gather(std::as_bytes(std::span(&value, 1)));
+    communicator
         .submit([&] {
           for (const auto& sum : sums) sum->wait();
           const auto bytes = exchange->wait();
-          for (int rank = 0; rank < channel.size(); ++rank) {
+          for (int rank = 0; rank < communicator.size(); ++rank) {
             int received = 0;
             std::memcpy(&received, bytes.data() + static_cast<std::size_t>(rank) * sizeof(int), sizeof(int));
             EXPECT_EQ(received, round * 10 + rank);
           }
         })
         .wait();
-    const int size = channel.size();
+    const int size = communicator.size();
     for (int bucket = 0; bucket < 20; ++bucket) {
       const auto expected = static_cast<float>(bucket * size + size * (size - 1) / 2);
       EXPECT_TRUE(at::equal(memory.narrow(0, bucket * 4096, 4096), at::full({4096}, expected)));
@@ -102,14 +102,14 @@ TEST(SharedMemory, ManySumsInFlight) {
 }
 
 const RankProgram killed_in_a_sum("shm_killed_in_a_sum", [] {
-  const Communicator channel = connect("shared_memory");
-  at::Tensor memory = gradients(channel, 1 << 20, at::kFloat);
+  const Communicator communicator = connect("shared_memory");
+  at::Tensor memory = gradients(communicator, 1 << 20, at::kFloat);
   auto last_sum = std::chrono::steady_clock::now();
   try {
     for (int round = 0;; ++round) {
       last_sum = std::chrono::steady_clock::now();
-      const auto sum = channel.start_all_reduce(memory);
-      if (round == 5 && channel.rank() == 1) raise(SIGKILL);
+      const auto sum = communicator.start_all_reduce(memory);
+      if (round == 5 && communicator.rank() == 1) raise(SIGKILL);
       sum->finish_reduce_scatter(1.0);
       sum->wait();
     }
@@ -117,7 +117,7 @@ const RankProgram killed_in_a_sum("shm_killed_in_a_sum", [] {
     EXPECT_EQ(failure.ranks(), std::vector<int>{1}) << failure.what();
     const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - last_sum;
     std::cout << "named after " << taken.count() << " ms" << std::endl;
-    // What is shared has no name in a file system, so that nothing is left where all are killed.
+    // Shared memory has no name in a file system, so nothing is left if all ranks are killed.
     const std::string mappings = test::content_of("/proc/self/maps");
     EXPECT_NE(mappings.find("/memfd:tutti (deleted)"), std::string::npos) << mappings;
     EXPECT_EQ(mappings.find(" /dev/shm/"), std::string::npos) << mappings;
@@ -133,22 +133,22 @@ TEST(SharedMemory, AKilledRankIsNamedAndLeavesNoFiles) {
 }
 
 const RankProgram absent_from_a_sum("shm_absent_from_a_sum", [] {
-  // A second look at the job, without a deadline: nobody is late but who is meant to be.
+  // A communicator with a long timeout, so that only rank 2 is late for the all-reduce.
   const Communicator without_deadline = connect("gloo");
-  const Communicator channel = connect("shared_memory", std::chrono::seconds(5));
-  at::Tensor memory = gradients(channel, 1 << 10, at::kFloat);
+  const Communicator communicator = connect("shared_memory", std::chrono::seconds(5));
+  at::Tensor memory = gradients(communicator, 1 << 10, at::kFloat);
   without_deadline.barrier().wait();
-  if (channel.rank() == 2) {
+  if (communicator.rank() == 2) {
     ::pause();
     return;
   }
   try {
-    const auto sum = channel.start_all_reduce(memory);
+    const auto sum = communicator.start_all_reduce(memory);
     sum->finish_reduce_scatter(1.0);
     sum->wait();
   } catch (const TimeoutError& timeout) {
     EXPECT_EQ(timeout.ranks(), std::vector<int>{2}) << timeout.what();
-    EXPECT_TRUE(channel.failed());
+    EXPECT_TRUE(communicator.failed());
     std::cout << "waited" << std::endl;
   }
 });
@@ -161,11 +161,11 @@ TEST(SharedMemory, AnAbsentRankIsNamedAtTheDeadline) {
 }
 
 const RankProgram stopped_before_a_sum("shm_stopped_before_a_sum", [] {
-  const Communicator channel = connect("shared_memory");
-  at::Tensor memory = gradients(channel, 1 << 10, at::kFloat);
-  if (channel.rank() == 2) raise(SIGSTOP);
+  const Communicator communicator = connect("shared_memory");
+  at::Tensor memory = gradients(communicator, 1 << 10, at::kFloat);
+  if (communicator.rank() == 2) raise(SIGSTOP);
   try {
-    const auto sum = channel.start_all_reduce(memory);
+    const auto sum = communicator.start_all_reduce(memory);
     sum->finish_reduce_scatter(1.0);
     sum->wait();
     std::cout << "summed" << std::endl;
@@ -173,8 +173,8 @@ const RankProgram stopped_before_a_sum("shm_stopped_before_a_sum", [] {
     EXPECT_EQ(timeout.ranks(), std::vector<int>{2}) << timeout.what();
     std::cout << timeout.what() << std::endl;
   } catch (const PeerError& failure) {
-    // Rank 0 may have ended by the time that it goes on.
-    EXPECT_EQ(channel.rank(), 2) << failure.what();
+    // Rank 2: rank 0 may have exited before rank 2 continues.
+    EXPECT_EQ(communicator.rank(), 2) << failure.what();
   }
 });
 TEST(SharedMemory, AStoppedRankIsNamedLongBeforeTheDeadline) {
@@ -210,11 +210,11 @@ TEST(SequenceCounter, WakesWaitersInTheOrderOfValues) {
   for (auto& waiter : waiters) waiter.join();
 }
 
-TEST(SequenceCounter, ReturnsAtTheDeadlineAndThrowsWhenThePeerIsGone) {
+TEST(SequenceCounter, ReturnsAtTheDeadlineAndThrowsWhatThePeerCheckThrows) {
   SequenceCounter counter{};
   EXPECT_FALSE(counter.wait_for(1, 10, Clock::now() + std::chrono::milliseconds(30), [] {}));
-  const auto gone = [] { throw std::runtime_error("gone"); };
-  EXPECT_THROW(counter.wait_for(1, 10, Clock::now() + std::chrono::seconds(30), gone), std::runtime_error);
+  const auto exited = [] { throw std::runtime_error("exited"); };
+  EXPECT_THROW(counter.wait_for(1, 10, Clock::now() + std::chrono::seconds(30), exited), std::runtime_error);
 }
 
 TEST(SequenceCounter, ValuesMayWrapAround) {

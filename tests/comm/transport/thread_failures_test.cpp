@@ -41,7 +41,8 @@ TEST(ThreadFailures, ADeadlineNamesTheAbsentRank) {
         failure_of<TimeoutError>([&] { communicator.all_reduce(at::ones({4}), ReduceOp::sum, call).wait(); });
     EXPECT_EQ(failure.ranks(), std::vector<int>{2});
     EXPECT_STREQ(failure.what(),
-                 "all_reduce 'loss' (operation 0): rank 2 did not arrive within 2500 ms; ranks 0, 1 were waiting");
+                 "all_reduce 'loss' (operation 0): rank 2 did not enter the call within 2500 ms; ranks 0, 1 were "
+                 "waiting");
     both_failed.count_down();
   });
 }
@@ -70,7 +71,7 @@ TEST(ThreadFailures, ALateRankGetsAnError) {
       failed.wait();
       const auto failure = failure_of<PeerError>([&] { communicator.barrier().wait(); });
       EXPECT_EQ(failure.ranks(), std::vector<int>{1});
-      EXPECT_NE(std::string(failure.what()).find("gave up waiting for this rank (1)"), std::string::npos);
+      EXPECT_NE(std::string(failure.what()).find("timed out waiting for this rank (1)"), std::string::npos);
     }
   });
 }
@@ -80,11 +81,11 @@ TEST(ThreadFailures, AllRanksNameARankThatLeaves) {
     if (communicator.rank() == 1) return;
     const auto failure = failure_of<PeerError>([&] { communicator.all_reduce(at::ones({4})).wait(); });
     EXPECT_EQ(failure.ranks(), std::vector<int>{1});
-    EXPECT_NE(std::string(failure.what()).find("rank 1 is gone (connection closed)"), std::string::npos);
+    EXPECT_NE(std::string(failure.what()).find("rank 1 disconnected (connection closed)"), std::string::npos);
   });
 }
 
-// Exchanges go in rounds there: most wait for somebody who waits for it.
+// Small all-gathers run in several steps there: most ranks wait for a rank that waits for the late one.
 TEST(ThreadFailures, AmongManyRanksTheLeavingRankIsNamed) {
   run_thread_ranks(11, [&](const Communicator& communicator) {
     if (communicator.rank() == 4) return;
@@ -101,7 +102,7 @@ TEST(ThreadFailures, AmongManyRanksTheAbsentRankIsNamed) {
       all_failed.wait();
       return;
     }
-    all_entered.arrive_and_wait();  // so that nobody is late
+    all_entered.arrive_and_wait();  // so that no rank is late
     const CallOptions call{.timeout = milliseconds(2500), .name = "end"};
     const auto failure = failure_of<TimeoutError>([&] { communicator.barrier(call).wait(); });
     EXPECT_EQ(failure.ranks(), std::vector<int>{4}) << failure.what();
@@ -137,7 +138,7 @@ TEST(ThreadFailures, AfterAFailureNothingIsStarted) {
     for (int i = 0; i < 2; ++i) {
       const auto failure = failure_of<PeerError>([&] { communicator.barrier().wait(); });
       EXPECT_EQ(failure.ranks(), std::vector<int>{1});
-      EXPECT_NE(std::string(failure.what()).find("rank 1 did not arrive within 100 ms"), std::string::npos);
+      EXPECT_NE(std::string(failure.what()).find("rank 1 did not enter the call within 100 ms"), std::string::npos);
     }
     EXPECT_THROW(pending->finish_reduce_scatter(1), PeerError);
     EXPECT_THROW(exchange->wait(), PeerError);
@@ -160,7 +161,7 @@ TEST(ThreadFailures, AllRanksNameTheRankThatAbandonsASum) {
       pending->wait();
     });
     EXPECT_EQ(failure.ranks(), std::vector<int>{1});
-    EXPECT_NE(std::string(failure.what()).find("rank 1 abandoned gradient sum"), std::string::npos) << failure.what();
+    EXPECT_NE(std::string(failure.what()).find("rank 1 aborted gradient sum"), std::string::npos) << failure.what();
   });
 }
 

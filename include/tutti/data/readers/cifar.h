@@ -8,24 +8,24 @@
 
 namespace tutti {
 
-/// What the readers of CIFAR are told.
+/// Options of the CIFAR readers.
 struct CifarOptions {
   bool train = true;  ///< the training files; else the test file
-  /// CIFAR-100: the 20 coarse labels instead of the 100 fine ones.
+  /// CIFAR-100: read the 20 coarse labels instead of the 100 fine labels.
   bool coarse = false;
-  /// How pixels become floats.
+  /// Conversion of pixels to floats.
   PixelScaling scaling{};
 };
 
-/// data_batch_1.bin .. data_batch_5.bin, or test_batch.bin, in `folder`: images [n, 3, 32, 32]. Throws DataError naming
-/// the file that is missing or damaged, or holds a label that is none.
+/// Reads data_batch_1.bin .. data_batch_5.bin, or test_batch.bin, from `folder`: images [n, 3, 32, 32]. Throws
+/// DataError with the name of a file that is missing, damaged, or has a label out of range.
 LabelledImages read_cifar10(const std::filesystem::path& folder, const CifarOptions& options = {});
-/// train.bin or test.bin.
+/// Reads train.bin or test.bin from `folder`.
 LabelledImages read_cifar100(const std::filesystem::path& folder, const CifarOptions& options = {});
 
-/// The same from these files, one after the other.
+/// Reads CIFAR-10 from these files, in order.
 LabelledImages read_cifar10_files(const std::vector<std::filesystem::path>& files, const CifarOptions& options = {});
-/// The same of CIFAR-100.
+/// Reads CIFAR-100 from these files, in order.
 LabelledImages read_cifar100_files(const std::vector<std::filesystem::path>& files, const CifarOptions& options = {});
 
 }  // namespace tutti

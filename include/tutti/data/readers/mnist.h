@@ -1,24 +1,24 @@
 #pragma once
-// MNIST and data sets in its form (Fashion-MNIST, KMNIST, EMNIST): two idx files, unpacked.
+// MNIST and datasets in its format (Fashion-MNIST, KMNIST, EMNIST): two idx files, unpacked.
 #include <filesystem>
 
 #include "tutti/detail/data/labelled_images.h"
 
 namespace tutti {
 
-/// What the readers of MNIST are told.
+/// Options of the MNIST readers.
 struct MnistOptions {
   bool train = true;  ///< train-images-idx3-ubyte and train-labels-idx1-ubyte; else t10k-...
   int classes = 10;   ///< labels are 0 .. classes - 1
-  /// How pixels become floats.
+  /// Conversion of pixels to floats.
   PixelScaling scaling{};
 };
 
-/// The data set in `folder`: images [60000 or 10000, 1, 28, 28]. Throws DataError naming the file that is missing,
-/// damaged, or does not fit the other, or holds a label that is none.
+/// Reads the dataset in `folder`: images [60000 or 10000, 1, 28, 28]. Throws DataError with the name of a file that is
+/// missing, damaged, does not match the other file, or has a label out of range.
 LabelledImages read_mnist(const std::filesystem::path& folder, const MnistOptions& options = {});
 
-/// The same from two files of any name, with images of any size.
+/// Reads two files of any name, with images of any size.
 LabelledImages read_mnist_files(const std::filesystem::path& images, const std::filesystem::path& labels,
                                 const MnistOptions& options = {});
 

@@ -11,25 +11,24 @@
 
 namespace tutti {
 
-/// The array in the file: bool, integers of 8 to 64 bits, floats of 16 to 64, complex numbers; either byte order, C or
-/// Fortran order. It is contiguous in C order. Where the file is so already (little-endian, C order) nothing is read
-/// before it is used: the tensor's memory is the file, mapped; writing to it does not change the file, and the file
-/// must not become shorter. Throws DataError for a file that is missing, cut off, no .npy file, or holds other things
-/// than numbers.
+/// Reads the array in the file: bool, integers of 8 to 64 bits, floats of 16 to 64 bits, or complex numbers, in either
+/// byte order, in C or Fortran order. The tensor is contiguous in C order. A little-endian file in C order is mapped
+/// into memory and read when it is used. Writing to the tensor does not change the file, and the file must not become
+/// shorter. Throws DataError for a file that is missing, truncated, not a .npy file, or whose elements are not numbers.
 at::Tensor read_npy(const std::filesystem::path& path);
 
-/// Rows (the first dimension) of one .npy file, or of two as data and targets: a dataset for tutti's and LibTorch's
-/// loaders. Copies share the memory.
+/// A dataset for tutti's and LibTorch's loaders: the rows (first dimension) of one .npy file, or of two files as data
+/// and targets. Copies share the memory.
 class NpyDataset final : public torch::data::datasets::BatchDataset<NpyDataset, torch::data::Example<>> {
  public:
-  /// One file, without targets. Throws DataError as read_npy(), and for a scalar.
+  /// One file, without targets. Throws DataError as read_npy() does, and for a scalar.
   explicit NpyDataset(const std::filesystem::path& data);
-  /// Two files whose rows belong together. Throws DataError also where they have different numbers of rows.
+  /// Two files; row i of one belongs to row i of the other. Throws DataError also if their numbers of rows differ.
   NpyDataset(const std::filesystem::path& data, const std::filesystem::path& targets);
 
-  /// The rows in the files' dtypes; `target` is undefined without a second file.
+  /// Returns the rows in the files' dtypes. `target` is undefined without a second file.
   torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) override;
-  /// Rows.
+  /// Number of rows.
   std::optional<std::size_t> size() const override;
 
   /// The whole first file.

@@ -1,5 +1,5 @@
 #pragma once
-// Collectives that tutti makes by itself.
+// Options of collectives that the library calls itself.
 #include <string>
 #include <utility>
 
@@ -7,7 +7,7 @@
 
 namespace tutti::comm {
 
-/// Options of one called `name`. Its place is not in this library: it is that of the user's call (CallSiteScope).
+/// Options of a call named `name`. Its call site is that of the user's call (CallSiteScope), not a line of the library.
 inline CallOptions internal_call(std::string name = {}) {
   return {.name = std::move(name), .where = {}};
 }

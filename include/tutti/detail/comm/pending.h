@@ -1,6 +1,6 @@
 #pragma once
-// Operations in steps, for gradient rounds: started where a gradient is ready (an autograd hook, which must not block),
-// completed on a channel's own thread.
+// Operations in two steps, for gradient synchronization. An autograd hook, which must not block, starts them when a
+// gradient is ready. The communicator's worker thread completes them.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,41 +8,42 @@
 
 namespace tutti::comm {
 
-/// A sum over ranks in slices: every rank owns a slice of the tensor, adds all ranks' versions of it in a fixed order,
-/// scales once, and hands the result to everyone. start_all_reduce() sends this rank's versions of the others' slices
-/// and never blocks.
+/// A sum over ranks, as reduce-scatter and all-gather. Every rank owns a shard of the tensor, adds all contributions to
+/// it in a fixed order, scales the sum once and sends the result to all ranks. start_all_reduce() sends this rank's
+/// contributions to the other shards and never blocks.
 class PendingAllReduce {
  public:
   virtual ~PendingAllReduce() = default;
-  /// Blocks until all ranks' versions of this rank's slice are here, sums them, multiplies by `scale` (equal on all
-  /// ranks), and starts handing the result out. Call once.
+  /// Blocks until all contributions to this rank's shard are here. Sums them, multiplies by `scale` (equal on all
+  /// ranks) and starts to send the result. Call once.
   virtual void finish_reduce_scatter(double scale) = 0;
-  /// Blocks until the whole result is in the tensor, or on its way there (see block_current_stream()). Call once, after
-  /// finish_reduce_scatter().
+  /// Blocks until the tensor holds the result, or on a device until the copy is enqueued (see block_current_stream()).
+  /// Call once, after finish_reduce_scatter().
   virtual void wait() = 0;
-  /// On the thread that goes on with the tensor, after wait(): what this thread's current stream of the device is
-  /// given from now on runs after the result is there. The CPU waits for nothing.
+  /// Makes later work on the calling thread's current stream wait until the tensor holds the result. Does not block the
+  /// CPU. Call after wait(), on the thread that uses the tensor.
   virtual void block_current_stream() const {}
-  /// What this rank has given to others so far, as messages or in shared memory.
+  /// The bytes that this rank has passed to other ranks so far, as messages or in shared memory.
   virtual std::int64_t bytes_sent() const = 0;
 };
 
-/// Every rank's few bytes to every rank.
+/// An all-gather of a few bytes of each rank.
 class PendingAllGather {
  public:
   virtual ~PendingAllGather() = default;
-  /// Blocks until all ranks' bytes are here: size() blocks of equal length, by rank. Valid while this object lives.
+  /// Blocks until the bytes of all ranks are here. Returns size() blocks of equal length, by rank, which stay valid as
+  /// long as this object.
   virtual std::span<const std::byte> wait() = 0;
-  /// Whether wait() is known not to block.
+  /// True if wait() will not block.
   virtual bool is_ready() const { return false; }
 };
 
-/// Every rank's bytes, which may differ in length, to every rank.
+/// An all-gather of bytes whose length may differ between ranks.
 class PendingAllGatherV {
  public:
   virtual ~PendingAllGatherV() = default;
-  /// Blocks until all ranks' bytes are here: size() blocks, by rank. Valid while this object lives. Call once, on the
-  /// channel's own thread.
+  /// Blocks until the bytes of all ranks are here. Returns size() blocks, by rank, which stay valid as long as this
+  /// object. Call once, on the communicator's worker thread.
   virtual std::vector<std::span<const std::byte>> wait() = 0;
 };
 

@@ -1,23 +1,23 @@
 #pragma once
-// For whom this thread is at work: the place in the user's program whose call led to what tutti calls by itself.
+// The line of the user's program whose public call led to the internal calls of this thread.
 #include "tutti/core/call_site.h"
 
 namespace tutti {
 
-/// While one lives, what its thread calls was called from there. Public methods that communicate open one. The
-/// innermost that is known counts; one without a line only where none is known.
+/// While a scope exists, operations of its thread report its line as their call site. Public methods that communicate
+/// open one. Of nested scopes, the innermost with a known line counts, else the innermost without a line.
 ///
-/// It is kept by thread, as the stack is: between save_state() and the collectives in it stand files, state and
-/// checkpoint writers, which would all have to hand on what none of them uses.
+/// The call site is thread-local. As an argument it would pass through many functions that do not use it, for example
+/// from save_state() through state and checkpoint writers to the collectives.
 class CallSiteScope {
  public:
-  /// `where` may be unknown: then what was known before counts.
+  /// `where` may be unknown; then the enclosing scope counts.
   explicit CallSiteScope(const CallSite& where);
   ~CallSiteScope();
   CallSiteScope(const CallSiteScope&) = delete;
   CallSiteScope& operator=(const CallSiteScope&) = delete;
 
-  /// Not known where none is open.
+  /// The call site of this thread; unknown if no scope is open.
   static CallSite current();
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Where reading a map-style dataset stands, exactly: the epoch, and what of it has been read under which dealing. So a
-// training run goes on after the last batch that it has used, on any number of ranks.
+// The position of reading in a map-style dataset: the epoch, and the segments of it that have been read, with their
+// sharding. A training run resumes after the last batch that it used, on any number of ranks.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,29 +17,29 @@ struct SampledEpoch;
 
 class EpochCursor final : public LoaderCursor {
  public:
-  /// What is dealt are the dataset's samples, or a sampler's samples, or a batch sampler's batches (then batch_size
-  /// counts these). At most one of the two may be set, and then no shuffle. Throws UsageError for an empty dataset,
-  /// options out of range, samples that are not there, and where drop_last leaves no batch.
+  /// Shards the dataset's samples, a sampler's samples, or a batch sampler's batches (batch_size then counts batches).
+  /// At most one sampler may be set, and shuffle excludes both. Throws UsageError for an empty dataset, options out of
+  /// range, samples outside the dataset, and if drop_last leaves no batch.
   explicit EpochCursor(const ShardOptions& options, Sampler sampler = {}, BatchSampler batch_sampler = {});
 
   const ShardOptions& options() const { return options_; }
-  /// Micro-batches of the whole next epoch: of the rank that reads the most, which is rank 0.
+  /// Micro-batches of the whole next epoch on rank 0, which reads the most.
   std::int64_t batches_per_epoch() const;
-  /// The same of this rank, where no samples are repeated.
+  /// Micro-batches of the whole next epoch on this rank if no samples are repeated.
   std::int64_t local_batches_per_epoch() const;
 
-  /// How `epoch` is dealt.
+  /// The sharding of `epoch`.
   ShardOptions sharding_of(std::int64_t epoch) const;
-  /// Whether a sampler or a batch sampler gives the samples.
+  /// True if a sampler or a batch sampler is set.
   bool sampled_by_user() const { return sampler_ || batch_sampler_; }
-  /// What it gives for `epoch`; null without one.
+  /// The sampler's samples or batches of `epoch`; null without a sampler.
   std::shared_ptr<const SampledEpoch> sampled(std::int64_t epoch) const;
 
-  /// "epoch", "next_epoch", "segments.*", and what the samples' order depends on.
+  /// "epoch", "next_epoch", "segments.*", and the options that determine the samples' order.
   StateDict state_dict() const override;
-  /// The next begin() goes on after the saved micro-batches, under this loader's dealing; a loop that is under way is
-  /// no longer followed. Throws CheckpointError, naming the difference, where dataset size, shuffle, seed, sharding,
-  /// drop_last or the samplers' order are not what was saved.
+  /// The next begin() continues after the saved micro-batches, under this loader's sharding. A running loop no longer
+  /// moves the cursor. Throws CheckpointError with the difference if dataset size, shuffle, seed, sharding, drop_last
+  /// or the samplers' order differ from the saved ones.
   void load_state_dict(const StateDict& state) override;
 
  private:
@@ -52,43 +52,42 @@ class EpochCursor final : public LoaderCursor {
   mutable std::shared_ptr<const SampledEpoch> sampled_;
 };
 
-/// What ranks read at an epoch's end when the samples do not fill all of them.
+/// What ranks read at the end of an epoch if the samples do not fill all ranks.
 enum class EpochTail {
-  repeat,   ///< the epoch's first samples again, so that all ranks read as many batches
-  shorten,  ///< nothing: some ranks read a shorter batch, or one batch less
-  join,     ///< as shorten, but a rank without a batch gets one of the first samples again, to be weighed with 0
+  repeat,   ///< the epoch's first samples again, so that all ranks read the same number of batches
+  shorten,  ///< no repeats: some ranks read a shorter batch, or one batch less
+  join,     ///< as shorten, but a rank without a batch reads a filler batch of the first samples
 };
 
-/// One micro-batch: samples of the dataset.
+/// One micro-batch: indices of samples in the dataset.
 struct EpochBatch {
   std::vector<std::size_t> samples{};
-  std::int64_t repeated = 0;  ///< of `samples`, at the end: repeats of the epoch's first ones
-  bool filler = false;        ///< EpochTail::join: this rank has no batch left, others have
+  std::int64_t repeated = 0;  ///< number of samples at the end of `samples` that repeat the epoch's first ones
+  bool filler = false;        ///< EpochTail::join: this rank has no batch left, and another rank has one
 };
 
-/// One loop's way through what is left of an epoch. From its first batch on it moves the cursor; its end, early or not,
-/// ends the epoch.
+/// One loop over the rest of an epoch. Moves the cursor from its first batch on. Its end, early or not, ends the epoch.
 class EpochReading {
  public:
-  /// With a sampler and an agreement every rank must construct it, and ranks compare what their samplers give:
-  /// MismatchError where that differs.
+  /// With a sampler and an agreement every rank must construct it, and ranks compare their samplers' samples:
+  /// MismatchError if these differ.
   explicit EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail = EpochTail::repeat,
                         const LoaderAgreement& agreement = {});
   ~EpochReading();
   EpochReading(const EpochReading&) = delete;
   EpochReading& operator=(const EpochReading&) = delete;
 
-  /// Micro-batches of this loop on this rank.
+  /// Number of micro-batches of this loop on this rank.
   std::int64_t size() const { return size_; }
-  /// Those that it has not received.
+  /// Number of micro-batches that the loop has not received.
   std::int64_t batches_left() const { return size_ - received_; }
-  /// Whether other ranks have another number of them.
+  /// True if other ranks have another number of micro-batches.
   bool uneven() const { return uneven_; }
-  /// Micro-batch number 0 .. size() - 1. May be called from several threads.
+  /// Micro-batch number 0 .. size() - 1. Thread safe.
   EpochBatch batch(std::int64_t number) const;
-  /// The next one has been read: moves on.
+  /// Records that the loop has received the next micro-batch.
   void received();
-  /// Ends the epoch, of which nothing is left.
+  /// Ends an epoch that has no micro-batch left.
   void end_empty_epoch();
 
  private:
@@ -99,12 +98,12 @@ class EpochReading {
   EpochTail tail_;
   std::int64_t batch_size_;
   std::shared_ptr<const SampledEpoch> sampled_;
-  std::vector<std::int64_t> items_;  // samples, or numbers of what the sampler gives
-  std::int64_t unique_items_ = 0;    // of these, in front: no repeats
+  std::vector<std::int64_t> items_;  // indices of samples, or of the sampler's samples or batches
+  std::int64_t unique_items_ = 0;    // number of items at the front that are not repeats
   std::int64_t size_ = 0;
   bool uneven_ = false;
   std::int64_t received_ = 0;
-  std::int64_t loop_ = 0;  // 0: nothing received yet
+  std::int64_t loop_ = 0;  // 0: no batch received yet
 };
 
 }  // namespace tutti

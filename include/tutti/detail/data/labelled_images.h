@@ -1,5 +1,5 @@
 #pragma once
-// Images in memory, with a class for each: what readers of image files return.
+// Labelled images in memory, as readers of image files return them.
 #include <ATen/core/TensorBody.h>
 #include <c10/util/ArrayRef.h>
 #include <torch/data/datasets/base.h>
@@ -11,22 +11,22 @@
 
 namespace tutti {
 
-/// How pixels become numbers: x / 255, then (x - mean) / std, one value a channel. Empty: only the first.
+/// Conversion of pixels to floats: x / 255, then (x - mean) / std, with one value per channel. Empty: x / 255 only.
 struct PixelScaling {
-  std::vector<double> mean{};  ///< subtracted, by channel; of numbers in 0 .. 1
-  std::vector<double> std{};   ///< then divided by, by channel
+  std::vector<double> mean{};  ///< subtracted, by channel; refers to values in 0 .. 1
+  std::vector<double> std{};   ///< divisor, by channel
 };
 
-/// A dataset for tutti's and LibTorch's loaders; its batches are stacked already. Copies share the images.
+/// A dataset for tutti's and LibTorch's loaders. Its batches are stacked tensors. Copies share the images.
 class LabelledImages final : public torch::data::datasets::BatchDataset<LabelledImages, torch::data::Example<>> {
  public:
-  /// `images`: uint8 [samples, channels, height, width]; `targets`: int64 [samples]. Throws UsageError for a scaling
-  /// that does not fit.
+  /// `images`: uint8 [samples, channels, height, width]; `targets`: int64 [samples]. Throws UsageError for other shapes
+  /// or dtypes, and for a scaling with another number of channels.
   LabelledImages(at::Tensor images, at::Tensor targets, const PixelScaling& scaling = {});
 
-  /// data: float [batch, channels, height, width]; target: int64 [batch].
+  /// Returns data: float [batch, channels, height, width]; target: int64 [batch].
   torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) override;
-  /// Images.
+  /// Number of images.
   std::optional<std::size_t> size() const override;
 
   /// All images: uint8 [samples, channels, height, width].

@@ -1,6 +1,6 @@
 #pragma once
-// Where reading a dataset stands: the epoch, and what of it has been read under which dealing. The part that loaders
-// over datasets and over streams share.
+// The position of reading in a dataset: the epoch, and the segments of it that have been read, with their sharding. The
+// base for loaders over datasets and over streams.
 #include <cstdint>
 #include <vector>
 
@@ -9,55 +9,56 @@
 
 namespace tutti {
 
-/// Shared between a loader, which moves it, and who saves it. It is the same on all ranks when they have received the
-/// same number of batches, so the state of one rank is enough. Not thread safe.
+/// Shared between a loader, which moves it, and the Accelerator, which saves it. Cursors of ranks that have received
+/// the same number of batches are equal, so a checkpoint needs the state of one rank only. Not thread safe.
 class LoaderCursor : public Stateful {
  public:
   /// The epoch that is being read, or that the next loop reads.
   std::int64_t epoch() const { return epoch_; }
-  /// Micro-batches of epoch() that each rank has received, the one in the loop's body included. Under several dealings:
-  /// of all together.
+  /// Number of micro-batches of epoch() that each rank has received, including the one in the loop's body; the sum over
+  /// all segments.
   std::int64_t batch_index() const;
-  /// The same by dealing, in the order of reading.
+  /// The same by segment, in the order of reading.
   const std::vector<EpochSegment>& segments() const { return segments_; }
-  /// Whether a loop is under way.
+  /// True while a loop runs.
   bool reading() const { return reading_ != 0; }
 
   /// The epoch that the next begin() reads.
   std::int64_t next_epoch() const { return reading() ? next_epoch_ : epoch_; }
-  /// What has been read of it before: not empty after load_state_dict() and skip().
+  /// The segments of next_epoch() that have been read before: not empty after load_state_dict() and skip().
   std::vector<EpochSegment> read_before() const { return reading() ? std::vector<EpochSegment>() : segments_; }
-  /// The next loop reads `epoch`, from its start unless it is the one that this cursor stands in already.
+  /// The next loop reads `epoch`. If it is the cursor's next epoch already, its segments are kept; otherwise the loop
+  /// starts at the beginning.
   void set_epoch(std::int64_t epoch);
-  /// The next loop leaves out `batches` more micro-batches on each rank. Throws UsageError when there are fewer left,
-  /// as far as that is known, and while a loop is under way.
+  /// The next loop skips `batches` more micro-batches on each rank. Throws UsageError while a loop runs, and if fewer
+  /// are left and the number is known.
   void skip(std::int64_t batches);
 
-  /// A loop over next_epoch() begins; one that is under way is no longer followed. The loop's number for what follows.
+  /// Begins a loop over next_epoch() and returns its number. A loop that was running no longer moves the cursor.
   std::int64_t begin();
-  /// Loop number `loop` has received a micro-batch.
+  /// Records that loop number `loop` has received a micro-batch.
   void received(std::int64_t loop);
-  /// Loop number `loop` has ended, by itself or early: its epoch is over.
+  /// Records that loop number `loop` has ended, early or not, which ends its epoch.
   void end(std::int64_t loop);
 
  protected:
-  /// `dealing`: how this loader deals; its number of batches does not matter.
+  /// `sharding`: the sharding of this loader; its number of batches is ignored.
   explicit LoaderCursor(const EpochSegment& sharding) : new_segment_(sharding) {}
 
-  /// Micro-batches that are left of next_epoch() on some rank; a negative number where that is not known.
+  /// Number of micro-batches left of next_epoch() on rank 0; negative if it is unknown.
   virtual std::int64_t batches_left() const { return -1; }
 
-  /// A place in the data.
+  /// A position in the data.
   struct ReadState {
     std::int64_t epoch = 0;
     std::int64_t next_epoch = 1;
     std::vector<EpochSegment> segments{};
   };
-  /// "epoch", "next_epoch" and "segments.*" of a saved state. Throws CheckpointError.
+  /// Reads "epoch", "next_epoch" and "segments.*" of a saved state. Throws CheckpointError.
   static ReadState read_state_from(const StateDict& state);
-  /// Enters the same into `state`.
+  /// Writes these keys to `state`.
   void save_read_state(StateDict& state) const;
-  /// The next begin() goes on there; a loop that is under way is no longer followed.
+  /// The next begin() continues at this position. A running loop no longer moves the cursor.
   void set_read_state(ReadState read_state);
 
  private:
@@ -67,7 +68,7 @@ class LoaderCursor : public Stateful {
   std::int64_t epoch_ = 0;
   std::int64_t next_epoch_ = 1;
   std::vector<EpochSegment> segments_;
-  std::int64_t reading_ = 0;  // number of the loop that is followed; 0: none
+  std::int64_t reading_ = 0;  // number of the loop that moves the cursor; 0: none
   std::int64_t loops_ = 0;
 };
 

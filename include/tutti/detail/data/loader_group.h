@@ -1,5 +1,5 @@
 #pragma once
-// Where a loader stands among its kin on other ranks and in its own process.
+// The loaders of other ranks and of this process that a loader belongs to.
 #include <cstdint>
 #include <memory>
 
@@ -11,15 +11,15 @@ namespace tutti {
 struct LoaderGroup {
   int rank = 0;
   int world_size = 1;
-  /// Matters for Sharding::blocks_by_window only.
+  /// Used by Sharding::blocks_by_window only.
   std::int64_t accumulation_steps = 1;
-  /// Loops are entered here while they run.
+  /// The running loops of this process.
   std::shared_ptr<LoaderStack> stack = std::make_shared<LoaderStack>();
-  /// Lets ranks compare what their samplers give, and agree on where streams end.
+  /// Used by ranks to compare their samplers' samples and to agree on where streams end.
   LoaderAgreement agreement{};
 };
 
-/// The part of a batch that each rank reads with split_batches. Throws UsageError where it cannot be split.
+/// The size of a rank's part of a batch with split_batches. Throws UsageError if `batch_size` is not divisible.
 std::int64_t split_over(std::int64_t batch_size, int world_size);
 
 }  // namespace tutti

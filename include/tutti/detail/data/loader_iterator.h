@@ -1,5 +1,5 @@
 #pragma once
-// The iterator that loops over loaders have in common.
+// The iterator of loops over loaders.
 #include <cstddef>
 #include <iterator>
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-/// Single-pass. Owns its loop, which has advance() (false when there is no further batch) and batch(), a reference that
-/// is valid until the next advance().
+/// A single-pass iterator that owns its loop. Loop::advance() returns false at the end. Loop::batch() returns a
+/// reference that is valid until the next advance().
 template <typename Loop>
 class LoaderIterator {
  public:
@@ -18,13 +18,13 @@ class LoaderIterator {
 
   /// An iterator at the end.
   LoaderIterator() = default;
-  /// Stands on the loop's first batch.
+  /// Advances `loop` to its first batch.
   explicit LoaderIterator(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) { ++*this; }
 
   value_type& operator*() const { return loop_->batch(); }
   value_type* operator->() const { return &loop_->batch(); }
   LoaderIterator& operator++() {
-    if (!loop_->advance()) loop_.reset();  // the loop ends here, not only when the iterator dies
+    if (!loop_->advance()) loop_.reset();  // ends the loop now, not when the iterator is destroyed
     return *this;
   }
   void operator++(int) { ++*this; }

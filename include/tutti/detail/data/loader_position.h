@@ -1,6 +1,6 @@
 #pragma once
-// Where the loops over loaders stand, so that gradient accumulation can end a window with the data, and metrics can
-// leave out what was read twice.
+// The positions of the running loops over loaders. Gradient accumulation ends a window with the data, and metrics leave
+// out repeated samples.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,22 +12,22 @@
 
 namespace tutti {
 
-/// Where one loop over a loader stands.
+/// The position of one loop over a loader.
 struct LoaderPosition {
-  bool last_batch = false;  ///< the batch that was delivered last is the loop's last
+  bool last_batch = false;  ///< the current batch is the loop's last
   /// Ranks receive different numbers of batches in this loop.
   bool uneven = false;
-  /// Samples in the batch, where that is known.
+  /// Number of samples in the batch, if it is known.
   std::optional<std::int64_t> samples{};
-  /// Samples at the end of the batch that repeat earlier ones, so that all ranks have as many.
+  /// Number of samples at the end of the batch that repeat earlier ones, to fill the batch.
   std::int64_t repeated = 0;
-  /// All of the batch repeats an earlier one, however many samples it has.
+  /// The whole batch repeats an earlier one, whether or not `samples` is known.
   bool all_repeated = false;
-  /// The batch stands in for one that this rank no longer has, while others have: it weighs nothing (see JoinScope).
+  /// The batch is filler: this rank has run out of data and another rank has not. Its weight is 0 (see JoinScope).
   bool filler = false;
 };
 
-/// The loops that run now, innermost last, and the join scopes that are open. Not thread safe.
+/// The running loops, innermost last, and the open join scopes. Not thread safe.
 class LoaderStack {
  public:
   void push(std::shared_ptr<const LoaderPosition> position) { loops_.push_back(std::move(position)); }
@@ -35,14 +35,15 @@ class LoaderStack {
     std::erase_if(loops_, [position](const auto& loop) { return loop.get() == position; });
   }
   bool empty() const { return loops_.empty(); }
-  /// Of the innermost loop; nothing is true without one.
+  /// The position of the innermost loop; a default position without a loop.
   LoaderPosition innermost() const { return loops_.empty() ? LoaderPosition() : *loops_.back(); }
-  /// Called before each batch of a loop, on its thread; what it throws comes out of the loop.
+  /// Sets a function that is called before each batch of a loop, on the loop's thread. The loop rethrows its
+  /// exceptions.
   void before_batches(std::function<void()> call) { before_batch_ = std::move(call); }
-  /// Whether the innermost loop has delivered its last batch.
+  /// True if the innermost loop has delivered its last batch.
   bool at_last_batch() const { return innermost().last_batch; }
 
-  /// How a loop that begins now reads its epoch's end, for a loader with this option.
+  /// The tail of a loop that begins now, over a loader with this option.
   EpochTail tail(bool even_batches) const {
     if (!joins_.empty()) even_batches = joins_.back()->value_or(even_batches);
     if (even_batches) return EpochTail::repeat;
@@ -55,10 +56,10 @@ class LoaderStack {
 
   std::function<void()> before_batch_;
   std::vector<std::shared_ptr<const LoaderPosition>> loops_;
-  std::vector<std::shared_ptr<const std::optional<bool>>> joins_;  // what open scopes say about even_batches
+  std::vector<std::shared_ptr<const std::optional<bool>>> joins_;  // even_batches of the open scopes
 };
 
-/// A loop that is on the stack as long as this object lives, so a break or an exception leaves nothing behind.
+/// Keeps a loop on the stack until destruction, also on a break or an exception.
 class RunningLoop {
  public:
   explicit RunningLoop(std::shared_ptr<LoaderStack> stack)
@@ -79,12 +80,12 @@ class RunningLoop {
   std::shared_ptr<LoaderPosition> position_;
 };
 
-/// While it lives, loops that begin over loaders of this stack without even_batches run as often on every rank: a rank
-/// whose samples have ended goes on with batches that stand in. Scopes may nest; the one opened last counts. What was
-/// moved from is no scope any more.
+/// While the scope is open, loops that begin over loaders of this stack without even_batches have the same number of
+/// batches on every rank: a rank that has run out of data continues with filler batches. Scopes may nest; the last one
+/// opened applies. A moved-from scope is closed.
 class [[nodiscard]] JoinScope {
  public:
-  /// `even_batches`: instead of what the loaders' own options say.
+  /// `even_batches` overrides the loaders' own option.
   explicit JoinScope(std::shared_ptr<LoaderStack> stack, std::optional<bool> even_batches = std::nullopt)
       : stack_(std::move(stack)), even_batches_(std::make_shared<const std::optional<bool>>(even_batches)) {
     stack_->joins_.push_back(even_batches_);
@@ -107,7 +108,7 @@ class [[nodiscard]] JoinScope {
   }
 
   std::shared_ptr<LoaderStack> stack_;
-  std::shared_ptr<const std::optional<bool>> even_batches_;  // this scope's entry
+  std::shared_ptr<const std::optional<bool>> even_batches_;  // this scope's entry in LoaderStack::joins_
 };
 
 }  // namespace tutti

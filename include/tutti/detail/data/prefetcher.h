@@ -1,5 +1,5 @@
 #pragma once
-// Threads that read ahead, results in order.
+// Threads that read ahead and return results in order.
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -14,29 +14,29 @@
 
 namespace tutti {
 
-/// Results number 0, 1, 2, ... up to the first nullopt. Each reader has a thread of its own, which calls it with the
-/// numbers i, i + readers, ... in order, where i is the reader's own. So what a reader sees does not depend on which
-/// thread is fast. next() is for one thread.
+/// Returns results number 0, 1, 2, ... up to the first nullopt. Each reader has its own thread. Reader i is called with
+/// the numbers i, i + readers, ... in order, so its calls do not depend on the speed of other threads. Only one thread
+/// may call next().
 template <typename T>
 class Prefetcher {
  public:
   using Reader = std::function<std::optional<T>(std::int64_t number)>;
 
-  /// At most `ahead` results for each reader are kept that nobody has taken yet.
+  /// At most `ahead` results of each reader are kept until next() takes them.
   Prefetcher(std::vector<Reader> readers, std::size_t ahead)
       : readers_(std::move(readers)), slots_(readers_.size() * ahead) {
     for (std::size_t i = 0; i < readers_.size(); ++i) {
       threads_.emplace_back([this, i](const std::stop_token& stop) { run(stop, i); });
     }
   }
-  /// Waits for reads that are under way.
+  /// Waits for reads in flight.
   ~Prefetcher() {
-    for (std::jthread& thread : threads_) thread.request_stop();  // all of them, before the first is joined
+    for (std::jthread& thread : threads_) thread.request_stop();  // all threads, before the first is joined
   }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// Blocks for the next result; nullopt when there is none. Rethrows what its reader threw; after that there is none.
+  /// Blocks for the next result. Returns nullopt at the end. Rethrows an exception of the reader, which is the end too.
   std::optional<T> next() {
     if (ended_) return std::nullopt;
     Result result;
@@ -65,8 +65,8 @@ class Prefetcher {
     for (auto number = static_cast<std::int64_t>(reader);; number += static_cast<std::int64_t>(readers_.size())) {
       {
         std::unique_lock lock(mutex_);
-        const auto has_room = [&] { return number < taken_ + static_cast<std::int64_t>(slots_.size()); };
-        if (!changed_.wait(lock, stop, has_room) || stop.stop_requested()) return;
+        const auto has_slot = [&] { return number < taken_ + static_cast<std::int64_t>(slots_.size()); };
+        if (!changed_.wait(lock, stop, has_slot) || stop.stop_requested()) return;
       }
       Result result;
       try {
@@ -90,7 +90,7 @@ class Prefetcher {
   std::vector<Slot> slots_;
   std::int64_t taken_ = 0;
   bool ended_ = false;
-  std::vector<std::jthread> threads_;  // last, so that it is destroyed first
+  std::vector<std::jthread> threads_;  // last: threads use the members above and must be joined first
 };
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// How ranks agree, round by round, whether a stream goes on.
+// The agreement of ranks, round by round, on whether a stream continues.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,36 +11,37 @@
 
 namespace tutti {
 
-/// What a rank found where it read a round.
+/// The state of a rank's stream after reading a round.
 enum class StreamBatchState : std::int64_t { failed = -1, ended = 0, available = 1, available_and_last = 2 };
 
 enum class StreamDecision { more, end };
 
-/// What decides the verdicts of one loop.
+/// The inputs of the decisions of one loop.
 struct StreamLoopInfo {
   StreamSharding sharding = StreamSharding::slices;
   EpochTail tail = EpochTail::repeat;
   int rank = 0;
   int world_size = 1;
-  std::int64_t loop = 0;  ///< its number on this rank
+  std::int64_t loop = 0;  ///< the loop's number on this rank
 };
 
-/// Whether a round exists, from what every rank said of it: {loop, round, state}. Pure, and the same on all ranks.
-/// Throws PeerError naming ranks that failed, and MismatchError where ranks are not in the same round of the same loop,
-/// or do not read the same stream though they should.
+/// Decides whether a round exists, from {loop, round, state} of every rank. No I/O; the decision is equal on all ranks.
+/// Throws PeerError with the ranks that failed. Throws MismatchError if ranks are not in the same round of the same
+/// loop, or if streams differ with StreamSharding::slices.
 StreamDecision decide_stream_batch(const StreamLoopInfo& info, const std::vector<std::vector<std::int64_t>>& ranks);
 
 class StreamAgreement {
  public:
   StreamAgreement(LoaderAgreement exchange, const StreamLoopInfo& info) : exchange_(std::move(exchange)), info_(info) {}
 
-  /// Ranks read streams of their own, each to its end: nobody asks the others.
+  /// True if each rank reads its own stream to its end, so that no agreement is needed.
   bool ranks_are_independent() const {
     return info_.sharding == StreamSharding::per_rank && info_.tail == EpochTail::shorten && info_.world_size > 1;
   }
-  /// Starts to agree on the next round, without blocking. What it returns blocks; see decide_stream_batch().
+  /// Starts the agreement on the next round, without blocking. The returned function blocks until the decision; see
+  /// decide_stream_batch().
   std::function<StreamDecision()> start(StreamBatchState local);
-  /// Tells the others that this rank has no next round because it failed.
+  /// Reports to the other ranks that this rank failed to read the next round.
   void fail() noexcept;
 
  private:
@@ -55,7 +56,7 @@ struct StreamLoopCounter {
   bool running = false;
 };
 
-/// One loop over a stream. Throws UsageError where another one is under way: a stream cannot be read twice at once.
+/// One loop over a stream. Throws UsageError if another loop is running: a stream cannot be read twice at once.
 class StreamLoopGuard {
  public:
   explicit StreamLoopGuard(std::shared_ptr<StreamLoopCounter> counter);

@@ -1,15 +1,15 @@
 #pragma once
-// Where reading a stream stands.
+// The position of reading in a stream.
 #include "tutti/detail/data/loader_cursor.h"
 
 namespace tutti {
 
-/// How a stream's samples come to ranks.
+/// How the samples of a stream are distributed over ranks.
 enum class StreamSharding {
-  /// The streams of all ranks are the same one. Every rank reads all of it and keeps batch r of each world_size
-  /// batches, where r is its rank, as Accelerate's IterableDatasetShard.
+  /// All ranks have the same stream. Every rank reads all of it and keeps batch r of each world_size batches, where r
+  /// is its rank, as Accelerate's IterableDatasetShard does.
   slices,
-  /// Every rank's stream is its own part of the data already.
+  /// Each rank has its own stream: its own part of the data.
   per_rank,
 };
 
@@ -22,8 +22,9 @@ class StreamCursor final : public LoaderCursor {
 
   /// "epoch", "next_epoch", "segments.*" and "stream".
   StateDict state_dict() const override;
-  /// The next begin() reads the stream from its start and leaves out what ranks had received. Throws CheckpointError
-  /// for the state of another kind of loader, and with StreamSharding::per_rank for that of another number of ranks.
+  /// The next begin() reads the stream from its start and skips the batches that ranks had received. Throws
+  /// CheckpointError for the state of another kind of loader. With StreamSharding::per_rank throws it also for another
+  /// number of ranks.
   void load_state_dict(const StateDict& state) override;
 
  private:

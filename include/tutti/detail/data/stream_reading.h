@@ -1,5 +1,5 @@
 #pragma once
-// One rank's way through a stream, round by round: in a round every rank gets a batch.
+// Reads a stream on one rank, round by round. In a round every rank gets one batch.
 #include <ATen/core/TensorBody.h>
 #include <torch/data/example.h>
 
@@ -45,21 +45,23 @@ std::int64_t samples_of(const torch::data::Example<at::Tensor, Target>& batch) {
 
 }  // namespace detail
 
-/// What gives the next batch_size samples, or nullopt at its end: torch::data::datasets::StatefulDataset, ChunkDataset,
-/// or your own. Where it has them, set_epoch(epoch) and then reset() are called before a loop. Without reset() a second
-/// loop goes on where the stream stands: after all that was read ahead, where the first one was left early.
+/// A dataset whose get_batch(batch_size) returns the next batch_size samples, or nullopt at the end:
+/// torch::data::datasets::StatefulDataset, ChunkDataset, or a user-defined class. A loop first calls set_epoch(epoch)
+/// and then reset(), if the dataset has them. Without reset() a second loop continues at the stream's position: after
+/// all samples that were read ahead, if the first loop was left early.
 template <typename Dataset>
 concept StreamDataset = requires(Dataset& dataset, std::size_t batch_size) {
   typename detail::optional_value<decltype(dataset.get_batch(batch_size))>::type;
 };
 
-/// A dataset whose get_batch() is a call of all ranks, which says so by a member reading_is_collective: read ahead by a
-/// thread, some ranks would wait for the others where a loop is left early.
+/// A dataset whose get_batch() is a collective, as its member reading_is_collective says. A thread must not read it
+/// ahead: if a loop is left early, some ranks would wait for the others.
 template <typename Dataset>
 concept CollectiveStream = Dataset::reading_is_collective;
 
-/// How many samples a batch holds: known for vectors, tensors and Examples of tensors (their first dimension), and
-/// where an overload of num_samples(batch) stands in the batch's namespace; nullopt for others, which count as full.
+/// Number of samples in a batch. Known for vectors, tensors and Examples of tensors (size of the first dimension), and
+/// for types with an overload of num_samples(batch) in their namespace. nullopt for other types, whose batches count as
+/// full.
 template <typename Batch>
 std::optional<std::int64_t> samples_in(const Batch& batch) {
   if constexpr (requires {
@@ -76,10 +78,10 @@ std::optional<std::int64_t> samples_in(const Batch& batch) {
 /// This rank's part of a round.
 template <typename Batch>
 struct StreamPart {
-  std::optional<Batch> batch{};  ///< nullopt: other ranks have one
-  std::int64_t repeated = 0;     ///< samples at its end that repeat the stream's first ones
-  bool all_repeated = false;     ///< all of it does, however many that are
-  bool filler = false;           ///< EpochTail::join: the same, and it weighs nothing
+  std::optional<Batch> batch{};  ///< nullopt: only other ranks have a batch
+  std::int64_t repeated = 0;     ///< number of samples at the batch's end that repeat the stream's first ones
+  bool all_repeated = false;     ///< the whole batch repeats, whether or not its number of samples is known
+  bool filler = false;           ///< EpochTail::join: a filler batch, with weight 0
   bool uneven = false;           ///< some ranks have no batch in this round
   bool last = false;             ///< the stream ends with this round
 };
@@ -93,15 +95,15 @@ struct StreamShardOptions {
   EpochTail tail = EpochTail::repeat;
 };
 
-/// Pulls rounds from a dataset that must outlive it. No rank communicates: what others have is known only where all
-/// streams are the same.
+/// Reads rounds from a dataset, which must outlive it. Ranks do not communicate: the batches of other ranks are known
+/// only if all ranks have the same stream.
 template <StreamDataset Dataset>
 class StreamReading {
  public:
   using Batch = typename detail::optional_value<decltype(std::declval<Dataset&>().get_batch(std::size_t{1}))>::type;
   using Part = StreamPart<Batch>;
 
-  /// Goes on after `read`.
+  /// Continues after the segments `read`.
   StreamReading(Dataset& dataset, const StreamShardOptions& shard_options, std::int64_t epoch,
                 std::vector<EpochSegment> read)
       : dataset_(dataset), shard_options_(shard_options), read_(std::move(read)) {
@@ -109,7 +111,8 @@ class StreamReading {
     if constexpr (requires { dataset.reset(); }) dataset.reset();
   }
 
-  /// nullopt when the stream has ended: for all ranks with StreamSharding::slices, else for this one.
+  /// Returns the next part, or nullopt at the stream's end: for all ranks with StreamSharding::slices, else for this
+  /// rank.
   std::optional<Part> next() {
     skip_read_batches();
     while (!ended_) {
@@ -121,7 +124,7 @@ class StreamReading {
     return std::nullopt;
   }
 
-  /// A batch of the stream's first samples; nullopt where there was none.
+  /// A filler batch of the stream's first samples; nullopt if the stream had none.
   std::optional<Part> filler() const {
     if (first_.empty()) return std::nullopt;
     return part_of_first(static_cast<std::size_t>(shard_options_.rank), true);
@@ -130,7 +133,7 @@ class StreamReading {
  private:
   int width() const { return shard_options_.sharding == StreamSharding::slices ? shard_options_.world_size : 1; }
 
-  /// batch_size samples, as far as there are any.
+  /// Returns `size` samples, or fewer at the stream's end.
   std::optional<Batch> read_batch(std::int64_t size) {
     std::optional<Batch> batch = dataset_.get_batch(static_cast<std::size_t>(size));
     if constexpr (detail::is_vector<Batch>::value) {
@@ -205,7 +208,7 @@ class StreamReading {
     return part;
   }
 
-  /// An incomplete round of vectors, filled with the stream's first samples over and over.
+  /// An incomplete round of vectors, filled with the stream's first samples, which are repeated as often as needed.
   Part filled(const std::vector<Batch>& global_batch) const {
     Batch samples;
     for (const Batch& batch : global_batch) samples.insert(samples.end(), batch.begin(), batch.end());
@@ -225,7 +228,7 @@ class StreamReading {
   Dataset& dataset_;
   StreamShardOptions shard_options_;
   std::vector<EpochSegment> read_;
-  std::vector<Batch> first_;  // the stream's first batches, as many as a round has
+  std::vector<Batch> first_;  // the stream's first batches, at most width()
   bool ended_ = false;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What Accelerator::prepare() accepts, told apart at compile time.
+// The types that Accelerator::prepare() accepts, distinguished at compile time.
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -46,7 +46,7 @@ std::shared_ptr<torch::nn::Module> shared_module_of(const T& model) {
   }
 }
 
-/// Lvalues are referenced, rvalues owned.
+/// References an lvalue and owns an rvalue.
 template <typename T>
 std::shared_ptr<torch::optim::Optimizer> share_optimizer(T&& optimizer) {
   using Object = std::remove_cvref_t<T>;

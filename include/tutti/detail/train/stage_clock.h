@@ -1,5 +1,5 @@
 #pragma once
-// Measures where a rank's time goes.
+// Measures the time that a rank spends in each stage.
 #include <chrono>
 #include <functional>
 #include <type_traits>
@@ -9,13 +9,13 @@
 
 namespace tutti {
 
-/// Every moment belongs to exactly one stage: what is not inside measure() is Stage::other. One thread.
+/// Assigns all time to exactly one stage: time outside measure() is Stage::other. Not thread safe.
 class StageClock {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `waited` tells for how many seconds this rank has waited for others so far: it is taken out of the stage in which
-  /// it happened and counted as Stage::waiting.
+  /// `waited` returns the seconds for which this rank has waited for other ranks so far. This time is subtracted from
+  /// the stage in which it occurred and counted as Stage::waiting.
   explicit StageClock(std::function<double()> waited, std::function<Clock::time_point()> now = Clock::now)
       : waited_(std::move(waited)), now_(std::move(now)), lap_(now_()), waited_before_(waited_()) {}
 

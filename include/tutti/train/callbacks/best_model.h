@@ -1,5 +1,5 @@
 #pragma once
-// Keeps the model of the best evaluation as one file.
+// Saves the model of the best evaluation to one file.
 #include <filesystem>
 #include <string>
 
@@ -7,21 +7,21 @@
 
 namespace tutti {
 
-/// What BestModel is told.
+/// Options of BestModel.
 struct BestModelOptions {
-  /// The evaluation result that decides; UsageError in on_evaluate_end where none has this name.
+  /// The evaluation result to compare. on_evaluate_end throws UsageError if no result has this name.
   std::string metric = "eval/loss";
-  /// Whether a lower result is the better one.
+  /// True if a lower result is better.
   bool lower_is_better = true;
   /// The safetensors file. Empty: best_model.safetensors in the project's folder.
   std::filesystem::path file{};
 };
 
-/// The main process writes it, whole or not at all. Where an Ema evaluates its average, add BestModel before it: the
-/// Ema puts the parameters back when its turn comes, and what was evaluated is what should be kept.
+/// The main process writes the file atomically. If an Ema evaluates its average, add BestModel before the Ema: the Ema
+/// restores the parameters in on_evaluate_end, and BestModel must save the parameters that were evaluated.
 class BestModel final : public Callback {
  public:
-  /// Give it to Trainer::add_callback() on every rank.
+  /// Pass it to Trainer::add_callback() on every rank.
   explicit BestModel(BestModelOptions options = {});
 
   std::string name() const override { return "best_model"; }
@@ -29,7 +29,7 @@ class BestModel final : public Callback {
   void load_state_dict(const StateDict& state) override;
   void on_evaluate_end(TrainerContext& trainer, const Scalars& results) override;
 
-  /// The best result so far; infinity (minus infinity where higher is better) before the first.
+  /// The best result so far. Before the first one: infinity, or minus infinity if a higher result is better.
   double best() const { return best_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Ends a run that no longer gets better.
+// Ends a run whose evaluation results no longer improve.
 //
 // Prechelt, "Early Stopping - But When?", in Neural Networks: Tricks of the Trade, 1998.
 #include <string>
@@ -8,23 +8,23 @@
 
 namespace tutti {
 
-/// What EarlyStopping is told.
+/// Options of EarlyStopping.
 struct EarlyStoppingOptions {
-  /// The evaluation result that it follows.
+  /// The evaluation result to compare.
   std::string metric = "eval/loss";
-  /// Whether a lower result is the better one.
+  /// True if a lower result is better.
   bool lower_is_better = true;
-  /// Evaluations in a row without progress after which the run ends; at least 1.
+  /// Number of consecutive evaluations without progress after which the run ends; at least 1.
   int patience = 3;
-  /// What counts as progress.
+  /// Progress is an improvement by more than this.
   double min_delta = 0;
 };
 
-/// A run that it has ended stays ended when it is resumed, unless there is more patience then. NaN is no progress.
-/// Throws UsageError in on_evaluate_end for a metric that no evaluation result is called.
+/// A run that EarlyStopping ended stays ended when it is resumed, unless `patience` has been increased. NaN is not
+/// progress. on_evaluate_end throws UsageError if no evaluation result has the name `metric`.
 class EarlyStopping final : public Callback {
  public:
-  /// Throws UsageError for a patience below 1 or a negative min_delta. Give it to Trainer::add_callback() on every
+  /// Throws UsageError for a patience below 1 or a negative min_delta. Pass it to Trainer::add_callback() on every
   /// rank.
   explicit EarlyStopping(EarlyStoppingOptions options = {});
 
@@ -34,7 +34,7 @@ class EarlyStopping final : public Callback {
   void on_fit_start(TrainerContext& trainer) override;
   void on_evaluate_end(TrainerContext& trainer, const Scalars& results) override;
 
-  /// Evaluations in a row without progress.
+  /// Number of consecutive evaluations without progress.
   std::int64_t bad_evaluations() const { return bad_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// A moving average of the parameters over the run: it generalizes better than the last parameters, as a rule.
+// An exponential moving average of the parameters, which usually generalizes better than the last parameters.
 //
 // Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 1992; the
 // warm-up of the decay is TensorFlow's ExponentialMovingAverage(num_updates).
@@ -12,20 +12,20 @@
 
 namespace tutti {
 
-/// What an Ema is told.
+/// Options of Ema.
 struct EmaOptions {
   /// average = decay * average + (1 - decay) * parameter, after every optimizer step; in (0, 1).
   double decay = 0.999;
-  /// Take the smaller of decay and (1 + steps) / (10 + steps), so that the first steps count for little.
+  /// Use min(decay, (1 + steps) / (10 + steps)), so that the first steps have little weight.
   bool warmup = true;
   /// Evaluate with the average instead of the parameters.
   bool evaluate_average = true;
 };
 
-/// Every rank keeps the same average; nothing is communicated. Buffers (BatchNorm's statistics) are not averaged.
+/// Every rank keeps the same average, without communication. Buffers (BatchNorm's statistics) are not averaged.
 class Ema final : public Callback {
  public:
-  /// Throws UsageError for a decay outside (0, 1). Give it to Trainer::add_callback() on every rank.
+  /// Throws UsageError for a decay outside (0, 1). Pass it to Trainer::add_callback() on every rank.
   explicit Ema(EmaOptions options = {});
 
   std::string name() const override { return "ema"; }
@@ -36,9 +36,9 @@ class Ema final : public Callback {
   void on_evaluate_start(TrainerContext& trainer) override;
   void on_evaluate_end(TrainerContext& trainer, const Scalars& results) override;
 
-  /// Averages by parameter name; empty before fit().
+  /// The averages by parameter name; empty before fit().
   const std::map<std::string, at::Tensor>& average() const { return average_; }
-  /// Exchanges the model's parameters and the average; a second call exchanges them back.
+  /// Swaps the model's parameters and the average. A second call restores them.
   void swap(torch::nn::Module& model);
 
  private:

@@ -1,18 +1,18 @@
 #pragma once
-// Stops a run before a loss or a gradient that is no number reaches the parameters.
+// Ends a run before a loss or gradient that is not finite changes the parameters.
 #include "tutti/core/error.h"
 #include "tutti/train/callback.h"
 
 namespace tutti {
 
-/// Thrown on all ranks: which step, whose loss.
+/// Thrown on all ranks. The message has the step and the ranks with a loss that is not finite.
 class NonFiniteError : public Error {
  public:
   using Error::Error;
 };
 
-/// Looks before every optimizer step. Under fp16 gradients that overflow are the loss scaler's business: there only the
-/// loss is looked at.
+/// Checks loss and gradient norm before every optimizer step. Under fp16 it checks the loss only, because the loss
+/// scaler handles gradients that overflow.
 class NanGuard final : public Callback {
  public:
   void on_optimizer_step_start(TrainerContext& trainer) override;

@@ -1,7 +1,8 @@
 #pragma once
 // What a process calls its channels, for others to send to. Pure.
 //
-// Each rank chooses numbers of its own and tells them to the other members of a channel, so nobody has to agree on one.
+// Each rank chooses numbers of its own and tells them to the other members of a channel, so the ranks need not agree on
+// one.
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -21,7 +22,7 @@ class ChannelIdPool {
   ChannelIdPool();
   /// nullopt where none is left.
   std::optional<ChannelId> acquire();
-  /// Nothing is under way to or from the channel that had it. A number rests for as long as others do: a rank that
+  /// No message is in flight to or from the channel that had it. A number rests for as long as others do: a rank that
   /// called more than the others may still send to it.
   void release(const ChannelId& id) { free_.push_back(id.number); }
 

@@ -13,7 +13,7 @@
 namespace tutti::comm {
 namespace {
 
-// Then those that were heard are let go.
+// At this number the notices that were delivered are released.
 constexpr std::size_t max_sent_notices = 256;
 
 constexpr Tag close_tag{.operation = 0, .phase = Phase::data};
@@ -77,7 +77,8 @@ std::shared_ptr<MuxChannel> ConnectionMux::open_channel() {
   const auto id = channel_ids_.acquire();
   if (!id) {
     throw Error("rank " + std::to_string(rank_) + " has " + std::to_string(control_channel) +
-                " groups and channels that send messages, and no more fit. Let go of some, or use get_or_duplicate().");
+                " groups and duplicates that send messages, which is the limit. Destroy some, or use "
+                "get_or_duplicate().");
   }
   auto channel = std::make_shared<MuxChannel>(shared_from_this(), *id);
   channels_.emplace(id->number, channel.get());
@@ -119,7 +120,7 @@ void ConnectionMux::connect_to(int rank) {
   });
 }
 
-// Gloo lets in whoever reaches it: nothing else is sent before the proof is right.
+// Gloo accepts every client that reaches it, so nothing else is sent before the proof has been verified.
 void ConnectionMux::authenticate(int rank, Deadline deadline) {
   Peer& peer = *peers_.at(static_cast<std::size_t>(rank));
   const std::lock_guard auth_lock(peer.auth_mutex);
@@ -130,7 +131,7 @@ void ConnectionMux::authenticate(int rank, Deadline deadline) {
   peer.is_authenticated = peer_auth_.verify(rank, std::span(peer.proof.data, peer.proof.size));
   if (peer.is_authenticated) return;
   throw TransferError(TransferError::Kind::connection_closed, {rank},
-                      "whoever answers in its place does not know the job's secret");
+                      "the process at its address does not know the job's secret");
 }
 
 void ConnectionMux::wait(PendingMessage& message, int rank, Deadline deadline) {
@@ -149,7 +150,7 @@ void ConnectionMux::post_close_receive(Peer& peer) {
   peer.close_receive = connections_->post(false, peer.rank, gloo_tag(control_channel, close_tag, block.size), block);
 }
 
-// A word has come once it is no zero: asking Gloo would be to wait for it.
+// A notice has arrived once it is not zero. Asking Gloo would block.
 void ConnectionMux::poll_close_notices() {
   std::unique_lock lock(mutex_);
   const auto peers = connected_peers_;

@@ -2,9 +2,10 @@
 // The connections of a process to other ranks of its job, which all its channels share. A channel is a number in the
 // tags of messages: it costs no connection, no thread and no descriptor. Two ranks connect when they first talk.
 //
-// Gloo cannot cancel. What a channel that has failed has under way stays under way, with its memory, until the mesh
-// ends; its waits are ended (wait_canceller.h), and the connections go on for other channels. A rank that lets go of a
-// channel says so, by a word to each rank that it has talked to there: who waits for it in that channel waits in vain.
+// Gloo cannot cancel. The messages that a failed channel has in flight stay in flight, with their memory, until the
+// multiplexer is destroyed. Its waits are cancelled (wait_canceller.h), and other channels continue to use the
+// connections. A rank that closes a channel sends a close notice to each rank that it has contacted there, so that
+// these stop waiting.
 #include <chrono>
 #include <functional>
 #include <map>
@@ -31,7 +32,7 @@ class ConnectionMux : public std::enable_shared_from_this<ConnectionMux> {
   /// How connections are made when they are first needed; it may throw.
   using Connect = std::function<std::unique_ptr<Connections>()>;
 
-  /// `rank` of `size` in the job. `pulse` is null where there is one machine.
+  /// `rank` of `size` in the job. `monitor` is null with one node.
   ConnectionMux(Connect connect, int rank, int size, JobSecretPtr secret, std::shared_ptr<HeartbeatMonitor> monitor);
   ~ConnectionMux();
   ConnectionMux(const ConnectionMux&) = delete;
@@ -88,7 +89,7 @@ class ConnectionMux : public std::enable_shared_from_this<ConnectionMux> {
 class MuxChannel : public std::enable_shared_from_this<MuxChannel> {
  public:
   MuxChannel(std::shared_ptr<ConnectionMux> mux, const ChannelId& id);
-  /// Says that it is over.
+  /// Sends close notices.
   ~MuxChannel();
   MuxChannel(const MuxChannel&) = delete;
   MuxChannel& operator=(const MuxChannel&) = delete;
@@ -119,13 +120,13 @@ class MuxChannel : public std::enable_shared_from_this<MuxChannel> {
   GroupHealth health_{nullptr, {}};
   std::vector<ChannelId> peer_ids_;  // by member
 
-  // Under the mesh's lock.
+  // Guarded by ConnectionMux::mutex_.
   bool closed_ = false;
   bool close_notified_ = false;
-  bool has_no_orphans_ = true;     // nothing of it is under way
+  bool has_no_orphans_ = true;     // no message of it is in flight
   std::set<int> contacted_;        // ranks of the job
   std::set<int> closed_peers_;     // of these
-  std::vector<int> late_members_;  // members whom a wait has given up at its deadline
+  std::vector<int> late_members_;  // members for which a wait has timed out
 };
 
 }  // namespace tutti::comm

@@ -49,7 +49,7 @@ class GlooConnections final : public Connections {
     options->devices = {bind_address.interface.empty()
                             ? c10d::ProcessGroupGloo::createDeviceForHostname(bind_address.address, lazy_init)
                             : c10d::ProcessGroupGloo::createDeviceForInterface(bind_address.interface, lazy_init)};
-    options->threads = 1;  // they run collectives, which nobody asks of it
+    options->threads = 1;  // they run collectives, which tutti does not call
     process_group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(rendezvous.store, rank, size, std::move(options));
   }
 
@@ -67,8 +67,8 @@ class GlooConnections final : public Connections {
     return std::make_unique<GlooPendingMessage>(std::move(work));
   }
 
-  // A receive that times out is the one way to make Gloo close its connections: all of them at once. Its thread would
-  // else read for ever what nobody takes any more.
+  // A receive that times out is the one way to make Gloo close its connections: all of them at once. Otherwise
+  // its thread would read data for ever that no receive takes.
   void close() noexcept override {
     const SigpipeGuard guard;
     const std::lock_guard lock(post_mutex_);

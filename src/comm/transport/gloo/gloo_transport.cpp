@@ -65,7 +65,7 @@ class GlooTransport final : public Transport {
     } catch (const UsageError&) {
       throw;
     } catch (const TransferError& error) {
-      const auto ranks = health_.members_among(error.peers());  // the mesh names ranks of the job
+      const auto ranks = health_.members_among(error.peers());  // the multiplexer names global ranks
       throw PeerError("Connecting over Gloo: " + describe_ranks(ranks) + ": " + error.what() + ".", ranks);
     } catch (const std::exception& error) {
       throw PeerError(std::string("Connecting over Gloo failed: ") + error.what(), {});
@@ -81,7 +81,9 @@ class GlooTransport final : public Transport {
         store_all_gather(rendezvous_, "bootstrap/" + std::to_string(bootstrap_calls_++), rank_, size_, value, timeout);
     std::vector<std::byte> all;
     for (const std::string& other : values) {
-      if (other.size() != own_value.size()) throw PeerError("A rank of another program came to the store.", {});
+      if (other.size() != own_value.size()) {
+        throw PeerError("Unexpected data in the store: another program uses the same store.", {});
+      }
       const auto* const bytes = reinterpret_cast<const std::byte*>(other.data());
       all.insert(all.end(), bytes, bytes + other.size());
     }
@@ -95,7 +97,7 @@ class GlooTransport final : public Transport {
                                      .is_store_reachable = [health = health_] { return health.is_store_reachable(); }});
   }
   void close() noexcept override {
-    closed_ = true;  // whoever is just connecting sees it afterwards
+    closed_ = true;  // a thread in connect() checks it afterwards
     if (const auto connected = channel()) connected->close();
   }
 
@@ -107,7 +109,7 @@ class GlooTransport final : public Transport {
 
   std::shared_ptr<MuxChannel> channel_for(int peer) {
     if (auto connected = channel()) return connected;
-    if (closed_) throw TransferError(TransferError::Kind::connection_closed, {peer}, "the channel was given up");
+    if (closed_) throw TransferError(TransferError::Kind::connection_closed, {peer}, "the communicator was closed");
     try {
       connect();
     } catch (const TimeoutError& failure) {
@@ -118,7 +120,7 @@ class GlooTransport final : public Transport {
     return channel();
   }
 
-  // A rank that cannot listen says so here, and those that do not come are named: Gloo would wait for either.
+  // A rank that cannot listen reports that here, and ranks that do not join are named. Gloo would wait for both.
   std::shared_ptr<MuxChannel> open_and_exchange_addresses() {
     std::shared_ptr<MuxChannel> channel;
     std::string own_value;

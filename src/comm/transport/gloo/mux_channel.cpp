@@ -54,7 +54,7 @@ void MuxChannel::set_peers(GroupHealth health, const std::vector<std::string>& a
     std::istringstream fields(text);
     ChannelId id;
     if (!(fields >> id.number >> id.generation) || id.number < 0 || id.number >= control_channel) {
-      throw PeerError("A rank of another program came to the store.", {});
+      throw PeerError("Unexpected data in the store: another program uses the same store.", {});
     }
     peer_ids_.push_back(id);
   }
@@ -70,9 +70,9 @@ std::unique_ptr<Transfer> MuxChannel::post(bool send, int member, Tag tag, const
   }
   {
     const std::lock_guard lock(mux_->mutex_);
-    if (closed_) throw TransferError(Kind::connection_closed, {member}, "the channel was given up");
+    if (closed_) throw TransferError(Kind::connection_closed, {member}, "the communicator was closed");
     if (closed_peers_.contains(peer))
-      throw TransferError(Kind::connection_closed, {member}, "that rank has let go of the channel");
+      throw TransferError(Kind::connection_closed, {member}, "the peer closed the communicator");
     contacted_.insert(peer);
   }
   try {
@@ -120,15 +120,15 @@ std::optional<TransferError> MuxChannel::cancel_reason(int member, Deadline dead
   }
   {
     const std::lock_guard lock(mux_->mutex_);
-    // Waits that another one's timeout ended must not blame the rank that they happen to wait for.
+    // A wait that ends because another wait timed out must name the ranks of that one, not its own peer.
     if (closed_ && !late_members_.empty())
-      return TransferError(Kind::timeout, late_members_, "another message did not come");
-    if (closed_) return TransferError(Kind::connection_closed, {member}, "the channel was given up");
+      return TransferError(Kind::timeout, late_members_, "another message timed out");
+    if (closed_) return TransferError(Kind::connection_closed, {member}, "the communicator was closed");
     const int peer = health_.global_ranks().at(static_cast<std::size_t>(member));
     if (closed_peers_.contains(peer))
-      return TransferError(Kind::connection_closed, {member}, "that rank has let go of the channel");
+      return TransferError(Kind::connection_closed, {member}, "the peer closed the communicator");
   }
-  if (now >= deadline) return TransferError(Kind::timeout, {member}, "it did not come");
+  if (now >= deadline) return TransferError(Kind::timeout, {member}, "no message before the deadline");
   return std::nullopt;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
-// What each rank says first to each other one over a new connection: where the job has a secret, a proof for that pair.
-// The connections are Gloo's, which lets in whoever reaches it; nothing of ours follows before the first words are
-// right. Pure.
+// The first message between two ranks on a new connection of a job with a secret: a proof for that pair of ranks. Gloo
+// accepts every client that reaches it; no other message follows before the proof has been verified. No I/O.
 #include <cstddef>
 #include <map>
 #include <span>
@@ -34,7 +33,7 @@ class PeerAuth {
 
   JobSecretPtr secret_;
   int rank_;
-  std::string challenge_;                  ///< of this rank, in letters; empty without a secret
+  std::string challenge_;                  ///< of this rank, as text; empty without a secret
   std::map<int, std::string> challenges_;  ///< by rank
 };
 

@@ -10,11 +10,12 @@
 namespace tutti::comm {
 namespace {
 
-// What is urgent hurries: a rank that is given up, a channel that is closed here. A look finds that another rank has
-// let go of a channel and lives on.
+// Urgent events call wake(): a failed rank, a channel that this rank closes. The periodic check detects that another
+// rank has closed a channel and keeps running.
 constexpr auto wait_check_interval = std::chrono::milliseconds(200);
-// A message that has ended when its wait is ended looks as if it had not. So nobody's wait is ended who has not waited
-// for longer than looking takes; and who was kept from looking meanwhile, since cores are few, looks again.
+// A message that has ended when its wait is ended looks as if it had not. So a wait is aborted only
+// after this minimum time. It is aborted several times before it is cancelled, because a busy machine may delay the
+// thread that checks.
 constexpr auto min_wait_before_abort = std::chrono::milliseconds(1);
 constexpr int aborts_until_cancelled = 3;
 

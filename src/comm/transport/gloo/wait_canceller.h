@@ -29,7 +29,7 @@ class WaitCanceller {
  public:
   /// `before_check` is called before each look at the waits.
   explicit WaitCanceller(std::function<void()> before_check);
-  /// Nobody may wait any more.
+  /// No thread may be in wait().
   ~WaitCanceller();
   WaitCanceller(const WaitCanceller&) = delete;
   WaitCanceller& operator=(const WaitCanceller&) = delete;

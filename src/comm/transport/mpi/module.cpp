@@ -156,7 +156,7 @@ const char* receive(MpiGroup* group, int peer, int tag, std::byte* data, std::si
 const char* receive_error(const MPI_Status& status, int bytes) {
   int cancelled = 0;
   MPI_Test_cancelled(&status, &cancelled);
-  if (cancelled != 0) return "given up";
+  if (cancelled != 0) return "cancelled";
   int received = 0;
   MPI_Get_count(&status, MPI_BYTE, &received);
   if (received == bytes) return nullptr;

@@ -6,7 +6,7 @@
 namespace tutti::comm {
 
 struct MpiGroup;    // an MPI communicator
-struct MpiMessage;  // a send or a receive under way
+struct MpiMessage;  // a send or a receive in flight
 
 struct MpiWorld {
   int rank = 0;
@@ -24,9 +24,9 @@ struct MpiApi {
   int version;
   /// "Open MPI v4.1.4". Needs no initialised MPI.
   const char* (*library)();
-  /// Whether somebody has initialised MPI, and not finalised it.
+  /// Whether MPI is initialised and not finalised.
   bool (*is_initialized)();
-  /// Initialises MPI where nobody has. Every rank must call it.
+  /// Initialises MPI unless it is initialised. Every rank must call it.
   const char* (*init)(MpiWorld* world_info);
   /// Every member must call it, with the same tag. Blocks.
   const char* (*make_group)(const int* members, int count, int tag, MpiGroup** group);
@@ -37,14 +37,14 @@ struct MpiApi {
   const char* (*receive)(MpiGroup* group, int peer, int tag, std::byte* data, std::size_t size, MpiMessage** message);
   /// Looks once. After `failed`, `error` says what happened and the memory may still be in use.
   State (*test)(MpiMessage* message, const char** error);
-  /// Asks MPI to give a receive up. A send cannot be.
+  /// Asks MPI to cancel a receive. MPI cannot cancel a send.
   void (*cancel)(MpiMessage* message);
-  /// Whether MPI has let go of the message's memory, however it ended.
+  /// Whether MPI no longer uses the message's memory, however the message ended.
   bool (*is_idle)(MpiMessage* message);
   /// Of an idle message.
   void (*free_message)(MpiMessage* message);
-  /// Finalises MPI once all ranks have come to this point. Leaves it as it is where they do not come within
-  /// `milliseconds`; negative: waits for as long as it takes.
+  /// Finalises MPI once all ranks have called it. Does nothing if they have not called it within `milliseconds`; a
+  /// negative number waits without a timeout.
   void (*finalize)(long milliseconds);
 };
 

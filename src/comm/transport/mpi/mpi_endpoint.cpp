@@ -106,7 +106,7 @@ void MpiEndpoint::send_close(bool in_order) {
     try {
       sent.push_back(start(true, static_cast<int>(peer), tags_.close(), make_byte_buffer(in_order)));
     } catch (const TransferError&) {
-      // MPI has ended, or lost that rank: there is nobody to tell.
+      // MPI is finalised, or has lost that rank: the message has no receiver.
     }
   }
   orphaned_->add(api_, group_, std::move(sent), std::move(received));

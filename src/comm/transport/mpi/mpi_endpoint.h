@@ -26,8 +26,8 @@ class MpiEndpoint {
   std::shared_ptr<MpiRequest> post(bool send, int peer, Tag tag, const Buffer& block);
   bool is_complete(const std::shared_ptr<MpiRequest>& request);
 
-  /// Tells the others that this rank leaves, and ends its messages here. The memory of those that MPI does not let go
-  /// stays alive until the process ends.
+  /// Sends close messages to the other ranks and ends the messages of this rank. Memory that MPI still uses stays
+  /// allocated until the process exits.
   void close() noexcept;
 
  private:
@@ -49,7 +49,7 @@ class MpiEndpoint {
 
   std::mutex mutex_;
   bool closed_ = false;
-  std::unordered_set<std::shared_ptr<MpiRequest>> in_flight_;  // whether or not somebody waits for them
+  std::unordered_set<std::shared_ptr<MpiRequest>> in_flight_;  // also those that no thread waits for
   std::vector<Peer> peers_;
 };
 

@@ -17,7 +17,8 @@ std::string mpi_unavailable_reason(const VariableLookup& lookup, int size);
 /// Throws UsageError where a job of `size` ranks cannot use MPI. Starts nothing.
 void require_mpi(int size);
 
-/// The place of this process, after MPI was initialised if nobody has. Every rank must call it. Throws UsageError.
+/// Initialises MPI unless it is initialised, and returns the rank of this process. Every rank must call it. Throws
+/// UsageError.
 MpiWorld init_mpi();
 
 }  // namespace tutti::comm

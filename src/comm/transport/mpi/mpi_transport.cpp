@@ -18,13 +18,13 @@ class Backoff {
  public:
   void pause() {
     constexpr int polls_before_sleep = 100;
-    constexpr auto max_sleep = std::chrono::microseconds(500);
+    constexpr auto longest_sleep = std::chrono::microseconds(500);
     if (++polls_ <= polls_before_sleep) {
       cpu_pause();
       return;
     }
     std::this_thread::sleep_for(sleep_);
-    sleep_ = std::min(sleep_ * 2, max_sleep);
+    sleep_ = std::min(sleep_ * 2, longest_sleep);
   }
 
  private:
@@ -54,7 +54,7 @@ class MpiTransfer final : public Transfer {
 
 class MpiTransport final : public Transport {
  public:
-  /// Every rank of `pulse` must call it, with the same `name`.
+  /// Every rank of `health` must call it, with the same `name`.
   MpiTransport(Rendezvous rendezvous, GroupHealth health, int rank, const std::string& name, MpiTags tags)
       : rendezvous_(std::move(rendezvous)), health_(std::move(health)), rank_(rank), tags_(tags) {
     const auto& api = mpi_api();
@@ -100,7 +100,7 @@ class MpiTransport final : public Transport {
   std::shared_ptr<MpiEndpoint> endpoint_;
 };
 
-// Initialising MPI waits for all ranks, without a deadline: nobody goes on alone.
+// Initialising MPI waits for all ranks without a timeout, so a failure on one rank must stop all of them.
 void run_on_all_ranks(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
                       std::chrono::milliseconds timeout, const std::function<void()>& step) {
   const std::string ok = "ok";
@@ -113,7 +113,7 @@ void run_on_all_ranks(const Rendezvous& rendezvous, const std::string& topic, in
   const auto answers = store_all_gather(rendezvous, topic, rank, size, result, timeout);
   for (std::size_t failed_rank = 0; failed_rank < answers.size(); ++failed_rank) {
     if (answers[failed_rank] == ok) continue;
-    throw UsageError("The backend mpi cannot be used, says rank " + std::to_string(failed_rank) + ": " +
+    throw UsageError("The backend mpi cannot be used on rank " + std::to_string(failed_rank) + ": " +
                      answers[failed_rank] + ".");
   }
 }

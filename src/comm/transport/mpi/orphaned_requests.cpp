@@ -10,8 +10,8 @@
 namespace tutti::comm {
 namespace {
 
-/// How long a process waits at its end for the ranks of a job in which something failed. Whoever ends without them
-/// makes mpirun end them all.
+/// How long a process waits at its exit for the other ranks of a job with a failure. If it exits before them, mpirun
+/// terminates them all.
 constexpr std::chrono::milliseconds finalize_timeout = std::chrono::seconds(20);
 
 bool free_if_idle(const MpiApi& api, MpiRequest& request) {

@@ -17,7 +17,7 @@ struct MpiRequest {
 };
 using MpiRequests = std::vector<std::shared_ptr<MpiRequest>>;
 
-/// Frees what MPI has let go of.
+/// Frees the requests that MPI no longer uses.
 void erase_idle(const MpiApi& api, MpiRequests& requests);
 
 /// MPI is one for the process, and so is this. Thread safe.
@@ -25,12 +25,12 @@ class OrphanedRequests {
  public:
   static const std::shared_ptr<OrphanedRequests>& of_process();
 
-  /// A group that this rank has left. `sent` and `received` are its goodbyes; a received byte of 1 says that the peer
-  /// left nothing unfinished. Only when all say so may MPI use the group's number for another one.
+  /// A group that this rank has left. `sent` and `received` are its close messages; a received byte of 1 says that the
+  /// peer left nothing unfinished. Only when all say so may MPI use the group's number for another one.
   void add(const MpiApi& api, MpiGroup* group, MpiRequests sent, MpiRequests received);
   /// Messages that could not be cancelled: their memory stays until the process ends.
   void keep(MpiRequests unfinished);
-  /// Some group was left with operations under way.
+  /// A group was closed with operations in flight.
   void note_failure();
   bool failed();
   /// Of the groups that this rank has left: those whose numbers MPI has not got back.

@@ -73,7 +73,7 @@ const RankProgram rank_is_late("mux_rank_is_late", [] {
   const auto call = [&](milliseconds timeout) {
     fails.all_reduce(at::ones({100'000}), ReduceOp::sum, {.timeout = timeout, .name = ""}).wait();
   };
-  // Nobody stands still meanwhile: rank 1 waits for messages, which may come.
+  // This is no deadlock: rank 1 waits for messages that may still arrive.
   auto notice = at::ones({1});
   if (communicator.rank() == 1) {
     for (const int other : {0, 2}) communicator.receive(notice, other).wait();

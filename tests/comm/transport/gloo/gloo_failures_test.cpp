@@ -1,4 +1,4 @@
-// Ranks: 2 and 3 processes over Gloo. What happens when one dies, hangs, or never comes.
+// Ranks: 2 and 3 processes over Gloo. A rank exits, hangs, or does not join.
 #include <ATen/ops/ones.h>
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -111,7 +111,8 @@ TEST(GlooFailures, ADeadlineNamesTheAbsentRank) {
   ranks.send_signal(1, SIGKILL);
   const auto results = ranks.wait();
   expect_output(results[0],
-                "TimeoutError [1]: barrier (operation 1): rank 1 did not arrive within 300 ms; rank 0 was waiting");
+                "TimeoutError [1]: barrier (operation 1): rank 1 did not enter the call within 300 ms; rank 0 was "
+                "waiting");
 }
 
 TEST(GlooFailures, AllRanksNameAKilledRank) {
@@ -123,7 +124,7 @@ TEST(GlooFailures, AllRanksNameAKilledRank) {
     EXPECT_EQ(results[1].signal, SIGKILL);
     for (const int rank : {0, 2}) {
       expect_output(results[static_cast<std::size_t>(rank)], "PeerError [1]");
-      expect_output(results[static_cast<std::size_t>(rank)], "rank 1 is gone (connection closed)");
+      expect_output(results[static_cast<std::size_t>(rank)], "rank 1 disconnected (connection closed)");
     }
   }
 }
@@ -156,7 +157,7 @@ TEST(GlooFailures, ARankThatLeavesNormallyIsNamed) {
 TEST(GlooFailures, RanksThatNeverJoinAreNamed) {
   const auto results = run_connects(4, {1, 3});
   for (const std::size_t rank : {0, 2}) {
-    expect_output(results[rank], "TimeoutError [1 3]: ranks 1, 3 did not come within 4500 ms");
+    expect_output(results[rank], "TimeoutError [1 3]: ranks 1, 3 did not join within 4500 ms");
   }
 }
 
@@ -190,7 +191,7 @@ TEST(GlooFailures, APortInUseIsAUsageError) {
 }
 
 TEST(GlooFailures, OptionsAreChecked) {
-  EXPECT_THROW(Communicator::connect({}, {.backend = "carrier pigeon"}), UsageError);
+  EXPECT_THROW(Communicator::connect({}, {.backend = "smoke signals"}), UsageError);
   EXPECT_THROW(Communicator::connect({}, {.timeout = milliseconds(0)}), UsageError);
   EXPECT_EQ(Communicator::connect({}).backend_name(), "single");
 }

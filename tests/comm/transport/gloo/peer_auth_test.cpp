@@ -1,4 +1,4 @@
-// Ranks: none. What ranks say first, and what a stranger in a rank's place says.
+// Ranks: none. Proofs of ranks, and those of an unauthenticated process at a rank's address.
 #include "comm/transport/gloo/peer_auth.h"
 
 #include <gtest/gtest.h>

@@ -30,7 +30,7 @@ TEST(GlooTags, DistinguishMessages) {
   EXPECT_EQ(tags.size(), static_cast<std::size_t>(count));
 }
 
-// Far apart, so that both are not under way at once.
+// Far apart, so that both are not in flight at once.
 TEST(GlooTags, RepeatAfterAThousandOperations) {
   const Tag early{.operation = 5, .phase = Phase::data};
   const Tag late{.operation = 5 + 1024, .phase = Phase::data};

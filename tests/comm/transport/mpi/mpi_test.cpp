@@ -99,13 +99,13 @@ const RankProgram groups("many_groups_over_mpi", [] {
     again.all_reduce(ones).wait();
     EXPECT_EQ(ones.sum().item<double>(), 5.0 * communicator.size());
   }
-  EXPECT_LE(comm::OrphanedRequests::of_process()->unreleased_groups(), 2U);  // the last goodbyes may be on their way
+  EXPECT_LE(comm::OrphanedRequests::of_process()->unreleased_groups(), 2U);  // the last close messages may be in flight
 });
 
 const RankProgram one_is_absent("one_is_absent_over_mpi", [] {
   const auto outside = Communicator::connect(read_environment(), {.backend = "gloo"});
   const auto communicator = over_mpi();
-  outside.barrier().wait();  // from here on nobody is late but who is meant to be
+  outside.barrier().wait();  // from here on only the intended rank is late
   if (communicator.rank() != 1) {
     report_failure_of([&] { communicator.barrier({.timeout = milliseconds(3000), .name = ""}).wait(); });
     EXPECT_TRUE(communicator.failed());
@@ -113,7 +113,8 @@ const RankProgram one_is_absent("one_is_absent_over_mpi", [] {
   outside.barrier().wait();
 });
 
-// MPI cannot give up a send: what the other rank never receives must keep its memory although nobody waits for it.
+// MPI cannot cancel a send: a message that the peer never receives must keep its memory, although no thread waits for
+// it.
 const RankProgram leaves_a_sum("leaves_a_sum_over_mpi", [] {
   static std::vector<float> memory(3'000'000);  // made before MPI begins, gone after it ends
   const auto outside = Communicator::connect(read_environment(), {.backend = "gloo"});
@@ -217,18 +218,19 @@ TEST_F(Mpi, ADeadlineNamesTheAbsentRankOfThreeProcesses) {
   const auto result = under_mpirun(one_is_absent, 3);
   expect_exit_success(result);
   expect_output(result.output,
-                "TimeoutError: barrier (operation 0): rank 1 did not arrive within 3 s; ranks 0, 2 were waiting");
+                "TimeoutError: barrier (operation 0): rank 1 did not enter the call within 3 s; ranks 0, 2 were "
+                "waiting");
 }
 TEST_F(Mpi, ASumWithoutAWaiterKeepsItsMemoryOnTwoProcesses) {
   const auto result = under_mpirun(leaves_a_sum, 2);
   expect_exit_success(result);
-  expect_output(result.output, "TimeoutError: barrier (operation 1): rank 1 did not arrive within 300 ms");
+  expect_output(result.output, "TimeoutError: barrier (operation 1): rank 1 did not enter the call within 300 ms");
   expect_output(result.output, "PeerError: ");
 }
 TEST_F(Mpi, ARankThatExitsNormallyIsNamedOnThreeProcesses) {
   const auto result = under_mpirun(one_leaves, 3);
   expect_exit_success(result);
-  expect_output(result.output, "PeerError: all_reduce (operation 1): rank 1 is gone");
+  expect_output(result.output, "PeerError: all_reduce (operation 1): rank 1 disconnected");
 }
 
 TEST_F(Mpi, TheVariableSelectsTheBackendOnTwoProcesses) {
@@ -240,7 +242,7 @@ TEST_F(Mpi, WithoutMpirunItIsAUsageErrorOnBothProcesses) {
   for (const auto& rank : run_processes(asks_for_mpi, 2)) {
     EXPECT_EQ(rank.exit_code, 0) << rank.output;
     expect_output(rank.output,
-                  "UsageError: The backend mpi cannot be used, says rank 0: no mpirun or srun started this process");
+                  "UsageError: The backend mpi cannot be used on rank 0: no mpirun or srun started this process");
     expect_output(rank.output, "run mpirun -n 2 PROGRAM");
   }
 }
