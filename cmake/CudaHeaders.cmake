@@ -1,4 +1,4 @@
-# Where the headers of CUDA and NCCL are: beside the LibTorch of a pip wheel, as these are of its version, or in the toolkit.
+# Finds the headers of CUDA and NCCL: those beside the LibTorch of a pip wheel, which match its version, or the toolkit's.
 file(GLOB tutti_wheel_cuda "${LIBTORCH}/../nvidia/cu*/include")
 find_path(TUTTI_CUDA_HEADERS cuda_runtime_api.h HINTS ${tutti_wheel_cuda} ENV CUDA_HOME /usr/local/cuda
   PATH_SUFFIXES include)

@@ -1,4 +1,4 @@
-# cmake --install puts the libraries, the headers, the commands and a package for find_package(tutti) in place.
+# cmake --install installs the libraries, the headers, the commands and a package for find_package(tutti).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(tutti_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
@@ -13,7 +13,7 @@ install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${tutti_package_folder
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS tutti_command tutti_rank tutti_report tutti_env tutti_export_check tutti_plan RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-# Where programs look for the module for MPI: a consumer's own, and the commands that use LibTorch.
+# The folders in which programs find the MPI module: consumers' programs, and the commands that use LibTorch.
 target_link_options(tutti INTERFACE $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
 set_target_properties(tutti_env tutti_export_check tutti_plan PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH}/lib")
 
@@ -24,7 +24,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake 
 install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake DESTINATION ${tutti_package_folder})
 
-# What a package was built for, in words.
+# Describes the LibTorch, the processor and the compiler of a package.
 set(tutti_built_for "tutti ${PROJECT_VERSION}, built for LibTorch ${TUTTI_LIBTORCH_RELEASE}")
 if(TUTTI_CUDA)
   string(APPEND tutti_built_for " with CUDA")
@@ -33,5 +33,5 @@ file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/VERSION CONTENT
   "${tutti_built_for}\n${CMAKE_SYSTEM_PROCESSOR}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\n")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_BINARY_DIR}/VERSION DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# All of that and nothing else: cmake --build build --target tutti_installation
+# Builds all installed files and nothing else: cmake --build build --target tutti_installation
 add_custom_target(tutti_installation DEPENDS ${tutti_installed})

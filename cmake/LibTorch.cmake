@@ -1,8 +1,8 @@
 # Defines the imported target LibTorch::LibTorch from the folder in LIBTORCH (a wheel's `torch` folder or an unpacked
-# LibTorch: include/ and lib/ below it). find_package(Torch) is not used because it stops on a machine without the
-# CUDA toolkit, which nothing here needs. Read by tutti's own build and, as a part of the package, by find_package(tutti):
-# so it does not stop itself, but leaves in tutti_libtorch_problem why there is no target.
-# Where LIBTORCH says nothing: the environment's LIBTORCH, the one that find_package(Torch) found, or tutti's own.
+# LibTorch: include/ and lib/ below it). find_package(Torch) is not used, because it stops on a machine without the CUDA
+# toolkit, which tutti does not need. Both tutti's build and find_package(tutti) include this file. So it does not stop
+# on an error, but sets tutti_libtorch_problem to the reason why there is no target.
+# If LIBTORCH is not set: the environment's LIBTORCH, the one that find_package(Torch) found, or that of tutti's build.
 set(tutti_libtorch_words "LibTorch's folder: the one that holds include/ and lib/")
 if(LIBTORCH)
   set(LIBTORCH "${LIBTORCH}" CACHE PATH "${tutti_libtorch_words}")
@@ -27,7 +27,7 @@ file(STRINGS "${tutti_torch_version_header}" tutti_torch_version_lines REGEX "TO
 string(REGEX REPLACE ".*MAJOR ([0-9]+).*" "\\1" tutti_torch_major "${tutti_torch_version_lines}")
 string(REGEX REPLACE ".*MINOR ([0-9]+).*" "\\1" tutti_torch_minor "${tutti_torch_version_lines}")
 string(REGEX REPLACE ".*PATCH ([0-9]+).*" "\\1" tutti_torch_patch "${tutti_torch_version_lines}")
-# Programs and libraries must agree in this; the release is told to people.
+# Programs and libraries must have the same version; the release is for messages.
 set(TUTTI_LIBTORCH_VERSION "${tutti_torch_major}.${tutti_torch_minor}")
 set(TUTTI_LIBTORCH_RELEASE "${TUTTI_LIBTORCH_VERSION}.${tutti_torch_patch}")
 if(TUTTI_LIBTORCH_VERSION VERSION_LESS 2.11)
@@ -38,21 +38,21 @@ if(TUTTI_CUDA AND NOT EXISTS "${LIBTORCH}/lib/libtorch_cuda.so")
   set(tutti_libtorch_problem "TUTTI_CUDA is on, but LibTorch in ${LIBTORCH} was built without CUDA (no libtorch_cuda.so).")
   return()
 endif()
-# Kept for the next configuration: only now, so that a wrong one is not.
+# Cached for the next configuration only here, so that a wrong folder is not cached.
 set(LIBTORCH "${LIBTORCH}" CACHE PATH "${tutti_libtorch_words}")
 if(TARGET LibTorch::LibTorch)
   return()
 endif()
 
-# Global, for a project that takes tutti as a subproject links to it too.
+# Global, because a project with tutti as a subproject links to it as well.
 add_library(LibTorch::c10 SHARED IMPORTED GLOBAL)
 set_target_properties(LibTorch::c10 PROPERTIES IMPORTED_LOCATION "${LIBTORCH}/lib/libc10.so")
 add_library(LibTorch::LibTorch SHARED IMPORTED GLOBAL)
 set_target_properties(LibTorch::LibTorch PROPERTIES
   IMPORTED_LOCATION "${LIBTORCH}/lib/libtorch_cpu.so"
   INTERFACE_LINK_LIBRARIES LibTorch::c10)
-# A program that uses CUDA must be linked to it from the start: LibTorch looks for it once. Nothing in a program names a
-# symbol of it, which is why it is linked whole.
+# A program that uses CUDA must load libtorch_cuda at its start, because LibTorch looks for it once. Programs use no
+# symbol of it, so --no-as-needed keeps the link.
 if(TUTTI_CUDA)
   target_link_options(LibTorch::LibTorch INTERFACE
     "LINKER:--push-state,--no-as-needed,${LIBTORCH}/lib/libc10_cuda.so,${LIBTORCH}/lib/libtorch_cuda.so,--pop-state")

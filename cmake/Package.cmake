@@ -1,4 +1,4 @@
-# `./dev package`: what cmake --install puts in place, as a tar.gz and as a .deb. Both name the LibTorch they fit.
+# `./dev package`: the files of cmake --install as a tar.gz and a .deb. The names of both include the LibTorch version.
 set(CPACK_GENERATOR TGZ DEB)
 set(CPACK_PACKAGE_NAME tutti)
 set(CPACK_PACKAGE_VENDOR "the tutti authors")
@@ -15,9 +15,9 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_FILE_NAME "tutti-${CPACK_PACKAGE_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
-# The commands need the C++ library of the compiler that made them; programs that link tutti need a compiler anyway.
+# The commands need the C++ library of the compiler that built them. Programs that link tutti need a compiler anyway.
 string(REGEX MATCH "^[0-9]+" tutti_compiler_major "${CMAKE_CXX_COMPILER_VERSION}")
-# libssl-dev brings the libcrypto that the commands need, whatever its package is called, and what programs link.
+# libssl-dev depends on the libcrypto package that the commands need, and has the files that programs link.
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6, libstdc++6 (>= ${tutti_compiler_major}), libssl-dev")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "cmake, g++, python3")
 include(CPack)

@@ -1,14 +1,14 @@
 # The flags that every target of the project shares.
 add_library(tutti_flags INTERFACE)
 target_compile_options(tutti_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
-# Another project's compiler may know more warnings than ours.
+# Another project's compiler may have more warnings than ours.
 if(PROJECT_IS_TOP_LEVEL)
   target_compile_options(tutti_flags INTERFACE -Werror)
 endif()
 if(TUTTI_SANITIZE)
   target_compile_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g)
   if(TUTTI_SANITIZE STREQUAL "thread")
-    # LibTorch's headers hold fences, which the thread sanitizer of GCC does not follow.
+    # LibTorch's headers use fences, which GCC's thread sanitizer does not support.
     target_compile_options(tutti_flags INTERFACE -Wno-tsan)
   endif()
   target_link_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE})

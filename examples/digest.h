@@ -1,5 +1,5 @@
 #pragma once
-// A short word for all parameters of a model: equal runs end with equal digests.
+// A digest of all parameters of a model. Equal runs have equal digests.
 #include <torch/nn/module.h>
 #include <tutti/core/crc32c.h>
 
@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <string>
 
-/// CRC-32C of the parameters' bytes, in hexadecimal.
+/// Returns the CRC-32C of the parameters' bytes, in hexadecimal.
 inline std::string digest(const torch::nn::Module& model) {
   std::uint32_t crc = 0;
   for (const at::Tensor& parameter : model.parameters()) {

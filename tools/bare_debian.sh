@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Shows that ./dev works on a machine that has only git and bash: makes a bare Debian 12 in a temporary folder, clones
-# the last commit into it, runs ./dev there and removes it all. Needs root and debootstrap.
+# Checks that ./dev works on a machine with only git and bash: makes a bare Debian 12 in a temporary folder, clones the
+# last commit into it, runs ./dev there and removes the folder. Needs root and debootstrap.
 #   tools/bare_debian.sh [--working-tree] VERB [arguments of ./dev]
 #   tools/bare_debian.sh [--working-tree] --run COMMAND [arguments]     another command, run in the clone
-# --working-tree copies the files as they are now instead. DEBIAN_MIRROR, pip's variables (PIP_*) and this machine's own
-# certificate authorities are honoured. The command finds the time of the clone in CLONED_AT (seconds since 1970).
+# --working-tree copies the current files instead. Uses DEBIAN_MIRROR, pip's variables (PIP_*) and this machine's
+# certificate authorities. Sets CLONED_AT to the time of the clone (seconds since 1970).
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Mounts live in a mount namespace of their own and go with it, whatever happens.
+# Mounts are in a separate mount namespace, so the kernel removes them in every case.
 main() {
   ((EUID == 0)) || fail "Run this as root: it makes a root file system."
   command -v debootstrap >/dev/null || fail "Install debootstrap first."
@@ -24,10 +24,10 @@ inside() {
   shift
   if [[ ${1:-} == --working-tree ]]; then source=working_tree && shift; fi
   if [[ ${1:-} == --run ]]; then program=() && shift; fi
-  (($# > 0)) || fail "Say what to run."
+  (($# > 0)) || fail "Missing argument: a command."
   debootstrap --variant=minbase --include=git bookworm "$tree" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >&2
   cp --dereference /etc/resolv.conf "$tree/etc/resolv.conf"
-  echo '127.0.0.1 localhost' >"$tree/etc/hosts"  # an installation has this; debootstrap leaves it to others
+  echo '127.0.0.1 localhost' >"$tree/etc/hosts"  # an installation has this line, debootstrap does not write it
   mkdir -p "$tree/usr/local/share/ca-certificates" "$tree/tutti"
   find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$tree/usr/local/share/ca-certificates" ';'
   cloned_at=$EPOCHREALTIME

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every test that the docs name is there: GoogleTest runs no test, and succeeds, under a filter that
+"""Checks that every test that the docs name exists: GoogleTest runs no test, and succeeds, under a filter that
 matches nothing.
 
     tools/check_filters.py build        # asks the programs in build/tests for their tests
@@ -19,7 +19,7 @@ NO_TESTS = (".md", ".txt", ".cpp", ".h", ".json")
 
 
 def tests_of(program):
-    """The full names of a program's tests."""
+    """Returns the full names of a program's tests."""
     listed = subprocess.run([program, "--gtest_list_tests"], check=True, capture_output=True, text=True).stdout
     names, suite = set(), ""
     for line in listed.splitlines():
@@ -32,7 +32,7 @@ def tests_of(program):
 
 
 def missing_in(line, tests):
-    """What a line names that is not there."""
+    """Returns the tests that a line names and that do not exist."""
     program, missing = None, []
     for named, pattern in WORD.findall(line):
         if named:
@@ -57,7 +57,7 @@ def main():
         for number, line in enumerate((root / document).read_text().splitlines(), 1):
             if not line.startswith("|"):
                 continue
-            # Accelerate's own tests stand in the first column of their table.
+            # Accelerate's own tests are in the first column of their table.
             cells = line.split("|")[2:] if re.match(r"\| test_\w+\.py", line) else [line]
             errors += [f"{document}:{number}: no {what}" for what in missing_in("|".join(cells), tests)]
     print("\n".join(errors), file=sys.stderr, end="\n" if errors else "")

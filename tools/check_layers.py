@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the include rule of the layers: a module includes only the modules below it that the table names.
+"""Checks the include rule of the layers: a module includes only the modules below it that the table lists.
 
 Prints file:line for every include that breaks a rule, and exits with 1; so it does where docs/architecture.md does not
 show the layers as they are. --draw draws them there again, --self-test shows that each rule can fail.
@@ -30,8 +30,8 @@ MODULES = {
 }
 MODULES["train"] = list(MODULES)
 
-# The modules inside comm, by folder, and what they may include of comm. The files in front of them may include them all;
-# no module includes what stands in front.
+# The modules inside comm, by folder, and the modules of comm that they may include. The files directly in comm may
+# include all of them; no module includes these files.
 COMM_MODULES = {
     "os": [],
     "auth": ["os"],
@@ -60,7 +60,7 @@ KEPT_IN_ONE_FILE = {
 }
 SOURCES = ["include", "src", "python", "cmd", "examples", "bench", "tests"]
 UMBRELLA = "include/tutti/tutti.h"
-BESIDE_UMBRELLA = ["process_group"]  # c10d's headers: who needs them includes them
+BESIDE_UMBRELLA = ["process_group"]  # these headers include c10d's, so programs include them separately
 PICTURE = "docs/architecture.md"
 PICTURE_BEGINS, PICTURE_ENDS = "<!-- drawn by tools/check_layers.py --draw -->\n", "<!-- end of the drawing -->\n"
 
@@ -74,19 +74,19 @@ def includes(path):
 
 
 def module_of(file):
-    """The module of a file, by its path from the root; "cmd" counts as one. None where no rule holds."""
+    """Returns the module of a file, by its path from the root, with "cmd" as one module; None without a rule."""
     parts = file.split("/")
     if parts[:2] == ["include", "tutti"] and len(parts) > 3:
         return parts[3] if parts[2] == "detail" else parts[2]
     if parts[0] == "src" and len(parts) > 2:
         return parts[1]
-    if parts[0] == "cmd" and parts[1] in ("env", "export_check", "plan"):  # programs of their own, which ask LibTorch
+    if parts[0] == "cmd" and parts[1] in ("env", "export_check", "plan"):  # separate programs that use LibTorch
         return None
     return "cmd" if parts[0] == "cmd" else None
 
 
 def comm_module_of(file):
-    """The module inside comm of a private file, FRONT for those before them; None elsewhere."""
+    """Returns the module inside comm of a private file, FRONT for files directly in comm; None elsewhere."""
     parts = file.split("/")
     if parts[:2] != ["src", "comm"]:
         return None
@@ -94,7 +94,7 @@ def comm_module_of(file):
 
 
 def target_of(file, name, root):
-    """The path from the root of an include of ours, or None when it is not tutti's."""
+    """Returns the path from the root of an include, or None if it is not a file of tutti."""
     beside = (Path(file).parent / name).as_posix()
     for candidate in ("include/" + name, "src/" + name, beside):
         if (root / candidate).is_file():
@@ -103,12 +103,12 @@ def target_of(file, name, root):
 
 
 def owner_of(name):
-    """Whose header it is, where one file alone may include it; else None."""
+    """Returns the library of a header that only one file may include; None for other headers."""
     return next((whose for whose, names in KEPT_IN_ONE_FILE.items() if name.startswith(names)), None)
 
 
 def broken_rule(file, name, root):
-    """Why `file` may not include `name`, or None."""
+    """Returns the reason why `file` may not include `name`, or None."""
     module, target = module_of(file), target_of(file, name, root)
     if target is None:
         if module in NO_LIBTORCH and name.startswith(LIBTORCH):
@@ -160,7 +160,7 @@ def errors_in(root):
 
 
 def missing_from_umbrella(root):
-    """tutti.h includes every header for users, itself or through another."""
+    """Checks that tutti.h includes every header for users, directly or indirectly."""
     if not (root / UMBRELLA).is_file():
         return []
     seen, todo = set(), [UMBRELLA]
@@ -176,7 +176,7 @@ def missing_from_umbrella(root):
 
 
 def uses_in(root, module_of_file):
-    """Which modules each module includes, as the code stands."""
+    """Returns the modules that each module includes in the code."""
     uses = {}
     for path in sources_in(root, ["include", "src"]):
         file = path.relative_to(root).as_posix()
@@ -193,7 +193,7 @@ def uses_in(root, module_of_file):
 
 
 def levels(uses):
-    """Modules by layer: a module stands one layer above the highest that it uses."""
+    """Returns the modules by layer: a module is one layer above the highest module that it uses."""
     level = {}
 
     def level_of(module):
@@ -207,7 +207,7 @@ def levels(uses):
 
 
 def drawing(root):
-    """The layers as text, the top one first: each module with the modules that its files include."""
+    """Draws the layers as text, the top one first: each module with the modules that its files include."""
     lines = ["```text"]
     for title, module_of_file in (("tutti", module_of), ("inside comm", comm_module_of)):
         uses = uses_in(root, module_of_file)
@@ -224,7 +224,7 @@ def drawing(root):
 
 
 def picture_parts(root):
-    """What stands before the drawing, the drawing, and what comes after it."""
+    """Returns the text before the drawing, the drawing, and the text after it."""
     before, found, rest = (root / PICTURE).read_text().partition(PICTURE_BEGINS)
     drawn, ended, after = rest.partition(PICTURE_ENDS)
     if not found or not ended:
@@ -233,7 +233,7 @@ def picture_parts(root):
 
 
 def self_test():
-    cases = [  # file, the line in it, what the error says; None: allowed
+    cases = [  # file, the line in it, a part of the error; None: allowed
         ("include/tutti/sync/a.h", '#include "tutti/comm/b.h"', None),
         ("include/tutti/comm/a.h", '#include "tutti/sync/b.h"', "comm may include only core, flight, not sync"),
         ("src/data/a.cpp", "#include <tutti/comm/b.h>", "data may include only core, state, not comm"),

@@ -1,4 +1,4 @@
-"""What the set-up installs on a Debian or Ubuntu system, as its package manager tells.
+"""The packages that the set-up installs on a Debian or Ubuntu system, by its package manager.
 
 Shared by known_commands.py and known_files.py. Known are the packages of a bare system, git, those that tools/packages.sh
 names, the optional ones below, and what all these depend on.
@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DPKG = Path("/var/lib/dpkg")
 BARE = ["git", "apt"]
-# Tests use these where they are installed, and skip without them.
+# Tests use these packages if they are installed, and skip without them.
 OPTIONAL = ["openmpi-bin", "libopenmpi-dev", "mpich", "libmpich-dev"]
 
 
@@ -19,7 +19,7 @@ def is_debian():
 
 
 def installed_packages():
-    """name -> its fields, for all packages that are installed."""
+    """Returns {name: fields} of all installed packages."""
     packages = {}
     for paragraph in (DPKG / "status").read_text(errors="replace").split("\n\n"):
         fields = dict(re.findall(r"^([A-Z][\w-]*): (.*)$", paragraph, re.MULTILINE))
@@ -29,19 +29,19 @@ def installed_packages():
 
 
 def setup_packages():
-    """What tools/packages.sh names."""
+    """Returns the packages of tools/packages.sh."""
     listed = subprocess.run([ROOT / "tools/packages.sh", "--names"], check=True, capture_output=True, text=True)
     return listed.stdout.split()
 
 
 def names(field):
-    """The groups of alternatives of a field such as Depends: [["a"], ["b", "c"]]."""
+    """Returns the groups of alternatives of a field such as Depends: [["a"], ["b", "c"]]."""
     groups = (group.split("|") for group in field.split(",") if group.strip())
     return [[re.match(r"\s*([^\s:(]+)", name).group(1) for name in group] for group in groups]
 
 
 def with_dependencies(wanted, packages):
-    """The installed ones of the packages, and what they depend on: of alternatives the first that is installed."""
+    """Returns the installed ones of the packages and their dependencies; of alternatives the first installed one."""
     providers = {}
     for name, fields in packages.items():
         for (provided,) in names(fields.get("Provides", "")):
@@ -61,7 +61,7 @@ def with_dependencies(wanted, packages):
 
 
 def known_packages(packages, setup, optional=OPTIONAL):
-    """The installed packages that a bare system, `setup` and the optional packages bring."""
+    """Returns the installed packages of a bare system, of `setup` and of the optional packages."""
     bare = [n for n, f in packages.items() if f.get("Essential") == "yes" or f.get("Priority") == "required"]
     known = set()
     for wanted in (bare, BARE, setup, optional):

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes the site of the guides and the public headers in build/docs/site, and opens every page of it in a headless browser.
 #   tools/docs.sh [REPORT.html ...]     opens these pages of `tutti report` too
-# What it finds wrong ends it: a warning of Doxygen or Sphinx, a public name without a comment, a broken link, an error on the
-# browser's console, what does not fit a narrow window. Pictures of some pages are in build/docs/pictures afterwards.
-# BROWSER=/path takes a Chromium that is already there; else Debian's is installed.
+# Fails on a warning of Doxygen or Sphinx, a public name without a comment, a broken link, an error on the browser's console,
+# and content that does not fit a narrow window. Writes pictures of some pages to build/docs/pictures.
+# BROWSER=/path uses an installed Chromium; otherwise Debian's is installed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/python.sh
@@ -21,11 +21,11 @@ set_up() {
   touch "$lock"
 }
 
-# read_headers FOLDER OUT: what Doxygen reads of the headers in FOLDER, in OUT/xml. Its warnings are errors.
+# read_headers FOLDER OUT: runs Doxygen on the headers in FOLDER and writes OUT/xml. Its warnings are errors.
 read_headers() {
   local folder=$1 out=$2
   mkdir -p "$out"
-  # Of detail only the headers with types that public ones give to users.
+  # In detail/ only the headers with types that public headers give to users.
   {
     echo "@INCLUDE = $site/Doxyfile"
     echo "INPUT = $folder"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps docs/errors.md true: every message that the sources throw is in it, and every message in it is thrown.
+"""Checks docs/errors.md: it has every message that the sources throw, and the sources throw every message in it.
 
     tools/errors.py --check       # prints what is missing or stale, and exits with 1
     tools/errors.py --write       # writes the list of all messages again, below its heading
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "errors.md"
 HEADING = "## All messages"
 TYPES = "UsageError|MismatchError|PeerError|TimeoutError|CheckpointError|DataError|NonFiniteError|OutOfMemoryError|Error"
-# What is thrown inside tutti and never reaches a program.
+# Exceptions that tutti catches itself.
 INTERNAL = "TransferError|StoreUnreachable|PortInUse|Malformed"
 MODULES = {
     "cmd": "The command `tutti`", "launch": "Launching", "flight": "Flight records", "plan": "Predicted steps", "core": "Launcher's variables, logging", "comm": "Communication",
@@ -30,7 +30,7 @@ LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 def end_of_call(text, begin):
-    """Behind the parenthesis that closes what `begin` stands in."""
+    """Returns the position after the parenthesis that closes the call around `begin`."""
     depth, i = 1, begin
     while depth and i < len(text):
         if text[i] == '"':
@@ -44,12 +44,12 @@ def end_of_call(text, begin):
 
 
 def template(expression, nothing=""):
-    """The text of an expression, "..." for what is not a literal; `nothing` where there is none."""
+    """Returns the text of an expression, with "..." for each part that is not a literal, or `nothing` without text."""
     shown, last = "", 0
     for literal in LITERAL.finditer(expression):
         between = expression[last:literal.start()]
         if shown and between.strip() == ":":
-            shown += " / "  # one or the other
+            shown += " / "  # alternatives of a conditional
         if shown and re.search(r"\w", between) or not shown and re.search(r"\w", re.sub(r"std::string\(|\w+\($", "", between)):
             shown += "..."
         shown += literal[1].replace('\\"', '"').replace("\\n", " ").replace("\\'", "'").replace("\\\\", "\\")
@@ -60,14 +60,14 @@ def template(expression, nothing=""):
 
 
 def built_before(text, name, begin):
-    """What was put into a local text `name` in the lines before."""
+    """Returns the text that the lines before assign to a local string `name`."""
     before = "\n".join(text[:begin].splitlines()[-16:])
     parts = re.findall(rf"(?:std::string {name}\s*=|std::string {name}\(|\b{name} \+?=|\b{name} <<)(.*?);", before, re.S)
     return re.sub(r"(\.\.\.)+", "...", "".join(template(part, "...") for part in parts)).strip() if parts else ""
 
 
 def messages():
-    """{module: {(type, message)}} of all sources."""
+    """Returns {module: {(type, message)}} of all sources."""
     found = {module: set() for module in MODULES}
     for top in ("src", "include/tutti", "cmd"):
         for file in sorted((ROOT / top).rglob("*")):
@@ -87,7 +87,7 @@ def messages():
 
 
 def listed():
-    """The second part of the page."""
+    """Returns the second part of the page."""
     lines = [HEADING, "", "Made from the sources by `tools/errors.py --write`. \"...\" is what varies: a name, a number, a reason.", ""]
     for module, rows in messages().items():
         if not rows:
@@ -100,7 +100,7 @@ def listed():
 
 
 def stale(first_part, sources):
-    """Messages of the first part that no source throws."""
+    """Returns the messages of the first part that no source throws."""
     wrong = []
     for number, line in enumerate(first_part.splitlines(), 1):
         cell = re.match(r"\| `([^`]+)` \|", line)
@@ -113,7 +113,7 @@ def stale(first_part, sources):
 
 
 def literals():
-    """The text of every source, neighbouring literals joined and what varies as '...'."""
+    """Returns the text of every source, with adjacent literals joined and variable parts as '...'."""
     for top in ("src", "include/tutti", "cmd"):
         for file in sorted((ROOT / top).rglob("*")):
             if file.suffix in (".h", ".cpp"):

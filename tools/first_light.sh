@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# How long a newcomer waits: makes a bare Debian 12 (git and bash only), clones the last commit into it, and measures there,
-# on two cores and with nothing cached, what README tells to type first. Needs root and debootstrap, and about an hour.
+# Times the first commands of README for a new user: makes a bare Debian 12 (git and bash only), clones the last commit into
+# it, and measures there on two cores without caches. Needs root, debootstrap, and about an hour.
 #   tools/first_light.sh [PART ...] >table.md
-# The parts: train, test, change (the tests of one module after a change in a header), headers (what they cost), guides (what
-# docs/from_zero.md says, and each guide's program, outside the clone), and packages (tutti taken into another project in
-# README's three ways: about 20 GB for a whole PyTorch and builds). Without a name: the first four.
-# The table goes to standard output, everything else to standard error. Exit code 0 when all commands succeeded; whether
-# they were quick enough stands in the table. docs/first_light.md keeps such tables.
+# The parts: train, test, change (the tests of one module after a change of a header), headers (their compile time), guides
+# (the steps of docs/from_zero.md, and each guide's program, outside the clone), and packages (tutti in another project, in
+# README's three ways: about 20 GB for a complete PyTorch and builds). Default: the first four.
+# Prints the table to standard output, everything else to standard error. The exit code is 0 if all commands succeeded; the
+# table compares their times with the targets. docs/first_light.md has such tables.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The measurements of first_light.sh, in a fresh clone on a bare system, as root. CLONED_AT is the time of the clone.
-# It changes the clone and the system: not for a machine in use.
+# It changes the clone and the system: do not run it on a machine in use.
 # shellcheck disable=SC2016  # backquotes in the table's words are the table's
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,7 +19,7 @@ main() {
   return "$failed"
 }
 
-# run COMMAND...: leaves its exit code in `code`, its seconds in `seconds`, and its CPU seconds in `cpu`.
+# run COMMAND...: sets `code` to the exit code, `seconds` to the time, and `cpu` to the CPU seconds.
 run() {
   echo "== $*"
   local TIMEFORMAT='%R %U %S' user system
@@ -30,7 +30,7 @@ run() {
   echo "== $*: exit code $code, $seconds s, $cpu s of CPU"
 }
 
-# row WHAT SECONDS CPU GOAL: one line of the table; a failed command says so in place of its figures.
+# row WHAT SECONDS CPU GOAL: adds a line to the table. A failed command has its exit code in place of figures.
 row() {
   if ((code == 0)); then
     rows+=("| $1 | $(whole "$2") | $(whole "$3") | $4 |")
@@ -52,7 +52,7 @@ measure_train() {
   row 'from the clone to the end of `./dev train`' "$(difference "$end" "$cloned_at")" "$cpu" 600
 }
 
-# `./dev train`, whose first line with a step leaves the time in a file.
+# `./dev train`. The time of its first line with a step is written to a file.
 stamped_train() {
   ./dev train 2>&1 | while IFS= read -r line; do
     if [[ $line =~ $first_step_line && ! -e $scratch/first_step ]]; then echo "$EPOCHREALTIME" >"$scratch/first_step"; fi
@@ -65,7 +65,7 @@ measure_test() {
   row '`./dev test`' "$seconds" "$cpu" 1500
 }
 
-# A compiler cache would see through a changed time alone: the header gets one more declaration.
+# A changed time stamp would not defeat a compiler cache, so the header gets one more declaration.
 measure_change() {
   local header
   header=$(git ls-files | grep -m1 -x 'include/.*sync/reducer\.h')
@@ -75,7 +75,7 @@ measure_change() {
   row "\`./dev test -R sync\` after a change in $header" "$seconds" "$cpu" 180
 }
 
-# The CPU seconds of a source file that includes the one header and nothing else, the smaller of two.
+# The CPU seconds to compile a source file with this one include, the smaller of two.
 measure_headers() {
   local header round libtorch
   local -A least=()
@@ -94,7 +94,7 @@ measure_headers() {
     "$(whole "${least[torch/torch.h]}") of CPU"
 }
 
-# A newcomer's folder outside the clone, with what docs/from_zero.md says; then the same with each guide's program.
+# A new user's folder outside the clone with the files of docs/from_zero.md; then the same with each guide's program.
 measure_guides() {
   local mine=$scratch/mine guide arguments
   tools/packages.sh
@@ -115,13 +115,13 @@ measure_guides() {
   done
 }
 
-# block LINE FILE: what stands between LINE and the next ``` at the begin of a line.
+# block LINE FILE: prints the text between LINE and the next ``` at the start of a line.
 block() {
   awk -v begin="$1" 'found && /^```$/ { exit } found { print } $0 == begin { found = 1 }' "$2"
 }
 
-# own_program FOLDER [argument]: as docs/from_zero.md says it, with tutti in /opt/first. A folder given to the program is
-# a new one each time.
+# own_program FOLDER [argument]: builds and runs a program as in docs/from_zero.md, with tutti in /opt/first. Each run gets
+# a new folder as its argument.
 own_program() {
   local folder=$1 PATH=/opt/first/bin:$PATH
   shift

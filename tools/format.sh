@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats the C++ sources with one pinned clang-format, so that every machine agrees; --check only looks.
+# Formats the C++ sources with a pinned version of clang-format; --check changes nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/python.sh

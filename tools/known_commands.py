@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""known_commands.py COMMAND [ARGUMENTS...]: runs COMMAND where only commands are found that the set-up installs.
+"""known_commands.py COMMAND [ARGUMENTS...]: runs COMMAND with a PATH of only the commands that the set-up installs.
 
 Those are the commands of the packages in tools/debian.py. So a need that the set-up does not meet shows on every
 Debian machine, as a command that is not found; a shell script says which one, who called it, and where the machine has it.
@@ -26,7 +26,7 @@ BIN = re.compile(r"(/usr)?/s?bin/[^/]+")
 
 
 def alternatives():
-    """(link, its choices, best first) of what update-alternatives manages: /usr/bin/awk, [/usr/bin/mawk, ...]."""
+    """Yields (link, its choices, best first) of update-alternatives: /usr/bin/awk, [/usr/bin/mawk, ...]."""
     for file in sorted(debian.DPKG.glob("alternatives/*")):
         lines = file.read_text().split("\n")[1:]
         end = lines.index("")
@@ -41,7 +41,7 @@ def alternatives():
 
 
 def known_commands():
-    """name -> path."""
+    """Returns {name: path}."""
     packages = debian.known_packages(debian.installed_packages(), debian.setup_packages())
     files = {file for package in packages for file in debian.files_of(package)}
     commands = {os.path.basename(f): f for f in files if BIN.fullmatch(f) and os.access(f, os.X_OK)}
@@ -53,7 +53,7 @@ def known_commands():
 
 
 def make_folder(commands, folder):
-    """Links to the commands in a folder, which is replaced as a whole."""
+    """Replaces the folder by one with links to the commands."""
     if folder.is_dir() and {link.name: os.readlink(link) for link in folder.iterdir()} == commands:
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def make_folder(commands, folder):
 
 
 def narrowed(folder):
-    """The environment in which only these commands are found. Bash calls the function for the others."""
+    """Returns an environment with only these commands. Bash calls the function for all other commands."""
     environment = dict(os.environ, PATH=str(folder))
     environment["BASH_FUNC_command_not_found_handle%%"] = """() {
   local there
@@ -78,7 +78,7 @@ def narrowed(folder):
 
 
 def self_test():
-    """Commands of the set-up are there; one that only this machine has is not, and the message says where it is."""
+    """Commands of the set-up are found. A command of this machine alone is not, and the message names its path."""
     with tempfile.TemporaryDirectory() as scratch:
         unlisted = Path(scratch) / "only-on-this-machine"
         unlisted.write_text("#!/bin/sh\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""known_files.py [--built] BUILD: fails where the project reads a file that the set-up does not install.
+"""known_files.py [--built] BUILD: fails if the project reads a file that the set-up does not install.
 
 A machine on which the project is developed has more packages than a new one. Every file from outside of the tree, of
 LibTorch and of the Python environments that the project makes must belong to the packages in tools/debian.py; the error
@@ -25,10 +25,10 @@ import debian
 ROOT = debian.ROOT
 INCLUDE = re.compile(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]", re.MULTILINE)
 SYSTEM_FILE = re.compile(r"/(?:usr/(?:share|lib|include)|etc)/[\w./+-]+\w")
-# What pip needs to make environments and to fetch packages, which no file of the project names.
+# Files that pip needs to make environments and to fetch packages. No file of the project names them.
 NEEDED_MODULES = ["venv", "ensurepip"]
 NEEDED_FILES = ["/usr/share/ca-certificates"]
-# Packages of which a file is read wherever the set-up is complete, each for a different kind of file.
+# Packages of which every complete set-up reads a file, each for a different kind of file.
 SELF_TEST = ["cmake", "libgmock-dev", "libcli11-dev", "libssl-dev", "nlohmann-json3-dev", "libgloo-dev", "python3-venv"]
 
 
@@ -41,7 +41,7 @@ def tracked(*patterns):
 
 
 def include_folders(build):
-    """The folders in which the compiler looks for headers: those of its commands, and its own."""
+    """Returns the folders in which the compiler searches headers: those of its commands, and its own."""
     commands = " ".join(entry["command"] for entry in json.loads((build / "compile_commands.json").read_text()))
     folders = dict.fromkeys(re.findall(r"-(?:I|isystem )(\S+)", commands))
     said = subprocess.run(["c++", "-x", "c++", "-E", "-v", os.devnull], capture_output=True, text=True, check=True).stderr
@@ -60,7 +60,7 @@ def included(build):
 
 
 def asked_for(build):
-    """The headers by which tools/packages.sh tells whether another system is complete."""
+    """Yields the headers with which tools/packages.sh checks another system."""
     folders = include_folders(build)
     for name in output(ROOT / "tools/packages.sh", "--headers").split():
         for folder in folders:
@@ -104,7 +104,7 @@ def imported():
 
 
 def named():
-    """System files that sources name by their path, where the machine has them."""
+    """Yields the system files that sources name by path and that the machine has."""
     yield from ((Path(file), "pip needs it") for file in NEEDED_FILES)
     for source in tracked("*.cpp", "*.h", "*.py", "*.sh", "*.cmake", "*CMakeLists.txt", "dev"):
         for name in SYSTEM_FILE.findall(source.read_text()):
@@ -133,11 +133,11 @@ def loaded(build):
 
 
 class Readers:
-    """The files from outside, each with the first that reads it."""
+    """Returns the files from outside the project, each with its first reader."""
 
     def __init__(self, build):
         libtorch = re.search(r"^LIBTORCH:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE).group(1)
-        # Beside LibTorch's folder are the wheels that came with it.
+        # The folder of LibTorch has the wheels of its dependencies beside it.
         self.inside = tuple(str(folder.resolve()) + "/" for folder in (ROOT, build, Path(libtorch).resolve().parent))
         self.first = {}
         self.optional = set()
@@ -148,7 +148,7 @@ class Readers:
             if path.startswith(self.inside):
                 continue
             self.first.setdefault(path, reader)
-            # What only the optional parts read may come from their packages.
+            # Files that only optional parts read may come from the optional packages.
             if "mpi" not in reader.lower():
                 self.optional.discard(path)
                 self.first[path] = min(self.first[path], reader, key=lambda r: "mpi" in r.lower())
@@ -158,7 +158,7 @@ class Readers:
 
 @functools.cache
 def owner_of(path):
-    """The package that a file belongs to, by its path or, on systems whose /lib is /usr/lib, by the short one."""
+    """Returns the package of a file, by its path or, on systems whose /lib is /usr/lib, by its short path."""
     for name in (path, path.removeprefix("/usr")):
         said = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True)
         if said.returncode == 0:
@@ -172,7 +172,7 @@ def paths_of(package):
 
 
 def foreign(readers, packages, setup):
-    """The errors: path -> text."""
+    """Returns the errors as {path: text}."""
     needed = debian.known_packages(packages, setup, optional=[])
     extra = debian.known_packages(packages, setup) - needed
     errors = {}
@@ -190,7 +190,7 @@ def foreign(readers, packages, setup):
 
 
 def list_errors(readers, setup):
-    """Where the lists of packages differ: what docs/dependencies.md and the check for other systems lack."""
+    """Yields the packages that docs/dependencies.md and the check for other systems lack."""
     documented = (ROOT / "docs/dependencies.md").read_text()
     for package in setup:
         if f"`{package}`" not in documented:
@@ -207,12 +207,12 @@ def list_errors(readers, setup):
 
 
 def self_test(readers, packages, setup):
-    """Without a package in the list, a file of it is an error; each package of the list is tried."""
+    """Removes each package from the list in turn and expects an error for one of its files."""
     wanted = set(SELF_TEST)
     for package in setup:
         without = [name for name in setup if name != package]
         found = foreign(readers, packages, without)
-        # A package may bring its files by one that it depends on: cmake-data, python3.11-venv.
+        # The files of a package may be in one of its dependencies: cmake-data, python3.11-venv.
         brings = debian.with_dependencies([package], packages)
         if any(f"package {name} " in text for name in brings for text in found.values()):
             wanted.discard(package)

@@ -28,7 +28,7 @@ check() {
   not_older "$version" || fail "LIBTORCH=$1 is LibTorch $version: tutti needs $oldest or later."
 }
 
-# Into a temporary folder and then renamed, so that a broken download does not look installed.
+# Downloads into a temporary folder and renames it, so that a broken download does not count as installed.
 fetch() {
   local version=$1 folder=$2 part cuda
   mkdir -p .deps

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds docs/options.md to the sources.
+"""Checks docs/options.md against the sources.
 
     tools/options.py --check         # prints what is missing or stale, and exits with 1
     tools/options.py --show STRUCT   # a table of a struct's members, to begin with
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "options.md"
-# Structs whose name says options, but that users meet elsewhere.
+# Structs named options that are documented elsewhere.
 ELSEWHERE = {
     "ScheduleOptions": "the arguments of the schedules by name",
     "WarmupStableDecayOptions": "docs/guides/train_step.md",
@@ -27,16 +27,16 @@ ELSEWHERE = {
     "HostLaunchOptions": "the options of tutti launch",
     "InspectOptions": "the options of tutti inspect",
 }
-# Words in capitals that are no variables.
+# Words in capitals that are not variables.
 NO_VARIABLES = re.compile(r"(SIG[A-Z]+|POSITIVE|NUMBER|RUN|FOLDER|SGD\w*|CUDA|CU\w+_STATUS_\w+|TORCH_VERSION_\w+|[FIUC]\d+\w*|B?F\d+\w*|"
                           r"BOOL|\w+_|[A-Z]{1,2})$")
-# A login's own, which --hostfile leaves behind.
+# Variables of a login, which --hostfile does not pass on.
 LOGIN = {"DISPLAY", "HOME", "HOSTNAME", "LOGNAME", "LS_COLORS", "MAIL", "OLDPWD", "PWD", "SHELL", "SHLVL", "STY", "TMUX", "TMPDIR",
          "TTY", "USER"}
 
 
 def members(body):
-    """[(name, default, comment)] of a struct's body."""
+    """Returns [(name, default, comment)] of a struct's body."""
     found, comment = [], ""
     for line in body.splitlines():
         line = line.strip()
@@ -53,7 +53,7 @@ def members(body):
 
 
 def structs():
-    """{name: members} of the public headers."""
+    """Returns {name: members} of the public headers."""
     found = {}
     for header in sorted((ROOT / "include" / "tutti").rglob("*.h")):
         for struct in re.finditer(r"^struct (\w+)[^;{]*\{\n(.*?)^\};", header.read_text(), re.M | re.S):
@@ -62,7 +62,7 @@ def structs():
 
 
 def page_tables(page):
-    """{struct: [(member, default)]}."""
+    """Returns {struct: [(member, default)]}."""
     tables = {}
     for part in re.split(r"^##+ ", page, flags=re.M)[1:]:
         heading = re.match(r"`(\w+)`", part)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the system packages that the build needs, and those named as arguments. Does nothing when all are there.
+# Installs the system packages that the build needs, and those named as arguments. Does nothing if all are installed.
 #   tools/packages.sh --names     only prints what the build needs
 #   tools/packages.sh --headers   prints the headers by which a system without apt is checked
 set -euo pipefail
@@ -31,7 +31,7 @@ installed() {
   dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p'
 }
 
-# Another system: we cannot install, but we can say what is missing.
+# On other systems it cannot install packages, but it names the missing ones.
 without_apt() {
   local name missing=()
   for name in python3 g++ cmake ninja; do

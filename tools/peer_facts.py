@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tries on Accelerate and PyTorch DDP what docs/comparison.md says of them, on the CPU, over Gloo.
+"""Runs the evidence for docs/comparison.md on Accelerate and PyTorch DDP, on the CPU, over Gloo.
 
     .deps/peers/bin/python tools/peer_facts.py            # everything; ./dev peers makes that Python
     .deps/peers/bin/python tools/peer_facts.py NAME ...   # some of it
     tools/peer_facts.py --check                           # any Python: every cell of that page has a source
 
-Prints a line for each: its name, and what was seen. Nothing is judged here: docs/comparison.md names the line behind each cell.
+Prints a line for each: its name and the result. docs/comparison.md names the line behind each cell.
 """
 import os
 import re
@@ -46,7 +46,7 @@ def loader(samples, **options):
 
 
 def short_window():
-    """6 micro-batches of gradient 1 in windows of 4: what the two steps saw."""
+    """6 micro-batches of gradient 1 in windows of 4: the gradients of the two steps."""
     a = accelerator(gradient_accumulation_steps=4)
     model = line()
     model, optimizer, data = a.prepare(model, torch.optim.SGD(model.parameters(), 0), loader(6))
@@ -182,11 +182,11 @@ def launch_on_the_cpu():
     return f"`accelerate launch --cpu --num_processes 2` prints {said.stdout.split(chr(10))[:-1]}"
 
 
-# On two processes: what rank 0 sees.
+# On two processes; rank 0 prints its result.
 
 
 def both(value):
-    """The value of each rank."""
+    """Returns the value of each rank."""
     values = [None, None]
     torch.distributed.all_gather_object(values, value)
     return values
@@ -202,7 +202,7 @@ def no_sync_misplaced():
 
 
 def step_on_own_gradients():
-    """A step while gradients are each rank's own."""
+    """A step while gradients differ between ranks."""
     model = DistributedDataParallel(line())
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
     with model.no_sync():
@@ -250,7 +250,7 @@ def schedule_positions():
 
 
 def dead_rank():
-    """The other rank leaves without a word."""
+    """The other rank exits during the job."""
     tensor = torch.ones(1 << 20)
     torch.distributed.barrier()
     if torch.distributed.get_rank() == 1:
@@ -275,7 +275,7 @@ def on_two_processes(name):
 
 
 def check(page):
-    """What speaks of a peer without a source."""
+    """Returns the cells about Accelerate and DDP without a source."""
     wrong, defined = [], set(re.findall(r"^\[([\w-]+)\]: http", page, re.M))
     for number, line in enumerate(page.splitlines(), 1):
         cells = re.split(r"(?<!\\)\|", line)[1:-1]
@@ -306,7 +306,7 @@ def main(names):
         seen, rank = test(), torch.distributed.get_rank()
         if getattr(test, "on_all_ranks", False):
             print(f"{names[1]}, rank {rank}: {seen}", flush=True)
-            time.sleep(1)  # the first one to leave ends the others
+            time.sleep(1)  # torchrun ends the other rank when the first one exits
         elif rank == 0:
             print(f"{names[1]}: {seen}", flush=True)
         os._exit(0)

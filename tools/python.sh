@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced: python_venv FOLDER makes a Python environment there unless it is there already.
+# Sourced: python_venv FOLDER makes a Python environment in FOLDER unless there is one.
 python_venv() {
   local python=/usr/bin/python3
   [[ -x $python ]] || python=python3

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says what the last run of ctest skipped, and why, so that a green run does not hide it.
+"""Prints the tests that the last run of ctest skipped, and the reasons.
 
     tools/skipped_tests.py build        # reads build/Testing/Temporary/LastTest.log
     tools/skipped_tests.py --self-test
@@ -12,7 +12,7 @@ CASE = re.compile(r"\[ RUN      \] (\S+)\n(.*?)^\[ +(SKIPPED|OK|FAILED) +\] \1(?
 
 
 def skipped_cases(log):
-    """How many cases ran, and for each reason the names of those that were skipped."""
+    """Returns the number of cases, and for each reason the names of skipped cases."""
     cases, reasons = 0, {}
     for name, text, end in CASE.findall(log):
         cases += 1

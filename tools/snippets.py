@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the C++ out of README and docs, so that a compiler sees it.
+"""Extracts the C++ blocks of README and docs for the compiler.
 
     tools/snippets.py SOURCE_FOLDER OUTPUT_FOLDER     # writes snippets.cpp and one NAME.cpp for each program
     tools/snippets.py --self-test
@@ -28,7 +28,7 @@ class Wrong(Exception):
 
 
 def blocks(document, text):
-    """(kind, name, first line, lines) of every block of C++."""
+    """Yields (kind, name, first line, lines) of every block of C++."""
     lines = text.splitlines()
     inside, start = None, 0
     for number, line in enumerate(lines):
@@ -54,7 +54,7 @@ def blocks(document, text):
 
 
 def generate(documents):
-    """{file name: content} from [(shown name, text)]."""
+    """Returns {file name: content} from [(shown name, text)]."""
     includes, parts, programs = [], [], {}
     for shown, text in documents:
         for number, (kind, name, line, body) in enumerate(blocks(shown, text)):
@@ -82,7 +82,7 @@ def main(source, output):
     output.mkdir(parents=True, exist_ok=True)
     for name, content in made.items():
         path = output / name
-        if not path.exists() or path.read_text() != content:  # what has not changed is not compiled again
+        if not path.exists() or path.read_text() != content:  # unchanged files are not compiled again
             path.write_text(content)
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prints a Python that can `import torch` from the wheel that LibTorch comes from, on the CPU; makes it once.
+# Prints a Python that can `import torch` from the wheel of LibTorch, on the CPU. Makes it if needed.
 #   TUTTI_TORCH_PYTHON=$(tools/torch_python.sh "$LIBTORCH") ctest --preset release -R checkpoint
 #
-# That wheel is linked against CUDA's libraries, 4 GB of packages, which tools/libtorch.sh leaves out. For each of them an
-# empty library stands in, and one library defines the names that PyTorch looks for when it is loaded;
-# what is on the CPU never calls them. Prints nothing where LibTorch is not from a wheel, or from that of another Python.
+# The wheel links to CUDA's libraries, 4 GB of packages, which tools/libtorch.sh does not install. This script makes an empty
+# library for each of them, and one library that defines the symbols that PyTorch needs when it is loaded. Code for the CPU
+# never calls them. Prints nothing if LibTorch is not from a wheel, or is from the wheel of another Python.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 libtorch=${1:?name the folder of LibTorch}
@@ -12,7 +12,7 @@ folder=$PWD/.deps/torch_python
 
 main() {
   local reader
-  reader=$(tools/readers.sh)  # it has what `import torch` needs besides
+  reader=$(tools/readers.sh)  # it has the other packages that `import torch` needs
   if ! compgen -G "$libtorch/_C.$("$reader" -c 'import sys; print(sys.implementation.cache_tag)')-*.so" >/dev/null; then
     echo "$libtorch has no PyTorch for $("$reader" -V)" >&2
     return
@@ -22,7 +22,7 @@ main() {
   echo "$folder/python"
 }
 
-# Of CUDA's libraries that this machine may have, none is taken: they are of any version.
+# Does not use CUDA libraries of this machine, because their versions may differ.
 make_stand_ins() {
   rm -rf "$folder"
   mkdir -p "$folder/lib"
@@ -33,7 +33,7 @@ make_stand_ins() {
       [[ -n $(find -L "$libtorch/../nvidia" -name "$name" 2>/dev/null) ]] ||
         gcc -shared -Wl,-soname,"$name" -o "$folder/lib/$name" -x c - </dev/null
     done
-  # Without a version: so it may not be in a library of which a version is asked for. cuFile's has none.
+  # Symbols without a version cannot be in a library with required versions. cuFile's symbols have none.
   for user in "${users[@]}"; do nm -D --undefined-only "$user"; done |
     sed -n 's/.* U \(\(cublas\|cudnn\|cufft\|cuFile\|cusolver\|cusparse\|nccl\|nvrtc\|nvshmem\)[^@]*\).*/\1/p' |
     sort -u | sed 's/.*/char &[8];/' |

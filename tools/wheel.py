@@ -88,7 +88,7 @@ def check(python, wheel):
         fresh = f"{folder}/bin/python"
         subprocess.run([fresh, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel], check=True)
         packages = subprocess.run([fresh, "-c", where], check=True, text=True, capture_output=True).stdout.strip()
-        # torch itself takes gigabytes: the fresh environment sees that of the other one.
+        # The fresh environment uses the torch of the other one, which takes gigabytes.
         Path(packages, "torch_of_another.pth").write_text(torch_folder + "\n")
         subprocess.run([fresh, "-c", PROGRAM], check=True)
 

@@ -1,5 +1,5 @@
-// Gradient accumulation on one process, DistributedDataParallel on several and DataParallel on threads of one end in
-// the same parameters:
+// Gradient accumulation on one process, DistributedDataParallel on several processes and DataParallel on threads of one
+// process end with the same parameters:
 //
 //   ddp --epochs 2 --batch_size 4 --data_size 8 --verbose --acc_steps 2
 //   tutti launch -n 2 -- ddp --epochs 2 --distributed --batch_size 4 --data_size 8 --verbose
@@ -49,7 +49,7 @@ struct Batch {
   at::Tensor targets;
 };
 
-/// Points near a plane, the same ones in every run.
+/// Points near a plane, equal in every run.
 class Points {
  public:
   static constexpr std::int64_t dimensions = 10;
@@ -72,7 +72,7 @@ class Points {
 };
 
 void print_parameters(const torch::nn::Linear& model) {
-  std::cout << std::setprecision(9);  // tells any two floats apart
+  std::cout << std::setprecision(9);  // enough digits to distinguish all floats
   for (const auto& item : model->named_parameters()) {
     std::cout << ' ' << item.key();
     for (std::int64_t i = 0; i < item->numel(); ++i) std::cout << ' ' << item->flatten()[i].item<float>();
@@ -80,7 +80,7 @@ void print_parameters(const torch::nn::Linear& model) {
   std::cout << std::endl;
 }
 
-/// One process, or this one's place among those that a launcher started.
+/// Returns the environment of one process, or of this rank if a launcher started it.
 tutti::Communicator connect(const Options& options) {
   const auto environment = tutti::read_environment();
   if (options.distributed && environment.launcher == "none") {
@@ -101,7 +101,7 @@ tutti::Communicator connect(const Options& options) {
 }
 
 void train(const Options& options) {
-  at::set_num_threads(1);  // threads would share out the sums, and so round them differently
+  at::set_num_threads(1);  // several threads would split sums and round them differently
   const auto communicator = connect(options);
 
   torch::manual_seed(options.seed);
@@ -112,7 +112,7 @@ void train(const Options& options) {
   if (options.data_parallel) replicas.emplace(model, tutti::DataParallelOptions{.replicas = options.replicas});
   torch::optim::SGD optimizer(model->parameters(), options.lr);
 
-  // With blocks by window, steps see the same samples in the same order on one rank and on many.
+  // With blocks_by_window, steps read the same samples in the same order on any number of ranks.
   tutti::DataLoader loader(Points(options.data_size, options.seed),
                            {.batch_size = options.batch_size,
                             .shuffle = true,
@@ -152,15 +152,15 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Train a linear model with gradient accumulation or distributed data parallel", "ddp");
   const CLI::Range count(1, 1'000'000'000, "POSITIVE");
-  app.add_option("--epochs", options.epochs, "Times that the data is seen")->check(count);
-  app.add_option("--batch_size", options.batch_size, "Samples in a rank's batch")->check(count);
-  app.add_option("--data_size", options.data_size, "Samples in all")->check(count);
-  app.add_option("--acc_steps", options.acc_steps, "Batches of a rank in a step")->check(count);
+  app.add_option("--epochs", options.epochs, "Epochs")->check(count);
+  app.add_option("--batch_size", options.batch_size, "Samples in a batch of a rank")->check(count);
+  app.add_option("--data_size", options.data_size, "Number of samples")->check(count);
+  app.add_option("--acc_steps", options.acc_steps, "Batches of a rank in an optimizer step")->check(count);
   app.add_option("--lr", options.lr, "Learning rate")->check(CLI::Range(0.0, 1e3, "NUMBER"));
-  app.add_option("--seed", options.seed, "Of the data, its order and the first parameters");
-  app.add_flag("--distributed", options.distributed, "Train with the other ranks of the launcher");
-  app.add_flag("--data_parallel", options.data_parallel, "Share each batch among replicas on threads of this process");
-  app.add_option("--replicas", options.replicas, "Of the model, with --data_parallel")->check(CLI::Range(1, 1'000));
+  app.add_option("--seed", options.seed, "Seed of the data, its order and the initial parameters");
+  app.add_flag("--distributed", options.distributed, "Train with the other ranks that the launcher started");
+  app.add_flag("--data_parallel", options.data_parallel, "Split each batch over replicas on threads of this process");
+  app.add_option("--replicas", options.replicas, "Replicas, with --data_parallel")->check(CLI::Range(1, 1'000));
   app.add_flag("--verbose", options.verbose, "Print the parameters after every step");
   try {
     app.parse(argc, argv);

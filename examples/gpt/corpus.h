@@ -1,5 +1,5 @@
 #pragma once
-// Text to train on: bytes from a file or a folder, cut into windows.
+// Training text: the bytes of a file or a folder, split into windows.
 #include <ATen/core/TensorBody.h>
 #include <c10/util/ArrayRef.h>
 
@@ -10,27 +10,27 @@
 
 namespace gpt {
 
-/// The bytes (uint8) of the file `path`, or of all text files in the folder `path` and below it, one after the other in
-/// the order of their paths. Hidden files are left out, and those that hold a zero byte: they are not text.
-/// Throws std::runtime_error where there is none.
+/// Returns the bytes (uint8) of the file `path`, or of all text files below the folder `path`, concatenated in the
+/// order of their paths. Skips hidden files, and files with a zero byte, which are not text. Throws std::runtime_error
+/// if there is no text.
 at::Tensor read_text(const std::filesystem::path& path);
 
 struct Split {
   at::Tensor training;
-  at::Tensor held_out;  ///< the last tenth: text that the model is never trained on
+  at::Tensor held_out;  ///< the last tenth, never used for training
 };
 
-/// Splits `text`; each side has at least one window of `context` bytes and the byte after it. Throws std::runtime_error
-/// for a text that is too short.
+/// Splits `text`. Each part has at least one window of `context` bytes and the byte after it. Throws std::runtime_error
+/// if the text is too short.
 Split hold_out(const at::Tensor& text, std::int64_t context);
 
-/// What one batch of windows is for the model: `targets` are `tokens` one byte later.
+/// One batch of windows. `targets` are `tokens` shifted by one byte.
 struct TextBatch {
   at::Tensor tokens;   ///< int64 [batch, context]
   at::Tensor targets;  ///< int64 [batch, context]
 };
 
-/// The windows of `context` bytes in a text, side by side: a dataset for tutti's and LibTorch's loaders.
+/// The adjacent windows of `context` bytes in a text: a dataset for tutti's and LibTorch's loaders.
 class TextWindows {
  public:
   using BatchType = TextBatch;

@@ -33,7 +33,7 @@ std::string processes(const tutti::Accelerator& accelerator) {
   return count == 1 ? "1 process" : std::to_string(count) + " processes";
 }
 
-/// Mean loss over windows that lie spread over the held-out text; each rank reads its share of them.
+/// Mean loss over windows that are spread over the held-out text. Each rank reads its shard of them.
 double held_out_loss(tutti::Accelerator& accelerator, Gpt& model, const at::Tensor& text) {
   constexpr std::size_t most_windows = 512;
   constexpr std::size_t batch_size = 16;
@@ -77,7 +77,7 @@ std::string describe(double loss, double tokens_per_second) {
   return text.str();
 }
 
-/// What it took to keep the ranks together.
+/// Prints the time and the synchronizations of the training.
 void print_summary(tutti::Accelerator& accelerator, double seconds) {
   const auto stats = accelerator.stats();
   auto totals = at::tensor({static_cast<double>(stats.bytes_sent), stats.seconds_waiting}, at::kDouble);
@@ -93,7 +93,7 @@ void print_summary(tutti::Accelerator& accelerator, double seconds) {
 }
 
 void train(const Options& options) {
-  // First of all, so that a wrong path ends every rank at once.
+  // Before all communication, so that a wrong path ends every rank at once.
   const auto text = hold_out(read_text(options.data), options.model.context);
 
   tutti::Accelerator accelerator({.gradient_accumulation_steps = options.accumulation});

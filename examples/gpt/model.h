@@ -1,6 +1,5 @@
 #pragma once
-// A GPT over bytes, small enough to read in one go: embed the bytes, mix them with causal attention, score the next
-// one.
+// A small GPT over bytes: embeds the bytes, applies blocks of causal attention, and scores the next byte.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -20,22 +19,22 @@ namespace gpt {
 
 struct GptOptions {
   std::int64_t vocabulary = 256;
-  std::int64_t width = 256;  ///< numbers per byte between the blocks; a multiple of `heads`
+  std::int64_t width = 256;  ///< features per byte; a multiple of `heads`
   std::int64_t layers = 4;
   std::int64_t heads = 4;
-  std::int64_t context = 128;  ///< bytes that the model sees at once
+  std::int64_t context = 128;  ///< context length in bytes
   std::int64_t feed_forward = 4 * width;
   bool learned_positions = true;
   bool final_norm = true;
 };
 
-/// One pre-norm transformer block: attention, then a feed-forward layer, each added to what came in.
+/// One pre-norm transformer block: attention, then a feed-forward layer, each with a residual connection.
 class GptBlockImpl : public torch::nn::Module {
  public:
   explicit GptBlockImpl(const GptOptions& options)
       : heads_(options.heads),
         attention_norm_(register_module("attention_norm", norm(options.width))),
-        // One matrix product for queries, keys and values is faster than three.
+        // One matrix product for queries, keys and values is faster than three products.
         query_key_value_(register_module("query_key_value", torch::nn::Linear(options.width, 3 * options.width))),
         projection_(register_module("projection", torch::nn::Linear(options.width, options.width))),
         feed_forward_norm_(register_module("feed_forward_norm", norm(options.width))),
@@ -91,7 +90,7 @@ class GptImpl : public torch::nn::Module {
 
   const GptOptions& options() const { return options_; }
 
-  /// `tokens`: int64 [batch, time], time <= context. Returns scores of each next token: [batch, time, vocabulary].
+  /// `tokens`: int64 [batch, time], time <= context. Returns the scores of the next token: [batch, time, vocabulary].
   at::Tensor forward(const at::Tensor& tokens) {
     auto x = embedding_(tokens);
     if (positions_) x = x + positions_->weight.narrow(0, 0, tokens.size(1));
@@ -101,7 +100,7 @@ class GptImpl : public torch::nn::Module {
   }
 
  private:
-  /// GPT-2's: normal weights, zero biases, and what blocks add to their input made smaller the more blocks there are.
+  /// GPT-2's initialization: normal weights, zero biases, and residual projections scaled down by the number of blocks.
   void initialize() {
     const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(options_.layers));
     for (auto& item : named_parameters()) {

@@ -17,21 +17,21 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   app.add_option("--data", options.data, "File or folder of text")->required();
   app.add_option("--steps", options.steps, "Optimizer steps")->check(count);
-  app.add_option("--batch-size", options.batch_size, "Windows in a micro-batch of one rank")->check(count);
-  app.add_option("--accumulation", options.accumulation, "Micro-batches of one rank in a step")->check(count);
-  app.add_option("--context", model.context, "Bytes that the model sees at once")->check(count);
+  app.add_option("--batch-size", options.batch_size, "Windows in a micro-batch of a rank")->check(count);
+  app.add_option("--accumulation", options.accumulation, "Micro-batches of a rank in a step")->check(count);
+  app.add_option("--context", model.context, "Context length in bytes")->check(count);
   app.add_option("--width", model.width, "Width of the model")->check(count);
   app.add_option("--layers", model.layers, "Transformer blocks")->check(count);
   app.add_option("--heads", model.heads, "Attention heads; they divide the width")->check(count);
-  app.add_option("--lr", options.learning_rate, "Highest learning rate")->check(number);
-  auto* warmup = app.add_option("--warmup", options.warmup, "Steps until it is reached, by default at most a tenth");
+  app.add_option("--lr", options.learning_rate, "Peak learning rate")->check(number);
+  auto* warmup = app.add_option("--warmup", options.warmup, "Steps until the peak rate, by default at most a tenth");
   warmup->check(count_or_none);
   app.add_option("--weight-decay", options.weight_decay, "AdamW's")->check(number);
-  app.add_option("--clip", options.max_gradient_norm, "Highest norm of the gradients")->check(number);
-  app.add_option("--seed", options.seed, "Of the first parameters, the order of the text and the sample");
-  app.add_option("--prompt", sample.prompt, "What the sample begins with");
-  app.add_option("--sample-bytes", sample.bytes, "Length of the sample")->check(count_or_none);
-  app.add_option("--temperature", sample.temperature, "Of the sample; 0 takes the likeliest byte")->check(number);
+  app.add_option("--clip", options.max_gradient_norm, "Maximum norm of the gradients")->check(number);
+  app.add_option("--seed", options.seed, "Seed of the parameters, the order of the text and the sample");
+  app.add_option("--prompt", sample.prompt, "Prompt of the sample");
+  app.add_option("--sample-bytes", sample.bytes, "Length of the sample in bytes")->check(count_or_none);
+  app.add_option("--temperature", sample.temperature, "Of the sample; 0: always the likeliest byte")->check(number);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -48,7 +48,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
     throw OptionError("--warmup " + std::to_string(options.warmup) + " is longer than --steps " +
                       std::to_string(options.steps));
   }
-  if (sample.prompt.empty()) throw OptionError("--prompt is empty: the sample needs something to go on from");
+  if (sample.prompt.empty()) throw OptionError("--prompt is empty: give at least one byte");
   model.feed_forward = 4 * model.width;
   sample.seed = options.seed;
   return options;

@@ -1,5 +1,5 @@
 #pragma once
-// How far a run is: one line that is redrawn on a terminal, elsewhere a plain line now and then.
+// Progress of a run: one line that is redrawn on a terminal, or plain lines at intervals elsewhere.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -8,14 +8,14 @@ namespace gpt {
 
 class Progress {
  public:
-  /// Silent unless `visible`: one of many ranks shows it.
+  /// Prints only if `visible`, which is true on one rank.
   Progress(std::int64_t total, bool visible);
-  /// Removes a line that was not the last.
+  /// Erases an unfinished line.
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `done` steps, at least one, of the total. Cheap where no line is due; the last step always shows.
+  /// Reports `done` steps, at least 1, of the total. Prints at intervals and after the last step.
   void show(std::int64_t done, const std::string& details);
   double seconds() const;
 

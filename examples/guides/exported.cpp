@@ -1,8 +1,7 @@
-// Trains a program of torch.export (docs/guides/exported.md), and beside it the same model written in C++: both end in
-// the same parameters.
+// Trains a program of torch.export (docs/guides/exported.md), and the same model written in C++. Both end with the same
+// parameters.
 //
-//   tutti launch -n 2 -- guide_exported points.pt2 [points.safetensors]     # writes what was trained to the second
-//   file
+//   tutti launch -n 2 -- guide_exported points.pt2 [points.safetensors]     # writes the parameters to the second file
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/functional/loss.h>
@@ -41,7 +40,7 @@ void train(const std::string& name, Net net, const tutti::Communicator& communic
   accelerator.print(name + ": loss " + std::to_string(loss_of_last) + ", digest " + digest(*model));
 }
 
-/// The model of the page, in C++, with the program's weights.
+/// The guide's model in C++, with the program's weights.
 torch::nn::Sequential by_hand(const tutti::ExportedModule& program) {
   auto net = toy::make_net();
   const torch::NoGradGuard no_grad;
@@ -54,7 +53,7 @@ torch::nn::Sequential by_hand(const tutti::ExportedModule& program) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 2) throw tutti::UsageError("name the program that torch.export.save has written");
+    if (argc < 2) throw tutti::UsageError("missing argument: the path of a file that torch.export.save wrote");
     at::set_num_threads(1);
     const auto communicator = tutti::Communicator::connect(tutti::read_environment());
     const auto net = std::make_shared<tutti::ExportedModule>(argv[1]);

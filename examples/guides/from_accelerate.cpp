@@ -1,4 +1,4 @@
-// What Accelerate programs do besides the plain loop, one function each (docs/guides/from_accelerate.md).
+// Recipes of Accelerate programs beyond the plain loop, one function each (docs/guides/from_accelerate.md).
 //
 //   tutti launch -n 2 -- guide_from_accelerate
 #include <ATen/Parallel.h>
@@ -21,7 +21,7 @@
 
 namespace {
 
-/// Each recipe gets ranks of its own.
+/// Each recipe uses its own communicator.
 tutti::AcceleratorOptions on(const tutti::Communicator& communicator, const std::string& name) {
   return {.communicator = communicator.duplicate(name)};
 }
@@ -61,7 +61,7 @@ void several_models(const tutti::Communicator& communicator) {
   say(accelerator, "several models, generator's loss", loss.item<double>());
 }
 
-/// One rank decides that all break off, in the middle of a window, as in reinforcement learning.
+/// One rank makes all ranks stop in the middle of a window, as in reinforcement learning.
 void early_break(const tutti::Communicator& communicator) {
   auto options = on(communicator, "early break");
   options.gradient_accumulation_steps = 4;
@@ -77,7 +77,7 @@ void early_break(const tutti::Communicator& communicator) {
       optimizer.step();
       optimizer.zero_grad();
     }
-    if (++batches == 6 && accelerator.is_last_process()) accelerator.set_trigger();  // only this rank has seen enough
+    if (++batches == 6 && accelerator.is_last_process()) accelerator.set_trigger();  // on this rank only
     if (accelerator.check_trigger()) {                                               // true on all ranks
       accelerator.discard_accumulation(model);
       break;
@@ -86,7 +86,7 @@ void early_break(const tutti::Communicator& communicator) {
   say(accelerator, "early break, batches", static_cast<double>(batches));
 }
 
-/// Some layers stay as they are, and learn later.
+/// Frozen layers that are unfrozen later.
 void freezing(const tutti::Communicator& communicator) {
   tutti::Accelerator accelerator(on(communicator, "freezing"));
   auto loader = accelerator.data_loader(toy::Points(128), {.batch_size = 16});
@@ -107,11 +107,11 @@ void freezing(const tutti::Communicator& communicator) {
   };
   say(accelerator, "frozen, first layer moved by", train());
   freeze(false);
-  accelerator.prepare(net, optimizer);  // again, between steps: the same optimizer goes on
+  accelerator.prepare(net, optimizer);  // again, between steps, with the same optimizer
   say(accelerator, "unfrozen, first layer moved by", train());
 }
 
-/// A language model's embedding and its last layer share one tensor.
+/// The embedding and the last layer of a language model share one tensor.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() { output->weight = embedding->weight; }
   at::Tensor forward(const at::Tensor& tokens) { return output->forward(embedding->forward(tokens)); }
@@ -137,7 +137,7 @@ void tied_weights(const tutti::Communicator& communicator) {
   say(accelerator, "tied weights, loss", loss.item<double>());
 }
 
-/// An embedding whose gradients hold the rows that were used. SGD and Adagrad take them, both without weight decay.
+/// An embedding with sparse gradients, which hold the used rows. SGD and Adagrad accept them without weight decay.
 void sparse_embedding(const tutti::Communicator& communicator) {
   tutti::Accelerator accelerator(on(communicator, "sparse embedding"));
   torch::manual_seed(1);
@@ -145,7 +145,7 @@ void sparse_embedding(const tutti::Communicator& communicator) {
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::Adagrad(net->parameters(), 0.1));
   at::Tensor loss;
   for (int step = 0; step < 20; ++step) {
-    const auto rows = at::arange(4) + 4 * accelerator.rank();  // each rank uses its own
+    const auto rows = at::arange(4) + 4 * accelerator.rank();  // different rows on each rank
     loss = model->forward(rows).square().sum();
     accelerator.backward(loss);
     optimizer.step();
@@ -154,7 +154,7 @@ void sparse_embedding(const tutti::Communicator& communicator) {
   say(accelerator, "sparse embedding, loss", loss.item<double>());
 }
 
-/// The Trainer lowers the rate when the evaluation's loss stops falling.
+/// The Trainer lowers the learning rate when the evaluation's loss stops falling.
 void plateau(const tutti::Communicator& communicator) {
   tutti::Accelerator accelerator(on(communicator, "plateau"));
   auto loader = accelerator.data_loader(toy::Points(128), {.batch_size = 16});
@@ -172,7 +172,7 @@ void plateau(const tutti::Communicator& communicator) {
   say(accelerator, "plateau, rate", optimizer.learning_rate());
 }
 
-/// Local steps first, synchronous ones to end with.
+/// Local SGD first, synchronous steps at the end.
 void local_then_synchronous(const tutti::Communicator& communicator) {
   tutti::Accelerator accelerator(on(communicator, "local then synchronous"));
   auto loader = accelerator.data_loader(toy::Points(512), {.batch_size = 16, .shuffle = true});
@@ -181,13 +181,13 @@ void local_then_synchronous(const tutti::Communicator& communicator) {
   tutti::LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 4});
   at::Tensor loss;
   for (int epoch = 0; epoch < 4; ++epoch) {
-    if (epoch == 3) local_sgd.finish();  // from here on gradients are exchanged in every step
+    if (epoch == 3) local_sgd.finish();  // from here on every step synchronizes gradients
     for (auto& batch : loader) {
       loss = torch::mse_loss(model->forward(batch.data), batch.target);
       accelerator.backward(loss);
       optimizer.step();
       optimizer.zero_grad();
-      local_sgd.step();  // after finish() it does nothing
+      local_sgd.step();  // no effect after finish()
     }
   }
   say(accelerator, "local, then synchronous, loss",

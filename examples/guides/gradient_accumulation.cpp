@@ -1,5 +1,5 @@
-// The same training with gradients exchanged in six ways (docs/guides/gradient_accumulation.md). All end in the same
-// parameters, up to rounding; they differ in how often ranks talk.
+// The same training with six ways to synchronize gradients (docs/guides/gradient_accumulation.md). All end with the
+// same parameters, up to rounding; they differ in the number of synchronizations.
 //
 //   tutti launch -n 2 -- guide_gradient_accumulation
 #include <torch/nn/functional/loss.h>
@@ -34,7 +34,7 @@ at::Tensor loss_of(torch::nn::Sequential& model, const torch::data::Example<>& b
   return torch::mse_loss(model->forward(batch.data), batch.target);
 }
 
-/// A loop that divides and steps by itself, and says what stands around a pass that is not its step's last.
+/// A loop that divides and steps itself. The arguments place no_sync around passes that are not the last of a step.
 void plain_loop(const Run& run, bool no_sync_forward, bool no_sync_backward) {
   std::int64_t i = 0;
   for (auto& batch : run.loader) {
@@ -60,7 +60,7 @@ void accumulate_loop(const Run& run) {
   }
 }
 
-/// The losses are sums over samples, and the scope says how many there are.
+/// The losses are sums over samples; the scope gets the number of samples.
 void weighted_loop(const Run& run) {
   for (auto& batch : run.loader) {
     const auto window = run.accelerator.accumulate(run.model, {.weight = static_cast<double>(batch.target.size(0))});
@@ -71,7 +71,8 @@ void weighted_loop(const Run& run) {
   }
 }
 
-/// Three epochs of a fresh model; prints what it cost and where it ended, beside `expected`. Returns where it ended.
+/// Trains a fresh model for three epochs. Prints its synchronizations and the distance to `expected`. Returns the
+/// parameters.
 at::Tensor train(const tutti::Communicator& communicator, const std::string& name, tutti::SyncPolicy policy,
                  int accumulation, const std::function<void(const Run&)>& loop, const at::Tensor& expected = {}) {
   tutti::Accelerator accelerator({.gradient_accumulation_steps = accumulation,

@@ -59,7 +59,7 @@ void train(const tutti::Communicator& communicator, const std::string& name, con
   line << name << ": held-out loss " << loss << ", " << (stats.bytes_sent + accelerator.stats().bytes_sent) / 1000
        << " kB sent by this rank, " << seconds << " s";
   if (stats.rounds > 0) {
-    // An interval of k steps spends 1 / (k step / exchange) of the time on exchanges: a tenth is a good start.
+    // An interval of k steps spends exchange / (k step) of the time on exchanges; a tenth is a good start.
     const double exchange = stats.seconds_exchanging / static_cast<double>(stats.rounds);
     const double step = (seconds - stats.seconds_blocked) / static_cast<double>(steps);
     line << "; an exchange takes " << 1e6 * exchange << " us, a step " << 1e6 * step

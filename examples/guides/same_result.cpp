@@ -1,6 +1,5 @@
-// One process over whole batches, accumulation, DataParallel and DistributedDataParallel end in the same parameters
-// (docs/guides/same_result.md). All of them train here, one after the other; the last one on as many ranks as there
-// are.
+// One process with whole batches, accumulation, DataParallel and DistributedDataParallel end with the same parameters
+// (docs/guides/same_result.md). This program runs all four in turn, the last on all ranks of the job.
 //
 //   tutti launch -n 2 -- guide_same_result
 #include <ATen/Parallel.h>
@@ -31,7 +30,7 @@ struct Training {
   torch::nn::Sequential net = toy::make_net();
   torch::optim::Adam optimizer{net->parameters(), 1e-2};
 
-  /// Four epochs of `loader`.
+  /// Runs four epochs of `loader`.
   template <typename Step>
   std::vector<at::Tensor> run(tutti::DataLoader<toy::Points> loader, Step step) {
     for (int epoch = 0; epoch < 4; ++epoch) {

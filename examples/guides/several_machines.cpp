@@ -1,5 +1,5 @@
-// A job that survives a killed rank (docs/guides/several_machines.md): it saves as it goes, names the failed rank, and
-// goes on from the newest checkpoint when it is started again.
+// A job that survives a killed rank (docs/guides/several_machines.md). It saves checkpoints, names the failed rank, and
+// resumes from the newest checkpoint when it is started again.
 //
 //   tutti launch -n 2 --max-restarts 1 -- guide_several_machines FOLDER         # trains
 //   tutti launch -n 2 --max-restarts 1 -- guide_several_machines FOLDER 30      # rank 1 is killed after step 30, once
@@ -27,7 +27,7 @@ constexpr std::int64_t last_step = 60;
 void train(const std::string& folder, std::int64_t fails_after) {
   const auto environment = tutti::read_environment();
   tutti::Accelerator accelerator({.project = {.project_dir = folder, .retention = {.keep_last = 2}},
-                                  // A rank that hangs is named after a minute, not after half an hour.
+                                  // A blocked rank is named after a minute, not after half an hour.
                                   .communication = {.timeout = std::chrono::minutes(1)}});
   std::cout << "rank " << accelerator.rank() << " of " << accelerator.num_processes() << ", number "
             << accelerator.local_process_index() << " on node " << environment.node_rank << ", started by "
@@ -58,7 +58,7 @@ void train(const std::string& folder, std::int64_t fails_after) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 2) throw tutti::UsageError("tell a folder that all machines share");
+    if (argc < 2) throw tutti::UsageError("missing argument: a folder that all machines share");
     at::set_num_threads(1);
     train(argv[1], argc > 2 ? std::stoll(argv[2]) : 0);
     return 0;

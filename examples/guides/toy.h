@@ -1,5 +1,5 @@
 #pragma once
-// What the guides' programs train on: points, a surface over them, and a small network that learns it.
+// The data and model of the guides' programs: points, a surface over them, and a small network that learns it.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <torch/data/example.h>
@@ -14,7 +14,7 @@
 
 namespace toy {
 
-/// The same points in every process: they come from a generator of their own.
+/// Equal points in every process, from a separate generator.
 class Points {
  public:
   static constexpr std::int64_t dimensions = 8;
@@ -34,7 +34,7 @@ class Points {
   at::Tensor targets_;
 };
 
-/// The same first weights in every process.
+/// Equal initial weights in every process.
 inline torch::nn::Sequential make_net(std::uint64_t seed = 1) {
   torch::manual_seed(seed);
   return torch::nn::Sequential(torch::nn::Linear(Points::dimensions, 32), torch::nn::GELU(), torch::nn::Linear(32, 1));

@@ -1,5 +1,5 @@
 // A train step with a schedule, clipping, mixed precision, metrics, callbacks and checkpoints, by hand and with the
-// Trainer (docs/guides/train_step.md). Both end in the same parameters.
+// Trainer (docs/guides/train_step.md). Both end with the same parameters.
 //
 //   tutti launch -n 2 -- guide_train_step FOLDER     # keeps checkpoints and metrics in FOLDER/hand and FOLDER/trainer
 #include <ATen/Parallel.h>
@@ -30,7 +30,7 @@ constexpr std::int64_t batch_size = 16;
 constexpr std::int64_t samples = 1024;
 constexpr std::int64_t epochs = 4;
 
-/// What both loops train: the same data, weights and schedule.
+/// The inputs of both loops: the same data, weights and schedule.
 struct Setting {
   explicit Setting(const tutti::Communicator& communicator, const std::filesystem::path& project)
       : accelerator({.gradient_accumulation_steps = accumulation,
@@ -49,13 +49,13 @@ struct Setting {
                                                                     .num_epochs = epochs});
   }
 
-  /// The mean loss over the test data; every rank calls it.
+  /// Mean loss over the test data. Every rank must call it.
   double evaluate(torch::nn::Sequential& net) {
     const torch::NoGradGuard no_grad;
     const at::Tensor sums = at::zeros({2}, at::kDouble);
     for (auto& batch : test_loader) {
       const auto errors = (net->forward(batch.data) - batch.target).square();
-      // Each sample once, although the loader repeats some to fill the last batches.
+      // Counts each sample once, although the loader repeats samples in the last batches.
       const auto all = accelerator.gather_for_metrics(errors);
       sums[0] += all.sum();
       sums[1] += all.numel();
@@ -85,7 +85,7 @@ void by_hand(const tutti::Communicator& communicator, const std::filesystem::pat
       const auto window = accelerator.accumulate(model);
       const auto loss = accelerator.autocast([&] { return torch::mse_loss(model->forward(batch.data), batch.target); });
       accelerator.backward(loss);
-      const auto norm = accelerator.clip_grad_norm_(model, 1.0);  // the norm before, in the window's last scope
+      const auto norm = accelerator.clip_grad_norm_(model, 1.0);  // before clipping, in the window's last scope
       optimizer.step();
       scheduler.step();
       optimizer.zero_grad();
@@ -101,7 +101,7 @@ void by_hand(const tutti::Communicator& communicator, const std::filesystem::pat
                     std::to_string(setting.evaluate(model)) + ", digest " + digest(*model));
 }
 
-/// A callback: keeps the largest gradient norm that it has seen, also over a resume.
+/// A callback that keeps the largest gradient norm, also after a resume.
 struct LargestNorm final : tutti::Callback {
   std::string name() const override { return "largest_norm"; }
   tutti::StateDict state_dict() const override {
@@ -154,7 +154,7 @@ void with_the_trainer(const tutti::Communicator& communicator, const std::filesy
 
 int main(int argc, char** argv) {
   try {
-    if (argc != 2) throw tutti::UsageError("tell a folder for checkpoints and metrics");
+    if (argc != 2) throw tutti::UsageError("missing argument: a folder for checkpoints and metrics");
     at::set_num_threads(1);
     const auto communicator = tutti::Communicator::connect(tutti::read_environment());
     by_hand(communicator, std::filesystem::path(argv[1]) / "hand");

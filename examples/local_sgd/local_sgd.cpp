@@ -1,5 +1,5 @@
-// The loop of the Local SGD guide: gradient accumulation over two batches, and parameters that are averaged every eight
-// optimizer steps instead of gradients that are synchronized in each.
+// The loop of the Local SGD guide: gradient accumulation over two batches. Parameters are averaged every eight
+// optimizer steps; gradients are not synchronized.
 //
 //   tutti launch -n 2 -- local_sgd --data /usr/include/c++/12
 #include <c10/util/Exception.h>
@@ -25,7 +25,7 @@ struct Options {
   std::int64_t local_sgd_steps = 8;
   bool disabled = false;
   bool diloco = false;
-  std::string project;          ///< folder of checkpoints; empty for none
+  std::string project;          ///< folder of checkpoints; empty: none
   std::int64_t save_every = 0;  ///< optimizer steps
   bool resume = false;
 };
@@ -100,16 +100,16 @@ int main(int argc, char** argv) {
   const CLI::Range count(1, 1'000'000'000, "POSITIVE");
   app.add_option("--data", options.data, "File or folder of text")->required();
   app.add_option("--steps", options.steps, "Optimizer steps")->check(count)->capture_default_str();
-  app.add_option("--local-sgd-steps", options.local_sgd_steps, "Steps between averages")
+  app.add_option("--local-sgd-steps", options.local_sgd_steps, "Optimizer steps between averages")
       ->check(count)
       ->capture_default_str();
-  app.add_flag("--disabled", options.disabled, "Synchronize gradients in every step instead");
-  app.add_flag("--diloco", options.diloco, "DiLoCo, streamed in the background in bf16, instead of averages");
+  app.add_flag("--disabled", options.disabled, "Synchronize gradients in every step instead of averaging");
+  app.add_flag("--diloco", options.diloco, "Streaming DiLoCo in bf16 in the background, instead of averages");
   auto* project = app.add_option("--project", options.project, "Folder for checkpoints");
   app.add_option("--save-every", options.save_every, "Optimizer steps between checkpoints")
       ->check(count)
       ->needs(project);
-  app.add_flag("--resume", options.resume, "Go on from the project's newest checkpoint")->needs(project);
+  app.add_flag("--resume", options.resume, "Resume from the project's newest checkpoint")->needs(project);
   try {
     app.parse(argc, argv);
     train(options);

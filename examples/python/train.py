@@ -14,7 +14,7 @@ dist.init_process_group("tutti")
 torch.manual_seed(1)
 inputs = torch.randn(4096, 8)
 dataset = TensorDataset(inputs, inputs.norm(dim=1, keepdim=True))
-sampler = DistributedSampler(dataset)  # this rank's share
+sampler = DistributedSampler(dataset)  # this rank's shard
 loader = DataLoader(dataset, batch_size=16, sampler=sampler)
 
 net = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
@@ -26,7 +26,7 @@ for epoch in range(3):
     for index, (points, targets) in enumerate(loader):
         loss = torch.nn.functional.mse_loss(model(points), targets)
         (loss / 4).backward()
-        if (index + 1) % 4 == 0:  # gradients are exchanged in the last of 4 passes
+        if (index + 1) % 4 == 0:  # the last of 4 passes synchronizes gradients
             optimizer.step()
             optimizer.zero_grad()
     mean = loss.detach()

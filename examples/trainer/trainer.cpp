@@ -1,5 +1,5 @@
-// The GPT of examples/gpt through tutti's Trainer: schedule, clipping, mixed precision, evaluation, checkpoints,
-// metrics, callbacks. Ctrl-C saves and ends it; --resume goes on, to the same bits:
+// The GPT of examples/gpt with tutti's Trainer: schedule, clipping, mixed precision, evaluation, checkpoints, metrics,
+// callbacks. Ctrl-C saves and ends the run; --resume resumes it with the same bits:
 //
 //   tutti launch -n 2 -- trainer --data /usr/include/c++/12 --project runs/first
 //   tutti launch -n 2 --max-restarts 3 -- trainer --data /usr/include/c++/12 --project runs/first --resume

@@ -21,7 +21,7 @@ using Words = std::vector<std::string>;
 const Words tiny_model{"--width",      "16", "--layers",     "1", "--context", "8",
                        "--vocabulary", "32", "--batch-size", "2", "--repeats", "2"};
 
-/// Runs `tutti bench` with `words`, which must succeed, and returns its table; `rows` is what --json leaves.
+/// Runs `tutti bench` with `words`, which must succeed. Returns its table and sets `rows` to the --json output.
 std::string bench(Words words, json& rows) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "rows.json";
@@ -118,7 +118,7 @@ TEST(BenchAllReduce, TakesEverySizeTypeAndNumberOfRanks) {
     EXPECT_EQ(lines_with(table, system + " |"), 4) << table;
   }
   EXPECT_TRUE(contains(table, "| 4 KiB |")) << table;
-  // Beside MPI, or why not.
+  // The MPI column, or the reason for its absence.
   EXPECT_TRUE(contains(table, "- MPI: ") || contains(table, "- no MPI column")) << table;
 }
 

@@ -1,4 +1,4 @@
-// Ranks: none. Which trials of `tutti bench failures` count as told rightly.
+// Ranks: none. The trials of `tutti bench failures` in which all survivors name the failed rank.
 #include "failures/trial.h"
 
 #include <gtest/gtest.h>

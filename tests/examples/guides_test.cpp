@@ -23,7 +23,7 @@ std::string program(const std::string& name, int ranks, const std::string& argum
   return ranks == 1 ? words : std::string(TUTTI_COMMAND) + " launch -n " + std::to_string(ranks) + " -- " + words;
 }
 
-/// The number behind `text` in the last line that has it.
+/// Returns the number after `text` in the last line with `text`.
 double number_after(const std::string& text, const std::string& output) {
   std::smatch number;
   const std::string rest = from_last(text, output).substr(0, 200);
@@ -112,7 +112,7 @@ TEST(Guides, TrainStepByHandIsTheTrainersAndIsResumed) {
     }
     ASSERT_EQ(ends.size(), 2U) << finished.output;
     EXPECT_EQ(ends[0], ends[1]);
-    // A second run goes on from the end, and so does the callback.
+    // A second run resumes at the end of the first, and so does its callback.
     EXPECT_EQ(run(command).output, finished.output);
   }
 }
@@ -144,7 +144,7 @@ TEST(Guides, FromAcceleratesRecipesWork) {
   }
 }
 
-/// The first block of Python on a page.
+/// Returns the first Python block of a page.
 std::string python_of(const std::string& page) {
   const std::string text = content_of(page);
   const auto begin = text.find("```python\n") + 10;

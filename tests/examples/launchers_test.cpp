@@ -17,12 +17,12 @@ const std::string mpirun = TUTTI_MPIRUN;  // empty where the build found none
 const std::string gpt = std::string(GPT_PROGRAM) +
                         " --steps 4 --accumulation 2 --batch-size 2 --context 32 --width 32 --layers 2 --heads 2 "
                         "--sample-bytes 0 --data " SOME_TEXT;
-// As root, and with fewer cores than ranks, Open MPI wants to be asked twice. Other MPIs take no notice.
+// Open MPI requires these as root, and with fewer cores than ranks. Other MPI implementations ignore them.
 const std::string mpirun_two =
     "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 " + mpirun +
     " -n 2 ";
 
-/// Runs a shell command; what it wrote to both outputs. A failure of the test where it does not end with `exit_code`.
+/// Runs a shell command and returns its stdout and stderr. The test fails unless the exit code is `exit_code`.
 std::string output_of(const std::string& command, int exit_code = 0) {
   FILE* pipe = ::popen(("{ " + command + "; } 2>&1").c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("popen");
@@ -34,7 +34,7 @@ std::string output_of(const std::string& command, int exit_code = 0) {
   return output;
 }
 
-/// The losses that the run printed, and how often ranks synchronized.
+/// Returns the losses and the number of synchronizations that the run printed.
 std::string losses_in(const std::string& output) {
   std::smatch found;
   std::string text;
@@ -55,7 +55,7 @@ std::string launched_losses() {
 
 /// Runs `command` as tasks 0 and 1 of a Slurm step on one node.
 std::string as_two_slurm_tasks(const std::string& command) {
-  // Not a number that Slurm gives, so that no true job has it.
+  // Not a number, so that no real Slurm job has this id.
   const std::string variables =
       "export SLURM_NTASKS=2 SLURM_NODEID=0 SLURM_NNODES=1 SLURM_STEP_ID=0 SLURM_JOB_ID=test-$$ "
       "SLURM_JOB_NODELIST=localhost; ";

@@ -18,7 +18,7 @@ void write(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// `count` images: a bar whose place is the label, in noise.
+/// Writes `count` images of noise with a bar, whose position is the label.
 void write_images(const std::filesystem::path& folder, const std::string& part, std::uint32_t count) {
   std::string pixels, labels;
   std::uint32_t noise = count;
@@ -62,7 +62,7 @@ std::vector<Epoch> epochs_in(const std::string& output) {
   return epochs;
 }
 
-// The test data do not fill both ranks' batches: each image counts once all the same.
+// The test data do not fill the batches of both ranks; each image must count once.
 TEST_F(MnistProgram, TwoRanksLearnWhatOneLearnsFromBatchesOfTwiceTheSize) {
   const auto alone = run(mnist + data() + " --batch-size 16 --epochs 4");
   const auto ranks = run(on_two_ranks + mnist + data() + " --batch-size 8 --epochs 4");

@@ -1,5 +1,5 @@
-// Two ranks on each of two and three network namespaces, against as many ranks on one node: the sum over ranks is the
-// same tree wherever ranks are, so the same bits come out. And namespaces that lose their link.
+// Two ranks on each of two and three network namespaces, compared with the same number of ranks on one node. The
+// reduction tree does not depend on the nodes, so the bits are equal. Also, namespaces that lose their link.
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@
 namespace tutti::test::nodes_test {
 namespace {
 
-constexpr int impossible = 77;  // nodes.sh: this machine can make none
+constexpr int impossible = 77;  // nodes.sh: this machine cannot make nodes
 
 void expect_same_as_one_node(int nodes, const std::string& program, const std::string& result) {
   const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(nodes) +
@@ -90,7 +90,7 @@ TEST_P(Nodes, ANodeWithoutItsLinkIsNamedLongBeforeTheDeadline) {
   }
 }
 
-// With its secret in a file, as Slurm and Kubernetes have it.
+// The secret is in a file, as on Slurm and Kubernetes.
 TEST_P(Nodes, WithASecretDdpEndsWithTheDigestOfOneNode) {
   const TemporaryFolder folder;
   const auto file = (folder.path() / "secret").string();

@@ -1,5 +1,5 @@
 #pragma once
-// Example programs as a shell runs them.
+// Runs example programs in a shell.
 #include <gtest/gtest.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 
 namespace tutti::test {
 
-/// What a shell command left.
+/// The result of a shell command.
 struct Ran {
   int exit_code = -1;
   std::string output;
@@ -30,7 +30,7 @@ inline Ran run(const std::string& command) {
   return finished;
 }
 
-/// The command fails with the exit code, says one line on standard error with `part` in it, and nothing else.
+/// Expects the exit code, and as the only output one line on standard error that contains `part`.
 inline void expect_refusal(const std::string& command, int exit_code, const std::string& part) {
   const auto finished = run(command + " 2>&1");
   EXPECT_EQ(finished.exit_code, exit_code) << command;
@@ -38,7 +38,7 @@ inline void expect_refusal(const std::string& command, int exit_code, const std:
   EXPECT_NE(finished.output.find(part), std::string::npos) << part << " is not in: " << finished.output;
 }
 
-/// The last line with `text` in it, from there.
+/// Returns the last line that contains `text`, from `text` on.
 inline std::string from_last(const std::string& text, const std::string& output) {
   const auto begin = output.rfind(text);
   return begin == std::string::npos ? "" : output.substr(begin, output.find('\n', begin) - begin);

@@ -37,7 +37,7 @@ TEST(DdpProgram, RanksThatAccumulateToo) {
     const auto line = from_last("final parameters:", finished.output);
     return std::regex_search(line, weight, std::regex("weight ([-0-9.e]+) ")) ? std::stod(weight[1]) : 0.0;
   };
-  // Other sums of four than on one process: equal but for rounding.
+  // The sums of four differ in order from those of one process, so they are equal up to rounding.
   EXPECT_NE(first_weight(alone), 0);
   EXPECT_NEAR(first_weight(ranks), first_weight(alone), 1e-6);
 }
@@ -76,7 +76,7 @@ TEST(GptProgram, LearnsOnTwoRanks) {
                         std::regex("([0-9]+) backward passes on each: 12 synchronizations done, ([0-9]+) avoided")))
       << finished.output;
   EXPECT_EQ(std::stoi(rounds[1]), 12 + std::stoi(rounds[2]));
-  EXPECT_GT(std::stoi(rounds[1]), 40);  // 4 a step, but for a window that ends with the text
+  EXPECT_GT(std::stoi(rounds[1]), 40);  // 4 in a step, except for a window that ends with the text
   EXPECT_NE(finished.output.find("step 12/12"), std::string::npos) << finished.output;
   EXPECT_NE(finished.output.find("#include <"), std::string::npos) << finished.output;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What the pieces of C++ in README and docs take for granted: the names that a loop has around it. They are compiled
-// and never run (tools/snippets.py).
+// The names that the C++ blocks in README and docs use without a declaration. The blocks are compiled and never run
+// (tools/snippets.py).
 #include <torch/torch.h>
 #include <tutti/tutti.h>
 

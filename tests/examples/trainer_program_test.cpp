@@ -1,4 +1,4 @@
-// examples/trainer as a user runs it, and as fate does: 1 and 2 ranks as processes.
+// examples/trainer as a user runs it, and with killed processes: 1 and 2 ranks as processes.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -18,9 +18,9 @@ namespace tutti::test::trainer_program_test {
 namespace {
 
 constexpr int kills = 20;
-constexpr const char* seed_variable = "TUTTI_TEST_SEED";  // of the moments at which processes are killed
+constexpr const char* seed_variable = "TUTTI_TEST_SEED";  // seed of the times at which processes are killed
 
-/// A text that any machine can make.
+/// A text that is equal on every machine.
 std::filesystem::path write_text(const std::filesystem::path& folder) {
   const auto file = folder / "text";
   std::ofstream text(file);
@@ -52,7 +52,7 @@ std::string digest_in(const std::string& output) {
   return std::regex_search(output, match, std::regex("digest ([0-9a-f]{8})")) ? match[1].str() : "";
 }
 
-/// The step of the newest checkpoint by the folders' names, which may come and go meanwhile; 0 where there is none.
+/// The step of the newest checkpoint by folder name, or 0. Folders may appear and disappear during the call.
 int newest_step(const std::filesystem::path& project) {
   const std::regex name("checkpoint_[0-9]+_step_([0-9]+)");
   int newest = 0;
@@ -66,7 +66,7 @@ int newest_step(const std::filesystem::path& project) {
   return newest;
 }
 
-/// The ranks themselves: children of the guards that the launcher has started.
+/// The ranks' processes: children of the guards that the launcher started.
 std::vector<pid_t> ranks_of(pid_t launcher) {
   std::vector<pid_t> ranks;
   for (const pid_t guard : children_of(launcher)) {
@@ -128,7 +128,7 @@ TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
     }
     process.wait();
     for (const pid_t rank : ranks) ASSERT_TRUE(exits_soon(rank));
-    // What stands there is whole, always.
+    // Every folder with a checkpoint's name is complete.
     for (const CheckpointInfo& info : CheckpointFolder(killed.project / "checkpoints").all()) {
       ASSERT_NO_THROW(read_checkpoint(info.folder));
       resumed = std::max<int>(resumed, static_cast<int>(info.step));
@@ -149,7 +149,7 @@ TEST_F(TrainerProgram, TheLauncherStartsItAgainByItself) {
   restarted.launch_options = {"--max-restarts", "2", "--grace", "1"};
   restarted.steps = 200;
   TuttiProcess process(restarted.words(2));
-  // The first line comes when training goes; then one rank is struck.
+  // The first line shows that training has started; then one rank is killed.
   process.wait_for_line("rank 0");
   const auto ranks = ranks_of(process.pid());
   ASSERT_EQ(ranks.size(), 2U);
@@ -205,7 +205,7 @@ TEST_F(TrainerProgram, ItsNeighbourTrainsWithTheGuidesLocalSGD) {
   };
   const Finished local = run({});
   EXPECT_EQ(local.exit_code, 0) << local.err;
-  // Two within the run and one at its end.
+  // Two rounds within the run and one at its end.
   EXPECT_TRUE(contains(local.out, "3 rounds of local updates")) << local.out;
   const Finished synchronous = run({"--disabled"});
   EXPECT_EQ(synchronous.exit_code, 0) << synchronous.err;

@@ -22,7 +22,7 @@ WIDTHS = (400, 1400)
 TIMEOUT = 120_000  # milliseconds for one step of the browser, which may share its cores
 SCHEMES = ("light", "dark")
 PICTURES = ("index.html", "README.html", "reference/index.html", "reference/train/accelerator.html", "options.html")
-# What a reader might look for, and the page that must be among what the search finds.
+# Search words, each with the page that must be among the results.
 SEARCHES = {"no_sync": "reference/train/accelerator.html", "GradScaler": "reference/amp/grad_scaler.html",
             "Slurm": "launching.html"}
 
@@ -85,7 +85,7 @@ class Check:
                 self.read_off(page, f"{name} ({width} pixels, {scheme})")
 
     def read_off(self, page, name):
-        """The values that a report shows under the pointer fit, too."""
+        """Checks that the values that a report shows under the pointer fit."""
         plots = [plot for plot in page.query_selector_all("svg.plot") if plot.is_visible()]
         if not plots:
             return
@@ -175,7 +175,7 @@ GOOD = '<!DOCTYPE html><html><head><title>t</title><meta charset="utf-8"/></head
 
 
 def self_test(browser):
-    """Each of these pages has one problem; the last one has none."""
+    """Checks pages with one problem each; the last one has none."""
     wide = '<div style="width: 900px; height: 9px">wide</div>'
     cases = {
         '<a href="nowhere.html">x</a>': "leads to nothing",
@@ -232,7 +232,7 @@ def main():
         shutil.rmtree(arguments.pictures, ignore_errors=True)
         arguments.pictures.mkdir(parents=True)
     with sync_playwright() as playwright:
-        # Without its sandbox, which root cannot have; it opens our own pages only.
+        # Without a sandbox, which root cannot use; it opens only our own pages.
         browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"], timeout=TIMEOUT)
         if arguments.self_test:
             missed = self_test(browser)

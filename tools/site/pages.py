@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""pages.py OUT: the pages of the repository for the site, as Sphinx takes them, in the folder OUT.
+"""pages.py OUT: writes the pages of the repository to the folder OUT, in the form that Sphinx reads.
 
 Pages are docs/**/*.md, the Markdown files in front, and each Markdown file that a page links to; docs/index.md is the front.
 Links stay as they are on a code forge, relative to the file. Here they are turned towards the site: to the other page, or to
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# The sidebar: pages by name, in this order; what is named nowhere stands under the last heading.
+# The sidebar: pages by name, in this order. Other pages are under the last heading.
 SIDEBAR = {
     "Begin": ["README.md", "docs/from_zero.md", "docs/guides/from_accelerate.md", "docs/guides/gradient_accumulation.md",
               "docs/guides/same_result.md", "docs/guides/train_step.md", "docs/guides/local_sgd.md",
@@ -30,12 +30,12 @@ LINK = re.compile(r'(?P<before>\]\(\s*|<img[^>]*?src="|<source[^>]*?srcset=")(?P
 
 
 def site_path(file):
-    """Where a file of the repository stands in OUT."""
+    """Returns the path in OUT of a file of the repository."""
     return file.removeprefix("docs/") if file.startswith("docs/") else file
 
 
 def reference_of(target):
-    """The page of the reference that stands for a public header, or for the folder of them; None elsewhere."""
+    """Returns the reference page of a public header, or of the folder of headers; None for other files."""
     if target == "include/tutti":
         return "reference/index.rst"
     if re.match(r"include/tutti/(?!detail/).+/.+\.h$", target):
@@ -71,7 +71,7 @@ class Pages:
         self.write(site_path(file), "\n".join(lines) + "\n")
 
     def turned(self, file, number, line):
-        # Words in backquotes are no links.
+        # Words in backquotes are not links.
         parts = re.split(r"(`+[^`]*`+(?!\]))", line)
         return "".join(p if p.startswith("`") else LINK.sub(lambda m: self.link(file, number, m), p) for p in parts)
 
@@ -100,7 +100,7 @@ class Pages:
         return before + posixpath.relpath(place, here or ".") + ("#" + anchor if anchor else "")
 
     def source(self, target):
-        """A page that shows a file, or lists a folder."""
+        """Writes a page that shows a file, or lists a folder."""
         place = f"sources/{target}" + ("/index.md" if (ROOT / target).is_dir() else ".md")
         if (self.out / place).exists():
             return place
@@ -120,7 +120,7 @@ class Pages:
         return place
 
     def index(self):
-        """The front page, with the sidebar's entries."""
+        """Writes the front page, with the sidebar's entries."""
         left = [p for p in self.pages if p != "docs/index.md"]
         text = self.out / "index.md"
         lines = [text.read_text()]

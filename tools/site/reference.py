@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""reference.py XML HEADERS OUT: the reference, one page for each public header, from what Doxygen has read.
+"""reference.py XML HEADERS OUT: writes the reference, one page for each public header, from Doxygen's XML.
 
 XML is Doxygen's folder, HEADERS the folder that #include names begin in, OUT where the pages go (reStructuredText, for
 Sphinx). Every public name must have a comment: those without are listed, and the exit code is 1.
@@ -9,24 +9,24 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-# What a module is for, in the order in which the reference shows them.
+# The purpose of each module, in the order of the reference.
 MODULES = {
     "train": "The Accelerator and the Trainer: what most programs include.",
     "sync": "Gradients synchronized by hooks on the parameters: DistributedDataParallel, and what is below it.",
-    "data": "Loaders that read one rank's share, samplers, and readers of common files.",
+    "data": "Loaders that read one rank's shard, samplers, and readers of common files.",
     "optim": "Prepared optimizers, learning rate schedules, clipping.",
-    "local_sgd": "Ranks that train alone and average models now and then: Local SGD, SlowMo, DiLoCo.",
+    "local_sgd": "Local steps on each rank with periodic averages of the models: Local SGD, SlowMo, DiLoCo.",
     "amp": "Mixed precision: autocast and the scale of the loss.",
     "checkpoint": "Checkpoints and safetensors files.",
-    "state": "What objects give to a checkpoint.",
-    "tracking": "Where a run's numbers go, and the report over them.",
+    "state": "The state of objects in a checkpoint.",
+    "tracking": "Trackers for a run's metrics, and the report.",
     "comm": "A group of ranks and its collectives.",
     "data_parallel": "Replicas of a module on threads of one process.",
     "process_group": "A backend for c10d and torch.distributed.",
-    "exported": "Programs of Python's torch.export as modules that are trained.",
-    "flight": "What the ranks of a job were doing when something went wrong.",
-    "launch": "Starting ranks on this machine and on others.",
-    "core": "Errors, log lines, and who this process is.",
+    "exported": "Trainable modules from programs of Python's torch.export.",
+    "flight": "The last operations of each rank of a job, for failures and deadlocks.",
+    "launch": "Starts ranks on this machine and on others.",
+    "core": "Errors, log lines, and the environment of this process.",
 }
 NAMESPACE = "tutti"
 SECTIONS = {"note": "Note", "warning": "Warning", "see": "See", "return": "Returns"}
@@ -34,7 +34,7 @@ missing = []
 
 
 class Names:
-    """Every public name and where it leads."""
+    """The public names and the targets of links to them."""
 
     def __init__(self):
         self.types, self.functions = set(), set()
@@ -42,7 +42,7 @@ class Names:
         self.beside = []  # classes of the header that is written: what the comments of one say of the others' members
 
     def target(self, word, scopes):
-        """The full name that `word` means inside `scopes`, innermost first; None where it means nothing."""
+        """Returns the full name of `word` inside `scopes`, innermost first; None if it is no name."""
         known = self.functions if word.endswith("()") else self.types
         if "::" in word:
             known = self.types | self.functions
@@ -54,7 +54,7 @@ class Names:
         return found[0] if found else beside[0] if len(beside) == 1 else None
 
     def page(self, path):
-        """The page of a header that is named with as much of its path as it takes, or of a document."""
+        """Returns the page of a header, named by an unambiguous part of its path, or of a document."""
         if path.endswith(".md"):
             return "/" + path.removeprefix("docs/").removesuffix(".md") if path.startswith("docs/") else None
         found = [header for header in self.headers if ("/" + header).endswith("/" + path)]
