@@ -24,6 +24,7 @@ import debian
 
 ROOT = debian.ROOT
 INCLUDE = re.compile(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]", re.MULTILINE)
+OPTIONAL_READER = re.compile(r"(?<![a-z])mpi(?![a-z])")  # "compiling" is none
 SYSTEM_FILE = re.compile(r"/(?:usr/(?:share|lib|include)|etc)/[\w./+-]+\w")
 # Files that pip needs to make environments and to fetch packages. No file of the project names them.
 NEEDED_MODULES = ["venv", "ensurepip"]
@@ -133,14 +134,13 @@ def loaded(build):
 
 
 class Readers:
-    """Returns the files from outside the project, each with its first reader."""
+    """The files from outside the project, each with a reader: one that is always built, if there is one."""
 
     def __init__(self, build):
         libtorch = re.search(r"^LIBTORCH:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE).group(1)
         # The folder of LibTorch has the wheels of its dependencies beside it.
         self.inside = tuple(str(folder.resolve()) + "/" for folder in (ROOT, build, Path(libtorch).resolve().parent))
         self.first = {}
-        self.optional = set()
 
     def add(self, found):
         for file, reader in found:
@@ -148,12 +148,12 @@ class Readers:
             if path.startswith(self.inside):
                 continue
             self.first.setdefault(path, reader)
-            # Files that only optional parts read may come from the optional packages.
-            if "mpi" not in reader.lower():
-                self.optional.discard(path)
-                self.first[path] = min(self.first[path], reader, key=lambda r: "mpi" in r.lower())
-            elif self.first[path] == reader:
-                self.optional.add(path)
+            if OPTIONAL_READER.search(self.first[path]):
+                self.first[path] = reader
+
+    def is_optional(self, path):
+        """Whether only optional parts read a file. It may then come from the optional packages."""
+        return OPTIONAL_READER.search(self.first[path])
 
 
 @functools.cache
@@ -179,7 +179,7 @@ def foreign(readers, packages, setup):
     for path, reader in sorted(readers.first.items()):
         if any(path in paths_of(name) for name in needed):
             continue
-        if path in readers.optional and any(path in paths_of(name) for name in extra):
+        if readers.is_optional(path) and any(path in paths_of(name) for name in extra):
             continue
         owner = owner_of(path)
         if owner is None and path.startswith("/etc/"):
