@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "tutti/core/error.h"
-#include "tutti/flight/inspect.h"
+#include "tutti/detail/flight/inspect.h"
 
 namespace tutti {
 

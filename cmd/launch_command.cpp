@@ -16,9 +16,9 @@
 #include "core/launchers.h"
 #include "nearest_word.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/launch/launch_defaults.h"
+#include "tutti/detail/launch/launch_hosts.h"
 #include "tutti/launch/launch.h"
-#include "tutti/launch/launch_defaults.h"
-#include "tutti/launch/launch_hosts.h"
 
 namespace tutti {
 namespace {

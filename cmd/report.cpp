@@ -8,7 +8,7 @@
 
 #include "run_main.h"
 #include "tutti/core/error.h"
-#include "tutti/tracking/report.h"
+#include "tutti/detail/tracking/report.h"
 
 namespace {
 

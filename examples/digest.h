@@ -1,7 +1,7 @@
 #pragma once
 // A digest of all parameters of a model. Equal runs have equal digests.
 #include <torch/nn/module.h>
-#include <tutti/core/crc32c.h>
+#include <tutti/detail/core/crc32c.h>
 
 #include <array>
 #include <cstddef>

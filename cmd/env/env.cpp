@@ -13,9 +13,9 @@
 
 #include "core/job_secret.h"
 #include "core/launchers.h"
-#include "tutti/comm/backend_status.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/backend_status.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // The Reducer, for torch_tutti.DistributedDataParallel. Methods release the GIL while they run, because threads that
 // complete an operation may need it.
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/sync/reducer.h"
 
 #include <algorithm>
 #include <memory>

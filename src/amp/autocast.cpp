@@ -1,4 +1,4 @@
-#include "tutti/amp/autocast.h"
+#include "tutti/detail/amp/autocast.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/ScalarType.h>

@@ -1,4 +1,4 @@
-#include "tutti/checkpoint/checkpoint_writer.h"
+#include "tutti/detail/checkpoint/checkpoint_writer.h"
 
 #include <exception>
 #include <string>

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/core/crc32c.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti::checkpoint {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "checkpoint/state_json.h"
-#include "tutti/core/crc32c.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti::checkpoint {
 namespace {

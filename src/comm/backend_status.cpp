@@ -1,4 +1,4 @@
-#include "tutti/comm/backend_status.h"
+#include "tutti/detail/comm/backend_status.h"
 
 #include <unistd.h>
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "tutti/core/crc32c.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "tutti/data/sampler.h"
+#include "tutti/detail/data/shard.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randperm.h>

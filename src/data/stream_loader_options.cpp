@@ -1,4 +1,4 @@
-#include "tutti/data/stream_loader_options.h"
+#include "tutti/data/data_loader_options.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "tutti/flight/inspect.h"
+#include "tutti/detail/flight/inspect.h"
 
 #include <chrono>
 

@@ -12,8 +12,8 @@
 #include <tuple>
 
 #include "core/file_descriptor.h"
-#include "tutti/core/call_site.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/call_site.h"
 
 namespace tutti::flight {
 namespace {

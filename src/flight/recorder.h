@@ -11,7 +11,7 @@
 
 #include "core/file_descriptor.h"
 #include "flight/layout.h"
-#include "tutti/core/call_site.h"
+#include "tutti/detail/core/call_site.h"
 
 namespace tutti::flight {
 

@@ -9,7 +9,7 @@
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
-#include "tutti/flight/inspect.h"
+#include "tutti/detail/flight/inspect.h"
 
 namespace tutti {
 namespace {

@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "tutti/core/error.h"
-#include "tutti/launch/launch_hosts.h"
+#include "tutti/detail/launch/launch_hosts.h"
 
 namespace tutti {
 namespace {

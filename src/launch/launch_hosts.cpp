@@ -1,4 +1,4 @@
-#include "tutti/launch/launch_hosts.h"
+#include "tutti/detail/launch/launch_hosts.h"
 
 #include <fcntl.h>
 #include <poll.h>

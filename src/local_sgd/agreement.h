@@ -4,8 +4,8 @@
 
 #include "local_sgd/trained_parameters.h"
 #include "tutti/comm/communicator.h"
+#include "tutti/detail/sync/named_parameter.h"
 #include "tutti/local_sgd/local_sgd_algorithm_options.h"
-#include "tutti/sync/named_parameter.h"
 
 namespace tutti::local_sgd {
 

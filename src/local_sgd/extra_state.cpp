@@ -11,10 +11,10 @@
 #include <utility>
 #include <variant>
 
-#include "tutti/core/crc32c.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
-#include "tutti/optim/optimizer_state.h"
+#include "tutti/detail/core/crc32c.h"
+#include "tutti/detail/optim/optimizer_state.h"
 
 namespace tutti::local_sgd {
 namespace {

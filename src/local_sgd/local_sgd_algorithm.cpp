@@ -1,4 +1,4 @@
-#include "tutti/local_sgd/local_sgd_algorithm.h"
+#include "tutti/detail/local_sgd/local_sgd_algorithm.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -16,7 +16,7 @@
 #include "local_sgd/schedule.h"
 #include "local_sgd/trained_parameters.h"
 #include "tutti/comm/communicator.h"
-#include "tutti/local_sgd/local_sgd_algorithm.h"
+#include "tutti/detail/local_sgd/local_sgd_algorithm.h"
 
 namespace tutti {
 

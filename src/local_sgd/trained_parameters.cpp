@@ -5,8 +5,8 @@
 #include <set>
 #include <span>
 
-#include "tutti/core/crc32c.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti::local_sgd {
 namespace {

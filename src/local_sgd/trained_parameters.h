@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "local_sgd/fragment_plan.h"
-#include "tutti/sync/named_parameter.h"
+#include "tutti/detail/sync/named_parameter.h"
 
 namespace tutti::local_sgd {
 

@@ -10,8 +10,8 @@
 #include "optim/unique_parameters.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/call_site_scope.h"
-#include "tutti/optim/optimizer_state.h"
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/optim/optimizer_state.h"
+#include "tutti/detail/sync/reducer.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "tutti/optim/optimizer_state.h"
+#include "tutti/detail/optim/optimizer_state.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -1,4 +1,4 @@
-#include "tutti/optim/schedule_rule.h"
+#include "tutti/optim/lr_schedule.h"
 
 #include <cmath>
 #include <string>

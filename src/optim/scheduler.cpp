@@ -6,7 +6,7 @@
 
 #include "optim/momentum.h"
 #include "tutti/core/error.h"
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/sync/reducer.h"
 
 namespace tutti {
 

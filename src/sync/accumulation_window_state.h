@@ -6,7 +6,7 @@
 #include <string>
 
 #include "sync/window.h"
-#include "tutti/sync/sync_scopes.h"
+#include "tutti/detail/sync/sync_scopes.h"
 
 namespace tutti::sync {
 

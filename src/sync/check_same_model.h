@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/sync/reducer.h"
 
 namespace tutti::sync {
 

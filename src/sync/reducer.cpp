@@ -1,5 +1,5 @@
 // Forwards Reducer's public methods to its implementation.
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/sync/reducer.h"
 
 #include <utility>
 

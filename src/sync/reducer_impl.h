@@ -1,6 +1,6 @@
 #pragma once
 // Implementation of Reducer. Its methods are in reducer_impl.cpp (scopes and steps), reducer_pass.cpp,
-// reducer_sync.cpp, reducer_state.cpp and reducer_checks.cpp. tutti/sync/reducer.h documents the public ones.
+// reducer_sync.cpp, reducer_state.cpp and reducer_checks.cpp. tutti/detail/sync/reducer.h documents the public ones.
 //
 // mutex_ serializes the thread of the loop and the threads of autograd. Hooks, callbacks and public methods lock it,
 // except the one-line accessors. The other private methods must be called with it locked, except in_pass().
@@ -18,8 +18,8 @@
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
-#include "tutti/sync/reducer.h"
-#include "tutti/sync/sync_scopes.h"
+#include "tutti/detail/sync/reducer.h"
+#include "tutti/detail/sync/sync_scopes.h"
 
 namespace tutti {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
-#include "tutti/sync/named_parameter.h"
+#include "tutti/detail/sync/named_parameter.h"
 
 namespace tutti::sync {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/sync/named_parameter.h"
+#include "tutti/detail/sync/named_parameter.h"
 
 namespace tutti::sync {
 

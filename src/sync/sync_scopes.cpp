@@ -1,6 +1,6 @@
-#include "tutti/sync/sync_scopes.h"
+#include "tutti/detail/sync/sync_scopes.h"
 
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/sync/reducer.h"
 
 namespace tutti {
 

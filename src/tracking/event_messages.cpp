@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "tracking/proto_encoder.h"
-#include "tutti/core/crc32c.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti {
 namespace {

@@ -13,8 +13,8 @@
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
+#include "tutti/detail/sync/reducer.h"
 #include "tutti/optim/clip_grad.h"
-#include "tutti/sync/reducer.h"
 
 namespace tutti {
 

@@ -9,8 +9,8 @@
 #include "train/registry.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/sync/reducer.h"
 #include "tutti/sync/distributed_data_parallel.h"
-#include "tutti/sync/reducer.h"
 
 namespace tutti {
 

@@ -15,7 +15,7 @@
 #include "train/registry.h"
 #include "tutti/checkpoint/model_file.h"
 #include "tutti/core/error.h"
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/sync/reducer.h"
 
 namespace tutti {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "tutti/detail/comm/internal_call.h"
-#include "tutti/train/objects.h"
+#include "tutti/detail/train/objects.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "tutti/train/main_process_first.h"
+#include "tutti/detail/train/main_process_first.h"
 
 #include <ATen/Functions.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/train/objects.h"
+#include "tutti/detail/train/objects.h"
 
 #include <ATen/Functions.h>
 

@@ -9,8 +9,8 @@
 
 #include "train/precision_guard.h"
 #include "train/unprepared_training_detector.h"
-#include "tutti/checkpoint/checkpoint_writer.h"
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/checkpoint/checkpoint_writer.h"
+#include "tutti/detail/sync/reducer.h"
 #include "tutti/train/accelerator.h"
 
 namespace tutti {

@@ -7,7 +7,7 @@
 
 #include "checkpoint/agreement.h"
 #include "train/broadcast_state.h"
-#include "tutti/optim/optimizer_state.h"
+#include "tutti/detail/optim/optimizer_state.h"
 
 namespace tutti {
 

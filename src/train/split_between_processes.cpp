@@ -1,4 +1,4 @@
-#include "tutti/train/split_between_processes.h"
+#include "tutti/detail/train/split_between_processes.h"
 
 #include <ATen/Functions.h>
 

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "tutti/core/error.h"
-#include "tutti/train/objects.h"
+#include "tutti/detail/train/objects.h"
 
 namespace tutti {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
-#include "tutti/train/nested.h"
+#include "tutti/detail/train/nested.h"
 
 namespace tutti {
 

@@ -1,5 +1,5 @@
 // One rank: autocast belongs to the thread.
-#include "tutti/amp/autocast.h"
+#include "tutti/detail/amp/autocast.h"
 
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>

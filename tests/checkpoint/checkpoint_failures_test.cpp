@@ -13,7 +13,7 @@
 #include "support/process_case.h"
 #include "support/ranks.h"
 #include "tutti/checkpoint/checkpoint.h"
-#include "tutti/core/crc32c.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti::test::checkpoint_failures_test {
 namespace {

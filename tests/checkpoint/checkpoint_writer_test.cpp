@@ -1,4 +1,4 @@
-#include "tutti/checkpoint/checkpoint_writer.h"
+#include "tutti/detail/checkpoint/checkpoint_writer.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>

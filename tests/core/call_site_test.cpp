@@ -1,5 +1,5 @@
 // Lines of the program, as the compiler fills them in. No ranks.
-#include "tutti/core/call_site.h"
+#include "tutti/detail/core/call_site.h"
 
 #include <gtest/gtest.h>
 

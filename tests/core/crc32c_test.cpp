@@ -1,4 +1,4 @@
-#include "tutti/core/crc32c.h"
+#include "tutti/detail/core/crc32c.h"
 
 #include <gtest/gtest.h>
 

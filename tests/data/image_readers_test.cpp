@@ -9,10 +9,8 @@
 #include "checkpoint/scratch.h"
 #include "data/data_files.h"
 #include "tutti/core/error.h"
-#include "tutti/data/data_error.h"
 #include "tutti/data/data_loader.h"
 #include "tutti/data/readers/cifar.h"
-#include "tutti/data/readers/idx.h"
 #include "tutti/data/readers/mnist.h"
 
 namespace tutti::test::image_readers_test {

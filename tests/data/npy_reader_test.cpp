@@ -9,7 +9,6 @@
 #include "checkpoint/scratch.h"
 #include "data/data_files.h"
 #include "tutti/core/error.h"
-#include "tutti/data/data_error.h"
 #include "tutti/data/data_loader.h"
 #include "tutti/data/readers/npy.h"
 

@@ -7,7 +7,7 @@
 
 #include "checkpoint/python.h"
 #include "checkpoint/scratch.h"
-#include "tutti/data/data_error.h"
+#include "tutti/core/error.h"
 #include "tutti/data/readers/npy.h"
 #include "tutti/detail/data/token_file.h"
 

@@ -1,5 +1,5 @@
 // The expected tables of DistributedSampler and randperm were printed by PyTorch 2.15.0.
-#include "tutti/data/sampler.h"
+#include "tutti/detail/data/shard.h"
 
 #include <gtest/gtest.h>
 

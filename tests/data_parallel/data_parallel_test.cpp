@@ -23,8 +23,8 @@
 #include <string>
 
 #include "support/training.h"
-#include "tutti/amp/autocast.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/amp/autocast.h"
 
 namespace tutti::data_parallel_test {
 namespace {

@@ -1,5 +1,5 @@
 // `tutti launch` with 2 and 3 ranks as processes that keep flight records, and `tutti inspect` over them.
-#include "tutti/flight/inspect.h"
+#include "tutti/detail/flight/inspect.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include "data/readers/idx_header.h"
 #include "data/readers/npy_header.h"
 #include "data/readers/token_header.h"
-#include "tutti/data/data_error.h"
+#include "tutti/core/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;

@@ -13,7 +13,7 @@
 #include "data/readers/npy_header.h"
 #include "data/readers/token_header.h"
 #include "fuzz/mutate.h"
-#include "tutti/data/data_error.h"
+#include "tutti/core/error.h"
 
 namespace tutti::test::readers_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "tutti/launch/launch_defaults.h"
+#include "tutti/detail/launch/launch_defaults.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // One job on several hosts. A script stands for ssh and runs each "host" here.
-#include "tutti/launch/launch_hosts.h"
+#include "tutti/detail/launch/launch_hosts.h"
 
 #include <gtest/gtest.h>
 

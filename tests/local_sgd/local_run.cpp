@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "support/training.h"
-#include "tutti/optim/optimizer_state.h"
+#include "tutti/detail/optim/optimizer_state.h"
 
 namespace tutti::test {
 

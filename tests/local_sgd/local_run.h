@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/local_sgd/local_sgd_algorithm.h"
+#include "tutti/detail/local_sgd/local_sgd_algorithm.h"
 
 namespace tutti::test {
 

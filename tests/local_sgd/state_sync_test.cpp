@@ -9,7 +9,7 @@
 #include "local_sgd/local_run.h"
 #include "support/rank_case.h"
 #include "tutti/core/error.h"
-#include "tutti/optim/optimizer_state.h"
+#include "tutti/detail/optim/optimizer_state.h"
 
 namespace tutti::test::state_sync_test {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "optim/refused.h"
-#include "tutti/optim/optimizer_state.h"
+#include "tutti/detail/optim/optimizer_state.h"
 
 namespace tutti::custom_state_test {
 namespace {

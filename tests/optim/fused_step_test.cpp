@@ -11,7 +11,7 @@
 #include <variant>
 
 #include "optim/fused_cases.h"
-#include "tutti/optim/optimizer_state.h"
+#include "tutti/detail/optim/optimizer_state.h"
 
 namespace tutti::test::fused_step_test {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
+#include "tutti/detail/sync/reducer.h"
 #include "tutti/optim/optimizer.h"
-#include "tutti/sync/reducer.h"
 
 namespace tutti::test {
 

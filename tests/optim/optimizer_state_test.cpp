@@ -1,5 +1,5 @@
 // The state of the optimizers that are written out by the names of PyTorch.
-#include "tutti/optim/optimizer_state.h"
+#include "tutti/detail/optim/optimizer_state.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -11,8 +11,8 @@
 
 #include "optim/one_rank.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/sync/sync_scopes.h"
 #include "tutti/optim/schedules.h"
-#include "tutti/sync/sync_scopes.h"
 
 namespace tutti::scheduler_test {
 namespace {

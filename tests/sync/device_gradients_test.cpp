@@ -6,8 +6,8 @@
 #include "support/device_ranks.h"
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
-#include "tutti/sync/reducer.h"
-#include "tutti/sync/sync_scopes.h"
+#include "tutti/detail/sync/reducer.h"
+#include "tutti/detail/sync/sync_scopes.h"
 
 namespace tutti::test::device_gradients_test {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "support/rank_case.h"
 #include "support/training.h"
+#include "tutti/detail/sync/sync_scopes.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/sync/distributed_data_parallel.h"
-#include "tutti/sync/sync_scopes.h"
 
 namespace tutti::test {
 

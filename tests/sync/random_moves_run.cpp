@@ -11,8 +11,8 @@
 
 #include "support/training.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/sync/sync_scopes.h"
 #include "tutti/optim/clip_grad.h"
-#include "tutti/sync/sync_scopes.h"
 
 namespace tutti::test {
 

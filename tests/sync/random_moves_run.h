@@ -8,8 +8,8 @@
 
 #include "sync/reference_model.h"
 #include "tutti/comm/communicator.h"
+#include "tutti/detail/sync/reducer.h"
 #include "tutti/optim/optimizer.h"
-#include "tutti/sync/reducer.h"
 
 namespace tutti::test {
 

@@ -9,8 +9,8 @@
 #include <algorithm>
 
 #include "tutti/core/error.h"
-#include "tutti/sync/reducer.h"
-#include "tutti/sync/sync_scopes.h"
+#include "tutti/detail/sync/reducer.h"
+#include "tutti/detail/sync/sync_scopes.h"
 
 namespace tutti::test {
 

@@ -9,8 +9,8 @@
 
 #include "sync/one_process.h"
 #include "tutti/comm/communicator.h"
+#include "tutti/detail/sync/sync_scopes.h"
 #include "tutti/optim/optimizer.h"
-#include "tutti/sync/sync_scopes.h"
 
 namespace tutti::test {
 

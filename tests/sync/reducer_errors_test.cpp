@@ -9,9 +9,9 @@
 #include "support/training.h"
 #include "sync/replica_checker.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/sync/reducer.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/sync/distributed_data_parallel.h"
-#include "tutti/sync/reducer.h"
 
 namespace tutti::test::reducer_errors_test {
 namespace {

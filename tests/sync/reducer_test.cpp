@@ -1,5 +1,5 @@
 // Gradients on uncommon ways through autograd: 1 to 3 ranks as threads and as processes.
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/sync/reducer.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>

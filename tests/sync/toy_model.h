@@ -11,9 +11,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tutti/detail/sync/reducer.h"
+#include "tutti/detail/sync/sync_scopes.h"
 #include "tutti/optim/optimizer.h"
-#include "tutti/sync/reducer.h"
-#include "tutti/sync/sync_scopes.h"
 
 namespace tutti::test {
 

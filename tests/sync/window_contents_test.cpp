@@ -4,8 +4,8 @@
 #include "support/rank_case.h"
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
-#include "tutti/sync/reducer.h"
-#include "tutti/sync/sync_scopes.h"
+#include "tutti/detail/sync/reducer.h"
+#include "tutti/detail/sync/sync_scopes.h"
 
 namespace tutti::test::window_contents_test {
 namespace {

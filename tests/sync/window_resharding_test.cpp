@@ -9,8 +9,8 @@
 #include "support/training.h"
 #include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/sync/sync_scopes.h"
 #include "tutti/sync/distributed_data_parallel.h"
-#include "tutti/sync/sync_scopes.h"
 
 namespace tutti::test::window_resharding_test {
 namespace {

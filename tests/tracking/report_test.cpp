@@ -1,4 +1,4 @@
-#include "tutti/tracking/report.h"
+#include "tutti/detail/tracking/report.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,6 @@
 #include "support/temporary_folder.h"
 #include "train/training_run.h"
 #include "tutti/core/error.h"
-#include "tutti/data/data_error.h"
 #include "tutti/data/readers/cifar.h"
 #include "tutti/data/readers/mnist.h"
 #include "tutti/detail/data/token_file.h"

@@ -4,7 +4,7 @@
 
 #include "support/rank_case.h"
 #include "support/training.h"
-#include "tutti/sync/reducer.h"
+#include "tutti/detail/sync/reducer.h"
 #include "tutti/train/accelerator.h"
 
 namespace tutti::test::discard_accumulation_test {

@@ -9,8 +9,8 @@
 
 #include "support/ranks.h"
 #include "train/training_run.h"
-#include "tutti/core/crc32c.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/crc32c.h"
 #include "tutti/optim/schedules.h"
 
 namespace tutti::test::reproducible_test {

@@ -1,5 +1,5 @@
 // Accelerate's split_between_processes cases of test_script.py, without ranks.
-#include "tutti/train/split_between_processes.h"
+#include "tutti/detail/train/split_between_processes.h"
 
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>

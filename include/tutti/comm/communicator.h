@@ -27,8 +27,8 @@
 #include "tutti/comm/topology.h"
 #include "tutti/comm/wire_codec.h"
 #include "tutti/comm/work.h"
-#include "tutti/core/call_site.h"
 #include "tutti/core/environment.h"
+#include "tutti/detail/core/call_site.h"
 
 namespace c10d {
 class Store;

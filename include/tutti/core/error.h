@@ -53,4 +53,11 @@ class TimeoutError : public PeerError {
   using PeerError::PeerError;
 };
 
+/// A file of training data is missing, damaged, or in another format than expected. The message is one line with the
+/// file's name and the reason. No data of the file was returned.
+class DataError : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace tutti

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tutti/core/error.h"
-#include "tutti/data/stream_loader_options.h"
+#include "tutti/data/data_loader_options.h"
 #include "tutti/data/to_device.h"
 #include "tutti/detail/data/loader_group.h"
 #include "tutti/detail/data/loader_iterator.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tutti/amp/grad_scaler.h"
-#include "tutti/core/call_site.h"
 #include "tutti/core/logging.h"
+#include "tutti/detail/core/call_site.h"
 #include "tutti/state/stateful.h"
 
 namespace tutti {

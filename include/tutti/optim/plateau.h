@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "tutti/core/call_site.h"
+#include "tutti/detail/core/call_site.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/state/stateful.h"
 

@@ -6,7 +6,6 @@
 
 #include "tutti/optim/lr_schedule.h"
 #include "tutti/optim/optimizer.h"
-#include "tutti/optim/schedule_rule.h"
 #include "tutti/state/stateful.h"
 
 namespace tutti {

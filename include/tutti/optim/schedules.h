@@ -2,7 +2,7 @@
 // The learning rate schedules of Hugging Face's get_scheduler and of torch.optim.lr_scheduler, with the same arguments,
 // order and defaults. No I/O.
 //
-// `warmup_steps` and `total_steps` are positions; total_steps() in schedule_rule.h counts them for a run. A warm-up
+// `warmup_steps` and `total_steps` are positions; total_steps() in lr_schedule.h counts them for a run. A warm-up
 // rises linearly from 0 at position 0 to 1 at `warmup_steps`. Past `total_steps` a curve keeps its last value. All
 // functions throw UsageError for arguments out of range, such as a warm-up that is longer than the run.
 #include <cstdint>

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
-#include "tutti/core/call_site.h"
+#include "tutti/detail/core/call_site.h"
 #include "tutti/detail/core/call_site_scope.h"
-#include "tutti/sync/reducer.h"
-#include "tutti/sync/sync_scopes.h"
+#include "tutti/detail/sync/reducer.h"
+#include "tutti/detail/sync/sync_scopes.h"
 
 namespace torch::nn {
 class Module;

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "tutti/detail/core/call_site_scope.h"
+#include "tutti/detail/train/main_process_first.h"
 #include "tutti/detail/train/prepare_traits.h"
+#include "tutti/detail/train/split_between_processes.h"
 #include "tutti/sync/all_gather_with_grad.h"
 #include "tutti/train/collectives.h"
 #include "tutti/train/find_executable_batch_size.h"
-#include "tutti/train/main_process_first.h"
-#include "tutti/train/split_between_processes.h"
 
 namespace tutti {
 

@@ -13,8 +13,8 @@
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/data/loader_position.h"
-#include "tutti/train/nested.h"
-#include "tutti/train/objects.h"
+#include "tutti/detail/train/nested.h"
+#include "tutti/detail/train/objects.h"
 
 namespace tutti {
 

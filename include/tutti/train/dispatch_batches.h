@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "tutti/comm/communicator.h"
-#include "tutti/data/data_error.h"
+#include "tutti/core/error.h"
 #include "tutti/data/stream_loader.h"
 #include "tutti/detail/comm/internal_call.h"
-#include "tutti/train/objects.h"
+#include "tutti/detail/train/objects.h"
 
 namespace tutti {
 

@@ -1,6 +1,6 @@
 #pragma once
 // Options for the windows of accumulate(). The names are Accelerate's.
-#include "tutti/optim/schedule_rule.h"
+#include "tutti/optim/lr_schedule.h"
 
 namespace tutti {
 

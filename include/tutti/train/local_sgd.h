@@ -17,7 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include "tutti/local_sgd/local_sgd_algorithm.h"
+#include "tutti/detail/local_sgd/local_sgd_algorithm.h"
 #include "tutti/train/accelerator.h"
 
 namespace tutti {

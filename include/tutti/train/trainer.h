@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "tutti/core/call_site.h"
+#include "tutti/detail/core/call_site.h"
 #include "tutti/detail/core/call_site_scope.h"
 #include "tutti/train/trainer_context.h"
 

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "tutti/detail/train/stage_clock.h"
+#include "tutti/detail/train/trainer_schedule.h"
 #include "tutti/state/stateful.h"
 #include "tutti/tracking/progress_bar.h"
 #include "tutti/train/accelerator.h"
 #include "tutti/train/callback.h"
 #include "tutti/train/step_metrics.h"
 #include "tutti/train/trainer_options.h"
-#include "tutti/train/trainer_schedule.h"
 
 namespace tutti {
 

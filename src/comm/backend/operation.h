@@ -7,7 +7,7 @@
 
 #include "comm/backend/transfer_error.h"
 #include "flight/recorder.h"
-#include "tutti/core/call_site.h"
+#include "tutti/detail/core/call_site.h"
 
 namespace tutti::comm {
 

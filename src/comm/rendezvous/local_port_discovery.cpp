@@ -22,8 +22,8 @@
 
 #include "comm/backend/describe.h"
 #include "core/file_descriptor.h"
-#include "tutti/core/crc32c.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti::comm {
 namespace {

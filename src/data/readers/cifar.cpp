@@ -10,7 +10,6 @@
 #include "data/readers/labels.h"
 #include "data/readers/mapped_file.h"
 #include "tutti/core/error.h"
-#include "tutti/data/data_error.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "tutti/data/readers/idx.h"
+#include "tutti/data/readers/mnist.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

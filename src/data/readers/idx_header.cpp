@@ -3,7 +3,7 @@
 #include <string>
 
 #include "data/readers/byte_order.h"
-#include "tutti/data/data_error.h"
+#include "tutti/core/error.h"
 
 namespace tutti::readers {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "tutti/data/data_error.h"
+#include "tutti/core/error.h"
 
 namespace tutti::readers {
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tutti/data/data_error.h"
+#include "tutti/core/error.h"
 
 namespace tutti::readers {
 

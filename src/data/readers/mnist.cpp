@@ -5,8 +5,7 @@
 #include <string>
 
 #include "data/readers/labels.h"
-#include "tutti/data/data_error.h"
-#include "tutti/data/readers/idx.h"
+#include "tutti/core/error.h"
 
 namespace tutti {
 

@@ -14,7 +14,7 @@
 #include "data/readers/mapped_file.h"
 #include "data/readers/npy_header.h"
 #include "data/readers/rows.h"
-#include "tutti/data/data_error.h"
+#include "tutti/core/error.h"
 
 namespace tutti {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "data/readers/byte_order.h"
-#include "tutti/data/data_error.h"
+#include "tutti/core/error.h"
 
 namespace tutti::readers {
 

@@ -9,7 +9,6 @@
 #include "data/readers/mapped_file.h"
 #include "data/readers/token_header.h"
 #include "tutti/core/error.h"
-#include "tutti/data/data_error.h"
 
 namespace tutti {
 

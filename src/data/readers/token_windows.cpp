@@ -8,7 +8,6 @@
 #include <string>
 
 #include "tutti/core/error.h"
-#include "tutti/data/data_error.h"
 
 namespace tutti {
 

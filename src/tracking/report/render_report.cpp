@@ -8,7 +8,7 @@
 #include "tracking/report/step_times.h"
 #include "tracking/report/tables.h"
 #include "tutti/core/error.h"
-#include "tutti/tracking/report.h"
+#include "tutti/detail/tracking/report.h"
 
 namespace tutti {
 namespace {

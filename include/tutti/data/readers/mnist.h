@@ -1,5 +1,7 @@
 #pragma once
 // MNIST and datasets in its format (Fashion-MNIST, KMNIST, EMNIST): two idx files, unpacked.
+#include <ATen/core/TensorBody.h>
+
 #include <filesystem>
 
 #include "tutti/detail/data/labelled_images.h"
@@ -21,5 +23,9 @@ LabelledImages read_mnist(const std::filesystem::path& folder, const MnistOption
 /// Reads two files of any name, with images of any size.
 LabelledImages read_mnist_files(const std::filesystem::path& images, const std::filesystem::path& labels,
                                 const MnistOptions& options = {});
+
+/// Reads the array in the file: uint8, int8, int16, int32, float or double. Throws DataError for a file that is
+/// missing, truncated, or not an idx file.
+at::Tensor read_idx(const std::filesystem::path& path);
 
 }  // namespace tutti

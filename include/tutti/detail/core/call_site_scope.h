@@ -1,6 +1,6 @@
 #pragma once
 // The line of the user's program whose public call led to the internal calls of this thread.
-#include "tutti/core/call_site.h"
+#include "tutti/detail/core/call_site.h"
 
 namespace tutti {
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "tutti/data/sampler.h"
 #include "tutti/data/samplers.h"
 #include "tutti/detail/data/loader_agreement.h"
 #include "tutti/detail/data/loader_cursor.h"
+#include "tutti/detail/data/shard.h"
 
 namespace tutti {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tutti/data/sampler.h"
+#include "tutti/detail/data/shard.h"
 #include "tutti/state/stateful.h"
 
 namespace tutti {

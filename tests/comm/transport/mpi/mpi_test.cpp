@@ -21,8 +21,8 @@
 #include "comm/transport/mpi/orphaned_requests.h"
 #include "support/rank_program.h"
 #include "support/ranks.h"
-#include "tutti/comm/backend_status.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/backend_status.h"
 #include "tutti/detail/comm/pending.h"
 
 namespace tutti::test::mpi_test {

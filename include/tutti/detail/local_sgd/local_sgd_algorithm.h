@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
+#include "tutti/detail/sync/named_parameter.h"
 #include "tutti/local_sgd/local_sgd_algorithm_options.h"
 #include "tutti/state/stateful.h"
-#include "tutti/sync/named_parameter.h"
 
 namespace torch::optim {
 class Optimizer;

@@ -16,8 +16,8 @@
 #include <memory>
 #include <vector>
 
+#include "tutti/detail/sync/named_parameter.h"
 #include "tutti/state/stateful.h"
-#include "tutti/sync/named_parameter.h"
 #include "tutti/sync/reducer_options.h"
 #include "tutti/sync/sync_stats.h"
 

@@ -5,24 +5,9 @@
 #include <span>
 #include <vector>
 
-namespace tutti {
+#include "tutti/data/samplers.h"
 
-/// How the samples of an epoch are distributed over ranks.
-enum class Sharding {
-  /// Rank r takes samples r, r + world_size, ... as PyTorch's DistributedSampler does. If the samples do not fill all
-  /// ranks, the first ones are repeated at the end; with drop_last, the last ones are left out.
-  interleaved,
-  /// The samples, in order, form batches of batch_size. Rank r takes batches r, r + world_size, ... as Accelerate's
-  /// BatchSamplerShard does. The last world_size batches are filled up with the first samples; with drop_last, they are
-  /// left out unless all of them are full.
-  batches,
-  /// The samples, in order, form micro-batches of batch_size. accumulation_steps * world_size micro-batches form a
-  /// window, one for each optimizer step. Rank r takes the r-th block of accumulation_steps micro-batches of each
-  /// window. If accumulation_steps * world_size stays the same, a step reads the same micro-batches in the same order
-  /// on any number of ranks. A short last window is filled with the first samples up to the next multiple of world_size
-  /// full micro-batches (with drop_last: cut to it), and each rank takes an equal block.
-  blocks_by_window,
-};
+namespace tutti {
 
 /// The inputs that determine a rank's shard.
 struct ShardOptions {
