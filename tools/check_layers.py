@@ -50,6 +50,8 @@ COMM_MODULES = {
     "p2p": ["os", "auth", "backend", "rendezvous"],
 }
 FRONT = "in front"
+# The public headers that belong to the files in front: the modules inside comm do not include the facade over them.
+FACADE = ["include/tutti/comm/communicator.h", "include/tutti/comm/thread_ranks.h"]
 
 NO_LIBTORCH = ["core", "flight", "launch", "plan", "tracking", "cmd"]
 LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")
@@ -86,7 +88,9 @@ def module_of(file):
 
 
 def comm_module_of(file):
-    """Returns the module inside comm of a private file, FRONT for files directly in comm; None elsewhere."""
+    """Returns the module inside comm of a file, FRONT for the facade and files directly in comm; None elsewhere."""
+    if file in FACADE:
+        return FRONT
     parts = file.split("/")
     if parts[:2] != ["src", "comm"]:
         return None
@@ -259,6 +263,9 @@ def self_test():
         ("src/comm/shm/a.cpp", '#include "comm/reduction/b.h"', None),
         ("src/comm/reduction/a.cpp", '#include "comm/shm/b.h"', "comm/reduction may include of comm only itself, not shm"),
         ("src/comm/shm/a.cpp", '#include "comm/private.h"', "not in front"),
+        ("src/comm/shm/a.cpp", '#include "tutti/comm/communicator.h"', "not in front"),
+        ("src/comm/shm/a.cpp", '#include "tutti/comm/b.h"', None),
+        ("src/comm/a.cpp", '#include "tutti/comm/communicator.h"', None),
         ("src/comm/a.cpp", '#include "comm/shm/b.h"', None),
         ("src/comm/unknown/a.cpp", "#include <vector>", "not a module of comm"),
     ]
@@ -267,10 +274,11 @@ def self_test():
             root = Path(folder)
             headers = {f"include/tutti/{module}/b.h": "" for module in MODULES}
             umbrella = "".join(f'#include "tutti/{module}/b.h"\n' for module in MODULES)
-            base = {**headers, "src/comm/private.h": "", "src/comm/shm/b.h": "",
+            base = {**headers, "src/comm/private.h": "", FACADE[0]: "", "src/comm/shm/b.h": "",
                     "src/comm/reduction/b.h": "", "src/comm/gloo.cpp": "#include <gloo/config.h>\n",
                     "src/comm/nccl.cpp": "#include <nccl.h>\n"}
             in_umbrella = file.startswith("include/") and line and "detail" not in file
+            umbrella += f'#include "{FACADE[0].removeprefix("include/")}"\n'
             umbrella += f'#include "{file.removeprefix("include/")}"\n' if in_umbrella else ""
             for name, text in {**base, UMBRELLA: umbrella, file: "\n" + line + "\n"}.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)

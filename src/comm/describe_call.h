@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "tutti/comm/communicator.h"
+#include "tutti/comm/reduce_op.h"
 
 namespace tutti::comm {
 

@@ -20,7 +20,7 @@
 #include "comm/call_signature.h"
 #include "comm/services.h"
 #include "comm/worker.h"
-#include "tutti/comm/communicator.h"
+#include "tutti/comm/call_options.h"
 
 namespace tutti::comm {
 

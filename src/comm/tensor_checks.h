@@ -2,7 +2,7 @@
 // Checks the tensors of a collective before anything is sent. The checks throw UsageError; `what` names the call.
 #include <ATen/core/TensorBody.h>
 
-#include "tutti/comm/communicator.h"
+#include "tutti/comm/reduce_op.h"
 
 namespace tutti::comm {
 

@@ -15,7 +15,6 @@
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -24,58 +23,19 @@
 #include <string>
 #include <vector>
 
+#include "tutti/comm/call_options.h"
+#include "tutti/comm/communicator_options.h"
+#include "tutti/comm/reduce_op.h"
 #include "tutti/comm/topology.h"
 #include "tutti/comm/wire_codec.h"
 #include "tutti/comm/work.h"
 #include "tutti/core/environment.h"
-#include "tutti/detail/core/call_site.h"
 
 namespace c10d {
 class Store;
 }
 
 namespace tutti {
-
-/// The element-wise reduction over the ranks' tensors.
-enum class ReduceOp {
-  sum,      ///< added in one fixed order, the same for every CPU backend
-  mean,     ///< the sum divided by the number of ranks; floating dtypes only
-  min,      ///< the smallest
-  max,      ///< the largest
-  product,  ///< the product
-  bit_and,  ///< integer dtypes and bool
-  bit_or,   ///< integer dtypes and bool
-  bit_xor,  ///< integer dtypes and bool
-};
-
-/// How ranks connect. Every rank must pass the same values.
-struct CommunicatorOptions {
-  /// The backend:
-  /// - "auto": shared memory on one node. On several nodes "hierarchical" if every node holds the same power of two of
-  ///   consecutive ranks, otherwise Gloo. The variable TUTTI_BACKEND replaces "auto" (docs/launching.md).
-  /// - "gloo": Gloo only.
-  /// - "shared_memory": shared memory only; all ranks must be on one node.
-  /// - "hierarchical": shared memory inside nodes, Gloo between them. Every node must hold the same number of
-  ///   consecutive ranks.
-  /// - "mpi": as "auto", with MPI instead of Gloo. "mpi_only": MPI without shared memory.
-  /// - "nccl": gradients on CUDA devices over NCCL, the rest as "auto". Each rank of a node needs a device.
-  /// Connecting throws UsageError if the backend is not available.
-  std::string backend = "auto";
-  /// The timeout of every operation that does not set its own.
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// The timeout of connecting: reaching the master and waiting for all ranks.
-  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
-};
-
-/// Options of one call.
-struct CallOptions {
-  /// The timeout of the call. Unset: CommunicatorOptions::timeout.
-  std::optional<std::chrono::milliseconds> timeout{};
-  /// A name for error messages, for example "validation loss". It is part of the call signature.
-  std::string name{};
-  /// The file and line of the call. The compiler fills it in; messages and `tutti inspect` show it.
-  CallSite where = CallSite::here();
-};
 
 namespace comm {
 class Backend;

@@ -17,7 +17,7 @@
 
 #include "comm/backend/operation.h"
 #include "comm/backend/transfer_error.h"
-#include "tutti/comm/communicator.h"
+#include "tutti/comm/reduce_op.h"
 #include "tutti/comm/topology.h"
 #include "tutti/comm/wire_codec.h"
 #include "tutti/core/error.h"

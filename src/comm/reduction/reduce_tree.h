@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <span>
 
-#include "tutti/comm/communicator.h"
+#include "tutti/comm/reduce_op.h"
 
 namespace tutti::comm {
 

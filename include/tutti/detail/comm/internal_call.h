@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "tutti/comm/communicator.h"
+#include "tutti/comm/call_options.h"
 
 namespace tutti::comm {
 

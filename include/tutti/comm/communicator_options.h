@@ -1,0 +1,27 @@
+#pragma once
+// The options with which ranks connect.
+#include <chrono>
+#include <string>
+
+namespace tutti {
+
+/// How ranks connect. Every rank must pass the same values.
+struct CommunicatorOptions {
+  /// The backend:
+  /// - "auto": shared memory on one node. On several nodes "hierarchical" if every node holds the same power of two of
+  ///   consecutive ranks, otherwise Gloo. The variable TUTTI_BACKEND replaces "auto" (docs/launching.md).
+  /// - "gloo": Gloo only.
+  /// - "shared_memory": shared memory only; all ranks must be on one node.
+  /// - "hierarchical": shared memory inside nodes, Gloo between them. Every node must hold the same number of
+  ///   consecutive ranks.
+  /// - "mpi": as "auto", with MPI instead of Gloo. "mpi_only": MPI without shared memory.
+  /// - "nccl": gradients on CUDA devices over NCCL, the rest as "auto". Each rank of a node needs a device.
+  /// Connecting throws UsageError if the backend is not available.
+  std::string backend = "auto";
+  /// The timeout of every operation that does not set its own.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  /// The timeout of connecting: reaching the master and waiting for all ranks.
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
+};
+
+}  // namespace tutti
