@@ -51,7 +51,8 @@ COMM_MODULES = {
 }
 FRONT = "in front"
 # The public headers that belong to the files in front: the modules inside comm do not include the facade over them.
-FACADE = ["include/tutti/comm/communicator.h", "include/tutti/comm/thread_ranks.h"]
+FACADE = ["include/tutti/comm/communicator.h", "include/tutti/comm/thread_ranks.h",
+          "include/tutti/detail/comm/gradient_communicator.h"]
 
 NO_LIBTORCH = ["core", "flight", "launch", "plan", "tracking", "cmd"]
 LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")

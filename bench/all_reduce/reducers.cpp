@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::bench {
 namespace {
@@ -24,7 +24,7 @@ class TuttiAllReduce final : public AllReducer {
 /// The calls of a gradient reducer, which needs the mean.
 class TuttiGradients final : public AllReducer {
  public:
-  explicit TuttiGradients(Communicator communicator) : communicator_(std::move(communicator)) {}
+  explicit TuttiGradients(const Communicator& communicator) : communicator_(communicator) {}
   std::string name() const override { return tutti_gradients; }
   at::Tensor allocate(std::int64_t elements, at::ScalarType dtype) const override {
     return communicator_.allocate(elements * static_cast<std::int64_t>(c10::elementSize(dtype))).view(dtype);
@@ -37,7 +37,7 @@ class TuttiGradients final : public AllReducer {
   double scale() const override { return 1.0 / communicator_.size(); }
 
  private:
-  Communicator communicator_;
+  comm::GradientCommunicator communicator_;
 };
 
 class C10dGloo final : public AllReducer {

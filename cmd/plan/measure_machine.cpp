@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::plan {
 namespace {
@@ -60,7 +60,7 @@ Cost cost_of(int calls, const Communicator& communicator, const Call& call) {
 /// All are begun, and then completed in order, as the buckets of a round.
 void sum(const Communicator& communicator, const std::vector<at::Tensor>& tensors) {
   std::vector<std::unique_ptr<comm::PendingAllReduce>> sums;
-  for (const auto& tensor : tensors) sums.push_back(communicator.start_all_reduce(tensor));
+  for (const auto& tensor : tensors) sums.push_back(comm::GradientCommunicator(communicator).start_all_reduce(tensor));
   for (const auto& pending : sums) pending->finish_reduce_scatter(1);
   for (const auto& pending : sums) pending->wait();
 }
@@ -68,13 +68,15 @@ void sum(const Communicator& communicator, const std::vector<at::Tensor>& tensor
 /// Of `buckets` sums of `bytes`.
 Cost cost_of_sums(const Communicator& communicator, std::int64_t bytes, int calls) {
   std::vector<at::Tensor> tensors;
-  for (int i = 0; i < buckets; ++i) tensors.push_back(communicator.allocate(bytes).view(at::kFloat).zero_());
+  for (int i = 0; i < buckets; ++i)
+    tensors.push_back(comm::GradientCommunicator(communicator).allocate(bytes).view(at::kFloat).zero_());
   return cost_of(calls, communicator, [&] { sum(communicator, tensors); });
 }
 
 void measure_node(const Communicator& shared, Machine& machine) {
   // A rank waits twice in a sum: until all have begun it, and until all have made their slices.
-  const std::vector<at::Tensor> small{shared.allocate(small_bytes).view(at::kFloat).zero_()};
+  const std::vector<at::Tensor> small{
+      comm::GradientCommunicator(shared).allocate(small_bytes).view(at::kFloat).zero_()};
   const double barrier = cost_of(small_calls, shared, [&] { sum(shared, small); }).seconds / 2;
   const double adding = cost_of_sums(shared, bucket_bytes, large_calls).seconds - 2 * barrier * buckets;
   machine.node_barrier_us = barrier * us_per_second;
@@ -95,7 +97,9 @@ double cpu_of_adding(const Communicator& communicator) {
 
 void measure_messages(const Communicator& messages, Machine& machine) {
   const std::array<std::byte, small_bytes> word{};
-  const Cost header = cost_of(small_calls, messages, [&] { messages.start_small_all_gather(std::span(word))->wait(); });
+  const Cost header = cost_of(small_calls, messages, [&] {
+    comm::GradientCommunicator(messages).start_small_all_gather(std::span(word))->wait();
+  });
   // Each of two ranks sends half of what it has and half of the sum, in two messages.
   const double small_cpu = cost_of_sums(messages, small_bytes, small_calls).cpu;
   const double large_cpu = cost_of_sums(messages, bucket_bytes, large_calls).cpu;

@@ -262,37 +262,4 @@ Communicator Communicator::get_or_duplicate(const std::string& name) const {
   return Communicator(queue_->shared_child(name, [&] { return duplicate(name).queue_; }));
 }
 
-bool Communicator::supports_device(at::Device device) const {
-  return device.is_cpu() || queue_->backend().supports_device(device.type());
-}
-
-at::Tensor Communicator::allocate(std::int64_t bytes, at::Device device) const {
-  if (bytes < 0) throw UsageError("allocate: the size must not be negative, but is " + std::to_string(bytes) + ".");
-  if (!supports_device(device)) {
-    throw UsageError("allocate: the backend " + backend_name() + " supports CPU memory, not " + device.str() + ".");
-  }
-  return queue_->allocate(bytes, device);
-}
-
-std::unique_ptr<comm::PendingAllReduce> Communicator::start_all_reduce(
-    at::Tensor flat, const std::shared_ptr<const WireCodec>& codec) const {
-  comm::require_dense("start_all_reduce", flat);
-  if (!supports_device(flat.device())) comm::require_on_cpu("start_all_reduce", flat);
-  comm::require_reducible("start_all_reduce", flat, ReduceOp::sum);
-  if (!flat.is_contiguous()) throw UsageError("start_all_reduce: the tensor must be contiguous.");
-  return queue_->start_all_reduce(flat.detach(), flat.scalar_type() == at::kFloat ? codec : nullptr);
-}
-
-std::unique_ptr<comm::PendingAllGather> Communicator::start_small_all_gather(std::span<const std::byte> block) const {
-  return queue_->start_small_all_gather(block);
-}
-
-std::unique_ptr<comm::PendingAllGatherV> Communicator::start_all_gather_v(std::vector<std::byte> block) const {
-  return queue_->start_all_gather_v(std::move(block));
-}
-
-Work Communicator::submit(std::function<void()> task) const {
-  return Work(queue_->submit(std::move(task)));
-}
-
 }  // namespace tutti

@@ -13,6 +13,7 @@
 #include "local_sgd/check_options.h"
 #include "local_sgd/local_sgd_algorithm_impl.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti {
 
@@ -62,7 +63,8 @@ LocalSgdAlgorithm::Impl::Impl(const std::vector<NamedParameter>& parameters, con
     const Communicator& first_group = groups_ ? groups_->node() : communicator_;
     const auto bytes = elements * static_cast<std::int64_t>(sizeof(float));
     FragmentState& fragment_state = *fragments_.emplace_back(std::make_unique<FragmentState>(
-        Fragment(std::move(plan), parameters_, options_, first_group.allocate(bytes).view(at::kFloat))));
+        Fragment(std::move(plan), parameters_, options_,
+                 comm::GradientCommunicator(first_group).allocate(bytes).view(at::kFloat))));
     if (!groups_) {
       fragment_state.exchange =
           std::make_unique<MeanExchange>(communicator_, elements, options_.wire, options_.message_bytes);

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "local_sgd/local_sgd_algorithm_impl.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti {
 
@@ -59,17 +60,18 @@ void LocalSgdAlgorithm::Impl::send(int index) {
   fragment_state.cost = {};
   fragment_state.in_flight = true;
   ++stats_.rounds;
-  fragment_state.work = communicator_.submit([this, &fragment_state, local_header, zero_is_equal] {
-    const at::NoGradGuard no_grad;
-    const Stopwatch watch(fragment_state.cost.seconds);
-    const at::Tensor& flat = fragment_state.fragment.flat();
-    if (groups_) {
-      groups_->mean(flat, local_header, zero_is_equal, fragment_state.exchange.get(), options_.message_bytes,
-                    fragment_state.cost);
-    } else {
-      fragment_state.exchange->run(flat, local_header, zero_is_equal, fragment_state.cost);
-    }
-  });
+  fragment_state.work =
+      comm::GradientCommunicator(communicator_).submit([this, &fragment_state, local_header, zero_is_equal] {
+        const at::NoGradGuard no_grad;
+        const Stopwatch watch(fragment_state.cost.seconds);
+        const at::Tensor& flat = fragment_state.fragment.flat();
+        if (groups_) {
+          groups_->mean(flat, local_header, zero_is_equal, fragment_state.exchange.get(), options_.message_bytes,
+                        fragment_state.cost);
+        } else {
+          fragment_state.exchange->run(flat, local_header, zero_is_equal, fragment_state.cost);
+        }
+      });
 }
 
 void LocalSgdAlgorithm::Impl::apply(int index, bool late, const std::vector<double>& rates) {
@@ -117,7 +119,7 @@ void LocalSgdAlgorithm::Impl::require_all_in_finish() {
 
 void LocalSgdAlgorithm::Impl::run(const std::function<void(ExchangeCost&)>& task) {
   ExchangeCost cost;
-  wait(communicator_.submit([&] {
+  wait(comm::GradientCommunicator(communicator_).submit([&] {
     const at::NoGradGuard no_grad;
     const Stopwatch watch(cost.seconds);
     task(cost);

@@ -12,8 +12,8 @@
 #include <span>
 
 #include "local_sgd/wire_format.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 #include "tutti/detail/comm/internal_call.h"
-#include "tutti/detail/comm/pending.h"
 
 namespace tutti::local_sgd {
 namespace {
@@ -29,7 +29,8 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 }
 
 std::vector<ExchangeHeader> exchange_headers(const Communicator& communicator, const ExchangeHeader& header) {
-  const auto exchange = communicator.start_small_all_gather(std::as_bytes(std::span(&header, 1)));
+  const auto exchange =
+      comm::GradientCommunicator(communicator).start_small_all_gather(std::as_bytes(std::span(&header, 1)));
   const std::span<const std::byte> all = exchange->wait();
   std::vector<ExchangeHeader> headers(all.size() / sizeof(ExchangeHeader));
   std::memcpy(headers.data(), all.data(), all.size());
@@ -84,6 +85,7 @@ void MeanExchange::exchange_exact(const at::Tensor& flat, const WeightShares& sh
     flat.mul_(factor);
   }
   // Two sums are in flight at a time: one is added up while the contributions to the next are sent.
+  const comm::GradientCommunicator gradients(communicator_);
   std::vector<std::unique_ptr<comm::PendingAllReduce>> sums;
   const auto reduce = [&](std::size_t index) { sums[index]->finish_reduce_scatter(shares.scale); };
   const auto finish = [&](std::size_t index) {
@@ -92,7 +94,7 @@ void MeanExchange::exchange_exact(const at::Tensor& flat, const WeightShares& sh
   };
   for (const ElementRange& message : messages_) {
     const std::size_t index = sums.size();
-    sums.push_back(communicator_.start_all_reduce(flat.slice(0, message.begin, message.begin + message.length)));
+    sums.push_back(gradients.start_all_reduce(flat.slice(0, message.begin, message.begin + message.length)));
     if (index >= 1) reduce(index - 1);
     if (index >= 2) finish(index - 2);
   }
@@ -167,7 +169,7 @@ std::vector<std::pair<std::string, at::Tensor>> MeanExchange::residuals() const 
 void abort_exchanges(const Communicator& communicator) noexcept {
   try {
     // A sum that is started and not finished: the communicator publishes a failure report and closes.
-    communicator.start_all_reduce(at::empty({0}, at::kFloat));
+    comm::GradientCommunicator(communicator).start_all_reduce(at::empty({0}, at::kFloat));
   } catch (const std::exception&) {
     // It failed already, so that no rank waits.
   }

@@ -6,6 +6,7 @@
 
 #include "sync/model_name.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 #include "tutti/detail/comm/internal_call.h"
 
 namespace tutti::sync {
@@ -57,7 +58,8 @@ void check_same_model(const std::vector<NamedParameter>& parameters, const Reduc
   }
   // After the comparison, so that a rank that throws here does not block the other ranks.
   for (const NamedParameter& parameter : parameters) {
-    if (parameter.tensor.requires_grad() && !communicator.supports_device(parameter.tensor.device())) {
+    if (parameter.tensor.requires_grad() &&
+        !comm::GradientCommunicator(communicator).supports_device(parameter.tensor.device())) {
       throw UsageError("parameter " + quoted(parameter) + " is on " + parameter.tensor.device().str() + ", but the " +
                        communicator.backend_name() +
                        " backend synchronizes CPU memory only: for CUDA set the backend nccl");

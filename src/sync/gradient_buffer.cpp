@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::sync {
 
@@ -74,7 +75,8 @@ GradientBuffer::GradientBuffer(std::vector<at::Tensor> parameters, const BucketO
   group_types_ = std::move(groups.kinds);
   plan_ = plan_buckets(sizes_, options);
   for (std::size_t group = 0; group < group_types_.size(); ++group) {
-    memory_.push_back(communicator.allocate(plan_.group_bytes[group], group_types_[group].device));
+    memory_.push_back(
+        comm::GradientCommunicator(communicator).allocate(plan_.group_bytes[group], group_types_[group].device));
   }
   cut_buckets();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

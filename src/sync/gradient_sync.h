@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "sync/sync_header.h"
-#include "tutti/comm/communicator.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::sync {
 
@@ -74,7 +73,7 @@ class GradientSync {
 
   void submit(std::function<void()> task) { works_.push_back(communicator_.submit(std::move(task))); }
 
-  Communicator communicator_;
+  comm::GradientCommunicator communicator_;
   bool detect_overflow_;
   std::shared_ptr<State> state_ = std::make_shared<State>();
   std::vector<std::shared_ptr<BucketAllReduce>> sums_;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::sync {
 
@@ -81,7 +81,8 @@ std::optional<int> ReplicaChecker::first_difference(const ParameterHashes& a, co
 
 std::string ReplicaChecker::describe_drift(const Communicator& communicator) const {
   const ParameterHashes local_hashes = hashes();
-  const auto exchange = communicator.start_small_all_gather(std::as_bytes(std::span(local_hashes)));
+  const auto exchange =
+      comm::GradientCommunicator(communicator).start_small_all_gather(std::as_bytes(std::span(local_hashes)));
   const auto all = exchange->wait();
   const std::size_t count = local_hashes.size();
   std::vector<std::uint64_t> of_all(all.size() / sizeof(std::uint64_t));

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::test {
 namespace {
@@ -220,15 +220,16 @@ void check_pending(const Communicator& communicator) {
   for (const auto elements : {std::int64_t{1}, std::int64_t{100'003}, std::int64_t{0}, std::int64_t{1'200'000}}) {
     auto round = std::make_shared<Round>();
     round->elements = elements;
-    round->flat = communicator.allocate(elements * 4).view(at::kFloat);
+    round->flat = comm::GradientCommunicator(communicator).allocate(elements * 4).view(at::kFloat);
     round->flat.copy_(tensor_of_rank(communicator.rank(), elements, at::kFloat));
-    round->exchange = communicator.start_small_all_gather(std::vector<std::byte>(24, rank_byte));
-    round->sum = communicator.start_all_reduce(round->flat);
+    round->exchange =
+        comm::GradientCommunicator(communicator).start_small_all_gather(std::vector<std::byte>(24, rank_byte));
+    round->sum = comm::GradientCommunicator(communicator).start_all_reduce(round->flat);
     rounds.push_back(std::move(round));
   }
   std::vector<Work> works;
   for (const auto& round : rounds) {
-    works.push_back(communicator.submit([round] {
+    works.push_back(comm::GradientCommunicator(communicator).submit([round] {
       round->sum->finish_reduce_scatter(0.25);
       round->sum->wait();
       const auto blocks = round->exchange->wait();
@@ -240,7 +241,7 @@ void check_pending(const Communicator& communicator) {
     const auto sum = at::mul(expected(communicator.size(), round->elements, at::kFloat, ReduceOp::sum), 0.25);
     EXPECT_TRUE(same_bits(round->flat, sum));
   }
-  auto thrown = communicator.submit([] { throw UsageError("from the task"); });
+  auto thrown = comm::GradientCommunicator(communicator).submit([] { throw UsageError("from the task"); });
   EXPECT_THROW(thrown.wait(), UsageError);
   EXPECT_FALSE(communicator.failed());
 }
@@ -259,7 +260,7 @@ void check_layout_of_tensors(const Communicator& communicator) {
   EXPECT_THROW(communicator.all_to_all(at::ones({2}), at::ones({3})), UsageError);
   EXPECT_THROW(communicator.broadcast(at::ones({2}), communicator.size()), UsageError);
   EXPECT_THROW(communicator.barrier({.timeout = std::chrono::milliseconds(0), .name = ""}), UsageError);
-  EXPECT_THROW(communicator.start_all_reduce(at::ones({3, 4}).t()), UsageError);
+  EXPECT_THROW(comm::GradientCommunicator(communicator).start_all_reduce(at::ones({3, 4}).t()), UsageError);
   communicator.barrier().wait();
 }
 
@@ -326,7 +327,7 @@ void check_unwaited(const Communicator& communicator) {
   for (int i = 0; i < 3; ++i) communicator.all_reduce(at::ones({100'000}));
   auto copy = communicator.duplicate("unwaited");
   copy.all_reduce(at::ones({100'000}));
-  copy.submit([copy] {});  // the task may hold the last reference
+  comm::GradientCommunicator(copy).submit([copy] {});  // the task may hold the last reference
   communicator.barrier().wait();
 }
 

@@ -12,14 +12,12 @@
 // duplicate() for an independent sequence. Several threads may call the methods if the order of calls is the same on
 // all ranks.
 #include <ATen/core/TensorBody.h>
-#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
-#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +25,6 @@
 #include "tutti/comm/communicator_options.h"
 #include "tutti/comm/reduce_op.h"
 #include "tutti/comm/topology.h"
-#include "tutti/comm/wire_codec.h"
 #include "tutti/comm/work.h"
 #include "tutti/core/environment.h"
 
@@ -39,11 +36,9 @@ namespace tutti {
 
 namespace comm {
 class Backend;
+class GradientCommunicator;
 class OperationQueue;
 struct Services;
-class PendingAllReduce;
-class PendingAllGather;
-class PendingAllGatherV;
 }  // namespace comm
 
 /// A group of ranks. A small value: copies share one sequence of operations.
@@ -146,29 +141,6 @@ class Communicator {
   /// ranks, such as layers.
   Communicator get_or_duplicate(const std::string& name) const;
 
-  // Operations for gradient synchronization. One thread starts them, another completes them. Ranks compare no call
-  // signatures, because they have compared their buckets before. All ranks must start the same operations in the same
-  // order.
-
-  /// Whether start_all_reduce() accepts tensors on `device`.
-  bool supports_device(at::Device device) const;
-  /// Allocates the memory in which start_all_reduce() is fastest: `bytes` of uint8 on `device`, 64-byte aligned. The
-  /// tensor's storage owns the mapping. Every rank must call it, with the same size. Throws UsageError unless
-  /// supports_device(device).
-  at::Tensor allocate(std::int64_t bytes, at::Device device = at::kCPU) const;
-  /// Starts the sum of `flat` over all ranks. `flat` must be contiguous, with the same size and dtype on all ranks. On
-  /// a device it must come from allocate(); in CPU memory that is the fastest. A `codec` (equal on all ranks) encodes
-  /// fp32 values between nodes; other dtypes and tensors on a device are sent unencoded. See PendingAllReduce for
-  /// completion.
-  std::unique_ptr<comm::PendingAllReduce> start_all_reduce(
-      at::Tensor flat, const std::shared_ptr<const WireCodec>& codec = nullptr) const;
-  /// Starts an all-gather of a few bytes, of the same length on all ranks. See PendingAllGather.
-  std::unique_ptr<comm::PendingAllGather> start_small_all_gather(std::span<const std::byte> block) const;
-  /// Starts an all-gather of bytes whose length may differ between ranks. See PendingAllGatherV.
-  std::unique_ptr<comm::PendingAllGatherV> start_all_gather_v(std::vector<std::byte> block) const;
-  /// Runs `task` on this communicator's worker thread, after all tasks and operations submitted before it.
-  Work submit(std::function<void()> task) const;
-
   /// Whether the communicator is aborted: an operation has failed, and every later call throws.
   bool failed() const;
   /// Sets the training step that the flight record (`tutti inspect`) shows for later operations of this process.
@@ -176,6 +148,7 @@ class Communicator {
 
  private:
   explicit Communicator(std::shared_ptr<comm::OperationQueue> queue);
+  friend class comm::GradientCommunicator;
   friend Communicator make_communicator(std::shared_ptr<comm::Backend> backend, const CommunicatorOptions& options,
                                         std::string name, comm::Services services);
 

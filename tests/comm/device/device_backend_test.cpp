@@ -6,7 +6,7 @@
 
 #include "support/device_ranks.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::test::device_backend_test {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using Strings = std::vector<std::string>;
 
 at::Tensor summed(const Communicator& communicator, const at::Tensor& memory, double scale) {
-  const auto sum = communicator.start_all_reduce(memory);
+  const auto sum = comm::GradientCommunicator(communicator).start_all_reduce(memory);
   sum->finish_reduce_scatter(scale);
   sum->wait();
   sum->block_current_stream();
@@ -28,7 +28,7 @@ TEST(DeviceBackend, SumsThroughC10dAndEverythingElseThroughTheHost) {
     run_device_ranks(size, [size](const Communicator& communicator, const BackendLog& log) {
       EXPECT_EQ(communicator.backend_name(), "sums + threads");
       EXPECT_EQ(log.groups, Strings{});
-      const at::Tensor memory = communicator.allocate(400).view(at::kFloat);
+      const at::Tensor memory = comm::GradientCommunicator(communicator).allocate(400).view(at::kFloat);
       EXPECT_TRUE(at::equal(memory, at::zeros({100})));
       EXPECT_EQ(log.groups, Strings{"job"});
       const int connecting = log.sums;
@@ -47,10 +47,10 @@ TEST(DeviceBackend, SumsThroughC10dAndEverythingElseThroughTheHost) {
 
 TEST(DeviceBackend, ADuplicateHasItsOwnC10dBackend) {
   run_device_ranks(3, [](const Communicator& communicator, const BackendLog& log) {
-    const at::Tensor memory = communicator.allocate(8).view(at::kDouble);
+    const at::Tensor memory = comm::GradientCommunicator(communicator).allocate(8).view(at::kDouble);
     const Communicator other = communicator.duplicate("other");
     const Communicator idle = communicator.duplicate("idle");
-    const at::Tensor other_memory = other.allocate(8).view(at::kDouble);
+    const at::Tensor other_memory = comm::GradientCommunicator(other).allocate(8).view(at::kDouble);
     EXPECT_EQ(log.groups, (Strings{"job", "job/0-other"}));
     memory.fill_(1);
     other_memory.fill_(2);
@@ -66,8 +66,8 @@ TEST(DeviceBackend, ADuplicateHasItsOwnC10dBackend) {
 
 TEST(DeviceBackend, AFailureOnTheHostAbortsTheC10dBackend) {
   run_device_ranks(2, [](const Communicator& communicator, const BackendLog& log) {
-    const at::Tensor memory = communicator.allocate(8).view(at::kDouble);
-    const auto sum = communicator.start_all_reduce(memory);
+    const at::Tensor memory = comm::GradientCommunicator(communicator).allocate(8).view(at::kDouble);
+    const auto sum = comm::GradientCommunicator(communicator).start_all_reduce(memory);
     if (communicator.rank() == 1) return;  // aborts the all-reduce that it has started
     EXPECT_THROW(communicator.barrier().wait(), PeerError);
     EXPECT_EQ(log.aborts, 1);
@@ -84,7 +84,7 @@ TEST(DeviceBackend, ABackendThatCannotConnectIsAPeerErrorThatSaysWhy) {
       }};
   const auto communicator = make_communicator(comm::make_device_backend(host, std::move(broken), "job"), {}, "job");
   try {
-    communicator.allocate(8);
+    comm::GradientCommunicator(communicator).allocate(8);
     FAIL() << "no error";
   } catch (const PeerError& error) {
     EXPECT_STREQ(error.what(), "Connecting over broken on cpu failed: two ranks on one device");
@@ -93,11 +93,11 @@ TEST(DeviceBackend, ABackendThatCannotConnectIsAPeerErrorThatSaysWhy) {
 
 TEST(Allocate, RefusesADeviceThatTheBackendDoesNotSupport) {
   run_thread_ranks(2, [](const Communicator& communicator) {
-    EXPECT_FALSE(communicator.supports_device(at::kMeta));
-    EXPECT_THROW(communicator.allocate(8, at::kMeta), UsageError);
-    EXPECT_THROW(communicator.start_all_reduce(at::empty({2}, at::kMeta)), UsageError);
+    EXPECT_FALSE(comm::GradientCommunicator(communicator).supports_device(at::kMeta));
+    EXPECT_THROW(comm::GradientCommunicator(communicator).allocate(8, at::kMeta), UsageError);
+    EXPECT_THROW(comm::GradientCommunicator(communicator).start_all_reduce(at::empty({2}, at::kMeta)), UsageError);
   });
-  EXPECT_TRUE(Communicator().allocate(8, at::kMeta).is_meta());
+  EXPECT_TRUE(comm::GradientCommunicator(Communicator()).allocate(8, at::kMeta).is_meta());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "support/ranks.h"
 #include "support/training.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::comm::hierarchical_test {
 namespace {
@@ -25,9 +25,11 @@ using test::RankProgram;
 using test::run_processes;
 
 at::Tensor sum_of(const Communicator& communicator, const at::Tensor& values) {
-  const auto memory = communicator.allocate(static_cast<std::int64_t>(values.nbytes())).view(values.scalar_type());
+  const auto memory = GradientCommunicator(communicator)
+                          .allocate(static_cast<std::int64_t>(values.nbytes()))
+                          .view(values.scalar_type());
   memory.copy_(values);
-  const auto sum = communicator.start_all_reduce(memory);
+  const auto sum = GradientCommunicator(communicator).start_all_reduce(memory);
   sum->finish_reduce_scatter(0.3);
   sum->wait();
   return memory.clone();
@@ -59,26 +61,26 @@ void check_bits(const Communicator& hierarchical, const Communicator& flat) {
     }
   }
   constexpr std::int64_t part = 20'000;
-  const at::Tensor memory = hierarchical.allocate(10 * part * 4).view(at::kFloat);
+  const at::Tensor memory = GradientCommunicator(hierarchical).allocate(10 * part * 4).view(at::kFloat);
   const at::Tensor copy = memory.clone();
   for (int iteration = 0; iteration < 3; ++iteration) {
     memory.copy_(random_tensor({10 * part}, static_cast<std::uint64_t>(100 + iteration * 10 + flat.rank())));
     copy.copy_(memory);
     std::vector<std::shared_ptr<PendingAllReduce>> sums;
     for (int bucket = 0; bucket < 10; ++bucket) {
-      sums.emplace_back(hierarchical.start_all_reduce(memory.narrow(0, bucket * part, part)));
-      hierarchical.submit([sum = sums.back()] { sum->finish_reduce_scatter(0.5); });
+      sums.emplace_back(GradientCommunicator(hierarchical).start_all_reduce(memory.narrow(0, bucket * part, part)));
+      GradientCommunicator(hierarchical).submit([sum = sums.back()] { sum->finish_reduce_scatter(0.5); });
       // Waiting for one all-reduce in the middle must not change the order of the others.
-      if (bucket == 4) hierarchical.submit([sum = sums[3]] { sum->wait(); }).wait();
+      if (bucket == 4) GradientCommunicator(hierarchical).submit([sum = sums[3]] { sum->wait(); }).wait();
     }
-    hierarchical
+    GradientCommunicator(hierarchical)
         .submit([&] {
           for (std::size_t i = 0; i < sums.size(); ++i) {
             if (i != 3) sums[i]->wait();
           }
         })
         .wait();
-    const auto sum = flat.start_all_reduce(copy);
+    const auto sum = GradientCommunicator(flat).start_all_reduce(copy);
     sum->finish_reduce_scatter(0.5);
     sum->wait();
     EXPECT_TRUE(at::equal(memory, copy));
@@ -274,10 +276,10 @@ TEST(Hierarchical, ARankKilledBetweenExchangesIsNamedOnAllNodes) {
 
 const RankProgram killed("hierarchical_killed", [] {
   const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
-  at::Tensor memory = communicator.allocate(4 << 20).view(at::kFloat);
+  at::Tensor memory = GradientCommunicator(communicator).allocate(4 << 20).view(at::kFloat);
   try {
     for (int iteration = 0;; ++iteration) {
-      const auto sum = communicator.start_all_reduce(memory);
+      const auto sum = GradientCommunicator(communicator).start_all_reduce(memory);
       if (iteration == 5 && communicator.rank() == 2) raise(SIGKILL);
       sum->finish_reduce_scatter(1.0);
       sum->wait();

@@ -8,7 +8,7 @@
 
 #include "support/ranks.h"
 #include "tutti/comm/wire_codec.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::wire_codec_test {
 namespace {
@@ -17,9 +17,11 @@ constexpr std::int64_t elements = 700'001;  // more than one chunk per shard
 
 at::Tensor sum_of(const Communicator& communicator, const at::Tensor& values,
                   const std::shared_ptr<const WireCodec>& codec, double scale, std::int64_t* bytes = nullptr) {
-  const auto memory = communicator.allocate(static_cast<std::int64_t>(values.nbytes())).view(values.scalar_type());
+  const auto memory = comm::GradientCommunicator(communicator)
+                          .allocate(static_cast<std::int64_t>(values.nbytes()))
+                          .view(values.scalar_type());
   memory.copy_(values);
-  const auto sum = communicator.start_all_reduce(memory, codec);
+  const auto sum = comm::GradientCommunicator(communicator).start_all_reduce(memory, codec);
   sum->finish_reduce_scatter(scale);
   sum->wait();
   if (bytes != nullptr) *bytes = sum->bytes_sent();

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "support/ranks.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::comm::page_tables_test {
 namespace {
@@ -45,10 +45,10 @@ std::int64_t page_tables() {
 /// The growth of the page tables by an all-reduce of `bytes` of gradients.
 std::int64_t page_tables_for(const Communicator& communicator, std::int64_t bytes) {
   const std::int64_t before = page_tables();
-  const at::Tensor memory = communicator.allocate(bytes).view(at::kFloat);
+  const at::Tensor memory = GradientCommunicator(communicator).allocate(bytes).view(at::kFloat);
   memory.fill_(communicator.rank() + 1);
   for (int round = 0; round < 2; ++round) {
-    const auto sum = communicator.start_all_reduce(memory);
+    const auto sum = GradientCommunicator(communicator).start_all_reduce(memory);
     sum->finish_reduce_scatter(1.0);
     sum->wait();
   }

@@ -20,7 +20,7 @@
 #include "core/file_descriptor.h"
 #include "support/ranks.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::test::refused_memory_test {
 namespace {
@@ -60,7 +60,7 @@ class NoDescriptors {
 void expect_right_sum(const Communicator& communicator, const at::Tensor& memory) {
   const at::Tensor values = memory.view(at::kFloat);
   values.fill_(communicator.rank() + 1);
-  const auto sum = communicator.start_all_reduce(values);
+  const auto sum = comm::GradientCommunicator(communicator).start_all_reduce(values);
   sum->finish_reduce_scatter(1.0);
   sum->wait();
   const int size = communicator.size();
@@ -76,14 +76,14 @@ void say(const std::string& text) {
 const RankProgram refused("memory_is_refused", [] {
   const auto first = Communicator::connect(read_environment());
   EXPECT_EQ(first.backend_name(), "shared memory + gloo");
-  const at::Tensor shared = first.allocate(bytes);
+  const at::Tensor shared = comm::GradientCommunicator(first).allocate(bytes);
   say("no descriptors");
   {
     std::optional<NoDescriptors> none;
     if (first.rank() == 1) none.emplace();
     // Rank 1 can create neither shared memory nor a socket for messages.
     try {
-      (void)first.allocate(bytes);
+      (void)comm::GradientCommunicator(first).allocate(bytes);
       ADD_FAILURE() << "nothing was thrown";
     } catch (const PeerError& failure) {
       EXPECT_EQ(failure.ranks(), std::vector<int>{1});
@@ -92,15 +92,15 @@ const RankProgram refused("memory_is_refused", [] {
   }
   say("no memory");
   if (first.rank() == 0 && !refuse_shared_memory()) say("cannot refuse");
-  expect_right_sum(first, first.allocate(bytes));
+  expect_right_sum(first, comm::GradientCommunicator(first).allocate(bytes));
   expect_right_sum(first, shared);  // memory that was shared earlier stays shared
   const auto copy = first.duplicate("copy");
   EXPECT_EQ(copy.backend_name(), "gloo");
-  expect_right_sum(copy, copy.allocate(bytes));
+  expect_right_sum(copy, comm::GradientCommunicator(copy).allocate(bytes));
   say("from the start");
   const auto second = Communicator::connect(read_environment());
   EXPECT_EQ(second.backend_name(), "gloo");
-  expect_right_sum(second, second.allocate(bytes));
+  expect_right_sum(second, comm::GradientCommunicator(second).allocate(bytes));
   try {
     Communicator::connect(read_environment(), {.backend = "shared_memory"});
     ADD_FAILURE() << "nothing was thrown";

@@ -17,7 +17,7 @@
 #include "support/temporary_folder.h"
 #include "support/training.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::comm::shared_memory_test {
 namespace {
@@ -33,7 +33,7 @@ Communicator connect(const std::string& backend, std::chrono::milliseconds timeo
 /// A tensor of `elements` in memory from Communicator::allocate().
 at::Tensor gradients(const Communicator& communicator, std::int64_t elements, at::ScalarType dtype) {
   const auto width = static_cast<std::int64_t>(c10::elementSize(dtype));
-  return communicator.allocate(elements * width).view(dtype);
+  return GradientCommunicator(communicator).allocate(elements * width).view(dtype);
 }
 
 const RankProgram equals_gloo("shm_equals_gloo", [] {
@@ -50,7 +50,7 @@ const RankProgram equals_gloo("shm_equals_gloo", [] {
         by_memory.copy_(random_tensor({elements}, seed).to(dtype));
         by_messages.copy_(by_memory);
         for (const auto& [communicator, tensor] : {std::pair(shared, by_memory), std::pair(gloo, by_messages)}) {
-          const auto sum = communicator.start_all_reduce(tensor);
+          const auto sum = GradientCommunicator(communicator).start_all_reduce(tensor);
           sum->finish_reduce_scatter(0.3);
           sum->wait();
         }
@@ -73,13 +73,13 @@ const RankProgram many_in_flight("shm_many_in_flight", [] {
     for (int bucket = 0; bucket < 20; ++bucket) {
       const at::Tensor part = memory.narrow(0, bucket * 4096, 4096);
       part.fill_(static_cast<float>(bucket + communicator.rank()));
-      sums.emplace_back(communicator.start_all_reduce(part));
-      communicator.submit([sum = sums.back()] { sum->finish_reduce_scatter(1.0); });
+      sums.emplace_back(GradientCommunicator(communicator).start_all_reduce(part));
+      GradientCommunicator(communicator).submit([sum = sums.back()] { sum->finish_reduce_scatter(1.0); });
     }
     const int value = round * 10 + communicator.rank();
     const std::shared_ptr<PendingAllGather> exchange =
-        communicator.start_small_all_gather(std::as_bytes(std::span(&value, 1)));
-    communicator
+        GradientCommunicator(communicator).start_small_all_gather(std::as_bytes(std::span(&value, 1)));
+    GradientCommunicator(communicator)
         .submit([&] {
           for (const auto& sum : sums) sum->wait();
           const auto bytes = exchange->wait();
@@ -108,7 +108,7 @@ const RankProgram killed_in_a_sum("shm_killed_in_a_sum", [] {
   try {
     for (int round = 0;; ++round) {
       last_sum = std::chrono::steady_clock::now();
-      const auto sum = communicator.start_all_reduce(memory);
+      const auto sum = GradientCommunicator(communicator).start_all_reduce(memory);
       if (round == 5 && communicator.rank() == 1) raise(SIGKILL);
       sum->finish_reduce_scatter(1.0);
       sum->wait();
@@ -143,7 +143,7 @@ const RankProgram absent_from_a_sum("shm_absent_from_a_sum", [] {
     return;
   }
   try {
-    const auto sum = communicator.start_all_reduce(memory);
+    const auto sum = GradientCommunicator(communicator).start_all_reduce(memory);
     sum->finish_reduce_scatter(1.0);
     sum->wait();
   } catch (const TimeoutError& timeout) {
@@ -165,7 +165,7 @@ const RankProgram stopped_before_a_sum("shm_stopped_before_a_sum", [] {
   at::Tensor memory = gradients(communicator, 1 << 10, at::kFloat);
   if (communicator.rank() == 2) raise(SIGSTOP);
   try {
-    const auto sum = communicator.start_all_reduce(memory);
+    const auto sum = GradientCommunicator(communicator).start_all_reduce(memory);
     sum->finish_reduce_scatter(1.0);
     sum->wait();
     std::cout << "summed" << std::endl;

@@ -9,7 +9,7 @@
 
 #include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::thread_failures_test {
 namespace {
@@ -127,8 +127,8 @@ TEST(ThreadFailures, AfterAFailureNothingIsStarted) {
       failed.wait();
       return;
     }
-    auto pending = communicator.start_all_reduce(at::ones({100'000}));
-    auto exchange = communicator.start_small_all_gather(std::vector<std::byte>(8));
+    auto pending = comm::GradientCommunicator(communicator).start_all_reduce(at::ones({100'000}));
+    auto exchange = comm::GradientCommunicator(communicator).start_small_all_gather(std::vector<std::byte>(8));
     const auto queued =
         communicator.all_reduce(at::ones({4}), ReduceOp::sum, {.timeout = milliseconds(100), .name = ""});
     const auto behind = communicator.all_reduce(at::ones({4}));
@@ -142,7 +142,7 @@ TEST(ThreadFailures, AfterAFailureNothingIsStarted) {
     }
     EXPECT_THROW(pending->finish_reduce_scatter(1), PeerError);
     EXPECT_THROW(exchange->wait(), PeerError);
-    EXPECT_THROW(communicator.start_all_reduce(at::ones({4})), PeerError);
+    EXPECT_THROW(comm::GradientCommunicator(communicator).start_all_reduce(at::ones({4})), PeerError);
     EXPECT_THROW(queued.wait(), TimeoutError);  // a Work keeps its own cause
     failed.count_down();
   });
@@ -150,7 +150,7 @@ TEST(ThreadFailures, AfterAFailureNothingIsStarted) {
 
 TEST(ThreadFailures, AllRanksNameTheRankThatAbandonsASum) {
   run_thread_ranks(2, [&](const Communicator& communicator) {
-    auto pending = communicator.start_all_reduce(at::ones({1000}));
+    auto pending = comm::GradientCommunicator(communicator).start_all_reduce(at::ones({1000}));
     if (communicator.rank() == 1) {
       pending.reset();
       EXPECT_TRUE(communicator.failed());

@@ -11,7 +11,7 @@
 
 #include "support/ranks.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::test::gloo_failures_test {
 namespace {
@@ -57,7 +57,7 @@ void expect_output(const RankResult& result, const std::string& text) {
 
 const RankProgram waits_in_a_gradient_sum("waits_in_a_gradient_sum", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "gloo"});
-  auto sum = communicator.start_all_reduce(at::ones({3'000'000}));
+  auto sum = comm::GradientCommunicator(communicator).start_all_reduce(at::ones({3'000'000}));
   communicator.barrier().wait();
   say("ready");
   if (communicator.rank() == std::stoi(std::getenv("VICTIM"))) wait_for_a_signal();
@@ -95,7 +95,7 @@ std::vector<RankResult> run_connects(int size, const std::vector<int>& absent) {
 
 const RankProgram times_out_with_work_in_flight("times_out_with_work_in_flight", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "gloo"});
-  auto sum = communicator.start_all_reduce(at::ones({3'000'000}));
+  auto sum = comm::GradientCommunicator(communicator).start_all_reduce(at::ones({3'000'000}));
   if (communicator.rank() == 1) {
     say("ready");
     wait_for_a_signal();

@@ -17,6 +17,7 @@
 #include "support/ranks.h"
 #include "support/temporary_folder.h"
 #include "tutti/core/environment.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::test::gloo_test {
 namespace {
@@ -57,7 +58,7 @@ const RankProgram ends_while_a_thread_waits("ends_while_a_thread_waits", [] {
   const auto add_up = [copy] { return copy.all_reduce(at::ones({4})); };
   if (communicator.rank() == 0) {
     add_up();
-    copy.submit([copy] {});  // the last reference
+    comm::GradientCommunicator(copy).submit([copy] {});  // the last reference
     std::atexit([] { std::ofstream(std::getenv(ended_variable)) << "ended"; });
     return;
   }

@@ -23,7 +23,7 @@
 #include "support/ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/backend_status.h"
-#include "tutti/detail/comm/pending.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::test::mpi_test {
 namespace {
@@ -73,8 +73,9 @@ const RankProgram composed("composed_with_mpi", [] {
 
 at::Tensor gradient_sum(const Communicator& communicator, std::int64_t elements) {
   auto flat = at::arange(elements).to(at::kFloat).mul_(0.37).sin_().mul_(communicator.rank() + 1.1);
-  auto sum = communicator.start_all_reduce(flat);
-  const auto exchange = communicator.start_small_all_gather(std::as_bytes(std::span("header", 6)));
+  auto sum = comm::GradientCommunicator(communicator).start_all_reduce(flat);
+  const auto exchange =
+      comm::GradientCommunicator(communicator).start_small_all_gather(std::as_bytes(std::span("header", 6)));
   sum->finish_reduce_scatter(1.0 / communicator.size());
   sum->wait();
   EXPECT_EQ(exchange->wait().size(), 6U * static_cast<std::size_t>(communicator.size()));
@@ -122,8 +123,9 @@ const RankProgram leaves_a_sum("leaves_a_sum_over_mpi", [] {
   if (communicator.rank() == 0) {
     const auto freed = std::make_shared<bool>(false);
     const auto note = [freed](void*) { *freed = true; };
-    auto sum = communicator.start_all_reduce(
-        at::from_blob(memory.data(), {static_cast<std::int64_t>(memory.size())}, note, at::kFloat));
+    auto sum = comm::GradientCommunicator(communicator)
+                   .start_all_reduce(
+                       at::from_blob(memory.data(), {static_cast<std::int64_t>(memory.size())}, note, at::kFloat));
     report_failure_of([&] { communicator.barrier({.timeout = milliseconds(300), .name = ""}).wait(); });
     sum.reset();  // neither blocks nor crashes
     EXPECT_FALSE(*freed);

@@ -1,0 +1,50 @@
+#include "tutti/detail/comm/gradient_communicator.h"
+
+#include <string>
+#include <utility>
+
+#include "comm/operation_queue.h"
+#include "comm/tensor_checks.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+
+int GradientCommunicator::size() const {
+  return queue_->backend().size();
+}
+
+bool GradientCommunicator::supports_device(at::Device device) const {
+  return device.is_cpu() || queue_->backend().supports_device(device.type());
+}
+
+at::Tensor GradientCommunicator::allocate(std::int64_t bytes, at::Device device) const {
+  if (bytes < 0) throw UsageError("allocate: the size must not be negative, but is " + std::to_string(bytes) + ".");
+  if (!supports_device(device)) {
+    throw UsageError("allocate: the backend " + queue_->backend().name() + " supports CPU memory, not " + device.str() +
+                     ".");
+  }
+  return queue_->allocate(bytes, device);
+}
+
+std::unique_ptr<PendingAllReduce> GradientCommunicator::start_all_reduce(
+    at::Tensor flat, const std::shared_ptr<const WireCodec>& codec) const {
+  require_dense("start_all_reduce", flat);
+  if (!supports_device(flat.device())) require_on_cpu("start_all_reduce", flat);
+  require_reducible("start_all_reduce", flat, ReduceOp::sum);
+  if (!flat.is_contiguous()) throw UsageError("start_all_reduce: the tensor must be contiguous.");
+  return queue_->start_all_reduce(flat.detach(), flat.scalar_type() == at::kFloat ? codec : nullptr);
+}
+
+std::unique_ptr<PendingAllGather> GradientCommunicator::start_small_all_gather(std::span<const std::byte> block) const {
+  return queue_->start_small_all_gather(block);
+}
+
+std::unique_ptr<PendingAllGatherV> GradientCommunicator::start_all_gather_v(std::vector<std::byte> block) const {
+  return queue_->start_all_gather_v(std::move(block));
+}
+
+Work GradientCommunicator::submit(std::function<void()> task) const {
+  return Work(queue_->submit(std::move(task)));
+}
+
+}  // namespace tutti::comm
