@@ -35,6 +35,15 @@ std::unique_ptr<PendingAllReduce> GradientCommunicator::start_all_reduce(
   return queue_->start_all_reduce(flat.detach(), flat.scalar_type() == at::kFloat ? codec : nullptr);
 }
 
+std::shared_ptr<QueuedAllReduce> GradientCommunicator::queue_all_reduce(at::Tensor flat,
+                                                                        const std::shared_ptr<const WireCodec>& codec,
+                                                                        AllReduceCallbacks callbacks) const {
+  auto pending = start_all_reduce(std::move(flat), codec);
+  auto sum = std::make_shared<QueuedAllReduce>(*this, std::move(pending), std::move(callbacks));
+  sum->reduction_ = submit([sum] { sum->pending_->finish_reduce_scatter(sum->callbacks_.scale()); });
+  return sum;
+}
+
 std::unique_ptr<PendingAllGather> GradientCommunicator::start_small_all_gather(std::span<const std::byte> block) const {
   return queue_->start_small_all_gather(block);
 }
@@ -45,6 +54,18 @@ std::unique_ptr<PendingAllGatherV> GradientCommunicator::start_all_gather_v(std:
 
 Work GradientCommunicator::submit(std::function<void()> task) const {
   return Work(queue_->submit(std::move(task)));
+}
+
+Work QueuedAllReduce::complete() {
+  if (!completion_) {
+    completion_ = communicator_.submit([sum = shared_from_this()] {
+      sum->pending_->wait();
+      if (!sum->callbacks_.on_completed) return;
+      sum->pending_->block_current_stream();
+      sum->callbacks_.on_completed();
+    });
+  }
+  return *completion_;
 }
 
 }  // namespace tutti::comm

@@ -47,11 +47,13 @@ GradientSync::GradientSync(const Communicator& communicator, const SyncHeader& h
 }
 
 void GradientSync::start_bucket_all_reduce(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec) {
-  auto sum = std::make_shared<BucketAllReduce>();
-  sum->bucket = bucket;
-  sum->pending = communicator_.start_all_reduce(std::move(bucket), codec);
-  sums_.push_back(sum);
-  submit([state = state_, sum] { sum->pending->finish_reduce_scatter(state->plan.scale); });
+  comm::AllReduceCallbacks callbacks{.scale = [state = state_] { return state->plan.scale; }};
+  if (detect_overflow_) {
+    // All ranks have the same bits, so they agree without communication.
+    callbacks.on_completed = [state = state_, bucket] { state->overflowed = state->overflowed || !all_finite(bucket); };
+  }
+  sums_.push_back(communicator_.queue_all_reduce(std::move(bucket), codec, std::move(callbacks)));
+  works_.push_back(sums_.back()->reduction());
 }
 
 void GradientSync::start_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
@@ -66,28 +68,17 @@ void GradientSync::start_rows(const at::Tensor& gradient, const at::Tensor& para
 }
 
 void GradientSync::wait_for_bucket(std::size_t index) {
-  // The first work is that of the headers. The sum's wait() runs on the communicator's thread too, so that only one
-  // thread accesses the sum.
-  submit([sum = sums_[index]] {
-    if (!std::exchange(sum->finished, true)) sum->pending->wait();
-  });
+  works_.push_back(sums_[index]->complete());
   works_.back().wait();
-  sums_[index]->pending->block_current_stream();
+  sums_[index]->block_current_stream();
 }
 
 void GradientSync::close(const SyncTrailer& trailer, const std::vector<bool>& used, std::span<const int> numbers) {
   closed_ = true;
   const std::vector<std::byte> packed = pack(trailer, used, numbers);
   auto exchange = std::shared_ptr(communicator_.start_small_all_gather(packed));
-  submit([state = state_, sums = sums_, exchange, parameters = used.size(), count = numbers.size(),
-          block = packed.size(), detect_overflow = detect_overflow_] {
-    for (const auto& sum : sums) {
-      if (!std::exchange(sum->finished, true)) sum->pending->wait();
-      // All ranks have the same bits, so they agree without communication.
-      if (!detect_overflow || state->overflowed) continue;
-      sum->pending->block_current_stream();
-      state->overflowed = !all_finite(sum->bucket);
-    }
+  for (const auto& sum : sums_) works_.push_back(sum->complete());
+  submit([state = state_, exchange, parameters = used.size(), count = numbers.size(), block = packed.size()] {
     const std::span<const std::byte> all = exchange->wait();
     state->used.assign(parameters, false);
     state->numbers.resize(count);
@@ -104,13 +95,13 @@ void GradientSync::close(const SyncTrailer& trailer, const std::vector<bool>& us
 
 std::int64_t GradientSync::bytes_sent() const {
   std::int64_t bytes = state_->sparse_bytes;
-  for (const auto& sum : sums_) bytes += sum->pending->bytes_sent();
+  for (const auto& sum : sums_) bytes += sum->bytes_sent();
   return bytes;
 }
 
 void GradientSync::wait() {
   for (const Work& work : works_) work.wait();
-  for (const auto& sum : sums_) sum->pending->block_current_stream();
+  for (const auto& sum : sums_) sum->block_current_stream();
 }
 
 }  // namespace tutti::sync

@@ -65,18 +65,13 @@ class GradientSync {
     std::int64_t sparse_bytes = 0;
     bool overflowed = false;
   };
-  struct BucketAllReduce {
-    at::Tensor bucket;
-    std::shared_ptr<comm::PendingAllReduce> pending;
-    bool finished = false;
-  };
 
   void submit(std::function<void()> task) { works_.push_back(communicator_.submit(std::move(task))); }
 
   comm::GradientCommunicator communicator_;
   bool detect_overflow_;
   std::shared_ptr<State> state_ = std::make_shared<State>();
-  std::vector<std::shared_ptr<BucketAllReduce>> sums_;
+  std::vector<std::shared_ptr<comm::QueuedAllReduce>> sums_;
   std::vector<Work> works_;
   bool closed_ = false;
 };

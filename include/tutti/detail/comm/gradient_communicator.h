@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tutti/comm/communicator.h"
@@ -17,6 +19,14 @@
 #include "tutti/detail/comm/pending.h"
 
 namespace tutti::comm {
+
+class QueuedAllReduce;
+
+/// What the queue thread calls during an all-reduce.
+struct AllReduceCallbacks {
+  std::function<double()> scale;         ///< the factor of the sum, equal on all ranks; called before the reduction
+  std::function<void()> on_completed{};  ///< called when the tensor holds the result, on its device too; may be empty
+};
 
 /// Ranks compare no call signatures, because they have compared their buckets before. All ranks must start the same
 /// operations in the same order. A small value, as Communicator is.
@@ -37,6 +47,9 @@ class GradientCommunicator {
   /// completion.
   std::unique_ptr<PendingAllReduce> start_all_reduce(at::Tensor flat,
                                                      const std::shared_ptr<const WireCodec>& codec = nullptr) const;
+  /// Starts the sum of `flat` as above, and queues its reduction.
+  std::shared_ptr<QueuedAllReduce> queue_all_reduce(at::Tensor flat, const std::shared_ptr<const WireCodec>& codec,
+                                                    AllReduceCallbacks callbacks) const;
   /// Starts an all-gather of a few bytes, of the same length on all ranks. See PendingAllGather.
   std::unique_ptr<PendingAllGather> start_small_all_gather(std::span<const std::byte> block) const;
   /// Starts an all-gather of bytes whose length may differ between ranks. See PendingAllGatherV.
@@ -46,6 +59,34 @@ class GradientCommunicator {
 
  private:
   std::shared_ptr<OperationQueue> queue_;
+};
+
+/// An all-reduce whose steps the communicator's queue thread runs in order. The last step is queued by complete(), so
+/// that it does not delay the reductions of later all-reduces. Destroying it before the last step aborts the
+/// communicator.
+class QueuedAllReduce : public std::enable_shared_from_this<QueuedAllReduce> {
+ public:
+  QueuedAllReduce(GradientCommunicator communicator, std::unique_ptr<PendingAllReduce> pending,
+                  AllReduceCallbacks callbacks)
+      : communicator_(std::move(communicator)), pending_(std::move(pending)), callbacks_(std::move(callbacks)) {}
+
+  /// Completes when this rank's shard is reduced.
+  const Work& reduction() const { return reduction_; }
+  /// Queues the last step in the first call. The Work completes when the tensor holds the result, or on a device when
+  /// the copy is enqueued, and `on_completed` has returned. Not thread safe.
+  Work complete();
+  /// See PendingAllReduce.
+  void block_current_stream() const { pending_->block_current_stream(); }
+  std::int64_t bytes_sent() const { return pending_->bytes_sent(); }
+
+ private:
+  friend class GradientCommunicator;
+
+  GradientCommunicator communicator_;
+  std::unique_ptr<PendingAllReduce> pending_;
+  AllReduceCallbacks callbacks_;
+  Work reduction_;
+  std::optional<Work> completion_;
 };
 
 }  // namespace tutti::comm
