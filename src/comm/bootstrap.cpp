@@ -10,6 +10,7 @@
 #include "comm/algorithms/p2p_backend.h"
 #include "comm/backend/describe.h"
 #include "comm/backend/heartbeat_timeout.h"
+#include "comm/backend/topology.h"
 #include "comm/device/backend.h"
 #include "comm/device/nccl.h"
 #include "comm/health/heartbeat_pairs.h"

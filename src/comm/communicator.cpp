@@ -51,7 +51,7 @@ const Topology& Communicator::topology() const {
   return queue_->backend().topology();
 }
 const std::string& Communicator::backend_name() const {
-  return queue_->backend().name();
+  return queue_->backend().traits().name;
 }
 bool Communicator::failed() const {
   return queue_->failed();

@@ -14,14 +14,14 @@ int GradientCommunicator::size() const {
 }
 
 bool GradientCommunicator::supports_device(at::Device device) const {
-  return device.is_cpu() || queue_->backend().supports_device(device.type());
+  return queue_->backend().traits().supports(device.type());
 }
 
 at::Tensor GradientCommunicator::allocate(std::int64_t bytes, at::Device device) const {
   if (bytes < 0) throw UsageError("allocate: the size must not be negative, but is " + std::to_string(bytes) + ".");
   if (!supports_device(device)) {
-    throw UsageError("allocate: the backend " + queue_->backend().name() + " supports CPU memory, not " + device.str() +
-                     ".");
+    throw UsageError("allocate: the backend " + queue_->backend().traits().name + " supports CPU memory, not " +
+                     device.str() + ".");
   }
   return queue_->allocate(bytes, device);
 }

@@ -112,10 +112,7 @@ at::Tensor OperationQueue::allocate(std::int64_t bytes, at::Device device) {
   at::Tensor memory;
   const auto run = [&] {
     record_start(operation);
-    memory = run_checked(operation, [&] {
-      return backend_->supports_device(device.type()) ? backend_->allocate_on_device(operation, device, bytes)
-                                                      : backend_->allocate(operation, bytes);
-    });
+    memory = run_checked(operation, [&] { return backend_->allocate(operation, bytes, device); });
     mark_completed(operation);
   };
   // In order with earlier calls on all ranks: those may share memory too, and ranks match the offers in order.

@@ -102,7 +102,7 @@ struct OperationQueue::Call {
 };
 
 std::size_t OperationQueue::payload_bytes() const {
-  const std::size_t cheap = backend_->inline_payload_bytes();
+  const std::size_t cheap = backend_->traits().inline_payload_bytes;
   return cheap > sizeof(CallSignature) ? cheap - sizeof(CallSignature) : 0;
 }
 
@@ -126,7 +126,7 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
     complete(*call);
   };
   if (backend_->size() == 1) return run_now(run);
-  const int spin_count = backend_->spin_count();
+  const int spin_count = backend_->traits().spin_count;
   if (!data.payload || spin_count == 0 || !worker_.idle()) return track(worker_.submit(run));
 
   // If all ranks call at about the same time, waking a thread would take many times as long as the call. So poll first.

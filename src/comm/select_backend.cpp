@@ -44,7 +44,8 @@ std::shared_ptr<Backend> find_backend(std::shared_ptr<Backend> messages, const s
     if (requested == "auto" && topology.num_nodes == messages->size()) return messages;
   }
   if (requested != "auto") throw UsageError("The backend " + requested + " cannot be used: " + reason + ".");
-  const std::string line = "gradients are sent over " + messages->name() + ", not through shared memory: " + reason;
+  const std::string line =
+      "gradients are sent over " + messages->traits().name + ", not through shared memory: " + reason;
   const Logger logger(messages->rank());
   if (!refused) {
     logger.info(line);

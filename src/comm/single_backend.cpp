@@ -29,13 +29,8 @@ class SingleAllGather final : public PendingAllGather {
 
 class SingleBackend final : public Backend {
  public:
-  const std::string& name() const override {
-    static const std::string name = "single";
-    return name;
-  }
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  const Topology& topology() const override { return topology_; }
+  // The identity works on every device.
+  SingleBackend() : Backend({.name = "single", .all_devices = true}, 0, Topology()) {}
 
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation&, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>&) override {
@@ -58,10 +53,7 @@ class SingleBackend final : public Backend {
     copy(outputs.front(), inputs.front());
   }
 
-  at::Tensor allocate(const Operation&, std::int64_t bytes) override { return at::empty({bytes}, at::kByte); }
-  // The identity works on every device.
-  bool supports_device(at::DeviceType) const override { return true; }
-  at::Tensor allocate_on_device(const Operation&, at::Device device, std::int64_t bytes) override {
+  at::Tensor allocate(const Operation&, std::int64_t bytes, at::Device device) override {
     return at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
   }
   std::shared_ptr<Backend> split(const std::vector<int>&, const std::string&, std::chrono::milliseconds) override {
@@ -73,8 +65,6 @@ class SingleBackend final : public Backend {
  private:
   // The shapes may differ; the numbers of elements are equal.
   static void copy(const at::Tensor& output, const at::Tensor& input) { output.view({-1}).copy_(input.view({-1})); }
-
-  Topology topology_;
 };
 
 }  // namespace

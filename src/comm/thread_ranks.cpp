@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/algorithms/p2p_backend.h"
+#include "comm/backend/topology.h"
 #include "comm/make_communicator.h"
 #include "comm/p2p/group_endpoint.h"
 #include "comm/select_backend.h"

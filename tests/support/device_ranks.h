@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/algorithms/p2p_backend.h"
+#include "comm/backend/topology.h"
 #include "comm/device/backend.h"
 #include "comm/make_communicator.h"
 #include "comm/transport/thread_transport.h"

@@ -9,6 +9,7 @@
 #include "comm/algorithms/direct_all_reduce.h"
 #include "comm/algorithms/recursive_halving_all_reduce.h"
 #include "comm/algorithms/small_all_gather.h"
+#include "comm/backend/topology.h"
 #include "comm/reduction/reduce_tree.h"
 
 namespace tutti::comm {
@@ -21,7 +22,7 @@ constexpr std::size_t max_bruck_bytes = std::size_t{1} << 20;
 }  // namespace
 
 P2pBackend::P2pBackend(std::shared_ptr<Transport> transport, Topology topology)
-    : transport_(std::move(transport)), topology_(std::move(topology)) {}
+    : Backend({.name = transport->name()}, transport->rank(), std::move(topology)), transport_(std::move(transport)) {}
 
 std::unique_ptr<PendingAllReduce> P2pBackend::start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                                const std::shared_ptr<const WireCodec>& codec) {
@@ -174,7 +175,7 @@ std::vector<std::byte> P2pBackend::bootstrap_all_gather(const Operation& operati
   return Backend::bootstrap_all_gather(operation, input);
 }
 
-at::Tensor P2pBackend::allocate(const Operation&, std::int64_t bytes) {
+at::Tensor P2pBackend::allocate(const Operation&, std::int64_t bytes, at::Device) {
   return at::empty({bytes}, at::kByte);
 }
 
@@ -182,7 +183,7 @@ std::shared_ptr<Backend> P2pBackend::split(const std::vector<int>& members, cons
                                            std::chrono::milliseconds timeout) {
   auto transport = transport_->split(members, name, timeout);
   const int new_rank = transport->rank();
-  return std::make_shared<P2pBackend>(std::move(transport), topology_of(topology_, members, new_rank));
+  return std::make_shared<P2pBackend>(std::move(transport), topology_of(topology(), members, new_rank));
 }
 
 }  // namespace tutti::comm

@@ -3,17 +3,13 @@
 #include "comm/algorithms/buffer_pool.h"
 #include "comm/backend/backend.h"
 #include "comm/reduction/reduce_tree.h"
+#include "comm/transport/transport.h"
 
 namespace tutti::comm {
 
 class P2pBackend final : public Backend {
  public:
   P2pBackend(std::shared_ptr<Transport> transport, Topology topology);
-
-  const std::string& name() const override { return transport_->name(); }
-  int rank() const override { return transport_->rank(); }
-  int size() const override { return transport_->size(); }
-  const Topology& topology() const override { return topology_; }
 
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override;
@@ -33,7 +29,7 @@ class P2pBackend final : public Backend {
 
   void connect() override { transport_->connect(); }
   std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) override;
-  at::Tensor allocate(const Operation& operation, std::int64_t bytes) override;
+  at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) override;
   std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,
                                  std::chrono::milliseconds timeout) override;
   std::shared_ptr<FailureBoard> failure_board() override { return transport_->failure_board(); }
@@ -48,7 +44,6 @@ class P2pBackend final : public Backend {
   void all_to_all_equal_parts(const Operation& operation, const Buffer& output, const PartFor& part_for);
 
   std::shared_ptr<Transport> transport_;
-  Topology topology_;
   BufferPool buffer_pool_;
 };
 

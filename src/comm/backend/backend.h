@@ -2,8 +2,8 @@
 // The interface of the part of a communicator that runs its collectives.
 //
 // The communicator has checked all tensors: dense, contiguous, detached, of matching sizes, in CPU memory
-// (start_all_reduce also takes tensors on devices for which supports_device() is true). Blocking methods run on the
-// communicator's queue thread.
+// (start_all_reduce also takes tensors on the devices of BackendTraits). Blocking methods run on the communicator's
+// queue thread.
 #include <ATen/core/TensorBody.h>
 
 #include <chrono>
@@ -11,27 +11,38 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/backend/operation.h"
-#include "comm/backend/transfer_error.h"
+#include "comm/backend/peer_health.h"
 #include "tutti/comm/reduce_op.h"
 #include "tutti/comm/topology.h"
 #include "tutti/comm/wire_codec.h"
-#include "tutti/core/error.h"
 #include "tutti/detail/comm/pending.h"
 
 namespace tutti::comm {
 
-class Backend {
+struct BackendTraits {
+  std::string name;                        ///< see Communicator::backend_name()
+  std::size_t inline_payload_bytes = 0;    ///< a small all-gather carries such a payload at no extra cost
+  int spin_count = 0;                      ///< the number of times to poll a small all-gather before blocking
+  bool all_devices = false;                ///< start_all_reduce() takes tensors on every device
+  std::optional<at::DeviceType> device{};  ///< start_all_reduce() also takes tensors on such devices
+
+  bool supports(at::DeviceType type) const { return type == at::kCPU || all_devices || type == device; }
+};
+
+class Backend : public PeerHealth {
  public:
-  virtual ~Backend() = default;
-  virtual const std::string& name() const = 0;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-  virtual const Topology& topology() const = 0;
+  /// Equal on all ranks, except for spin_count.
+  const BackendTraits& traits() const { return traits_; }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(topology_.node_of_rank.size()); }
+  const Topology& topology() const { return topology_; }
 
   // The start methods never block and may be called while other operations are in flight.
   /// `flat` must be fp32 unless `codec` is null.
@@ -53,11 +64,6 @@ class Backend {
   virtual void all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
                             const std::vector<at::Tensor>& inputs, std::size_t longest) = 0;
 
-  /// The largest payload in bytes that a small all-gather carries at no extra cost. Equal on all ranks.
-  virtual std::size_t inline_payload_bytes() const { return 0; }
-  /// The number of times to poll a small all-gather before blocking.
-  virtual int spin_count() const { return 0; }
-
   /// Establishes now the connections that would be established by the first message. Every rank must call it. Throws
   /// PeerError.
   virtual void connect() {}
@@ -65,14 +71,9 @@ class Backend {
   /// same number of bytes.
   virtual std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input);
 
-  /// See Communicator::allocate.
-  virtual at::Tensor allocate(const Operation& operation, std::int64_t bytes) = 0;
-  /// True if start_all_reduce() also takes tensors on devices of this type.
-  virtual bool supports_device(at::DeviceType) const { return false; }
-  /// Like allocate(), on a device for which supports_device() is true. Every rank must call it. Throws PeerError.
-  virtual at::Tensor allocate_on_device(const Operation&, at::Device device, std::int64_t) {
-    throw UsageError("this backend sums in CPU memory, not on " + device.str());
-  }
+  /// Allocates memory for start_all_reduce(), on the CPU or on a device that the traits name. Every rank must call it.
+  /// See GradientCommunicator::allocate.
+  virtual at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) = 0;
   /// See Transport::split.
   virtual std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,
                                          std::chrono::milliseconds timeout) = 0;
@@ -80,26 +81,19 @@ class Backend {
   /// may exchange addresses through this backend.
   virtual std::shared_ptr<Backend> duplicate(const std::string& name, std::chrono::milliseconds timeout);
 
-  /// The board on which ranks publish their failure reports; null if the group has one rank.
-  virtual std::shared_ptr<FailureBoard> failure_board() = 0;
-  /// True if the peer is known to have exited or to have closed the communicator.
-  virtual bool peer_exited(int) const { return false; }
-  /// See Transport::throw_if_heartbeat_lost.
-  virtual void throw_if_heartbeat_lost() const {}
-  /// Publishes whether this rank is blocked. Returns false if some peer is known not to be blocked.
-  virtual bool set_blocked(bool) noexcept { return true; }
-  /// See Transport::close.
-  virtual void close() noexcept = 0;
+ protected:
+  Backend(BackendTraits traits, int rank, Topology topology)
+      : traits_(std::move(traits)), rank_(rank), topology_(std::move(topology)) {}
+
+ private:
+  BackendTraits traits_;
+  int rank_;
+  Topology topology_;
 };
 
 /// Selects the backend for a new group of ranks that a point-to-point backend (`messages`) connects. `name` must be
 /// unused. The caller passes it in, because only select_backend.h knows all backends.
 using SelectBackend = std::function<std::shared_ptr<Backend>(std::shared_ptr<Backend> messages, const std::string& name,
                                                              std::chrono::milliseconds timeout)>;
-
-/// The topology of the group whose rank r is rank members[r] of `all`, as seen by `rank` of the group.
-Topology topology_of(const Topology& all, const std::vector<int>& members, int rank);
-/// The topology as seen by `rank`, with rank r on node node_of_rank[r].
-Topology make_topology(std::vector<int> node_of_rank, int rank);
 
 }  // namespace tutti::comm

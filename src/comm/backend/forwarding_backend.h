@@ -11,10 +11,6 @@ namespace tutti::comm {
 
 class ForwardingBackend : public Backend {
  public:
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  const Topology& topology() const override { return inner_->topology(); }
-
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override {
     return inner_->start_all_reduce(operation, flat, codec);
@@ -50,16 +46,15 @@ class ForwardingBackend : public Backend {
   std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) override {
     return inner_->bootstrap_all_gather(operation, input);
   }
-  std::size_t inline_payload_bytes() const override { return inner_->inline_payload_bytes(); }
-  int spin_count() const override { return inner_->spin_count(); }
-  at::Tensor allocate(const Operation& operation, std::int64_t bytes) override {
-    return inner_->allocate(operation, bytes);
+  at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) override {
+    return inner_->allocate(operation, bytes, device);
   }
   std::shared_ptr<FailureBoard> failure_board() override { return inner_->failure_board(); }
   void close() noexcept override { inner_->close(); }
 
  protected:
-  explicit ForwardingBackend(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  ForwardingBackend(BackendTraits traits, std::shared_ptr<Backend> inner)
+      : Backend(std::move(traits), inner->rank(), inner->topology()), inner_(std::move(inner)) {}
   Backend& inner() const { return *inner_; }
 
  private:

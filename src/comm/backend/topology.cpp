@@ -1,7 +1,8 @@
+#include "comm/backend/topology.h"
+
 #include <algorithm>
 #include <map>
-
-#include "comm/backend/backend.h"
+#include <utility>
 
 namespace tutti::comm {
 

@@ -78,13 +78,14 @@ class DeviceAllReduce final : public PendingAllReduce {
 
 class DeviceBackend final : public ForwardingBackend {
  public:
-  DeviceBackend(std::shared_ptr<Backend> host_backend, C10dBackendFactory factory, std::string group)
-      : ForwardingBackend(std::move(host_backend)),
+  DeviceBackend(const std::shared_ptr<Backend>& host_backend, C10dBackendFactory factory, std::string group)
+      : ForwardingBackend({.name = factory.name + " + " + host_backend->traits().name,
+                           .inline_payload_bytes = host_backend->traits().inline_payload_bytes,
+                           .spin_count = host_backend->traits().spin_count,
+                           .device = factory.device},
+                          host_backend),
         factory_(std::move(factory)),
-        group_name_(std::move(group)),
-        name_(factory_.name + " + " + inner().name()) {}
-
-  const std::string& name() const override { return name_; }
+        group_name_(std::move(group)) {}
 
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override {
@@ -93,11 +94,10 @@ class DeviceBackend final : public ForwardingBackend {
                  : inner().start_all_reduce(operation, flat, codec);
   }
 
-  bool supports_device(at::DeviceType device) const override { return device == factory_.device; }
-
   // The first all-reduce connects the ranks. It runs here, where all ranks take part: in a backward pass, ranks that
   // use their groups in different orders would wait for each other.
-  at::Tensor allocate_on_device(const Operation&, at::Device device, std::int64_t bytes) override {
+  at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) override {
+    if (device.type() != factory_.device) return inner().allocate(operation, bytes, device);
     const std::lock_guard lock(mutex_);
     try {
       if (!group_) {
@@ -136,16 +136,15 @@ class DeviceBackend final : public ForwardingBackend {
 
   C10dBackendFactory factory_;
   std::string group_name_;
-  std::string name_;
   std::mutex mutex_;
   std::shared_ptr<const DeviceGroup> group_;
 };
 
 }  // namespace
 
-std::shared_ptr<Backend> make_device_backend(std::shared_ptr<Backend> host_backend, C10dBackendFactory factory,
+std::shared_ptr<Backend> make_device_backend(const std::shared_ptr<Backend>& host_backend, C10dBackendFactory factory,
                                              std::string group) {
-  return std::make_shared<DeviceBackend>(std::move(host_backend), std::move(factory), std::move(group));
+  return std::make_shared<DeviceBackend>(host_backend, std::move(factory), std::move(group));
 }
 
 }  // namespace tutti::comm

@@ -27,7 +27,7 @@ struct C10dBackendFactory {
 
 /// `group` is the name of the group of `host_backend`, unique in the job. The c10d backend is created when device
 /// memory is first allocated.
-std::shared_ptr<Backend> make_device_backend(std::shared_ptr<Backend> host_backend, C10dBackendFactory factory,
+std::shared_ptr<Backend> make_device_backend(const std::shared_ptr<Backend>& host_backend, C10dBackendFactory factory,
                                              std::string group);
 
 }  // namespace tutti::comm

@@ -62,13 +62,11 @@ class HierarchicalBackend final : public ForwardingBackend {
  public:
   HierarchicalBackend(const std::shared_ptr<Backend>& p2p_backend, SelectBackend select_for_group,
                       std::shared_ptr<ShmBackend> node, std::shared_ptr<NodeGroups> groups)
-      : ForwardingBackend(p2p_backend),
+      : ForwardingBackend({.name = "shared memory + " + p2p_backend->traits().name}, p2p_backend),
         select_for_group_(std::move(select_for_group)),
         node_(std::move(node)),
-        groups_(std::move(groups)),
-        name_("shared memory + " + p2p_backend->name()) {}
+        groups_(std::move(groups)) {}
 
-  const std::string& name() const override { return name_; }
   /// Covers the ranks of this node only.
   bool set_blocked(bool blocked) noexcept override { return node_->set_blocked(blocked); }
 
@@ -140,12 +138,12 @@ class HierarchicalBackend final : public ForwardingBackend {
   }
 
   // Shared memory is used on all nodes or on none: nodes with different algorithms would wait for each other.
-  at::Tensor allocate(const Operation& operation, std::int64_t bytes) override {
-    const at::Tensor memory = groups_->run_in_node([&] { return node_->allocate(operation, bytes); });
+  at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) override {
+    const at::Tensor memory = groups_->run_in_node([&] { return node_->allocate(operation, bytes, device); });
     const bool shared = bytes == 0 || node_->location_of(memory).has_value();
     const std::byte flag{shared};
     const auto exchange = start_small_all_gather(operation, std::span(&flag, 1));
-    if (first_rank_without(exchange->wait())) return inner().allocate(operation, bytes);
+    if (first_rank_without(exchange->wait())) return inner().allocate(operation, bytes, device);
     // Connect here, because all ranks take part, and not during a training step.
     if (may_own_elements(static_cast<std::size_t>(bytes), topology().local_rank)) groups_->connect_inter_node();
     return memory;
@@ -193,7 +191,6 @@ class HierarchicalBackend final : public ForwardingBackend {
   SelectBackend select_for_group_;
   std::shared_ptr<ShmBackend> node_;
   std::shared_ptr<NodeGroups> groups_;
-  std::string name_;
 };
 
 // Creates the backend on all nodes or on none; then it returns null and sets `reason`. `node` is set on all ranks of a

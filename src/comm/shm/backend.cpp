@@ -21,7 +21,7 @@ constexpr std::size_t min_in_place_bytes = std::size_t{64} << 10;
 
 void log_fallback(const Backend& messages, const std::string& what, const std::string& reason) {
   if (messages.rank() != 0) return;
-  Logger(0).warning(what + " is sent over " + messages.name() + ", not through shared memory: " + reason);
+  Logger(0).warning(what + " is sent over " + messages.traits().name + ", not through shared memory: " + reason);
 }
 
 }  // namespace
@@ -32,10 +32,12 @@ Operation shm_setup_operation(std::chrono::milliseconds timeout) {
 
 ShmBackend::ShmBackend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups,
                        std::shared_ptr<NodeState> node)
-    : ForwardingBackend(messages),
+    : ForwardingBackend({.name = "shared memory + " + messages->traits().name,
+                         .inline_payload_bytes = payload_slot_bytes,
+                         .spin_count = node->spin_count()},
+                        messages),
       for_groups_(std::move(for_groups)),
-      node_(std::move(node)),
-      name_("shared memory + " + messages->name()) {}
+      node_(std::move(node)) {}
 
 std::unique_ptr<PendingAllReduce> ShmBackend::start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                                const std::shared_ptr<const WireCodec>& codec) {
@@ -104,15 +106,15 @@ void ShmBackend::all_to_all_v(const Operation& operation, const std::vector<at::
   }
 }
 
-at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes) {
-  if (bytes == 0) return inner().allocate(operation, bytes);
+at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes, at::Device device) {
+  if (bytes == 0) return inner().allocate(operation, bytes, device);
   std::string reason;
   auto allocation = std::make_shared<ShmAllocation>();
   allocation->memory = create_shared_memory(*this, operation, static_cast<std::size_t>(bytes), reason);
   if (allocation->memory.empty()) {
     log_fallback(inner(), "a gradient buffer of " + std::to_string(bytes) + " bytes", reason);
     inner().connect();  // here, because all ranks take part, and not when an all-reduce starts
-    return inner().allocate(operation, bytes);
+    return inner().allocate(operation, bytes, device);
   }
   allocation->begin = allocation->memory.of(rank());
   allocation->bytes = static_cast<std::size_t>(bytes);

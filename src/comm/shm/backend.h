@@ -22,8 +22,6 @@ class ShmBackend final : public ForwardingBackend {
  public:
   ShmBackend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups, std::shared_ptr<NodeState> node);
 
-  const std::string& name() const override { return name_; }
-
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override;
   std::unique_ptr<PendingAllGather> start_small_all_gather(const Operation& operation,
@@ -39,10 +37,8 @@ class ShmBackend final : public ForwardingBackend {
                     const std::vector<at::Tensor>& inputs, std::size_t longest) override;
   bool peer_exited(int rank) const override { return node_->peer_exited(rank); }
   bool set_blocked(bool blocked) noexcept override { return node_->set_blocked(blocked); }
-  std::size_t inline_payload_bytes() const override { return payload_slot_bytes; }
-  int spin_count() const override { return node_->spin_count(); }
 
-  at::Tensor allocate(const Operation& operation, std::int64_t bytes) override;
+  at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) override;
   std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,
                                  std::chrono::milliseconds timeout) override;
   std::shared_ptr<Backend> duplicate(const std::string& name, std::chrono::milliseconds timeout) override;
@@ -70,7 +66,6 @@ class ShmBackend final : public ForwardingBackend {
 
   SelectBackend for_groups_;
   std::shared_ptr<NodeState> node_;
-  std::string name_;
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<const ShmAllocation>> allocations_;
   std::int64_t allocated_ = 0;

@@ -65,7 +65,7 @@ struct RankState {
   alignas(64) SequenceCounter chunks_reduced;
   alignas(64) SequenceCounter chunks_read;
   alignas(64) std::atomic<bool> closed;  // the rank has closed the communicator
-  std::atomic<bool> blocked;             // see Backend::set_blocked
+  std::atomic<bool> blocked;             // see PeerHealth::set_blocked
   alignas(64) LastOperation last_operation;
   alignas(64) std::atomic<std::uint32_t> failure_message_length;  // 0 before the rank publishes a failure report
   char failure_message[failure_message_bytes];                    // the rank's failure report
@@ -104,7 +104,7 @@ class NodeState {
   /// Sets the ranks to name in log lines, if they differ from the ranks of this communicator.
   void set_global_ranks(std::vector<int> global_ranks) { global_ranks_ = std::move(global_ranks); }
 
-  /// See Backend.
+  /// See BackendTraits.
   int spin_count() const { return spin_count_; }
 
   /// True if `rank` has closed the communicator or its process has exited.
@@ -112,7 +112,7 @@ class NodeState {
     return of(rank).closed.load() || processes_[rank].state() == ProcessState::exited;
   }
 
-  /// See Backend.
+  /// See PeerHealth.
   bool set_blocked(bool blocked) const noexcept;
 
   void close() noexcept;

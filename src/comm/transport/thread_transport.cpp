@@ -160,38 +160,31 @@ class ThreadFailureBoard final : public FailureBoard {
 
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(std::shared_ptr<ThreadHub> thread_hub, int rank) : hub_(std::move(thread_hub)), rank_(rank) {}
+  ThreadTransport(std::shared_ptr<ThreadHub> thread_hub, int rank)
+      : Transport("threads", rank, thread_hub->size()), hub_(std::move(thread_hub)) {}
   ~ThreadTransport() override { close(); }
 
-  const std::string& name() const override {
-    static const std::string name = "threads";
-    return name;
-  }
-  int rank() const override { return rank_; }
-  int size() const override { return hub_->size(); }
-
   std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Buffer& buffer) override {
-    return std::make_unique<ThreadTransfer>(hub_, hub_->send(rank_, peer, tag, buffer), peer);
+    return std::make_unique<ThreadTransfer>(hub_, hub_->send(rank(), peer, tag, buffer), peer);
   }
   std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Buffer& buffer) override {
-    return std::make_unique<ThreadTransfer>(hub_, hub_->receive(peer, rank_, tag, buffer), peer);
+    return std::make_unique<ThreadTransfer>(hub_, hub_->receive(peer, rank(), tag, buffer), peer);
   }
 
   std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
                                    std::chrono::milliseconds) override {
     const auto size = static_cast<int>(members.size());
     int rank = 0;
-    while (members.at(static_cast<std::size_t>(rank)) != rank_) ++rank;
+    while (members.at(static_cast<std::size_t>(rank)) != this->rank()) ++rank;
     return std::make_shared<ThreadTransport>(hub_->split(name, size), rank);
   }
 
   std::shared_ptr<FailureBoard> failure_board() override { return std::make_shared<ThreadFailureBoard>(hub_); }
   bool peer_exited(int rank) const override { return hub_->peer_exited(rank); }
-  void close() noexcept override { hub_->disconnect(rank_); }
+  void close() noexcept override { hub_->disconnect(rank()); }
 
  private:
   std::shared_ptr<ThreadHub> hub_;
-  int rank_;
 };
 
 }  // namespace

@@ -7,8 +7,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "comm/backend/peer_health.h"
 #include "comm/backend/transfer_error.h"
 
 namespace tutti::comm {
@@ -48,12 +50,11 @@ using Transfers = std::vector<std::unique_ptr<Transfer>>;
 void wait_all(Transfers& transfers, Deadline deadline);
 
 /// Thread safe.
-class Transport {
+class Transport : public PeerHealth {
  public:
-  virtual ~Transport() = default;
-  virtual const std::string& name() const = 0;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
 
   /// A send may end only when its peer has posted the receive: post receives before waiting for sends.
   virtual std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Buffer& buffer) = 0;
@@ -71,13 +72,13 @@ class Transport {
   virtual std::optional<std::vector<std::byte>> bootstrap_all_gather(std::span<const std::byte> input,
                                                                      std::chrono::milliseconds timeout);
 
-  /// True if the peer is known to have exited or closed the connection.
-  virtual bool peer_exited(int) const { return false; }
-  /// Throws TransferError if ranks of other nodes have missed heartbeats for the heartbeat timeout.
-  virtual void throw_if_heartbeat_lost() const {}
-  virtual std::shared_ptr<FailureBoard> failure_board() = 0;
-  /// Ends all transfers, here and (as closed connections) on the other ranks. After it nothing touches their memory.
-  virtual void close() noexcept = 0;
+ protected:
+  Transport(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}
+
+ private:
+  std::string name_;
+  int rank_;
+  int size_;
 };
 
 }  // namespace tutti::comm

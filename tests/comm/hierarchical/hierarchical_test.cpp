@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "comm/backend/topology.h"
 #include "comm/hierarchical/backend.h"
 #include "support/ranks.h"
 #include "support/training.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/algorithms/p2p_backend.h"
+#include "comm/backend/topology.h"
 #include "comm/transport/thread_transport.h"
 
 namespace tutti::comm::node_broadcast_test {

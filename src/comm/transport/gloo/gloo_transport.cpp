@@ -24,19 +24,11 @@ class GlooTransport final : public Transport {
  public:
   GlooTransport(std::shared_ptr<ConnectionMux> mux, Rendezvous rendezvous, int rank, GroupHealth health,
                 std::chrono::milliseconds timeout)
-      : mux_(std::move(mux)),
+      : Transport("gloo", rank, static_cast<int>(health.global_ranks().size())),
+        mux_(std::move(mux)),
         rendezvous_(std::move(rendezvous)),
-        rank_(rank),
-        size_(static_cast<int>(health.global_ranks().size())),
         health_(std::move(health)),
         timeout_(timeout) {}
-
-  const std::string& name() const override {
-    static const std::string name = "gloo";
-    return name;
-  }
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
 
   std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Buffer& block) override {
     return channel_for(peer)->post(true, peer, tag, block);
@@ -47,7 +39,7 @@ class GlooTransport final : public Transport {
 
   std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
                                    std::chrono::milliseconds timeout) override {
-    const auto rank = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
+    const auto rank = static_cast<int>(std::ranges::find(members, this->rank()) - members.begin());
     return std::make_shared<GlooTransport>(mux_, rendezvous_of_group(rendezvous_, name, members), rank,
                                            health_.for_group(members), timeout);
   }
@@ -77,8 +69,8 @@ class GlooTransport final : public Transport {
   std::optional<std::vector<std::byte>> bootstrap_all_gather(std::span<const std::byte> own_value,
                                                              std::chrono::milliseconds timeout) override {
     const std::string value(reinterpret_cast<const char*>(own_value.data()), own_value.size());
-    const auto values =
-        store_all_gather(rendezvous_, "bootstrap/" + std::to_string(bootstrap_calls_++), rank_, size_, value, timeout);
+    const auto values = store_all_gather(rendezvous_, "bootstrap/" + std::to_string(bootstrap_calls_++), rank(), size(),
+                                         value, timeout);
     std::vector<std::byte> all;
     for (const std::string& other : values) {
       if (other.size() != own_value.size()) {
@@ -92,7 +84,7 @@ class GlooTransport final : public Transport {
 
   void throw_if_heartbeat_lost() const override { health_.throw_if_heartbeat_lost(); }
   std::shared_ptr<FailureBoard> failure_board() override {
-    return make_store_failure_board(rendezvous_, size_,
+    return make_store_failure_board(rendezvous_, size(),
                                     {.exited_ranks = [health = health_] { return health.exited_ranks(); },
                                      .is_store_reachable = [health = health_] { return health.is_store_reachable(); }});
   }
@@ -131,10 +123,10 @@ class GlooTransport final : public Transport {
       own_value = error_marker + std::string(error.what());
     }
     const auto gathered =
-        store_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank_, size_,
+        store_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(), size(),
                          mux_->attach_challenge(own_value), timeout_, [this] { return closed_.load(); });
     const auto addresses = mux_->detach_challenges(gathered, health_.global_ranks());
-    for (int rank = 0; rank < size_; ++rank) {
+    for (int rank = 0; rank < size(); ++rank) {
       const auto& text = addresses.at(static_cast<std::size_t>(rank));
       if (!text.starts_with(error_marker)) continue;
       throw PeerError("Connecting over Gloo: on rank " + std::to_string(rank) + " " + text.substr(1), {rank});
@@ -146,11 +138,11 @@ class GlooTransport final : public Transport {
   // By their ranks in the job: whom this rank will talk to in every round, so that no start of one has to wait, or,
   // where ranks prove something to one another, everyone.
   std::vector<int> eager_peers() const {
-    std::vector<int> members = peers_of(rank_, size_);
+    std::vector<int> members = peers_of(rank(), size());
     if (mux_->requires_authentication()) {
-      members.resize(static_cast<std::size_t>(size_));
+      members.resize(static_cast<std::size_t>(size()));
       std::iota(members.begin(), members.end(), 0);
-      std::erase(members, rank_);
+      std::erase(members, this->rank());
     }
     for (int& member : members) member = health_.global_ranks().at(static_cast<std::size_t>(member));
     return members;
@@ -158,8 +150,6 @@ class GlooTransport final : public Transport {
 
   std::shared_ptr<ConnectionMux> mux_;
   Rendezvous rendezvous_;
-  int rank_;
-  int size_;
   GroupHealth health_;
   std::chrono::milliseconds timeout_;  // for connecting
   std::atomic<int> bootstrap_calls_ = 0;

@@ -56,22 +56,18 @@ class MpiTransport final : public Transport {
  public:
   /// Every rank of `health` must call it, with the same `name`.
   MpiTransport(Rendezvous rendezvous, GroupHealth health, int rank, const std::string& name, MpiTags tags)
-      : rendezvous_(std::move(rendezvous)), health_(std::move(health)), rank_(rank), tags_(tags) {
+      : Transport("mpi", rank, static_cast<int>(health.global_ranks().size())),
+        rendezvous_(std::move(rendezvous)),
+        health_(std::move(health)),
+        tags_(tags) {
     const auto& api = mpi_api();
     MpiGroup* group = nullptr;
     if (const char* const error = api.make_group(health_.global_ranks().data(), size(), tags_.of_name(name), &group)) {
       throw PeerError(std::string("Connecting over MPI failed: ") + error, {});
     }
-    endpoint_ = std::make_shared<MpiEndpoint>(api, group, tags_, rank_, size());
+    endpoint_ = std::make_shared<MpiEndpoint>(api, group, tags_, rank, size());
   }
   ~MpiTransport() override { close(); }
-
-  const std::string& name() const override {
-    static const std::string name = "mpi";
-    return name;
-  }
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(health_.global_ranks().size()); }
 
   std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Buffer& block) override {
     return std::make_unique<MpiTransfer>(endpoint_, endpoint_->post(true, peer, tag, block), health_);
@@ -83,7 +79,7 @@ class MpiTransport final : public Transport {
   std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
                                    std::chrono::milliseconds timeout) override {
     auto rendezvous = rendezvous_of_group(rendezvous_, name, members);
-    const auto rank = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
+    const auto rank = static_cast<int>(std::ranges::find(members, this->rank()) - members.begin());
     // Making a group has no deadline: all must be there before.
     (void)store_all_gather(rendezvous, "mpi", rank, static_cast<int>(members.size()), "", timeout);
     return std::make_shared<MpiTransport>(std::move(rendezvous), health_.for_group(members), rank, name, tags_);
@@ -95,7 +91,6 @@ class MpiTransport final : public Transport {
  private:
   Rendezvous rendezvous_;
   GroupHealth health_;
-  int rank_;
   MpiTags tags_;
   std::shared_ptr<MpiEndpoint> endpoint_;
 };

@@ -1,0 +1,14 @@
+#pragma once
+// Makes the topologies of groups.
+#include <vector>
+
+#include "tutti/comm/topology.h"
+
+namespace tutti::comm {
+
+/// The topology as seen by `rank`, with rank r on node node_of_rank[r].
+Topology make_topology(std::vector<int> node_of_rank, int rank);
+/// The topology of the group whose rank r is rank members[r] of `all`, as seen by `rank` of the group.
+Topology topology_of(const Topology& all, const std::vector<int>& members, int rank);
+
+}  // namespace tutti::comm
