@@ -118,6 +118,8 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
   const auto signature = own_signature.bytes();
   call->message.assign(signature.begin(), signature.end());
   if (data.payload) call->message.insert(call->message.end(), data.payload->begin(), data.payload->end());
+  const BackendTraits& traits = backend_->traits();
+  if (traits.equal_lengths) call->message.resize(traits.inline_payload_bytes);
 
   const std::lock_guard lock(order_mutex_);
   call->operation = next_operation(what, options, text, data.payload ? data.payload->size() : data.length);
@@ -126,7 +128,7 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
     complete(*call);
   };
   if (backend_->size() == 1) return run_now(run);
-  const int spin_count = backend_->traits().spin_count;
+  const int spin_count = traits.spin_count;
   if (!data.payload || spin_count == 0 || !worker_.idle()) return track(worker_.submit(run));
 
   // If all ranks call at about the same time, waking a thread would take many times as long as the call. So poll first.

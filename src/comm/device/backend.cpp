@@ -81,6 +81,7 @@ class DeviceBackend final : public ForwardingBackend {
   DeviceBackend(const std::shared_ptr<Backend>& host_backend, C10dBackendFactory factory, std::string group)
       : ForwardingBackend({.name = factory.name + " + " + host_backend->traits().name,
                            .inline_payload_bytes = host_backend->traits().inline_payload_bytes,
+                           .equal_lengths = host_backend->traits().equal_lengths,
                            .spin_count = host_backend->traits().spin_count,
                            .device = factory.device},
                           host_backend),

@@ -28,6 +28,19 @@ constexpr int max_flat_ranks = 8;
 constexpr std::size_t min_sharded_bytes = std::size_t{16} << 10;
 // Larger outputs are broadcast in the node through the staging buffers, whose slots are larger.
 constexpr std::size_t max_node_broadcast_bytes = std::size_t{256} << 10;
+// A call signature of 256 bytes and a payload of 1 KiB. Sending them costs less than the second exchange that a payload
+// would need, unless there are many ranks.
+constexpr std::size_t call_bytes = 1280;
+constexpr int max_ranks_with_payloads = 64;
+
+// The inter-node messages of ranks that call different collectives must have equal lengths, because Gloo does not
+// deliver others.
+BackendTraits traits_over(const Backend& p2p_backend) {
+  const bool has_payloads = p2p_backend.size() <= max_ranks_with_payloads;
+  return {.name = "shared memory + " + p2p_backend.traits().name,
+          .inline_payload_bytes = has_payloads ? call_bytes : 0,
+          .equal_lengths = has_payloads};
+}
 
 Subgroup make_node_subgroup(const Topology& topology) {
   Subgroup group;
@@ -62,7 +75,7 @@ class HierarchicalBackend final : public ForwardingBackend {
  public:
   HierarchicalBackend(const std::shared_ptr<Backend>& p2p_backend, SelectBackend select_for_group,
                       std::shared_ptr<ShmBackend> node, std::shared_ptr<NodeGroups> groups)
-      : ForwardingBackend({.name = "shared memory + " + p2p_backend->traits().name}, p2p_backend),
+      : ForwardingBackend(traits_over(*p2p_backend), p2p_backend),
         select_for_group_(std::move(select_for_group)),
         node_(std::move(node)),
         groups_(std::move(groups)) {}

@@ -115,17 +115,54 @@ const RankProgram over_gloo("hierarchical_over_gloo", [] {
   // Objects that are gathered node by node are in rank order, and small tensors use the flat algorithm.
   const auto gathered = job.all_gather_object(std::string(static_cast<std::size_t>(job.rank()), 'x'));
   for (std::size_t rank = 0; rank < gathered.size(); ++rank) EXPECT_EQ(gathered[rank].size(), rank);
-  const at::Tensor numbers = at::full({3}, job.rank() + 1.0F);
-  job.all_reduce(numbers, ReduceOp::max).wait();
-  EXPECT_TRUE(at::equal(numbers, at::full({3}, static_cast<float>(job.size()))));
-  const int last = job.size() - 1;
-  job.broadcast(numbers.fill_(job.rank() == last ? 7 : 0), last).wait();
-  EXPECT_TRUE(at::equal(numbers, at::full({3}, 7.0F)));
+  // The first one is sent with the call signature.
+  for (const std::int64_t elements : {3, 300}) {
+    const at::Tensor numbers = at::full({elements}, job.rank() + 1.0F);
+    job.all_reduce(numbers, ReduceOp::max).wait();
+    EXPECT_TRUE(at::equal(numbers, at::full({elements}, static_cast<float>(job.size()))));
+    const int last = job.size() - 1;
+    job.broadcast(numbers.fill_(job.rank() == last ? 7 : 0), last).wait();
+    EXPECT_TRUE(at::equal(numbers, at::full({elements}, 7.0F)));
+  }
 });
 TEST(Hierarchical, IsTheDefaultOnSeveralNodesOfSeveralRanks) {
   test::expect_success(run_processes(over_gloo, 4, {.num_nodes = 2}));
   test::expect_success(run_processes(over_gloo, 6, {.num_nodes = 3}));
   test::expect_success(run_processes(over_gloo, 12, {.num_nodes = 3}));
+}
+
+// Up to 1 KiB is sent with the call signature.
+const RankProgram small_payloads("hierarchical_small_payloads", [] {
+  const auto hierarchical = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
+  const auto flat = Communicator::connect(read_environment(), {.backend = "gloo"});
+  const int size = flat.size();
+  const int rank = flat.rank();
+  for (const std::int64_t elements : {0, 1, 255, 256, 257, 2000}) {
+    const at::Tensor values = random_tensor({elements}, static_cast<std::uint64_t>(elements * 10 + rank));
+    const auto results_of = [&](const Communicator& communicator) {
+      const at::Tensor sum = values.clone();
+      const at::Tensor product = values.clone();
+      const at::Tensor root_values = values.clone();
+      const at::Tensor all = at::empty({size * elements});
+      communicator.all_reduce(sum, ReduceOp::mean).wait();
+      communicator.all_reduce(product, ReduceOp::product).wait();
+      communicator.broadcast(root_values, size - 1).wait();
+      communicator.all_gather(all, values).wait();
+      return at::cat({sum, product, root_values, all});
+    };
+    EXPECT_TRUE(at::equal(results_of(hierarchical), results_of(flat))) << elements;
+  }
+  // Calls with payloads of different lengths are a mismatch, not a timeout.
+  for (const std::int64_t elements : {1, 256, 257}) {
+    const at::Tensor tensor = at::ones({elements});
+    const Work work = rank == 1 ? hierarchical.all_reduce(tensor) : hierarchical.barrier();
+    EXPECT_THROW(work.wait(), MismatchError) << elements;
+  }
+  hierarchical.barrier().wait();
+});
+TEST(Hierarchical, SmallPayloadsHaveTheResultsOfMessages) {
+  test::expect_success(run_processes(small_payloads, 4, {.num_nodes = 2}));
+  test::expect_success(run_processes(small_payloads, 12, {.num_nodes = 3}));
 }
 
 const RankProgram refused("hierarchical_refused", [] {
