@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "comm/backend/describe.h"
+#include "core/hash.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
 
 CallSignature::CallSignature(const std::string& call, std::uint64_t bytes_behind)
-    : hash(0xcbf29ce484222325U), length(bytes_behind) {
-  for (const char character : call) hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3U;  // FNV-1a
+    : hash(fnv1a(call)), length(bytes_behind) {
   text_size = std::min(call.size(), text.size());
   std::copy_n(call.begin(), text_size, text.begin());
 }

@@ -19,6 +19,18 @@ namespace {
 // few peers only.
 constexpr std::size_t max_bruck_bytes = std::size_t{1} << 20;
 
+/// The parts of a tensor that holds one of equal size for each rank.
+class EqualParts {
+ public:
+  EqualParts(const at::Tensor& tensor, int size)
+      : buffer_(buffer_of(tensor)), part_bytes_(buffer_.size / static_cast<std::size_t>(size)) {}
+  Buffer operator()(int rank) const { return buffer_.part(part_bytes_ * static_cast<std::size_t>(rank), part_bytes_); }
+
+ private:
+  Buffer buffer_;
+  std::size_t part_bytes_;
+};
+
 }  // namespace
 
 P2pBackend::P2pBackend(std::shared_ptr<Transport> transport, Topology topology)
@@ -51,22 +63,22 @@ void P2pBackend::all_reduce(const Operation& operation, const at::Tensor& flat, 
   sum->wait();
 }
 
-template <typename PartFor>
-void P2pBackend::all_to_all_equal_parts(const Operation& operation, const Buffer& output, const PartFor& part_for) {
-  const std::size_t part_size = output.size / static_cast<std::size_t>(size());
-  if (part_size == 0) return;
+template <typename OutputFor, typename InputFor>
+void P2pBackend::exchange_parts(const Operation& operation, const OutputFor& output_for, const InputFor& input_for) {
   const Tag tag{operation.number, Phase::data};
-  const auto output_part = [&](int peer) { return output.part(part_size * static_cast<std::size_t>(peer), part_size); };
   Transfers transfers;
   for (int step = 1; step < size(); ++step) {
     const int peer = (rank() + step) % size();
-    transfers.push_back(transport_->post_receive(peer, tag, output_part(peer)));
+    const Buffer part = output_for(peer);
+    if (part.size > 0) transfers.push_back(transport_->post_receive(peer, tag, part));
   }
   for (int step = 1; step < size(); ++step) {
     const int peer = (rank() + step) % size();
-    transfers.push_back(transport_->post_send(peer, tag, part_for(peer)));
+    const Buffer part = input_for(peer);
+    if (part.size > 0) transfers.push_back(transport_->post_send(peer, tag, part));
   }
-  std::memmove(output_part(rank()).data, part_for(rank()).data, part_size);
+  const Buffer own_part = output_for(rank());
+  if (own_part.size > 0) std::memmove(own_part.data, input_for(rank()).data, own_part.size);
   wait_all(transfers, operation.deadline());
 }
 
@@ -77,38 +89,18 @@ void P2pBackend::all_gather(const Operation& operation, const at::Tensor& output
     std::ranges::copy(gather.wait(), buffer_of(output).data);
     return;
   }
-  all_to_all_equal_parts(operation, buffer_of(output), [&](int) { return contribution; });
+  exchange_parts(operation, EqualParts(output, size()), [&](int) { return contribution; });
 }
 
 void P2pBackend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
-  const Buffer all = buffer_of(input);
-  const std::size_t part_size = all.size / static_cast<std::size_t>(size());
-  all_to_all_equal_parts(operation, buffer_of(output),
-                         [&](int peer) { return all.part(part_size * static_cast<std::size_t>(peer), part_size); });
+  exchange_parts(operation, EqualParts(output, size()), EqualParts(input, size()));
 }
 
 void P2pBackend::all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
                               const std::vector<at::Tensor>& inputs, std::size_t) {
-  const Tag tag{operation.number, Phase::data};
-  const auto part_of = [](const std::vector<at::Tensor>& parts, int peer) {
-    return buffer_of(parts[static_cast<std::size_t>(peer)]);
-  };
-  Transfers transfers;
-  for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() + step) % size();
-    if (const Buffer part = part_of(outputs, peer); part.size > 0) {
-      transfers.push_back(transport_->post_receive(peer, tag, part));
-    }
-  }
-  for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() + step) % size();
-    if (const Buffer part = part_of(inputs, peer); part.size > 0) {
-      transfers.push_back(transport_->post_send(peer, tag, part));
-    }
-  }
-  const Buffer own_part = part_of(outputs, rank());
-  if (own_part.size > 0) std::memmove(own_part.data, part_of(inputs, rank()).data, own_part.size);
-  wait_all(transfers, operation.deadline());
+  exchange_parts(
+      operation, [&](int peer) { return buffer_of(outputs[static_cast<std::size_t>(peer)]); },
+      [&](int peer) { return buffer_of(inputs[static_cast<std::size_t>(peer)]); });
 }
 
 void P2pBackend::reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,

@@ -39,9 +39,9 @@ class P2pBackend final : public Backend {
   std::unique_ptr<PendingAllReduce> make_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                     const Reduction& reduction,
                                                     const std::shared_ptr<const WireCodec>& codec);
-  // Receives part r of `output` from rank r, and sends `part_for(r)` to rank r.
-  template <typename PartFor>
-  void all_to_all_equal_parts(const Operation& operation, const Buffer& output, const PartFor& part_for);
+  // Receives the buffer output_for(r) from rank r, and sends input_for(r) to it. Empty buffers are not sent.
+  template <typename OutputFor, typename InputFor>
+  void exchange_parts(const Operation& operation, const OutputFor& output_for, const InputFor& input_for);
 
   std::shared_ptr<Transport> transport_;
   BufferPool buffer_pool_;

@@ -3,16 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/hash.h"
+
 namespace tutti::comm {
-namespace {
-
-std::uint64_t hash_of(const std::string& name) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char character : name) hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3U;  // FNV-1a
-  return hash;
-}
-
-}  // namespace
 
 P2pEndpoint& LazyEndpoint::open() {
   const std::lock_guard lock(mutex_);
@@ -28,7 +21,7 @@ P2pEndpoint* LazyEndpoint::get_if_open() {
 GroupEndpoint::GroupEndpoint(std::shared_ptr<LazyEndpoint> lazy_endpoint, const std::string& group,
                              std::vector<int> global_ranks, int rank)
     : lazy_endpoint_(std::move(lazy_endpoint)),
-      group_(hash_of(group)),
+      group_(fnv1a(group)),
       global_ranks_(std::move(global_ranks)),
       rank_(rank) {}
 

@@ -35,14 +35,10 @@ bool is_port_in_use_error(std::string text) {
   return text.find("eaddrinuse") != std::string::npos || text.find("address already in use") != std::string::npos;
 }
 
-bool serves_store(const Environment& environment) {
-  return environment.rank == 0 && !environment.agent_store;
-}
-
 // Throws StoreUnreachable and PortInUse.
 Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& secret,
                            std::chrono::milliseconds timeout) {
-  const bool serve = serves_store(environment);
+  const bool serve = rank_serves_store(environment);
   try {
     StoreConnector connector(environment, secret, timeout);
     Rendezvous rendezvous;
@@ -240,7 +236,7 @@ JobRendezvous join_store(const Environment& environment, const std::string& valu
       return {std::move(rendezvous), std::move(values)};
     } catch (const TimeoutError&) {
       // Keep the store for linger_timeout, so that the other ranks can read the outcome.
-      if (serves_store(environment)) std::this_thread::sleep_for(linger_timeout);
+      if (rank_serves_store(environment)) std::this_thread::sleep_for(linger_timeout);
       throw;
     } catch (const PortInUse& in_use) {
       if (Clock::now() - begin > std::min<Clock::duration>(port_release_timeout, timeout)) {
@@ -250,7 +246,7 @@ JobRendezvous join_store(const Environment& environment, const std::string& valu
       }
       std::this_thread::sleep_for(reconnect_interval);
     } catch (const StoreUnreachable& unreachable) {
-      if (serves_store(environment) || Clock::now() + reconnect_interval > deadline) {
+      if (rank_serves_store(environment) || Clock::now() + reconnect_interval > deadline) {
         throw TimeoutError(
             "rank " + std::to_string(environment.rank) + " could not reach the store at " +
                 describe_store_address(environment) + " within " + describe_duration(timeout) +

@@ -37,10 +37,6 @@ constexpr auto reconnect_timeout = std::chrono::seconds(10);
 constexpr auto reconnect_timeout_per_rank = std::chrono::milliseconds(300);
 constexpr auto auth_probe_timeout = std::chrono::milliseconds(500);
 
-bool rank_serves_store(const Environment& environment) {
-  return environment.rank == 0 && !environment.agent_store;
-}
-
 // An inherited socket is closed once the store that took it over has ended; its number may then name another file.
 bool listens_on(int descriptor, std::uint16_t port) {
   int listening = 0;

@@ -24,6 +24,14 @@ std::size_t slot_part_bytes(int parts) {
 
 }  // namespace
 
+void StagedCollectives::fill_parts(std::byte* slot, std::size_t slot_part, const at::Tensor& input,
+                                   std::size_t part_bytes, const Chunk& chunk) const {
+  const std::byte* const from = memory_of(input) + chunk.offset;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(node_->size()); ++rank) {
+    std::memcpy(slot + rank * slot_part, from + rank * part_bytes, chunk.length);
+  }
+}
+
 template <typename Fill, typename Use>
 void StagedCollectives::run(std::size_t bytes, std::size_t chunk_bytes, const OperationDeadline& wait, const Fill& fill,
                             const Use& use) {
@@ -104,16 +112,10 @@ void StagedCollectives::all_gather(const at::Tensor& output, const at::Tensor& i
 
 void StagedCollectives::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const Reduction& reduction,
                                        const OperationDeadline& wait) {
-  const std::byte* const from = memory_of(input);
   std::byte* const to = memory_of(output);
   const std::size_t bytes = output.nbytes();
   const std::size_t part = slot_part_bytes(node_->size());
-  const auto fill = [&](const Chunk& chunk, std::byte* slot) {
-    for (int rank = 0; rank < node_->size(); ++rank) {
-      const auto index = static_cast<std::size_t>(rank);
-      std::memcpy(slot + index * part, from + index * bytes + chunk.offset, chunk.length);
-    }
-  };
+  const auto fill = [&](const Chunk& chunk, std::byte* slot) { fill_parts(slot, part, input, bytes, chunk); };
   const auto use = [&](const Chunk& chunk) {
     std::vector<const std::byte*> contributions;
     for (int rank = 0; rank < node_->size(); ++rank) {
@@ -126,16 +128,10 @@ void StagedCollectives::reduce_scatter(const at::Tensor& output, const at::Tenso
 }
 
 void StagedCollectives::all_to_all(const at::Tensor& output, const at::Tensor& input, const OperationDeadline& wait) {
-  const std::byte* const from = memory_of(input);
   std::byte* const to = memory_of(output);
   const std::size_t bytes = output.nbytes() / static_cast<std::size_t>(node_->size());
   const std::size_t part = slot_part_bytes(node_->size());
-  const auto fill = [&](const Chunk& chunk, std::byte* slot) {
-    for (int rank = 0; rank < node_->size(); ++rank) {
-      const auto index = static_cast<std::size_t>(rank);
-      std::memcpy(slot + index * part, from + index * bytes + chunk.offset, chunk.length);
-    }
-  };
+  const auto fill = [&](const Chunk& chunk, std::byte* slot) { fill_parts(slot, part, input, bytes, chunk); };
   const auto use = [&](const Chunk& chunk) {
     for (int rank = 0; rank < node_->size(); ++rank) {
       std::memcpy(to + static_cast<std::size_t>(rank) * bytes + chunk.offset,

@@ -52,6 +52,9 @@ class StagedCollectives {
   template <typename Fill, typename Use>
   void run(std::size_t bytes, std::size_t chunk_bytes, const OperationDeadline& wait, const Fill& fill, const Use& use);
 
+  /// Copies a chunk of each of the parts of `part_bytes` that `input` holds into the parts of `slot`.
+  void fill_parts(std::byte* slot, std::size_t slot_part, const at::Tensor& input, std::size_t part_bytes,
+                  const Chunk& chunk) const;
   std::byte* slot(int rank, std::uint32_t number) const { return memory_.of(rank) + (number % slots) * slot_bytes; }
   void reduce_shards(const Chunk& chunk, at::ScalarType dtype, const Reduction& reduction, std::byte* to,
                      const OperationDeadline& wait);
