@@ -4,7 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
-#include "train/registry.h"
+#include "train/accelerator_state.h"
+#include "train/reproducible.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 
@@ -13,10 +14,10 @@ namespace tutti {
 namespace {
 
 LoaderAgreement agreement_over(const Communicator& communicator) {
-  return [communicator](const std::vector<std::int64_t>& mine) {
-    const auto count = static_cast<std::int64_t>(mine.size());
+  return [communicator](const std::vector<std::int64_t>& values) {
+    const auto count = static_cast<std::int64_t>(values.size());
     const at::Tensor all = at::empty({communicator.size(), count}, at::kLong);
-    const Work work = communicator.all_gather(all, at::tensor(mine), comm::internal_call("data loader"));
+    const Work work = communicator.all_gather(all, at::tensor(values), comm::internal_call("data loader"));
     return [all, work, count] {
       work.wait();
       std::vector<std::vector<std::int64_t>> ranks;
@@ -30,42 +31,42 @@ LoaderAgreement agreement_over(const Communicator& communicator) {
 }
 
 // The first character of the text that ranks exchange; the rest is a description or an error message.
-constexpr char made = 'm';
-constexpr char said_failed = 'f';
+constexpr char loader_made = 'm';
+constexpr char loader_failed = 'f';
 
 }  // namespace
 
 LoaderGroup Accelerator::loader_group() {
-  if (num_processes() > 1 && !loader_agreement_) {
-    loader_agreement_ = agreement_over(communicator_.duplicate("data loaders"));
+  if (num_processes() > 1 && !state_->loader_agreement) {
+    state_->loader_agreement = agreement_over(state_->communicator.duplicate("data loaders"));
   }
-  if (num_processes() > 1 && registry_->reducers.empty() && !registry_->communicator_exposed &&
-      !registry_->unprepared_training) {
-    registry_->unprepared_training = std::make_shared<UnpreparedTrainingDetector>();
-    loaders_->before_batches([watch = std::weak_ptr(registry_->unprepared_training), ranks = num_processes()] {
+  if (num_processes() > 1 && state_->reducers.empty() && !state_->communicator_exposed &&
+      !state_->unprepared_training) {
+    state_->unprepared_training = std::make_shared<UnpreparedTrainingDetector>();
+    state_->loader_stack->before_batches([watch = std::weak_ptr(state_->unprepared_training), ranks = num_processes()] {
       if (const auto watching = watch.lock()) watching->check(ranks);
     });
   }
   return {.rank = rank(),
           .world_size = num_processes(),
-          .accumulation_steps = plugin_.num_steps,
-          .stack = loaders_,
-          .agreement = loader_agreement_};
+          .accumulation_steps = state_->plugin.num_steps,
+          .stack = state_->loader_stack,
+          .agreement = state_->loader_agreement};
 }
 
 void Accelerator::check_same_loader(const std::function<std::string()>& make) {
-  std::exception_ptr mine;
-  std::string said;
+  std::exception_ptr error_here;
+  std::string answer;
   try {
-    said = made + make();
+    answer = loader_made + make();
   } catch (const std::exception& error) {
-    mine = std::current_exception();
-    said = said_failed + std::string(error.what());
+    error_here = std::current_exception();
+    answer = loader_failed + std::string(error.what());
   }
-  const auto all = prepare_communicator_.all_gather_object(said, comm::internal_call("data_loader"));
-  if (mine) std::rethrow_exception(mine);
+  const auto all = state_->prepare_communicator.all_gather_object(answer, comm::internal_call("data_loader"));
+  if (error_here) std::rethrow_exception(error_here);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].starts_with(made)) continue;
+    if (all[rank].starts_with(loader_made)) continue;
     std::string why = "rank " + std::to_string(rank) + " failed to make its data loader: ";
     why += all[rank].substr(1);
     throw PeerError(why, {static_cast<int>(rank)});
@@ -79,8 +80,10 @@ void Accelerator::check_same_loader(const std::function<std::string()>& make) {
   }
 }
 
-DataLoaderOptions Accelerator::reproducible(DataLoaderOptions options) const {
-  if (!reproducible_) return options;
+DataLoaderOptions Accelerator::loader_options(DataLoaderOptions options) const {
+  if (!options.device) options.device = state_->device;
+  if (!options.seed) options.seed = state_->loader_seed;
+  if (!state_->reproducible) return options;
   if (options.sampler || options.batch_sampler || options.split_batches || options.sharding == Sharding::batches) {
     throw UsageError(
         "data_loader(): reproducible training shards the dataset in blocks by window: set no sampler, batch_sampler, "
@@ -90,9 +93,15 @@ DataLoaderOptions Accelerator::reproducible(DataLoaderOptions options) const {
   return options;
 }
 
-void Accelerator::require_whole_steps(const ShardOptions& options) const {
-  if (!reproducible_) return;
-  const std::int64_t step = options.batch_size * reproducible_->micro_batches;
+StreamLoaderOptions Accelerator::loader_options(StreamLoaderOptions options) const {
+  if (!options.device) options.device = state_->device;
+  if (!state_->reproducible) return options;
+  throw UsageError("data_loader(): a stream cannot be sharded in blocks by window (reproducible)");
+}
+
+void Accelerator::check_whole_steps(const ShardOptions& options) const {
+  if (!state_->reproducible) return;
+  const std::int64_t step = options.batch_size * state_->reproducible->micro_batches;
   const std::int64_t rest = options.dataset_size % step;
   if (rest == 0) return;
   throw UsageError("data_loader(): " + std::to_string(options.dataset_size) + " samples do not fill steps of " +
@@ -100,24 +109,32 @@ void Accelerator::require_whole_steps(const ShardOptions& options) const {
                    std::to_string(rest) + " (reproducible)");
 }
 
-void Accelerator::refuse_reproducible_stream() const {
-  if (reproducible_) throw UsageError("data_loader(): a stream cannot be sharded in blocks by window (reproducible)");
+void Accelerator::register_loader(std::shared_ptr<Stateful> cursor) {
+  state_->loaders.push_back(std::move(cursor));
 }
 
-void Accelerator::seed_micro_batch(const Reducer& reducer, std::int64_t scope) {
-  const auto& all = registry_->reducers;
-  const auto window = std::ranges::find_if(all, [&](const auto& one) { return one.reducer.get() == &reducer; });
-  at::manual_seed(micro_batch_seed(*reproducible_, window - all.begin(), reducer.steps(),
-                                   rank() * std::int64_t{plugin_.num_steps} + scope));
+std::optional<LoaderPosition> Accelerator::loop_position() const {
+  if (state_->loader_stack->empty()) return std::nullopt;
+  return state_->loader_stack->innermost();
+}
+
+void Accelerator::set_loader_seed(std::uint64_t seed) {
+  state_->loader_seed = seed;
+}
+
+void Accelerator::State::seed_micro_batch(const Reducer& reducer, std::int64_t scope) const {
+  const auto window = std::ranges::find_if(reducers, [&](const auto& one) { return one.reducer.get() == &reducer; });
+  at::manual_seed(micro_batch_seed(*reproducible, window - reducers.begin(), reducer.steps(),
+                                   rank() * std::int64_t{plugin.num_steps} + scope));
 }
 
 JoinScope Accelerator::join_uneven_inputs(std::optional<bool> even_batches) {
-  if (registry_->local()) {
+  if (state_->local()) {
     throw UsageError(
         "join_uneven_inputs() while ranks take local steps: a local step is the mean of one rank's batches and has no "
         "filler batches. Leave even_batches on");
   }
-  return JoinScope(loaders_, even_batches);
+  return JoinScope(state_->loader_stack, even_batches);
 }
 
 }  // namespace tutti

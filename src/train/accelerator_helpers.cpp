@@ -2,7 +2,7 @@
 
 #include <ATen/Context.h>
 
-#include "train/registry.h"
+#include "train/accelerator_state.h"
 
 namespace tutti {
 
@@ -11,23 +11,22 @@ void set_seed(std::uint64_t seed, bool deterministic) {
   if (deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
-std::optional<LoaderPosition> Accelerator::loop_position() const {
-  if (loaders_->empty()) return std::nullopt;
-  return loaders_->innermost();
+const Communicator& Accelerator::internal_communicator() const {
+  return state_->communicator;
 }
 
 void Accelerator::free_memory() {
-  registry_->scopes.clear();
-  registry_->reducers_of_model.clear();
-  registry_->reducer_of.clear();
-  registry_->schedulers.clear();
-  registry_->optimizers.clear();
-  registry_->reducers.clear();
-  registry_->models.clear();
-  registry_->loaders.clear();
+  state_->scopes.clear();
+  state_->reducers_of_model.clear();
+  state_->reducer_of.clear();
+  state_->schedulers.clear();
+  state_->optimizers.clear();
+  state_->reducers.clear();
+  state_->models.clear();
+  state_->loaders.clear();
   // Destroys the loaders' communicator, so that ranks that wait on it for this rank fail at once.
-  loader_agreement_ = {};
-  sync_gradients_ = true;
+  state_->loader_agreement = {};
+  state_->sync_gradients = true;
 }
 
 }  // namespace tutti

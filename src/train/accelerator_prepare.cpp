@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "sync/model_name.h"
+#include "train/accelerator_state.h"
 #include "train/model_buffers.h"
-#include "train/registry.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/sync/reducer.h"
@@ -49,131 +49,105 @@ std::vector<NamedParameter> listed_once(const std::vector<NamedParameter>& param
   return once;
 }
 
+const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous) {
+  if (previous) return *previous;
+  throw UsageError("prepare(): a schedule belongs to the optimizer before it, and there is none");
+}
+
 }  // namespace
 
 void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   auto parameters = named_parameters_of(*module);
-  const auto known = std::ranges::find(registry_->models, module, &Registry::Model::module);
-  if (known != registry_->models.end()) {
+  const auto known = std::ranges::find(state_->models, module, &State::Model::module);
+  if (known != state_->models.end()) {
     // The model may have changed since it was prepared.
     for (NamedParameter& parameter : parameters) parameter.model = known->error_name;
     known->parameters = std::move(parameters);
     known->replicated = false;
     return;
   }
-  registry_->models.push_back({.module = std::move(module), .parameters = std::move(parameters)});
-  Registry::Model& added = registry_->models.back();
+  state_->models.push_back({.module = std::move(module), .parameters = std::move(parameters)});
+  State::Model& added = state_->models.back();
   for (NamedParameter& parameter : added.parameters) parameter.model = added.error_name;
-  if (registry_->models.size() == 1) return;
-  for (std::size_t i = 0; i < registry_->models.size(); ++i) {
-    const Registry::Model& model = registry_->models[i];
-    *model.error_name = Registry::numbered("model", i) + " (" + sync::short_name_of(*model.module) + ")";
+  if (state_->models.size() == 1) return;
+  for (std::size_t i = 0; i < state_->models.size(); ++i) {
+    const State::Model& model = state_->models[i];
+    *model.error_name = State::numbered("model", i) + " (" + sync::short_name_of(*model.module) + ")";
   }
-}
-
-std::vector<NamedParameter> Accelerator::trained_by(const torch::optim::Optimizer& optimizer) const {
-  std::vector<NamedParameter> parameters;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const at::Tensor& tensor : group.params()) {
-      const NamedParameter* parameter = registry_->find(tensor.unsafeGetTensorImpl());
-      if (parameter == nullptr) {
-        std::ostringstream shape;
-        shape << tensor.sizes();
-        throw UsageError("prepare(): the optimizer holds a parameter of shape " + shape.str() +
-                         " that is in no prepared model: prepare its model too");
-      }
-      parameters.push_back(*parameter);
-    }
-  }
-  // Several models may have parameters of the same name. State is saved by name, so names must be unique.
-  std::map<std::string, std::set<const at::TensorImpl*>> called;
-  for (const NamedParameter& parameter : parameters) {
-    called[parameter.name].insert(parameter.tensor.unsafeGetTensorImpl());
-  }
-  for (NamedParameter& parameter : parameters) {
-    if (called.at(parameter.name).size() == 1) continue;
-    parameter.name = registry_->model_of(parameter.tensor.unsafeGetTensorImpl()) + "." + parameter.name;
-  }
-  return parameters;
 }
 
 Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
-  if (registry_->local()) throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() first");
-  const std::vector<NamedParameter> listed = trained_by(*optimizer);
+  if (state_->local()) throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() first");
+  const std::vector<NamedParameter> listed = state_->trained_by(*optimizer);
   std::vector<std::string> names;
   for (const NamedParameter& parameter : listed) names.push_back(parameter.name);
   const std::vector<NamedParameter> parameters = listed_once(listed);
 
   const auto is_this = [&optimizer](const Optimizer& one) { return &one.inner() == optimizer.get(); };
-  const auto known = std::ranges::find_if(registry_->optimizers, is_this);
-  const bool again = known != registry_->optimizers.end();
+  const auto known = std::ranges::find_if(state_->optimizers, is_this);
+  const bool again = known != state_->optimizers.end();
   if (again && !known->reducer()->is_idle()) {
     throw UsageError("prepare() of an optimizer in the middle of its step: call it after step() and zero_grad()");
   }
-  registry_->release(parameters, again ? known->reducer() : nullptr);
+  state_->release(parameters, again ? known->reducer() : nullptr);
   // The gradients of the last step are in the memory of the old reducer, which is destroyed.
   if (again) known->zero_grad();
-  const auto reducer = std::make_shared<Reducer>(parameters, communicator_.duplicate("optimizer"), reducer_options_);
-  registry_->add(reducer, parameters, true);
-  logger_.debug("prepared an optimizer: " + described(parameters, reducer_options_));
-  replicate_optimizer(*optimizer, prepare_communicator_);
+  const auto reducer =
+      std::make_shared<Reducer>(parameters, state_->communicator.duplicate("optimizer"), state_->reducer_options);
+  state_->add(reducer, parameters, true);
+  state_->logger.debug("prepared an optimizer: " + described(parameters, state_->reducer_options));
+  replicate_optimizer(*optimizer, state_->prepare_communicator);
   if (again) {
     known->rebind(reducer, std::move(names));
     return *known;
   }
-  registry_->optimizers.emplace_back(
-      std::move(optimizer), reducer,
-      OptimizerOptions{
-          .names = std::move(names), .scaler = registry_->scaler, .fused = fused_optimizers_, .logger = logger_});
-  return registry_->optimizers.back();
+  state_->optimizers.emplace_back(std::move(optimizer), reducer,
+                                  OptimizerOptions{.names = std::move(names),
+                                                   .scaler = state_->scaler,
+                                                   .fused = state_->fused_optimizers,
+                                                   .logger = state_->logger});
+  return state_->optimizers.back();
+}
+
+Scheduler Accelerator::prepare_schedule(const std::optional<Optimizer>& optimizer, LrSchedule schedule) {
+  Scheduler scheduler(optimizer_of_schedule(optimizer), std::move(schedule),
+                      {.rule = state_->plugin.schedule_rule, .num_processes = num_processes()});
+  state_->schedulers.push_back(std::make_shared<Scheduler>(scheduler));
+  return scheduler;
+}
+
+ReduceLROnPlateau Accelerator::prepare_plateau(const std::optional<Optimizer>& optimizer,
+                                               const PlateauOptions& options) {
+  ReduceLROnPlateau scheduler(optimizer_of_schedule(optimizer), options,
+                              [state = state_.get()](double metric) { return state->mean_over_ranks(metric); });
+  state_->schedulers.push_back(std::make_shared<ReduceLROnPlateau>(scheduler));
+  return scheduler;
 }
 
 void Accelerator::complete_models() {
-  registry_->unprepared_training.reset();
+  state_->unprepared_training.reset();
   UnpreparedTrainingDetector::note_prepared();
-  for (Registry::Model& model : registry_->models) {
+  for (State::Model& model : state_->models) {
     std::vector<NamedParameter> free;
     for (const NamedParameter& parameter : model.parameters) {
-      if (!registry_->reducer_of.contains(parameter.tensor.unsafeGetTensorImpl())) free.push_back(parameter);
+      if (!state_->reducer_of.contains(parameter.tensor.unsafeGetTensorImpl())) free.push_back(parameter);
     }
     if (!free.empty()) {
       // No optimizer steps these parameters, so the end of their window is unknown.
-      ReducerOptions options = reducer_options_;
+      ReducerOptions options = state_->reducer_options;
       if (options.policy == SyncPolicy::automatic) options.policy = SyncPolicy::every_pass;
-      registry_->add(std::make_shared<Reducer>(free, communicator_.duplicate("model"), options), free, false);
-      logger_.debug("prepared parameters without an optimizer: " + described(free, options));
+      state_->add(std::make_shared<Reducer>(free, state_->communicator.duplicate("model"), options), free, false);
+      state_->logger.debug("prepared parameters without an optimizer: " + described(free, options));
     }
     // The reducers have compared structures before, so the broadcast is called with matching tensors.
-    if (!std::exchange(model.replicated, true)) replicate_module(*model.module, prepare_communicator_);
+    if (!std::exchange(model.replicated, true)) replicate_module(*model.module, state_->prepare_communicator);
   }
   // An optimizer prepared later may train parameters of any model.
-  registry_->reducers_of_model.clear();
-  for (const Registry::Model& model : registry_->models) {
-    registry_->reducers_of_model[model.module.get()] = reducers_of(model.module->parameters());
+  state_->reducers_of_model.clear();
+  for (const State::Model& model : state_->models) {
+    state_->reducers_of_model[model.module.get()] = state_->reducers_of(model.module->parameters());
   }
-  watch_buffers();
-}
-
-void Accelerator::watch_buffers() {
-  if (buffer_sync_ == BufferSync::none || num_processes() == 1) return;
-  for (Optimizer& optimizer : registry_->optimizers) {
-    std::vector<at::Tensor> buffers;
-    for (const Registry::Model& model : registry_->models) {
-      const auto& reducers = registry_->reducers_of_model[model.module.get()];
-      if (std::ranges::find(reducers, optimizer.reducer()) == reducers.end()) continue;
-      for (const at::Tensor& buffer : model.module->buffers()) {
-        if (buffer.defined()) buffers.push_back(buffer);
-      }
-    }
-    optimizer.state_->after_step = nullptr;
-    if (buffers.empty()) continue;
-    if (!registry_->buffer_communicator) registry_->buffer_communicator = communicator_.duplicate("buffers");
-    optimizer.state_->after_step = [buffers, how = buffer_sync_, communicator = *registry_->buffer_communicator,
-                                    reducer = std::weak_ptr(optimizer.reducer())] {
-      const auto steps = reducer.lock();
-      if (steps && !steps->local()) synchronize_buffers(buffers, how, communicator);
-    };
-  }
+  state_->watch_buffers();
 }
 
 }  // namespace tutti

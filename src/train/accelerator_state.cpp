@@ -1,353 +1,148 @@
-// Accelerator: saving and loading checkpoints.
-#include <array>
-#include <cinttypes>
-#include <cstdio>
-#include <functional>
-#include <random>
-#include <set>
-#include <system_error>
-#include <utility>
+#include "train/accelerator_state.h"
 
-#include "checkpoint/agreement.h"
-#include "checkpoint/file.h"
-#include "sync/window_resharding.h"
-#include "train/random_state.h"
-#include "train/registry.h"
-#include "tutti/checkpoint/model_file.h"
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "train/model_buffers.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/sync/reducer.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 
-namespace {
-
-StateDict model_state(const torch::nn::Module& model) {
-  StateDict state;
-  for (const auto& [name, tensor] : named_tensors_of(model)) state.set(name, tensor);
-  return state;
+bool Accelerator::State::local() const {
+  return std::ranges::any_of(reducers, [](const PreparedReducer& one) { return one.reducer->local(); });
 }
 
-void load_model_state(const torch::nn::Module& model, const StateDict& state) {
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& [name, value] : state.values()) tensors.emplace(name, state.get<at::Tensor>(name));
-  load_model(model, tensors);
-}
-
-/// A unique identifier for a new run.
-std::string new_run() {
-  std::random_device device;
-  std::array<char, 17> text{};
-  const std::uint64_t number = (std::uint64_t{device()} << 32) | device();
-  std::snprintf(text.data(), text.size(), "%016" PRIx64, number);
-  return text.data();
-}
-
-bool stands_in(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
-  std::error_code ignored;
-  return std::filesystem::equivalent(checkpoint::normalized(checkpoint).parent_path(), folder, ignored);
-}
-
-/// The state of a window, split into each rank's own part and the gradients that a step has used, which are equal on
-/// all ranks.
-struct SplitWindow {
-  StateDict own;
-  StateDict gradients;
-};
-
-SplitWindow split(const StateDict& window) {
-  SplitWindow result;
-  for (const auto& [name, value] : window.values()) {
-    const bool of_gradient = name.starts_with("gradient.") || name.starts_with("averaged.");
-    (of_gradient ? result.gradients : result.own).set(name, value);
-  }
-  return result;
-}
-
-StateDict with_gradients(StateDict window, const StateDict& gradients) {
-  for (const auto& [name, value] : gradients.values()) window.set(name, value);
-  return window;
-}
-
-std::string window_part(std::size_t reducer) {
-  return "window_" + std::to_string(reducer);
-}
-
-/// Name of the shared part with the gradients that a step has used.
-std::string gradients_part(std::size_t reducer) {
-  return "used_gradients_" + std::to_string(reducer);
-}
-
-}  // namespace
-
-/// The parts of a checkpoint, in the order in which they are loaded.
-struct Accelerator::SavedParts {
-  struct Part {
-    std::string name;
-    std::function<StateDict()> save;
-    std::function<void(const StateDict&)> load;
-    /// True if each rank has its own state. Rank 0's state is also written as a shared part, for other readers.
-    bool own = false;
-    /// True if it is loaded before the windows, because it determines whether they are local.
-    bool early = false;
-  };
-  std::vector<Part> all;
-
-  void add(std::string name, std::shared_ptr<Stateful> object, bool own = false) {
-    all.push_back({.name = std::move(name),
-                   .save = [object] { return object->state_dict(); },
-                   .load = [object](const StateDict& state) { object->load_state_dict(state); },
-                   .own = own});
-  }
-  const Part* find(const std::string& name) const {
-    const auto part = std::ranges::find(all, name, &Part::name);
-    return part == all.end() ? nullptr : &*part;
-  }
-};
-
-Accelerator::SavedParts Accelerator::saved_parts() const {
-  SavedParts parts;
-  const auto add_all = [&parts](const std::string& name, const std::vector<std::shared_ptr<Stateful>>& objects) {
-    for (std::size_t i = 0; i < objects.size(); ++i) parts.add(Registry::numbered(name, i), objects[i]);
-  };
-  add_all("scheduler", registry_->schedulers);
-  add_all("loader", registry_->loaders);
-  const bool local = registry_->local();
-  if (registry_->scaler) parts.add("scaler", registry_->scaler, local);
-  for (const auto& [name, object] : registry_->registered) parts.add("object_" + name, object);
-  for (const auto& [name, object] : registry_->per_rank) {
-    parts.add(name, object, true);
-    parts.all.back().early = true;
-  }
-  parts.all.push_back({.name = "accumulation",
-                       .save =
-                           [this] {
-                             // Summed over ranks, so that the window resumes on another number of ranks.
-                             std::vector<std::int64_t> micro_batches;
-                             for (const auto& one : registry_->reducers) {
-                               micro_batches.push_back(registry_->scopes[one.reducer.get()] * num_processes());
-                             }
-                             StateDict state;
-                             state.set("micro_batches", std::move(micro_batches));
-                             return state;
-                           },
-                       .load =
-                           [this](const StateDict& state) {
-                             const auto& micro_batches = state.get<std::vector<std::int64_t>>("micro_batches");
-                             if (micro_batches.size() != registry_->reducers.size()) {
-                               throw CheckpointError("the checkpoint has " + std::to_string(micro_batches.size()) +
-                                                     " prepared optimizers and models without one, this program has " +
-                                                     std::to_string(registry_->reducers.size()));
-                             }
-                             for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-                               registry_->scopes[registry_->reducers[i].reducer.get()] =
-                                   std::min<std::int64_t>(micro_batches[i] / num_processes(), plugin_.num_steps - 1);
-                             }
-                           }});
-  for (std::size_t i = 0; i < registry_->optimizers.size(); ++i) {
-    parts.add(Registry::numbered("optimizer", i), std::make_shared<Optimizer>(registry_->optimizers[i]), local);
-  }
-  for (std::size_t i = 0; i < registry_->models.size(); ++i) {
-    const auto module = registry_->models[i].module;
-    parts.all.push_back({.name = Registry::numbered("model", i),
-                         .save = [module] { return model_state(*module); },
-                         .load = [module](const StateDict& state) { load_model_state(*module, state); },
-                         .own = local});
-  }
-  return parts;
-}
-
-void Accelerator::register_scheduler(std::shared_ptr<Stateful> scheduler) {
-  registry_->schedulers.push_back(std::move(scheduler));
-}
-
-void Accelerator::register_loader(std::shared_ptr<Stateful> cursor) {
-  registry_->loaders.push_back(std::move(cursor));
-}
-
-void Accelerator::register_for_checkpointing(const std::string& name, Stateful& object) {
-  register_for_checkpointing(name, std::shared_ptr<Stateful>(std::shared_ptr<void>(), &object));
-}
-
-void Accelerator::register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object) {
-  const bool plain = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '-';
-  });
-  if (!plain)
-    throw UsageError("register_for_checkpointing: '" + name + "' must consist of letters, digits, '_' and '-'");
-  if (std::ranges::find(registry_->registered, name, &Registry::NamedObject::name) != registry_->registered.end()) {
-    throw UsageError("register_for_checkpointing: '" + name + "' is registered already");
-  }
-  registry_->registered.push_back({.name = name, .object = std::move(object)});
-}
-
-std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, const CallSite& where) {
-  const CallSiteScope here(where);
-  wait_for_checkpoint();
-  const bool automatic = options.folder.empty();
-  if (automatic && project_.project_dir.empty()) {
-    throw UsageError(
-        "save_state() without a folder: set AcceleratorOptions::project.project_dir, or SaveStateOptions::folder");
-  }
-  if (registry_->models.empty() && registry_->optimizers.empty() && registry_->registered.empty()) {
-    throw UsageError(
-        "save_state() with nothing prepared would save no model: pass model and optimizer to prepare() first");
-  }
-  CheckpointContent content{.metric = options.metric};
-  std::vector<StateDict> windows;
-  const auto said = checkpoint::on_all_ranks(prepare_communicator_, "save_state", [&] {
-    for (const SavedParts::Part& part : saved_parts().all) {
-      StateDict state = part.save();
-      if (part.own) content.per_rank.set(part.name, state);
-      content.shared.emplace(part.name, std::move(state));
+const NamedParameter* Accelerator::State::find(ParameterKey key) const {
+  for (const Model& model : models) {
+    for (const NamedParameter& parameter : model.parameters) {
+      if (parameter.tensor.unsafeGetTensorImpl() == key) return &parameter;
     }
-    content.per_rank.set("local", registry_->local());
-    content.per_rank.set("random", random_state());
-    std::string used;  // one character per window: 'y' if a step has used its gradients, else 'n'
-    for (const auto& known : registry_->reducers) {
-      windows.push_back(known.reducer->state_dict());
-      content.step = std::max(content.step, windows.back().get<std::int64_t>("window.steps"));
-      used += windows.back().get<bool>("consumed") && !registry_->local() ? 'y' : 'n';
-    }
-    if (!is_main_process()) return used;
-    if (!registry_->run) registry_->run = new_run();
-    content.run = *registry_->run;
-    return used + (automatic ? CheckpointFolder(checkpoints_folder()).next(content.step).string() : std::string());
-  });
-  for (std::size_t i = 0; i < windows.size(); ++i) {
-    if (std::ranges::all_of(said, [i](const std::string& of_rank) { return of_rank.at(i) == 'y'; })) {
-      auto [own, gradients] = split(windows[i]);
-      windows[i] = std::move(own);
-      content.shared.emplace(gradients_part(i), std::move(gradients));
-    }
-    content.per_rank.set(window_part(i), windows[i]);
   }
-  const std::filesystem::path folder =
-      automatic ? std::filesystem::path(said[0].substr(windows.size())) : options.folder;
-  const RetentionOptions retention = automatic ? project_.retention : RetentionOptions{};
-  if (!registry_->writer) registry_->writer = std::make_unique<CheckpointWriter>(communicator_.duplicate("checkpoint"));
-  registry_->writer->start(folder, content, retention);
-  if (!options.asynchronous) registry_->writer->wait();
-  return folder;
+  return nullptr;
 }
 
-void Accelerator::wait_for_checkpoint() {
-  if (registry_->writer) registry_->writer->wait();
-}
-
-CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, const CallSite& where) {
-  const CallSiteScope here(where);
-  wait_for_checkpoint();
-  Checkpoint saved;
-  bool saved_local = false;
-  const SavedParts parts = saved_parts();
-  checkpoint::on_all_ranks(prepare_communicator_, "load_state", [&] {
-    const int saved_by = read_checkpoint_info(folder).world_size;
-    saved = saved_by == num_processes() ? read_checkpoint(folder, std::vector<int>{rank()}) : read_checkpoint(folder);
-    saved_local = saved.per_rank.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
-    if ((saved_local || !registry_->per_rank.empty()) && saved_by != num_processes()) {
-      throw CheckpointError(folder.string() + " was saved by " + std::to_string(saved_by) +
-                            " ranks that took local steps, each with its own state: start the same number of ranks, or "
-                            "save after LocalSGD's finish()");
-    }
-    for (const SavedParts::Part& part : parts.all) {
-      if (!saved.shared.contains(part.name)) {
-        throw CheckpointError(folder.string() + " has no '" + part.name +
-                              "': prepare and register the objects that were saved");
-      }
-    }
-    std::set<std::string> of_windows;
-    for (std::size_t i = 0; i < registry_->reducers.size(); ++i) of_windows.insert(gradients_part(i));
-    for (const auto& [name, state] : saved.shared) {
-      if (parts.find(name) == nullptr && !of_windows.contains(name)) {
-        throw CheckpointError(folder.string() + " holds '" + name +
-                              "', which this program has not prepared or registered: prepare and register the objects "
-                              "that were saved");
-      }
-    }
-    return std::string();
-  });
-
-  std::vector<std::function<void()>> undo;
-  const auto load = [&undo](const auto& save, const auto& load_from, const StateDict& state) {
-    const StateDict before = copy_to_cpu(save());
-    load_from(state);  // changes nothing if it throws
-    undo.push_back([load_from, before] { load_from(before); });
-  };
-  try {
-    checkpoint::on_all_ranks(prepare_communicator_, "load_state", [&] {
-      const auto load_part = [&](const SavedParts::Part& part, bool own) {
-        load(part.save, part.load, own ? saved.per_rank.at(rank()).part(part.name) : saved.shared.at(part.name));
-      };
-      for (const SavedParts::Part& part : parts.all) {
-        if (part.early) load_part(part, true);
-      }
-      for (std::size_t i = 0; i < registry_->reducers.size(); ++i) {
-        std::vector<StateDict> windows;
-        for (const StateDict& own : saved.per_rank) windows.push_back(own.part(window_part(i)));
-        const bool same_size = saved.info.world_size == num_processes();
-        StateDict window = same_size ? windows.at(rank()) : reshard_windows(windows, rank(), num_processes());
-        const auto used = saved.shared.find(gradients_part(i));
-        if (used != saved.shared.end()) window = with_gradients(std::move(window), used->second);
-        const auto reducer = registry_->reducers[i].reducer;
-        // A program may load a checkpoint to recover from invalid gradients. Then there is no state to restore.
-        const auto before = [reducer] {
-          try {
-            return reducer->state_dict();
-          } catch (const UsageError&) {
-            return StateDict();
-          }
-        };
-        const auto restore = [reducer](const StateDict& state) {
-          if (!state.empty()) reducer->load_state_dict(state);
-        };
-        load(before, restore, window);
-      }
-      if (static_cast<std::size_t>(rank()) < saved.per_rank.size()) {
-        load(random_state, load_random_state, saved.per_rank[rank()].part("random"));
-      }
-      for (const SavedParts::Part& part : saved_parts().all) {
-        if (!part.early) load_part(part, saved_local && part.own);
-      }
-      return std::string();
+std::string Accelerator::State::model_of(ParameterKey key) const {
+  const auto holds = [key](const Model& model) {
+    return std::ranges::any_of(model.parameters, [key](const NamedParameter& parameter) {
+      return parameter.tensor.unsafeGetTensorImpl() == key;
     });
-  } catch (...) {
-    for (auto step = undo.rbegin(); step != undo.rend(); ++step) (*step)();
-    throw;
-  }
-  sync_gradients_ = true;
-  if (is_main_process() && stands_in(folder, checkpoints_folder())) registry_->run = saved.info.run;
-  return saved.info;
+  };
+  return numbered("model", std::ranges::find_if(models, holds) - models.begin());
 }
 
-std::filesystem::path Accelerator::checkpoints_folder() const {
-  return project_.project_dir / "checkpoints";
+std::string Accelerator::State::numbered(const std::string& name, std::size_t index) {
+  return index == 0 ? name : name + "_" + std::to_string(index);
 }
 
-void Accelerator::require_same_run(const std::string& who, const std::string& how_to_go_on) const {
-  checkpoint::on_all_ranks(prepare_communicator_, "project folder", [&] {
-    if (!is_main_process()) return std::string();
-    const auto newest = CheckpointFolder(checkpoints_folder()).newest();
-    if (newest && newest->run != registry_->run) {
-      throw UsageError(who + ": " + newest->folder.string() +
-                       " belongs to another run, and this run would write among its checkpoints: " + how_to_go_on +
-                       ", or choose another project_dir");
+void Accelerator::State::add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters,
+                             bool has_optimizer) {
+  reducers.push_back({.reducer = reducer, .has_optimizer = has_optimizer});
+  for (const NamedParameter& parameter : parameters) reducer_of[parameter.tensor.unsafeGetTensorImpl()] = reducer;
+}
+
+void Accelerator::State::release(const std::vector<NamedParameter>& parameters, const std::shared_ptr<Reducer>& also) {
+  std::vector<std::shared_ptr<Reducer>> released;
+  if (also) released.push_back(also);
+  for (const NamedParameter& parameter : parameters) {
+    const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
+    if (held == reducer_of.end() || held->second == also) continue;
+    if (std::ranges::find(reducers, held->second, &PreparedReducer::reducer)->has_optimizer) {
+      throw UsageError("prepare(): parameter '" + parameter.name + "' of " +
+                       model_of(parameter.tensor.unsafeGetTensorImpl()) +
+                       " belongs to another prepared optimizer already");
     }
-    return std::string();
-  });
+    released.push_back(held->second);
+  }
+  for (const std::shared_ptr<Reducer>& reducer : released) {
+    std::erase_if(reducer_of, [&reducer](const auto& entry) { return entry.second == reducer; });
+    std::erase_if(reducers, [&reducer](const PreparedReducer& one) { return one.reducer == reducer; });
+    scopes.erase(reducer.get());
+  }
 }
 
-std::optional<CheckpointInfo> Accelerator::load_latest_state(const CallSite& where) {
-  const CallSiteScope here(where);
-  if (project_.project_dir.empty()) {
-    throw UsageError("load_latest_state(): set AcceleratorOptions::project.project_dir");
+std::vector<NamedParameter> Accelerator::State::trained_by(const torch::optim::Optimizer& optimizer) const {
+  std::vector<NamedParameter> parameters;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& tensor : group.params()) {
+      const NamedParameter* parameter = find(tensor.unsafeGetTensorImpl());
+      if (parameter == nullptr) {
+        std::ostringstream shape;
+        shape << tensor.sizes();
+        throw UsageError("prepare(): the optimizer holds a parameter of shape " + shape.str() +
+                         " that is in no prepared model: prepare its model too");
+      }
+      parameters.push_back(*parameter);
+    }
   }
-  const auto newest = checkpoint::on_all_ranks(prepare_communicator_, "load_latest_state", [&] {
-    const auto info = is_main_process() ? CheckpointFolder(checkpoints_folder()).newest() : std::nullopt;
-    return info ? info->folder.string() : std::string();
-  });
-  const std::string& folder = newest[0];
-  if (folder.empty()) return std::nullopt;
-  return load_state(folder, where);
+  // Several models may have parameters of the same name. State is saved by name, so names must be unique.
+  std::map<std::string, std::set<const at::TensorImpl*>> called;
+  for (const NamedParameter& parameter : parameters) {
+    called[parameter.name].insert(parameter.tensor.unsafeGetTensorImpl());
+  }
+  for (NamedParameter& parameter : parameters) {
+    if (called.at(parameter.name).size() == 1) continue;
+    parameter.name = model_of(parameter.tensor.unsafeGetTensorImpl()) + "." + parameter.name;
+  }
+  return parameters;
+}
+
+std::vector<std::shared_ptr<Reducer>> Accelerator::State::reducers_of(
+    const std::vector<detail::ModelRef>& of_models) const {
+  if (of_models.size() == 1) {
+    const auto prepared = reducers_of_model.find(&*of_models.front());
+    if (prepared != reducers_of_model.end()) return prepared->second;
+  }
+  std::vector<at::Tensor> parameters;
+  for (const detail::ModelRef& model : of_models) {
+    const auto listed = model->parameters();
+    parameters.insert(parameters.end(), listed.begin(), listed.end());
+  }
+  return reducers_of(parameters);
+}
+
+std::vector<std::shared_ptr<Reducer>> Accelerator::State::reducers_of(const std::vector<at::Tensor>& parameters) const {
+  std::vector<std::shared_ptr<Reducer>> found;
+  for (const at::Tensor& parameter : parameters) {
+    const auto entry = reducer_of.find(parameter.unsafeGetTensorImpl());
+    if (entry == reducer_of.end()) {
+      throw UsageError("a parameter belongs to no prepared model: pass its model to prepare()");
+    }
+    if (std::ranges::find(found, entry->second) == found.end()) found.push_back(entry->second);
+  }
+  return found;
+}
+
+void Accelerator::State::watch_buffers() {
+  if (buffer_sync == BufferSync::none || num_processes() == 1) return;
+  for (Optimizer& optimizer : optimizers) {
+    std::vector<at::Tensor> buffers;
+    for (const Model& model : models) {
+      const auto& of_model = reducers_of_model[model.module.get()];
+      if (std::ranges::find(of_model, optimizer.reducer()) == of_model.end()) continue;
+      for (const at::Tensor& buffer : model.module->buffers()) {
+        if (buffer.defined()) buffers.push_back(buffer);
+      }
+    }
+    optimizer.state_->after_step = nullptr;
+    if (buffers.empty()) continue;
+    if (!buffer_communicator) buffer_communicator = communicator.duplicate("buffers");
+    optimizer.state_->after_step = [buffers, how = buffer_sync, group = *buffer_communicator,
+                                    weak_reducer = std::weak_ptr(optimizer.reducer())] {
+      const auto reducer = weak_reducer.lock();
+      if (reducer && !reducer->local()) synchronize_buffers(buffers, how, group);
+    };
+  }
+}
+
+double Accelerator::State::mean_over_ranks(double value) const {
+  const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
+  prepare_communicator.all_reduce(sum, ReduceOp::sum, comm::internal_call("metric")).wait();
+  return sum.item<double>() / num_processes();
 }
 
 }  // namespace tutti

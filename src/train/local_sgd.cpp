@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "train/registry.h"
+#include "train/accelerator_state.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
@@ -55,31 +55,32 @@ class LocalSGD::SavedPart final : public Stateful {
   LocalSGD& local_sgd_;
 };
 
-LocalSGD::LocalSGD(Accelerator& accelerator, const torch::nn::Module& model, const LocalSGDOptions& options)
-    : accelerator_(accelerator), reducers_(accelerator.reducers_of({&model})) {
+LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const LocalSGDOptions& options)
+    : accelerator_(accelerator), reducers_(accelerator.state_->reducers_of({model})) {
   if (!options.enabled) return;
   // The inner optimizer, if one optimizer trains the whole model.
   std::shared_ptr<torch::optim::Optimizer> inner;
   if (reducers_.size() == 1) {
-    for (const Optimizer& optimizer : accelerator.registry_->optimizers) {
+    for (const Optimizer& optimizer : accelerator.state_->optimizers) {
       if (optimizer.reducer() != reducers_.front()) continue;
       const auto owner = std::make_shared<Optimizer>(optimizer);
       inner = {owner, &owner->inner()};
     }
   }
-  algorithm_ =
-      std::make_shared<LocalSgdAlgorithm>(named_parameters_of(model), named_buffers_of(model), inner,
-                                          accelerator.communicator_.duplicate("local_sgd"), algorithm_options(options));
+  algorithm_ = std::make_shared<LocalSgdAlgorithm>(named_parameters_of(*model), named_buffers_of(*model), inner,
+                                                   accelerator.state_->communicator.duplicate("local_sgd"),
+                                                   algorithm_options(options));
   steps_before_ = optimizer_steps();
   set_local(!algorithm_->synchronous());
-  auto& own = accelerator.registry_->per_rank;
+  auto& parts = accelerator.state_->per_rank;
   saved_ = std::make_shared<SavedPart>(*this);
-  own.push_back({.name = own.empty() ? "local_sgd" : "local_sgd_" + std::to_string(own.size()), .object = saved_});
+  parts.push_back(
+      {.name = parts.empty() ? "local_sgd" : "local_sgd_" + std::to_string(parts.size()), .object = saved_});
 }
 
 LocalSGD::~LocalSGD() noexcept(false) {
   if (!algorithm_) return;
-  std::erase_if(accelerator_.registry_->per_rank, [this](const auto& entry) { return entry.object == saved_; });
+  std::erase_if(accelerator_.state_->per_rank, [this](const auto& entry) { return entry.object == saved_; });
   if (std::uncaught_exceptions() > exceptions_) return;
   finish({});
 }
@@ -107,7 +108,7 @@ void LocalSGD::finish(const CallSite& where) {
   replicate_optimizers();
   replicate_scale_and_schedules();
   last_stats_ = algorithm_->stats();
-  std::erase_if(accelerator_.registry_->per_rank, [this](const auto& entry) { return entry.object == saved_; });
+  std::erase_if(accelerator_.state_->per_rank, [this](const auto& entry) { return entry.object == saved_; });
   algorithm_.reset();
 }
 
@@ -121,24 +122,24 @@ void LocalSGD::set_local(bool local) {
 
 void LocalSGD::replicate_optimizers() {
   // Momentum differs between ranks after local steps, so replicas would differ after one more step.
-  for (Optimizer& optimizer : accelerator_.registry_->optimizers) {
+  for (Optimizer& optimizer : accelerator_.state_->optimizers) {
     if (std::ranges::find(reducers_, optimizer.reducer()) == reducers_.end()) continue;
-    replicate_optimizer(optimizer.inner(), accelerator_.prepare_communicator_);
+    replicate_optimizer(optimizer.inner(), accelerator_.state_->prepare_communicator);
   }
 }
 
 void LocalSGD::replicate_scale_and_schedules() {
   // Ranks may have skipped different steps. From here on all ranks use the scale and schedules of rank 0.
-  const auto& registry = *accelerator_.registry_;
-  if (!registry.scaler) return;
+  const Accelerator::State& prepared = *accelerator_.state_;
+  if (!prepared.scaler) return;
   const auto agree = [this](Stateful& object, const std::vector<std::string>& names) {
     StateDict state = object.state_dict();
     for (const std::string& name : names) {
       if (!state.contains(name)) continue;
       const bool whole = std::holds_alternative<std::int64_t>(state.values().at(name));
-      const double mine = whole ? static_cast<double>(state.get<std::int64_t>(name)) : state.get<double>(name);
-      const at::Tensor value = at::scalar_tensor(mine, at::kDouble);
-      accelerator_.prepare_communicator_.broadcast(value, 0, comm::internal_call("local_sgd")).wait();
+      const double of_this_rank = whole ? static_cast<double>(state.get<std::int64_t>(name)) : state.get<double>(name);
+      const at::Tensor value = at::scalar_tensor(of_this_rank, at::kDouble);
+      accelerator_.state_->prepare_communicator.broadcast(value, 0, comm::internal_call("local_sgd")).wait();
       if (whole) {
         state.set(name, static_cast<std::int64_t>(value.item<double>()));
       } else {
@@ -147,8 +148,8 @@ void LocalSGD::replicate_scale_and_schedules() {
     }
     object.load_state_dict(state);
   };
-  agree(*registry.scaler, {"scale", "_growth_tracker"});
-  for (const auto& scheduler : registry.schedulers) agree(*scheduler, {"position", "applied_position"});
+  agree(*prepared.scaler, {"scale", "_growth_tracker"});
+  for (const auto& scheduler : prepared.schedulers) agree(*scheduler, {"position", "applied_position"});
 }
 
 }  // namespace tutti

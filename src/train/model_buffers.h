@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
-#include "tutti/train/buffer_sync.h"
+#include "tutti/train/accelerator_options.h"
 
 namespace tutti {
 

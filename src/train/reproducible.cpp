@@ -1,4 +1,4 @@
-#include "tutti/train/reproducible.h"
+#include "train/reproducible.h"
 
 #include <array>
 #include <bit>

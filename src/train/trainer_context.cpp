@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "train/accelerator_state.h"
 #include "train/callbacks/metric.h"
 #include "train/stop_signal.h"
 #include "tutti/core/error.h"
@@ -88,7 +89,7 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   if (options_.resume) {
     accelerator_.load_latest_state({});
   } else if (!accelerator_.project().project_dir.empty()) {
-    accelerator_.require_same_run("Trainer", "set TrainerOptions::resume to resume it");
+    accelerator_.state_->require_same_run("Trainer", "set TrainerOptions::resume to resume it");
   }
   logged_step_ = evaluated_step_ = saved_step_ = global_step();
   if (options_.tensorboard && accelerator_.is_main_process()) {
@@ -234,9 +235,9 @@ void TrainerContext::log_metrics() {
   metrics_.weight_norm = weight_norm();
   const int ranks = accelerator_.num_processes();
   const at::Tensor seconds = at::zeros({ranks, static_cast<std::int64_t>(stage_names.size())}, at::kDouble);
-  const StageSeconds mine = clock_.take();
-  for (std::size_t stage = 0; stage < mine.size(); ++stage) {
-    seconds[accelerator_.rank()][static_cast<std::int64_t>(stage)] = mine[stage];
+  const StageSeconds spent = clock_.take();
+  for (std::size_t stage = 0; stage < spent.size(); ++stage) {
+    seconds[accelerator_.rank()][static_cast<std::int64_t>(stage)] = spent[stage];
   }
   accelerator_.communicator().all_reduce(seconds, ReduceOp::sum, comm::internal_call("stage times")).wait();
 

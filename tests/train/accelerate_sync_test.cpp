@@ -1,5 +1,5 @@
 // Accelerate's test_sync.py over its 80 samples in batches of 16, cases 4 to 6, on 1, 2 and 3 ranks. The reference is
-// one process that sees what all ranks read.
+// one process that reads the batches of all ranks.
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -25,7 +25,7 @@ struct Places {
   std::size_t size() const { return count; }
 };
 
-/// The same samples as a stream of rank 0; the others have none.
+/// The same samples as a stream of rank 0. The streams of other ranks are empty.
 class Stream {
  public:
   explicit Stream(std::size_t count) : count_(count) {}
@@ -46,15 +46,15 @@ at::Tensor loss_over(Mlp& model, const Numbers& numbers) {
   return loss_of(model->forward(batch.input), batch.target);
 }
 
-/// What one process does that reads the micro-batches of all ranks.
+/// One process that reads the micro-batches of all ranks.
 class Reference {
  public:
   explicit Reference(const Communicator& communicator) : communicator_(communicator) {}
 
-  /// This rank's micro-batch, and those of the others.
-  void read(const Numbers& own) {
-    std::string bytes(own.size() * sizeof(std::size_t), '\0');
-    std::memcpy(bytes.data(), own.data(), bytes.size());
+  /// Reads this rank's micro-batch and those of the other ranks.
+  void read(const Numbers& numbers) {
+    std::string bytes(numbers.size() * sizeof(std::size_t), '\0');
+    std::memcpy(bytes.data(), numbers.data(), bytes.size());
     for (const auto& object : communicator_.all_gather_object(bytes)) {
       window_.emplace_back(object.size() / sizeof(std::size_t));
       std::memcpy(window_.back().data(), object.data(), object.size());
@@ -93,7 +93,7 @@ void check_gradients(const Communicator& communicator, const Case& which) {
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
   Reference reference(communicator);
   torch::optim::SGD reference_sgd(reference.model->parameters(), 0.1);
-  const std::int64_t batch_size = which.split_batches && communicator.size() == 3 ? 15 : 16;  // what three can share
+  const std::int64_t batch_size = which.split_batches && communicator.size() == 3 ? 15 : 16;  // divisible by 3 ranks
   const std::int64_t all = batch_size * (which.split_batches ? 1 : communicator.size());
   const std::int64_t micro_batches = (80 + all - 1) / all;
   std::int64_t step = 0;
@@ -137,7 +137,7 @@ TEST(AccelerateSync, GradientsAreTheReferencesWhereTheWindowEnds) {
   gradients.everywhere();
 }
 
-// Accelerate's own rule moves the schedule by as many positions as there are ranks, ours by one.
+// Accelerate's rule moves the schedule by the number of ranks, tutti's rule by one.
 void check_schedule(const Communicator& communicator, ScheduleRule rule) {
   constexpr double rate = 1e-3;
   const auto decays = [](std::int64_t position) { return std::pow(0.65, static_cast<double>(position)); };
@@ -180,7 +180,8 @@ TEST(AccelerateSync, RatesAndParametersAreTheReferences) {
   schedule.everywhere();
 }
 
-// A loop inside the other, left early every second time: neither sees the end of the other's data.
+// A loop inside another loop, left early every second time: the end of one loop's data does not end windows in the
+// other.
 const RankCase nested("accelerate_sync_nested", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp net_a;

@@ -63,7 +63,7 @@ struct TrainingRun {
     accelerator.register_for_checkpointing("counter", counter);
   }
 
-  /// Reads `micro_batches`, whatever epochs they are in; `after` is called in the body of each, with its number.
+  /// Reads `micro_batches` over any number of epochs. Calls `after` in the body of each, with its number.
   void train(
       std::int64_t micro_batches, const std::function<void(std::int64_t)>& after = [](std::int64_t) {}) {
     std::int64_t number = 0;
@@ -95,12 +95,12 @@ struct TrainingRun {
   Counter counter;
 };
 
-/// The same folder on every rank; the first rank's lives until the end.
+/// The same folder on every rank. Rank 0 removes it at the end.
 std::filesystem::path shared_folder(const TemporaryFolder& mine, const Communicator& communicator) {
   return communicator.broadcast_object(mine.path().string());
 }
 
-// Saved after every micro-batch, so in the middle of windows and epochs, and each checkpoint trained to the end.
+// A run saves after every micro-batch, also in the middle of windows and epochs. Each checkpoint is trained to the end.
 void check_resume(const Communicator& communicator, RunOptions options) {
   constexpr std::int64_t total = 17;
   const TemporaryFolder scratch;
@@ -165,11 +165,11 @@ TEST(AcceleratorState, ResumesBlocksByWindow) {
   resumes_blocks.on_processes({2});
 }
 
-// Another number of ranks: no dropout, so that the result can be told. The folder comes in a variable.
+// Another number of ranks resumes. The model has no dropout, so that the result is known. A variable names the folder.
 constexpr std::int64_t elastic_samples = 24;                 // two windows of twelve
 const std::array<std::int64_t, 2> elastic_places = {6, 18};  // in the middle of each
 
-/// AdamW steps after clipping hardly depend on how long a gradient is; those of plain SGD show what it was divided by.
+/// AdamW steps after clipping hardly depend on the norm of the gradient. Plain SGD steps show the divisor of the mean.
 RunOptions elastic_options(const Communicator& communicator, bool sgd) {
   return {.accelerator = {.gradient_accumulation_steps = 12 / communicator.size(), .communicator = communicator},
           .data = {.batch_size = 1, .shuffle = true, .seed = 3},
@@ -198,7 +198,7 @@ const RankCase elastic_second("elastic_second", [](const Communicator& communica
     for (const std::int64_t place : elastic_places) {
       TrainingRun run(elastic_options(communicator, sgd));
       run.accelerator.load_state(elastic_file("checkpoint", sgd, place));
-      // What is left of the window, and of the epoch.
+      // The rest of the window and of the epoch.
       run.train((elastic_samples - place) / communicator.size());
       if (communicator.rank() == 0) {
         std::ofstream(elastic_file("parameters", sgd, place), std::ios::binary) << bytes_of(*run.net);
@@ -212,7 +212,7 @@ std::vector<float> floats_of(const std::string& bytes) {
   return values;
 }
 TEST(AcceleratorState, GoesOnWithAnotherNumberOfRanks) {
-  // The same run on one process, which nothing interrupts.
+  // The same run on one process without an interruption.
   std::map<bool, std::vector<float>> expected;
   for (const bool sgd : {false, true}) {
     TrainingRun whole(elastic_options(Communicator(), sgd));
@@ -262,12 +262,12 @@ TEST(AcceleratorState, WhatCannotBeLoadedLeavesEverythingAsItWas) {
            at::globalContext().defaultGenerator(at::kCPU).get_state().equal(random) &&
            other.net->first->weight.grad().equal(gradient) && other.counter.value == 2;
   };
-  EXPECT_THROW(other.accelerator.load_state(folder), CheckpointError);  // the counter refuses
+  EXPECT_THROW(other.accelerator.load_state(folder), CheckpointError);  // the counter throws
   EXPECT_TRUE(unchanged());
   other.counter.refuses = false;
   EXPECT_THROW(other.accelerator.load_state(scratch.path() / "nothing"), CheckpointError);
   EXPECT_TRUE(unchanged());
-  // A byte of the model is another one.
+  // One byte of the model has changed.
   {
     std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-1, std::ios::end);

@@ -54,7 +54,7 @@ TEST(Accelerator, PrepareOfASingleObject) {
   const Batch batch = batch_of(0);
   accelerator.backward(loss_of(model->forward(batch.input), batch.target));
   EXPECT_EQ(accelerator.stats().syncs, 1);
-  // The optimizer may come later and takes the gradients over.
+  // The optimizer may be prepared later. Its reducer then owns the gradients.
   torch::optim::SGD sgd(net->parameters(), 0.1);
   auto [optimizer] = accelerator.prepare(sgd);
   EXPECT_EQ(&optimizer.inner(), &sgd);
@@ -97,7 +97,7 @@ TEST(Accelerator, PrepareMakesModelAndOptimizerThoseOfRank0) {
 const RankCase two_accelerators("two_accelerators", [](const Communicator& communicator) {
   Accelerator first({.gradient_accumulation_steps = 2, .communicator = communicator});
   Accelerator second({.communicator = communicator});
-  EXPECT_EQ(first.gradient_accumulation_steps(), 2);  // a second one changes nothing
+  EXPECT_EQ(first.gradient_accumulation_steps(), 2);  // a second Accelerator does not change the first one
   Mlp net_a, net_b;
   auto [a, optimizer_a] = first.prepare(net_a, torch::optim::SGD(net_a->parameters(), 0.1));
   auto [b, optimizer_b] = second.prepare(net_b, torch::optim::SGD(net_b->parameters(), 0.1));
@@ -191,7 +191,7 @@ TEST(Accelerator, AdjustSchedulerCountsMicroBatches) {
   check_schedule(ScheduleRule::accelerate_micro_batch, {1, 0.25, 0.25, 0.0625});
 }
 
-// Every rank has a metric of its own; the rates stay equal.
+// Metrics differ between ranks, and the learning rates stay equal.
 const RankCase plateau("plateau", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   Mlp net;
@@ -222,7 +222,7 @@ const RankCase clips("clips", [](const Communicator& communicator) {
     EXPECT_NEAR(*accelerator.clip_grad_norm_(model, 1.0), 0.01, 1e-5);
     at::Tensor same = at::full({1}, *norm, at::kDouble);
     communicator.broadcast(same).wait();
-    EXPECT_EQ(same.item<double>(), *norm);  // to the bit on all ranks
+    EXPECT_EQ(same.item<double>(), *norm);  // equal bits on all ranks
   }
 });
 TEST(Accelerator, ClipsOnceAtTheWindowsEnd) {
@@ -245,7 +245,7 @@ TEST(Accelerator, HelpersReportTheRank) {
 }
 
 const RankProgram two_connections("two_connections", [] {
-  // Without a communicator each Accelerator joins the job by itself, also a second one in the same process.
+  // Without a communicator each Accelerator joins the job itself, also a second Accelerator in the same process.
   Accelerator first;
   Accelerator second;
   at::Tensor ones = at::ones({3});

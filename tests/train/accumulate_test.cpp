@@ -1,4 +1,4 @@
-// accumulate(): the mean over what a window really contains, on any number of ranks as on one process.
+// accumulate(): the gradient is the mean over the window's micro-batches, on any number of ranks as on one process.
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -43,7 +43,7 @@ struct Micro {
 };
 
 // test_sync.py, case 4: gradients equal the reference exactly on a window's last micro-batch, the short last window
-// included, or on each with sync_each_batch; and there they are the mean of what the window contains.
+// included, or on each micro-batch with sync_each_batch. They are the mean over the window's micro-batches.
 void check_accumulate(const Communicator& communicator, bool sync_each_batch) {
   const std::int64_t ranks = communicator.size();
   Accelerator accelerator(
@@ -176,7 +176,7 @@ const RankCase two_models("two_models", [](const Communicator& communicator) {
     for (std::int64_t pass = 0; pass < 2; ++pass) {
       const auto scope = accelerator.accumulate(a, b);
       const Batch batch = batch_of(first + pass * communicator.size() + communicator.rank());
-      // Ranks meet the two models in different orders: autograd takes first what forward did last.
+      // Ranks run the two models in different orders: autograd runs backward in the reverse order of forward.
       const bool a_first = communicator.rank() % 2 == 0;
       const auto loss = [&batch](Mlp& net) { return loss_of(net->forward(batch.input), batch.target); };
       const at::Tensor first_loss = loss(a_first ? net_a : net_b);
@@ -198,7 +198,7 @@ TEST(Accumulate, TwoModelsInOneScope) {
   two_models.everywhere();
 }
 
-// As a GAN's loop: each model has windows of its own, however the scopes alternate.
+// A GAN's loop: each model has its own windows, in any order of the scopes.
 const RankCase alternating_models("alternating_models", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp net_a(1), net_b(2);
@@ -221,7 +221,7 @@ TEST(Accumulate, ModelsInSeparateScopesCountTheirOwnWindows) {
   alternating_models.everywhere();
 }
 
-// One rank's loss touches no parameter in the synchronizing micro-batch: it still takes part.
+// The loss of one rank uses no parameter in the synchronizing micro-batch. The rank still takes part.
 void check_untouched(const Communicator& communicator, bool steps) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp reference;
@@ -251,14 +251,14 @@ TEST(Accumulate, ALossThatTouchesNoParameterStillTakesPart) {
   untouched.everywhere();
 }
 
-// The same without a step: the scope's end completes the round.
+// The same without a step: the scope's end completes the synchronization.
 const RankCase completed_by_scope("completed_by_scope",
                                   [](const Communicator& communicator) { check_untouched(communicator, false); });
 TEST(Accumulate, TheScopesEndCompletesTheSync) {
   completed_by_scope.everywhere();
 }
 
-// Rank 1 skips a micro-batch by an exception before backward: the mean is over what was really done.
+// Rank 1 skips a micro-batch by an exception before backward. The mean is over the micro-batches that ran backward.
 const RankCase skipped("skipped", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 3, .communicator = communicator});
   Mlp reference;
@@ -289,7 +289,7 @@ TEST(Accumulate, AnExceptionBeforeBackwardLeavesTheMicroBatchOut) {
   skipped.everywhere();
 }
 
-// Rank 1 leaves the scope that ends the step: the others are told, and the next step works.
+// Rank 1 throws in the scope that ends the step: the other ranks throw PeerError, and the next step works.
 TEST(Accumulate, AnExceptionInTheSynchronizingScopeIsReportedToPeers) {
   run_thread_ranks(3, [](const Communicator& communicator) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});

@@ -1,5 +1,5 @@
-// What a user gets wrong: one line that says what and what to do, on 1 process, and on 1, 2 and 3 ranks as threads
-// where ranks matter.
+// Invalid input of a user: the error says in one line what is wrong and what to do. 1 process, and 1, 2 and 3 ranks as
+// threads where ranks matter.
 #include <gtest/gtest.h>
 
 #include <algorithm>

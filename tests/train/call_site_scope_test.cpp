@@ -1,4 +1,4 @@
-// Whose line of a program a rank's calls are recorded under. Ranks: 2 processes.
+// The line of the program that the flight record has for a rank's calls. Ranks: 2 processes.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -24,7 +24,7 @@ bool in_this_file(const std::string& place) {
 /// The places of a rank's operations, by their text.
 using Places = std::map<std::string, std::set<std::string>>;
 
-/// What rank 0 of two has recorded.
+/// The flight record of rank 0 of two ranks.
 Places places_in(const RankProgram& program) {
   const TemporaryFolder folder;
   expect_success(run_processes(program, 2, {.variables = {{"TUTTI_FLIGHT_RECORDS", folder.path().string()}}}));
@@ -35,7 +35,7 @@ Places places_in(const RankProgram& program) {
   return places;
 }
 
-/// Those of operations whose text holds `part`.
+/// The places of operations whose text contains `part`.
 std::set<std::string> places_of(const std::string& part, const Places& places) {
   std::set<std::string> found;
   for (const auto& [text, of_text] : places) {
@@ -54,7 +54,7 @@ void expect_this_file_among(const std::string& part, const Places& places) {
   EXPECT_TRUE(std::ranges::any_of(places_of(part, places), in_this_file)) << part;
 }
 
-/// Also of what this test does not name.
+/// No operation names a source file of tutti as its place, also operations that no test names.
 void expect_no_source_of_tutti(const Places& places) {
   for (const auto& [text, of_text] : places) {
     for (const auto& place : of_text) {
@@ -88,7 +88,7 @@ const RankProgram calls_everything("call_site_everything", [] {
   (void)accelerator.check_trigger();
   { const auto scope = accelerator.main_process_first(); }
   accelerator.wait_for_everyone();
-  std::string path = TemporaryFolder().path();  // of rank 0, and free again
+  std::string path = TemporaryFolder().path();  // rank 0's path, which does not exist any more
   path = accelerator.broadcast_object(path);
   accelerator.save_state({.folder = path});
   accelerator.load_state(path);

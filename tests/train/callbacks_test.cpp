@@ -1,4 +1,4 @@
-// The ready callbacks, in a Trainer's run.
+// The callbacks of include/tutti/train/callbacks, in a Trainer's run.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,4 +1,4 @@
-// Accelerate's test_ops.py on 1, 2 and 3 ranks, and what ranks do differently there.
+// Accelerate's test_ops.py on 1, 2 and 3 ranks, and calls that differ between ranks.
 #include "tutti/train/collectives.h"
 
 #include <ATen/Functions.h>
@@ -30,7 +30,7 @@ Floats count_from_one(std::int64_t count) {
   return values(at::arange(1, count + 1, at::kFloat));
 }
 
-/// The text of what `call` throws, which must be an E.
+/// The message of the E that `call` throws.
 template <typename E, typename Call>
 std::string thrown(const Call& call) {
   try {
@@ -64,7 +64,7 @@ TEST(Gather, PutsTheRanksRowsOneAfterTheOther) {
   gathers.everywhere();
 }
 
-// A loss over what all ranks computed, which each of them takes whole: the mean over ranks is its gradient.
+// Every rank computes the same loss over the outputs of all ranks. The mean over ranks is the gradient of that loss.
 const RankCase gathers_in_the_graph("collectives_gather_in_the_graph", [](const Communicator& communicator) {
   const auto loss_of_rows = [](const at::Tensor& rows) { return rows.matmul(rows.t()).tanh().sum(); };
   Mlp net;
@@ -147,7 +147,7 @@ const RankCase differ("collectives_differ", [](const Communicator& communicator)
   };
   using Map = std::map<std::string, at::Tensor>;
   const at::Tensor mine = create_tensor(communicator);
-  // test_gather / test_reduce ... with other shapes on a rank: an error on all of them.
+  // test_gather / test_reduce ... with other shapes on one rank: an error on all ranks.
   const at::Tensor longer = last ? at::ones({7}) : at::ones({3});
   const std::string why = refused([&] { return gather(communicator, Map{{"loss", mine}, {"logits", longer}}); });
   EXPECT_TRUE(contains(why, "['logits'] float [7]"));
@@ -176,7 +176,7 @@ const RankCase differ("collectives_differ", [](const Communicator& communicator)
   } else {
     refused([&] { return broadcast_object(communicator, 1); });
   }
-  // Nothing of that stays.
+  // The communicator is usable after the errors.
   EXPECT_EQ(values(gather(communicator, mine)), count_from_one(communicator.size() * communicator.size()));
 });
 TEST(Collectives, WhatDiffersIsAMismatchErrorOnAllRanks) {
@@ -192,7 +192,7 @@ const RankCase unusable("collectives_unusable", [](const Communicator& communica
   EXPECT_THROW((void)reduce(communicator, at::ones({2}, at::kComplexFloat), ReduceOp::max), UsageError);
   EXPECT_THROW((void)broadcast(communicator, whole, communicator.size()), UsageError);
   EXPECT_THROW((void)broadcast_object(communicator, 1, -1), UsageError);
-  // One rank's alone too.
+  // An error of one rank alone is an error on all ranks too.
   const bool last = communicator.rank() + 1 == communicator.size();
   const std::vector<at::Tensor> objects{last ? at::ones({2}).to_sparse() : at::ones({2})};
   EXPECT_THROW((void)gather_object(communicator, objects), UsageError);
@@ -246,7 +246,7 @@ const RankCase pads("collectives_pad", [](const Communicator& communicator) {
     EXPECT_EQ(first[0].item<float>(), -7);
   }
 
-  // Along one dimension, whatever the others; and what has not that dimension stays.
+  // Other dimensions may have any size. A tensor without the dimension is returned unchanged.
   const at::Tensor table = at::ones({communicator.rank() + 1, communicator.rank() + 2}, at::kLong);
   const auto [wide, scalar] =
       pad_across_processes(communicator, std::pair(table, at::scalar_tensor(3.0)), {.dim = -1, .pad_index = 9});
@@ -279,7 +279,7 @@ TEST(Broadcast, GivesWhatOneRankHas) {
 const RankCase objects("collectives_objects", [](const Communicator& communicator) {
   const int rank = communicator.rank();
   const int size = communicator.size();
-  // Differently many on each rank, and tensors of other shapes.
+  // The number of objects and the shapes of their tensors differ between ranks.
   using Object = std::tuple<std::string, std::vector<int>, at::Tensor>;
   std::vector<Object> mine;
   for (int i = 0; i <= rank; ++i)

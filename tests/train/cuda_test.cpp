@@ -1,4 +1,4 @@
-// Ranks: 1 and 2 as processes, each with a CUDA device of its own; skipped where there are fewer devices.
+// Ranks: 1 and 2 as processes, each with its own CUDA device. Skipped on machines with fewer devices.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ void skip_without(int devices) {
   if (there < devices) GTEST_SKIP() << devices << " CUDA devices are needed, there are " << there;
 }
 
-/// Steps over the job's micro-batches on `device`, `accelerator` being one rank of it; the parameters on the CPU.
+/// Trains on `device` as one rank of the job, and returns the parameters on the CPU.
 std::vector<at::Tensor> train(Accelerator& accelerator, at::Device device) {
   Mlp net;
   fill(*net, 3);

@@ -40,7 +40,7 @@ std::vector<at::Tensor> parameters_of(const Mlp& model) {
   return model->parameters();
 }
 
-// test_can_join_uneven_inputs, and what Accelerate does not do there: windows end together, steps weigh what there is.
+// test_can_join_uneven_inputs. Unlike Accelerate, windows end together and a step is the mean over the actual samples.
 const RankCase joined("train_joined", [](const Communicator& communicator) {
   const std::int64_t ranks = communicator.size();
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
@@ -96,7 +96,7 @@ const RankCase joined_plain("train_joined_plain", [](const Communicator& communi
     accelerator.backward(loss_of(model->forward(batch.input), batch.target));
     optimizer.step();
     optimizer.zero_grad();
-    // The mean over ranks, as DistributedDataParallel divides: one that has nothing left adds 0.
+    // The mean over ranks, as DistributedDataParallel divides: a rank without data contributes 0.
     sgd.zero_grad();
     const Numbers numbers = step++ == 0 ? range(0, ranks) : Numbers{ranks};
     (summed_loss(reference, samples(numbers)) / static_cast<double>(ranks)).backward();
@@ -121,7 +121,7 @@ const RankCase refused("train_uneven_refused", [](const Communicator& communicat
     optimizer.zero_grad();
     break;
   }
-  // Evaluation is another matter.
+  // Evaluation needs no scope.
   std::int64_t batches = 0;
   for ([[maybe_unused]] auto& batch : loader) ++batches;
   EXPECT_EQ(batches, communicator.rank() == 0 ? 2 : 1);
@@ -202,7 +202,7 @@ const RankCase saved_stream("train_stream_resumes", [](const Communicator& commu
   const auto loader_of = [](Accelerator& accelerator) {
     return accelerator.data_loader(Counting(50), {.batch_size = 3, .num_workers = 1});
   };
-  Mlp model;  // a checkpoint is one of something
+  Mlp model;  // a checkpoint needs a prepared object
   Accelerator first({.communicator = communicator});
   first.prepare(model);
   auto interrupted = loader_of(first);
@@ -239,7 +239,7 @@ const RankCase joined_trainer("train_joined_trainer", [](const Communicator& com
   const auto join = accelerator.join_uneven_inputs();
   trainer.fit();
   EXPECT_EQ(trainer.global_step(), 4);
-  // The steps of the loop above: means over the samples that there are.
+  // The steps of the loop above are means over the actual samples.
   Mlp reference;
   torch::optim::SGD sgd(reference->parameters(), 0.1);
   for (int epoch = 0; epoch < 2; ++epoch) {

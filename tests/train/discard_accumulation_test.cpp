@@ -1,4 +1,4 @@
-// discard_accumulation(): a loop breaks off an accumulation and goes on as if the window had not begun.
+// discard_accumulation(): a loop leaves an accumulation early and continues as if the window had not begun.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -27,7 +27,7 @@ struct Run {
   }
   /// The next micro-batch of this rank.
   std::int64_t next() { return ranks * passes++ + rank; }
-  /// One that is a scope of its own.
+  /// A micro-batch in its own scope.
   void micro_batch() {
     const std::int64_t index = next();
     const auto scope = accelerator.accumulate(net, {.weight = weight_of(index)});
@@ -95,8 +95,8 @@ TEST(DiscardAccumulation, BetweenScopesItDropsGradientsWeightsAndTheCountOfScope
   between_scopes.everywhere();
 }
 
-// The loop sees in its micro-batch that the window is to be dropped: in an earlier scope of it, or in its last one,
-// whose gradients are synchronized already.
+// The loop discards the window within a scope: in an earlier scope of the window, or in the last one, whose gradients
+// are synchronized already.
 const RankCase in_a_scope("abandon_in_a_scope", [](const Communicator& communicator) {
   Run run(communicator);
   for (const int leaves_in : {1, 2, 3}) {
@@ -134,7 +134,7 @@ const RankCase of_one_model("abandon_of_one_model", [](const Communicator& commu
   };
   EXPECT_FALSE(micro_batch(true));
   accelerator.discard_accumulation(a);
-  EXPECT_FALSE(micro_batch(false));  // the last one of b's window, the first one of a's
+  EXPECT_FALSE(micro_batch(false));  // the last micro-batch of b's window, the first of a's
   EXPECT_EQ(a_optimizer.reducer()->stats().syncs, 0);
   EXPECT_EQ(b_optimizer.reducer()->stats().syncs, 1);
 

@@ -34,12 +34,12 @@ struct Numbers {
   void reset() { next = 0; }
 };
 
-/// What only rank 0 has.
+/// A stream that only rank 0 can read.
 Numbers read_by_rank_0(const Communicator& communicator, Numbers numbers) {
   return communicator.rank() == 0 ? numbers : Numbers{};
 }
 
-// An epoch that has nothing ends at once on all ranks, and the next one may have something.
+// An empty epoch ends at once on all ranks. The next epoch may have batches.
 const RankCase empty("dispatched_empty", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   auto loader =

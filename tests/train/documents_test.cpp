@@ -1,4 +1,4 @@
-// The loops of the documents, as they stand there.
+// The loops of the documents, unchanged.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -64,7 +64,7 @@ TEST(Documents, GuideNoSync) {
   guide_no_sync.everywhere();
 }
 
-// The same with the classic mistake: no_sync around backward only. Here it is none.
+// no_sync() around backward only, which has no effect in PyTorch. In tutti it is enough.
 const RankCase guide_misplaced("guide_misplaced", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   Mlp reference, net;

@@ -24,10 +24,10 @@ namespace {
 constexpr const char* folder_variable = "TUTTI_TEST_FOLDER";
 constexpr const char* signal_variable = "TUTTI_TEST_SIGNAL";
 
-/// Raises a signal where it is saved or loaded.
-struct Mine final : Stateful {
+/// Raises a signal when it is saved or loaded.
+struct SignalRaiser final : Stateful {
   int in_save = 0;
-  int in_load = 0;  ///< once: what was loaded is put back by loading
+  int in_load = 0;  ///< raised once only, because the previous state is restored by loading too
   StateDict state_dict() const override {
     if (in_save != 0) std::raise(in_save);
     return {};
@@ -37,7 +37,7 @@ struct Mine final : Stateful {
   }
 };
 
-/// Says how `action` ends, as the tests below look for it.
+/// Prints how `action` ends, for the tests below.
 template <typename Action>
 void report(const std::string& what, const Action& action) {
   try {
@@ -58,7 +58,7 @@ void run_failing(bool in_load) {
   Accelerator accelerator({.communication = {.timeout = std::chrono::seconds(10)}});
   Mlp net;
   accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
-  Mine mine;
+  SignalRaiser mine;
   accelerator.register_for_checkpointing("mine", mine);
   accelerator.save_state({.folder = folder / "first"});
   const bool failing = accelerator.rank() == 1;
@@ -102,7 +102,7 @@ TEST_P(FailedRank, ARankThatExitsIsNamed) {
   expect_only_the_first();
 }
 
-// The stopped rank continues after the others have timed out: it must not have saved or loaded anything either.
+// The stopped rank continues after the other ranks have timed out. It must not have saved or loaded anything either.
 TEST_P(FailedRank, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
   RankProcesses ranks(program(), 3, options(SIGSTOP));
   for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait_for_output(rank, what() + "TimeoutError: "));
@@ -187,7 +187,7 @@ void expect_refused(Trained& of, const std::string& part, const Action& action) 
   of.accelerator.wait_for_everyone();
 }
 
-// One rank's own file, which the others do not read.
+// A file of one rank, which the other ranks do not read.
 const ProcessCase one_bad_file("failed ranks: one bad file", [](const Communicator& communicator,
                                                                 const std::filesystem::path& folder) {
   Trained run(communicator);
@@ -235,7 +235,7 @@ const ProcessCase no_permission("failed ranks: no permission", [](const Communic
     run.accelerator.wait_for_everyone();
     expect_refused(run, "Permission denied", [&] { run.accelerator.save_state({.folder = closed / "saved"}); });
     expect_refused(run, "rank 0: ", [&] { run.accelerator.save_state({.folder = closed / "saved"}); });
-    // The others may read what they need.
+    // The other ranks may read their files.
     expect_refused(run, "rank 1: ", [&] { run.accelerator.load_state(folder / "saved"); });
     expect_refused(run, "Permission denied", [&] { run.accelerator.load_state(folder / "saved"); });
   }

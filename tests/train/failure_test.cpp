@@ -14,7 +14,7 @@
 namespace tutti::test::failure_test {
 namespace {
 
-/// Trains for ever; `at_batch` may end that.
+/// Trains until `at_batch` throws or ends the process.
 void train(const AcceleratorOptions& options, const std::function<void(const Accelerator&, int batch)>& at_batch) {
   Accelerator accelerator(options);
   Mlp net;
@@ -29,7 +29,7 @@ void train(const AcceleratorOptions& options, const std::function<void(const Acc
   }
 }
 
-/// Prints the failure that ends training, as the tests below look for it.
+/// Prints the failure that ends training, for the tests below.
 void report_failure(const AcceleratorOptions& options,
                     const std::function<void(const Accelerator&, int batch)>& at_batch) {
   try {
@@ -94,7 +94,7 @@ const RankProgram one_saves("one_saves", [] {
   }
 });
 
-// How often this file is named as the place of a call.
+// How often the output names this file as the place of a call.
 int lines_named(const std::string& output) {
   int count = 0;
   for (auto at = output.find(", failure_test.cpp:"); at != std::string::npos;
@@ -104,7 +104,7 @@ int lines_named(const std::string& output) {
   return count;
 }
 
-// What Accelerate's users write, and what ends only with the deadline there.
+// A common mistake of Accelerate's users, which ends only with the deadline there.
 TEST(Failure, SavingOnTheMainProcessAloneIsReportedToAllRanks) {
   for (const RankResult& result : run_processes(one_saves, 3)) {
     EXPECT_EQ(result.exit_code, 0) << result.output;

@@ -25,7 +25,7 @@ TEST(OutOfMemoryError, IsDistinguishedFromOtherFailures) {
   EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
   EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA out of memory. Tried to allocate 2.00 GiB")));
   EXPECT_FALSE(is_out_of_memory(std::runtime_error("Oops, we had an error!")));
-  // What another rank said is not this rank's memory.
+  // The message of another rank does not report this rank's memory.
   EXPECT_FALSE(is_out_of_memory(PeerError("rank 1: out of memory", {1})));
   try {
     (void)at::empty({std::int64_t{1} << 58});
@@ -174,14 +174,14 @@ void train(Accelerator& accelerator, std::int64_t batch_size) {
   }
 }
 
-// The others wait in backward() for a rank that has left: they must not wait until the deadline of half an hour.
+// Ranks wait in backward() for a rank that ran out of memory. They must not wait until the deadline of half an hour.
 const RankCase trains_over_attempt("search_training_attempt", [](const Communicator& communicator) {
   Sizes tried;
   find_executable_batch_size(communicator,
                              [&](std::int64_t batch_size, const Communicator& attempt) {
                                tried.push_back(batch_size);
                                const bool last = attempt.rank() + 1 == attempt.size();
-                               if (batch_size == 16 && last) throw std::bad_alloc();  // the others connect, below
+                               if (batch_size == 16 && last) throw std::bad_alloc();  // the other ranks connect, below
                                Accelerator accelerator({.communicator = attempt});
                                train(accelerator, batch_size);
                              },

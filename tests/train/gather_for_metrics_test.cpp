@@ -1,5 +1,5 @@
-// gather_for_metrics: over an epoch each sample once, whatever the loader repeats. Accelerate's test_metrics.py and the
-// 22 samples of test_distributed_data_loop.py, and what goes wrong there.
+// gather_for_metrics() returns each sample of an epoch once. Accelerate's test_metrics.py, the 22 samples of
+// test_distributed_data_loop.py, and cases that fail there.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ Ints sorted(Ints numbers) {
   return numbers;
 }
 
-/// What a loop gathers.
+/// The samples that a loop gathers.
 template <typename Loader>
 Ints gathered(const Accelerator& accelerator, Loader& loader) {
   Ints all;
@@ -111,7 +111,7 @@ const RankCase joined("metrics_joined", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   auto loader = accelerator.data_loader(Numbers(2 * size + 1), {.batch_size = 2, .even_batches = false});
   if (size > 1) {
-    // One rank has a batch more, so its last call would wait for ever.
+    // One rank has one more batch, so its last call would wait until the deadline.
     for (const auto& batch : loader) {
       EXPECT_THROW((void)accelerator.gather_for_metrics(as_tensor(batch)), UsageError);
       break;
@@ -131,7 +131,7 @@ const RankCase streams("metrics_streams", [](const Communicator& communicator) {
     auto loader = accelerator.data_loader(Counting(samples), {.batch_size = 4});
     EXPECT_EQ(gathered(accelerator, loader), count_to(samples)) << samples;
   }
-  // Batches that cannot be taken apart: whole ones are repeated.
+  // Batches that cannot be split: the loader repeats whole batches.
   auto blocks = accelerator.data_loader(CountingBlocks(4 * size + 1), {.batch_size = 2});
   Ints all;
   for (const auto& block : blocks) append(all, as_ints(accelerator.gather_for_metrics(as_tensor(block.numbers))));
@@ -177,7 +177,7 @@ const RankCase nested("metrics_nested", [](const Communicator& communicator) {
   Ints outer_all;
   for (const auto& batch : outer) {
     EXPECT_EQ(sorted(gathered(accelerator, inner)), count_to(5));
-    // A loop that was left does not count any more.
+    // A loop that the program left early does not count any more.
     for ([[maybe_unused]] const auto& unused : inner) break;
     append(outer_all, as_ints(accelerator.gather_for_metrics(as_tensor(batch))));
   }
@@ -229,11 +229,11 @@ const RankCase refused("metrics_refused", [](const Communicator& communicator) {
   EXPECT_THROW((void)accelerator.gather_for_metrics(std::vector<int>{1}), UsageError);
   auto loader = accelerator.data_loader(Numbers(6 * communicator.size()), {.batch_size = 3});
   for (const auto& batch : loader) {
-    // What says nothing of single samples: at once, and not only where the last batch would be cut wrongly.
+    // A value without one row per sample is an error in every batch, not only in the last one, which is cut.
     EXPECT_THROW((void)accelerator.gather_for_metrics(at::scalar_tensor(0.5)), UsageError);
     EXPECT_THROW((void)accelerator.gather_for_metrics(at::ones({2})), UsageError);
     EXPECT_THROW((void)accelerator.gather_for_metrics(Ints{1, 2}), UsageError);
-    // On one rank only: an error on all of them.
+    // On one rank only: an error on all ranks.
     const bool last = accelerator.is_last_process();
     EXPECT_THROW((void)accelerator.gather_for_metrics(at::ones({last ? 2 : 3})), UsageError);
     if (communicator.size() > 1) {

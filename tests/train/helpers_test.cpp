@@ -1,4 +1,5 @@
-// Who does what, and who goes first. Accelerate's test_script.py: process execution, trigger, splitting.
+// Functions for one rank, and scopes that one rank runs first. Accelerate's test_script.py: process execution, trigger,
+// splitting.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
@@ -22,7 +23,7 @@ const RankCase triggers("helpers_trigger", [](const Communicator& communicator) 
   EXPECT_TRUE(accelerator.check_trigger());
   EXPECT_FALSE(accelerator.check_trigger());
   if (accelerator.is_last_process()) accelerator.set_trigger();
-  accelerator.set_trigger();  // by several, twice: once
+  accelerator.set_trigger();  // several ranks set it twice, and the check returns true once
   EXPECT_TRUE(accelerator.check_trigger());
   EXPECT_FALSE(accelerator.check_trigger());
 });
@@ -85,7 +86,7 @@ TEST(Helpers, SeedsAreEqualOrEachRanksOwn) {
   seeds.on_processes({1, 2, 3});  // threads share the generator
 }
 
-// ---- going first
+// ---- main_process_first() and local_main_process_first()
 
 TEST(MainProcessFirst, OthersComeAfterTheMainProcess) {
   for (const int size : {1, 2, 3}) {
@@ -140,7 +141,7 @@ const RankCase main_fails("helpers_main_fails", [](const Communicator& communica
       EXPECT_EQ(failure.ranks(), std::vector<int>{0});
     }
   }
-  // All of them may go on.
+  // All ranks can continue.
   EXPECT_EQ(accelerator.gather(at::ones({1})).size(0), communicator.size());
 });
 TEST(MainProcessFirst, ItsFailureIsNamedOnTheOthers) {
@@ -190,7 +191,7 @@ const RankCase freed("helpers_free_memory", [](const Communicator& communicator)
     {
       auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
       EXPECT_EQ(&accelerator.unwrap_model(model), &net);
-      for (int batch_number = 0; batch_number < 3; ++batch_number) {  // leaves a window half done
+      for (int batch_number = 0; batch_number < 3; ++batch_number) {  // ends in the middle of a window
         const auto window = accelerator.accumulate(model);
         const Batch batch = batch_of(batch_number);
         accelerator.backward(loss_of(model->forward(batch.input), batch.target));

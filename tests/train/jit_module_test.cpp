@@ -134,7 +134,7 @@ const RankCase trains("jit_module_trains", [](const Communicator& communicator) 
   const TemporaryFolder folder;
   const auto file = (folder.path() / "before.pt").string();
   make_script(1 + static_cast<std::uint64_t>(communicator.rank())).save(file);
-  auto script = std::make_shared<JitModule>(torch::jit::load(file));  // rank 0's after prepare
+  auto script = std::make_shared<JitModule>(torch::jit::load(file));  // equal to rank 0's script after prepare()
   auto [model, optimizer] = accelerator.prepare(script, torch::optim::SGD(script->parameters(), 0.1));
 
   auto reference = make_script();
@@ -167,7 +167,7 @@ TEST(JitModule, TrainsAsOnOneProcessAndSavesWhatItLearned) {
 }
 
 const RankCase resumes("jit_module_resumes", [](const Communicator& communicator) {
-  // Else LibTorch runs other code after a script's first passes, which rounds otherwise.
+  // Otherwise LibTorch runs optimized code after a script's first passes, which may round differently.
   const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   const std::int64_t ranks = communicator.size();
   std::optional<TemporaryFolder> own;

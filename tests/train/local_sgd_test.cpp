@@ -84,7 +84,7 @@ const RankCase guide_local_sgd("guide_local_sgd", [](const Communicator& communi
   }
   by_hand.average();
   EXPECT_TRUE(close(values_of(*net), values_of(*by_hand.models[0]), 1e-5));
-  // No gradient has crossed the network, and all ranks hold the same bits.
+  // No rank has sent a gradient, and all ranks hold the same bits.
   EXPECT_EQ(accelerator.stats().bytes_sent, 0);
   for (const std::string& bytes : communicator.all_gather_object(bytes_of(*net))) EXPECT_TRUE(bytes == bytes_of(*net));
 });
@@ -108,7 +108,7 @@ std::vector<at::Tensor> train_plainly(const Communicator& communicator, const Lo
   }
   local_sgd.finish();
   local_sgd.finish();
-  local_sgd.step();  // nothing, after the end
+  local_sgd.step();  // no effect after finish()
   return values_of(*net);
 }
 
@@ -125,7 +125,7 @@ TEST(LocalSGD, EveryStepIsSynchronousTraining) {
   same_as_synchronous.on_threads({1, 2, 3, 4});
 }
 
-// Post-local SGD: the warm-up synchronizes gradients, what follows does not.
+// Post-local SGD: the warm-up synchronizes gradients, the steps after it do not.
 const RankCase post_local("post_local", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp net;
@@ -151,7 +151,7 @@ TEST(LocalSGD, AWarmUpSynchronizesGradients) {
   post_local.on_threads({2, 3});
 }
 
-// One rank's gradients overflow: it alone skips; afterwards all train together again.
+// The gradients of one rank overflow, and only this rank skips the step. Afterwards all ranks train together again.
 const RankCase local_fp16("local_fp16", [](const Communicator& communicator) {
   Accelerator accelerator(
       {.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 1024}, .communicator = communicator});
@@ -221,8 +221,8 @@ TEST(LocalSGD, AveragesBatchNormsStatistics) {
 }
 
 TEST(LocalSGD, NothingIsCommunicatedWhileAnExceptionUnwinds) {
-  // The other rank is told when this one leaves, instead of waiting for an average; and the one that leaves with its
-  // own exception has not communicated during unwinding, or it would have waited for the other.
+  // One rank ends with an exception and does not communicate during unwinding. The other rank throws PeerError instead
+  // of waiting for an average.
   std::atomic<int> told{0};
   const auto run = [&](const Communicator& communicator) {
     Accelerator accelerator({.communicator = communicator});
@@ -273,7 +273,7 @@ TEST(LocalSGD, RefusesWhatCannotBe) {
   EXPECT_THROW(LocalSGD(accelerator, net), UsageError);
 }
 
-// Every rank has a model of its own when it is saved.
+// Models differ between ranks when they are saved.
 const RankCase local_resume("local_resume", [](const Communicator& communicator) {
   const TemporaryFolder scratch;
   const AcceleratorOptions options{.gradient_accumulation_steps = 2,

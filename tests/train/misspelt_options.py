@@ -3,7 +3,7 @@
 
 With the type's name in front, Options{.nonsense = 1}, it must name the option: tried with every options struct of the public
 headers. Without it, call({.nonsense = 1}), C++ looks for a function first, finds none that takes this list, and most compilers
-stop there: then they must show the line of the header that says what to write.
+stop there: then they must name the struct, so that the reader can write its name (docs/from_zero.md).
 """
 import re
 import subprocess
@@ -15,14 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 STRUCT = re.compile(r"^struct (\w*Options|GradientAccumulationPlugin|ProjectConfiguration|TrainingLength|StateSync) \{", re.M)
 # A call, what it is made in, and what the compiler must show.
 CALLS = [
-    ("Accelerator accelerator({.mixed_precison = Precision::bf16});", "AcceleratorOptions{...} names it"),
-    ("made<Accelerator>().save_state({.asynchronus = true});", "SaveStateOptions{...} names it"),
-    ("made<Accelerator>().data_loader(Rows(), {.batchsize = 4});", "DataLoaderOptions{...} names it"),
-    ("made<Accelerator>().data_loader(Stream(), {.batchsize = 4});", "StreamLoaderOptions{...} names it"),
-    ("(void)made<Accelerator>().accumulate(made<Model>(), {.wieght = 2});", "AccumulateOptions{...} names it"),
-    ("LocalSGD local(made<Accelerator>(), made<Model>(), {.steps = 8});", "LocalSGDOptions{...} names it"),
+    ("Accelerator accelerator({.mixed_precison = Precision::bf16});", "const tutti::AcceleratorOptions&"),
+    ("made<Accelerator>().save_state({.asynchronus = true});", "const tutti::SaveStateOptions&"),
+    ("made<Accelerator>().data_loader(Rows(), {.batchsize = 4});", "const tutti::DataLoaderOptions&"),
+    ("made<Accelerator>().data_loader(Stream(), {.batchsize = 4});", "const tutti::StreamLoaderOptions&"),
+    ("(void)made<Accelerator>().accumulate(made<Model>(), {.wieght = 2});", "const tutti::AccumulateOptions&"),
+    ("LocalSGD local(made<Accelerator>(), made<Model>(), {.steps = 8});", "const tutti::LocalSGDOptions&"),
     ("Trainer<Model, Loader> trainer(made<Accelerator>(), made<Model>(), made<Optimizer>(), std::nullopt, made<Loader>(), "
-     "{}, {.steps = 8});", "TrainerOptions{...} names it"),
+     "{}, {.steps = 8});", "tutti::TrainerOptions"),
 ]
 BEFORE = """#include <tutti/tutti.h>
 using namespace tutti;
@@ -75,7 +75,7 @@ def main():
     if problems or others or len(wanted) < 30:
         print("\n".join([*problems, *others, f"{len(wanted)} cases"]), file=sys.stderr)
         sys.exit(1)
-    print(f"{len(wanted)} misspelt options: each is named, or the way to its name is")
+    print(f"{len(wanted)} misspelt options: the compiler names each option or its struct")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// What newcomers do: each is either right or an error that says what to do instead.
+// Mistakes of new users: each either works or is an error that says what to do instead.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ const RankCase forgotten_prepare("forgotten_prepare", [](const Communicator& com
   const Batch batch = batch_of(communicator.rank());
   const auto backward = [&] { accelerator.backward(loss_of(net->forward(batch.input), batch.target)); };
   if (communicator.size() == 1) {
-    EXPECT_NO_THROW(backward());  // it is the result of one process
+    EXPECT_NO_THROW(backward());  // on one rank it is correct
   } else {
     EXPECT_NE(refusal_of(backward).find("nothing prepared"), std::string::npos) << refusal_of(backward);
   }
@@ -73,7 +73,7 @@ const RankCase forgotten_in_a_plain_loop("forgotten_in_a_plain_loop", [](const C
   const std::string why = refusal_of([&] { train(accelerator, true); });
   EXPECT_NE(why.find("nothing prepared"), std::string::npos) << why;
   EXPECT_EQ(batches, 1);
-  // Who takes the communicator may synchronize by hand.
+  // A program that uses the communicator may synchronize by hand.
   Accelerator by_hand({.communicator = communicator});
   EXPECT_EQ(by_hand.communicator().size(), communicator.size());
   train(by_hand, true);
@@ -125,7 +125,7 @@ constexpr std::array<Make, 4> optimizers{
     },
 };
 
-// LibTorch's plain program steps what is listed twice, twice.
+// LibTorch's optimizer steps a parameter twice that is listed twice.
 const RankCase registered_twice("registered_twice", [](const Communicator& communicator) {
   const TemporaryFolder scratch;
   const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());
@@ -163,7 +163,7 @@ const RankCase registered_twice("registered_twice", [](const Communicator& commu
     accelerator.load_state(saved);
     for (std::int64_t step = 3; step < 5; ++step) step_on_ranks(accelerator, net, optimizer, step);
     EXPECT_TRUE(close(net->parameters(), plain->parameters(), 1e-5)) << typeid(optimizer.inner()).name();
-    // Prepared again in the middle of training, the ranks take over rank 0's state.
+    // prepare() in the middle of training broadcasts rank 0's state.
     accelerator.prepare(net, optimizer);
     step_on_ranks(accelerator, net, optimizer, 5);
     step_plainly(5);
@@ -175,7 +175,7 @@ TEST(Mistakes, ALayerRegisteredTwiceTrainsAndIsSavedOnEveryRank) {
   registered_twice.on_threads({1, 2, 3});
 }
 
-// ---- models that call their parameters alike, under one optimizer
+// ---- models with equal parameter names under one optimizer
 
 const RankCase alike_names("alike_names", [](const Communicator& communicator) {
   const TemporaryFolder scratch;
@@ -238,7 +238,7 @@ TEST(Mistakes, SynchronousStepsMayFollowLocalOnesWithAnyOptimizer) {
   after_local_steps.on_threads({2, 3});
 }
 
-// ---- what a program expects to be there
+// ---- smaller expectations of a program
 
 TEST(Mistakes, AJoinScopeMoves) {
   Accelerator accelerator({.communicator = Communicator()});
@@ -250,7 +250,7 @@ TEST(Mistakes, AJoinScopeMoves) {
   EXPECT_EQ(tail(), EpochTail::join);
   scopes.push_back(JoinScope(stack, true));
   EXPECT_EQ(tail(), EpochTail::repeat);
-  scopes.erase(scopes.begin());  // the one opened last goes on
+  scopes.erase(scopes.begin());  // the scope that was opened last stays open
   EXPECT_EQ(tail(), EpochTail::repeat);
   scopes.front() = JoinScope(stack);
   EXPECT_EQ(tail(), EpochTail::join);

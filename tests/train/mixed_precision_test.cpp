@@ -63,10 +63,10 @@ TEST(MixedPrecision, AForwardPassOutsideAutocastIsAnError) {
     const Batch batch = batch_of(0);
     const at::Tensor loss = loss_of_batch(net, batch);
     EXPECT_NE(message_of([&] { accelerator.backward(loss); }).find("ran in full precision"), std::string::npos);
-    // And the loop can go on once it does it right.
+    // The loop can continue with a correct pass.
     accelerator.backward(accelerator.autocast([&] { return loss_of_batch(net, batch); }));
     optimizer.step();
-    // One scope is not for ever.
+    // A scope counts for one backward pass only.
     optimizer.zero_grad();
     const at::Tensor again = loss_of_batch(net, batch);
     EXPECT_NE(message_of([&] { accelerator.backward(again); }).find("ran in full precision"), std::string::npos);
@@ -91,15 +91,15 @@ TEST(MixedPrecision, PlainBackwardUnderTheScalerIsAnError) {
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
   const at::Tensor loss = accelerator.autocast([&] { return loss_of_batch(net, batch_of(0)); });
   EXPECT_NE(message_of([&] { loss.backward(); }).find("Use accelerator.backward"), std::string::npos);
-  // bf16 needs no scale: there it is fine.
+  // bf16 needs no loss scale, so backward without one is correct.
   Accelerator other({.mixed_precision = Precision::bf16, .communicator = Communicator()});
   Mlp second;
   auto [prepared, sgd] = other.prepare(second, torch::optim::SGD(second->parameters(), 0.1));
   EXPECT_NO_THROW(other.autocast([&] { return loss_of_batch(second, batch_of(0)); }).backward());
 }
 
-// The gradients that a loop sees are those of the unscaled loss, whatever the policy and however often the window is
-// synchronized.
+// The gradients of a loop are those of the unscaled loss, under every policy and for any number of synchronizations of
+// the window.
 void check_unscaled(const Communicator& communicator, bool sync_each_batch, double scale) {
   Accelerator accelerator(
       {.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 3, .sync_each_batch = sync_each_batch},
@@ -135,7 +135,7 @@ TEST(MixedPrecision, GradientsAreThoseOfTheUnscaledLoss) {
   unscales.everywhere();
 }
 
-// Only one rank's data overflow; every rank skips, halves the scale, and keeps its schedule where it is.
+// The data of one rank overflow. Every rank skips the step, halves the scale, and keeps the position of its schedule.
 const RankCase overflow_on_one_rank("overflow_on_one_rank", [](const Communicator& communicator) {
   Accelerator accelerator(
       {.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 1024}, .communicator = communicator});
@@ -180,7 +180,7 @@ TEST(MixedPrecision, ANanGradientSkipsTheStep) {
   EXPECT_TRUE(optimizer.step_was_skipped());
 }
 
-// The scale changes while another optimizer's window is half done: what waits there follows.
+// The scale changes in the middle of another optimizer's window. The pending gradients of that window are rescaled.
 TEST(MixedPrecision, AWindowSurvivesAChangeOfTheScale) {
   Accelerator accelerator({.mixed_precision = Precision::fp16,
                            .grad_scaler = {.init_scale = 256, .growth_interval = 1},
@@ -208,7 +208,7 @@ TEST(MixedPrecision, AWindowSurvivesAChangeOfTheScale) {
 }
 
 // Seed 004, section 3: gradients of norm g, scaled by s, clipped to c and unscaled are c / s, not c.
-// A rank whose scope holds no backward pass names the same scale as the others in the window's round.
+// A rank whose scope runs no backward pass sends the same scale as the other ranks in the sync header.
 const RankCase scope_without_backward("scope_without_backward", [](const Communicator& communicator) {
   Accelerator accelerator({.mixed_precision = Precision::fp16, .communicator = communicator});
   Mlp net, reference;
@@ -232,7 +232,7 @@ const RankCase clipping_of_scaled_gradients("clipping_of_scaled_gradients", [](c
   constexpr double limit = 0.01;
   const Batch batch = batch_of(0);
 
-  // By hand, as the document warns: clip first, unscale then.
+  // By hand and in the wrong order, as the document warns: clip first, then unscale.
   Mlp by_hand;
   {
     const AutocastScope scope(Precision::fp16, c10::DeviceType::CPU);

@@ -1,4 +1,4 @@
-// Errors tell apart parameters of one name in several models.
+// Errors distinguish parameters of equal names in several models.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -39,7 +39,7 @@ void expect_says(const std::string& message, const std::string& words) {
   EXPECT_NE(message.find(words), std::string::npos) << message;
 }
 
-/// Both models have first.weight. The second one comes in a later prepare(), as the first one's reducer is there.
+/// Both models have first.weight. The second model is prepared later, when the first one has its reducer.
 struct Gan {
   explicit Gan(const Communicator& communicator, SyncPolicy policy = SyncPolicy::every_pass)
       : accelerator({.gradient_accumulation_steps = 2, .sync_policy = policy, .communicator = communicator}),

@@ -1,4 +1,4 @@
-// Kinds of models, parameters and optimizers beyond the plain case: each ends where one process ends.
+// Unusual models, parameters and optimizers: each ends with the parameters of one process.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -126,7 +126,7 @@ TEST(Models, OneOptimizerOverTwoModels) {
 }
 
 // LBFGS asks for loss and gradients several times in a step, and its line search compares losses: all ranks must see
-// the mean over all of them in each call.
+// the mean over all ranks in each call.
 const RankCase lbfgs("models_lbfgs", [](const Communicator& communicator) {
   const std::int64_t ranks = communicator.size();
   const auto options = torch::optim::LBFGSOptions(0.5).max_iter(6).line_search_fn("strong_wolfe");
@@ -165,7 +165,7 @@ TEST(Models, LbfgsSeesTheMeanInEveryCall) {
   lbfgs.everywhere();
 }
 
-// The second half of the model is frozen at first, then trained; the first optimizer's state goes on.
+// The second half of the model is frozen at first, then trained. The first optimizer keeps its state.
 const RankCase unfrozen("models_unfrozen", [](const Communicator& communicator) {
   const std::int64_t ranks = communicator.size();
   const auto freeze = [](Mlp& model, bool frozen) {
@@ -194,11 +194,11 @@ const RankCase unfrozen("models_unfrozen", [](const Communicator& communicator) 
   };
   for (std::int64_t step = 0; step < 3; ++step) step_on(step);
   mlp_loss(model, 0).backward();
-  EXPECT_THROW(accelerator.prepare(model, optimizer), UsageError);  // a pass waits for its step
+  EXPECT_THROW(accelerator.prepare(model, optimizer), UsageError);  // a backward pass without its step
   optimizer.zero_grad();
   freeze(net, false);
   accelerator.prepare(model, optimizer);
-  // The handle from before goes on.
+  // The earlier copy of the prepared optimizer stays valid.
   for (std::int64_t step = 3; step < 6; ++step) step_on(step);
   EXPECT_TRUE(close(model->parameters(), alone->parameters()));
 });
@@ -224,7 +224,7 @@ TEST(Models, UnfrozenAndNotPreparedAgainIsNamed) {
   not_prepared_again.on_threads({1, 2, 3});
 }
 
-// A layer added while training: what was there keeps its state.
+// A layer is added during training. The other layers keep their state.
 struct GrowingImpl : torch::nn::Module {
   GrowingImpl() : body(register_module("body", Mlp(1))) {}
   void grow() { gain = register_parameter("gain", at::ones({3})); }
@@ -333,7 +333,7 @@ void check_buffers(const Communicator& communicator, BufferSync how) {
   Accelerator accelerator({.buffer_sync = how, .communicator = communicator});
   Images net;
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.0));
-  // With a rate of 0 the statistics of all ranks are known everywhere.
+  // With a rate of 0 every rank can compute the statistics of all ranks.
   std::vector<at::Tensor> of_ranks;
   for (int rank = 0; rank < communicator.size(); ++rank) {
     Images other;

@@ -103,7 +103,7 @@ TEST(AcceleratorOptions, CheckReplicasDecidesWhetherTheyAreCompared) {
 
 TEST(AcceleratorOptions, BucketsReachThePlan) {
   EXPECT_THROW(Loop({.buckets = {.bucket_bytes = 0}, .communicator = Communicator()}), UsageError);
-  // What ranks are told differently is compared, so it has arrived.
+  // Ranks compare the option. An error shows that it has reached the reducer.
   run_thread_ranks(2, [](const Communicator& communicator) {
     const std::int64_t bytes = communicator.rank() == 0 ? 1 << 20 : 1 << 21;
     EXPECT_THROW(Loop({.buckets = {.bucket_bytes = bytes}, .communicator = communicator}), MismatchError);
@@ -240,12 +240,12 @@ TEST(PreparedOptimizer, ALearningRateIsThatOfAllGroups) {
 }
 
 constexpr int syncs = 5;
-// What stands in the statistics is what happened: 2 n (N - 1) / N bytes a round, and the late rank is the late one.
+// Statistics of a synchronization: 2 n (N - 1) / N bytes, and the straggler's rank.
 TEST(SyncStats, ReportTheCostOfASyncAndTheStraggler) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     Loop run({.sync_policy = SyncPolicy::every_pass, .communicator = communicator});
     for (int round = 0; round < syncs; ++round) {
-      // Its work takes longer.
+      // This rank works longer.
       if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
       run.pass(round);
       run.step();

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "support/ranks.h"
+#include "train/reproducible.h"
 #include "train/training_run.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/crc32c.h"
@@ -16,7 +17,7 @@
 namespace tutti::test::reproducible_test {
 namespace {
 
-// As processes, because each rank has random numbers of its own. A rank prints what it ends with.
+// Ranks are processes, because each rank has its own random generator. A rank prints its result.
 const RankProgram trains("reproducible_training", [] {
   const ReproducibleOptions options{.micro_batches = std::atoi(std::getenv("MICRO_BATCHES")),
                                     .seed = 3,
@@ -42,7 +43,7 @@ const RankProgram trains("reproducible_training", [] {
   std::printf("digest %08x norms %.17g\n", crc32c(std::as_bytes(std::span(bytes))), norms);
 });
 
-/// What the ranks printed: one line if they agree.
+/// The distinct lines of the ranks: one line if the ranks agree.
 std::set<std::string> digests(int ranks, const std::string& micro_batches, const std::string& threads = "1") {
   const auto results =
       run_processes(trains, ranks, {.variables = {{"MICRO_BATCHES", micro_batches}, {"THREADS", threads}}});

@@ -1,4 +1,4 @@
-// A project folder that holds a run already, and runs that are ended early.
+// A project folder with an earlier run, and runs that end early.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -47,7 +47,7 @@ const RankCase second_run("second_run", [](const Communicator& communicator) {
     }
     EXPECT_EQ(run.trainer.global_step(), 0);
     EXPECT_EQ(checkpoints_in(folder), first_run);
-    // By hand it may save there. The first run's stay.
+    // A second run may save there by hand. The checkpoints of the first run stay.
     for (int save = 0; save < 3; ++save) run.accelerator.save_state();
     auto all = first_run;
     all.insert(all.end(), {"checkpoint_4_step_0", "checkpoint_5_step_0"});
@@ -55,7 +55,7 @@ const RankCase second_run("second_run", [](const Communicator& communicator) {
   }
   communicator.barrier().wait();
   {
-    // What is resumed is the run of the newest checkpoint: only its own ones go.
+    // The run of the newest checkpoint is resumed. Only checkpoints of this run are removed.
     TrainerRun run(options, {.max_steps = 4, .save_every = 2, .resume = true});
     run.trainer.fit();
     auto all = first_run;
@@ -113,7 +113,7 @@ TEST(RunAgain, APlateauScheduleFollowsEvaluationsAlsoWhenResumed) {
     return rate;
   };
   const TemporaryFolder whole, torn;
-  EXPECT_DOUBLE_EQ(rate_after({4}, whole.path()), 0.5);  // one bad evaluation is let pass
+  EXPECT_DOUBLE_EQ(rate_after({4}, whole.path()), 0.5);  // one bad evaluation does not lower the rate
   EXPECT_DOUBLE_EQ(rate_after({6}, whole.path()), 0.05);
   EXPECT_DOUBLE_EQ(rate_after({1, 3, 4, 5, 6}, torn.path()), 0.05);
 }

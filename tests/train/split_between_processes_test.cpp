@@ -41,7 +41,7 @@ TEST(SplitBetweenProcesses, PaddingRepeatsTheLastItemUntilAllHaveAsMany) {
         EXPECT_EQ(std::ssize(share), (count + size - 1) / size);
         padding.insert(padding.end(), share.begin() + std::ssize(bare), share.end());
       }
-      EXPECT_EQ(padding, Numbers((size - count % size) % size, count - 1));  // nothing where they divide
+      EXPECT_EQ(padding, Numbers((size - count % size) % size, count - 1));  // no padding if the items divide evenly
     }
   }
   EXPECT_TRUE(split_between_processes(Numbers(), 1, 2, true).empty());
@@ -58,7 +58,7 @@ TEST(SplitBetweenProcesses, SplitsNestedPartsAlike) {
   EXPECT_EQ(texts, (std::vector<std::string>{"c", "d"}));
   EXPECT_TRUE(map.at("c").equal(at::arange(2, 4)));
   EXPECT_TRUE(map.at("d").equal(at::arange(4, 8).view({2, 2})));
-  EXPECT_EQ(std::get<0>(inputs), count_to(8));  // stays as it is
+  EXPECT_EQ(std::get<0>(inputs), count_to(8));  // unchanged
   EXPECT_EQ(split_between_processes(std::pair(count_to(3), count_to(3)), 1, 2, true).second, (Numbers{2, 2}));
   EXPECT_TRUE(split_between_processes(Map(), 0, 2).empty());
 }
@@ -68,7 +68,8 @@ TEST(SplitBetweenProcesses, SplitsTensorsByRows) {
   EXPECT_TRUE(split_between_processes(data, 0, 2).equal(at::arange(4).view({2, 2})));
   EXPECT_TRUE(split_between_processes(data, 1, 2).equal(at::arange(4, 6).view({1, 2})));
   EXPECT_TRUE(split_between_processes(data, 1, 2, true).equal(data.narrow(0, 2, 1).expand({2, 2})));
-  EXPECT_EQ(split_between_processes(data, 3, 4).size(0), 0);  // fewer rows than ranks: none, not the last one again
+  EXPECT_EQ(split_between_processes(data, 3, 4).size(0),
+            0);  // fewer rows than ranks: an empty share, not the last row again
   EXPECT_TRUE(split_between_processes(data, 3, 4, true).equal(data.narrow(0, 2, 1)));
 }
 

@@ -28,7 +28,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear second;
 };
 
-/// Samples of a rank in a step, other numbers on each.
+/// Samples of a rank in a step, different on each rank.
 std::int64_t samples_of(std::int64_t step, int rank) {
   return 3 + (step + 2 * rank) % 4;
 }

@@ -1,4 +1,4 @@
-// Each option of the Trainer and of its callbacks, and what they can ask of it. One rank, but where it says otherwise.
+// Each option of the Trainer and of its callbacks, and the calls of a callback. One rank unless a test says otherwise.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -46,7 +46,7 @@ TEST(TrainerContext, ACallbackStopsSavesAndReadsWhatIsThere) {
   callback->starts = [&](TrainerContext& trainer) {
     EXPECT_EQ(trainer.local_weight(), 2);  // micro-batches
     losses.push_back(trainer.local_loss() / trainer.local_weight());
-    EXPECT_DOUBLE_EQ(trainer.metrics().loss, losses.back());  // one rank: its own
+    EXPECT_DOUBLE_EQ(trainer.metrics().loss, losses.back());  // one rank: the same as its local loss
     const Scalars& last = trainer.last_evaluation();
     last_evaluations.push_back(last.empty() ? -1 : last.front().second);
     EXPECT_TRUE(last.empty() || last.front().first == "eval/loss");
@@ -71,7 +71,7 @@ TEST(TrainerOptions, CheckpointsMayBeWrittenBeforeTrainingGoesOn) {
   const auto callback = std::make_shared<AtStep>();
   int saves = 0;
   callback->saved = [&](TrainerContext& trainer, const std::filesystem::path& saved) {
-    EXPECT_EQ(read_checkpoint(saved).info.step, trainer.global_step());  // it is there, as a whole
+    EXPECT_EQ(read_checkpoint(saved).info.step, trainer.global_step());  // the checkpoint is complete
     ++saves;
   };
   run.trainer.add_callback(callback);
@@ -160,12 +160,12 @@ TEST(StepMetrics, CountTokensTimeAndWeights) {
       EXPECT_GT(metrics.samples_per_second, 0);
       EXPECT_NEAR(metrics.tokens_per_second / metrics.samples_per_second, 6, 1e-9);  // features of a sample
       EXPECT_GE(metrics.seconds_waiting, 0);
-      EXPECT_FALSE(metrics.weight_norm);  // nor before
+      EXPECT_FALSE(metrics.weight_norm);  // not set in other steps
     }
-    // Where it is logged, and there only.
+    // weight_norm is set in logged steps only.
     ASSERT_EQ(callback->logged.size(), 2U);
     for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(callback->logged[i].value_or(-1), norms[2 * i + 1], 1e-5);
-    // The first rank has waited for the other.
+    // The first rank has waited for the second.
     double waited = 0;
     for (const StepMetrics& metrics : recorder->metrics) waited += metrics.seconds_waiting;
     const at::Tensor longest = at::full({}, waited, at::kDouble);
@@ -184,7 +184,7 @@ TEST(Ema, MayLeaveEvaluationToTheParametersAndWarmsUp) {
   const auto callback = std::make_shared<AtStep>();
   at::Tensor expected = run.net->first->weight.detach().clone();
   callback->ends = [&](TrainerContext& trainer) {
-    // TensorFlow's: (1 + steps) / (10 + steps), until that is more than the decay.
+    // TensorFlow's warm-up: (1 + steps) / (10 + steps), until that exceeds the decay.
     const auto steps = static_cast<double>(trainer.global_step());
     const double decay = std::min(0.3, (1 + steps) / (10 + steps));
     EXPECT_EQ(decay < 0.3, steps < 3);

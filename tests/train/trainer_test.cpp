@@ -33,7 +33,7 @@ TEST(Trainer, EventsComeInOrder) {
                                       "checkpoint end", "step end", "fit end"}));
 }
 
-// All of it can be done by hand.
+// A loop by hand gives the same results.
 const RankCase same_as_by_hand("same_as_by_hand", [](const Communicator& communicator) {
   const AcceleratorOptions options{.gradient_accumulation_steps = 3, .communicator = communicator};
   TrainerRun run(options, {.max_epochs = 2, .max_grad_norm = 0.5});
@@ -109,7 +109,7 @@ TEST(Trainer, TheLossIsTheWindowsMeanByWeight) {
   weighted_loss.everywhere();
 }
 
-// The whole of fit() interrupted and resumed, with callbacks that have a state.
+// fit() is interrupted and resumed, with callbacks that have a state.
 const RankCase trainer_resumes("trainer_resumes", [](const Communicator& communicator) {
   const TemporaryFolder whole_folder, torn_folder;
   const auto folder_of = [&](const TemporaryFolder& scratch) {
@@ -145,7 +145,7 @@ const RankCase stops_on_signal("stops_on_signal", [](const Communicator& communi
   TrainerRun run({.project = {.project_dir = folder}, .communicator = communicator}, {.max_epochs = 1'000'000});
   struct Raise final : Callback {
     void on_optimizer_step_end(TrainerContext& trainer) override {
-      // Only one rank gets it.
+      // Only one rank receives the signal.
       if (trainer.global_step() == 3 && trainer.accelerator().is_last_process()) ::raise(SIGINT);
     }
   };

@@ -1,5 +1,5 @@
-// Gradients in a checkpoint: those of a window that is not over are each rank's own, those that a step has used are
-// saved once. 1 to 3 ranks as threads.
+// Gradients in a checkpoint. Those of an open window are saved for each rank, those that a step has used are saved
+// once. 1 to 3 ranks as threads.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -27,7 +27,7 @@ struct LinearRun {
   Optimizer optimizer;
 };
 
-// Saved after a step; the next pass adds to the gradients that the step has used.
+// The run is saved after a step. The next pass adds to the gradients that the step has used.
 TEST(UsedGradients, AreSavedOnceAndGoOnOnAnyNumberOfRanks) {
   const TemporaryFolder scratch;
   const std::filesystem::path folder = scratch.path() / "checkpoint";
@@ -80,7 +80,7 @@ TEST(UsedGradients, ThoseOfAWindowThatIsNotOverAreEachRanksOwn) {
   }
 }
 
-// A rank that drops them by itself has no part in what is equal on all.
+// One rank has cleared its gradients, so they are not equal on all ranks and are saved for each rank.
 TEST(UsedGradients, AreEachRanksOwnWhereOneHasDroppedThem) {
   const TemporaryFolder scratch;
   run_thread_ranks(2, [&](const Communicator& communicator) {

@@ -107,7 +107,7 @@ class AcceleratorHelpers {
   FirstProcessScope main_process_first(const CallOptions& call = {}) const {
     return FirstProcessScope(communicator(), self().is_main_process(), "main_process_first", call);
   }
-  /// The same with the node leader of each node.
+  /// Runs the scope's body on the node leaders first, then on the other ranks.
   FirstProcessScope local_main_process_first(const CallOptions& call = {}) const {
     return FirstProcessScope(communicator(), self().is_local_main_process(), "local_main_process_first", call);
   }
@@ -155,9 +155,9 @@ class AcceleratorHelpers {
   auto find_executable_batch_size(Body&& body, BatchSizeSearchOptions options = {},
                                   const CallSite& where = CallSite::here()) {
     const CallSiteScope here(where);
-    options.clean_up = [this, own = std::move(options.clean_up)] {
+    options.clean_up = [this, clean_up = std::move(options.clean_up)] {
       self().free_memory();
-      if (own) own();
+      if (clean_up) clean_up();
     };
     return tutti::find_executable_batch_size(communicator(), std::forward<Body>(body), options);
   }
@@ -165,9 +165,9 @@ class AcceleratorHelpers {
   /// Seeds LibTorch's generators. Loaders that are made afterwards and shuffle without their own seed use `seed` too,
   /// the same on all ranks.
   void set_seed(std::uint64_t seed, const SeedOptions& options = {}) {
-    self().loader_seed_ = seed;
-    const auto own = options.device_specific ? static_cast<std::uint64_t>(self().process_index()) : 0;
-    tutti::set_seed(seed + own, options.deterministic);
+    self().set_loader_seed(seed);
+    const auto offset = options.device_specific ? static_cast<std::uint64_t>(self().process_index()) : 0;
+    tutti::set_seed(seed + offset, options.deterministic);
   }
 
   /// The next loop over `loader` skips its first `num_batches` batches. Every rank must call it with the same number.
@@ -189,7 +189,7 @@ class AcceleratorHelpers {
  private:
   Accelerator& self() { return static_cast<Accelerator&>(*this); }
   const Accelerator& self() const { return static_cast<const Accelerator&>(*this); }
-  const Communicator& communicator() const { return self().communicator_; }
+  const Communicator& communicator() const { return self().internal_communicator(); }
 
   static void require_process(const char* what, int index, int size) {
     if (index >= 0 && index < size) return;

@@ -22,33 +22,33 @@ class Callback : public Stateful {
   StateDict state_dict() const override { return {}; }
   void load_state_dict(const StateDict& /*state*/) override {}
 
-  /// Before the first step, after a resumed run has been loaded.
+  /// Called before the first step. A resumed run has been loaded.
   virtual void on_fit_start(TrainerContext&) {}
-  /// After the last step. Logging, evaluation and saving for the run's end may follow.
+  /// Called after the last step. Logging, evaluation and saving for the run's end may follow.
   virtual void on_fit_end(TrainerContext&) {}
-  /// Before an epoch. A resumed run calls it again for the epoch in which it resumes.
+  /// Called before an epoch. A resumed run calls it again for the epoch in which it resumes.
   virtual void on_epoch_start(TrainerContext&) {}
-  /// After all batches of an epoch. Not called if the run ends within the epoch.
+  /// Called after all batches of an epoch. Not called if the run ends within the epoch.
   virtual void on_epoch_end(TrainerContext&) {}
-  /// Before the forward pass of a micro-batch.
+  /// Called before the forward pass of a micro-batch.
   virtual void on_step_start(TrainerContext&) {}
-  /// After the micro-batch and, if it ends a window, after the optimizer step.
+  /// Called after the micro-batch. If the micro-batch ends a window, called after the optimizer step.
   virtual void on_step_end(TrainerContext&) {}
-  /// After gradients were synchronized and clipped. metrics() has loss and gradient norms.
+  /// Called after gradients were synchronized and clipped. metrics() has loss and gradient norms.
   virtual void on_optimizer_step_start(TrainerContext&) {}
-  /// After parameters have changed, unless metrics().step_was_skipped. Gradients are cleared.
+  /// Called after the optimizer step. Parameters have changed, unless metrics().step_was_skipped. Gradients are cleared.
   virtual void on_optimizer_step_end(TrainerContext&) {}
-  /// Before the evaluation function. The model is still in training mode.
+  /// Called before the evaluation function. The model is still in training mode.
   virtual void on_evaluate_start(TrainerContext&) {}
-  /// After the evaluation. The names in `results` are "eval/...".
+  /// Called after the evaluation. The names in `results` are "eval/...".
   virtual void on_evaluate_end(TrainerContext&, const Scalars& /*results*/) {}
-  /// Before a checkpoint is written.
+  /// Called before a checkpoint is written.
   virtual void on_checkpoint_start(TrainerContext&) {}
-  /// After a checkpoint was started. An asynchronous save may still be writing.
+  /// Called after a checkpoint was started. An asynchronous save may still be writing.
   virtual void on_checkpoint_end(TrainerContext&, const std::filesystem::path& /*folder*/) {}
-  /// Before values are logged. May add values.
+  /// Called before values are logged. The callback may add values.
   virtual void on_log_start(TrainerContext&, Scalars& /*scalars*/) {}
-  /// After the trackers have received `scalars`.
+  /// Called after the trackers have received `scalars`.
   virtual void on_log_end(TrainerContext&, const Scalars& /*scalars*/) {}
 };
 

@@ -118,7 +118,7 @@ template <Nested T>
   return with_tensors(value, detail::gather_counted(communicator, nested_tensors(value), position, call));
 }
 
-/// The same for objects, one for each sample of the batch.
+/// gather_for_metrics() of objects, one for each sample of the batch.
 template <Packable T>
 requires(!Nested<std::vector<T>>)
     [[nodiscard]] std::vector<T> gather_for_metrics(const Communicator& communicator, const std::vector<T>& samples,

@@ -41,11 +41,7 @@ class LocalSGD {
  public:
   /// Stops the synchronization of the gradients of `model`. Throws UsageError for options that contradict one another
   /// and for a model that is not prepared.
-  LocalSGD(Accelerator& accelerator,  // misspelt? LocalSGDOptions{...} names it
-           const detail::model_argument auto& model, const LocalSGDOptions& options = {})
-      : LocalSGD(accelerator, detail::module_of(model), options) {}
-  /// The same for a module.
-  LocalSGD(Accelerator& accelerator, const torch::nn::Module& model, const LocalSGDOptions& options);
+  LocalSGD(Accelerator& accelerator, detail::ModelRef model, const LocalSGDOptions& options = {});
   /// Calls finish(), unless an exception unwinds; then no rank communicates. Throws as finish() does, which terminates
   /// the process inside std::optional, std::unique_ptr or a class whose destructor is noexcept. After finish() the
   /// destructor does not throw.

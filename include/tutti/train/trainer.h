@@ -39,8 +39,8 @@ class Trainer final : public TrainerContext {
 
   /// `schedule`: a Scheduler, a ReduceLROnPlateau, or std::nullopt. Throws UsageError for options that are out of range
   /// or contradict one another.
-  Trainer(Accelerator& accelerator, Model& model,  // misspelt? TrainerOptions{...} names it
-          Optimizer optimizer, TrainerSchedule schedule, Loader& loader, Functions functions, TrainerOptions options)
+  Trainer(Accelerator& accelerator, Model& model, Optimizer optimizer, TrainerSchedule schedule, Loader& loader,
+          Functions functions, TrainerOptions options)
       : TrainerContext(accelerator, detail::shared_module_of(model), std::move(optimizer), std::move(schedule),
                        std::move(options)),
         model_(model),

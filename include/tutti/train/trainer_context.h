@@ -14,12 +14,30 @@
 #include "tutti/tracking/progress_bar.h"
 #include "tutti/train/accelerator.h"
 #include "tutti/train/callback.h"
-#include "tutti/train/step_metrics.h"
 #include "tutti/train/trainer_options.h"
 
 namespace tutti {
 
 class StopSignal;
+
+/// The metrics of one optimizer step, updated by the Trainer at every optimizer step: see TrainerContext::metrics().
+/// Values are equal on all ranks, except `seconds_waiting`.
+struct StepMetrics {
+  std::int64_t global_step = 0;  ///< optimizer steps so far, this one included
+  double epoch = 0;              ///< the epoch plus the fraction of it that has been read
+  double loss = 0;               ///< sum of the window's losses over all ranks, divided by their weights
+  /// Norm of the synchronized, unscaled gradients.
+  double grad_norm_pre_clip = 0;
+  /// Norm of the gradients after clipping: at most TrainerOptions::max_grad_norm.
+  double grad_norm_post_clip = 0;
+  /// Norm of all trained parameters; set only in steps that are logged.
+  std::optional<double> weight_norm{};
+  double learning_rate = 0;       ///< of the step just taken, first parameter group
+  bool step_was_skipped = false;  ///< gradients overflowed under fp16, so parameters are unchanged
+  double samples_per_second = 0;  ///< of all ranks together, since the previous step
+  double tokens_per_second = 0;   ///< of all ranks together; 0 unless TrainerFunctions::tokens is set
+  double seconds_waiting = 0;     ///< time that this rank waited for other ranks' gradients
+};
 
 /// The base of Trainer, passed to callbacks. Not thread safe. The compiler fills in `where`.
 class TrainerContext {

@@ -13,9 +13,9 @@ void NanGuard::on_optimizer_step_start(TrainerContext& trainer) {
   const bool scaled = trainer.accelerator().loss_scale() != 1;
   if (std::isfinite(metrics.loss) && (scaled || std::isfinite(metrics.grad_norm_pre_clip))) return;
   // Every rank reaches this collective, because both numbers are equal on all ranks.
-  const bool mine = !std::isfinite(trainer.local_loss());
+  const bool is_bad_here = !std::isfinite(trainer.local_loss());
   const auto all =
-      trainer.accelerator().communicator().all_gather_object(mine ? "1" : "", comm::internal_call("NanGuard"));
+      trainer.accelerator().communicator().all_gather_object(is_bad_here ? "1" : "", comm::internal_call("NanGuard"));
   std::string ranks;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].empty()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);

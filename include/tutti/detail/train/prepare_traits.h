@@ -1,5 +1,5 @@
 #pragma once
-// The types that Accelerator::prepare() accepts, distinguished at compile time.
+// The types that prepare() and other calls of an Accelerator accept, distinguished at compile time.
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -14,6 +14,22 @@ namespace tutti::detail {
 template <typename T>
 concept model_argument = requires(const std::remove_cvref_t<T>& object) {
   { *object } -> std::convertible_to<const torch::nn::Module&>;
+};
+
+/// A model as an argument of a call. References the module, which must outlive the call.
+class ModelRef {
+ public:
+  /// From a torch::nn::ModuleHolder or a shared_ptr to a module.
+  template <model_argument T>
+  ModelRef(const T& model) : module_(&static_cast<const torch::nn::Module&>(*model)) {}
+  /// From a module.
+  ModelRef(const torch::nn::Module& module) : module_(&module) {}
+
+  const torch::nn::Module& operator*() const { return *module_; }
+  const torch::nn::Module* operator->() const { return module_; }
+
+ private:
+  const torch::nn::Module* module_;
 };
 
 template <typename T>
@@ -31,11 +47,6 @@ struct is_owned_optimizer<std::shared_ptr<T>> : std::true_type {
 template <typename T>
 concept optimizer_argument = std::derived_from<std::remove_cvref_t<T>, torch::optim::Optimizer> ||
     is_owned_optimizer<std::remove_cvref_t<T>>::value;
-
-template <model_argument T>
-const torch::nn::Module& module_of(const T& model) {
-  return *model;
-}
 
 template <model_argument T>
 std::shared_ptr<torch::nn::Module> shared_module_of(const T& model) {

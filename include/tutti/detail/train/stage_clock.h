@@ -1,13 +1,28 @@
 #pragma once
 // Measures the time that a rank spends in each stage.
+#include <array>
 #include <chrono>
 #include <functional>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
-#include "tutti/train/step_metrics.h"
-
 namespace tutti {
+
+/// The stages into which a rank's time is divided.
+enum class Stage {
+  data,       ///< reading the next batch, or waiting for it
+  forward,    ///< forward pass and loss
+  backward,   ///< backward pass, without waiting
+  waiting,    ///< waiting for other ranks
+  optimizer,  ///< clipping, step, schedule
+  other,      ///< the rest: logging, callbacks, evaluation, checkpoints
+};
+/// Names of the stages in metrics and reports, in the order of Stage.
+inline constexpr std::array<std::string_view, 6> stage_names{"data",    "forward",   "backward",
+                                                             "waiting", "optimizer", "other"};
+/// Seconds by stage.
+using StageSeconds = std::array<double, stage_names.size()>;
 
 /// Assigns all time to exactly one stage: time outside measure() is Stage::other. Not thread safe.
 class StageClock {

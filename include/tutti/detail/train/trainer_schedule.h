@@ -16,7 +16,7 @@ class TrainerSchedule {
   TrainerSchedule(std::nullopt_t /*none*/) {}
   /// A schedule over optimizer steps.
   TrainerSchedule(Scheduler scheduler) : by_step_(std::move(scheduler)) {}
-  /// One of these two.
+  /// A schedule over optimizer steps, or a constant rate for std::nullopt.
   TrainerSchedule(std::optional<Scheduler> scheduler) : by_step_(std::move(scheduler)) {}
   /// Follows TrainerOptions::plateau_metric.
   TrainerSchedule(ReduceLROnPlateau plateau) : by_metric_(std::move(plateau)) {}

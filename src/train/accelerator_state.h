@@ -1,0 +1,123 @@
+#pragma once
+// The private state of an Accelerator. Each parameter's gradient is owned by exactly one reducer. The members are
+// destroyed in reverse order: prepared objects before the communicators that they use.
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "train/precision_guard.h"
+#include "train/unprepared_training_detector.h"
+#include "tutti/detail/checkpoint/checkpoint_writer.h"
+#include "tutti/detail/sync/named_parameter.h"
+#include "tutti/detail/sync/reducer.h"
+#include "tutti/train/accelerator.h"
+
+namespace tutti {
+
+struct Accelerator::State {
+  using ParameterKey = const at::TensorImpl*;
+
+  struct Model {
+    std::shared_ptr<torch::nn::Module> module;
+    std::vector<NamedParameter> parameters;
+    /// The model's name in messages; empty with a single model.
+    std::shared_ptr<std::string> error_name = std::make_shared<std::string>();
+    bool replicated = false;
+  };
+  struct PreparedReducer {
+    std::shared_ptr<Reducer> reducer;
+    bool has_optimizer = false;
+  };
+  struct NamedObject {
+    std::string name;
+    std::shared_ptr<Stateful> object;
+  };
+  struct SavedParts;
+
+  /// Joins the job. Throws as the constructor of Accelerator does.
+  explicit State(const AcceleratorOptions& options);
+
+  int rank() const { return communicator.rank(); }
+  int num_processes() const { return communicator.size(); }
+  bool is_main_process() const { return rank() == 0; }
+
+  /// True if ranks take local steps, so that models and optimizers differ between ranks.
+  bool local() const;
+  const NamedParameter* find(ParameterKey key) const;
+  /// Name in checkpoints of the model with this parameter: "model", "model_1", ...
+  std::string model_of(ParameterKey key) const;
+  static std::string numbered(const std::string& name, std::size_t index);
+  /// The parameters of `optimizer`, with unique names. Throws UsageError if one is in no prepared model.
+  std::vector<NamedParameter> trained_by(const torch::optim::Optimizer& optimizer) const;
+
+  void add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters, bool has_optimizer);
+  /// Removes `also`, and the reducers without an optimizer that own any of `parameters`. Throws UsageError and changes
+  /// nothing if another optimizer trains one of them.
+  void release(const std::vector<NamedParameter>& parameters, const std::shared_ptr<Reducer>& also);
+  /// The reducers of these models or parameters, without duplicates. Throws UsageError for a parameter of no prepared
+  /// model.
+  std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<detail::ModelRef>& models) const;
+  std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
+  /// Makes every optimizer's step synchronize the buffers of the models that it trains.
+  void watch_buffers();
+
+  /// Returns false in the middle of a window. At its end runs the synchronization that is still due and returns true.
+  bool gradients_are_ready(const std::vector<at::Tensor>& parameters) const;
+  /// Seeds the random generators for micro-batch `scope` of this rank's block (ReproducibleOptions).
+  void seed_micro_batch(const Reducer& reducer, std::int64_t scope) const;
+  double mean_over_ranks(double value) const;
+
+  SavedParts saved_parts();
+  std::filesystem::path checkpoints_folder() const { return project.project_dir / "checkpoints"; }
+  /// Throws UsageError on all ranks if the newest checkpoint in the project's folder belongs to another run. `caller`
+  /// and `remedy` are parts of the message.
+  void require_same_run(const std::string& caller, const std::string& remedy) const;
+
+  // Options.
+  GradientAccumulationPlugin plugin;
+  Precision mixed_precision;
+  bool fused_optimizers;
+  BufferSync buffer_sync;
+  std::optional<ReproducibleOptions> reproducible;
+  std::optional<at::Device> device;
+  ProjectConfiguration project;
+  ReducerOptions reducer_options;
+
+  Communicator communicator;
+  Communicator prepare_communicator;
+  Logger logger;
+  std::shared_ptr<LoaderStack> loader_stack = std::make_shared<LoaderStack>();
+  LoaderAgreement loader_agreement;
+  std::optional<std::uint64_t> loader_seed;  // from set_seed()
+  bool sync_gradients = true;
+
+  // Prepared objects.
+  std::vector<Model> models;
+  std::vector<PreparedReducer> reducers;
+  std::unordered_map<ParameterKey, std::shared_ptr<Reducer>> reducer_of;
+  /// Cache for prepared models: iterating over all parameters in every micro-batch is too slow.
+  std::unordered_map<const torch::nn::Module*, std::vector<std::shared_ptr<Reducer>>> reducers_of_model;
+  std::unordered_map<const Reducer*, std::int64_t> scopes;  // number of scopes since the last window's end
+  std::vector<Optimizer> optimizers;
+  std::vector<std::shared_ptr<Stateful>> schedulers;
+  std::vector<std::shared_ptr<Stateful>> loaders;
+  std::vector<NamedObject> registered;
+  /// Set on several ranks while loaders exist and nothing is prepared. Unset once the program has used communicator(),
+  /// because the program may then synchronize gradients itself.
+  std::shared_ptr<UnpreparedTrainingDetector> unprepared_training;
+  bool communicator_exposed = false;
+  std::vector<NamedObject> per_rank;  // objects with a state per rank: the algorithms of local steps
+  std::shared_ptr<GradScaler> scaler;
+  std::shared_ptr<PrecisionGuard> precision;
+  std::unique_ptr<CheckpointWriter> writer;
+  /// On the main process: the run of the checkpoints. Unset until a checkpoint is saved or loaded.
+  std::optional<std::string> run;
+  std::optional<Communicator> buffer_communicator;  // made with the first model that has buffers
+  std::vector<std::unique_ptr<Tracker>> trackers;   // on the main process
+};
+
+}  // namespace tutti
