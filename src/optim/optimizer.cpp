@@ -81,7 +81,7 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
 void Optimizer::step_parameters() {
   std::optional<std::string> refusal;
   if (!fused_) {
-    refusal = "OptimizerOptions::fused is false";
+    refusal = "fused steps are turned off";
   } else if (state_->repeats) {
     refusal = "a parameter is listed twice, so it is stepped twice, one after the other";
   } else {

@@ -71,7 +71,7 @@ TEST(ScheduleByName, KnowsEveryCurveOfHuggingFace) {
   for (const std::string& type : test::scheduler_types) {
     if (type == "greedy" || type == "reduce_lr_on_plateau") continue;
     EXPECT_NE((known + ",").find(" " + type + ","), std::string::npos) << type << " in: " << known;
-    EXPECT_EQ(refusal(type, {.total_steps = 10}).find("no learning rate schedule"), std::string::npos);
+    EXPECT_EQ(refusal(type, {.total_steps = 10}).find("unknown learning rate schedule"), std::string::npos);
   }
   EXPECT_NE(refusal("reduce_lr_on_plateau", {}).find("tutti::ReduceLROnPlateau"), std::string::npos);
 }

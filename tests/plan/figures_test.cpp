@@ -39,7 +39,7 @@ TEST(PlanFigures, KeepBuckets) {
 }
 
 TEST(PlanFigures, AreRefusedWhereTheyAreCutShort) {
-  for (const char* text : {"", "1 2 3", "no figures"}) {
+  for (const char* text : {"", "1 2 3", "no measurements"}) {
     std::istringstream in(text);
     EXPECT_THROW(read_machine(in), Error) << text;
   }

@@ -97,7 +97,7 @@ TEST(CurveFigure, MarksWhereARunWentOn) {
   run.session_steps = {0, 50};
   const auto html = curve_figure("loss", {run}, ChartSize::wide);
   EXPECT_EQ(count_of(html, "class=\"resumed\""), 1);
-  EXPECT_EQ(count_of(html, "run went on from step 50"), 1);
+  EXPECT_EQ(count_of(html, "run resumed from step 50"), 1);
 }
 
 TEST(CurveFigure, EscapesNames) {
