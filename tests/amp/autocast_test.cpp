@@ -17,7 +17,7 @@ at::ScalarType dtype_of_a_product() {
   return at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type();
 }
 
-TEST(Autocast, ComputesProductsInTheLowerPrecisionInsideOnly) {
+TEST(Autocast, ComputesProductsInTheLowerPrecisionInsideTheScopeOnly) {
   {
     const AutocastScope scope(Precision::bf16, c10::DeviceType::CPU);
     EXPECT_EQ(dtype_of_a_product(), at::kBFloat16);
@@ -37,7 +37,7 @@ TEST(Autocast, KeepsSensitiveOperationsInFloat32) {
   EXPECT_EQ(at::nll_loss(at::log_softmax(half, 1), at::zeros({2}, at::kLong)).scalar_type(), at::kFloat);
 }
 
-TEST(Autocast, ScopesNestAndAnInnerOneCanSwitchItOff) {
+TEST(Autocast, ScopesNestAndAnInnerScopeCanDisableAutocast) {
   const AutocastScope outer(Precision::bf16, c10::DeviceType::CPU);
   {
     const AutocastScope off(Precision::no, c10::DeviceType::CPU);
@@ -48,7 +48,7 @@ TEST(Autocast, ScopesNestAndAnInnerOneCanSwitchItOff) {
   EXPECT_EQ(dtype_of_a_product(), at::kBFloat16);
 }
 
-TEST(Autocast, AScopeThatWasMovedFromChangesNothing) {
+TEST(Autocast, AMovedFromScopeChangesNothing) {
   AutocastScope first(Precision::bf16, c10::DeviceType::CPU);
   {
     const AutocastScope second(std::move(first));
@@ -72,7 +72,7 @@ TEST(Autocast, ForgetsCastWeightsWhenTheOutermostScopeEnds) {
   EXPECT_EQ(product(), 16);
 }
 
-TEST(Autocast, RefusesADeviceWithout) {
+TEST(Autocast, RefusesADeviceWithoutAutocast) {
   EXPECT_THROW(AutocastScope(Precision::bf16, c10::DeviceType::Meta), UsageError);
 }
 

@@ -60,7 +60,7 @@ void check_good_disk(const Communicator& communicator, const std::filesystem::pa
   write_checkpoint(folder / "checkpoint_1", small_content(1, communicator.rank()), communicator);
   EXPECT_NO_THROW(read_checkpoint(folder / "checkpoint_1"));
 }
-TEST(CheckpointFailures, ADiskErrorOnOneRankReachesAllAndLeavesNothing) {
+TEST(CheckpointFailures, ADiskErrorOnOneRankReachesAllRanksAndLeavesNoFiles) {
   const TemporaryFolder folder;
   {
     const FileSizeLimit limit(1 << 16);  // of this process, so of both ranks
@@ -96,7 +96,7 @@ const ProcessCase not_savable("checkpoint: a value that cannot be saved", [](con
   expect_error<UsageError>([&] { write_checkpoint(folder / "c", content, communicator); }, {"rank 1", "'note'"});
   expect_empty(communicator, folder);
 });
-TEST(CheckpointFailures, AValueThatCannotBeSavedOnOneRankReachesAll) {
+TEST(CheckpointFailures, AValueThatCannotBeSavedOnOneRankThrowsOnAllRanks) {
   not_savable.on_threads({2});
 }
 
@@ -108,7 +108,7 @@ const ProcessCase no_folder("checkpoint: a folder that cannot be made", [](const
       [&] { write_checkpoint(folder / "file" / "c", small_content(1, communicator.rank()), communicator); },
       {"rank 0", "file"});
 });
-TEST(CheckpointFailures, AFolderThatCannotBeMadeReachesAll) {
+TEST(CheckpointFailures, AFolderThatCannotBeCreatedThrowsOnAllRanks) {
   no_folder.on_threads({2});
 }
 
@@ -138,7 +138,7 @@ const ProcessCase different("checkpoint: ranks that write different ones", [](co
                               {"step 0", "step 1"});
   expect_empty(communicator, folder);
 });
-TEST(CheckpointFailures, RanksThatWriteDifferentCheckpointsDiverge) {
+TEST(CheckpointFailures, DifferentCheckpointsAreAMismatchError) {
   different.on_threads({2});
 }
 
@@ -191,7 +191,7 @@ TEST_F(Damaged, FlippedBitsAreFound) {
   EXPECT_NO_THROW(read_checkpoint(path_));
 }
 
-TEST_F(Damaged, EveryCutFileIsNamed) {
+TEST_F(Damaged, EveryTruncatedFileIsNamed) {
   for (const char* name : {"manifest.json", "state.json", "model.safetensors", "rank_1.json"}) {
     const std::string whole = content_of(path_ / name);
     for (const std::size_t size : {std::size_t{0}, whole.size() / 2, whole.size() - 1}) {
@@ -240,7 +240,7 @@ TEST_F(Damaged, AForgedManifestIsRefused) {
   expect_refused({"manifest.json", "not written by tutti"});
 }
 
-TEST_F(Damaged, AFolderThatIsNotThereIsNamed) {
+TEST_F(Damaged, AMissingFolderIsNamed) {
   expect_error<CheckpointError>([&] { read_checkpoint(folder_.path() / "none"); },
                                 {"none", "not a complete checkpoint"});
 }

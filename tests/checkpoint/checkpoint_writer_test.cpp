@@ -44,7 +44,7 @@ TEST(CheckpointWriter, PrunesAfterEachSave) {
   EXPECT_EQ(checkpoints.newest()->step, 3);
 }
 
-TEST(CheckpointWriter, ErrorsComeOutOfWaitOrTheNextStartOnce) {
+TEST(CheckpointWriter, ErrorsAreThrownOnceByWaitOrTheNextStart) {
   const TemporaryFolder folder;
   write_content(folder.path() / "checkpoint_0", "in the way");
   CheckpointWriter writer{Communicator()};
@@ -76,13 +76,13 @@ TEST(CheckpointWriter, AFailureToPruneReachesAllRanks) {
   no_pruning.on_threads({2});
 }
 
-TEST(CheckpointWriter, RefusesWrongOptionsAtOnce) {
+TEST(CheckpointWriter, RefusesInvalidOptionsInStart) {
   CheckpointWriter writer{Communicator()};
   EXPECT_THROW(writer.start("never", {}, {.keep_last = 0}), UsageError);
   EXPECT_FALSE(std::filesystem::exists("never"));
 }
 
-TEST(CheckpointWriter, TheDestructorWaitsAndLogsWhatFailed) {
+TEST(CheckpointWriter, TheDestructorWaitsAndLogsTheError) {
   const TemporaryFolder folder;
   {
     CheckpointWriter writer{Communicator()};
@@ -98,7 +98,7 @@ TEST(CheckpointWriter, TheDestructorWaitsAndLogsWhatFailed) {
   EXPECT_NE(log.find("checkpoint_0 already exists"), std::string::npos) << log;
 }
 
-TEST(CheckpointWriter, WhatIsOneTensorIsWrittenOnce) {
+TEST(CheckpointWriter, TiedTensorsAreWrittenOnce) {
   const TemporaryFolder folder;
   CheckpointContent content;
   const auto tensor = at::arange(6, at::kFloat);

@@ -58,7 +58,7 @@ int verify(const std::filesystem::path& folder) {
   return count;
 }
 
-TEST(Kill, NoSaveOfTwoHundredLeavesATornCheckpoint) {
+TEST(Kill, NoneOfTwoHundredSavesLeavesAPartialCheckpoint) {
   const TemporaryFolder folder;
   const CheckpointFolder checkpoints(folder.path());
   std::mt19937 random(20240229);

@@ -137,7 +137,7 @@ TEST(Launchers, Slurm) {
   EXPECT_EQ(read(with(slurm(), {{"SLURM_RESTART_COUNT", "2"}})).restart_count, 2);
 }
 
-TEST(Launchers, SlurmsStepWinsOverItsAllocation) {
+TEST(Launchers, SlurmsStepTakesPrecedenceOverItsAllocation) {
   const auto step =
       with(slurm(), {{"SLURM_STEP_NODELIST", "gpu[3-5]"}, {"SLURM_STEP_NUM_NODES", "3"}, {"SLURM_NNODES", "7"}});
   expect_place(step, {5, 9, 1, 4, 1, 3, "gpu3", 18456, "slurm"});
@@ -152,7 +152,7 @@ TEST(Launchers, WithoutSrunSlurmMeansOneProcess) {
   EXPECT_EQ(read(with(slurm(), {{"SLURM_JOB_NAME", "bash"}, {"SLURM_STEP_ID", "1"}})).world_size, 9);
 }
 
-TEST(Launchers, AnInnerLauncherComesFirst) {
+TEST(Launchers, AnInnerLauncherTakesPrecedence) {
   const std::vector<std::pair<std::vector<Variables>, std::string>> cases{
       {{torchrun, openmpi(), mpich(), slurm()}, "torchrun"},
       {{openmpi(), mpich(), slurm()}, "openmpi"},
@@ -174,12 +174,12 @@ TEST(Launchers, AnInnerLauncherComesFirst) {
   }
 }
 
-TEST(Launchers, SeenLaunchersSayWhatIsSet) {
+TEST(Launchers, DetectedLaunchersListTheirVariables) {
   const auto all = with(with(openmpi(), torchrun), without(slurm(), {"SLURM_STEP_ID"}));
   const auto seen = detected_launchers(lookup_in(all));
   ASSERT_EQ(seen.size(), 3U);
   EXPECT_EQ(seen[0].variables, (std::vector<std::string>{"RANK=0", "WORLD_SIZE=1"}));
-  EXPECT_EQ(seen[1].ignored_because, "torchrun comes first");
+  EXPECT_EQ(seen[1].ignored_because, "torchrun takes precedence");
   EXPECT_EQ(seen[2].ignored_because, "not started by srun (SLURM_STEP_ID is not set)");
   EXPECT_TRUE(detected_launchers(lookup_in({{"SLURM_JOB_ID", "1"}, {"OMPI_UNIVERSE_SIZE", "2"}})).empty());
 }
@@ -189,7 +189,7 @@ struct Complaint {
   std::vector<std::string> parts;
 };
 
-TEST(Launchers, NameTheVariableThatIsWrong) {
+TEST(Launchers, NameTheInvalidVariable) {
   const Variables second_node{
       {"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
   const std::vector<Complaint> cases{

@@ -123,7 +123,7 @@ TEST(BatchSamplerShard, WithVaryingBatchSizesOnThreeRanks) {
   EXPECT_EQ(table(14, batches(seven, false), 3), with(even, {{12, 13}, {}, {}}));
 }
 
-TEST(SplitBatches, IsRefusedWhereItCannotBe) {
+TEST(SplitBatches, IsRefusedIfBatchesCannotBeSplit) {
   EXPECT_THROW(table(20, split(3)), UsageError);
   DataLoaderOptions both = batches({{0, 1, 2, 3}, {4, 5, 6, 7}}, true);
   both.split_batches = true;

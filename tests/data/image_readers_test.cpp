@@ -97,7 +97,7 @@ TEST_F(ImageReaders, MnistOnRanks) {
   EXPECT_EQ(labels, (std::vector<std::int64_t>{1, 3, 0}));
 }
 
-TEST_F(ImageReaders, MnistThatDoesNotFitIsRefused) {
+TEST_F(ImageReaders, InvalidMnistFilesAreRefused) {
   const auto images = write("images", idx_bytes(8, {2, 1, 1}, "ab"));
   const auto labels = write("labels", idx_bytes(8, {2}, "\x01\x0A"));
   const auto refused = [](const auto& pixels, const auto& targets, std::initializer_list<std::string> parts) {
@@ -152,7 +152,7 @@ TEST_F(ImageReaders, Cifar100) {
   EXPECT_THROW(read_cifar100_files({}), UsageError);
 }
 
-TEST_F(ImageReaders, CifarThatIsDamagedIsRefused) {
+TEST_F(ImageReaders, DamagedCifarFilesAreRefused) {
   const std::string record = cifar_record("\x01", 'a');
   const auto refused = [&](const std::string& content, const std::string& why) {
     const auto path = write("broken.bin", content);

@@ -87,7 +87,7 @@ TEST_F(NpyReader, OddHeaders) {
   EXPECT_EQ(read(npy_bytes(dict("<f4", "(0, 5)"), "")).sizes(), (std::vector<std::int64_t>{0, 5}));
 }
 
-TEST_F(NpyReader, WritingToTheTensorLeavesTheFileAlone) {
+TEST_F(NpyReader, WritingToTheTensorDoesNotChangeTheFile) {
   const auto path = write("array.npy", npy_bytes(dict("<i2", "(6,)"), shorts));
   {
     auto array = read_npy(path);
@@ -106,7 +106,7 @@ TEST_F(NpyReader, TheTensorOutlivesItsReader) {
   EXPECT_TRUE(row.equal(at::tensor({4, 5, -1}, at::kShort)));
 }
 
-TEST_F(NpyReader, WhatIsDamagedIsRefused) {
+TEST_F(NpyReader, DamagedFilesAreRefused) {
   const std::string whole = npy_bytes(dict("<i2", "(2, 3)"), shorts);
   expect_refused("", "is not a .npy file");
   expect_refused("\x93NUMP", "is not a .npy file");
@@ -133,7 +133,7 @@ TEST_F(NpyReader, WhatIsDamagedIsRefused) {
   expect_error<DataError>([&] { read_npy(folder_.path() / "missing.npy"); }, {"missing.npy", "No such file"});
 }
 
-TEST_F(NpyReader, WhatLibTorchHasNotIsRefusedWithTheReason) {
+TEST_F(NpyReader, DtypesThatLibTorchLacksAreRefusedWithTheReason) {
   const auto refused = [&](const std::string& descr, const std::string& why) {
     expect_refused(npy_bytes(dict(descr, "(1,)"), std::string(16, '\0')), why);
   };

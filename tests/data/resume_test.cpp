@@ -64,7 +64,7 @@ class Resume : public testing::TestWithParam<std::tuple<Sharding, bool>> {
   }
 };
 
-TEST_P(Resume, GoesOnAfterEveryBatchAsIfNothingHadHappened) {
+TEST_P(Resume, ContinuesAfterEveryBatchAsAnUninterruptedLoop) {
   for (const int samples : {12, 37, 41}) {
     for (const int world_size : {1, 2, 3}) {
       for (int rank = 0; rank < world_size; ++rank) {
@@ -129,7 +129,7 @@ TEST_P(Resume, OnOtherNumbersOfRanksEverySampleIsReadOnce) {
 }
 
 // Sizes that fill neither ranks nor batches: only what pads the last round comes twice, or is dropped.
-TEST_P(Resume, OnOtherNumbersOfRanksUnevenDataMissNothing) {
+TEST_P(Resume, OnOtherNumbersOfRanksNoSampleOfUnevenDataIsMissed) {
   const auto [sharding, drop_last] = GetParam();
   const int samples = 59;
   for (std::int64_t before = 1; before <= 4; ++before) {
@@ -178,7 +178,7 @@ TEST_P(Resume, KnowsItsLastBatch) {
   }
 }
 
-TEST_P(Resume, AnEpochThatWasReadToTheEndIsAnEmptyLoopAndThenTheNextEpoch) {
+TEST_P(Resume, AfterACompleteEpochTheLoopIsEmptyAndTheNextOneReadsTheNextEpoch) {
   const ShardingCase layout{.world_size = 2, .batch_size = 2};
   auto interrupted = loader(8, layout, 0);
   StateDict in_last_body;

@@ -36,7 +36,7 @@ TEST(CustomSampler, IsShardedOverRanks) {
   EXPECT_EQ(read(rank_2), (Batches{{8, 5}}));
 }
 
-TEST(CustomSampler, MayRepeatAndHaveMoreThanTheDataset) {
+TEST(CustomSampler, MayRepeatSamplesAndExceedTheDataset) {
   DataLoader<Numbers> loader(Numbers(2), {.batch_size = 3, .sampler = [](std::int64_t) {
                                             return Samples{1, 1, 0, 1, 1};
                                           }});
@@ -53,7 +53,7 @@ struct Backwards {
   }
 };
 
-TEST(CustomSampler, GoesWithEveryOption) {
+TEST(CustomSampler, WorksWithEveryOption) {
   const auto rank_1_of_2 = [](DataLoaderOptions options) {
     options.sampler = Backwards{7};
     DataLoader<Numbers> loader(Numbers(7), options, 1, 2, 2);
@@ -87,7 +87,7 @@ void expect_refused(const DataLoaderOptions& options, const std::string& why) {
   }
 }
 
-TEST(CustomSampler, WhatCannotBeIsRefused) {
+TEST(CustomSampler, InvalidSamplersAreRefused) {
   const auto gives = [](Samples samples) { return [samples](std::int64_t) { return samples; }; };
   const auto in_batches = [](std::vector<Samples> batches) { return [batches](std::int64_t) { return batches; }; };
   expect_refused({.sampler = gives({})}, "no samples for epoch 0");
@@ -103,7 +103,7 @@ TEST(CustomSampler, WhatCannotBeIsRefused) {
   expect_refused({.sampler = gives({1}), .batch_sampler = in_batches({{1}})}, "not both");
 }
 
-TEST(CustomSampler, ALaterEpochThatCannotBeReadEndsBeforeItsLoop) {
+TEST(CustomSampler, ALaterEpochThatCannotBeReadThrowsBeforeItsLoop) {
   DataLoader<Numbers> loader(Numbers(5), {.sampler = [](std::int64_t epoch) { return Samples{epoch == 0 ? 0 : 9}; }});
   EXPECT_EQ(read(loader), (Batches{{0}}));
   EXPECT_THROW(loader.begin(), UsageError);
@@ -155,7 +155,7 @@ TEST(CustomSampler, OnOtherNumbersOfRanksEverySampleIsReadOnce) {
   EXPECT_EQ(seen, (std::vector<int>{0, 3, 6, 9, 12, 15, 18, 21, 24, 27}));
 }
 
-TEST(CustomSampler, AStateOfAnotherSamplerIsRefused) {
+TEST(CustomSampler, TheStateOfAnotherSamplerIsRefused) {
   const auto refusal = [](const DataLoaderOptions& options) -> std::string {
     DataLoader<Numbers> saved(Numbers(7), {.sampler = Backwards{7}});
     saved.skip_first_batches(2);
@@ -207,7 +207,7 @@ const RankCase compared("samplers_are_compared", [](const Communicator& communic
     EXPECT_THROW(loader.begin(), PeerError);
   }
 });
-TEST(CustomSampler, RanksCompareWhatTheirSamplersGive) {
+TEST(CustomSampler, RanksCompareTheSamplesOfTheirSamplers) {
   compared.everywhere();
 }
 
@@ -236,7 +236,7 @@ TEST(WeightedRandomSampler, WithoutReplacementDrawsEachOnce) {
   EXPECT_EQ(drawn, (Samples{0, 2, 3, 4}));
 }
 
-TEST(WeightedRandomSampler, RefusesWhatCannotBe) {
+TEST(WeightedRandomSampler, RefusesInvalidWeights) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   EXPECT_THROW(WeightedRandomSampler({}, 1), UsageError);
   EXPECT_THROW(WeightedRandomSampler({0, 0}, 1), UsageError);

@@ -28,7 +28,7 @@ TEST(StreamSlices, TheLastGlobalBatchIsFilledWithTheFirstSamples) {
   EXPECT_EQ(table(2, {.batch_size = 4}, 2), (Table{{{0, 1, 0, 1}}, {{0, 1, 0, 1}}}));
 }
 
-TEST(StreamSlices, DropLastLeavesItOut) {
+TEST(StreamSlices, DropLastDropsTheLastGlobalBatch) {
   EXPECT_EQ(table(7, {.batch_size = 2, .drop_last = true}, 2), (Table{{{0, 1}}, {{2, 3}}}));
   EXPECT_EQ(table(2, {.batch_size = 4, .drop_last = true}, 2), (Table{{}, {}}));
 }
@@ -41,7 +41,7 @@ TEST(StreamSlices, UnevenReadsEverySampleOnce) {
 
 // check_iterable_dataset_shards of Accelerate's test_data_loader.py: as many batches on every rank, all of them full,
 // and put together they are the stream, followed by its first samples.
-TEST(StreamSlices, IsIterableDatasetShard) {
+TEST(StreamSlices, EqualsIterableDatasetShard) {
   for (const int size : {1, 2, 3, 8, 61, 64, 100}) {
     for (const int world_size : {1, 2, 3}) {
       for (const bool drop_last : {false, true}) {
@@ -74,7 +74,7 @@ TEST(StreamSlices, IsIterableDatasetShard) {
   }
 }
 
-TEST(StreamSlices, BatchesThatCannotBeTakenApartStayWhole) {
+TEST(StreamSlices, BatchesThatCannotBeSplitStayWhole) {
   const auto blocks = [](int size, StreamLoaderOptions options, int rank) {
     options.batch_size = 2;
     StreamLoader<CountingBlocks> loader(CountingBlocks(size), options, {.rank = rank, .world_size = 3});
@@ -90,7 +90,7 @@ TEST(StreamSlices, BatchesThatCannotBeTakenApartStayWhole) {
   EXPECT_EQ(blocks(11, {.drop_last = true}, 0), (Batches{{0, 1}}));  // the last batch is there, but not full
 }
 
-TEST(StreamLoader, KnowsItsLastBatchAndWhatItRepeats) {
+TEST(StreamLoader, KnowsItsLastBatchAndItsRepeats) {
   const auto stack = std::make_shared<LoaderStack>();
   auto loader = loader_of(Counting(7), {.batch_size = 2}, 1, 2, stack);
   std::vector<bool> last;
@@ -190,7 +190,7 @@ TEST(StreamLoader, NestsInOtherLoops) {
   EXPECT_EQ(after, (std::vector<bool>{false, true}));
 }
 
-TEST(StreamLoader, AFailureComesOutOfTheLoopWhereItBelongs) {
+TEST(StreamLoader, AFailureIsThrownInPlaceOfItsBatch) {
   for (const int workers : {0, 1}) {
     Counting stream(10);
     stream.fail_at(4);
@@ -223,7 +223,7 @@ TEST(StreamLoader, AWorkerReadsTheSameBatches) {
   }
 }
 
-TEST(StreamLoader, PutsBatchesOnTheirDevice) {
+TEST(StreamLoader, MovesBatchesToTheirDevice) {
   struct Tensors {
     std::optional<at::Tensor> get_batch(std::size_t size) {
       if (++calls > 3) return std::nullopt;
@@ -240,7 +240,7 @@ TEST(StreamLoader, PutsBatchesOnTheirDevice) {
   EXPECT_EQ(batches, 3);
 }
 
-TEST(StreamLoader, WhatCannotBeIsRefused) {
+TEST(StreamLoader, InvalidOptionsAreRefused) {
   const auto make = [](const StreamLoaderOptions& options) { return loader_of(Counting(4), options, 0, 2); };
   EXPECT_THROW(make({.batch_size = 0}), UsageError);
   EXPECT_THROW(make({.batch_size = 3, .split_batches = true}), UsageError);

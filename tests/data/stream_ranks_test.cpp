@@ -47,7 +47,7 @@ const RankCase differ("streams_differ", [](const Communicator& communicator) {
     }
   }
 });
-TEST(StreamSlices, OtherStreamsAreAMismatchError) {
+TEST(StreamSlices, DifferentStreamsAreAMismatchError) {
   differ.everywhere();
 }
 
@@ -75,7 +75,7 @@ const RankCase shortest("own_streams_stop_together", [](const Communicator& comm
                               group_of(communicator));
   EXPECT_EQ(read(full).size(), 1U);
 });
-TEST(PerRankStreams, AllRanksStopWhereTheFirstOneEnds) {
+TEST(PerRankStreams, AllRanksStopAtTheEndOfTheFirstStream) {
   shortest.everywhere();
 }
 
@@ -90,7 +90,7 @@ const RankCase uneven("own_streams_uneven", [](const Communicator& communicator)
   }
   EXPECT_EQ(received, static_cast<std::size_t>(2 + 2 * communicator.rank()));
 });
-TEST(PerRankStreams, UnevenOnesAreReadToTheirEnds) {
+TEST(PerRankStreams, UnevenStreamsAreReadToTheirEnds) {
   uneven.everywhere();
 }
 
@@ -126,7 +126,7 @@ const RankCase joined("own_streams_joined", [](const Communicator& communicator)
   for ([[maybe_unused]] const auto& batch : slices) fillers.push_back(slices.stack()->innermost().filler);
   EXPECT_EQ(fillers, (std::vector<bool>{false, communicator.rank() > 0}));
 });
-TEST(PerRankStreams, JoinedOnesRunAsOftenOnEveryRank) {
+TEST(PerRankStreams, JoinedLoopsHaveTheSameLengthOnEveryRank) {
   joined.everywhere();
 }
 
@@ -146,7 +146,7 @@ const RankCase nothing("own_stream_with_nothing", [](const Communicator& communi
   const JoinScope even(loader.stack(), true);
   EXPECT_TRUE(read(loader).empty());
 });
-TEST(PerRankStreams, ARankWithNothingAtAllIsNamed) {
+TEST(PerRankStreams, ARankWithAnEmptyStreamIsNamed) {
   nothing.everywhere();
 }
 
@@ -171,7 +171,7 @@ const RankCase failing("stream_fails", [](const Communicator& communicator) {
     EXPECT_FALSE(read(loader).empty());  // the agreement goes on
   }
 });
-TEST(StreamLoader, AFailureOfOneRankReachesTheOthersAtTheSameBatch) {
+TEST(StreamLoader, AFailureOfOneRankReachesAllRanksAtTheSameBatch) {
   failing.everywhere();
 }
 

@@ -74,7 +74,7 @@ TEST(Uneven, EverySampleIsReadOnce) {
 }
 
 // The batches of even sharding without repeats, and every rank knows whether the numbers of batches are equal.
-TEST(Uneven, IsTheEvenShardingWithoutRepeats) {
+TEST(Uneven, EqualsTheEvenShardingWithoutRepeats) {
   for (const ShardingCase& of : sharding_cases()) {
     SCOPED_TRACE(name_of(of));
     std::vector<std::size_t> counts;
@@ -107,7 +107,7 @@ TEST(Uneven, IsTheEvenShardingWithoutRepeats) {
   }
 }
 
-TEST(JoinScope, AllRanksReceiveAsManyBatches) {
+TEST(JoinScope, AllRanksReceiveTheSameNumberOfBatches) {
   for (const ShardingCase& of : sharding_cases()) {
     SCOPED_TRACE(name_of(of));
     std::vector<int> all;
@@ -164,7 +164,7 @@ TEST(Uneven, ResumesAfterEveryBatch) {
   }
 }
 
-TEST(Uneven, DropLastLeavesNothingUneven) {
+TEST(Uneven, WithDropLastRanksAreEven) {
   ShardingCase of{.sharding = Sharding::batches, .samples = 13, .batch_size = 2, .world_size = 3, .drop_last = true};
   for (int rank = 0; rank < 3; ++rank) {
     auto even = loader_of(of, rank, true);

@@ -22,7 +22,7 @@ using test::Batches;
 using test::Numbers;
 using test::read;
 
-TEST(Prefetcher, GivesResultsInOrder) {
+TEST(Prefetcher, ReturnsResultsInOrder) {
   for (const std::size_t readers : {1, 2, 3, 7}) {
     std::vector<Prefetcher<std::int64_t>::Reader> all(readers, [](std::int64_t number) {
       return number < 20 ? std::optional<std::int64_t>(number * number) : std::nullopt;
@@ -98,7 +98,7 @@ TEST(Prefetcher, ReadsNoFurtherAheadThanItMay) {
   EXPECT_GE(most, 1);
 }
 
-TEST(Prefetcher, AFailureComesWhereItsResultWouldHaveCome) {
+TEST(Prefetcher, AFailureIsThrownInPlaceOfItsResult) {
   std::vector<Prefetcher<int>::Reader> readers(2, [](std::int64_t number) -> std::optional<int> {
     if (number == 3) throw std::runtime_error("cannot read 3");
     return static_cast<int>(number);
@@ -165,7 +165,7 @@ class Watched {
   int own_reads_ = 0;
 };
 
-TEST(Workers, EachReadsItsOwnCopyAndTheSameBatchesInEveryRun) {
+TEST(Workers, EachWorkerReadsItsOwnCopyAndTheSameBatchesInEveryRun) {
   const auto log = std::make_shared<Watched::Log>();
   DataLoader<Watched> loader(Watched(7, log), {.num_workers = 3});
   log->copies = 0;
@@ -177,7 +177,7 @@ TEST(Workers, EachReadsItsOwnCopyAndTheSameBatchesInEveryRun) {
   EXPECT_FALSE(log->threads.contains(std::this_thread::get_id()));
 }
 
-TEST(Workers, AFailureComesOutOfTheLoopWhereItBelongs) {
+TEST(Workers, AFailureIsThrownInPlaceOfItsBatch) {
   for (const int workers : {0, 1, 2, 4}) {
     const auto log = std::make_shared<Watched::Log>();
     log->fails_at = 4;
@@ -202,7 +202,7 @@ TEST(Workers, AFailureComesOutOfTheLoopWhereItBelongs) {
   }
 }
 
-TEST(Workers, ALoopThatCouldNotBeginLeavesTheCursorWhereItWas) {
+TEST(Workers, ALoopThatCannotBeginDoesNotMoveTheCursor) {
   const auto log = std::make_shared<Watched::Log>();
   log->fails_at = 0;
   DataLoader<Watched> loader(Watched(9, log), {.num_workers = 2});
@@ -212,7 +212,7 @@ TEST(Workers, ALoopThatCouldNotBeginLeavesTheCursorWhereItWas) {
   EXPECT_TRUE(loader.stack()->empty());
 }
 
-TEST(Workers, LeavingALoopEarlyEndsThemAndTheNextLoopBegins) {
+TEST(Workers, LeavingALoopEarlyEndsTheWorkersAndTheNextLoopBegins) {
   const auto log = std::make_shared<Watched::Log>();
   DataLoader<Watched> loader(Watched(1000, log), {.num_workers = 2, .prefetch_factor = 3});
   for (int loop = 0; loop < 5; ++loop) {
@@ -297,7 +297,7 @@ struct Alone : Numbers {
   Alone(Alone&&) = default;
 };
 
-TEST(Workers, WhatCannotBeIsRefused) {
+TEST(Workers, InvalidOptionsAreRefused) {
   EXPECT_THROW(DataLoader(Numbers(3), {.num_workers = -1}), UsageError);
   EXPECT_THROW(DataLoader(Numbers(3), {.num_workers = 1, .prefetch_factor = 0}), UsageError);
   EXPECT_THROW(DataLoader<Alone>(Alone(3), {.num_workers = 1}), UsageError);

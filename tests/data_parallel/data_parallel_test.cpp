@@ -136,7 +136,7 @@ TEST(DataParallel, GradientsReachInputs) {
   EXPECT_TRUE(close({leaf.grad()}, {expected.grad()}));
 }
 
-TEST(DataParallel, BackwardInAnyOrderAndTwice) {
+TEST(DataParallel, BackwardRunsInAnyOrderAndTwice) {
   Net alone;
   Net net;
   DataParallel parallel(net, {.replicas = 2});
@@ -150,7 +150,7 @@ TEST(DataParallel, BackwardInAnyOrderAndTwice) {
   EXPECT_TRUE(close(gradients_of(*net), gradients_of(*alone)));
 }
 
-TEST(DataParallel, ReplicasRunAtOnce) {
+TEST(DataParallel, ReplicasRunInParallel) {
   // Each waits for the others inside of forward: one after the other they would wait for ever.
   std::barrier together(3);
   Net net;
@@ -326,7 +326,7 @@ TEST(DataParallel, AParameterChangedBeforeBackwardIsAnError) {
   EXPECT_THROW(output.sum().backward(), std::exception);
 }
 
-TEST(DataParallel, LeavesTheGeneratorAlone) {
+TEST(DataParallel, DoesNotChangeTheGenerator) {
   torch::manual_seed(3);
   const auto expected = at::rand({4});
   Net net;
@@ -346,7 +346,7 @@ TEST(DataParallel, FollowsTheModule) {
   EXPECT_TRUE(close({parallel(x)}, {net(x)}));
 }
 
-TEST(DataParallel, RefusesWhatCannotBe) {
+TEST(DataParallel, RefusesInvalidOptionsAndInputs) {
   Net net;
   EXPECT_THROW(DataParallel(net, {.replicas = 0}), UsageError);
   test::Mlp not_cloneable;
@@ -363,7 +363,7 @@ TEST(DataParallel, RefusesWhatCannotBe) {
   EXPECT_THROW(parallel(inputs_of(4)), UsageError);
 }
 
-TEST(DataParallel, TakesAFunctionForModulesThatCannotClone) {
+TEST(DataParallel, AcceptsAFunctionForModulesThatCannotBeCloned) {
   test::Mlp alone;
   test::Mlp net;
   DataParallel<test::MlpImpl> parallel(net.ptr(), [] { return std::make_shared<test::MlpImpl>(7); }, {.replicas = 2});

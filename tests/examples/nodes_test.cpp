@@ -77,7 +77,7 @@ const RankProgram loses_its_link("loses_its_link", [] {
   }
 });
 
-TEST_P(Nodes, ANodeWithoutItsLinkIsNamedLongBeforeTheDeadline) {
+TEST_P(Nodes, ANodeWithoutItsLinkIsNamedBeforeTheTimeout) {
   const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(GetParam()) +
                         " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
                         "=loses_its_link \"$(readlink /proc/" + std::to_string(::getpid()) + "/exe)\" 2>&1");
@@ -116,7 +116,7 @@ const RankProgram says_where_it_listens("says_where_it_listens", [] {
   communicator.barrier().wait();
 });
 
-TEST_P(Nodes, ListenAtTheAddressesThatTheyShareAndNoOthers) {
+TEST_P(Nodes, ListenAtSharedAddressesOnly) {
   for (const std::string secret : {"", "TUTTI_JOB_SECRET='the secret of this job' "}) {
     const Ran apart = run(secret + "TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(GetParam()) +
                           " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +

@@ -91,7 +91,7 @@ class TrainerProgram : public testing::Test {
 
 // SIGKILL to the launcher or to a rank: half of the time anywhere in the start of the processes, else some steps
 // further on. A run that ends before it is struck, on a machine that is faster than that, starts again.
-TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
+TEST_F(TrainerProgram, AfterRandomKillsItEndsLikeAnUninterruptedRun) {
   Job killed = job();
   killed.steps = 1500;
   const std::string expected = digest_of_a_whole_run(2, killed);
@@ -142,7 +142,7 @@ TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
   EXPECT_EQ(digest_in(finished.out), expected);
 }
 
-TEST_F(TrainerProgram, TheLauncherStartsItAgainByItself) {
+TEST_F(TrainerProgram, TheLauncherRestartsIt) {
   Job restarted = job();
   const std::string expected = digest_of_a_whole_run(2, restarted);
   restarted.more = {"--resume"};
@@ -160,7 +160,7 @@ TEST_F(TrainerProgram, TheLauncherStartsItAgainByItself) {
   EXPECT_TRUE(contains(finished.err, "signal 9")) << finished.err;
 }
 
-TEST_F(TrainerProgram, CtrlCSavesAndResumeGoesOn) {
+TEST_F(TrainerProgram, CtrlCSavesAndTheRunResumes) {
   Job interrupted = job();
   interrupted.steps = 600;
   const std::string expected = digest_of_a_whole_run(2, interrupted);
@@ -197,7 +197,7 @@ TEST_F(TrainerProgram, TrainsInEveryPrecisionAndReportsIt) {
   EXPECT_EQ(digests.size(), 3U) << "two precisions gave the same bits";
 }
 
-TEST_F(TrainerProgram, ItsNeighbourTrainsWithTheGuidesLocalSGD) {
+TEST_F(TrainerProgram, TheLocalSgdExampleTrains) {
   const auto run = [&](const std::vector<std::string>& more) {
     std::vector<std::string> words{"launch", "-n", "2", "--", LOCAL_SGD_PROGRAM, "--data", text_, "--steps", "17"};
     words.insert(words.end(), more.begin(), more.end());

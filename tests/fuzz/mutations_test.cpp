@@ -45,7 +45,7 @@ void repair_length(std::string& file, std::size_t data) {
   for (std::size_t i = 0; i < 8; ++i) file[i] = static_cast<char>((length >> (8 * i)) & 0xFF);
 }
 
-TEST(Mutations, TheParserEndsInALayoutOrAnError) {
+TEST(Mutations, TheParserReturnsALayoutOrThrows) {
   const auto files = seeds();
   Random random(1);
   int accepted = 0;

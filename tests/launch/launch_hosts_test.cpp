@@ -17,14 +17,14 @@ namespace {
 using Words = std::vector<std::string>;
 using Hosts = std::vector<HostSlots>;
 
-TEST(Hostfile, ReadsItsForms) {
+TEST(Hostfile, ReadsEveryForm) {
   EXPECT_EQ(read_hostfile("f", "a slots=2\nb slots=2\n", 1), (Hosts{{"a", 2}, {"b", 2}}));
   EXPECT_EQ(read_hostfile("f", "# two hosts\n\n  a:3   # first\nme@b.example:3", 1),
             (Hosts{{"a", 3}, {"me@b.example", 3}}));
   EXPECT_EQ(read_hostfile("f", "a\nb slots=4\n", 4), (Hosts{{"a", 4}, {"b", 4}}));
 }
 
-TEST(Hostfile, NamesTheLineThatIsWrong) {
+TEST(Hostfile, NamesTheInvalidLine) {
   const std::vector<std::pair<std::string, std::string>> cases{{"", "f names no host"},
                                                                {"# a\n", "f names no host"},
                                                                {"a slots=0", "f:1: 'a slots=0'"},
@@ -51,7 +51,7 @@ TEST(RemoteScript, QuotesForTheShell) {
   EXPECT_EQ(shell_quoted("it's $HOME `x` \"y\"\n"), "'it'\\''s $HOME `x` \"y\"\n'");
 }
 
-TEST(RemoteScript, PassesVariablesOnButNotThoseOfALogin) {
+TEST(RemoteScript, PassesVariablesExceptThoseOfALogin) {
   LaunchOptions job{
       .ranks_per_node = 2, .num_nodes = 3, .master_addr = "a", .master_port = 77, .command = {"./p", "x y"}};
   const auto script = remote_script(job, 1, "/bin/tutti", "/some where",
@@ -130,7 +130,7 @@ TEST_F(LaunchHosts, StartsRanksOnEachHost) {
 }
 
 /// What ranks know, by the files that they wrote it to; and no word of it anywhere else that others can read.
-TEST_F(LaunchHosts, HandsASecretOnWithoutShowingIt) {
+TEST_F(LaunchHosts, PassesASecretWithoutShowingIt) {
   write_ssh("echo \"$*\" >>" + (folder_.path() / "seen").string() + "; env >>" + (folder_.path() / "seen").string() +
             "; exec \"$@\"");
   const auto script =
@@ -149,7 +149,7 @@ TEST_F(LaunchHosts, HandsASecretOnWithoutShowingIt) {
   EXPECT_EQ(secrets.size(), 2U);  // each job has its own
 }
 
-TEST_F(LaunchHosts, HandsTheUsersSecretOn) {
+TEST_F(LaunchHosts, PassesTheUsersSecret) {
   const auto file = folder_.path() / "own";
   std::ofstream(file) << "hush hush hush hush\n";
   std::filesystem::permissions(file, std::filesystem::perms::owner_read);
@@ -166,7 +166,7 @@ TEST_F(LaunchHosts, HandsTheUsersSecretOn) {
 }
 
 // A program of its own calls it: tutti stands elsewhere, in PATH.
-TEST_F(LaunchHosts, IsAFunctionToo) {
+TEST_F(LaunchHosts, IsAlsoAFunction) {
   const CommandsInPath in_path;
   const auto seen = folder_.path() / "seen";
   std::filesystem::create_directory(seen);

@@ -31,7 +31,7 @@ TEST(TuttiEnv, RefusesAnotherLibTorchThanTheBuilds) {
   EXPECT_TRUE(contains(done.err, folder.path().string() + " holds 9.1: ")) << done.err;
 }
 
-TEST(TuttiEnv, SaysThatThereIsNoLibTorch) {
+TEST(TuttiEnv, ReportsAMissingLibTorch) {
   const TemporaryFolder folder;
   const auto done = env_with_libtorch(folder.path());
   EXPECT_EQ(done.exit_code, 2);

@@ -23,7 +23,7 @@ void expect_refused(optim::Optimizer& optimizer, const Tensors& parameters, cons
   EXPECT_EQ(optimizer.state().size(), states) << word;
 }
 
-TEST(FusedStepRefusal, OtherClassesRunAsTheyAre) {
+TEST(FusedStepRefusal, OtherClassesAreNotFused) {
   struct Own : optim::SGD {
     using SGD::SGD;
     at::Tensor step(LossClosure) override { return {}; }
@@ -38,7 +38,7 @@ TEST(FusedStepRefusal, OtherClassesRunAsTheyAre) {
       rmsprop, {weight}, [] {}, "class of optimizer");
 }
 
-TEST(FusedStepRefusal, WhatTheKernelsWouldGetWrong) {
+TEST(FusedStepRefusal, TensorsThatTheKernelsDoNotSupport) {
   for (const Case& one : cases) {
     SCOPED_TRACE(one.name);
     const auto refused = [&](const std::function<void(Tensors&)>& spoil, const std::string& word,
@@ -62,7 +62,7 @@ TEST(FusedStepRefusal, WhatTheKernelsWouldGetWrong) {
   }
 }
 
-TEST(FusedStepRefusal, AStateThatTheKernelsWouldGetWrong) {
+TEST(FusedStepRefusal, AStateThatTheKernelsDoNotSupport) {
   const at::Tensor weight = random({8, 6}, 1).requires_grad_();
   optim::AdamW optimizer({weight}, AdamWOptions(0.1));
   weight.mutable_grad() = at::ones({8, 6});
@@ -78,7 +78,7 @@ TEST(FusedStepRefusal, AStateThatTheKernelsWouldGetWrong) {
 }
 
 // What Adam keeps is a state of its own kind: an unknown one must not be overwritten.
-TEST(FusedStepRefusal, AStateOfAnotherKind) {
+TEST(FusedStepRefusal, AStateOfAnotherOptimizer) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   weight.mutable_grad() = at::ones({3});
   optim::SGD optimizer({weight}, SGDOptions(0.1).momentum(0.9));
@@ -87,7 +87,7 @@ TEST(FusedStepRefusal, AStateOfAnotherKind) {
       optimizer, {weight}, [] {}, "of another kind");
 }
 
-TEST(FusedStepRefusal, NothingToStepIsNoRefusal) {
+TEST(FusedStepRefusal, AnOptimizerWithoutGradientsIsNotRefused) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   optim::AdamW optimizer({weight}, AdamWOptions(0.1));
   EXPECT_EQ(fused_step(optimizer), std::nullopt);

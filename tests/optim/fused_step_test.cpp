@@ -73,7 +73,7 @@ class FusedStep : public testing::TestWithParam<std::tuple<std::size_t, at::Scal
   at::ScalarType dtype() const { return std::get<1>(GetParam()); }
 };
 
-TEST_P(FusedStep, DoesWhatLibTorchsStepDoes) {
+TEST_P(FusedStep, EqualsLibTorchsStepUpToRounding) {
   const Tensors parameters = make_parameters(dtype());
   const Tensors references = make_parameters(dtype());
   const auto optimizer = which().make(parameters);
@@ -93,7 +93,7 @@ TEST_P(FusedStep, DoesWhatLibTorchsStepDoes) {
   expect_close_state(optimizer_state(*optimizer, names), optimizer_state(*reference, names), 8, which().name);
 }
 
-TEST_P(FusedStep, TakesTurnsWithLibTorchs) {
+TEST_P(FusedStep, MayAlternateWithLibTorchsStep) {
   const Tensors parameters = make_parameters(dtype());
   const Tensors references = make_parameters(dtype());
   const auto optimizer = which().make(parameters);
@@ -114,7 +114,7 @@ TEST_P(FusedStep, TakesTurnsWithLibTorchs) {
   expect_close(parameters, references, 4, which().name);
 }
 
-TEST_P(FusedStep, IsTheSameOnAnyNumberOfThreads) {
+TEST_P(FusedStep, HasTheSameBitsOnAnyNumberOfThreads) {
   expect_same_on_any_number_of_threads(which(), dtype());
 }
 
@@ -139,7 +139,7 @@ double distance(const Tensors& values, const Tensors& exact) {
 
 // LibTorch rounds to bfloat16 after each operation: where a step is lost, the two part for good. What can be
 // asked for is that the fused one is the better.
-TEST(FusedStepInBFloat16, IsNoFurtherFromTheExactStepThanLibTorchs) {
+TEST(FusedStepInBFloat16, IsAtLeastAsCloseToTheExactStepAsLibTorchs) {
   // The kernel for SGD with Nesterov momentum of LibTorch 2.11 is 8 % further away; that of 2.15 is not.
   constexpr double margin = TORCH_VERSION_MINOR < 15 ? 1.1 : 1.02;
   for (const Case& one : cases) {
@@ -167,11 +167,11 @@ TEST(FusedStepInBFloat16, IsNoFurtherFromTheExactStepThanLibTorchs) {
   }
 }
 
-TEST(FusedStepInBFloat16, IsTheSameOnAnyNumberOfThreads) {
+TEST(FusedStepInBFloat16, HasTheSameBitsOnAnyNumberOfThreads) {
   for (const Case& one : cases) expect_same_on_any_number_of_threads(one, at::kBFloat16);
 }
 
-TEST(FusedStepVersions, CountWhatIsWritten) {
+TEST(FusedStepVersions, CountWritesToParameters) {
   for (const Case& one : cases) {
     const Tensors parameters = make_parameters(at::kFloat);
     const auto optimizer = one.make(parameters);
@@ -197,7 +197,7 @@ void expect_counted(Optimizer optimizer, const at::Tensor& parameter, std::vecto
   }
 }
 
-TEST(FusedStepVersions, CountWhatIsWrittenToStates) {
+TEST(FusedStepVersions, CountWritesToStates) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   using optim::AdamWParamState;
   expect_counted<AdamWParamState>(optim::AdamW({weight}, AdamWOptions().amsgrad(true)), weight,
@@ -212,7 +212,7 @@ TEST(FusedStepVersions, CountWhatIsWrittenToStates) {
                                     {[](AdagradParamState& state) { return state.sum(); }});
 }
 
-TEST(FusedStepVersions, AnOldGraphIsNoticed) {
+TEST(FusedStepVersions, BackwardThroughAnOldGraphThrows) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   optim::SGD optimizer({weight}, SGDOptions(0.1));
   const at::Tensor loss = (weight * weight).sum();

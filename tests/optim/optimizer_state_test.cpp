@@ -101,7 +101,7 @@ bool equal(const StateDict& a, const StateDict& b) {
   return static_cast<bool>(test::same(a, b));
 }
 
-TEST(OptimizerState, ARestoredOptimizerGoesOnToTheBit) {
+TEST(OptimizerState, ARestoredOptimizerContinuesWithTheSameBits) {
   for (const Kind& each : kinds()) {
     for (const int before : {0, 1, 3}) {
       SCOPED_TRACE(each.name + " after " + std::to_string(before) + " steps");
@@ -156,7 +156,7 @@ TEST(OptimizerState, NamesAreThoseOfPyTorch) {
   EXPECT_EQ(keys_of(adagrad.state().part("state.bias")), "step sum ");
 }
 
-TEST(OptimizerState, RefusesWhatDoesNotFitAndChangesNothing) {
+TEST(OptimizerState, RefusesAStateThatDoesNotFitAndChangesNothing) {
   Trained saved(kinds()[0].make);
   saved.step(2);
   const StateDict good = copy_to_cpu(saved.state());

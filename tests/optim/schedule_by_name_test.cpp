@@ -26,7 +26,7 @@ void expect_curve(const LrSchedule& schedule, const std::string& reference) {
   }
 }
 
-TEST(ScheduleByName, MakesEachWithItsArguments) {
+TEST(ScheduleByName, CreatesEachScheduleWithItsArguments) {
   const auto make = [](std::string_view name, ScheduleOptions options) {
     options.warmup_steps = 10;
     options.total_steps = 100;
@@ -76,7 +76,7 @@ TEST(ScheduleByName, KnowsEveryCurveOfHuggingFace) {
   EXPECT_NE(refusal("reduce_lr_on_plateau", {}).find("tutti::ReduceLROnPlateau"), std::string::npos);
 }
 
-TEST(ScheduleByName, NamesWhatIsMissing) {
+TEST(ScheduleByName, NamesAMissingArgument) {
   EXPECT_NE(refusal("linear", {}).find("total_steps"), std::string::npos);
   EXPECT_NE(refusal("cosine_with_min_lr", {.total_steps = 10}).find("min_lr_rate"), std::string::npos);
   EXPECT_NE(refusal("warmup_stable_decay", {.total_steps = 10}).find("decay_steps"), std::string::npos);

@@ -42,7 +42,7 @@ std::int64_t simulate(ScheduleRule rule, const TrainingLength& length, std::int6
   }
 }
 
-TEST(TotalSteps, IsWhereARunEnds) {
+TEST(TotalSteps, IsThePositionAtTheEndOfARun) {
   for (const std::int64_t processes : {1, 2, 3}) {
     for (const std::int64_t accumulation : {1, 2, 4}) {
       for (const std::int64_t samples : {24, 25, 31, 97}) {
@@ -78,7 +78,7 @@ TEST(TotalSteps, IsWhereARunEnds) {
 }
 
 // ceil(samples x epochs / batch) for epochs, and steps x processes, where nothing is left over.
-TEST(TotalSteps, IsTheMicroBatchesOfAllProcessesWhereTheDataDivideEvenly) {
+TEST(TotalSteps, CountsTheMicroBatchesOfAllProcessesIfTheDataDivideEvenly) {
   for (const std::int64_t processes : {1, 2, 3}) {
     for (const std::int64_t accumulation : {1, 2, 4}) {
       TrainingLength length{.dataset_size = 480,
@@ -107,7 +107,7 @@ TEST(TotalSteps, AFractionOfAnEpochIsRoundedUpToMicroBatches) {
   EXPECT_EQ(total_steps(ScheduleRule::optimizer_step, length), 1);
 }
 
-TEST(TotalSteps, AWindowThatIsLeftOpenTakesNoStep) {
+TEST(TotalSteps, AnOpenWindowAtTheEndHasNoStep) {
   TrainingLength length{.dataset_size = 10, .batch_size = 1, .gradient_accumulation_steps = 4, .num_epochs = 1.5};
   EXPECT_EQ(total_steps(ScheduleRule::optimizer_step, length), 3 + 1);
   EXPECT_EQ(total_steps(ScheduleRule::accelerate_micro_batch, length), 15);
@@ -115,7 +115,7 @@ TEST(TotalSteps, AWindowThatIsLeftOpenTakesNoStep) {
   EXPECT_THROW(total_steps(ScheduleRule::accelerate_micro_batch, length), UsageError);
 }
 
-TEST(GradientAccumulationSteps, AreWhatMakesTheRealBatch) {
+TEST(GradientAccumulationSteps, FollowFromTheRealBatchSize) {
   TrainingLength length{.batch_size = 4, .num_processes = 2};
   EXPECT_EQ(gradient_accumulation_steps(length), 1);
   length.real_batch_size = 24;
@@ -126,7 +126,7 @@ TEST(GradientAccumulationSteps, AreWhatMakesTheRealBatch) {
   EXPECT_EQ(gradient_accumulation_steps(length), 3);
 }
 
-TEST(GradientAccumulationSteps, RefuseARealBatchThatDoesNotDivideOrContradicts) {
+TEST(GradientAccumulationSteps, RefuseARealBatchSizeThatIsNotDivisibleOrContradicts) {
   TrainingLength length{.batch_size = 4, .num_processes = 2, .real_batch_size = 20, .num_steps = 10};
   try {
     gradient_accumulation_steps(length);
@@ -140,7 +140,7 @@ TEST(GradientAccumulationSteps, RefuseARealBatchThatDoesNotDivideOrContradicts) 
   EXPECT_THROW(gradient_accumulation_steps(length), UsageError);
 }
 
-TEST(TotalSteps, RefusesWhatIsNoRun) {
+TEST(TotalSteps, RefusesAnInvalidRun) {
   const auto refused = [](const TrainingLength& length) {
     EXPECT_THROW(total_steps(ScheduleRule::optimizer_step, length), UsageError);
   };

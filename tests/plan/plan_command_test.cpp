@@ -59,7 +59,7 @@ TEST(PlanCommand, ReadsGradientsFromAFile) {
   EXPECT_TRUE(contains(done.out, "0.0 MB of gradients")) << done.out;
 }
 
-TEST(PlanCommand, MeasuresWhatItIsNotTold) {
+TEST(PlanCommand, MeasuresTheFiguresThatAreNotGiven) {
   const auto done =
       plan({"--measure", "--nodes",      "1,2", "--link",      "1gbit", "--ranks-per-node", "2", "--steps",
             "2",         "--width",      "16",  "--layers",    "1",     "--context",        "8", "--vocabulary",
@@ -70,7 +70,7 @@ TEST(PlanCommand, MeasuresWhatItIsNotTold) {
   EXPECT_TRUE(contains(done.out, "exchanged in every pass")) << done.out;
 }
 
-TEST(PlanCommand, SaysWhatIsWrong) {
+TEST(PlanCommand, NamesTheInvalidOption) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--gradients", "27.4MB"}, "give --forward-ms, --backward-ms and --optimizer-ms too"},
       {{"--forward-ms", "3"}, "give --gradients or --model too"},

@@ -86,7 +86,7 @@ TEST(Predict, RanksOfANodeShareItsLinkAndItsSlices) {
   EXPECT_NEAR(unhidden(3), 8 * 2 * 0.5 * 3, 1e-3);
 }
 
-TEST(Predict, LatencyCountsThereAndBackAndTwiceForHeadersAtMost) {
+TEST(Predict, LatencyCountsInBothDirectionsAndAtMostTwiceForHeaders) {
   Link far = megabyte_in_a_ms;
   far.latency_us = 1000;
   const Step step = predict(fast_machine(3), far, work_of({{.bytes = 1e3}}), {.nodes = 2}, Exchange::once_a_step);
@@ -95,7 +95,7 @@ TEST(Predict, LatencyCountsThereAndBackAndTwiceForHeadersAtMost) {
   EXPECT_LE(step.headers_ms, 2.01);
 }
 
-TEST(Predict, MessagesSlowComputingWhereNoCoreIsLeft) {
+TEST(Predict, MessagesSlowComputingIfNoCoreIsIdle) {
   Machine machine = fast_machine(1);
   machine.message_gb_per_s = 1;
   const Work work = work_of({{.bytes = 1e6, .ready = 0.01}});
@@ -120,7 +120,7 @@ TEST(Predict, SumsInTheNodeTakeTheirPartOfACore) {
   EXPECT_NEAR(node_ms(2, 4), 4, 1e-3);
 }
 
-TEST(Predict, RefusesADescriptionThatIsNone) {
+TEST(Predict, RefusesAnInvalidDescription) {
   const Work work = work_of({});
   const auto attempt = [&](const Machine& machine, const Link& link, const Layout& layout) {
     predict(machine, link, work, layout, Exchange::once_a_step);
@@ -131,7 +131,7 @@ TEST(Predict, RefusesADescriptionThatIsNone) {
 }
 
 // Whatever the description: no part is negative, and a step is no shorter than its computing or its longest queue.
-TEST(Predict, HoldsItsBoundsOnRandomDescriptions) {
+TEST(Predict, StaysWithinItsBoundsOnRandomDescriptions) {
   std::mt19937 random(7);
   const auto within = [&](double least, double most) {
     return std::uniform_real_distribution<double>(least, most)(random);

@@ -49,7 +49,7 @@ TEST(GroupCollectives, AllReduce) {
   });
 }
 
-TEST(GroupCollectives, TensorsOfAnyStrides) {
+TEST(GroupCollectives, SupportTensorsWithAnyStrides) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int size = group.getSize();
     const auto base = at::stack({mine(group.getRank(), 6), at::zeros({6})}, 1);
@@ -66,7 +66,7 @@ TEST(GroupCollectives, TensorsOfAnyStrides) {
   });
 }
 
-TEST(GroupCollectives, CoalescedOnesEndTogether) {
+TEST(GroupCollectives, CoalescedCollectivesCompleteTogether) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();
     const int size = group.getSize();
@@ -129,7 +129,7 @@ TEST(GroupCollectives, SparseTensorsAreSummed) {
   });
 }
 
-TEST(GroupCollectives, FromAndToARoot) {
+TEST(GroupCollectives, WithARoot) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();
     const int size = group.getSize();
@@ -175,7 +175,7 @@ TEST(GroupCollectives, FromAndToARoot) {
   });
 }
 
-TEST(GroupCollectives, Parts) {
+TEST(GroupCollectives, WithParts) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();
     const int size = group.getSize();
@@ -211,7 +211,7 @@ TEST(GroupCollectives, Parts) {
   });
 }
 
-TEST(GroupWork, AFutureEndsWithoutAWaiter) {
+TEST(GroupWork, AFutureCompletesWithoutAWaiter) {
   run_everywhere([](ProcessGroupTutti& group) {
     for (const auto elements : {small, large}) {
       Tensors tensors{mine(group.getRank(), elements)};
@@ -224,7 +224,7 @@ TEST(GroupWork, AFutureEndsWithoutAWaiter) {
 }
 
 // After wait() the future of the work has completed.
-TEST(GroupWork, AFutureEndsBeforeTheWorkDoes) {
+TEST(GroupWork, AFutureCompletesBeforeItsWork) {
   std::promise<void> asked;
   const auto is_asked = asked.get_future().share();
   run_groups(2, [&](ProcessGroupTutti& group) {

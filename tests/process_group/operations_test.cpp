@@ -78,7 +78,7 @@ TEST(Operations, BoolAndComplex) {
   });
 }
 
-TEST(Operations, WhatIsNotDefined) {
+TEST(Operations, UndefinedOperationsThrow) {
   run_groups(2, [](ProcessGroupTutti& group) {
     EXPECT_EQ(message_of<UsageError>([&] { reduced(group, at::ones({2}), ReduceOp::BAND); }),
               "all_reduce: bitwise operations need an integer dtype or bool, not float [2].");
@@ -170,7 +170,7 @@ TEST(Coalescing, OneWorkForAll) {
   });
 }
 
-TEST(MonitoredBarrier, PassesAndNamesTheAbsent) {
+TEST(MonitoredBarrier, PassesOrNamesTheAbsentRanks) {
   std::barrier<> looked(3);
   run_groups(
       3,
@@ -265,7 +265,7 @@ TEST(Failures, AbortEndsInFlightOperationsOnAllRanks) {
 }
 
 // The rank that aborts has an operation in flight itself.
-TEST(Failures, AbortEndsOwnWaits) {
+TEST(Failures, AbortEndsTheOperationsOfTheCallingRank) {
   for (const char* backend : {"auto", "gloo"}) {
     std::barrier<> end(2);
     run_groups(
@@ -284,7 +284,7 @@ TEST(Failures, AbortEndsOwnWaits) {
   }
 }
 
-TEST(Shutdown, NothingCanBeCalledAfterIt) {
+TEST(Shutdown, EveryLaterCallThrows) {
   run_groups(1, [](ProcessGroupTutti& group) {
     group.shutdown();
     at::Tensor tensor = at::ones({2}), other = at::ones({2});

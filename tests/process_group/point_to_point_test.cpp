@@ -83,7 +83,7 @@ TEST(PointToPoint, TagsAreDistinguished) {
   });
 }
 
-TEST(PointToPoint, APendingReceiveBlocksNoCollective) {
+TEST(PointToPoint, APendingReceiveDoesNotBlockCollectives) {
   run_everywhere([](ProcessGroupTutti& group) {
     if (group.getSize() == 1) return;
     const bool receives = group.getRank() == 0;
@@ -122,7 +122,7 @@ TEST(PointToPoint, FromAnyRank) {
   });
 }
 
-TEST(PointToPoint, AFutureEndsWithoutAWaiter) {
+TEST(PointToPoint, AFutureCompletesWithoutAWaiter) {
   run_groups(2, [](ProcessGroupTutti& group) {
     const int peer = 1 - group.getRank();
     auto received = at::zeros({small});
@@ -181,7 +181,7 @@ TEST(PointToPoint, ADeadlineNamesThePeer) {
       "auto", milliseconds(200));
 }
 
-TEST(PointToPoint, AnUnreceivedMessageDelaysTheEndByItsDeadlineOnly) {
+TEST(PointToPoint, AnUnreceivedMessageDelaysDestructionUntilItsDeadlineAtMost) {
   // Rank 0 leaves while its message waits for an address that rank 1 never publishes.
   run_groups(
       2,
@@ -192,7 +192,7 @@ TEST(PointToPoint, AnUnreceivedMessageDelaysTheEndByItsDeadlineOnly) {
       "auto", milliseconds(300));
 }
 
-TEST(PointToPoint, ARankThatLeftIsNamed) {
+TEST(PointToPoint, ADisconnectedRankIsNamed) {
   for (const char* backend : {"auto", "gloo"}) {
     run_groups(
         2,

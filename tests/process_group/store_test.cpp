@@ -85,7 +85,7 @@ TEST(OverAStore, GroupsDoNotCollide) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(OverAStore, ContradictingRanksThrowOnAll) {
+TEST(OverAStore, ContradictionsThrowOnAllRanks) {
   const StorePtr store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {

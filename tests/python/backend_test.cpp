@@ -15,11 +15,11 @@ class TorchTutti : public WithPyTorch {
   }
 };
 
-TEST_F(TorchTutti, CollectivesAreThoseOfGloo) {
+TEST_F(TorchTutti, CollectivesEqualThoseOfGloo) {
   for (const int ranks : {2, 3}) expect_success("collectives.py", ranks);
 }
 
-TEST_F(TorchTutti, CarriesWhatPyTorchBuildsOnIt) {
+TEST_F(TorchTutti, SupportsPyTorchsLibrariesOverBackends) {
   for (const int ranks : {2, 3}) expect_success("torch_models.py", ranks);
 }
 
@@ -38,7 +38,7 @@ TEST_F(TorchTutti, RaisesOnAllRanksWhenOneFails) {
   expect_success("failures.py", 2, {"asynchronous"});
 }
 
-TEST_F(TorchTutti, EndsInOrder) {
+TEST_F(TorchTutti, ShutsDownCleanly) {
   for (const char* how : {"destroyed", "left", "forked", "again", "waited"}) {
     const TemporaryFolder folder;
     const auto done = run_script(python_, "shutdown.py", 2, {how, folder.path()});

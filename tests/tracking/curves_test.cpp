@@ -57,7 +57,7 @@ TEST(CurveFigure, UsesALogarithmicScaleForLossesThatFallFar) {
   EXPECT_FALSE(is_log("lr", {{1, 10}, {2, 0.1}}));
 }
 
-TEST(CurveFigure, MarksWhatIsNotFinite) {
+TEST(CurveFigure, MarksValuesThatAreNotFinite) {
   const double infinity = std::numeric_limits<double>::infinity();
   const auto html = curve_figure(
       "loss", {run_with("loss", {{0, 1}, {100, std::nan("")}, {200, infinity}, {300, -infinity}, {400, 2}})},
@@ -74,7 +74,7 @@ TEST(CurveFigure, MarksWhatIsNotFinite) {
   EXPECT_EQ(count_of(path, "L"), 0) << path;
 }
 
-TEST(CurveFigure, JoinsMarksThatWouldLieOnTopOfEachOther) {
+TEST(CurveFigure, JoinsMarksThatWouldOverlap) {
   std::vector<Point> points{{0, 1}};
   for (int step = 1; step <= 10'000; ++step) points.push_back({step, std::nan("")});
   const auto html = curve_figure("loss", {run_with("loss", points)}, ChartSize::half);
@@ -82,7 +82,7 @@ TEST(CurveFigure, JoinsMarksThatWouldLieOnTopOfEachOther) {
   EXPECT_GT(count_of(html, "class=\"lost\""), 40);
 }
 
-TEST(CurveFigure, SurvivesRunsWithNothingToDraw) {
+TEST(CurveFigure, SupportsRunsWithNothingToDraw) {
   for (const auto& points : {std::vector<Point>{{0, std::nan("")}}, std::vector<Point>{{7, 0.0}},
                              std::vector<Point>{{1, 5.0}, {2, 5.0}}, std::vector<Point>{{0, 1e300}, {1, -1e300}}}) {
     const auto html = curve_figure("loss", {run_with("loss", points)}, ChartSize::half);
@@ -92,7 +92,7 @@ TEST(CurveFigure, SurvivesRunsWithNothingToDraw) {
   }
 }
 
-TEST(CurveFigure, MarksWhereARunWentOn) {
+TEST(CurveFigure, MarksWhereARunResumed) {
   auto run = run_with("loss", {{10, 1}, {100, 2}});
   run.session_steps = {0, 50};
   const auto html = curve_figure("loss", {run}, ChartSize::wide);

@@ -33,7 +33,7 @@ json without_time(json line) {
   return line;
 }
 
-TEST(JsonlTracker, WritesOneLineAnEvent) {
+TEST(JsonlTracker, WritesOneLinePerEvent) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "new" / "folder" / "metrics.jsonl";
   JsonlTracker tracker(file);
@@ -75,7 +75,7 @@ TEST(JsonlTracker, KeepsEveryBitOfAValue) {
   EXPECT_EQ(lines_of(folder.path() / "run.jsonl")[0]["values"]["a"].get<double>(), value);
 }
 
-TEST(JsonlTracker, AppendsToWhatIsThere) {
+TEST(JsonlTracker, AppendsToAnExistingFile) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
   JsonlTracker(file).log(1, {{"a", 1}});
@@ -83,7 +83,7 @@ TEST(JsonlTracker, AppendsToWhatIsThere) {
   EXPECT_EQ(lines_of(file).size(), 2U);
 }
 
-TEST(JsonlTracker, EndsALineThatAKilledRunLeftTorn) {
+TEST(JsonlTracker, EndsAnIncompleteLineOfAKilledRun) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
   std::ofstream(file) << R"({"event":"sca)";
@@ -101,7 +101,7 @@ TEST(JsonlTracker, ReplacesBytesThatAreNotUtf8) {
   EXPECT_EQ(lines_of(file)[0]["text"], "a\uFFFDz");
 }
 
-TEST(JsonlTracker, SaysWhereItCannotWrite) {
+TEST(JsonlTracker, NamesAFileThatItCannotWrite) {
   try {
     const JsonlTracker tracker("/proc/nowhere/run.jsonl");
     FAIL() << "wrote into /proc";
