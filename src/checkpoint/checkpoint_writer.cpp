@@ -32,7 +32,8 @@ void write_and_prune(const std::filesystem::path& folder, const CheckpointConten
     try {
       CheckpointFolder(checkpoint::normalized(folder).parent_path()).prune(retention, content.run);
     } catch (const CheckpointError& error) {
-      throw CheckpointError(folder.string() + " is written, but older checkpoints could not be removed: " + error.what());
+      throw CheckpointError(folder.string() +
+                            " is written, but older checkpoints could not be removed: " + error.what());
     }
     return {};
   });

@@ -16,7 +16,8 @@ namespace tutti::checkpoint {
 namespace {
 
 constexpr std::uint64_t max_header_size = 100'000'000;  // the limit of the reference
-static_assert(std::endian::native == std::endian::little, "the numbers of the file are little-endian and used directly");
+static_assert(std::endian::native == std::endian::little,
+              "the numbers of the file are little-endian and used directly");
 
 [[noreturn]] void reject(const std::string& why) {
   throw CheckpointError("not a valid safetensors file: " + why);

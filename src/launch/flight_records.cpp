@@ -35,8 +35,8 @@ FlightRecords::FlightRecords(const std::string& job) {
     job_folder_ = std::make_unique<flight::JobFolder>(job);
     folder_ = job_folder_->path();
   } catch (const std::system_error& error) {
-    Logger().warning(std::string("flight records are disabled: ") + error.what() + "; set " +
-                     flight::records_variable + " to a writable folder, or to an empty value");
+    Logger().warning(std::string("flight records are disabled: ") + error.what() + "; set " + flight::records_variable +
+                     " to a writable folder, or to an empty value");
   }
 }
 

@@ -33,15 +33,16 @@ void require_agreement(std::span<const ExchangeHeader> headers) {
     const ExchangeHeader& other = headers[rank];
     const std::string who = "rank " + std::to_string(rank) + " of this group ";
     if (!same_place(first, other)) {
-      throw MismatchError("Local SGD: ranks are at different steps: rank 0 of this group " +
-                          describe(first) + ", but " + who + describe(other) +
+      throw MismatchError("Local SGD: ranks are at different steps: rank 0 of this group " + describe(first) +
+                          ", but " + who + describe(other) +
                           ". Call step() equally often on all ranks, and finish() after the same step");
     }
     if (first.elements != other.elements || first.check != other.check) {
       const bool state = first.kind == ExchangeKind::state;
-      throw MismatchError("Local SGD: " + who + (state ? "has state for other parameters than rank 0: use each parameter on all"
-                                         " ranks before momentum is averaged"
-                                       : "has other learning rates than rank 0: SlowMo needs equal learning rates"));
+      throw MismatchError("Local SGD: " + who +
+                          (state ? "has state for other parameters than rank 0: use each parameter on all"
+                                   " ranks before momentum is averaged"
+                                 : "has other learning rates than rank 0: SlowMo needs equal learning rates"));
     }
   }
 }

@@ -42,7 +42,8 @@ void require_usable(const NamedParameter& buffer) {
   const std::string who = "Local SGD: buffer '" + buffer.name + "' ";
   if (!tensor.device().is_cpu()) throw UsageError(who + "is on " + tensor.device().str() + ", not in CPU memory");
   if (tensor.layout() != at::kStrided || tensor.is_complex() || tensor.is_quantized()) {
-    throw UsageError(who + "is sparse, complex or quantized, which cannot be combined: set StateSync::buffers to local");
+    throw UsageError(who +
+                     "is sparse, complex or quantized, which cannot be combined: set StateSync::buffers to local");
   }
 }
 
@@ -83,8 +84,7 @@ ExtraState::ExtraState(const std::vector<NamedParameter>& buffers, std::shared_p
   if (!optimizer) throw UsageError("Local SGD: averaging momentum needs the optimizer");
   names_ = names_in(*optimizer, parameters);
   if (!has_parameter_names(*optimizer)) {
-    throw UsageError(
-        "Local SGD: cannot average the momentum of this optimizer: set StateSync::momentum to local");
+    throw UsageError("Local SGD: cannot average the momentum of this optimizer: set StateSync::momentum to local");
   }
   optimizer_ = std::move(optimizer);
 }

@@ -136,8 +136,7 @@ void require_rates(const std::vector<double>& rates) {
 void LocalSgdAlgorithm::Impl::step(double weight) {
   if (failure_) std::rethrow_exception(failure_);
   if (!std::isfinite(weight) || weight < 0) {
-    throw UsageError("Local SGD: the weight of a step must be finite and at least 0, not " +
-                     std::to_string(weight));
+    throw UsageError("Local SGD: the weight of a step must be finite and at least 0, not " + std::to_string(weight));
   }
   parameters_.check();
   const DueActions due = schedule_.next();

@@ -64,9 +64,9 @@ void TrainedParameters::check() const {
     const at::Tensor& tensor = parameter.named.tensor;
     if (tensor.scalar_type() != parameter.dtype || tensor.sizes() != parameter.sizes ||
         tensor.strides() != parameter.strides || !tensor.device().is_cpu()) {
-      throw UsageError(
-          "Local SGD: parameter '" + parameter.named.name +
-          "' has another shape, dtype or device than at construction: convert the model before constructing the algorithm");
+      throw UsageError("Local SGD: parameter '" + parameter.named.name +
+                       "' has another shape, dtype or device than at construction: convert the model before "
+                       "constructing the algorithm");
     }
   }
 }

@@ -57,7 +57,10 @@ void Optimizer::step(const CallSite& where) {
 
 at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const CallSite& where) {
   const CallSiteScope here(where);
-  if (scaler_) throw UsageError("step(closure) cannot skip a step whose gradients overflow: train in bf16, or without a loss scaler");
+  if (scaler_) {
+    throw UsageError(
+        "step(closure) cannot skip a step whose gradients overflow: train in bf16, or without a loss scaler");
+  }
   if (reducer()->in_accumulate()) {
     throw UsageError(
         "step(closure) inside accumulate(): the closure runs all backward passes of the step, so "

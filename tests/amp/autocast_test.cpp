@@ -1,4 +1,4 @@
-// One rank: autocast belongs to the thread.
+// One rank, because autocast is a mode of the thread.
 #include "tutti/detail/amp/autocast.h"
 
 #include <ATen/Functions.h>
@@ -25,7 +25,7 @@ TEST(Autocast, ComputesProductsInTheLowerPrecisionInsideTheScopeOnly) {
   EXPECT_EQ(dtype_of_a_product(), at::kFloat);
 }
 
-// Accelerate leaves autocast off without a word for fp16 on the CPU.
+// Accelerate silently disables autocast for fp16 on the CPU; tutti does not.
 TEST(Autocast, Fp16OnTheCpuIsFp16) {
   const AutocastScope scope(Precision::fp16, c10::DeviceType::CPU);
   EXPECT_EQ(dtype_of_a_product(), at::kHalf);
@@ -57,7 +57,7 @@ TEST(Autocast, AMovedFromScopeChangesNothing) {
   EXPECT_EQ(dtype_of_a_product(), at::kFloat);
 }
 
-// A weight that was cast must not survive the optimizer step behind the scope.
+// A cached cast weight must not be used after the optimizer step that follows the scope.
 TEST(Autocast, ForgetsCastWeightsWhenTheOutermostScopeEnds) {
   at::Tensor weight = at::ones({2, 2}).requires_grad_();
   const auto product = [&weight] {

@@ -1,4 +1,4 @@
-// One rank: pure.
+// One rank, no I/O.
 #include "tutti/amp/grad_scaler.h"
 
 #include <gtest/gtest.h>

@@ -84,7 +84,7 @@ TEST_F(Folder, CountsFromZeroAndContinues) {
   EXPECT_FALSE(none.newest().has_value());
   EXPECT_EQ(checkpoints_.next(0), folder_.path() / "checkpoint_0_step_0");
   write("checkpoint_9");
-  write("checkpoint_10");  // as earlier versions named them
+  write("checkpoint_10");  // the form of earlier versions
   EXPECT_EQ(checkpoints_.next(5).filename(), "checkpoint_11_step_5");
   EXPECT_EQ(checkpoints_.newest()->folder, folder_.path() / "checkpoint_10");
   write("checkpoint_11_step_5");
@@ -103,7 +103,7 @@ TEST_F(Folder, IncompleteCheckpointsDoNotCount) {
   std::filesystem::create_directory(folder_.path() / "checkpoint_5");
   write_content(folder_.path() / "checkpoint_6", "");
   EXPECT_EQ(names(), "checkpoint_3 ");
-  EXPECT_EQ(checkpoints_.next(1).filename(), "checkpoint_7_step_1");  // never a name that is taken
+  EXPECT_EQ(checkpoints_.next(1).filename(), "checkpoint_7_step_1");  // never an existing name
 }
 
 TEST_F(Folder, ADamagedManifestIsAnErrorAndNotSkipped) {
@@ -142,7 +142,7 @@ TEST_F(Folder, PruneKeepsCheckpointsOfOtherRuns) {
     write("checkpoint_" + std::to_string(number) + "_step_1", 0.4, "second");
     checkpoints_.prune({.keep_last = 1, .keep_best = true}, "second");
   }
-  // The best of the second run is its first: what other runs are worth does not count.
+  // The best checkpoint of the second run is its first; the metrics of other runs do not count.
   EXPECT_EQ(names(), "checkpoint_0 checkpoint_1_step_4 checkpoint_2_step_8 checkpoint_3_step_1 checkpoint_5_step_1 ");
   EXPECT_EQ(checkpoints_.newest()->run, "second");
   checkpoints_.prune({.keep_last = 1});

@@ -36,7 +36,7 @@ void expect_small(const Checkpoint& read, std::int64_t step, int size) {
   }
 }
 
-// The folder comes from rank 0, for ranks that are processes know no other way to agree on one.
+// The folder comes from rank 0, because ranks as processes have no other way to agree on one.
 const RankCase comes_back("checkpoint_comes_back", [](const Communicator& communicator) {
   const TemporaryFolder mine;
   const std::filesystem::path folder = communicator.broadcast_object(mine.path().string());
@@ -114,7 +114,7 @@ TEST(Checkpoint, ReadsTheStateOfTheRequestedRanksOnly) {
   run_thread_ranks(3, [&](const Communicator& communicator) {
     write_checkpoint(path, small_content(1, communicator.rank()), communicator);
   });
-  std::filesystem::remove(path / "rank_0.json");  // which is not read
+  std::filesystem::remove(path / "rank_0.json");  // this file must not be read
   const auto read = read_checkpoint(path, std::vector<int>{2, 7, -1});
   ASSERT_EQ(read.per_rank.size(), 3U);
   EXPECT_TRUE(read.per_rank[0].empty() && read.per_rank[1].empty());

@@ -38,7 +38,7 @@ TEST(CheckpointWriter, PrunesAfterEachSave) {
     writer.start(folder.path() / ("checkpoint_" + std::to_string(save)), small_content(save, 0), {.keep_last = 2});
   }
   writer.wait();
-  writer.wait();  // nothing left to wait for
+  writer.wait();  // returns at once
   ASSERT_EQ(checkpoints.all().size(), 2U);
   EXPECT_EQ(checkpoints.all()[0].step, 2);
   EXPECT_EQ(checkpoints.newest()->step, 3);

@@ -1,4 +1,4 @@
-// What Python's safetensors writes, tutti reads, and the other way round.
+// tutti reads files of Python's safetensors, and Python reads files of tutti.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -21,7 +21,7 @@
 namespace tutti::test::python_test {
 namespace {
 
-// NumPy has neither bfloat16 nor the 8-bit floats; PyTorch reads those below.
+// NumPy has neither bfloat16 nor 8-bit floats; the tests with PyTorch read those.
 Safetensors numpy_content() {
   Safetensors content{.tensors = {}, .metadata = {{"from", "tutti"}}};
   for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte,
@@ -173,7 +173,7 @@ def check(module, start):
         assert (tensor == expected).all(), (name, tensor)
 )";
 
-// As fill() above: names in the order of the alphabet, a tied tensor ends with the same values under each name.
+// As fill() above, in alphabetical order of the names. A tied tensor has the same values under each name.
 void fill_by_name(const torch::nn::Module& model, std::int64_t start) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : named_tensors_of(model)) {

@@ -129,7 +129,7 @@ TEST(Safetensors, RefusesTensorsThatTheFormatLacks) {
 }
 
 TEST(Safetensors, AllocatesNoMoreThanTheSizeOfTheFile) {
-  // 2^50 bytes announced, none there.
+  // The header declares 2^50 bytes; the file has none.
   const TemporaryFolder folder;
   const auto path = folder.path() / "file";
   write_content(path,

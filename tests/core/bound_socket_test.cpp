@@ -1,4 +1,4 @@
-// Ranks: none. At which addresses a port is taken, as the system has it.
+// Ranks: none. The addresses to which a port is bound, read from the system.
 #include "core/bound_socket.h"
 
 #include <arpa/inet.h>
@@ -34,7 +34,7 @@ TEST(BoundSocket, IsBoundToTheHostsAddress) {
   EXPECT_TRUE(is_everywhere(bind_everywhere(std::nullopt)));
 }
 
-// Other machines would not find what listens there.
+// Other machines could not reach a socket on one address.
 TEST(BoundSocket, IsBoundToAllAddressesIfTheHostIsNotThisMachine) {
   EXPECT_TRUE(is_everywhere(bind_to_host("192.0.2.1", std::nullopt)));  // for documents only: RFC 5737
   EXPECT_TRUE(is_everywhere(bind_to_host("no such host", std::nullopt)));

@@ -1,4 +1,4 @@
-// Lines of the program, as the compiler fills them in. No ranks.
+// Ranks: none. Lines of the program that the compiler fills in.
 #include "tutti/detail/core/call_site.h"
 
 #include <gtest/gtest.h>

@@ -35,7 +35,7 @@ Variables without(Variables variables, const std::vector<std::string>& names) {
   return variables;
 }
 
-/// The message of the UsageError; a test failure when there is none, or when it has more than one line.
+/// The message of the UsageError. The test fails if there is none, or if it has more than one line.
 std::string complaint_about(const Variables& variables) {
   try {
     read(variables);

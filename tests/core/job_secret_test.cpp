@@ -25,7 +25,7 @@ JobSecretPtr read(const std::map<std::string, std::string>& variables) {
 void expect_refusal(const std::map<std::string, std::string>& variables, const std::string& part) {
   try {
     read(variables);
-    ADD_FAILURE() << "taken, where this was to be said: " << part;
+    ADD_FAILURE() << "accepted; expected the error: " << part;
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     EXPECT_EQ(std::string(error.what()).find("hush"), std::string::npos) << error.what();
@@ -66,7 +66,7 @@ TEST_F(SecretFile, IsRead) {
   const auto secret = read({{"TUTTI_JOB_SECRET_FILE", path}});
   EXPECT_EQ(secret->text(), "hush hush hush hush");
   EXPECT_EQ(secret->source(), path);
-  // As Kubernetes gives it to the group of a pod.
+  // The permissions that Kubernetes gives a secret for the group of a pod.
   EXPECT_NE(read({{"TUTTI_JOB_SECRET_FILE", write(secret->text(), fs::perms::owner_read | fs::perms::group_read)}}),
             nullptr);
 }

@@ -120,7 +120,7 @@ TEST(DataLoader, TheEndLeavesTheStackBeforeTheIteratorIsDestroyed) {
   EXPECT_TRUE(stack->empty());
 }
 
-/// Cannot read its sample 2.
+/// A dataset that cannot read sample 2.
 class Broken : public Numbers {
  public:
   Broken() : Numbers(4) {}

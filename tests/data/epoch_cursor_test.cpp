@@ -141,7 +141,7 @@ TEST(SkipFirstBatches, RefusesMoreBatchesThanAreLeft) {
   for ([[maybe_unused]] const auto& batch : loader) EXPECT_THROW(loader.skip_first_batches(1), UsageError);
 }
 
-/// Loads into a loader that has read one batch; what it says, and whether it stays where it was.
+/// Loads `state` into a loader that has read one batch. Returns the error, and checks that the position did not change.
 std::string refusal(DataLoader<Numbers> loader, const StateDict& state) {
   loader.skip_first_batches(1);
   try {

@@ -1,4 +1,4 @@
-// idx, MNIST and CIFAR files, whole and damaged.
+// Valid and damaged idx, MNIST and CIFAR files.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
@@ -24,7 +24,7 @@ class ImageReaders : public testing::Test {
     write_content(folder_.path() / name, content);
     return folder_.path() / name;
   }
-  /// read_idx() refuses `content` for this reason, and names the file.
+  /// Expects that read_idx() refuses `content` with the reason `why` and names the file.
   void expect_no_idx(const std::string& content, const std::string& why) const {
     const auto path = write("broken", content);
     expect_error<DataError>([&] { read_idx(path); }, {path.string(), why});

@@ -1,4 +1,4 @@
-// .npy files, whole and damaged.
+// Valid and damaged .npy files.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
@@ -23,7 +23,7 @@ std::string dict(const std::string& descr, const std::string& shape, bool fortra
   text += fortran ? "True" : "False";
   text += ", 'shape': " + shape;
   text += ", }";
-  // NumPy fills up to a multiple of 64.
+  // NumPy pads the header to a multiple of 64.
   while ((10 + text.size() + 1) % 64 != 0) text += ' ';
   text += '\n';
   return text;
@@ -80,7 +80,7 @@ TEST_F(NpyReader, EveryDtype) {
 
 TEST_F(NpyReader, OddHeaders) {
   const auto expected = at::tensor({1, 2, 3, 4, 5, -1}, at::kShort);
-  // Python 2, other quotes, other order, no spaces, a header that leaves the data unaligned.
+  // Python 2, other quotes, another order, no spaces, a header that leaves the data unaligned.
   const std::string odd = "{\"shape\":(6L,),\"fortran_order\":False,\"descr\":\"<i2\"}";
   ASSERT_EQ((10 + odd.size()) % 2, 1U);
   EXPECT_TRUE(read(npy_bytes(odd, shorts)).equal(expected));

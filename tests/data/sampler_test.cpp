@@ -24,7 +24,7 @@ Table table(ShardOptions options, std::int64_t epoch = 0) {
   return ranks;
 }
 
-/// What each rank reads after `read`.
+/// The samples that each rank reads after `read`.
 Table rest_table(ShardOptions options, const std::vector<EpochSegment>& read) {
   Table ranks;
   for (options.rank = 0; options.rank < options.world_size; ++options.rank) {
@@ -34,7 +34,7 @@ Table rest_table(ShardOptions options, const std::vector<EpochSegment>& read) {
   return ranks;
 }
 
-/// What one optimizer step after the other sees: micro-batches by window, in rank order.
+/// The micro-batches of each optimizer step, in rank order.
 std::vector<Indices> windows(const ShardOptions& options, std::int64_t epoch = 0) {
   const auto ranks = table(options, epoch);
   const auto block = static_cast<std::size_t>(options.accumulation_steps * options.batch_size);

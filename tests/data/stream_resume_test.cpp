@@ -1,4 +1,4 @@
-// Loaders over streams that go on where others stood. Ranks are loaders side by side: nothing here communicates.
+// Loaders over streams that continue at saved positions. Ranks are loaders in one process that do not communicate.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Token files of nanoGPT and llm.c, whole and damaged.
+// Valid and damaged token files of nanoGPT and llm.c.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST_F(TokenReaders, EveryFormat) {
         all_of(TokenFile(write("llama3", llm_c_bytes(20240801, 7, 4, token_bytes(large, 4))), {.format = format})),
         large_expected);
   }
-  // Asked to, it reads the header as tokens.
+  // With TokenFormat::uint16 it reads the header as tokens.
   const TokenFile header(write("h", llm_c_bytes(20240520, 1, 4, token_bytes(small))), {.format = TokenFormat::uint16});
   EXPECT_EQ(header.size(), 516);
 }

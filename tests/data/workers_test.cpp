@@ -1,4 +1,5 @@
-// Loaders that read ahead on threads: the same batches in the same order, failures where they belong, and a clean end.
+// Loaders that read ahead on threads deliver the same batches in the same order, throw failures in place of their
+// batch, and end cleanly.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -93,7 +94,7 @@ TEST(Prefetcher, ReadsNoFurtherAheadThanItMay) {
     const std::lock_guard lock(mutex);
     ++taken;
   }
-  // A reader may look before `taken` has moved.
+  // A reader may start another read before `taken` changes.
   EXPECT_LE(most, 2 * 3);
   EXPECT_GE(most, 1);
 }
@@ -131,7 +132,7 @@ TEST(Workers, ReadTheSameBatches) {
   }
 }
 
-/// Counts its copies and their reads; can fail, and can wait at a latch.
+/// Counts its copies and their reads. It can fail, and it can wait at a latch.
 class Watched {
  public:
   struct Log {
@@ -242,7 +243,7 @@ TEST(Workers, LeavingALoopWaitsForReadsInFlight) {
   });
   { auto iterator = loader.begin(); }
   opener.join();
-  EXPECT_EQ(log->reads, latch.arrivals());  // no read was left behind
+  EXPECT_EQ(log->reads, latch.arrivals());  // no read continues
 }
 
 TEST(Workers, TheCursorCountsDeliveredBatches) {
@@ -290,7 +291,7 @@ TEST(Workers, MoreWorkersThanBatches) {
   EXPECT_EQ(read(loader), (Batches{{0, 1}, {2}}));
 }
 
-/// Cannot be copied.
+/// A dataset that cannot be copied.
 struct Alone : Numbers {
   explicit Alone(int size) : Numbers(size) {}
   Alone(const Alone&) = delete;

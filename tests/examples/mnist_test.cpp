@@ -1,4 +1,4 @@
-// examples/mnist on 1 and 2 ranks, with a small data set in MNIST's format.
+// examples/mnist on 1 and 2 ranks, with a small dataset in MNIST's format.
 #include <cmath>
 #include <fstream>
 #include <regex>

@@ -89,8 +89,8 @@ class TrainerProgram : public testing::Test {
   std::filesystem::path text_ = write_text(folder_.path());
 };
 
-// SIGKILL to the launcher or to a rank: half of the time anywhere in the start of the processes, else some steps
-// further on. A run that ends before it is struck, on a machine that is faster than that, starts again.
+// Sends SIGKILL to the launcher or to a rank: half of the time while processes start, else some steps later. A run that
+// ends before the kill is started again.
 TEST_F(TrainerProgram, AfterRandomKillsItEndsLikeAnUninterruptedRun) {
   Job killed = job();
   killed.steps = 1500;
@@ -149,7 +149,7 @@ TEST_F(TrainerProgram, TheLauncherRestartsIt) {
   restarted.launch_options = {"--max-restarts", "2", "--grace", "1"};
   restarted.steps = 200;
   TuttiProcess process(restarted.words(2));
-  // The first line shows that training has started; then one rank is killed.
+  // The first line shows that training has started. Then one rank is killed.
   process.wait_for_line("rank 0");
   const auto ranks = ranks_of(process.pid());
   ASSERT_EQ(ranks.size(), 2U);
@@ -212,7 +212,7 @@ TEST_F(TrainerProgram, TheLocalSgdExampleTrains) {
   EXPECT_TRUE(contains(synchronous.out, "0 rounds of local updates")) << synchronous.out;
 }
 
-// SIGKILL to a rank wherever it is in a round: local models, outer momentum and an exchange in flight continue.
+// SIGKILL to a rank at any point of a round. Local models, outer momentum and an exchange in flight are resumed.
 TEST_F(TrainerProgram, KilledLocalSGDResumesToTheSameDigest) {
   for (const std::vector<std::string>& method : {std::vector<std::string>{}, {"--diloco"}}) {
     const auto project = folder_.path() / ("local" + std::to_string(method.size()));

@@ -1,4 +1,4 @@
-// What happens to real processes: the ranks are shell scripts.
+// Launches real processes; the ranks are shell scripts.
 #include "tutti/launch/launch.h"
 
 #include <gtest/gtest.h>
@@ -16,11 +16,11 @@
 namespace tutti::test::launch_test {
 namespace {
 
-/// A grace time that no test waits for.
+/// A grace time longer than any test.
 const std::vector<std::string> long_grace{"--grace", "600"};
 const std::vector<std::string> short_grace{"--grace", "0.1"};
 
-/// Waits in a shell, with traps answered at once and without holding its output.
+/// Waits in a shell so that traps run at once, without holding the shell's output.
 const std::string wait_forever = "sleep 1000 >/dev/null 2>&1 & wait; ";
 
 pid_t to_pid(const std::string& text) {
@@ -56,7 +56,7 @@ TEST(Launch, WaitsForOtherRanksToReportAFailure) {
   TemporaryFolder folder;
   const auto fifo = folder.path() / "guard_of_rank_1";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  // Rank 0 sees rank 1 end, as a rank does whose peer closes its socket, and ends by itself: no SIGTERM.
+  // Rank 0 detects that rank 1 has exited, and exits by itself, without SIGTERM.
   const auto script = "if [ $RANK = 1 ]; then echo $PPID >" + fifo.string() + "; echo last words; exit 3; fi; " +
                       "trap 'echo terminated' TERM; read guard <" + fifo.string() +
                       "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; echo noticed; exit 7";
@@ -101,7 +101,7 @@ TEST(Launch, NamesTheRankThatExitedBeforeTheFailure) {
   TemporaryFolder folder;
   const auto fifo = folder.path() / "guard_of_rank_1";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  // Rank 1 calls exit(0) in the middle of the job; rank 0 misses it, and fails.
+  // Rank 1 calls exit(0) in the middle of the job. Rank 0 detects that and fails.
   const auto script = "if [ $RANK = 1 ]; then echo $PPID >" + fifo.string() + "; exit 0; fi; read guard <" +
                       fifo.string() +
                       "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; echo lost rank 1; exit 7";
@@ -229,7 +229,7 @@ TEST(Launch, ForwardsInterruptionsAtOnce) {
 
 TEST(Launch, ForwardsCtrlCEvenIfItWasStartedWithCtrlCIgnored) {
   ::signal(SIGINT, SIG_IGN);  // as a script does for what it starts with &
-  // A shell cannot trap what it inherits as ignored.
+  // A shell cannot trap a signal that it inherits as ignored.
   TuttiProcess process(launch_script(1, "trap 'exit 5' INT; echo ready; " + wait_forever, long_grace));
   ::signal(SIGINT, SIG_DFL);
   process.wait_for_line("ready");
@@ -277,7 +277,7 @@ TEST(Launch, PassesTheSocketToRankZeroOnly) {
 }
 
 TEST(Launch, KeepsNoneOfARanksDescriptorsOpen) {
-  // The parent of a rank is its guard; it gets there while the rank runs already.
+  // The parent of a rank is its guard. It closes its descriptors while the rank runs already.
   const auto done = run_tutti(launch_script(1, "until [ $(ls /proc/$PPID/fd | wc -l) = 3 ]; do sleep 0.01; done"));
   EXPECT_EQ(done.exit_code, 0);
 }

@@ -92,7 +92,7 @@ TEST(RankVariables, NameASeparatePortForTuttisStore) {
   auto variables = rank_variables(two_nodes, held, 0, std::nullopt, {{"TUTTI_MASTER_PORT", "1,2"}});
   EXPECT_EQ(variables.at("MASTER_PORT"), "1234");
   EXPECT_EQ(environment_of(variables).master_port, 4321);
-  // A launcher inside this one.
+  // A launcher inside this launcher.
   variables["MASTER_PORT"] = "999";
   EXPECT_EQ(environment_of(variables).master_port, 999);
   EXPECT_FALSE(

@@ -1,4 +1,4 @@
-// Restarts of the whole group. The ranks are shell scripts that know by TORCHELASTIC_RESTART_COUNT which attempt it is.
+// Restarts of all ranks. The ranks are shell scripts that read the attempt's number from TORCHELASTIC_RESTART_COUNT.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -66,7 +66,8 @@ TEST(Restart, GivesEachAttemptItsOwnStore) {
 }
 
 TEST(Restart, WaitsForAChosenPortThatALeftoverProcessHolds) {
-  // A process in a session of its own listens there briefly after its rank, as one that serves a store may.
+  // A process in another session keeps the port briefly after its rank has exited, as a process that serves a store
+  // may.
   const auto script = "echo port $MASTER_PORT; [ " + attempt + R"( = 1 ] && exit 0; python3 -c "
 import os, socket, time
 server = socket.create_server(('', int(os.environ['MASTER_PORT'])))
@@ -103,8 +104,8 @@ TEST(Restart, DoesNotRestartAfterAFailureAndAnInterruption) {
   const auto guard = folder.path() / "guard_of_rank_1";
   const auto seen = folder.path() / "seen";
   for (const auto& fifo : {guard, seen}) ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  // Rank 0 speaks when rank 1 has ended, and once more when the launcher has shown that: by then it knows of the
-  // failure.
+  // Rank 0 prints when rank 1 has exited, and again when the launcher has forwarded that line. By then the launcher
+  // knows of the failure.
   const auto script = "if [ $RANK = 1 ]; then echo $PPID >" + guard.string() + "; exit 3; fi; " +
                       "trap 'echo told; exit 0' INT; read guard <" + guard.string() +
                       "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; echo first; read ok <" +

@@ -1,4 +1,4 @@
-// The state of all other optimizers: what their own save() writes.
+// The state of other optimizers: the values that their save() writes.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linspace.h>
@@ -96,7 +96,7 @@ TEST(CustomOptimizerState, AnInvalidStateIsRefusedAndChangesNothing) {
   EXPECT_TRUE(problem.value.equal(untouched.value));
 }
 
-// Keeps more than Adam, and writes it.
+// Has more state than Adam, and saves it.
 class Counting : public optim::Adam {
  public:
   using Adam::Adam;
@@ -128,7 +128,7 @@ TEST(CustomOptimizerState, ADerivedOptimizerIsSavedThroughItsOwnSave) {
   EXPECT_EQ(second.param_groups()[0].options().get_lr(), 0.1);
 }
 
-// Writes every kind of value that can be kept.
+// Writes every type of value that save() may write.
 class Talkative : public optim::SGD {
  public:
   using SGD::SGD;

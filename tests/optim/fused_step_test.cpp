@@ -1,4 +1,4 @@
-// A fused step does what LibTorch's does.
+// Fused steps against LibTorch's steps.
 #include "optim/fused_step.h"
 
 #include <ATen/Parallel.h>
@@ -16,7 +16,7 @@
 namespace tutti::test::fused_step_test {
 namespace {
 
-/// A rounding of the largest element: what one operation may be off by.
+/// The rounding error of the largest element: the possible error of one operation.
 double ulp(const at::Tensor& values) {
   const double largest = values.numel() == 0 ? 0 : values.abs().max().item().toDouble();
   return largest * (values.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon()
@@ -32,7 +32,7 @@ void expect_close(const Tensors& values, const Tensors& expected, double ulps, c
   }
 }
 
-/// Tensors close, numbers of steps equal.
+/// Tensors are close; numbers of steps are equal.
 void expect_close_state(const StateDict& state, const StateDict& expected, double ulps, const std::string& where) {
   ASSERT_EQ(state.values().size(), expected.values().size()) << where;
   for (const auto& [key, value] : expected.values()) {
@@ -107,7 +107,7 @@ TEST_P(FusedStep, MayAlternateWithLibTorchsStep) {
     } else {
       optimizer->step();
     }
-    // What is saved and restored in between is no longer the tensors that it began with.
+    // Saving and restoring replaces the tensors of the state.
     if (step == 12) load_optimizer_state(*optimizer, names, optimizer_state(*optimizer, names));
     reference->step();
   }
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, FusedStep,
                                           testing::Values(at::kFloat, at::kDouble)),
                          name_of);
 
-/// How far `values` are from `exact`.
+/// The distance of `values` from `exact`.
 double distance(const Tensors& values, const Tensors& exact) {
   double sum = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -137,8 +137,8 @@ double distance(const Tensors& values, const Tensors& exact) {
   return std::sqrt(sum);
 }
 
-// LibTorch rounds to bfloat16 after each operation: where a step is lost, the two part for good. What can be
-// asked for is that the fused one is the better.
+// LibTorch rounds to bfloat16 after each operation, so the two steps diverge. The test requires only that the fused
+// step is not worse.
 TEST(FusedStepInBFloat16, IsAtLeastAsCloseToTheExactStepAsLibTorchs) {
   // The kernel for SGD with Nesterov momentum of LibTorch 2.11 is 8 % further away; that of 2.15 is not.
   constexpr double margin = TORCH_VERSION_MINOR < 15 ? 1.1 : 1.02;

@@ -64,7 +64,7 @@ TEST(ReduceLROnPlateau, StepsOnTheMetricThatTheRanksAgreeOn) {
   });
   plateau.step(3.0);
   EXPECT_EQ(plateau.best(), 4.0);
-  plateau.step(2.0);  // better on this rank, not on all
+  plateau.step(2.0);  // better on this rank, worse in the mean
   EXPECT_EQ(own, (std::vector<double>{3.0, 2.0}));
   EXPECT_DOUBLE_EQ(optimizer.learning_rate(), 0.1);
 }

@@ -19,7 +19,7 @@ std::string refusal(std::string_view name, const ScheduleOptions& options) {
   return "made";
 }
 
-/// At all points of the curve of that name in the reference.
+/// Compares `schedule` with all points of the reference curve `reference`.
 void expect_curve(const LrSchedule& schedule, const std::string& reference) {
   for (const auto& point : test::reference_curves.at(reference)) {
     EXPECT_NEAR(schedule.factor(point.position), point.factor, 1e-12) << reference << " at " << point.position;
@@ -64,7 +64,7 @@ TEST(ScheduleByName, CreatesEachScheduleWithItsArguments) {
                "warmup_stable_decay_linear");
 }
 
-// "greedy" and "reduce_lr_on_plateau" follow a metric, so they are no curves.
+// "greedy" and "reduce_lr_on_plateau" follow a metric, so they are not curves.
 TEST(ScheduleByName, KnowsEveryCurveOfHuggingFace) {
   const std::string known = refusal("triangular", {});
   EXPECT_NE(known.find("'triangular'"), std::string::npos);

@@ -14,15 +14,15 @@ namespace {
 constexpr ScheduleRule rules[] = {ScheduleRule::optimizer_step, ScheduleRule::accelerate,
                                   ScheduleRule::accelerate_micro_batch};
 
-/// Samples without content.
+/// A dataset whose samples have no content.
 struct Nothing {
   int samples = 0;
   int size() const { return samples; }
   int get_batch(const std::vector<std::size_t>& indices) const { return static_cast<int>(indices.size()); }
 };
 
-/// Where a schedule stands after a run of `micro_batches`, as rank 0's loop sees it: tutti's loader, a window that ends
-/// each `accumulation` micro-batches and with the loader's last batch, and one Scheduler::step() in each.
+/// The position of a schedule after a run of `micro_batches` on rank 0: tutti's loader, a window that ends after
+/// `accumulation` micro-batches and with the loader's last batch, and one Scheduler::step() per micro-batch.
 std::int64_t simulate(ScheduleRule rule, const TrainingLength& length, std::int64_t accumulation, Sharding sharding,
                       std::int64_t micro_batches) {
   const SchedulePace pace{.rule = rule, .num_processes = length.num_processes};
@@ -77,7 +77,7 @@ TEST(TotalSteps, IsThePositionAtTheEndOfARun) {
   }
 }
 
-// ceil(samples x epochs / batch) for epochs, and steps x processes, where nothing is left over.
+// ceil(samples x epochs / batch) for epochs, and steps x processes, if the data divide evenly.
 TEST(TotalSteps, CountsTheMicroBatchesOfAllProcessesIfTheDataDivideEvenly) {
   for (const std::int64_t processes : {1, 2, 3}) {
     for (const std::int64_t accumulation : {1, 2, 4}) {
@@ -99,7 +99,7 @@ TEST(TotalSteps, CountsTheMicroBatchesOfAllProcessesIfTheDataDivideEvenly) {
 }
 
 TEST(TotalSteps, AFractionOfAnEpochIsRoundedUpToMicroBatches) {
-  TrainingLength length{.dataset_size = 100, .batch_size = 1, .num_epochs = 1.1};  // in doubles a little over 110
+  TrainingLength length{.dataset_size = 100, .batch_size = 1, .num_epochs = 1.1};  // in double slightly more than 110
   EXPECT_EQ(total_steps(ScheduleRule::optimizer_step, length), 110);
   length.num_epochs = 1.101;
   EXPECT_EQ(total_steps(ScheduleRule::optimizer_step, length), 111);

@@ -20,7 +20,7 @@ namespace {
 using test::OneRank;
 using Rates = std::vector<double>;
 
-/// One micro-batch of a window, as Accelerator's accumulate() opens it.
+/// One micro-batch of a window, as Accelerator::accumulate() opens it.
 AccumulateScope micro_batch(const OneRank& rank, bool ends_window) {
   return AccumulateScope({{.reducer = rank.reducer, .step = {.weight = 1, .syncs = ends_window}}});
 }
@@ -45,7 +45,7 @@ TEST(Scheduler, SetsTheFirstRateAtOnceAndMovesEveryGroup) {
 
 class SchedulerPace : public testing::TestWithParam<std::tuple<ScheduleRule, int, int>> {};
 
-// What Accelerate's scheduler test asks, and more: short last windows of two epochs, and each rule.
+// Accelerate's scheduler test, extended by short last windows of two epochs and by every rule.
 TEST_P(SchedulerPace, ReachesZeroExactlyAfterTheLastStep) {
   const auto [rule, num_processes, accumulation] = GetParam();
   const TrainingLength length{.dataset_size = 29,
@@ -163,7 +163,7 @@ TEST(SchedulerState, Resumes) {
   for (int i = 0; i < 5; ++i) scheduler.step();
 
   const OneRank other;
-  Optimizer fresh = other.sgd({7.0, 7.0});  // the rates that count are the saved ones
+  Optimizer fresh = other.sgd({7.0, 7.0});  // the saved rates replace these
   Scheduler resumed(fresh, cosine_with_warmup(2, 9));
   resumed.load_state_dict(scheduler.state_dict());
   EXPECT_EQ(resumed.position(), 5);

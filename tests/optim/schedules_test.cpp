@@ -1,4 +1,4 @@
-// Every curve at points that PyTorch and Hugging Face printed (reference_curves.py).
+// Every curve at the points that PyTorch and Hugging Face printed (reference_curves.py).
 #include "tutti/optim/schedules.h"
 
 #include <gtest/gtest.h>

@@ -12,12 +12,12 @@ namespace {
 constexpr double payload = 1448.0 / 1538.0;
 constexpr double free_gb_per_s = 1e12;
 
-/// Nothing takes time on it but computing.
+/// A machine on which only computing takes time.
 constexpr Machine fast_machine(double cores) {
   return {.cores = cores, .sum_gb_per_s = free_gb_per_s, .message_gb_per_s = free_gb_per_s};
 }
 
-/// Carries 1 MB of gradients in a millisecond.
+/// A link that sends 1 MB of gradients in a millisecond.
 const Link megabyte_in_a_ms{.name = "lab", .gbit = 8 / payload};
 
 Work work_of(std::vector<Bucket> buckets) {
@@ -82,7 +82,7 @@ TEST(Predict, RanksOfANodeShareItsLinkAndItsSlices) {
         .unhidden_ms;
   };
   EXPECT_NEAR(unhidden(4), unhidden(1), 1e-3);
-  // Three ranks cannot be summed node by node: what leaves a node is summed among all six.
+  // Three ranks per node are summed among all six ranks, not node by node.
   EXPECT_NEAR(unhidden(3), 8 * 2 * 0.5 * 3, 1e-3);
 }
 
@@ -130,7 +130,8 @@ TEST(Predict, RefusesAnInvalidDescription) {
   EXPECT_THROW(attempt(fast_machine(1), megabyte_in_a_ms, {.nodes = 0}), UsageError);
 }
 
-// Whatever the description: no part is negative, and a step is no shorter than its computing or its longest queue.
+// For any description: no part is negative, and a step takes at least the time of its computing and of its longest
+// queue.
 TEST(Predict, StaysWithinItsBoundsOnRandomDescriptions) {
   std::mt19937 random(7);
   const auto within = [&](double least, double most) {

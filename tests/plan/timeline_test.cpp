@@ -24,7 +24,7 @@ TEST(Timeline, AddingOverlapsComputing) {
   const Script script{.computing = {{.cpu_ms = 4, .completes = 0}, {.cpu_ms = 6}},
                       .adding = {{.bucket = 0, .cpu_ms = 5}}};
   EXPECT_DOUBLE_EQ(play(script, plenty), 10);
-  // On one core both are slower for as long as both want it.
+  // On one core, both are slower while both need the core.
   EXPECT_DOUBLE_EQ(play(script, 1), 15);
 }
 
@@ -50,7 +50,7 @@ TEST(Timeline, AFastLinkWaitsForItsCore) {
 }
 
 TEST(Timeline, ASlowLinkTakesLittleOfACore) {
-  // The message wants a quarter of a core for as long as it takes; computing has the rest.
+  // The message needs a quarter of a core for its duration; computing has the rest.
   const Script script{.computing = {{.sends = {0}}, {.cpu_ms = 3}},
                       .adding = {{.message = 0}},
                       .messages = {{.link_ms = 8, .cpu_ms = 2}}};

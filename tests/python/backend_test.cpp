@@ -29,7 +29,7 @@ TEST_F(TorchTutti, TrainsModelsAsOneProcess) {
 }
 
 TEST_F(TorchTutti, RaisesOnAllRanksWhenOneFails) {
-  // The one that is killed fails the job.
+  // The killed rank fails the job.
   const auto killed = run_script(python_, "failures.py", 3, {"killed"}, {"--grace", "60"});
   EXPECT_EQ(killed.exit_code, 128 + 9) << killed.out << killed.err;
   EXPECT_EQ(lines_with(killed.out, "told"), 2) << killed.out << killed.err;
@@ -57,7 +57,7 @@ TEST_F(TorchTutti, RefusesAnotherTorch) {
   expect_success("versions.py", 1);
 }
 
-/// These need Accelerate besides.
+/// Tests that also need Accelerate.
 class Accelerated : public TorchTutti {
  protected:
   void SetUp() override {

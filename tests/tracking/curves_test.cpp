@@ -66,7 +66,7 @@ TEST(CurveFigure, MarksValuesThatAreNotFinite) {
   EXPECT_EQ(count_of(html, "class=\"lost\""), 3);
   EXPECT_EQ(count_of(html, "run: NaN at step 100"), 1) << html;
   EXPECT_EQ(count_of(html, "3 not finite, first at step 100"), 1);
-  // The line does not go on over the gap.
+  // The line is interrupted at the gap.
   const auto line = html.find("<path class=\"line\" d=\"M52 ");
   ASSERT_NE(line, std::string::npos) << html;
   const auto path = html.substr(line, html.find("/>", line) - line);

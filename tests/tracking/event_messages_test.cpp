@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::string_literals;
 
-// The expected bytes come from TensorBoard's own messages and record writer.
+// The expected bytes come from TensorBoard's messages and record writer.
 
 TEST(EventRecord, FramesBytesWithMaskedChecksums) {
   EXPECT_EQ(event_record("abc"),

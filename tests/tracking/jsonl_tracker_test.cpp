@@ -26,7 +26,7 @@ std::vector<json> lines_of(const std::filesystem::path& file) {
   return lines;
 }
 
-/// Every line has a time; it is checked here, and taken out for the comparison.
+/// Every line has a time. Checks it, and removes it for the comparison.
 json without_time(json line) {
   EXPECT_GT(line.at("time").get<double>(), 1e9);
   line.erase("time");

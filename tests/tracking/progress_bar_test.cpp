@@ -114,7 +114,7 @@ TEST(ProgressBar, WritesPlainLinesAtIntervalsWithoutATerminal) {
     }
   }
   EXPECT_EQ(out.str().find('\r'), std::string::npos);
-  // At 1, 11, 21, 31 and 41, and where it ended.
+  // At steps 1, 11, 21, 31 and 41, and at the end.
   EXPECT_EQ(lines_with(out.str(), "/100 step"), 6) << out.str();
   EXPECT_TRUE(contains(out.str(), " 11/100 steps  0:11 < 1:29  1.00 step/s")) << out.str();
   EXPECT_TRUE(contains(out.str(), " 50/100 steps")) << out.str();

@@ -62,7 +62,7 @@ TEST(Report, ShowsTheUsualScalarsFirstAndNoTimesAmongTheCurves) {
   EXPECT_EQ(count_of(page, ">rank 1</text>"), 2);  // in the wide figure and in the narrow one
 }
 
-// What a browser does with it is tried by ./dev docs.
+// `./dev docs` tests the page in a browser.
 TEST(Report, HasFiguresAndATableForNarrowWindows) {
   const TemporaryFolder folder;
   write_run(folder.path() / "a.jsonl", "first", 0.1);

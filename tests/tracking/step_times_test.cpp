@@ -24,7 +24,7 @@ TEST(StepTimes, AreSecondsPerStep) {
 }
 
 TEST(StepTimes, CountFromTheBeginningOfTheSession) {
-  // The run went on from step 15: its first log afterwards stands for five steps.
+  // The run resumed from step 15, so its next log covers five steps.
   const RunRecord run{.series = {series("time/rank_0/forward", {{10, 10.0}, {20, 5.0}})}, .session_steps = {0, 15}};
   EXPECT_DOUBLE_EQ(step_times(run).at(0).at("forward"), 1.0);
   const RunRecord late{.series = {series("time/rank_0/forward", {{110, 10.0}})}, .session_steps = {100}};

@@ -1,4 +1,4 @@
-// Event files, as TensorBoard's own reader finds them.
+// Event files, read by TensorBoard's own reader.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
