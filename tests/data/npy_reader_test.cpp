@@ -122,7 +122,7 @@ TEST_F(NpyReader, DamagedFilesAreRefused) {
   expect_refused(with_dict("{'descr': '<i2', 'descr': '<i2', 'fortran_order': False, 'shape': (6,)}"), "twice");
   expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (6,), 'more': 1}"), "'more'");
   expect_refused(with_dict("{'descr': '<i2', 'fortran_order': 0, 'shape': (6,)}"), "True or False");
-  expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (6)}"), "(n) is no tuple");
+  expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (6)}"), "(n) is not a tuple");
   expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (-6,)}"), "a size");
   expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (6,)} x"), "the end");
   expect_refused(with_dict("[1, 2]"), "'{'");
