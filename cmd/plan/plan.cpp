@@ -53,7 +53,7 @@ std::ifstream measured(const PlanOptions& options, const std::string& part, int 
   command.insert(command.end(), words.begin(), words.end());
   std::cerr << "measuring " << (part == "work" ? "the example" : "the machine") << " ...\n";
   if (launch({.ranks_per_node = ranks, .command = command}) != 0) {
-    throw std::runtime_error("the ranks that measure have failed: what they say stands above");
+    throw std::runtime_error("the ranks that measure have failed: see their output above");
   }
   std::ifstream in(file);
   ::close(descriptor);

@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// What was set on this thread before the scope.
+/// The settings of this thread before the scope.
 struct AutocastScope::PreviousState {
   c10::DeviceType device;
   bool enabled;
@@ -34,7 +34,7 @@ AutocastScope::AutocastScope(AutocastScope&& other) noexcept = default;
 
 AutocastScope::~AutocastScope() {
   if (!previous_state_) return;
-  // Weights that were cast are kept until the outermost scope ends: an optimizer step would make them stale.
+  // Cast weights stay cached until the outermost scope ends; an optimizer step would make them stale.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(previous_state_->device, previous_state_->enabled);
   at::autocast::set_autocast_dtype(previous_state_->device, previous_state_->dtype);

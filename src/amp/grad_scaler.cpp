@@ -9,7 +9,7 @@ namespace tutti {
 
 namespace {
 
-/// What is wrong with `options`, or empty.
+/// The first problem of `options`, or empty.
 std::string problem_of(const GradScalerOptions& options) {
   if (!(options.init_scale > 0) || !std::isfinite(options.init_scale)) return "the scale must be positive and finite";
   if (!(options.growth_factor > 1) || !std::isfinite(options.growth_factor)) return "growth_factor must be above 1";
@@ -29,7 +29,7 @@ void GradScaler::update(bool overflowed) {
     scale_ *= options_.backoff_factor;
     growth_tracker_ = 0;
   } else if (++growth_tracker_ == options_.growth_interval) {
-    // A scale beyond float's range would make every gradient infinite for good.
+    // A scale beyond the range of float would make every gradient infinite from then on.
     const double grown = scale_ * options_.growth_factor;
     if (std::isfinite(static_cast<float>(grown))) scale_ = grown;
     growth_tracker_ = 0;

@@ -8,7 +8,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-// One character before the text that every rank gets.
+// The first character of the text that each rank sends.
 constexpr char success = 's';
 constexpr char usage = 'u';
 constexpr char failure = 'f';

@@ -16,7 +16,7 @@
 namespace tutti {
 namespace {
 
-// Older ones first: by the name's number, which grows with every save, even if a run went back to an earlier step.
+// By the number in the name, which grows with every save, even if a run went back to an earlier step.
 bool is_older(const CheckpointInfo& a, const CheckpointInfo& b) {
   const auto key = [](const CheckpointInfo& info) {
     return std::tuple(checkpoint::checkpoint_number(info.folder).value_or(-1), info.step, info.folder);
@@ -67,8 +67,8 @@ std::vector<CheckpointInfo> CheckpointFolder::all() const {
   for (const auto& entry : entries_of(path_)) {
     std::error_code ignored;
     if (!checkpoint::checkpoint_number(entry)) continue;
-    // tutti gives the name last, so a folder without a manifest is not tutti's. A manifest that cannot be read is
-    // an error instead: continuing silently with an older checkpoint would lose work.
+    // tutti gives a folder its final name last, so a folder without a manifest is not tutti's. An unreadable manifest
+    // is an error: continuing silently with an older checkpoint would lose work.
     if (!std::filesystem::exists(entry / checkpoint::manifest_name, ignored)) continue;
     checkpoints.push_back(read_checkpoint_info(entry));
   }
@@ -98,7 +98,7 @@ void CheckpointFolder::prune(const RetentionOptions& options, const std::string&
     if (checkpoint::is_leftover(entry)) checkpoint::remove_folder(entry);
   }
   for (const CheckpointInfo& info : old) {
-    // Renamed first: killed in between, it must not stand there half removed under its name.
+    // Renamed first, so that a killed process leaves no partial checkpoint under a valid name.
     const auto doomed = checkpoint::removed_of(info.folder);
     checkpoint::rename_and_sync(info.folder, doomed);
     checkpoint::remove_folder(doomed);

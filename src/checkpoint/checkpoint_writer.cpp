@@ -26,13 +26,14 @@ CheckpointContent copy_of(const CheckpointContent& content) {
 void write_and_prune(const std::filesystem::path& folder, const CheckpointContent& content,
                      const RetentionOptions& retention, const Communicator& communicator) {
   write_checkpoint(folder, content, communicator);
-  // Told to all, else a rank 0 that throws alone would leave the others waiting in the next save.
+  // All ranks throw, because the other ranks would wait in the next save for a rank 0 that threw alone.
   checkpoint::on_all_ranks(communicator, "checkpoint: retention", [&]() -> std::string {
     if (communicator.rank() != 0) return {};
     try {
       CheckpointFolder(checkpoint::normalized(folder).parent_path()).prune(retention, content.run);
     } catch (const CheckpointError& error) {
-      throw CheckpointError(folder.string() + " is written, but older ones could not be removed: " + error.what());
+      throw CheckpointError(folder.string() +
+                            " is written, but older checkpoints could not be removed: " + error.what());
     }
     return {};
   });
@@ -40,7 +41,7 @@ void write_and_prune(const std::filesystem::path& folder, const CheckpointConten
 
 }  // namespace
 
-/// One save on a thread of its own.
+/// One save on its own thread.
 class CheckpointWriter::Job {
  public:
   Job(std::filesystem::path folder, CheckpointContent content, const RetentionOptions& retention,
@@ -55,7 +56,7 @@ class CheckpointWriter::Job {
           }
         }) {}
 
-  /// Ends the thread; what it threw.
+  /// Joins the thread and returns its exception, if any.
   std::exception_ptr end() {
     if (thread_.joinable()) thread_.join();
     return std::exchange(error_, nullptr);
@@ -65,7 +66,7 @@ class CheckpointWriter::Job {
   Job& operator=(const Job&) = delete;
 
  private:
-  std::exception_ptr error_;  // before the thread, which uses it
+  std::exception_ptr error_;  // declared before the thread that writes it
   std::thread thread_;
 };
 
@@ -86,7 +87,7 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::start(const std::filesystem::path& folder, const CheckpointContent& content,
                              const RetentionOptions& retention) {
   wait();
-  removable({}, retention);  // refuses wrong options now
+  removable({}, retention);  // throws for invalid options
   job_ = std::make_unique<Job>(folder, copy_of(content), retention, communicator_);
 }
 

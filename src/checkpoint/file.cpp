@@ -16,7 +16,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-// Linux moves at most 2 GiB in one call; smaller portions also keep the checksum's input in the cache.
+// Linux transfers at most 2 GiB in one call. Smaller portions keep the input of the checksum in the cache.
 constexpr std::size_t portion = std::size_t{1} << 20;
 
 [[noreturn]] void fail(const std::string& what, const std::filesystem::path& path, int reason) {
@@ -30,7 +30,7 @@ auto until_not_interrupted(Call call) {
   return result;
 }
 
-// Closed here, because close() must not be called again after EINTR.
+// Closes explicitly, because close() must not be called again after EINTR.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -74,7 +74,7 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 
 FileDigest OutputFile::finish() {
   if (until_not_interrupted([&] { return ::fsync(descriptor_); }) != 0) fail("sync", path_, errno);
-  // Some file systems tell only now that they are full.
+  // Some file systems report a full disk only on close().
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("close", path_, errno);
   return digest_;
 }
@@ -146,7 +146,7 @@ void make_folders(const std::filesystem::path& folder) {
   }
   for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
     std::filesystem::create_directory(*path, error);
-    if (error) fail("make the folder", *path, error.value());
+    if (error) fail("create the folder", *path, error.value());
     sync_folder(normalized(*path).parent_path());
   }
   if (!std::filesystem::is_directory(folder, error)) {

@@ -19,7 +19,7 @@ std::filesystem::path hidden(const std::filesystem::path& folder, std::string_vi
   return folder.parent_path() / name;
 }
 
-/// As std::to_string writes it: "007" is nothing that tutti names.
+/// Accepts a number as std::to_string writes it; tutti never writes "007".
 std::optional<std::int64_t> number_in(const std::string& digits) {
   std::int64_t number = -1;
   const char* end = digits.data() + digits.size();

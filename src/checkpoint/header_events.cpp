@@ -6,7 +6,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-constexpr std::size_t max_ignored_depth = 120;  // about what the reference's parser follows
+constexpr std::size_t max_ignored_depth = 120;  // about the limit of the reference parser
 
 }  // namespace
 
@@ -26,7 +26,7 @@ bool HeaderEvents::unexpected(const char* what) {
   return fail(std::string(what) + " is not allowed " + where);
 }
 
-// Fields that the format does not name may hold anything.
+// Fields that the format does not define may have any value.
 bool HeaderEvents::ignorable() const {
   return place_ == Place::ignored || (place_ == Place::tensor && field_ == Field::other);
 }
@@ -42,7 +42,7 @@ bool HeaderEvents::number_integer(number_integer_t) {
   return ignorable() || unexpected("a negative number");
 }
 bool HeaderEvents::number_float(number_float_t, const string_t&) {
-  return ignorable() || unexpected("a number that is no integer or too large");
+  return ignorable() || unexpected("a number that is not an integer or is too large");
 }
 bool HeaderEvents::binary(binary_t&) {
   return unexpected("binary data");
@@ -172,7 +172,7 @@ bool HeaderEvents::parse_error(std::size_t position, const std::string&, const n
 }
 
 std::string read_events(std::span<const std::byte> header, HeaderEvents& events) {
-  // The parser takes a zero byte for the end of the text and skips a byte order mark: neither is JSON.
+  // The parser ends at a zero byte and skips a byte order mark, but neither is JSON.
   const auto* begin = reinterpret_cast<const char*>(header.data());
   const auto* end = begin + header.size();
   if (std::find(begin, end, '\0') != end || (begin != end && *begin == '\xEF')) return "its header is not JSON";

@@ -47,7 +47,7 @@ const json& field(const json& object, const char* name) {
 FileDigest parse_digest(const json& entry) {
   const std::int64_t size = integer_from_json(field(entry, "size"), "size");
   const json& crc = field(entry, "crc32c");
-  if (size < 0 || !crc.is_string()) throw CheckpointError("a file's size or checksum is wrong");
+  if (size < 0 || !crc.is_string()) throw CheckpointError("a file's size or checksum is invalid");
   return {.size = static_cast<std::uint64_t>(size), .crc = parse_crc(crc.get_ref<const std::string&>())};
 }
 
@@ -121,8 +121,8 @@ Manifest parse_manifest(const std::string& text) {
   Manifest manifest{.step = integer_from_json(field(body, "step"), "step")};
   const std::int64_t size = integer_from_json(field(body, "world_size"), "world_size");
   const json& files = field(body, "files");
-  if (size < 1 || size > std::numeric_limits<int>::max()) throw CheckpointError("its number of ranks is wrong");
-  if (!files.is_object()) throw CheckpointError("its list of files is wrong");
+  if (size < 1 || size > std::numeric_limits<int>::max()) throw CheckpointError("its number of ranks is invalid");
+  if (!files.is_object()) throw CheckpointError("its list of files is invalid");
   manifest.world_size = static_cast<int>(size);
   if (body.contains("metric")) manifest.metric = double_from_json(body["metric"], "metric");
   if (body.contains("run")) {
@@ -141,7 +141,7 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     throw CheckpointError(folder.string() + " is not a complete checkpoint: it has no " + manifest_name +
-                          "; choose another one");
+                          "; choose another checkpoint");
   }
   const std::string text = read_text(path).text;
   try {

@@ -36,13 +36,13 @@ std::string shape_of(const at::Tensor& tensor) {
   return text.str();
 }
 
-// The first name of the tensor that `name` is; names of tied tensors share it.
+// The first name of tensor `name`. The names of a tied tensor have the same first name.
 const std::string& first_name(const std::map<std::string, std::string>& tied, const std::string& name) {
   const auto entry = tied.find(name);
   return entry == tied.end() ? name : entry->second;
 }
 
-// Why `from` cannot be copied into the model's `into`; empty when it can.
+// Why `from` cannot be copied into the model's tensor `into`; empty if it can.
 std::string misfit(const std::string& name, const at::Tensor& into, const at::Tensor& from) {
   if (!from.defined()) return "'" + name + "' is undefined. ";
   if (into.sizes() != from.sizes()) {

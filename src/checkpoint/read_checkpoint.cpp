@@ -15,7 +15,7 @@ namespace {
 using checkpoint::FileDigest;
 using nlohmann::json;
 
-// Reads what the manifest names, and nothing that is not as it was written.
+// Reads the files of the manifest, and throws if a file differs from what was written.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& folder)
@@ -58,10 +58,10 @@ class Reader {
  private:
   [[noreturn]] void fail(const std::string& name, const std::string& why) const {
     throw CheckpointError((folder_ / name).string() + " " + why +
-                          ". The checkpoint cannot be used; choose another one");
+                          ". The checkpoint cannot be used; choose another checkpoint");
   }
 
-  // Looks before anything is read, so that a file that was cut is called that.
+  // Checks the size before reading, so that the error of a truncated file says so.
   const FileDigest& expect(const std::string& name) const {
     const auto entry = manifest_.files.find(name);
     if (entry == manifest_.files.end()) fail(name, "is not in the checkpoint's manifest");
@@ -96,7 +96,7 @@ Checkpoint read_checkpoint(const std::filesystem::path& folder, const std::optio
     result.shared.emplace(name, reader.read_part(name, checkpoint::state_name, values));
   }
   const int world_size = reader.manifest().world_size;
-  // A number that the manifest's own list bears out: nothing is allocated for ranks that are not there.
+  // The list of files bounds the number of ranks, so a damaged number does not allocate memory.
   if (static_cast<std::size_t>(world_size) > reader.manifest().files.size()) {
     throw CheckpointError(result.info.folder.string() + " lacks the files of some of its " +
                           std::to_string(world_size) + " ranks; choose another checkpoint");

@@ -66,7 +66,7 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
 }
 
-// The reference lets any byte stand for a bool; in C++ one that is neither 0 nor 1 is undefined behaviour.
+// The reference allows any byte for a bool. In C++ a bool that is neither 0 nor 1 is undefined behaviour.
 void make_bools(std::span<std::byte> bytes) {
   for (std::byte& byte : bytes) byte = byte == std::byte{0} ? std::byte{0} : std::byte{1};
 }
@@ -84,7 +84,7 @@ FileDigest write_safetensors(const std::filesystem::path& path, const Safetensor
   OutputFile file(path);
   file.write(std::as_bytes(std::span(header)));
   for (const TensorEntry& entry : layout.tensors) {
-    // One at a time, so that at most one tensor is in memory twice.
+    // One tensor at a time, so that at most one is in memory twice.
     const at::Tensor tensor =
         content.tensors.at(entry.name).detach().to(at::kCPU).contiguous().resolve_conj().resolve_neg();
     file.write(bytes_of(tensor));

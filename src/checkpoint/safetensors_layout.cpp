@@ -15,8 +15,9 @@
 namespace tutti::checkpoint {
 namespace {
 
-constexpr std::uint64_t max_header_size = 100'000'000;  // as the reference has it
-static_assert(std::endian::native == std::endian::little, "the file's numbers are used as they are");
+constexpr std::uint64_t max_header_size = 100'000'000;  // the limit of the reference
+static_assert(std::endian::native == std::endian::little,
+              "the numbers of the file are little-endian and used directly");
 
 [[noreturn]] void reject(const std::string& why) {
   throw CheckpointError("not a valid safetensors file: " + why);
@@ -29,7 +30,7 @@ std::optional<std::size_t> find_type(const std::string& name) {
   return static_cast<std::size_t>(found - element_types.begin());
 }
 
-// The bytes that a shape takes. LibTorch computes strides from all sizes but those of 0, so these too must fit.
+// The size of `shape` in bytes. LibTorch computes strides from all sizes except 0, so the strides must also fit.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, std::size_t width) {
   constexpr auto limit = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   std::uint64_t bytes = width;
@@ -68,12 +69,12 @@ void check_coverage(const std::vector<TensorEntry>& tensors, std::uint64_t data_
   for (const TensorEntry& entry : tensors) {
     if (entry.begin != covered) {
       reject("tensor '" + entry.name + "' begins at byte " + std::to_string(entry.begin) + " of the data, not at " +
-             std::to_string(covered) + ", where the one before ends");
+             std::to_string(covered) + ", where the previous tensor ends");
     }
     covered = entry.end;
   }
   if (covered != data_size) {
-    reject("its tensors take " + std::to_string(covered) + " bytes, but it has " + std::to_string(data_size) +
+    reject("its tensors have " + std::to_string(covered) + " bytes, but it has " + std::to_string(data_size) +
            " (cut off, or not written to the end?)");
   }
 }
@@ -148,7 +149,7 @@ std::string make_header(SafetensorsLayout& layout) {
     const std::size_t width_b = element_types[b.type].width;
     return width_a != width_b ? width_a > width_b : a.name < b.name;
   });
-  std::string json(prefix_size, '\0');  // where its size goes
+  std::string json(prefix_size, '\0');  // reserves the field for the size
   json += '{';
   const auto add = [&json](const std::string& name, const std::string& value) {
     if (json.back() != '{') json += ',';

@@ -78,13 +78,13 @@ json double_to_json(double value) {
 double double_from_json(const json& value, const std::string& name) {
   if (value.is_number_float()) return value.get<double>();
   if (!value.is_object() || value.size() != 1 || !value.contains("bits") || !value["bits"].is_string()) {
-    reject(name, "is of an unknown kind");
+    reject(name, "has an unknown type");
   }
   const auto& digits = value["bits"].get_ref<const std::string&>();
   std::uint64_t bits = 0;
   const char* end = digits.data() + digits.size();
   const auto [stopped, error] = std::from_chars(digits.data(), end, bits, 16);
-  if (digits.size() != hex_digits || stopped != end || error != std::errc{}) reject(name, "has wrong bits");
+  if (digits.size() != hex_digits || stopped != end || error != std::errc{}) reject(name, "has invalid bits");
   return std::bit_cast<double>(bits);
 }
 

@@ -16,7 +16,7 @@ bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
 
 std::map<std::string, std::string> tied_names(const std::map<std::string, at::Tensor>& tensors) {
   std::map<std::string, std::string> tied;
-  // First names by address, so that a model of many parameters costs no comparison of all pairs.
+  // Finds the first name by address, so that it need not compare all pairs of tensors.
   std::map<const void*, std::vector<std::string>> first_names;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) continue;

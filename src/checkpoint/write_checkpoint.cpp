@@ -1,5 +1,5 @@
-// Writes a checkpoint into a folder of another name, which gets its own by one rename. This is how files are
-// replaced on POSIX systems since long (write, fsync, rename, fsync of the folder), here for a folder of many writers.
+// Writes a checkpoint into a temporary folder and renames it once. This is the usual way to replace a file on POSIX
+// systems (write, fsync, rename, fsync of the folder), for a folder with several writers.
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -21,8 +21,8 @@ using checkpoint::FileDigest;
 using nlohmann::json;
 using Files = std::map<std::string, FileDigest>;
 
-// Everything that one rank writes, checked and converted, so that what cannot be saved is known before the disk is
-// touched.
+// Everything that one rank writes, checked and converted. A value that cannot be saved is found before any file is
+// written.
 struct Prepared {
   std::map<std::string, Safetensors> tensors{};
   std::map<std::string, std::string> texts{};
@@ -78,7 +78,7 @@ void add_files(Files& files, const std::string& text) {
   }
 }
 
-// A rank on another file system has written files that no rank would find later.
+// Detects ranks on another file system, whose files would be missing when the checkpoint is read.
 void check_presence(const std::filesystem::path& folder, const Files& files) {
   for (const auto& [name, digest] : files) {
     std::error_code error;
@@ -91,7 +91,7 @@ void check_presence(const std::filesystem::path& folder, const Files& files) {
   }
 }
 
-// Ranks that write different checkpoints would mix them.
+// Different checkpoints would be mixed in one folder.
 void check_agreement(const std::vector<std::string>& plans) {
   for (std::size_t rank = 1; rank < plans.size(); ++rank) {
     if (plans[rank] == plans[0]) continue;
@@ -141,7 +141,7 @@ void write_checkpoint(const std::filesystem::path& folder, const CheckpointConte
       return {};
     });
   } catch (const PeerError&) {
-    throw;  // others may still be writing there
+    throw;  // other ranks may still write to the folder
   } catch (const Error&) {
     std::error_code ignored;
     if (rank == 0) std::filesystem::remove_all(partial, ignored);

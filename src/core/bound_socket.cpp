@@ -15,7 +15,7 @@ namespace tutti {
 namespace {
 
 [[noreturn]] void throw_bind_error(int error = errno) {
-  throw std::system_error(error, std::generic_category(), "taking a port");
+  throw std::system_error(error, std::generic_category(), "binding a port");
 }
 
 struct ListenAddress {
@@ -67,8 +67,8 @@ BoundSocket bind_to(ListenAddress address, std::optional<std::uint16_t> port) {
   if (!made.fd.is_open()) throw_bind_error();
   const int on = 1;
   const int off = 0;
-  // Connections inherit this: ended ones do not keep the port from the next who wants it. With a free port only after
-  // bind(), or two sockets might be given the same.
+  // Accepted connections inherit this option, so closed connections do not block the port. With port 0 it is set after
+  // bind(), because the kernel could otherwise give two sockets the same port.
   const auto allow_address_reuse = [&] { ::setsockopt(made.fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)); };
   if (address.is_ipv6()) ::setsockopt(made.fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   if (port) allow_address_reuse();
@@ -119,7 +119,7 @@ BoundSocket bind_everywhere(std::optional<std::uint16_t> port) {
   try {
     return bind_to(wildcard_address(), port);
   } catch (const std::system_error&) {
-    return bind_to(ipv4_address(INADDR_ANY), port);  // a machine without IPv6
+    return bind_to(ipv4_address(INADDR_ANY), port);  // the machine has no IPv6
   }
 }
 

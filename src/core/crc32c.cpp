@@ -12,8 +12,8 @@ constexpr std::uint32_t polynomial = 0x82F63B78;  // reflected
 constexpr std::size_t word = 8;
 
 // Slicing by 8 (Kounavis and Berry, "A Systematic Approach to Building High Performance, Software-based, CRC
-// Generators", ISCC 2005): table k advances a byte over k further bytes, so that eight bytes cost eight look-ups that
-// do not wait for one another.
+// Generators", ISCC 2005). Table k advances a byte over k further bytes, so eight bytes need eight independent
+// look-ups.
 using Tables = std::array<std::array<std::uint32_t, 256>, word>;
 
 constexpr Tables make_tables() {

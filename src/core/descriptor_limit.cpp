@@ -12,7 +12,7 @@ namespace tutti {
 
 std::uint64_t count_open_descriptors() {
   const std::filesystem::directory_iterator open("/proc/self/fd");
-  return static_cast<std::uint64_t>(std::distance(begin(open), end(open))) - 1;  // without the one that looks
+  return static_cast<std::uint64_t>(std::distance(begin(open), end(open))) - 1;  // without that of the folder
 }
 
 std::uint64_t raise_descriptor_limit(std::uint64_t wanted) {

@@ -13,11 +13,11 @@ namespace {
 
 struct Launcher {
   std::string name;
-  /// Set for each rank: its own number, its job's size. Either means that the launcher was here.
+  /// The launcher sets both for each rank: its number and the size of its job. Either detects the launcher.
   std::string rank_variable;
   std::vector<std::string> size_variables;
   Environment (*read)(const VariableReader&);
-  /// Why it does not count although it was here; empty where it does.
+  /// Why the launcher is ignored although it is detected; empty if it is not ignored.
   std::string (*why_not)(const VariableReader&);
 };
 
@@ -25,14 +25,14 @@ std::string no_objection(const VariableReader&) {
   return "";
 }
 
-/// srun sets PMI_RANK for its own PMI, and knows nodes better.
+/// srun also sets PMI_RANK, for its own PMI; Slurm's variables know more about nodes.
 std::string why_no_mpich(const VariableReader& variables) {
   const bool by_hydra = variables.first_set({"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}).has_value();
   const bool by_srun = variables.has("SLURM_PROCID") && why_no_slurm_task(variables).empty();
   return !by_hydra && by_srun ? "srun's own PMI set it" : "";
 }
 
-/// In the order in which they are asked. An inner launcher sets torchrun's names, whatever started that.
+/// In order of precedence. An inner launcher sets torchrun's names, whatever started it.
 const std::array<Launcher, 4>& launchers() {
   static const std::array<Launcher, 4> all{{
       {"torchrun", "RANK", {"WORLD_SIZE"}, &read_torchrun, &no_objection},
@@ -71,7 +71,7 @@ std::vector<DetectedLauncher> detected_launchers(const VariableLookup& lookup) {
     }
     if (!one.is_selected) {
       one.ignored_because = launcher.why_not(variables);
-      if (one.ignored_because.empty()) one.ignored_because = selected->name + " comes first";
+      if (one.ignored_because.empty()) one.ignored_because = selected->name + " takes precedence";
     }
     seen.push_back(std::move(one));
   }
@@ -91,7 +91,7 @@ std::optional<std::string> process_variable(const std::string& name) {
 
 Environment read_environment() {
   auto environment = read_environment(&process_variable);
-  // A launcher that gives its job no name still is one process on this node.
+  // If the launcher gives its job no name, its process on this node identifies the job.
   if (environment.master_addr == std::string(local_store_scheme) + environment.launcher) {
     for (const auto& launcher : launchers()) {
       if (launcher.name != environment.launcher) continue;

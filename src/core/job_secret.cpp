@@ -18,7 +18,7 @@
 namespace tutti {
 namespace {
 
-// A recorded handshake allows offline guesses, which would find a short secret.
+// A recorded handshake allows offline guesses, which could find a short secret.
 constexpr std::size_t min_secret_length = 16;
 constexpr std::size_t max_secret_length = 4096;
 

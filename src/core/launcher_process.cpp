@@ -16,12 +16,12 @@ std::string content_of(pid_t process, const char* file) {
 }
 
 bool has_variable(pid_t process, const std::string& variable) {
-  // Each entry ends with a zero byte, so all but the first begin behind one.
+  // Each entry ends with a zero byte, so every entry except the first follows one.
   const std::string entries = '\0' + content_of(process, "environ");
   return entries.find('\0' + variable + '=') != std::string::npos;
 }
 
-/// 0 where it cannot be told.
+/// 0 if it is unknown.
 pid_t parent_of(pid_t process) {
   constexpr std::string_view label = "\nPPid:";
   const std::string status = content_of(process, "status");

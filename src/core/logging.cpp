@@ -50,7 +50,7 @@ void Logger::write(LogLevel level, std::string_view message) const {
   if (level < LogLevel::warning && rank_ != 0) return;
   std::string line = "[tutti rank " + std::to_string(rank_) + "] ";
   line.append(name_of(level)).append(": ").append(message).push_back('\n');
-  // A log line that cannot be written is dropped: there is nowhere left to say so.
+  // A log line that cannot be written is dropped.
   std::string_view rest = line;
   while (!rest.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());

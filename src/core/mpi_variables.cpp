@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-/// Neither mpirun tells where rank 0 lives.
+/// mpirun does not set the address of rank 0.
 void require_master(const VariableReader& variables, const std::string& pass_on, Environment& environment) {
   const auto address = variables.text("MASTER_ADDR");
   const auto port = read_port(variables);
@@ -62,7 +62,7 @@ Environment read_mpich(const VariableReader& variables) {
   if (environment.num_nodes > 1) {
     require_master(variables, "mpirun -genv MASTER_ADDR host-of-rank-0 -genv MASTER_PORT a-free-port", environment);
   } else {
-    read_master_on_one_node(variables, "", environment);  // Hydra gives its job no name
+    read_master_on_one_node(variables, "", environment);  // Hydra does not name its job
   }
   return environment;
 }

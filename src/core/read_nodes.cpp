@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-/// The error for nodes that cannot be told apart because ranks do not divide evenly among them.
+/// The error for ranks that do not divide evenly among the nodes.
 UsageError uneven_nodes(const VariableNames& names, const std::string& known, int world_size,
                         const std::string& missing) {
   std::string text = known;
@@ -31,14 +31,14 @@ void read_nodes(const VariableReader& variables, const VariableNames& names, Env
   }
   if (group && group->size > world_size) {
     throw UsageError(format_variable(names.group_size, group->size) + " is more than " +
-                     format_variable(names.size, world_size) + ": every node needs a rank");
+                     format_variable(names.size, world_size) + ": every node must have a rank");
   }
   environment.num_nodes = group ? group->size : local ? world_size / local->size : 1;
   environment.local_world_size = local ? local->size : world_size / environment.num_nodes;
   environment.node_rank = group ? group->rank : rank / environment.local_world_size;
   environment.local_rank = local ? local->rank : rank % environment.local_world_size;
 
-  if (local && group) return;  // nothing was deduced, and uneven nodes are allowed
+  if (local && group) return;  // all values were given, so nodes may be uneven
   const bool even = environment.num_nodes * environment.local_world_size == world_size &&
                     environment.node_rank * environment.local_world_size + environment.local_rank == rank;
   if (even) return;

@@ -14,7 +14,7 @@ constexpr std::size_t max_nodes = 100'000;
 
 struct Malformed {};
 
-/// Cuts at commas outside of brackets.
+/// Splits at commas outside brackets.
 std::vector<std::string_view> parts_of(std::string_view list) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
@@ -41,7 +41,7 @@ int number_of(std::string_view digits) {
   return number;
 }
 
-/// "01-03": 01, 02, 03.
+/// "01-03" is 01, 02, 03.
 std::vector<std::string> numbers_of(std::string_view range) {
   const auto dash = range.find('-');
   const std::string_view first = range.substr(0, dash);
@@ -57,7 +57,7 @@ std::vector<std::string> numbers_of(std::string_view range) {
   return numbers;
 }
 
-/// One name with any number of brackets: rack[0-1]node[1-2].
+/// Expands one name with any number of brackets: rack[0-1]node[1-2].
 std::vector<std::string> expand_name(std::string_view name) {
   std::vector<std::string> names{""};
   while (!name.empty()) {

@@ -61,7 +61,7 @@ void read_node(const VariableReader& variables, Environment& environment) {
   environment.node_rank = node;
 }
 
-/// Tasks on this node.
+/// The number of tasks on this node.
 int local_size(const VariableReader& variables, const Environment& environment, const std::string& size_name) {
   if (environment.num_nodes == 1) return environment.world_size;
   const std::string name = "SLURM_STEP_TASKS_PER_NODE";
@@ -101,7 +101,7 @@ void read_local(const VariableReader& variables, Environment& environment, const
   }
 }
 
-/// As PyTorch Lightning chooses it: 15000 and the last four digits of the job's number.
+/// The port that PyTorch Lightning also chooses: 15000 plus the last four digits of the job's number.
 std::uint16_t port_of_job(const std::string& job) {
   int digits = 0;
   for (const char character : job) {
@@ -111,7 +111,7 @@ std::uint16_t port_of_job(const std::string& job) {
   return static_cast<std::uint16_t>(15'000 + digits);
 }
 
-/// Rank 0 lives on the first node of the list.
+/// Rank 0 runs on the first node of the list.
 void read_master_on_first_node(const VariableReader& variables, Environment& environment) {
   const std::string several = ", but the job has " + std::to_string(environment.num_nodes) + " nodes: ";
   if (const auto address = variables.text("MASTER_ADDR")) {

@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-/// The port of the store that `tutti launch` holds, where that is the launcher of these ranks.
+/// The port of the store that `tutti launch` holds; nullopt under torchrun.
 std::optional<std::uint16_t> read_store_port(const VariableReader& variables, std::uint16_t master_port) {
   const auto text = variables.text(store_port_variable);
   if (!text) return std::nullopt;

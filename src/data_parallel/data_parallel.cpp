@@ -30,7 +30,7 @@ namespace data_parallel {
 namespace {
 
 std::int64_t samples_in(const std::vector<at::Tensor>& inputs) {
-  if (inputs.empty()) throw UsageError("DataParallel: forward needs an input to cut along dimension 0");
+  if (inputs.empty()) throw UsageError("DataParallel: forward needs an input to split along dimension 0");
   for (const auto& input : inputs) {
     if (!input.defined() || input.dim() == 0) {
       throw UsageError("DataParallel: an input is undefined or a scalar: it has no samples to split");
@@ -43,7 +43,7 @@ std::int64_t samples_in(const std::vector<at::Tensor>& inputs) {
   return inputs.front().size(0);
 }
 
-/// Leaves of their own, so that each replica's graph ends at its piece.
+/// The pieces are leaves, so that each replica's graph ends at its piece.
 std::vector<at::Tensor> pieces_of(const std::vector<at::Tensor>& inputs, std::int64_t begin, std::int64_t length) {
   std::vector<at::Tensor> pieces;
   for (const auto& input : inputs) {
@@ -72,7 +72,7 @@ at::Tensor gather(const Pass& pass) {
 std::shared_ptr<ReplicaGroup> make_replicas(std::shared_ptr<torch::nn::Module> module, const MakeReplica& make,
                                             const DataParallelOptions& options) {
   auto group = std::make_shared<ReplicaGroup>(std::move(module), make, options.replicas);
-  group->refresh(group->size());  // gives back the memory of the copied parameters
+  group->refresh(group->size());  // releases the memory of the copied parameters
   return group;
 }
 

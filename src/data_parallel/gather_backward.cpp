@@ -20,21 +20,21 @@ namespace {
 
 using torch::autograd::variable_list;
 
-/// The module's parameters that any replica knows, in a fixed order: those of replica 0.
+/// The module's parameters in the order of replica 0.
 std::vector<at::Tensor> parameters_of(const Pass& pass) {
   std::vector<at::Tensor> parameters;
   for (const auto& shared : pass.replicas.front().parameters) parameters.push_back(shared.module_parameter);
   return parameters;
 }
 
-/// What the graph leads to behind the gathered output: parameters, then inputs.
+/// The tensors to which the gathered output's graph leads: parameters, then inputs.
 variable_list sources_of(const Pass& pass) {
   variable_list sources = parameters_of(pass);
   sources.insert(sources.end(), pass.inputs.begin(), pass.inputs.end());
   return sources;
 }
 
-/// The part of the gathered output's gradient that belongs to each replica.
+/// The gradient of the gathered output, split by replica.
 std::vector<at::Tensor> split(const at::Tensor& gradient, const Pass& pass) {
   std::vector<at::Tensor> parts;
   std::int64_t begin = 0;
@@ -48,7 +48,7 @@ std::vector<at::Tensor> split(const at::Tensor& gradient, const Pass& pass) {
   return parts;
 }
 
-/// Gradients of one replica: its parameters, then its pieces. Undefined where the output does not depend on them.
+/// The gradients of one replica: its parameters, then its pieces. Undefined if the output does not depend on them.
 variable_list gradients_in(const Pass::ReplicaPass& replica, const at::Tensor& gradient, bool keep_graph) {
   variable_list all;
   variable_list wanted;
@@ -68,10 +68,10 @@ variable_list gradients_in(const Pass::ReplicaPass& replica, const at::Tensor& g
   return gradients;
 }
 
-/// In the order of the replicas, so that the sum has the same bits each time.
+/// Adds in the order of the replicas, so that the sum has the same bits each time.
 at::Tensor sum(const std::vector<variable_list>& by_replica, std::size_t place) {
   at::Tensor total;
-  bool is_own = false;  // autograd may hand out one tensor twice: only our own sums are written to
+  bool is_own = false;  // autograd may return one tensor twice, so only tensors made here are written to
   for (const auto& gradients : by_replica) {
     const at::Tensor& gradient = gradients[place];
     if (!gradient.defined()) continue;
@@ -87,7 +87,7 @@ at::Tensor sum(const std::vector<variable_list>& by_replica, std::size_t place) 
   return total;
 }
 
-/// The pieces' gradients beside one another; undefined where no replica has any.
+/// Concatenates the gradients of the pieces; undefined if no replica has a gradient.
 at::Tensor join(const Pass& pass, const std::vector<variable_list>& by_replica, std::size_t first, std::size_t input) {
   std::vector<at::Tensor> parts;
   bool any = false;
@@ -137,7 +137,7 @@ class GatherBackward final : public torch::autograd::Node {
   std::shared_ptr<Pass> pass_;
 };
 
-/// Edges hold nodes by a std::shared_ptr in older releases of LibTorch, and by an intrusive_ptr now.
+/// Older releases of LibTorch hold nodes in edges by std::shared_ptr, newer ones by intrusive_ptr.
 template <typename Pointer, typename Backward>
 Pointer make_node(std::shared_ptr<Pass> pass) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) {

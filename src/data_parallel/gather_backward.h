@@ -1,9 +1,9 @@
 #pragma once
-// The node of the autograd graph that stands for all replicas: gradients of the gathered output in, sums of the
-// replicas' gradients out.
+// The autograd node of all replicas. Its inputs are gradients of the gathered output, its outputs the sums of the
+// replicas' gradients.
 //
-// LibTorch's own torch::nn::parallel cannot do this: its Scatter and Gather exist in the CUDA library only, it copies
-// the whole module for each forward, and the backward pass of CPU replicas would run on one thread.
+// LibTorch's torch::nn::parallel does not serve: its Scatter and Gather exist only in the CUDA library, it copies the
+// whole module for each forward, and the backward passes of CPU replicas would run on one thread.
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace tutti::data_parallel {
 
-/// What one forward leaves for its backward.
+/// The data of a forward that its backward needs.
 struct Pass {
   struct ReplicaPass {
     std::vector<at::Tensor> pieces;  ///< of the inputs; leaves
@@ -27,7 +27,7 @@ struct Pass {
   std::vector<ReplicaPass> replicas;
 };
 
-/// `gathered` (no history yet) becomes the result of `pass`.
+/// Attaches the history of `pass` to `gathered`, which must have none.
 void attach_backward(at::Tensor& gathered, std::shared_ptr<Pass> pass);
 
 }  // namespace tutti::data_parallel

@@ -17,7 +17,7 @@
 namespace tutti::data_parallel {
 namespace {
 
-/// Cloneable::reset() draws the random numbers of a new module: what is drawn here must not be missing there.
+/// Restores the random generator, because Cloneable::reset() draws random numbers for the new module.
 class KeepGenerator {
  public:
   KeepGenerator() : generator_(at::detail::getDefaultCPUGenerator()) {
@@ -63,7 +63,7 @@ std::shared_ptr<torch::nn::Module> make_replica(const torch::nn::Module& module,
   } catch (const std::exception& error) {
     throw UsageError(
         "DataParallel: " + module.name() +
-        " cannot be copied: derive it from torch::nn::Cloneable, or give DataParallel a function that makes "
+        " cannot be copied: derive it from torch::nn::Cloneable, or pass DataParallel a function that makes "
         "another one. (" +
         text_of(error) + ")");
   }
@@ -74,14 +74,14 @@ std::shared_ptr<torch::nn::Module> make_replica(const torch::nn::Module& module,
   return replica;
 }
 
-/// `replica` uses the memory of `original`. A shared version counter lets autograd notice that a parameter
-/// was changed between forward and backward.
+/// `replica` uses the memory of `original`. They share a version counter, so that autograd detects a parameter that
+/// changes between forward and backward.
 void share(at::Tensor replica, const at::Tensor& original) {
   replica.set_data(original.detach());
   torch::autograd::impl::set_version_counter(replica, torch::autograd::impl::version_counter(original));
 }
 
-/// What does not change is not written: an earlier forward may still need it for its backward.
+/// Copies only if the values differ: an earlier forward may still need the buffer for its backward.
 void copy_buffer(at::Tensor replica, const at::Tensor& original) {
   if (replica.sizes() != original.sizes() || replica.scalar_type() != original.scalar_type() ||
       replica.device() != original.device()) {
@@ -94,11 +94,11 @@ void copy_buffer(at::Tensor replica, const at::Tensor& original) {
 void set_training(torch::nn::Module& replica, const torch::nn::Module& original) {
   const auto originals = original.modules();
   const auto copies = replica.modules();
-  // train() reaches all children; parents come first, so that each module ends with its own mode.
+  // train() sets all children. Parents come first, so each module ends with its own mode.
   for (std::size_t i = 0; i < copies.size(); ++i) copies[i]->train(originals[i]->is_training());
 }
 
-/// This thread's modes, for another thread. at::ThreadLocalState does not hold autocast's types in every release.
+/// Copies this thread's modes to another thread. at::ThreadLocalState lacks autocast's dtypes in some releases.
 class Modes {
  public:
   template <typename Task>
@@ -169,7 +169,7 @@ std::vector<SharedParameter> ReplicaGroup::shared_parameters(int index) const {
   const auto parameters = module_->parameters();
   const auto copies = replica(index).parameters();
   std::vector<SharedParameter> shared;
-  std::set<const at::TensorImpl*> seen;  // tied parameters stand under several names
+  std::set<const at::TensorImpl*> seen;  // tied parameters have several names
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].requires_grad() || !seen.insert(copies[i].unsafeGetTensorImpl()).second) continue;
     shared.push_back({parameters[i], copies[i]});

@@ -1,5 +1,5 @@
 #pragma once
-// The replicas of a module and the threads that they run on.
+// The replicas of a module and their threads.
 #include <ATen/core/TensorBody.h>
 #include <torch/nn/module.h>
 
@@ -14,7 +14,7 @@
 
 namespace tutti::data_parallel {
 
-/// A parameter of the module and the leaf that stands for it in a replica.
+/// A parameter of the module and its leaf in a replica.
 struct SharedParameter {
   at::Tensor module_parameter;
   at::Tensor replica_parameter;
@@ -22,20 +22,21 @@ struct SharedParameter {
 
 class ReplicaGroup {
  public:
-  /// Throws UsageError where a replica does not have the module's structure.
+  /// Throws UsageError if a replica differs from the module in structure.
   ReplicaGroup(std::shared_ptr<torch::nn::Module> module, const MakeReplica& make, int replicas);
 
   int size() const { return static_cast<int>(replicas_.size()); }
   torch::nn::Module& module() const { return *module_; }
   torch::nn::Module& replica(int index) const { return *replicas_.at(static_cast<std::size_t>(index)).module; }
 
-  /// Makes the first `count` replicas equal to the module: parameters, buffers, training or not.
+  /// Copies the module's parameters, buffers and training mode to the first `count` replicas.
   void refresh(int count) const;
-  /// Parameters that need a gradient, each once.
+  /// The parameters that require a gradient, each once.
   std::vector<SharedParameter> shared_parameters(int index) const;
 
-  /// Runs `task(replica)` for the first `count` replicas at once, with this thread's grad mode and autocast, and waits
-  /// for all. Throws an Error that names the first replica that failed and what it did (`doing`: "forward").
+  /// Runs `task(replica)` for the first `count` replicas in parallel, with this thread's grad mode and autocast, and
+  /// waits for all. `doing` ("forward") describes the task. Throws an Error that names the first failed replica and
+  /// `doing`.
   void run(int count, const std::string& doing, const std::function<void(int)>& task) const;
 
  private:

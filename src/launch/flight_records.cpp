@@ -26,7 +26,7 @@ bool holds_records(const fs::path& folder) {
 
 FlightRecords::FlightRecords(const std::string& job) {
   const char* named = std::getenv(flight::records_variable);
-  // A launcher that a rank of another job started has that job's folder in its variables.
+  // Inside a rank of another job, the variable names that job's folder, which this job must not use.
   if (named != nullptr && !flight::is_job_folder(named)) {
     folder_ = *named == '\0' ? fs::path() : fs::absolute(named);
     return;
@@ -35,8 +35,8 @@ FlightRecords::FlightRecords(const std::string& job) {
     job_folder_ = std::make_unique<flight::JobFolder>(job);
     folder_ = job_folder_->path();
   } catch (const std::system_error& error) {
-    Logger().warning(std::string("this job keeps no flight records: ") + error.what() + "; set " +
-                     flight::records_variable + " to a writable folder, or to an empty value");
+    Logger().warning(std::string("flight records are disabled: ") + error.what() + "; set " + flight::records_variable +
+                     " to a writable folder, or to an empty value");
   }
 }
 

@@ -19,7 +19,7 @@ UsageError wrong_line(const std::string& name, int line, const std::string& text
   return UsageError(message);
 }
 
-/// 0 where it is no number of slots.
+/// 0 if it is not a number of slots.
 int slots_in(const std::string& digits) {
   int slots = 0;
   const char* end = digits.data() + digits.size();
@@ -60,7 +60,7 @@ std::vector<HostSlots> read_hostfile(const std::string& name, const std::string&
       host.slots = slots_in(host.host.substr(colon + 1));
       host.host.resize(colon);
     }
-    // ssh would take it for an option.
+    // ssh would take a name with a leading '-' for an option.
     if (host.slots < 1 || host.host.empty() || host.host.starts_with('-')) throw wrong_line(name, number, line);
     if (!hosts.empty() && hosts.front().slots != host.slots) {
       throw unequal(name, host, hosts.front());

@@ -27,11 +27,11 @@
 namespace tutti {
 namespace {
 
-// What shells and tutti-rank return for a program that cannot be run, and for one that is not there.
+// The exit codes of shells and tutti-rank for a program that cannot be run, and for one that does not exist.
 constexpr int cannot_run = 126;
 constexpr int not_found = 127;
 
-// Where the ranks of one node meet, whatever MASTER_ADDR tells other programs.
+// The store address of the ranks of one node. It does not depend on MASTER_ADDR, which other programs use.
 constexpr const char* loopback_address = "127.0.0.1";
 
 void check(const LaunchOptions& options) {
@@ -76,20 +76,20 @@ void create_log_dir(const std::filesystem::path& folder) {
   }
 }
 
-/// The same on all nodes of a job, and another for the next job where that can be had without talking to them.
+/// The same on all nodes of a job. It differs between jobs if the launcher can do so without communication.
 std::string choose_run_id(const LaunchOptions& options, std::uint16_t port) {
   if (options.num_nodes > 1) return "tutti-" + options.master_addr + "-" + std::to_string(port);
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   return "tutti-" + std::to_string(::getpid()) + "-" + std::to_string(now);
 }
 
-/// What an attempt leaves for the next one to be judged by.
+/// The result of an attempt.
 struct AttemptEnd {
   int exit_code = 0;
   bool restarts = false;
 };
 
-/// The ranks of this node, one attempt after the other. Its destructor restores signals.
+/// Runs the attempts to run this node's ranks, one after another. The destructor restores the signal handlers.
 class Attempts {
  public:
   Attempts(const LaunchOptions& options, RankCommand command, Sink& out, Sink& err)
@@ -144,7 +144,7 @@ void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
   JobVariables job;
   job.master_port = options_.node_rank == 0 ? master.port : *options_.master_port;
   job.store_port = options_.store_port;
-  // Other nodes know the ports that they were told.
+  // If the user sets the port, the other nodes know only that port.
   if (options_.node_rank == 0 && (options_.num_nodes == 1 || !options_.master_port)) {
     const bool others_come = options_.num_nodes > 1;
     store = listen_for_ranks(others_come ? options_.master_addr : loopback_address, std::nullopt);
@@ -173,7 +173,7 @@ void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
   }
 }
 
-/// A program that was killed may release a port late that the user has chosen.
+/// After a restart, waits up to 10 s for the port of a killed program to become free.
 MasterSocket Attempts::reserve_master_port() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(attempt_ == 0 ? 0 : 10);
   while (true) {
@@ -215,7 +215,7 @@ int launch(const LaunchOptions& options) {
     flush();
     return exit_code;
   } catch (...) {
-    flush();  // what earlier attempts said
+    flush();  // the output of earlier attempts
     throw;
   }
 }

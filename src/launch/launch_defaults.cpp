@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-/// torchrun's MIN:MAX counts where both are the same.
+/// Accepts torchrun's MIN:MAX if both numbers are equal.
 int read_nodes(const VariableReader& variables) {
   const std::string name = "PET_NNODES";
   const std::string text = variables.text(name).value_or("1");
@@ -47,7 +47,7 @@ LaunchOptions launch_defaults(const VariableLookup& lookup) {
                      format_variable("PET_NNODES", options.num_nodes));
   }
   options.master_port = read_port(variables, "PET_MASTER_PORT");
-  // 127.0.0.1 is a default for one node only.
+  // The default 127.0.0.1 is valid for one node only.
   if (options.num_nodes > 1) options.master_addr.clear();
   if (const auto address = variables.text("PET_MASTER_ADDR")) options.master_addr = *address;
   return options;

@@ -29,7 +29,7 @@
 namespace tutti {
 namespace {
 
-// What ssh returns where it, and not the remote command, failed.
+// The exit code of ssh if ssh itself failed, and not the remote command.
 constexpr int ssh_failed = 255;
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -40,15 +40,15 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-/// A pipe that holds `content`. Its write end stays open: the host ends its ranks when it closes.
+/// A pipe that holds `content`. Its write end stays open; when it closes, the host ends its ranks.
 std::pair<FileDescriptor, FileDescriptor> filled_pipe(const std::string& content) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe2");
   std::pair pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-  // All must fit: no process reads before ssh has reached its host.
+  // The whole content must fit, because no process reads it before ssh has reached the host.
   if (content.size() > 4096 && ::fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(content.size())) < 0) {
     throw UsageError("the environment and the command take " + std::to_string(content.size()) +
-                     " bytes, more than a pipe may hold (/proc/sys/fs/pipe-max-size): unset what is large");
+                     " bytes, more than a pipe may hold (/proc/sys/fs/pipe-max-size): unset large variables");
   }
   if (::write(ends[1], content.data(), content.size()) != static_cast<ssize_t>(content.size())) {
     throw std::system_error(errno, std::generic_category(), "write");
@@ -56,7 +56,8 @@ std::pair<FileDescriptor, FileDescriptor> filled_pipe(const std::string& content
   return pipe;
 }
 
-/// The user's, whose file the other hosts need not have, or a new one.
+/// Sets the job's secret as text: the other hosts need not have the user's secret file. Creates one if the user has
+/// none.
 void add_secret(Variables& variables) {
   auto secret = read_job_secret(&process_variable);
   if (!secret) secret = make_job_secret();
@@ -70,7 +71,7 @@ class HostJob {
       : hosts_(options.hosts), job_(std::move(job)), out_(out), err_(err), variables_(current_variables()) {
     auto words = words_of(options.ssh);
     command_.guard = find_rank_guard();
-    // ssh itself has no use for a secret that is made here.
+    // ssh itself does not need a secret that is created here.
     command_.environment = environment_block(variables_);
     if (hosts_.size() > 1) add_secret(variables_);
     tutti_ = std::filesystem::absolute(command_.guard).parent_path() / "tutti";
@@ -111,7 +112,8 @@ class HostJob {
     inputs_.push_back(std::move(write_end));
   }
 
-  /// Until the first host has told its port, has ended, or a signal has come: the last two are the supervisor's.
+  /// Waits until the first host has announced its port or has exited, or a signal has arrived. The supervisor handles
+  /// the last two.
   void wait_for_port() {
     auto& first = processes_.front();
     auto& streams = first.output().streams();
@@ -147,7 +149,7 @@ class HostJob {
   SignalEvents signals_;
   Variables variables_;
   RankCommand command_;
-  std::filesystem::path tutti_;  ///< what hosts run, beside the guard
+  std::filesystem::path tutti_;  ///< the executable that hosts run
   std::vector<std::string> ssh_arguments_;
   std::vector<FileDescriptor> inputs_;
   std::deque<RankProcess> processes_;
@@ -168,7 +170,7 @@ LaunchOptions job_of(const HostLaunchOptions& options) {
                                  [&](const auto& host) { return host.slots == job.ranks_per_node; });
   if (!equal || job.ranks_per_node < 1) throw UsageError("all hosts need the same number of slots, at least 1");
   if (job.ranks_per_node > std::numeric_limits<int>::max() / job.num_nodes) throw UsageError("too many ranks");
-  // user@host: the user is for ssh alone.
+  // In user@host, the user is for ssh only.
   const auto& first = options.hosts.front().host;
   if (job.master_addr.empty()) job.master_addr = first.substr(first.find('@') + 1);
   return job;

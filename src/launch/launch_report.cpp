@@ -15,7 +15,8 @@ std::string failed_after(const RankProcess& first, const std::deque<RankProcess>
   return text.empty() ? text : "tutti: failed after it: " + text + '\n';
 }
 
-/// A rank that leaves a job early makes the others fail, so it is named before them; empty where none has.
+/// The ranks that exited with code 0 before the failure, because an early exit makes other ranks fail. Empty if there
+/// are none.
 std::string describe_earlier_exits(const Supervisor::Result& result) {
   std::string ranks;
   for (const auto* rank : result.ended_before) {
@@ -41,7 +42,7 @@ std::string describe_end(const Supervisor::Result& result, const std::deque<Rank
   const auto& tail = failed.output().tail();
   text += tail.empty() ? "tutti: it printed nothing\n" : "tutti: its last lines:\n";
   for (const auto& line : tail) text += "    " + line + '\n';
-  if (options.log_dir) text += "tutti: all of them: " + (*options.log_dir / ("rank_" + rank + ".log")).string() + '\n';
+  if (options.log_dir) text += "tutti: full output: " + (*options.log_dir / ("rank_" + rank + ".log")).string() + '\n';
   return text + failed_after(failed, ranks);
 }
 

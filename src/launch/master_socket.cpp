@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-/// Does `take`, whose errors become words about `port`.
+/// Runs `take` and adds the port to its errors.
 template <typename Take>
 MasterSocket taken(std::optional<std::uint16_t> port, const Take& take) {
   try {

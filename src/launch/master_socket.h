@@ -17,9 +17,8 @@ using MasterSocket = BoundSocket;
 /// use.
 MasterSocket listen_for_ranks(const std::string& address, std::optional<std::uint16_t> port);
 
-/// Keeps `port`, or a free one where it is unset, for a program that is going to listen there, on whatever address:
-/// while the socket is open the kernel gives that port to no process that asks for any port. Throws UsageError when
-/// another process listens there.
+/// Reserves `port` (unset: a free one) for a program that will listen on it, on any address. While the socket is open,
+/// the kernel does not assign the port to other processes. Throws UsageError if another process listens on it.
 MasterSocket reserve_port(std::optional<std::uint16_t> port);
 
 }  // namespace tutti

@@ -17,7 +17,7 @@ std::string error_text(int error) {
   return std::generic_category().message(error);
 }
 
-/// Whether what is written next begins a line.
+/// True if the next byte begins a line.
 bool is_at_line_begin(int fd) {
   const off_t size = ::lseek(fd, 0, SEEK_END);
   char last = '\n';
@@ -51,7 +51,7 @@ void Sink::append(std::string_view bytes) {
 }
 
 void Sink::write_ready() {
-  // A pipe that poll calls writable takes this many bytes without blocking.
+  // A pipe that poll() reports as writable takes this many bytes without blocking.
   write_up_to(PIPE_BUF);
 }
 
@@ -64,7 +64,7 @@ bool Sink::write_up_to(std::size_t count) {
   const ssize_t written = ::write(fd_, pending_.data(), std::min(count, pending_.size()));
   if (written > 0) pending_.erase(0, static_cast<std::size_t>(written));
   if (written >= 0 || errno == EINTR || errno == EAGAIN) return true;
-  // The reader of our output has exited: the job continues without output.
+  // The reader of the launcher's output has exited. The job continues without output.
   broken_ = true;
   pending_.clear();
   return false;

@@ -32,7 +32,7 @@ std::optional<fs::path> find_in_path(const std::string& name) {
   }
 }
 
-/// Of the running executable.
+/// The folder of the running executable.
 fs::path own_folder() {
   return fs::read_symlink("/proc/self/exe").parent_path();
 }

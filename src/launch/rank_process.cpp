@@ -37,7 +37,7 @@ class FileActions {
   posix_spawn_file_actions_t actions_;
 };
 
-/// A process group of its own, and signals as in a program started from a shell.
+/// A new process group, with the signals of a program that a shell starts.
 class SpawnAttributes {
  public:
   explicit SpawnAttributes(const sigset_t& mask) {
@@ -69,7 +69,7 @@ Pipe open_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) check(errno, "pipe2");
   Pipe pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-  // Only our end: programs expect a stdout that blocks.
+  // Only the launcher's end is non-blocking: programs expect a stdout that blocks.
   if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) check(errno, "fcntl");
   return pipe;
 }

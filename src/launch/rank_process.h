@@ -34,7 +34,7 @@ struct RankCommand {
   sigset_t signal_mask{};
 };
 
-/// The constructor starts the process group; the destructor kills all that is left of it.
+/// The constructor starts the process group. The destructor kills its remaining processes.
 class RankProcess {
  public:
   RankProcess(int rank, const RankCommand& command, RankOutput output, Sink& out, Sink& err);

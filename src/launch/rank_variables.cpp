@@ -47,11 +47,11 @@ Variables rank_variables(const LaunchOptions& options, const JobVariables& job, 
   };
   if (job.store_port) variables.emplace(store_port_variable, store_port_text(*job.store_port, job.master_port));
   if (master_listen_fd) variables.emplace("TUTTI_MASTER_LISTEN_FD", std::to_string(*master_listen_fd));
-  // A launcher that a rank of another job started must not hand on that job's socket.
+  // Inside a rank of another job, the variable names that job's socket, which this job must not pass on.
   inherited.erase("TUTTI_MASTER_LISTEN_FD");
   inherited.erase(store_port_variable);
   inherited.emplace("OMP_NUM_THREADS", std::to_string(job.threads_per_rank));
-  variables.merge(inherited);  // what is set above wins
+  variables.merge(inherited);  // keeps the values set above
   return variables;
 }
 
@@ -63,7 +63,7 @@ std::vector<std::string> environment_block(const Variables& variables) {
 }
 
 int allowed_cores() {
-  std::array<cpu_set_t, 8> cores{};  // one cpu_set_t holds 1024 cores, and the call fails if there are more
+  std::array<cpu_set_t, 8> cores{};  // one cpu_set_t holds 1024 cores; the call fails on machines with more
   if (::sched_getaffinity(0, sizeof(cores), cores.data()) != 0) return 1;
   int count = 0;
   for (const auto& part : cores) count += CPU_COUNT(&part);

@@ -14,7 +14,7 @@ namespace tutti {
 /// Values that are equal for all ranks of this launcher.
 struct JobVariables {
   std::uint16_t master_port = 0;
-  /// Where the socket listens that rank 0 inherits. Unset: ranks use master_port, which no process holds.
+  /// The port of the socket that rank 0 inherits. Unset: ranks use master_port, on which the launcher does not listen.
   std::optional<std::uint16_t> store_port{};
   std::string run_id;
   int threads_per_rank = 1;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view announcement = "tutti: the store listens on port ";
 constexpr std::string_view beside = ", MASTER_PORT is ";
 
-/// What the session on the other host has of its own.
+/// True for variables that the session on the other host sets itself.
 bool belongs_to_login(std::string_view name) {
   constexpr std::array<std::string_view, 17> excluded{"_",    "DISPLAY", "HOME",   "HOSTNAME", "LOGNAME", "LS_COLORS",
                                                       "MAIL", "OLDPWD",  "PWD",    "SHELL",    "SHLVL",   "STY",
@@ -54,7 +54,7 @@ std::string remote_script(const LaunchOptions& job, int node, const std::string&
       script << "export " << name << '=' << shell_quoted(value) << '\n';
     }
   }
-  // A login may name a file of its own, and one of both is enough.
+  // The login on the host may set a secret file, but only one of the two variables may be set.
   if (variables.contains(secret_variable)) script << "unset " << secret_file_variable << '\n';
   script << "exec " << shell_quoted(tutti) << " launch --nnodes " << job.num_nodes << " --node-rank " << node << " -n "
          << job.ranks_per_node << " --master-addr " << shell_quoted(job.master_addr) << " --grace "

@@ -11,13 +11,13 @@ void ShutdownPolicy::on_rank_failed(Clock::time_point now) {
 std::optional<int> ShutdownPolicy::on_interrupt(int signal, Clock::time_point now) {
   if (stage_ == Stage::killed) return std::nullopt;
   if (interrupted_) {
-    // Schedulers repeat SIGTERM without meaning more by it; a person who presses Ctrl-C again does.
+    // Schedulers repeat SIGTERM, which has no further meaning. A second Ctrl-C asks to end at once.
     if (signal != SIGINT) return std::nullopt;
     enter(Stage::killed, now);
     return SIGKILL;
   }
   interrupted_ = true;
-  if (stage_ != Stage::ending) enter(Stage::ending, now);  // a grace time that runs is not prolonged
+  if (stage_ != Stage::ending) enter(Stage::ending, now);  // does not extend a grace time that has begun
   return signal;
 }
 

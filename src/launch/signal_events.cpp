@@ -14,16 +14,16 @@ SignalEvents::SignalEvents() {
   sigaddset(&taken, SIGTERM);
   fd_ = FileDescriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!fd_.is_open()) throw std::system_error(errno, std::generic_category(), "signalfd");
-  sigaddset(&taken, SIGPIPE);  // a reader of our output that goes away must not end the job
+  sigaddset(&taken, SIGPIPE);  // a reader of the output that exits must not end the job
   ::pthread_sigmask(SIG_BLOCK, &taken, &mask_before_);
-  // An ignored SIGCHLD, which some parents leave behind, would throw the ranks' exit codes away.
+  // Some parents leave SIGCHLD ignored, which would discard the ranks' exit codes.
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &by_default, &child_before_);
 }
 
 SignalEvents::~SignalEvents() {
-  // A SIGPIPE that waits is answered already: the write that caused it has failed.
+  // Discards a pending SIGPIPE: the write that caused it has already failed.
   sigset_t pipe;
   sigemptyset(&pipe);
   sigaddset(&pipe, SIGPIPE);

@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-/// True when standard input has ended, false when it was told to stop.
+/// Returns true at the end of standard input, and false when `stop` becomes readable.
 bool wait_for_end(int stop) {
   std::array<char, 4096> ignored;
   std::array<pollfd, 2> fds{{{stop, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};

@@ -5,8 +5,8 @@
 
 namespace tutti {
 
-/// Sends SIGTERM to this process when its standard input ends, while the object lives: a launcher on another host
-/// learns so that its parent has exited. Make it where SIGTERM is blocked.
+/// While the object exists, sends SIGTERM to this process at the end of its standard input. So a launcher on another
+/// host detects that its parent has exited. Construct it while SIGTERM is blocked.
 class StdinWatch {
  public:
   StdinWatch();

@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-/// For a `| tee` that a rank leaves behind to write its last lines.
+/// For processes that a rank leaves behind, such as a `| tee` that writes the last lines.
 constexpr std::chrono::seconds leftovers_grace{1};
 
 int milliseconds_until(std::optional<ShutdownPolicy::Clock::time_point> deadline) {
@@ -119,7 +119,8 @@ void Supervisor::signal_ranks(std::optional<int> signal) {
   wake_ranks();
 }
 
-// A stopped rank notices nothing, no failure of another one and no signal: it would be waited for until SIGKILL.
+// A stopped rank does not detect the failure of another rank or handle a signal, so without SIGCONT it would need
+// SIGKILL.
 void Supervisor::wake_ranks() {
   for (const auto& rank : ranks_) rank.signal_group(SIGCONT);
 }

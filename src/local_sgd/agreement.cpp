@@ -51,7 +51,8 @@ void check_agreement(const std::vector<NamedParameter>& parameters, const std::v
   std::string local_text = describe(options) + '\n';
   for (const NamedParameter& parameter : parameters) local_text += describe("parameter", parameter) + '\n';
   for (const NamedParameter& buffer : buffers) local_text += describe("buffer", buffer) + '\n';
-  const std::vector<std::string> all = communicator.all_gather_object(local_text, comm::internal_call("local updates"));
+  const std::vector<std::string> all =
+      communicator.all_gather_object(local_text, comm::internal_call("Local SGD options"));
   const std::vector<std::string> first = lines_of(all.front());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all.front()) continue;
@@ -61,7 +62,7 @@ void check_agreement(const std::vector<NamedParameter>& parameters, const std::v
     const auto at = [line](const std::vector<std::string>& lines) {
       return line < lines.size() ? lines[line] : std::string("nothing");
     };
-    throw MismatchError("local updates differ between ranks: rank 0 has " + at(first) + " where rank " +
+    throw MismatchError("Local SGD: model or options differ between ranks: rank 0 has " + at(first) + " where rank " +
                         std::to_string(rank) + " has " + at(other) + ". Use the same model and options on all ranks");
   }
 }
@@ -71,9 +72,10 @@ void check_equal_values(const TrainedParameters& parameters, const Communicator&
       communicator.all_gather_object(std::to_string(parameters.checksum()), comm::internal_call("replicas"));
   for (std::size_t rank = 1; rank < sums.size(); ++rank) {
     if (sums[rank] == sums.front()) continue;
-    throw MismatchError("parameters of rank " + std::to_string(rank) +
-                        " have other values than those of rank 0: make them equal before local updates begin, or set "
-                        "check_replicas to false when a checkpoint taken within a round was loaded");
+    throw MismatchError(
+        "Local SGD: parameters of rank " + std::to_string(rank) +
+        " have other values than those of rank 0: make them equal before the algorithm is constructed, or set "
+        "check_replicas to false when a checkpoint taken within a round was loaded");
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// All ranks must have the same model and options before vectors are sent without a call signature.
+// Checks that all ranks have the same model and options. Afterwards vectors are sent without a call signature.
 #include <vector>
 
 #include "local_sgd/trained_parameters.h"
@@ -9,11 +9,11 @@
 
 namespace tutti::local_sgd {
 
-/// Throws MismatchError on every rank, naming the first difference. Every rank must call it.
+/// Collective. Throws MismatchError with the first difference, on every rank.
 void check_agreement(const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& buffers,
                      const LocalSgdAlgorithmOptions& options, const Communicator& communicator);
 
-/// The same for the values of parameters.
+/// Collective. Throws MismatchError, on every rank, if the values of the parameters differ.
 void check_equal_values(const TrainedParameters& parameters, const Communicator& communicator);
 
 }  // namespace tutti::local_sgd

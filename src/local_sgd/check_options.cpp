@@ -9,7 +9,7 @@ namespace tutti::local_sgd {
 namespace {
 
 void require(bool condition, const std::string& what) {
-  if (!condition) throw UsageError("local updates: " + what);
+  if (!condition) throw UsageError("Local SGD: " + what);
 }
 
 void check_steps(const LocalSgdAlgorithmOptions& options) {
@@ -23,12 +23,12 @@ void check_steps(const LocalSgdAlgorithmOptions& options) {
               std::to_string(options.local_steps) + "), or 0");
 }
 
-// Negated comparisons also refuse NaN.
+// The comparisons are written so that NaN fails them.
 void check_method(const LocalSgdAlgorithmOptions& options) {
   const bool slowmo = options.outer_optimizer == OuterOptimizer::slowmo;
   const bool diloco = options.outer_optimizer == OuterOptimizer::diloco;
-  require(slowmo || options.slowmo == SlowMoOptions{}, "slowmo is set, but outer_optimizer is another: set it too");
-  require(diloco || options.diloco == DiLoCoOptions{}, "diloco is set, but outer_optimizer is another: set it too");
+  require(slowmo || options.slowmo == SlowMoOptions{}, "slowmo is set: set outer_optimizer to slowmo as well");
+  require(diloco || options.diloco == DiLoCoOptions{}, "diloco is set: set outer_optimizer to diloco as well");
   require(options.slowmo.alpha > 0 && std::isfinite(options.slowmo.alpha), "slowmo.alpha must be positive");
   require(options.slowmo.beta >= 0 && options.slowmo.beta < 1, "slowmo.beta must be in [0, 1)");
   require(options.diloco.lr > 0 && std::isfinite(options.diloco.lr), "diloco.lr must be positive");
@@ -40,13 +40,13 @@ void check_streaming(const LocalSgdAlgorithmOptions& options) {
   require(streaming.fragments >= 1, "streaming.fragments must be at least 1");
   require(streaming.fragments <= options.local_steps,
           "streaming.fragments (" + std::to_string(streaming.fragments) + ") must not exceed local_steps (" +
-              std::to_string(options.local_steps) + "): each has a step of its own in a round");
+              std::to_string(options.local_steps) + "), because each fragment is sent after a different step");
   require(streaming.overlap_steps >= 0, "streaming.overlap_steps must not be negative");
   require(streaming.overlap_steps < options.local_steps / streaming.fragments,
           "streaming.overlap_steps (" + std::to_string(streaming.overlap_steps) +
               ") must be less than local_steps / fragments (" +
               std::to_string(options.local_steps / streaming.fragments) +
-              "): a result is applied before the next fragment leaves");
+              "): a result is applied before the next fragment is sent");
   require(streaming.mix >= 0 && streaming.mix < 1, "streaming.mix must be in [0, 1)");
   require(streaming.mix == 0 || !streaming.keep_local_progress,
           "streaming.mix and streaming.keep_local_progress exclude each other");
@@ -54,7 +54,7 @@ void check_streaming(const LocalSgdAlgorithmOptions& options) {
   require(options.outer_optimizer != OuterOptimizer::slowmo, "SlowMo cannot stream: use average or diloco");
   require(options.node_sync_steps == 0, "streaming and node_sync_steps exclude each other");
   require(options.state_sync.momentum == MomentumRule::local,
-          "momentum cannot be averaged with streaming, where there is no step at which whole models meet");
+          "momentum cannot be averaged with streaming, because no step exchanges the whole model");
 }
 
 }  // namespace

@@ -33,15 +33,16 @@ void require_agreement(std::span<const ExchangeHeader> headers) {
     const ExchangeHeader& other = headers[rank];
     const std::string who = "rank " + std::to_string(rank) + " of this group ";
     if (!same_place(first, other)) {
-      throw MismatchError("ranks are at different places of their local training: rank 0 of this group " +
-                          describe(first) + ", but " + who + describe(other) +
+      throw MismatchError("Local SGD: ranks are at different steps: rank 0 of this group " + describe(first) +
+                          ", but " + who + describe(other) +
                           ". Call step() equally often on all ranks, and finish() after the same step");
     }
     if (first.elements != other.elements || first.check != other.check) {
       const bool state = first.kind == ExchangeKind::state;
-      throw MismatchError(who + (state ? "keeps other optimizer state than rank 0: each parameter must be used on all "
-                                         "ranks before momentum is averaged"
-                                       : "has other learning rates than rank 0: SlowMo needs equal ones"));
+      throw MismatchError("Local SGD: " + who +
+                          (state ? "has state for other parameters than rank 0: use each parameter on all"
+                                   " ranks before momentum is averaged"
+                                 : "has other learning rates than rank 0: SlowMo needs equal learning rates"));
     }
   }
 }
@@ -57,8 +58,8 @@ WeightShares validate(std::span<const ExchangeHeader> headers, bool zero_is_equa
     shares.round_weight += header.round_weight;
   }
   if (largest == 0 && !zero_is_equal) {
-    throw UsageError("no rank's steps weigh anything since the models were combined last (step " +
-                     std::to_string(headers.front().step) + "): give step() a positive weight on one rank at least");
+    throw UsageError("Local SGD: the weights of all ranks' steps since the last average are 0 (step " +
+                     std::to_string(headers.front().step) + "): pass a positive weight to step() on at least one rank");
   }
   double total = 0;
   for (const ExchangeHeader& header : headers) {

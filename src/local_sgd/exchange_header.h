@@ -1,6 +1,6 @@
 #pragma once
-// What ranks tell one another before an exchange: where they are, and what they weigh. Pure: every rank judges the same
-// headers, so all reach the same decision.
+// The header that each rank sends before an exchange: its step and its weight. No I/O. Every rank validates the same
+// headers, so all ranks reach the same decision.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,26 +9,26 @@ namespace tutti::local_sgd {
 
 enum class ExchangeKind : std::int32_t { round, inside_node, finish, state };
 
-/// Sent as it is: fixed width, no padding, no pointers.
+/// Sent as raw bytes: fixed width, no padding, no pointers.
 struct ExchangeHeader {
   ExchangeKind kind = ExchangeKind::round;
   std::int32_t fragment = 0;
   std::int64_t step = 0;      ///< calls of step() so far
-  std::int64_t elements = 0;  ///< of the vector
-  std::uint64_t check = 0;    ///< whatever else must be equal
-  double weight = 0;          ///< in this exchange
-  double round_weight = 0;    ///< since all ranks met last
+  std::int64_t elements = 0;  ///< length of the vector
+  std::uint64_t check = 0;    ///< checksum of further values that must be equal
+  double weight = 0;          ///< weight of this rank in this exchange
+  double round_weight = 0;    ///< weight of this rank since the last average over all ranks
 };
 
-/// What becomes of each rank's vector: their sum, each times its factor, times `scale` is the mean.
+/// The weights of the mean: the sum of factors[rank] times the rank's vector, times `scale`.
 struct WeightShares {
-  std::vector<float> factors;  ///< in [0, 1]; all 1 where ranks weigh the same
+  std::vector<float> factors;  ///< in [0, 1]; all 1 if the weights are equal
   double scale = 1;
-  double round_weight = 0;  ///< of all ranks together
+  double round_weight = 0;  ///< sum over all ranks
 };
 
-/// Throws MismatchError where ranks are at different places. Ranks that all weigh 0 are a UsageError, unless
-/// `zero_is_equal`: then they count alike.
+/// Throws MismatchError if ranks are at different steps. If all weights are 0, throws UsageError, or with
+/// `zero_is_equal` gives all ranks equal weights.
 WeightShares validate(std::span<const ExchangeHeader> headers, bool zero_is_equal);
 
 }  // namespace tutti::local_sgd

@@ -39,10 +39,11 @@ void unflatten_into(const at::Tensor& flat, const std::vector<at::Tensor>& tenso
 
 void require_usable(const NamedParameter& buffer) {
   const at::Tensor& tensor = buffer.tensor;
-  const std::string who = "local updates: buffer '" + buffer.name + "' ";
+  const std::string who = "Local SGD: buffer '" + buffer.name + "' ";
   if (!tensor.device().is_cpu()) throw UsageError(who + "is on " + tensor.device().str() + ", not in CPU memory");
   if (tensor.layout() != at::kStrided || tensor.is_complex() || tensor.is_quantized()) {
-    throw UsageError(who + "is sparse, complex or quantised, which cannot be combined: make it local");
+    throw UsageError(who +
+                     "is sparse, complex or quantized, which cannot be combined: set StateSync::buffers to local");
   }
 }
 
@@ -59,7 +60,7 @@ std::vector<std::string> names_in(const torch::optim::Optimizer& optimizer, cons
       const auto known = by_tensor.find(parameter.unsafeGetTensorImpl());
       names.push_back(known != by_tensor.end() ? known->second : "frozen." + std::to_string(names.size()));
       if (known == by_tensor.end() && parameter.requires_grad()) {
-        throw UsageError("local updates: the optimizer has a parameter that is none of the model's");
+        throw UsageError("Local SGD: the optimizer has a parameter that the model does not have");
       }
     }
   }
@@ -80,16 +81,15 @@ ExtraState::ExtraState(const std::vector<NamedParameter>& buffers, std::shared_p
     any_double_ = any_double_ || buffer.tensor.scalar_type() == at::kDouble;
   }
   if (state_sync.momentum == MomentumRule::local) return;
-  if (!optimizer) throw UsageError("local updates: momentum can only be averaged when the optimizer is given");
+  if (!optimizer) throw UsageError("Local SGD: averaging momentum needs the optimizer");
   names_ = names_in(*optimizer, parameters);
   if (!has_parameter_names(*optimizer)) {
-    throw UsageError(
-        "local updates: the state of this optimizer is not known, so that its momentum cannot be averaged");
+    throw UsageError("Local SGD: cannot average the momentum of this optimizer: set StateSync::momentum to local");
   }
   optimizer_ = std::move(optimizer);
 }
 
-// The tensors are the optimizer's own. Ranks must hold the same ones: their names are what is checked.
+// Returns the optimizer's own tensors. `check` is a checksum of their names, because ranks must hold the same tensors.
 std::vector<at::Tensor> ExtraState::momentum(std::uint64_t& check) const {
   std::vector<at::Tensor> tensors;
   std::uint32_t sum = 0;
@@ -117,7 +117,7 @@ void ExtraState::mean_of(const std::vector<at::Tensor>& tensors, at::ScalarType 
 
 std::int64_t ExtraState::combine(const Communicator& group, const Mean& mean) const {
   if (group.size() == 1) return 0;
-  const CallOptions call = comm::internal_call("buffers of a local update");
+  const CallOptions call = comm::internal_call("Local SGD buffers");
   std::int64_t bytes = 0;
   std::vector<at::Tensor> averaged;
   if (state_sync_.buffers == BufferRule::average) {
@@ -131,7 +131,7 @@ std::int64_t ExtraState::combine(const Communicator& group, const Mean& mean) co
   } else {
     for (const std::vector<at::Tensor>* tensors : {&floating_, &integer_}) {
       if (tensors->empty()) continue;
-      // Doubles keep what they have; so do integers.
+      // Doubles keep their precision; integers are combined exactly.
       const at::ScalarType dtype = tensors == &integer_ ? at::kLong : any_double_ ? at::kDouble : at::kFloat;
       const at::Tensor flat = concatenated(*tensors, dtype);
       group.broadcast(flat, 0, call).wait();

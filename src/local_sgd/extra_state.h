@@ -1,5 +1,5 @@
 #pragma once
-// What is combined beside parameters, as StateSync says: buffers, and the inner optimizer's tensors.
+// Combines the state other than parameters, as StateSync says: buffers, and the inner optimizer's tensors.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -21,14 +21,14 @@ namespace tutti::local_sgd {
 
 class ExtraState {
  public:
-  /// Throws UsageError for what StateSync asks for and cannot be had.
+  /// Throws UsageError if StateSync asks for a combination that this model or optimizer does not support.
   ExtraState(const std::vector<NamedParameter>& buffers, std::shared_ptr<torch::optim::Optimizer> optimizer,
              const TrainedParameters& parameters, const StateSync& state_sync);
 
-  /// Replaces a flat vector by its weighted mean; `check` must be equal on all ranks.
+  /// Replaces a flat vector by its weighted mean. `check` must be equal on all ranks.
   using Mean = std::function<void(const at::Tensor& flat, std::uint64_t check)>;
-  /// Combines everything over `group`: a broadcast is that of its rank 0. Runs on the communicator's thread. Returns
-  /// bytes sent otherwise than by `mean`.
+  /// Combines all state over `group`; rank 0 of `group` is the source of a broadcast. Runs on the communicator's
+  /// thread. Returns the bytes sent without those of `mean`.
   std::int64_t combine(const Communicator& group, const Mean& mean) const;
 
  private:
@@ -38,7 +38,7 @@ class ExtraState {
 
   std::vector<at::Tensor> floating_;  ///< buffers
   std::vector<at::Tensor> integer_;
-  std::shared_ptr<torch::optim::Optimizer> optimizer_;  ///< null where its state stays local
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;  ///< null if its state stays local
   std::vector<std::string> names_;
   StateSync state_sync_;
   bool any_double_ = false;

@@ -22,7 +22,7 @@ Fragment::Fragment(FragmentPlan plan, const TrainedParameters& parameters, const
   set_anchor();
 }
 
-// Doubles are sent as fp32 differences, which keeps what a double has.
+// Doubles are sent as fp32 differences from the anchor, so they keep their precision.
 bool Fragment::needs_anchor(const TrainedParameters& parameters, const LocalSgdAlgorithmOptions& options) {
   return options.outer_optimizer != OuterOptimizer::average || options.wire != WireFormat::fp32 || streams(options) ||
          parameters.any_double();

@@ -1,6 +1,6 @@
 #pragma once
-// One fragment of the model: the flat vector that is sent, the anchor, the outer momentum. Of the training thread, but
-// for the vector while an exchange is in flight.
+// One fragment of the model: the flat vector that is sent, the anchor and the outer momentum. Used by the training
+// thread. During an exchange the vector belongs to the communicator's thread.
 #include <ATen/core/TensorBody.h>
 
 #include <vector>
@@ -13,30 +13,31 @@ namespace tutti::local_sgd {
 
 class Fragment {
  public:
-  /// `flat` is fp32 memory of the plan's length. The anchor is the parameters' values now. `parameters` and `options`
-  /// must outlive it.
+  /// `flat` is fp32 memory of the plan's length. The anchor starts as the parameters' present values. `parameters` and
+  /// `options` must outlive the fragment.
   Fragment(FragmentPlan plan, const TrainedParameters& parameters, const LocalSgdAlgorithmOptions& options,
            at::Tensor flat);
 
-  /// Whether vectors are differences from an anchor: where precision or the method demand it.
+  /// True if the vectors are differences from an anchor, because precision or the method requires it.
   static bool needs_anchor(const TrainedParameters& parameters, const LocalSgdAlgorithmOptions& options);
 
   std::int64_t elements() const { return plan_.elements; }
   const at::Tensor& flat() const { return flat_; }
-  /// Undefined without one.
+  /// Undefined without an anchor.
   const at::Tensor& anchor() const { return anchor_; }
   const at::Tensor& momentum() const { return momentum_; }
-  /// The parameters when collect() was called last; undefined unless options ask for what was learned since.
+  /// The parameters at the last collect(). Defined only with StreamingOptions::keep_local_progress.
   const at::Tensor& sent() const { return sent_; }
 
-  /// The anchor becomes the parameters' values.
+  /// Copies the parameters to the anchor.
   void set_anchor();
-  /// The vector becomes this rank's parameters, or their differences.
+  /// Copies the parameters, or their differences from the anchor, to the vector.
   void collect();
-  /// The vector is the mean of a node alone: parameters become it, the anchor stays.
+  /// Takes the vector as the mean of a node: copies it to the parameters. The anchor does not change.
   void apply_node_mean();
-  /// The vector is the mean of all ranks: the outer step, then parameters become the anchor, or what
-  /// StreamingOptions make of both where the result is `late`. `inner_rates` by parameter, for SlowMo.
+  /// Takes the vector as the mean of all ranks: makes the outer step, then sets the parameters to the anchor. If the
+  /// result is `late`, StreamingOptions determine the parameters. `inner_rates`: learning rate by parameter, for
+  /// SlowMo.
   void apply(bool late, const std::vector<double>& inner_rates);
 
  private:

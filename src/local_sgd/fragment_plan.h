@@ -1,17 +1,17 @@
 #pragma once
-// Which elements of the model are exchanged together. No I/O: sizes in, pieces out.
+// Assigns the elements of the model to fragments. No I/O.
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace tutti::local_sgd {
 
-/// A run of one parameter's elements.
+/// Consecutive elements of one parameter.
 struct Piece {
   int parameter = 0;
   std::int64_t offset = 0;  ///< first element within the parameter
   std::int64_t length = 0;
-  std::int64_t begin = 0;  ///< where it stands in the fragment's flat vector
+  std::int64_t begin = 0;  ///< position in the fragment's flat vector
 };
 
 struct FragmentPlan {
@@ -24,14 +24,14 @@ struct ElementRange {
   std::int64_t length = 0;
 };
 
-/// Part `part` of `parts` of `elements`: all parts together are all elements, and their lengths differ by 1 at most.
+/// Part `part` of `parts` equal parts of `elements`. The lengths differ by at most 1.
 ElementRange part_of(std::int64_t elements, std::int64_t part, std::int64_t parts);
 
-/// Splits the elements of parameters with `sizes` into fragments of equal length (but for 1), in order; a parameter may
-/// lie in several. Throws UsageError for fewer elements than fragments.
+/// Splits the elements of parameters with `sizes` into fragments whose lengths differ by at most 1, in order. A
+/// parameter may belong to several fragments. Throws UsageError if there are fewer elements than fragments.
 std::vector<FragmentPlan> plan_fragments(std::span<const std::int64_t> sizes, int fragments);
 
-/// Cuts `elements` into pieces of `cap` elements; the last may be shorter.
+/// Splits `elements` into pieces of `cap` elements; the last piece may be shorter.
 std::vector<ElementRange> plan_messages(std::int64_t elements, std::int64_t cap);
 
 }  // namespace tutti::local_sgd

@@ -28,7 +28,7 @@ const LocalSgdAlgorithmOptions& checked(const LocalSgdAlgorithmOptions& options)
   return options;
 }
 
-// After the comparison, so that a rank with an unusable parameter does not leave the others waiting.
+// Runs after the comparison between ranks, so that an unusable parameter on one rank does not leave the others waiting.
 local_sgd::TrainedParameters checked_parameters(const std::vector<NamedParameter>& parameters,
                                                 const std::vector<NamedParameter>& buffers,
                                                 const LocalSgdAlgorithmOptions& options,
@@ -51,7 +51,7 @@ LocalSgdAlgorithm::Impl::Impl(const std::vector<NamedParameter>& parameters, con
       schedule_(options) {
   const at::NoGradGuard no_grad;
   if (options_.outer_optimizer == OuterOptimizer::slowmo) {
-    if (!optimizer_) throw UsageError("local updates: SlowMo needs the optimizer, for its learning rate");
+    if (!optimizer_) throw UsageError("Local SGD: SlowMo needs the optimizer, for its learning rate");
     inner_rates();
   }
   extra_state_.emplace(buffers, optimizer_, parameters_, options_.state_sync);
@@ -84,12 +84,12 @@ LocalSgdAlgorithm::Impl::~Impl() {
     try {
       if (fragment_state->in_flight) fragment_state->work.wait();
     } catch (...) {
-      // There is no caller to report to.
+      // A destructor cannot report the error.
     }
   }
 }
 
-// Whatever goes wrong between ranks leaves them at different places: nothing can follow.
+// After a failure the ranks may be at different steps, so every later call throws the same error.
 template <typename Action>
 void LocalSgdAlgorithm::Impl::run_checked(const Action& action) {
   const at::NoGradGuard no_grad;
@@ -101,7 +101,7 @@ void LocalSgdAlgorithm::Impl::run_checked(const Action& action) {
   }
 }
 
-/// Of each trained parameter, for SlowMo; else none.
+/// The learning rate of each trained parameter for SlowMo; empty for other methods.
 std::vector<double> LocalSgdAlgorithm::Impl::inner_rates() const {
   if (options_.outer_optimizer != OuterOptimizer::slowmo) return {};
   std::map<const c10::TensorImpl*, double> by_tensor;
@@ -115,8 +115,8 @@ std::vector<double> LocalSgdAlgorithm::Impl::inner_rates() const {
     const NamedParameter& parameter = parameters_[static_cast<int>(i)];
     const auto known = by_tensor.find(parameter.tensor.unsafeGetTensorImpl());
     if (known == by_tensor.end()) {
-      throw UsageError("local updates: parameter '" + parameter.name +
-                       "' is in no group of the optimizer; SlowMo needs its learning rate");
+      throw UsageError("Local SGD: parameter '" + parameter.name +
+                       "' is in no group of the optimizer, and SlowMo needs its learning rate");
     }
     rates.push_back(known->second);
   }
@@ -128,8 +128,8 @@ namespace {
 void require_rates(const std::vector<double>& rates) {
   for (const double rate : rates) {
     if (std::isfinite(rate) && rate > 0) continue;
-    throw UsageError("local updates: SlowMo divides by the learning rate, which is " + std::to_string(rate) +
-                     " at this round: keep the schedule above 0");
+    throw UsageError("Local SGD: SlowMo divides by the learning rate, which is " + std::to_string(rate) +
+                     " at the end of this round: keep the schedule above 0");
   }
 }
 
@@ -138,8 +138,7 @@ void require_rates(const std::vector<double>& rates) {
 void LocalSgdAlgorithm::Impl::step(double weight) {
   if (failure_) std::rethrow_exception(failure_);
   if (!std::isfinite(weight) || weight < 0) {
-    throw UsageError("local updates: the weight of a step must be finite and at least 0, not " +
-                     std::to_string(weight));
+    throw UsageError("Local SGD: the weight of a step must be finite and at least 0, not " + std::to_string(weight));
   }
   parameters_.check();
   const DueActions due = schedule_.next();
@@ -163,7 +162,7 @@ void LocalSgdAlgorithm::Impl::step(double weight) {
     if (skips_exchange()) return;
     if (due.inside_node) average_within_node();
     if (due.sends) send(*due.sends);
-    // After a finish() nothing may be in flight where it would be applied.
+    // No exchange is in flight if finish() ended the round early.
     if (due.applies && fragments_[static_cast<std::size_t>(*due.applies)]->in_flight) {
       apply(*due.applies, true, rates);
       if (!local_sgd::streams(options_)) combine_extra_state();

@@ -1,4 +1,4 @@
-// The algorithm's exchanges: what is handed to the communicator's thread, and waiting for it.
+// The algorithm's exchanges: tasks for the communicator's thread, and the wait for their results.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
@@ -32,7 +32,7 @@ class Stopwatch {
 
 }  // namespace
 
-// The mean of one rank's model is that model.
+// The mean over one rank is its own model.
 bool LocalSgdAlgorithm::Impl::skips_exchange() const {
   return communicator_.size() == 1 && options_.outer_optimizer == OuterOptimizer::average;
 }
@@ -52,7 +52,7 @@ void LocalSgdAlgorithm::Impl::send(int index) {
     for (const auto& group : optimizer_->param_groups()) sum = 2 * sum + group.options().get_lr();
     local_header.check = std::bit_cast<std::uint64_t>(sum);
   }
-  // What remains of a late result may be combined without a step in between.
+  // If no step was made since the last send, the weight is 0. finish() then combines the rest of a late result.
   const bool zero_is_equal = fragment_state.since_sent.steps == 0;
   fragment_state.fragment.collect();
   fragment_state.since_sent = {};
@@ -138,7 +138,7 @@ void LocalSgdAlgorithm::Impl::add(const ExchangeCost& cost) {
   stats_.seconds_exchanging += cost.seconds;
 }
 
-// A failure in the background surfaces in the next call, not only where the result is due.
+// Reports a failure in the background in the next call, which may be before the result is due.
 void LocalSgdAlgorithm::Impl::rethrow_background_failures() const {
   for (const auto& fragment_state : fragments_) {
     if (fragment_state->in_flight && fragment_state->work.is_completed()) fragment_state->work.wait();

@@ -1,6 +1,6 @@
 #pragma once
-// The algorithm's inside. All communication happens in tasks on the communicator's thread, one after the other: that is
-// the order that is equal on all ranks, whether the training thread waits for a task or goes on.
+// The implementation of LocalSgdAlgorithm. All communication runs as tasks on the communicator's thread, one after the
+// other. So its order is equal on all ranks, even if the training thread does not wait for a task.
 #include <ATen/core/TensorBody.h>
 
 #include <exception>
@@ -37,7 +37,7 @@ class LocalSgdAlgorithm::Impl {
   void load_state_dict(const StateDict& state);
 
  private:
-  /// What has been done since something was combined.
+  /// Steps and weight since the last average.
   struct Progress {
     std::int64_t steps = 0;
     double weight = 0;
@@ -47,32 +47,32 @@ class LocalSgdAlgorithm::Impl {
       weight += of_step;
     }
   };
-  /// A fragment, its exchange, and where both stand.
+  /// A fragment and the state of its exchange.
   struct FragmentState {
     explicit FragmentState(local_sgd::Fragment of) : fragment(std::move(of)) {}
 
     local_sgd::Fragment fragment;
-    /// Among all ranks, or of this rank's part between nodes; null where it has none there.
+    /// The exchange over all ranks. With node groups: the exchange of this rank's part between nodes, or null.
     std::unique_ptr<local_sgd::MeanExchange> exchange;
     Progress since_sent;
-    /// Parameters may be other than the anchor, or than on other ranks.
+    /// True if the parameters may differ from the anchor or from those of other ranks.
     bool dirty = false;
     bool in_flight = false;
     Work work;
-    local_sgd::ExchangeCost cost;  ///< of the exchange in flight; the task's until it has ended
+    local_sgd::ExchangeCost cost;  ///< of the exchange in flight; belongs to its task until the task ends
   };
   struct ParsedState;
 
   static ParsedState read(const Impl& into, const StateDict& state);
 
-  // local_sgd_algorithm.cpp: what is due
+  // local_sgd_algorithm.cpp: the schedule's actions
   template <typename Action>
   void run_checked(const Action& action);
   std::vector<double> inner_rates() const;
   void average_within_node();
   void combine_all();
 
-  // local_sgd_algorithm_exchange.cpp: how it is done
+  // local_sgd_algorithm_exchange.cpp: exchanges
   local_sgd::ExchangeHeader header(local_sgd::ExchangeKind kind) const;
   void send(int index);
   void apply(int index, bool late, const std::vector<double>& rates);
@@ -92,8 +92,8 @@ class LocalSgdAlgorithm::Impl {
   std::optional<local_sgd::ExtraState> extra_state_;
   std::vector<std::unique_ptr<FragmentState>> fragments_;
   local_sgd::Schedule schedule_;
-  Progress since_node_;   ///< since ranks of this node met
-  Progress since_state_;  ///< since buffers and momentum were combined among all ranks
+  Progress since_node_;   ///< since the last average in this node
+  Progress since_state_;  ///< since buffers and momentum were combined over all ranks
   LocalSgdStats stats_;
   std::exception_ptr failure_;
 };

@@ -1,4 +1,4 @@
-// What the algorithm saves, and how it goes on with it.
+// Saves and loads the state of the algorithm.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
@@ -19,7 +19,7 @@ std::string key_of(std::size_t fragment, const std::string& name) {
 }
 
 [[noreturn]] void throw_mismatch(const std::string& what) {
-  throw CheckpointError("the saved state does not fit this local-update algorithm, and nothing was loaded: " + what);
+  throw CheckpointError("Local SGD: the saved state does not fit, and nothing was loaded: " + what);
 }
 
 std::int64_t count_of(const StateDict& state, const std::string& name) {
@@ -30,13 +30,13 @@ std::int64_t count_of(const StateDict& state, const std::string& name) {
 
 double weight_of(const StateDict& state, const std::string& name) {
   const auto value = state.get<double>(name);
-  if (!std::isfinite(value) || value < 0) throw_mismatch("'" + name + "' is no weight");
+  if (!std::isfinite(value) || value < 0) throw_mismatch("'" + name + "' is not a valid weight");
   return value;
 }
 
 }  // namespace
 
-/// What a state says, read before anything changes.
+/// The values of a state. All are read before any tensor changes.
 struct LocalSgdAlgorithm::Impl::ParsedState {
   struct ParsedFragment {
     Progress since_sent;
@@ -49,7 +49,7 @@ struct LocalSgdAlgorithm::Impl::ParsedState {
   Progress since_node;
   Progress since_state;
   std::vector<ParsedFragment> fragments;
-  /// Each with the tensor that it is copied into.
+  /// Pairs of a target tensor and the saved tensor.
   std::vector<std::pair<at::Tensor, at::Tensor>> tensors;
 };
 
@@ -105,17 +105,17 @@ LocalSgdAlgorithm::Impl::ParsedState LocalSgdAlgorithm::Impl::read(const Impl& i
   const std::int64_t rank = count_of(state, "rank"), size = count_of(state, "size");
   if (rank != into.communicator_.rank() || size != into.communicator_.size()) {
     throw_mismatch(
-        "it is that of rank " + std::to_string(rank) + " of " + std::to_string(size) + ", but this is rank " +
+        "it belongs to rank " + std::to_string(rank) + " of " + std::to_string(size) + ", but this is rank " +
         std::to_string(into.communicator_.rank()) + " of " + std::to_string(into.communicator_.size()) +
-        ". For another number of ranks call finish() before saving, and go on without the algorithm's state");
+        ". To change the number of ranks, call finish() before saving and do not load the algorithm's state");
   }
   if (count_of(state, "fragments") != static_cast<std::int64_t>(into.fragments_.size())) {
-    throw_mismatch("it has " + std::to_string(count_of(state, "fragments")) + " fragments, this has " +
+    throw_mismatch("it has " + std::to_string(count_of(state, "fragments")) + " fragments, this algorithm has " +
                    std::to_string(into.fragments_.size()));
   }
   parsed.steps = count_of(state, "steps");
   if (!parsed.schedule.move_to(count_of(state, "warmed"), count_of(state, "position"))) {
-    throw_mismatch("its steps are no place in this schedule; the warm-up had another length");
+    throw_mismatch("its position is not in this schedule: the warm-up had another length");
   }
   used += 6;
   parsed.since_node = progress("since_node");
@@ -135,8 +135,8 @@ LocalSgdAlgorithm::Impl::ParsedState LocalSgdAlgorithm::Impl::read(const Impl& i
     if (!fragment_state.exchange) continue;
     for (const auto& [name, residual] : fragment_state.exchange->residuals()) tensor(key_of(i, name), residual);
   }
-  // Anything else belongs to another method or format, and would be lost.
-  if (used != state.values().size()) throw_mismatch("it holds more than this method and wire format keep");
+  // Further values belong to another method or wire format, and would be lost.
+  if (used != state.values().size()) throw_mismatch("it has values that this method and wire format do not use");
   return parsed;
 }
 
@@ -147,7 +147,7 @@ void LocalSgdAlgorithm::Impl::load_state_dict(const StateDict& state) {
     if (fragment_state->in_flight) fragment_state->work.wait();
   }
   const ParsedState parsed = read(*this, state);
-  // From here on nothing fails.
+  // No statement below can fail.
   for (const auto& [target, saved] : parsed.tensors) target.copy_(saved);
   stats_.steps = parsed.steps;
   schedule_ = parsed.schedule;

@@ -18,7 +18,7 @@
 namespace tutti::local_sgd {
 namespace {
 
-constexpr const char* call_name = "local update";
+constexpr const char* call_name = "Local SGD mean";
 
 std::span<float> floats_of(const at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
@@ -37,7 +37,7 @@ std::vector<ExchangeHeader> exchange_headers(const Communicator& communicator, c
   return headers;
 }
 
-/// Slice `owner` of a message; the last ones may be short or empty.
+/// The slice of `message` that rank `owner` reduces. The last slices may be short or empty.
 ElementRange shard_of(const ElementRange& message, std::int64_t length, int owner) {
   const std::int64_t begin = std::min(message.length, length * owner);
   return {.begin = message.begin + begin, .length = std::min(length, message.length - begin)};
@@ -80,11 +80,11 @@ WeightShares MeanExchange::run(const at::Tensor& flat, ExchangeHeader header, bo
 void MeanExchange::exchange_exact(const at::Tensor& flat, const WeightShares& shares, ExchangeCost& cost) {
   const float factor = shares.factors[static_cast<std::size_t>(communicator_.rank())];
   if (factor == 0) {
-    flat.zero_();  // a product would let NaN through
+    flat.zero_();  // 0 times NaN is NaN
   } else if (factor != 1) {
     flat.mul_(factor);
   }
-  // Two sums are in flight at a time: one is added up while the contributions to the next are sent.
+  // Two sums are in flight: one is reduced while the contributions to the next are sent.
   const comm::GradientCommunicator gradients(communicator_);
   std::vector<std::unique_ptr<comm::PendingAllReduce>> sums;
   const auto reduce = [&](std::size_t index) { sums[index]->finish_reduce_scatter(shares.scale); };
@@ -111,7 +111,7 @@ void MeanExchange::exchange_encoded(const at::Tensor& flat, const WeightShares& 
   const std::span<float> lost = floats_of(residual_);
   std::vector<float> version(static_cast<std::size_t>(first_shard_));
   std::vector<float> mean(static_cast<std::size_t>(first_shard_));
-  std::int64_t mean_begin = 0;  // of this message's slice in mean_lost_
+  std::int64_t mean_begin = 0;  // of this message's slice in mean_residual_
   for (const ElementRange& message : messages_) {
     const std::int64_t length = shard_length(message.length);
     const std::int64_t part = encoded_bytes(format_, length);
@@ -122,7 +122,7 @@ void MeanExchange::exchange_encoded(const at::Tensor& flat, const WeightShares& 
 
     const at::Tensor sent = at::zeros({part * ranks}, at::kByte);
     const at::Tensor received = at::empty({part * ranks}, at::kByte);
-    // A rank that weighs nothing sends nothing of worth, and so loses nothing.
+    // A rank with weight 0 sends zeros and so has no rounding error.
     if (shares.factors[static_cast<std::size_t>(rank)] != 0) {
       for (int owner = 0; owner < ranks; ++owner) {
         const ElementRange range = slice(owner);
@@ -168,10 +168,10 @@ std::vector<std::pair<std::string, at::Tensor>> MeanExchange::residuals() const 
 
 void abort_exchanges(const Communicator& communicator) noexcept {
   try {
-    // A sum that is started and not finished: the communicator publishes a failure report and closes.
+    // The rank starts a sum and does not finish it. So the communicator publishes a failure report and closes.
     comm::GradientCommunicator(communicator).start_all_reduce(at::empty({0}, at::kFloat));
   } catch (const std::exception&) {
-    // It failed already, so that no rank waits.
+    // The communicator has failed already, so no rank waits.
   }
 }
 

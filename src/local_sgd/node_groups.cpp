@@ -30,14 +30,14 @@ ElementRange NodeGroups::inter_node_shard(std::int64_t elements) const {
 
 void NodeGroups::mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal,
                       MeanExchange* inter_node_exchange, std::int64_t message_bytes, ExchangeCost& cost) const {
-  // Steps since the node met last may all weigh nothing while the round weighs something.
+  // All weights since the last average in the node may be 0 although the round's weight is positive.
   const WeightShares shares =
       MeanExchange(node_, flat.numel(), WireFormat::fp32, message_bytes).run(flat, header, true, cost);
   header.weight = shares.round_weight;
   try {
     inter_node_mean(flat, header, zero_is_equal, inter_node_exchange, cost);
   } catch (...) {
-    // The node's other ranks wait for this one's part.
+    // The other ranks of the node wait for this rank's part.
     abort_exchanges(node_);
     throw;
   }
@@ -53,7 +53,7 @@ void NodeGroups::inter_node_mean(const at::Tensor& flat, ExchangeHeader header, 
   for (int owner = 0; owner < parts_; ++owner) {
     const ElementRange part = part_of(flat.numel(), owner, parts_);
     const at::Tensor result = flat.slice(0, part.begin, part.begin + part.length);
-    node_.broadcast(result, owner, comm::internal_call("local update")).wait();
+    node_.broadcast(result, owner, comm::internal_call("Local SGD mean")).wait();
     if (owner == node_.rank()) cost.bytes += static_cast<std::int64_t>(result.nbytes()) * (node_.size() - 1);
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The mean of all ranks in two levels: inside each node, then between nodes, with one vector for a node,
-// spread over its ranks.
+// The mean of all ranks in two levels: inside each node, then between nodes. Between nodes, the ranks of a node
+// exchange one part of the vector each.
 //
 // Lin et al. (1808.07217), hierarchical local SGD; the split of a vector over the ranks of a node is that of
 // hierarchical all-reduces (Mikami et al., "Massively Distributed SGD", 1811.05233).
@@ -19,13 +19,13 @@ class NodeGroups {
   explicit NodeGroups(const Communicator& all);
 
   const Communicator& node() const { return node_; }
-  /// The ranks with this one's place on all nodes; nullopt where a node is too small to have one.
+  /// The ranks with this local rank on all nodes; nullopt if the smallest node has no such local rank.
   const std::optional<Communicator>& inter_node() const { return inter_node_; }
-  /// What this rank exchanges with other nodes of a vector of `elements`; empty without inter_node().
+  /// The part of a vector of `elements` that this rank exchanges between nodes; empty without inter_node().
   ElementRange inter_node_shard(std::int64_t elements) const;
 
-  /// Inside the node ranks count by header.weight, nodes by the round_weight of their ranks. `inter_node_exchange` is
-  /// the exchange of inter_node_shard() over inter_node(), null without. Blocks.
+  /// Inside a node, ranks have the weight header.weight. Between nodes, a node has the sum of its ranks' round_weight.
+  /// `inter_node_exchange` exchanges inter_node_shard() over inter_node(); null without inter_node(). Blocks.
   void mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal, MeanExchange* inter_node_exchange,
             std::int64_t message_bytes, ExchangeCost& cost) const;
 

@@ -9,7 +9,7 @@ Schedule::Schedule(const LocalSgdAlgorithmOptions& options)
       fragments_(options.streaming.fragments),
       overlap_(options.streaming.overlap_steps) {}
 
-// Fragment f has the step that ends part f of a round; there are at least as many steps as fragments.
+// Fragment f is sent after the step that ends part f of a round. A round has at least as many steps as fragments.
 std::optional<int> Schedule::fragment_at(std::int64_t step) const {
   if (step < 1) return std::nullopt;
   const std::int64_t within = (step - 1) % local_steps_ + 1;

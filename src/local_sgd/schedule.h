@@ -1,5 +1,5 @@
 #pragma once
-// What is due after which step. Pure: no tensors, no ranks.
+// The actions that are due after each step. No I/O, no tensors.
 #include <cstdint>
 #include <optional>
 
@@ -7,34 +7,34 @@
 
 namespace tutti::local_sgd {
 
-/// What is due after one optimizer step, in this order.
+/// The actions after one optimizer step, in this order.
 struct DueActions {
-  bool warms_up = false;       ///< the step belongs to the warm-up: nothing is combined
-  bool ends_warmup = false;    ///< it was the last of these: local models start from here
+  bool warms_up = false;       ///< the step belongs to the warm-up: no models are averaged
+  bool ends_warmup = false;    ///< the step is the last of the warm-up
   bool inside_node = false;    ///< the ranks of a node average
-  std::optional<int> sends;    ///< this fragment leaves
+  std::optional<int> sends;    ///< this fragment is sent
   std::optional<int> applies;  ///< the result of this fragment is applied
 
   bool operator==(const DueActions&) const = default;
 };
 
-/// A place in training. Steps count from 1, after the warm-up and since the last finish().
+/// The position in the schedule. Steps count from 1, after the warm-up and since the last finish().
 class Schedule {
  public:
-  /// Options that check_options() accepts.
+  /// `options` must have passed check_options().
   explicit Schedule(const LocalSgdAlgorithmOptions& options);
 
-  /// What is due after the next step.
+  /// The actions after the next step.
   DueActions next() const;
   void advance();
-  /// A round begins: what finish() leaves behind. A warm-up goes on where it was.
+  /// Begins a round, as finish() requires. A warm-up continues.
   void restart();
 
   bool warming_up() const { return warmed_ < warmup_steps_; }
-  /// Steps of the warm-up, and steps since.
+  /// Steps of the warm-up so far, and steps since.
   std::int64_t warmed() const { return warmed_; }
   std::int64_t position() const { return position_; }
-  /// Where another one stood. False, and nothing happens, for a place that cannot be.
+  /// Moves to a saved position. Returns false, without a change, if the schedule has no such position.
   bool move_to(std::int64_t warmed, std::int64_t position);
 
  private:

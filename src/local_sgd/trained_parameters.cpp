@@ -11,17 +11,17 @@
 namespace tutti::local_sgd {
 namespace {
 
-/// All elements in the order of memory, which is the same on all ranks where strides are.
+/// All elements in the order of memory, which is equal on all ranks if strides are.
 at::Tensor flat_memory(const at::Tensor& tensor) {
   return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
 
 void require_reducible(const NamedParameter& parameter) {
   const at::Tensor& tensor = parameter.tensor;
-  const std::string who = "local updates: parameter '" + parameter.name + "' ";
+  const std::string who = "Local SGD: parameter '" + parameter.name + "' ";
   if (!tensor.device().is_cpu()) throw UsageError(who + "is on " + tensor.device().str() + ", not in CPU memory");
   if (tensor.scalar_type() != at::kFloat && tensor.scalar_type() != at::kDouble) {
-    throw UsageError(who + "is " + toString(tensor.scalar_type()) + "; float and double can be combined");
+    throw UsageError(who + "is " + toString(tensor.scalar_type()) + ": convert it to float or double");
   }
   if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
     throw UsageError(who + "is not dense: make it contiguous()");
@@ -34,7 +34,7 @@ TrainedParameters::TrainedParameters(const std::vector<NamedParameter>& paramete
   std::set<const c10::TensorImpl*> seen;
   for (const NamedParameter& parameter : parameters) {
     if (!parameter.tensor.defined()) {
-      throw UsageError("local updates: parameter '" + parameter.name + "' is undefined");
+      throw UsageError("Local SGD: parameter '" + parameter.name + "' is undefined");
     }
     if (!parameter.tensor.requires_grad()) continue;
     if (!seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
@@ -64,9 +64,9 @@ void TrainedParameters::check() const {
     const at::Tensor& tensor = parameter.named.tensor;
     if (tensor.scalar_type() != parameter.dtype || tensor.sizes() != parameter.sizes ||
         tensor.strides() != parameter.strides || !tensor.device().is_cpu()) {
-      throw UsageError(
-          "local updates: parameter '" + parameter.named.name +
-          "' has another shape, dtype or device than when the algorithm was made: convert the model first");
+      throw UsageError("Local SGD: parameter '" + parameter.named.name +
+                       "' has another shape, dtype or device than at construction: convert the model before "
+                       "constructing the algorithm");
     }
   }
 }

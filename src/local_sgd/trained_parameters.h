@@ -1,5 +1,5 @@
 #pragma once
-// The parameters that take part, as flat memory.
+// The parameters that the algorithm averages, as flat memory.
 #include <ATen/core/TensorBody.h>
 
 #include <string>
@@ -12,16 +12,16 @@ namespace tutti::local_sgd {
 
 class TrainedParameters {
  public:
-  /// Keeps those that are not frozen, each tensor once. Throws UsageError for one that cannot take part.
+  /// Keeps the parameters that are not frozen, each tensor once. Throws UsageError for an unsupported parameter.
   explicit TrainedParameters(const std::vector<NamedParameter>& parameters);
 
   std::vector<std::int64_t> sizes() const;
   bool any_double() const;
   std::size_t count() const { return parameters_.size(); }
   const NamedParameter& operator[](int index) const { return parameters_[static_cast<std::size_t>(index)].named; }
-  /// Throws UsageError naming a parameter that is no longer what it was (another dtype, another shape).
+  /// Throws UsageError for a parameter whose dtype, shape or device has changed.
   void check() const;
-  /// The elements of `piece`, in the order in which they lie in memory: writing changes the parameter.
+  /// The elements of `piece` in the order of memory. Writing to the result changes the parameter.
   at::Tensor at(const Piece& piece) const;
   /// A checksum of all values.
   std::uint32_t checksum() const;

@@ -17,7 +17,7 @@ std::int64_t blocks_of(std::int64_t elements) {
   return (elements + block_elements - 1) / block_elements;
 }
 
-// Bytes need not be aligned.
+// Unaligned access is allowed.
 template <typename T>
 void store(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof(value));
@@ -49,7 +49,7 @@ float scale_of(std::span<const float> block) {
   return finite ? size / largest : std::numeric_limits<float>::quiet_NaN();
 }
 
-// All scales, then all elements.
+// Layout: all scales, then all elements.
 void encode_int8(std::span<const float> values, std::byte* bytes) {
   const auto count = static_cast<std::int64_t>(values.size());
   std::byte* elements = bytes + blocks_of(count) * sizeof(float);
@@ -58,7 +58,7 @@ void encode_int8(std::span<const float> values, std::byte* bytes) {
     const float scale = scale_of(block);
     store(bytes + begin / block_elements * sizeof(float), scale);
     for (std::size_t i = 0; i < block.size(); ++i) {
-      // Not by the scale's inverse, which may be infinite.
+      // The inverse of the scale may be infinite, so divide.
       const float quotient = scale > 0 ? std::clamp(std::nearbyint(block[i] / scale), -largest, largest) : 0.0F;
       store(elements + begin + i, static_cast<std::int8_t>(quotient));
     }

@@ -1,6 +1,6 @@
 #pragma once
-// fp32 numbers as bytes of a wire format. Pure. A NaN or an infinity never becomes a finite number: under int8 its
-// whole block decodes to NaN.
+// Encodes fp32 numbers as bytes of a wire format. No I/O. A NaN or an infinity never becomes a finite number: under
+// int8 its whole block decodes to NaN.
 //
 // Error feedback: Seide et al., "1-Bit Stochastic Gradient Descent" (Interspeech 2014); Karimireddy et al., "Error
 // Feedback Fixes SignSGD" (ICML 2019, 1901.09847).
@@ -15,14 +15,14 @@ namespace tutti::local_sgd {
 /// Elements that share a scale under int8.
 inline constexpr std::int64_t block_elements = 256;
 
-/// Size of `elements` numbers.
+/// The encoded size of `elements` numbers in bytes.
 std::int64_t encoded_bytes(WireFormat format, std::int64_t elements);
 
-/// `bytes` holds encoded_bytes() of them.
+/// `bytes` must have encoded_bytes() bytes.
 void encode(WireFormat format, std::span<const float> values, std::span<std::byte> bytes);
 void decode(WireFormat format, std::span<const std::byte> bytes, std::span<float> values);
 
-/// Encodes `values` plus `lost`, and leaves in `lost` what the encoding lost of that.
+/// Encodes `values` plus `lost`, and sets `lost` to the rounding error of that sum.
 void encode_with_feedback(WireFormat format, std::span<const float> values, std::span<float> lost,
                           std::span<std::byte> bytes);
 

@@ -64,7 +64,7 @@ StateDict marked(const char* mark) {
   return state;
 }
 
-/// Of a tuple or a list, whose length stands under `mark`.
+/// Returns the elements of a tuple or list. Their number is the value of `mark`.
 template <typename Elements>
 StateDict elements_of(const Elements& elements, const char* mark, const std::string& key);
 
@@ -140,7 +140,7 @@ std::size_t length_of(const StateDict& part, const char* mark, const std::string
   return static_cast<std::size_t>(length);
 }
 
-/// What keep() has put under `name`.
+/// The inverse of keep() for the value `name`.
 c10::IValue kept(const StateDict& state, const std::string& name, int depth) {
   if (depth > deepest) refuse(name, "is nested too deeply");
   if (state.contains(name)) {
@@ -164,7 +164,8 @@ c10::IValue kept(const StateDict& state, const std::string& name, int depth) {
   return c10::ivalue::Tuple::create(std::move(elements));
 }
 
-// The names become attributes of a LibTorch module, which is written as a program's text: LibTorch saves no other ones.
+// The names become attributes of a LibTorch module. LibTorch writes them into a program's text, so it accepts only
+// these characters.
 bool may_be_in_a_name(char letter) {
   const auto code = static_cast<unsigned char>(letter);
   return code >= ' ' && code != 0x7f && letter != '"' && letter != '\'' && letter != '\\';
@@ -185,7 +186,7 @@ void write_part(OutputArchive& archive, const std::string& name, const StateDict
 
 void write_archive(OutputArchive& archive, const StateDict& state, int depth) {
   if (depth > deepest) throw CheckpointError("the saved optimizer state is nested too deeply");
-  std::string last;  // values stand in the order of their names, so those of a part follow each other
+  std::string last;  // values are sorted by name, so the values of a part are consecutive
   for (const auto& [name, value] : state.values()) {
     const std::size_t dot = name.find('.');
     const std::string first = name.substr(0, dot);

@@ -14,7 +14,7 @@ namespace tutti {
 
 namespace {
 
-/// Of a sparse gradient its values: no other elements count. Writing to them writes to the gradient.
+/// Returns the gradients; of a sparse gradient, its values. Writing to these values changes the gradient.
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> grads;
   for (const at::Tensor& parameter : parameters) {
@@ -26,13 +26,13 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return grads;
 }
 
-// ATen converts element by element where it is to sum floats in double, which takes several times as long.
+// To sum floats in double, ATen converts each element, which takes several times as long.
 bool sums_faster_by_hand(const at::Tensor& grad) {
   return grad.is_cpu() && grad.layout() == at::kStrided && grad.is_floating_point() && !grad.is_neg();
 }
 
-// A norm of norms is the norm of all: gradients on a device are waited for once. The largest element is exact in any
-// type; sums are taken in double.
+// Combines the norms of all tensors, so the host waits only once for a device. The maximum is exact in any dtype; sums
+// are double.
 double norm_of(const std::vector<at::Tensor>& grads, double norm_type) {
   const auto dtype = std::isinf(norm_type) ? std::nullopt : std::optional(at::kDouble);
   double squares = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// How each optimizer's parameters, state and options become the arguments of its fused kernel.
+// Converts each optimizer's parameters, state and options to the arguments of its fused kernel.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_fused_adagrad.h>
 #include <ATen/ops/_fused_adam.h>
@@ -24,7 +24,7 @@ namespace tutti::fused {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// The state of `parameter`; null where it has none.
+/// The state of `parameter`, or null.
 template <typename State>
 State* state_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
   const auto entry = optimizer.state().find(parameter.unsafeGetTensorImpl());
@@ -38,7 +38,7 @@ State& add_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter
   return static_cast<State&>(*entry);
 }
 
-/// The kernels take a parameter's number of steps as a tensor and only read it. Most parameters share theirs.
+/// The kernels take the number of steps of a parameter as a tensor that they only read. Most parameters share one.
 class StepTensors {
  public:
   at::Tensor of(std::int64_t step) {
@@ -51,7 +51,7 @@ class StepTensors {
   at::Tensor last_;
 };
 
-/// What a kernel writes to. They do not count that in the tensors' versions.
+/// The kernels do not increase the version counters of the tensors that they write.
 inline void bump_versions(const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) tensor.unsafeGetTensorImpl()->bump_version();
 }
@@ -123,7 +123,7 @@ struct SGDRule {
   static void step(torch::optim::Optimizer& optimizer, const Tensors& parameters, const Tensors& gradients,
                    const Options& options) {
     if (options.momentum() == 0) return kernel(parameters, gradients, {}, options, false);
-    // A parameter's momentum begins with its first gradient, which may come later than that of others.
+    // A parameter's momentum begins with its first gradient, at a different step for each parameter.
     struct {
       Tensors parameters, gradients, buffers;
     } first, later;

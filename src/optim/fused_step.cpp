@@ -15,8 +15,8 @@ namespace {
 
 using torch::optim::OptimizerParamGroup;
 
-/// The kernels walk through memory and look at no strides, so everything that belongs to a parameter must lie as it
-/// does.
+/// True if `other` has the strides of `parameter`. The kernels ignore strides, so all tensors of a parameter must have
+/// the same.
 bool lies_alike(const at::Tensor& parameter, const at::Tensor& other) {
   if (!other.defined() || other.layout() != at::kStrided || other.device() != parameter.device() ||
       other.scalar_type() != parameter.scalar_type() || other.sizes() != parameter.sizes()) {
@@ -28,11 +28,11 @@ bool lies_alike(const at::Tensor& parameter, const at::Tensor& other) {
   return true;
 }
 
-/// Why a parameter is nothing for the kernels, whatever its gradient and state are; null if it is.
+/// Why the kernels do not support a parameter, regardless of its gradient and state; null if they do.
 const char* misfit_of(const at::Tensor& parameter) {
   if (parameter.layout() != at::kStrided || !parameter.device().is_cpu()) return "it is not a dense CPU tensor";
-  // Squares of small gradients vanish in float16. LibTorch's Adam then gives NaN, which is noticed; the fused one takes
-  // enormous steps, which are not.
+  // Squares of small gradients underflow in float16. LibTorch's Adam then gives NaN. The fused kernel gives very large
+  // steps, which are harder to notice.
   const at::ScalarType type = parameter.scalar_type();
   if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) return "it is not float, double or bfloat16";
   if (!parameter.is_non_overlapping_and_dense()) return "it has gaps or overlaps in memory";
@@ -95,7 +95,7 @@ std::optional<std::string> step_with(torch::optim::Optimizer& optimizer) {
 std::optional<std::string> fused_step(torch::optim::Optimizer& optimizer) {
   namespace optim = torch::optim;
   std::optional<std::string> refusal = "there is no fused kernel for this class of optimizer";
-  // By the very type: a class derived from it may have a step() of its own.
+  // Compares the exact type: a derived class may override step().
   const auto attempt = [&]<typename Rule>(std::type_identity<Rule>) {
     if (typeid(optimizer) != typeid(typename Rule::Optimizer)) return false;
     refusal = step_with<Rule>(optimizer);

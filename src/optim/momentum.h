@@ -1,13 +1,13 @@
 #pragma once
-// Momentum under whatever name an optimizer has it.
+// The momentum of an optimizer, independent of its name there.
 #include <torch/optim/optimizer.h>
 
 namespace tutti {
 
-/// Whether set_momentum() knows this optimizer: SGD and RMSprop have a momentum, Adam and AdamW a first beta.
+/// True for SGD and RMSprop, which have a momentum, and for Adam and AdamW, which have a first beta.
 bool has_momentum(const torch::optim::Optimizer& optimizer);
 
-/// Sets it in every group. Throws UsageError for an optimizer without one.
+/// Sets the momentum of every group. Throws UsageError for an optimizer without a momentum.
 void set_momentum(torch::optim::Optimizer& optimizer, double momentum);
 
 }  // namespace tutti

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* one_cycle_name = "one_cycle";
 
-/// Where a phase ends, and the rate and momentum there.
+/// The end of a phase, and the rate and momentum there.
 struct Corner {
   double position = 0;
   double factor = 1;
@@ -24,7 +24,7 @@ double anneal(AnnealStrategy strategy, double start, double end, double progress
   return end + (start - end) / 2.0 * (std::cos(std::numbers::pi * progress) + 1.0);
 }
 
-/// From the start of the run on.
+/// The corners in order, from the start of the run.
 std::vector<Corner> corners_of(double total_steps, const OneCycleOptions& options) {
   const double first = 1.0 / options.div_factor;
   const double last = first / options.final_div_factor;

@@ -57,10 +57,13 @@ void Optimizer::step(const CallSite& where) {
 
 at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const CallSite& where) {
   const CallSiteScope here(where);
-  if (scaler_) throw UsageError("step(closure) cannot skip a step that overflows: train in bf16 or without scaler");
+  if (scaler_) {
+    throw UsageError(
+        "step(closure) cannot skip a step whose gradients overflow: train in bf16, or without a loss scaler");
+  }
   if (reducer()->in_accumulate()) {
     throw UsageError(
-        "step(closure) inside accumulate(): the closure runs all of the step's backward passes itself, so "
+        "step(closure) inside accumulate(): the closure runs all backward passes of the step, so "
         "call it outside");
   }
   const at::Tensor loss = optimizer_->step([&] {
@@ -68,12 +71,12 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
     const at::Tensor mine = closure();
     reducer()->prepare_step();
     const double mean = reducer()->mean_over_ranks(mine.item<double>());
-    // What the next call brings is a window of its own: the parameters will have moved.
+    // The parameters change before the next evaluation, so each evaluation is a window.
     reducer()->on_optimizer_step();
     return at::scalar_tensor(mean, mine.options().requires_grad(false));
   });
   state_->skipped = false;
-  state_->not_fused_reason = "it was given a closure";
+  state_->not_fused_reason = "step() was called with a closure";
   if (state_->after_step) state_->after_step();
   return loss;
 }
@@ -90,7 +93,7 @@ void Optimizer::step_parameters() {
   if (refusal) optimizer_->step();
   std::string why = refusal.value_or("");
   if (!why.empty() && why != state_->not_fused_reason) {
-    logger_.info("the optimizer takes LibTorch's own step, not a fused one: " + why);
+    logger_.info("the optimizer runs LibTorch's step instead of a fused one: " + why);
   }
   state_->not_fused_reason = std::move(why);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What LibTorch's optimizers keep, by the names that PyTorch gives it: one function a type, for reading (const) and
-// writing alike.
+// The fields of LibTorch's optimizers, with PyTorch's names. One function for each type serves reading (const) and
+// writing.
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -54,7 +54,7 @@ void visit_options(Options& options, Field field) {
   field("eps", options.eps());
 }
 
-// State of one parameter: field(name, value, whether it is always there).
+// State of one parameter: field(name, value, whether it is always present).
 
 template <OneOf<torch::optim::AdamParamState, torch::optim::AdamWParamState> State, typename Field>
 void visit_state(State& state, Field field) {

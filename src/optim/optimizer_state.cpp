@@ -51,7 +51,7 @@ void check_names(const torch::optim::Optimizer& optimizer, std::span<const std::
   auto name = names.begin();
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
-      // One parameter may be listed twice.
+      // A parameter may be listed twice.
       const auto [known, first] = seen.emplace(*name, parameter.unsafeGetTensorImpl());
       if (!first && known->second != parameter.unsafeGetTensorImpl()) {
         throw UsageError("two parameters of the optimizer have the name '" + *name + "'");
@@ -65,7 +65,7 @@ void check_names(const torch::optim::Optimizer& optimizer, std::span<const std::
   throw CheckpointError("the saved state does not fit this optimizer, and nothing was loaded: " + what);
 }
 
-// A state's values, which must all be used.
+// The values of a state. Every value must be used.
 class Saved {
  public:
   explicit Saved(const StateDict& state) : state_(state) {}
@@ -87,11 +87,11 @@ class Saved {
   std::set<std::string> used_;
 };
 
-// One of the optimizers whose fields are known.
+// An optimizer whose fields are known.
 template <typename Type, typename Options, typename State>
 class Known {
  public:
-  // Not for classes derived from it, which may keep more.
+  // Exact type only: a derived class may have more state.
   static bool is(const torch::optim::Optimizer& optimizer) { return typeid(optimizer) == typeid(Type); }
 
   static StateDict save(const torch::optim::Optimizer& optimizer, std::span<const std::string> names,
@@ -141,7 +141,7 @@ class Known {
       }
     }
     saved.check_all_used();
-    // From here on nothing fails.
+    // No statement below can fail.
     for (std::size_t i = 0; i < options.size(); ++i) {
       static_cast<Options&>(optimizer.param_groups()[i].options()) = options[i];
     }
@@ -165,11 +165,11 @@ class Known {
     });
   }
 
-  // Null where nothing was saved: the parameter had not been stepped.
+  // Returns null if nothing was saved, because the parameter had made no step.
   static std::unique_ptr<OptimizerParamState> load_parameter(Saved& saved, const at::Tensor& parameter,
                                                              const std::string& name) {
     auto result = std::make_unique<State>();
-    bool any = std::is_same_v<Type, torch::optim::Adagrad>;  // which has its state from the beginning
+    bool any = std::is_same_v<Type, torch::optim::Adagrad>;  // its state exists from construction
     visit_state(*result,
                 [&](const char* field, const auto&, bool) { any = any || saved.contains(state_key(name, field)); });
     if (!any) return nullptr;
@@ -185,7 +185,7 @@ class Known {
     return result;
   }
 
-  // On the parameter's device, in its memory format and, as PyTorch does it, of its dtype.
+  // On the parameter's device and in its memory format; as in PyTorch, also of its dtype.
   static at::Tensor like(const at::Tensor& parameter, const at::Tensor& saved, const std::string& key) {
     if (!saved.defined() || saved.sizes() != parameter.sizes()) {
       std::ostringstream text;
@@ -217,7 +217,7 @@ class Known {
   }
 };
 
-// Any other optimizer: what its own save() writes.
+// Any other optimizer: the values that its save() writes.
 
 std::string type_of(const torch::optim::Optimizer& optimizer) {
   return c10::demangle(typeid(optimizer).name());
@@ -228,7 +228,7 @@ StateDict saved_by_itself(const torch::optim::Optimizer& optimizer) {
     const UniqueParametersScope each_once(optimizer);
     return state_from_save(optimizer);
   } catch (const c10::Error& error) {
-    // LibTorch's LBFGS, for one, cannot before it has as many steps behind it as its history is long.
+    // For example, LibTorch's LBFGS cannot be saved until it has made as many steps as its history is long.
     throw UsageError(type_of(optimizer) + " cannot be saved in this state: " + error.what_without_backtrace());
   }
 }
@@ -252,7 +252,7 @@ void load_unknown(torch::optim::Optimizer& optimizer, const StateDict& state) {
   }
   const StateDict saved = state.part(saved_key);
   if (saved.values().size() + 1 != state.values().size()) misfit("it has entries that save() does not write");
-  // load() may fail halfway.
+  // load() may fail after it has changed values, so `before` restores them.
   const StateDict before = copy_to_cpu(saved_by_itself(optimizer));
   const UniqueParametersScope each_once(optimizer);
   try {
@@ -266,7 +266,7 @@ void load_unknown(torch::optim::Optimizer& optimizer, const StateDict& state) {
   }
 }
 
-// Calls `action` with the Known that `optimizer` is, and its name; false when it is none of them.
+// Calls `action` with the Known of `optimizer` and its name. Returns false for other optimizers.
 template <typename Action>
 bool with_known(const torch::optim::Optimizer& optimizer, Action action) {
   namespace optim = torch::optim;

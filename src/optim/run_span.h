@@ -1,5 +1,5 @@
 #pragma once
-// The warm-up and the rest of a run, as most schedules divide it.
+// The division of a run into a warm-up and a rest, which most schedules share.
 #include <cstdint>
 #include <string>
 
@@ -21,7 +21,7 @@ std::string value_of(const char* name, Number value) {
 /// Throws UsageError for a negative warm-up.
 void check_warmup(const char* schedule, std::int64_t warmup_steps);
 
-/// The linear rise from 0; 1 without a warm-up. For positions before `warmup_steps`.
+/// The linear rise from 0 for positions before `warmup_steps`; 1 without a warm-up.
 double warmup_factor(std::int64_t position, std::int64_t warmup_steps);
 
 /// A run with a warm-up.
@@ -32,7 +32,7 @@ class RunSpan {
 
   bool warming_up(std::int64_t position) const { return position < warmup_steps_; }
   double warmup(std::int64_t position) const { return warmup_factor(position, warmup_steps_); }
-  /// How much of what follows the warm-up has passed: 0 at its end, 1 at the run's and later.
+  /// The fraction of the rest that has passed: 0 at the end of the warm-up, 1 at the end of the run and later.
   double progress(std::int64_t position) const;
 
  private:

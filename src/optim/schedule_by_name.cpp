@@ -49,7 +49,7 @@ LrSchedule make_stable(const Options& o) {
 
 struct Named {
   std::string_view name;
-  std::vector<std::string_view> arguments;  // besides warmup_steps and total_steps, which get_scheduler takes for all
+  std::vector<std::string_view> arguments;  // besides warmup_steps and total_steps, which get_scheduler accepts for all
   LrSchedule (*make)(const Options&);
 };
 
@@ -116,7 +116,7 @@ LrSchedule schedule_by_name(std::string_view name, const ScheduleOptions& option
   if (schedule == known.end()) {
     std::string names;
     for (const Named& each : known) names += (names.empty() ? "" : ", ") + std::string(each.name);
-    throw UsageError("there is no learning rate schedule '" + std::string(name) + "', choose one of " + names);
+    throw UsageError("unknown learning rate schedule '" + std::string(name) + "', choose one of " + names);
   }
   for (const std::string_view argument : given_arguments(options)) {
     if (std::ranges::find(schedule->arguments, argument) == schedule->arguments.end()) {

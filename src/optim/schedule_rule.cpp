@@ -17,7 +17,7 @@ void check_at_least_one(const char* name, std::int64_t value) {
   require_length(value >= 1, std::string(name) + " is " + std::to_string(value) + ", must be at least 1");
 }
 
-/// Both shardings give the same number: whole rounds of one micro-batch for each rank, the last one filled or dropped.
+/// Both shardings give the same number: rounds of one micro-batch per rank, the last round filled or dropped.
 std::int64_t batches_of_epoch(const TrainingLength& length) {
   check_at_least_one("dataset_size", length.dataset_size);
   const std::int64_t round = length.batch_size * length.num_processes;
@@ -26,7 +26,7 @@ std::int64_t batches_of_epoch(const TrainingLength& length) {
   return batches;
 }
 
-/// Rounded up, but not for what floating point adds to a product such as 1.1 * 10.
+/// Rounded up, after removing the rounding error of a product such as 1.1 * 10.
 std::int64_t micro_batches_of(double num_epochs, std::int64_t batches) {
   require_length(num_epochs > 0 && num_epochs <= 1e9,
                  "num_epochs is " + std::to_string(num_epochs) + ", must be positive");

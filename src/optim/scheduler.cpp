@@ -55,7 +55,7 @@ void Scheduler::load_state_dict(const StateDict& state) {
   enter(std::move(loaded));
 }
 
-// What can throw comes first.
+// All statements that can throw run before the state changes.
 void Scheduler::enter(State next) {
   const double factor = schedule_.factor(next.applied);
   if (!std::isfinite(factor)) {

@@ -1,4 +1,4 @@
-// The schedules that go by powers of gamma.
+// The schedules with powers of gamma.
 #include <algorithm>
 #include <cmath>
 

@@ -15,8 +15,8 @@ namespace {
 
 // The order of additions must not depend on the number of threads, so blocks have a fixed length.
 constexpr std::int64_t block_length = 1 << 16;
-// Sums side by side, which the compiler turns into vectors: one sum alone would wait for each addition. Squares of
-// floats are exact in double, so that a fused multiply-add rounds as an addition does.
+// Several sums in parallel, which the compiler vectorizes; one sum would wait for each addition. The square of a float
+// is exact in double, so a fused multiply-add gives the same bits as a separate addition.
 constexpr std::int64_t lanes = 16;
 
 template <typename Element>

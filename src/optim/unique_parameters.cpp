@@ -17,7 +17,7 @@ bool has_repeated_parameters(const torch::optim::Optimizer& optimizer) {
   return false;
 }
 
-// LibTorch has no const way to write an optimizer whose groups it reads through this list; it is as before afterwards.
+// LibTorch's functions that write an optimizer read its groups through this list. The destructor restores it.
 UniqueParametersScope::UniqueParametersScope(const torch::optim::Optimizer& optimizer)
     : optimizer_(const_cast<torch::optim::Optimizer&>(optimizer)) {
   if (!has_repeated_parameters(optimizer)) return;

@@ -1,7 +1,7 @@
 #pragma once
-// Optimizers that list a parameter more than once, as they do for a layer that is registered under two names:
-// LibTorch's parameters() gives it twice. LibTorch steps such a parameter as often as it is listed, and so does tutti;
-// but LibTorch loses its state when it reads the optimizer from a file.
+// Optimizers that list a parameter more than once, for example for a layer that is registered under two names. LibTorch
+// and tutti step such a parameter as often as it is listed. But LibTorch loses its state when it reads the optimizer
+// from a file.
 #include <torch/optim/optimizer.h>
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace tutti {
 
 bool has_repeated_parameters(const torch::optim::Optimizer& optimizer);
 
-/// While it lives, the optimizer's groups list each parameter once: what is written and read then is whole.
+/// Until it is destroyed, the optimizer's groups list each parameter once, so that writing and reading are complete.
 class UniqueParametersScope {
  public:
   explicit UniqueParametersScope(const torch::optim::Optimizer& optimizer);

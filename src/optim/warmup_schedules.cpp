@@ -10,7 +10,7 @@ namespace tutti {
 
 namespace {
 
-/// `num_cycles` waves from 1: 1 at progress 0, and for half a wave 0 at progress 1.
+/// `num_cycles` cosine waves from 1 at progress 0. Half a wave ends with 0 at progress 1.
 double cosine_waves(double progress, double num_cycles) {
   return 0.5 * (1.0 + std::cos(std::numbers::pi * num_cycles * 2.0 * progress));
 }

@@ -1,26 +1,26 @@
 #pragma once
-// What the time of a step is predicted from.
+// The input of a prediction.
 #include <string>
 #include <vector>
 
 namespace tutti::plan {
 
-/// A node, as the ranks on it find it.
+/// A node, as its ranks measure it.
 struct Machine {
-  /// Ranks that compute at the same time; less than 1 where nodes share a machine.
+  /// Number of ranks that compute at the same time; less than 1 if nodes share a machine.
   double cores = 1;
-  /// Until a rank knows that the others of its node have come.
+  /// Duration of a barrier in the node.
   double node_barrier_us = 0;
-  /// How much of a sum in shared memory a core makes: read from all versions, written to all.
+  /// Speed of one core in a sum in shared memory, which reads all contributions and writes the sum to all ranks.
   double sum_gb_per_s = 1;
-  /// What a message takes besides the link, and how much a core is busy with it, at both ends together.
+  /// Duration of a message without the link, and the time for which it occupies a core, at both ends together.
   double message_us = 0;
   double message_cpu_us = 0;
-  /// What a core sends and receives, as much of each.
+  /// Speed at which a core sends and receives at the same time, in each direction.
   double message_gb_per_s = 1;
 };
 
-/// What every node has to the others. A node sends and receives at the same time.
+/// The link from each node to the others. A node sends and receives at the same time.
 struct Link {
   std::string name{};
   double latency_us = 0;
@@ -30,10 +30,10 @@ struct Link {
 /// Gradients that are sent together.
 struct Bucket {
   double bytes = 0;
-  double ready = 1;  ///< the part of the backward pass that has run when they are complete
+  double ready = 1;  ///< fraction of the backward pass after which they are complete
 };
 
-/// What a rank does in a step, while as many ranks as there are cores do the same.
+/// The work of a rank in a step, measured while all cores of the machine do the same.
 struct Work {
   double forward_ms = 0;
   double backward_ms = 0;
@@ -49,7 +49,7 @@ struct Layout {
   int ranks() const { return nodes * ranks_per_node; }
 };
 
-/// Which backward passes exchange gradients.
+/// The backward passes that synchronize gradients.
 enum class Exchange { once_a_step, in_every_pass };
 
 }  // namespace tutti::plan

@@ -13,7 +13,7 @@ namespace {
 constexpr int all_digits = std::numeric_limits<double>::max_digits10;
 
 void require(const std::istream& in) {
-  if (!in) throw Error("the ranks left no figures: what they say stands above");
+  if (!in) throw Error("the ranks produced no measurements: see their output above");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Descriptions sent from the ranks that measured them to the process that started these.
+// Sends measurements from the ranks to the process that started them.
 #include <iosfwd>
 
 #include "plan/description.h"
@@ -9,7 +9,7 @@ namespace tutti::plan {
 void write(std::ostream& out, const Machine& machine);
 void write(std::ostream& out, const Work& work);
 
-/// They throw Error where that is no such description.
+/// Throw Error if `in` holds no such measurements.
 Machine read_machine(std::istream& in);
 Work read_work(std::istream& in);
 

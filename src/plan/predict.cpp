@@ -10,15 +10,15 @@ namespace tutti::plan {
 namespace {
 
 void require(bool fits, const std::string& what) {
-  if (!fits) throw UsageError("a step cannot be predicted: " + what);
+  if (!fits) throw UsageError("cannot predict a step: " + what);
 }
 
 void check(const Machine& machine, const Link& link, const Work& work, const Layout& layout) {
   require(machine.cores > 0 && machine.sum_gb_per_s > 0 && machine.message_gb_per_s > 0,
-          "a node needs cores, and speeds above 0");
-  require(link.gbit > 0 && link.latency_us >= 0, "the link " + link.name + " needs a rate above 0");
-  require(work.micro_batches > 0, "a step needs micro-batches");
-  require(layout.nodes > 0 && layout.ranks_per_node > 0, "it needs nodes with ranks");
+          "a node must have cores and speeds above 0");
+  require(link.gbit > 0 && link.latency_us >= 0, "the link " + link.name + " must have a rate above 0");
+  require(work.micro_batches > 0, "a step must have at least one micro-batch");
+  require(layout.nodes > 0 && layout.ranks_per_node > 0, "nodes and ranks_per_node must be at least 1");
 }
 
 Work with_late_gradients(Work work) {
@@ -36,8 +36,8 @@ Step predict(const Machine& machine, const Link& link, const Work& work, const L
     return play(script_of(machine, link, what, layout, charged), cores);
   };
   const double alone = pass(work, {.node = false, .between = false, .headers = false});
-  // Who has more to do may be done sooner in a play, where its threads happen to meet better: that is no gain to count
-  // on.
+  // A timeline with more work may end sooner, if its threads happen to overlap better. The prediction does not count
+  // such a gain.
   const double in_node = std::max(alone, pass(work, {.node = true, .between = false, .headers = false}));
   const double over_nodes = std::max(in_node, pass(work, {.node = true, .between = true, .headers = false}));
   const double whole = std::max(over_nodes, pass(work, {}));

@@ -13,7 +13,7 @@ namespace {
 constexpr double ms_per_us = 1e-3;
 constexpr double bytes_per_ms_of_gb_per_s = 1e6;
 constexpr double bytes_per_ms_of_gbit = 125e3;
-/// Of what Ethernet carries for 1448 bytes in a TCP packet of full length.
+/// The payload of Ethernet: 1448 bytes of a full TCP packet of 1538 bytes.
 constexpr double payload = 1448.0 / 1538.0;
 
 class Writer {
@@ -36,7 +36,7 @@ class Writer {
   }
 
  private:
-  // The last thing to be written, so that the messages of buckets are known.
+  // Runs last, because it needs the messages of all buckets.
   void compute(std::vector<int> leaves_first) {
     double done = 0;
     for (std::size_t i = 0; i < work_.buckets.size(); ++i) {
@@ -50,7 +50,7 @@ class Writer {
     script_.computing.push_back({.cpu_ms = (1 - done) * work_.backward_ms, .completes = -1, .sends = leaves_first});
   }
 
-  // Its first round leaves with the last gradient, the others when all sums are there.
+  // The first round of the trailer is sent with the last gradient, the rest after the last sum.
   void close() {
     const int steps = steps_of_exchange();
     const int first = header(1);
@@ -86,7 +86,7 @@ class Writer {
     for (const int result : results) script_.adding.push_back({.message = result});
   }
 
-  // One bucket is summed between nodes while the next one is added up inside them.
+  // While one bucket is summed between nodes, the next is summed inside them.
   void sums_hierarchically() {
     struct Between {
       int versions;
@@ -117,7 +117,7 @@ class Writer {
     }
   }
 
-  /// One half of a sum of `bytes` among `members`, of which the part `outside` leaves the node.
+  /// Half of a sum of `bytes` over `members`. The fraction `outside` is sent to other nodes.
   int half_of_sum(double bytes, int members, double outside) {
     if (!charged_.between) return message({});
     const Messages messages = messages_of(schedule_for(members, bytes), members);
@@ -128,7 +128,7 @@ class Writer {
                     .latency_ms = messages.steps * message_latency_ms()});
   }
 
-  /// Of messages.
+  /// The number of rounds of a small all-gather.
   int steps_of_exchange() const {
     return exchange_steps(backend_for(layout_) == BackendChoice::hierarchical ? layout_.nodes : layout_.ranks());
   }
@@ -137,7 +137,7 @@ class Writer {
     if (!charged_.headers) return message({});
     const double in_node = machine_.node_barrier_us * ms_per_us;
     if (layout_.nodes == 1) return message({.latency_ms = in_node});
-    // The ranks of a node meet before the messages of its first one, and after them.
+    // The ranks of a node synchronize before and after the node leader's messages.
     const double around = backend_for(layout_) == BackendChoice::hierarchical ? 2 * in_node : 0;
     return message(
         {.cpu_ms = steps * machine_.message_cpu_us * ms_per_us, .latency_ms = steps * message_latency_ms() + around});
@@ -151,12 +151,12 @@ class Writer {
   double message_latency_ms() const { return (link_.latency_us + machine_.message_us) * ms_per_us; }
   double node_barrier_ms() const { return charged_.node ? machine_.node_barrier_us * ms_per_us : 0; }
 
-  /// Of bucket i: a rank reads its slice of every version, and writes the sum to every one.
+  /// Bucket i: a rank reads its slice from all ranks and writes the sum to all ranks.
   double node_sum_ms(std::size_t i) const {
     if (!charged_.node) return 0;
     return work_.buckets[i].bytes / (machine_.sum_gb_per_s * bytes_per_ms_of_gb_per_s);
   }
-  /// The same for versions that came as messages: they are read only.
+  /// The same for contributions that arrive as messages, which are only read.
   double versions_sum_ms(double bytes) const {
     if (!charged_.between) return 0;
     return bytes / 2 / (machine_.sum_gb_per_s * bytes_per_ms_of_gb_per_s);
@@ -168,7 +168,7 @@ class Writer {
   const Layout& layout_;
   Charged charged_;
   Script script_;
-  std::vector<int> versions_at_once_;  // by bucket: messages that leave when it is complete
+  std::vector<int> versions_at_once_;  // by bucket: the message that is sent when it is complete
 };
 
 }  // namespace

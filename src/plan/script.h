@@ -1,16 +1,15 @@
 #pragma once
-// What the ranks do in a backward pass that exchanges gradients: src/sync/gradient_sync.h, and the sums of src/comm/
-// below it.
+// The timeline of a backward pass that synchronizes gradients, as src/sync/gradient_sync.h and src/comm/ run it.
 #include "plan/description.h"
 #include "plan/timeline.h"
 
 namespace tutti::plan {
 
-/// What of an exchange takes time; the rest takes none.
+/// The parts of a synchronization that take time; a part that is false takes none.
 struct Charged {
   bool node = true;     ///< sums inside nodes
   bool between = true;  ///< sums between nodes
-  bool headers = true;  ///< what ranks tell one another before and after
+  bool headers = true;  ///< sync headers and trailers
 };
 
 Script script_of(const Machine& machine, const Link& link, const Work& work, const Layout& layout,

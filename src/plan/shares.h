@@ -4,8 +4,8 @@
 
 namespace tutti::plan {
 
-/// What each of several threads gets of `cores`, when it could use as much as it demands, a core at most: all that it
-/// demands where that is little, and as much as the others that get less than they demand. As a fair scheduler does it.
+/// Distributes `cores` over threads as a fair scheduler does. `demands`: the fraction of a core that each thread can
+/// use. A thread gets its demand, or as much as every other thread that gets less than its demand.
 std::vector<double> fair_shares(double cores, const std::vector<double>& demands);
 
 }  // namespace tutti::plan

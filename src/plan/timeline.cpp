@@ -13,10 +13,10 @@ namespace tutti::plan {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
-/// Shorter times are rounding.
+/// Shorter times are rounding errors.
 constexpr double nothing_ms = 1e-9;
 
-/// The time that a message takes where its thread is never kept waiting.
+/// The duration of a message whose thread never waits for a core.
 double undisturbed(const Message& message) {
   return std::max(message.link_ms, message.cpu_ms);
 }
@@ -33,13 +33,13 @@ class Player {
       }
     } while (advance());
     if (computing_ < script_.computing.size() || adding_ < script_.adding.size()) {
-      throw Error("a predicted step waits for what never comes");
+      throw Error("the script of a step has a cycle: it waits for an event that never happens");
     }
     return now_;
   }
 
  private:
-  // Threads one after the other; true where what ended may let another go on.
+  // Handles the events of each thread in turn. Returns true if an event may let another thread continue.
   bool something_ended() { return computing_ended() || message_left() || adding_moved(); }
 
   bool computing_ended() {
@@ -86,7 +86,7 @@ class Player {
     return true;
   }
 
-  /// When the message that the adding thread waits for is there.
+  /// The time at which the message that the adding thread waits for arrives.
   double waits_until() const {
     const int message = script_.adding[adding_].message;
     return message < 0 ? now_ : arrival_[static_cast<std::size_t>(message)];
@@ -96,7 +96,7 @@ class Player {
   bool adds() const { return begun_ && busy_from_ <= now_ + nothing_ms; }
   bool sends() const { return !sending_.empty(); }
 
-  /// How fast each thread goes, beside one that has a core for itself.
+  /// The speed of each thread, relative to a thread with its own core.
   struct Paces {
     double computing = 0;
     double adding = 0;
@@ -113,7 +113,7 @@ class Player {
     return {.computing = shares[0], .adding = shares[1], .sending = sends() ? sending : 0};
   }
 
-  /// Goes on to the next time at which something ends; false if nothing is in flight.
+  /// Advances to the next event. Returns false if nothing is in flight.
   bool advance() {
     const Paces pace = paces();
     double step = never;

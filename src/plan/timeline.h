@@ -1,28 +1,28 @@
 #pragma once
-// A backward pass that exchanges gradients, played as a list of events. All ranks do the same at the same time, so that
-// one is enough. It has three threads: one computes, one adds gradients, one moves messages. They share what its node
-// has in cores for each rank.
+// Simulates a backward pass that synchronizes gradients. All ranks do the same at the same time, so one rank is
+// simulated. It has three threads: one computes, one adds gradients, one sends messages. They share the rank's part of
+// its node's cores.
 #include <vector>
 
 namespace tutti::plan {
 
-/// It occupies the link for `link_ms` and a core for `cpu_ms`, whichever is longer, behind the messages sent before it,
-/// and is there `latency_ms` later.
+/// Occupies the link for `link_ms` and a core for `cpu_ms`, whichever is longer, after the messages sent before it.
+/// Arrives `latency_ms` later.
 struct Message {
   double link_ms = 0;
   double cpu_ms = 0;
   double latency_ms = 0;
 };
 
-/// A part of the backward pass. What stands in `sends` (numbers of messages) leaves when it ends.
+/// A part of the backward pass. Its end sends the messages whose numbers are in `sends`.
 struct Computing {
   double cpu_ms = 0;
-  int completes = -1;  ///< the bucket whose gradients are then there
+  int completes = -1;  ///< the bucket that is complete at its end
   std::vector<int> sends{};
 };
 
-/// What the adding thread does next. It waits for a bucket and for a message, where one is named; then `pause_ms` for
-/// ranks of its node; then it is busy.
+/// A task of the adding thread. It waits for `bucket` and `message` unless they are -1, then for `pause_ms` for the
+/// ranks of its node, and then uses a core for `cpu_ms`.
 struct Adding {
   int bucket = -1;
   int message = -1;
@@ -37,8 +37,8 @@ struct Script {
   std::vector<Message> messages{};
 };
 
-/// Milliseconds until all of `script` is done, where each rank has `cores`. Throws Error for a script that waits for
-/// something that never comes.
+/// Returns the milliseconds until `script` is done, if each rank has `cores`. Throws Error for a script with a wait
+/// that never ends.
 double play(const Script& script, double cores);
 
 }  // namespace tutti::plan

@@ -5,7 +5,7 @@
 namespace tutti::plan {
 namespace {
 
-/// Up to so many say what they have to say to one another at once.
+/// Up to this number of members, a small all-gather sends directly to all members.
 constexpr int max_direct_members = 8;
 
 int log2_rounded_up(int number) {

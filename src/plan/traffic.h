@@ -1,41 +1,40 @@
 #pragma once
-// Who sends how much to whom in a sum. Pure: numbers of nodes and ranks in, numbers of messages and shares of bytes
-// out.
+// The messages of an all-reduce: how many each rank sends, and how large. No I/O.
 #include "plan/description.h"
 
 namespace tutti::plan {
 
-/// How a sum between nodes is made of messages.
+/// The algorithm of a sum between nodes.
 enum class Schedule {
-  direct,   ///< each sends every other one its version of that one's slice, and then its own slice's sum
-  halving,  ///< recursive halving, then doubling: with one partner after the other
+  direct,   ///< each member sends every other member a slice to add, and later the sum of its own slice
+  halving,  ///< recursive halving, then doubling, with one partner at a time
 };
 
-/// The one that tutti takes for a sum of so many bytes among so many members: is_recursive_halving_faster() of
+/// The algorithm that tutti selects for a sum of `bytes` over `members`: is_recursive_halving_faster() in
 /// src/comm/algorithms/recursive_halving_schedule.h.
 Schedule schedule_for(int members, double bytes);
 
 struct Messages {
-  int steps = 0;     ///< one after the other
-  int sent = 0;      ///< by each
-  double share = 0;  ///< of the tensor's bytes that each sends
+  int steps = 0;     ///< one after another
+  int sent = 0;      ///< messages that each member sends
+  double share = 0;  ///< fraction of the tensor that each member sends
 };
 
-/// Half of a sum among `members`: until every slice is added up. Handing the sums out takes as much again.
+/// The reduce-scatter of a sum over `members`. The all-gather takes the same messages again.
 Messages messages_of(Schedule schedule, int members);
 
-/// Rounds of messages until each of `members` knows what all have to say.
+/// The number of rounds of a small all-gather over `members`.
 int exchange_steps(int members);
 
-/// What carries gradients.
+/// The backend that sums gradients.
 enum class BackendChoice {
   none,           ///< one rank
   shared_memory,  ///< one node
-  messages,       ///< from rank to rank
-  hierarchical,   ///< shared memory inside nodes, and between them each rank its slice
+  messages,       ///< messages between ranks
+  hierarchical,   ///< shared memory inside nodes; between nodes each rank sends its slice
 };
 
-/// The one that tutti takes where nothing else is asked for.
+/// The backend that tutti selects by default.
 BackendChoice backend_for(const Layout& layout);
 
 }  // namespace tutti::plan

@@ -45,7 +45,7 @@ Link read_link(const std::string& word) {
   }
   std::string names;
   for (const Link& link : known_links()) names += link.name + ", ";
-  throw UsageError("--link " + word + " is no link: give one of " + names +
+  throw UsageError("--link " + word + " is not a link: use one of " + names +
                    "or NAME=LATENCY,RATE in microseconds and Gbit/s, for example lab=30,40");
 }
 
@@ -57,7 +57,7 @@ double read_bytes(const std::string& word) {
   const auto unit = units.find(word.substr(number.size()));
   const auto value = read_number(number);
   if (!value || *value <= 0 || unit == units.end()) {
-    throw UsageError("'" + word + "' is no size: give bytes above 0 such as 27.4MB or 26MiB");
+    throw UsageError("'" + word + "' is not a size: use a number of bytes above 0, such as 27.4MB or 26MiB");
   }
   return *value * unit->second;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Links and sizes as people write them.
+// Parses links and sizes of the command line.
 #include <string>
 #include <vector>
 
@@ -7,11 +7,11 @@
 
 namespace tutti::plan {
 
-/// Links that have a name. Their latencies are assumptions: of a switch and two machines side by side.
+/// Links with a name. Their latencies are assumptions for one switch between two machines.
 const std::vector<Link>& known_links();
 
-/// "10gbit", a known one, or "NAME=LATENCY,RATE" with the microseconds that a packet takes one way and the Gbit/s that
-/// a node sends. Throws UsageError.
+/// Parses "10gbit" or another known name, or "NAME=LATENCY,RATE": the one-way latency in microseconds and the rate in
+/// Gbit/s. Throws UsageError.
 Link read_link(const std::string& word);
 
 /// Bytes: "27.4MB", "26MiB", "1e6". Throws UsageError.

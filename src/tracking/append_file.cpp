@@ -15,8 +15,8 @@ AppendFile::AppendFile(std::filesystem::path path, Open how) : path_(std::move(p
   std::error_code error;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
   if (error) {
-    throw Error("cannot make the folder " + path_.parent_path().string() + " (" + error.message() +
-                "): choose another place for the run's files");
+    throw Error("cannot create the folder " + path_.parent_path().string() + " (" + error.message() +
+                "): choose another folder for the run's files");
   }
   const int mode = how == Open::must_be_new ? O_EXCL : 0;
   fd_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | mode, 0666);
@@ -35,7 +35,7 @@ bool AppendFile::ends_with_line() const {
 }
 
 void AppendFile::append(std::string_view bytes) {
-  while (!bytes.empty()) {  // one turn, unless the disk is full or a signal comes in between
+  while (!bytes.empty()) {  // one iteration, unless a signal interrupts or the disk is full
     const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
     if (written < 0 && errno != EINTR) fail("write");
     if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
@@ -43,7 +43,7 @@ void AppendFile::append(std::string_view bytes) {
 }
 
 void AppendFile::sync() {
-  // Pipes and the like have nothing to sync.
+  // Pipes and other special files cannot be synced.
   if (::fdatasync(fd_) != 0 && errno != EINVAL) fail("flush");
 }
 

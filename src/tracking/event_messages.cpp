@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-// Enumerators of the .proto files.
+// Enumerators in the .proto files.
 constexpr int type_float = 1;
 constexpr int type_string = 7;
 constexpr int session_start = 1;
@@ -25,7 +25,7 @@ ProtoMessage event(double time, std::int64_t step) {
   return message;
 }
 
-/// A checksum of bytes that hold checksums themselves is weak: records therefore hold a rotated one.
+/// The checksum of bytes that contain their checksum is weak, so a record stores a rotated checksum.
 std::uint32_t masked_crc(std::string_view bytes) {
   const auto crc = crc32c(std::as_bytes(std::span(bytes.data(), bytes.size())));
   return std::rotr(crc, 15) + 0xA282EAD8U;
@@ -67,7 +67,7 @@ std::string shown(const Hyperparameters::mapped_type& value) {
   return text.str();
 }
 
-/// A cell of a Markdown table ends at a bar and at a line's end.
+/// A bar or a line end would end a cell of a Markdown table.
 std::string table_cell(const std::string& text) {
   std::string cell;
   for (const char c : text) {
@@ -101,7 +101,7 @@ std::string scalars_event(double time, std::int64_t step, const Scalars& scalars
 }
 
 std::string text_event(double time, std::int64_t step, const std::string& name, const std::string& text) {
-  // A tensor without dimensions.
+  // A scalar tensor.
   const auto tensor = ProtoMessage().integer(1, type_string).message(2, {}).bytes(8, text);
   const auto value = ProtoMessage().bytes(1, name).message(8, tensor).message(9, plugin_metadata("text", {}));
   return event(time, step).message(5, ProtoMessage().message(1, value)).encoded();
@@ -114,7 +114,7 @@ std::string hyperparameters_event(double time, std::int64_t step, const Hyperpar
   }
   info.real64(5, time);
   const auto content = ProtoMessage().message(3, info);  // HParamsPluginData, version 0
-  // All is in the metadata: the tensor is an empty one.
+  // The metadata holds all values; the tensor is empty.
   const auto empty_shape = ProtoMessage().message(2, {});
   const auto tensor = ProtoMessage().integer(1, type_float).message(2, empty_shape);
   const auto value = ProtoMessage()

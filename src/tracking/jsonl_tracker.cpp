@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// JSON has no such numbers: they become the strings that protobuf's JSON uses.
+/// JSON has no NaN or infinity: they become the strings of protobuf's JSON mapping.
 Json number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
@@ -28,12 +28,12 @@ Json value_of(const Hyperparameters::mapped_type& value) {
 class JsonlTracker::File {
  public:
   explicit File(std::filesystem::path path) : file_(std::move(path), AppendFile::Open::existing_or_new) {
-    // A killed run may have left half a line: what follows must not become a part of it.
+    // A killed run may have left an incomplete line. The next event must not continue it.
     if (!file_.ends_with_line()) file_.append("\n");
   }
 
   void write(const Json& event) {
-    // Text comes from anywhere: bytes that are not UTF-8 become U+FFFD.
+    // The texts come from the user: bytes that are not UTF-8 become U+FFFD.
     file_.append(event.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
   }
   void sync() { file_.sync(); }

@@ -1,12 +1,12 @@
 #pragma once
-// Numbers as printf writes them, in a string.
+// Formats numbers as printf does.
 #include <array>
 #include <cstdio>
 #include <string>
 
 namespace tutti {
 
-/// At most 95 characters.
+/// The result has at most 95 characters.
 template <typename... Numbers>
 std::string printed(const char* format, Numbers... numbers) {
   std::array<char, 96> text{};

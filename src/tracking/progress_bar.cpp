@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t usual_width = 80;
 
-/// Of the terminal behind standard error.
+/// The width of the terminal of standard error.
 std::size_t terminal_width() {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return usual_width;
@@ -70,7 +70,7 @@ class ProgressBar::Line {
     state_.elapsed = std::chrono::duration_cast<std::chrono::seconds>(now - begun_);
     state_.rate = rate_.per_second();
     if (in_place_) {
-      // A line that fills the last column would make some terminals begin the next one.
+      // A line that fills the last column makes some terminals begin a new line.
       const std::size_t columns_left = terminal_width() - 1;
       std::string line = progress_line(state_, columns_left);
       const std::size_t width = columns(line);
@@ -91,7 +91,7 @@ class ProgressBar::Line {
   std::chrono::steady_clock::time_point updated_;
   std::optional<std::chrono::steady_clock::time_point> drawn_;
   std::size_t drawn_width_ = 0;
-  bool is_shown_ = true;  // there is nothing to show before the first update
+  bool is_shown_ = true;  // before the first update there is nothing to show
   ProgressState state_;
   SmoothedRate rate_;
 };

@@ -17,7 +17,7 @@ bool continues_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;  // UTF-8
 }
 
-/// The text may come from a user: a line end or an escape sequence in it would break the line.
+/// The text may come from the user. A line end or an escape sequence in it would break the line.
 std::string in_one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7F; }, ' ');
@@ -51,7 +51,7 @@ std::string times(const ProgressState& state) {
   std::string text = format_duration(state.elapsed);
   if (state.total <= 0 || !state.rate || *state.rate <= 0) return text;
   const double left = static_cast<double>(std::max<std::int64_t>(state.total - state.done, 0)) / *state.rate;
-  constexpr double longest = 1e9;  // beyond any run; a conversion of more could overflow
+  constexpr double longest = 1e9;  // a longer duration could overflow
   return text + " < " + format_duration(std::chrono::seconds(std::llround(std::min(left, longest))));
 }
 

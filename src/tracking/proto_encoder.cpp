@@ -15,7 +15,7 @@ constexpr int fixed32_type = 5;
 
 ProtoMessage& ProtoMessage::integer(int field, std::int64_t value) {
   key(field, varint_type);
-  varint(static_cast<std::uint64_t>(value));  // a negative int64 takes all ten bytes
+  varint(static_cast<std::uint64_t>(value));  // a negative int64 takes ten bytes
   return *this;
 }
 

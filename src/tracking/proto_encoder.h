@@ -1,13 +1,12 @@
 #pragma once
-// Protocol Buffers' wire format, as much of it as event files need: protobuf.dev/programming-guides/encoding.
+// Protocol Buffers' wire format, as far as event files need it: protobuf.dev/programming-guides/encoding.
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace tutti {
 
-/// One message, built field by field. Fields are written in the order of the calls; each call writes the field also
-/// where its value is the default.
+/// Builds one message field by field. Writes the fields in the order of the calls, also default values.
 class ProtoMessage {
  public:
   ProtoMessage& integer(int field, std::int64_t value);

@@ -25,8 +25,8 @@ std::string host_name() {
   return name.data();
 }
 
-/// TensorBoard reads a folder's files in the order of their names: a name for one that comes after all that are there,
-/// also when they were made in this very second, or by a clock that was ahead.
+/// Returns a name that sorts after the existing files, because TensorBoard reads a folder's files in the order of their
+/// names. This holds also for files of the same second, or of a clock that was ahead.
 fs::path next_event_file(const fs::path& folder) {
   auto second = static_cast<std::int64_t>(unix_time());
   std::error_code missing;
@@ -63,7 +63,7 @@ TensorBoardTracker::~TensorBoardTracker() = default;
 
 void TensorBoardTracker::start(const std::string& run, const Hyperparameters& hyperparameters, std::int64_t step) {
   const double time = unix_time();
-  // Readers drop the step that this event names, too: a run that goes on from a step keeps what belongs to it.
+  // Readers also drop the step of this event, so a resumed run names the step after its checkpoint.
   file_->write(session_start_event(time, step == 0 ? 0 : step + 1));
   if (hyperparameters.empty()) return;
   file_->write(hyperparameters_event(time, step, hyperparameters));

@@ -1,5 +1,5 @@
 #pragma once
-// The time that events carry.
+// The time of an event.
 #include <chrono>
 
 namespace tutti {

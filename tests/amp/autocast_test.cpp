@@ -1,4 +1,4 @@
-// One rank: autocast belongs to the thread.
+// One rank, because autocast is a mode of the thread.
 #include "tutti/detail/amp/autocast.h"
 
 #include <ATen/Functions.h>
@@ -17,7 +17,7 @@ at::ScalarType dtype_of_a_product() {
   return at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type();
 }
 
-TEST(Autocast, ComputesProductsInTheLowerPrecisionInsideOnly) {
+TEST(Autocast, ComputesProductsInTheLowerPrecisionInsideTheScopeOnly) {
   {
     const AutocastScope scope(Precision::bf16, c10::DeviceType::CPU);
     EXPECT_EQ(dtype_of_a_product(), at::kBFloat16);
@@ -25,7 +25,7 @@ TEST(Autocast, ComputesProductsInTheLowerPrecisionInsideOnly) {
   EXPECT_EQ(dtype_of_a_product(), at::kFloat);
 }
 
-// Accelerate leaves autocast off without a word for fp16 on the CPU.
+// Accelerate silently disables autocast for fp16 on the CPU; tutti does not.
 TEST(Autocast, Fp16OnTheCpuIsFp16) {
   const AutocastScope scope(Precision::fp16, c10::DeviceType::CPU);
   EXPECT_EQ(dtype_of_a_product(), at::kHalf);
@@ -37,7 +37,7 @@ TEST(Autocast, KeepsSensitiveOperationsInFloat32) {
   EXPECT_EQ(at::nll_loss(at::log_softmax(half, 1), at::zeros({2}, at::kLong)).scalar_type(), at::kFloat);
 }
 
-TEST(Autocast, ScopesNestAndAnInnerOneCanSwitchItOff) {
+TEST(Autocast, ScopesNestAndAnInnerScopeCanDisableAutocast) {
   const AutocastScope outer(Precision::bf16, c10::DeviceType::CPU);
   {
     const AutocastScope off(Precision::no, c10::DeviceType::CPU);
@@ -48,7 +48,7 @@ TEST(Autocast, ScopesNestAndAnInnerOneCanSwitchItOff) {
   EXPECT_EQ(dtype_of_a_product(), at::kBFloat16);
 }
 
-TEST(Autocast, AScopeThatWasMovedFromChangesNothing) {
+TEST(Autocast, AMovedFromScopeChangesNothing) {
   AutocastScope first(Precision::bf16, c10::DeviceType::CPU);
   {
     const AutocastScope second(std::move(first));
@@ -57,7 +57,7 @@ TEST(Autocast, AScopeThatWasMovedFromChangesNothing) {
   EXPECT_EQ(dtype_of_a_product(), at::kFloat);
 }
 
-// A weight that was cast must not survive the optimizer step behind the scope.
+// A cached cast weight must not be used after the optimizer step that follows the scope.
 TEST(Autocast, ForgetsCastWeightsWhenTheOutermostScopeEnds) {
   at::Tensor weight = at::ones({2, 2}).requires_grad_();
   const auto product = [&weight] {
@@ -72,7 +72,7 @@ TEST(Autocast, ForgetsCastWeightsWhenTheOutermostScopeEnds) {
   EXPECT_EQ(product(), 16);
 }
 
-TEST(Autocast, RefusesADeviceWithout) {
+TEST(Autocast, RefusesADeviceWithoutAutocast) {
   EXPECT_THROW(AutocastScope(Precision::bf16, c10::DeviceType::Meta), UsageError);
 }
 

@@ -1,4 +1,4 @@
-// One rank: pure.
+// One rank, no I/O.
 #include "tutti/amp/grad_scaler.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(GradScaler, NeverGrowsBeyondFloat) {
   EXPECT_EQ(scaler.scale(), 3e38);
 }
 
-TEST(GradScaler, GoesOnFromItsState) {
+TEST(GradScaler, ResumesFromItsState) {
   GradScaler before({.init_scale = 8, .growth_interval = 3});
   before.update(false);
   before.update(false);

@@ -1,4 +1,4 @@
-// Disks that fail, ranks that disagree, files that are not what they were.
+// Disks that fail, ranks that disagree, and damaged files.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace tutti::test::checkpoint_failures_test {
 namespace {
 
-// Files of more than `bytes` cannot be written while this lives.
+// Files of more than `bytes` cannot be written while this object exists.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -38,7 +38,7 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
-/// Looks at `folder` when no rank writes there any more.
+/// Expects that `folder` is empty when no rank writes there any more.
 void expect_empty(const Communicator& communicator, const std::filesystem::path& folder) {
   communicator.barrier().wait();
   EXPECT_TRUE(std::filesystem::is_empty(folder));
@@ -60,15 +60,15 @@ void check_good_disk(const Communicator& communicator, const std::filesystem::pa
   write_checkpoint(folder / "checkpoint_1", small_content(1, communicator.rank()), communicator);
   EXPECT_NO_THROW(read_checkpoint(folder / "checkpoint_1"));
 }
-TEST(CheckpointFailures, ADiskErrorOnOneRankReachesAllAndLeavesNothing) {
+TEST(CheckpointFailures, ADiskErrorOnOneRankReachesAllRanksAndLeavesNoFiles) {
   const TemporaryFolder folder;
   {
-    const FileSizeLimit limit(1 << 16);  // of this process, so of both ranks
+    const FileSizeLimit limit(1 << 16);  // applies to the process, so to both ranks
     run_thread_ranks(2, [&](const Communicator& communicator) { check_disk_error(communicator, folder.path()); });
   }
   run_thread_ranks(2, [&](const Communicator& communicator) { check_good_disk(communicator, folder.path()); });
 }
-// All ranks write as much; the disk of one is full.
+// All ranks write the same amount; the disk of one rank is full.
 const ProcessCase full_disk("checkpoint: a full disk", [](const Communicator& communicator,
                                                           const std::filesystem::path& folder) {
   for (const int broken : {0, 1, 2}) {
@@ -96,7 +96,7 @@ const ProcessCase not_savable("checkpoint: a value that cannot be saved", [](con
   expect_error<UsageError>([&] { write_checkpoint(folder / "c", content, communicator); }, {"rank 1", "'note'"});
   expect_empty(communicator, folder);
 });
-TEST(CheckpointFailures, AValueThatCannotBeSavedOnOneRankReachesAll) {
+TEST(CheckpointFailures, AValueThatCannotBeSavedOnOneRankThrowsOnAllRanks) {
   not_savable.on_threads({2});
 }
 
@@ -108,11 +108,11 @@ const ProcessCase no_folder("checkpoint: a folder that cannot be made", [](const
       [&] { write_checkpoint(folder / "file" / "c", small_content(1, communicator.rank()), communicator); },
       {"rank 0", "file"});
 });
-TEST(CheckpointFailures, AFolderThatCannotBeMadeReachesAll) {
+TEST(CheckpointFailures, AFolderThatCannotBeCreatedThrowsOnAllRanks) {
   no_folder.on_threads({2});
 }
 
-// Two ranks, each with a folder of its own.
+// Two ranks with different folders.
 const ProcessCase no_common_disk("checkpoint: no common file system", [](const Communicator& all,
                                                                          const std::filesystem::path& folder) {
   const auto pair = all.split(all.rank() < 2 ? 0 : -1);
@@ -120,7 +120,7 @@ const ProcessCase no_common_disk("checkpoint: no common file system", [](const C
   const auto mine = folder / std::to_string(pair->rank());
   const auto write = [&] { write_checkpoint(mine / "checkpoint_1", small_content(1, pair->rank()), *pair); };
   expect_error<CheckpointError>(write, {"rank 1", "one file system"});
-  // Even where an earlier attempt has left a folder to write to.
+  // The same error if an earlier attempt has left a partial folder.
   if (pair->rank() == 1) std::filesystem::create_directories(mine / ".checkpoint_1.partial");
   pair->barrier().wait();
   expect_error<CheckpointError>(write, {"rank 0", "rank_1.json", "one file system"});
@@ -138,11 +138,11 @@ const ProcessCase different("checkpoint: ranks that write different ones", [](co
                               {"step 0", "step 1"});
   expect_empty(communicator, folder);
 });
-TEST(CheckpointFailures, RanksThatWriteDifferentCheckpointsDiverge) {
+TEST(CheckpointFailures, DifferentCheckpointsAreAMismatchError) {
   different.on_threads({2});
 }
 
-// A checkpoint to damage.
+// A checkpoint that tests damage.
 class Damaged : public testing::Test {
  protected:
   void SetUp() override {
@@ -153,7 +153,7 @@ class Damaged : public testing::Test {
   void expect_refused(std::initializer_list<std::string> parts) const {
     expect_error<CheckpointError>([&] { read_checkpoint(path_); }, parts);
   }
-  // Replaces the manifest by one with a right checksum.
+  // Replaces the manifest by one with a valid checksum.
   void write_manifest(const std::string& rest) const {
     std::array<char, 16> crc{};
     std::snprintf(crc.data(), crc.size(), "%08x", crc32c(std::as_bytes(std::span(rest))));
@@ -191,7 +191,7 @@ TEST_F(Damaged, FlippedBitsAreFound) {
   EXPECT_NO_THROW(read_checkpoint(path_));
 }
 
-TEST_F(Damaged, EveryCutFileIsNamed) {
+TEST_F(Damaged, EveryTruncatedFileIsNamed) {
   for (const char* name : {"manifest.json", "state.json", "model.safetensors", "rank_1.json"}) {
     const std::string whole = content_of(path_ / name);
     for (const std::size_t size : {std::size_t{0}, whole.size() / 2, whole.size() - 1}) {
@@ -240,7 +240,7 @@ TEST_F(Damaged, AForgedManifestIsRefused) {
   expect_refused({"manifest.json", "not written by tutti"});
 }
 
-TEST_F(Damaged, AFolderThatIsNotThereIsNamed) {
+TEST_F(Damaged, AMissingFolderIsNamed) {
   expect_error<CheckpointError>([&] { read_checkpoint(folder_.path() / "none"); },
                                 {"none", "not a complete checkpoint"});
 }

@@ -35,14 +35,14 @@ TEST(Removable, KeepsTheNewestByNumber) {
   EXPECT_EQ(removed({}, {.keep_last = 1}), "");
 }
 
-TEST(Removable, KeepsTheBestBesides) {
+TEST(Removable, KeepsTheBestToo) {
   const std::vector<CheckpointInfo> all = {info(1, 3), info(2, 1), info(3, 2), info(4), info(5, 4)};
   EXPECT_EQ(removed(all, {.keep_last = 1, .keep_best = true}), "1 3 4 ");
   EXPECT_EQ(removed(all, {.keep_last = 2, .keep_best = true, .lower_is_better = false}), "1 2 3 ");
   EXPECT_EQ(removed(all, {.keep_last = 1, .keep_best = true, .lower_is_better = false}), "1 2 3 4 ");
 }
 
-TEST(Removable, OfEqualMetricsTheOlderOneIsTheBest) {
+TEST(Removable, OfEqualMetricsTheOlderCheckpointIsTheBest) {
   EXPECT_EQ(removed({info(3, 1), info(2, 1), info(1, 2), info(4, 1)}, {.keep_last = 1, .keep_best = true}), "1 3 ");
 }
 
@@ -78,13 +78,13 @@ class Folder : public testing::Test {
   CheckpointFolder checkpoints_{folder_.path()};
 };
 
-TEST_F(Folder, CountsFromZeroAndGoesOn) {
+TEST_F(Folder, CountsFromZeroAndContinues) {
   const CheckpointFolder none(folder_.path() / "none");
   EXPECT_EQ(none.next(7).filename(), "checkpoint_0_step_7");
   EXPECT_FALSE(none.newest().has_value());
   EXPECT_EQ(checkpoints_.next(0), folder_.path() / "checkpoint_0_step_0");
   write("checkpoint_9");
-  write("checkpoint_10");  // as earlier versions named them
+  write("checkpoint_10");  // the form of earlier versions
   EXPECT_EQ(checkpoints_.next(5).filename(), "checkpoint_11_step_5");
   EXPECT_EQ(checkpoints_.newest()->folder, folder_.path() / "checkpoint_10");
   write("checkpoint_11_step_5");
@@ -93,7 +93,7 @@ TEST_F(Folder, CountsFromZeroAndGoesOn) {
   EXPECT_EQ(checkpoints_.next(6).filename(), "checkpoint_12_step_6");
 }
 
-TEST_F(Folder, WhatIsNotACompleteCheckpointDoesNotCount) {
+TEST_F(Folder, IncompleteCheckpointsDoNotCount) {
   write("checkpoint_3");
   write("mine");
   write("checkpoint_007");
@@ -103,7 +103,7 @@ TEST_F(Folder, WhatIsNotACompleteCheckpointDoesNotCount) {
   std::filesystem::create_directory(folder_.path() / "checkpoint_5");
   write_content(folder_.path() / "checkpoint_6", "");
   EXPECT_EQ(names(), "checkpoint_3 ");
-  EXPECT_EQ(checkpoints_.next(1).filename(), "checkpoint_7_step_1");  // never a name that is taken
+  EXPECT_EQ(checkpoints_.next(1).filename(), "checkpoint_7_step_1");  // never an existing name
 }
 
 TEST_F(Folder, ADamagedManifestIsAnErrorAndNotSkipped) {
@@ -113,7 +113,7 @@ TEST_F(Folder, ADamagedManifestIsAnErrorAndNotSkipped) {
   expect_error<CheckpointError>([&] { checkpoints_.newest(); }, {"checkpoint_1", "manifest.json"});
 }
 
-TEST_F(Folder, PruneRemovesOldOnesAndLeftovers) {
+TEST_F(Folder, PruneRemovesOldCheckpointsAndLeftovers) {
   for (int number = 0; number < 5; ++number) write("checkpoint_" + std::to_string(number), number == 1 ? 0.5 : 1.0);
   std::filesystem::create_directories(folder_.path() / ".checkpoint_7.partial" / "deep");
   std::filesystem::create_directory(folder_.path() / ".checkpoint_8.removed");
@@ -125,7 +125,7 @@ TEST_F(Folder, PruneRemovesOldOnesAndLeftovers) {
   EXPECT_TRUE(has(".checkpoint_x.partial") && has("notes"));
 }
 
-TEST_F(Folder, PruneSucceedsWhereAKilledRemovalHasLeftTheSameName) {
+TEST_F(Folder, PruneSucceedsAfterARemovalThatWasKilled) {
   write("checkpoint_0");
   write("checkpoint_1");
   std::filesystem::create_directories(folder_.path() / ".checkpoint_0.removed" / "rest");
@@ -134,7 +134,7 @@ TEST_F(Folder, PruneSucceedsWhereAKilledRemovalHasLeftTheSameName) {
   EXPECT_FALSE(has(".checkpoint_0.removed"));
 }
 
-TEST_F(Folder, PruneLeavesOtherRunsAlone) {
+TEST_F(Folder, PruneKeepsCheckpointsOfOtherRuns) {
   write("checkpoint_0", 0.1);
   write("checkpoint_1_step_4", 0.2, "first");
   write("checkpoint_2_step_8", 0.3, "first");
@@ -142,7 +142,7 @@ TEST_F(Folder, PruneLeavesOtherRunsAlone) {
     write("checkpoint_" + std::to_string(number) + "_step_1", 0.4, "second");
     checkpoints_.prune({.keep_last = 1, .keep_best = true}, "second");
   }
-  // The best of the second run is its first: what other runs are worth does not count.
+  // The best checkpoint of the second run is its first; the metrics of other runs do not count.
   EXPECT_EQ(names(), "checkpoint_0 checkpoint_1_step_4 checkpoint_2_step_8 checkpoint_3_step_1 checkpoint_5_step_1 ");
   EXPECT_EQ(checkpoints_.newest()->run, "second");
   checkpoints_.prune({.keep_last = 1});

@@ -36,7 +36,7 @@ void expect_small(const Checkpoint& read, std::int64_t step, int size) {
   }
 }
 
-// The folder comes from rank 0, for ranks that are processes know no other way to agree on one.
+// The folder comes from rank 0, because ranks as processes have no other way to agree on one.
 const RankCase comes_back("checkpoint_comes_back", [](const Communicator& communicator) {
   const TemporaryFolder mine;
   const std::filesystem::path folder = communicator.broadcast_object(mine.path().string());
@@ -46,7 +46,7 @@ const RankCase comes_back("checkpoint_comes_back", [](const Communicator& commun
   communicator.barrier().wait();
 });
 
-TEST(Checkpoint, ComesBackFromAnyNumberOfRanks) {
+TEST(Checkpoint, IsReadFromAnyNumberOfRanks) {
   comes_back.on_threads({1, 2, 3});
   comes_back.on_processes({2});
 }
@@ -63,7 +63,7 @@ TEST(Checkpoint, HoldsTheFilesThatAreDocumented) {
                                       "rank_0.safetensors", "rank_1.json", "rank_1.safetensors", "state.json"}));
 }
 
-TEST(Checkpoint, EveryKindOfValueComesBack) {
+TEST(Checkpoint, EveryTypeOfValueIsRestored) {
   const TemporaryFolder folder;
   CheckpointContent content;
   content.step = std::numeric_limits<std::int64_t>::max();
@@ -77,7 +77,7 @@ TEST(Checkpoint, EveryKindOfValueComesBack) {
   EXPECT_TRUE(same(read.per_rank.at(0), content.per_rank));
 }
 
-TEST(Checkpoint, MetricsComeBackToTheBit) {
+TEST(Checkpoint, MetricsAreRestoredBitForBit) {
   const TemporaryFolder folder;
   int number = 0;
   for (const std::optional<double> metric : {std::optional<double>(), std::optional(0.1), std::optional(2.0),
@@ -94,7 +94,7 @@ TEST(Checkpoint, MetricsComeBackToTheBit) {
   }
 }
 
-TEST(Checkpoint, WhatIsOneTensorIsWrittenOnceAndStaysOne) {
+TEST(Checkpoint, TiedTensorsAreWrittenOnceAndStayTied) {
   const TemporaryFolder folder;
   CheckpointContent content;
   const auto tensor = at::arange(6, at::kFloat);
@@ -108,13 +108,13 @@ TEST(Checkpoint, WhatIsOneTensorIsWrittenOnceAndStaysOne) {
   EXPECT_TRUE(model.get<at::Tensor>("head.weight").is_same(model.get<at::Tensor>("embedding.weight")));
 }
 
-TEST(Checkpoint, ReadsTheOwnPartsThatWereAskedFor) {
+TEST(Checkpoint, ReadsTheStateOfTheRequestedRanksOnly) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "c";
   run_thread_ranks(3, [&](const Communicator& communicator) {
     write_checkpoint(path, small_content(1, communicator.rank()), communicator);
   });
-  std::filesystem::remove(path / "rank_0.json");  // which is not read
+  std::filesystem::remove(path / "rank_0.json");  // this file must not be read
   const auto read = read_checkpoint(path, std::vector<int>{2, 7, -1});
   ASSERT_EQ(read.per_rank.size(), 3U);
   EXPECT_TRUE(read.per_rank[0].empty() && read.per_rank[1].empty());
@@ -122,7 +122,7 @@ TEST(Checkpoint, ReadsTheOwnPartsThatWereAskedFor) {
   EXPECT_TRUE(read_checkpoint(path, std::vector<int>{}).per_rank[2].empty());
 }
 
-TEST(Checkpoint, RefusesAFolderThatIsThereOnAllRanks) {
+TEST(Checkpoint, RefusesAnExistingFolderOnAllRanks) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "c";
   std::filesystem::create_directory(path);
@@ -134,7 +134,7 @@ TEST(Checkpoint, RefusesAFolderThatIsThereOnAllRanks) {
   EXPECT_TRUE(std::filesystem::is_empty(path));
 }
 
-TEST(Checkpoint, RemovesWhatAKilledAttemptLeft) {
+TEST(Checkpoint, RemovesTheFilesOfAKilledAttempt) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder.path() / ".checkpoint_1.partial");
   write_content(folder.path() / ".checkpoint_1.partial" / "foreign.safetensors", "torn");
@@ -145,7 +145,7 @@ TEST(Checkpoint, RemovesWhatAKilledAttemptLeft) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "checkpoint_1" / "foreign.safetensors"));
 }
 
-TEST(Checkpoint, RefusesPartsThatCannotBeFiles) {
+TEST(Checkpoint, RefusesPartNamesThatCannotBeFileNames) {
   const TemporaryFolder folder;
   for (const char* name : {"", "state", "manifest", "rank_0", "rank_12", "a.b", "a/b", "..", "ä", "a b"}) {
     CheckpointContent content;

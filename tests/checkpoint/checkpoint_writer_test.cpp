@@ -38,13 +38,13 @@ TEST(CheckpointWriter, PrunesAfterEachSave) {
     writer.start(folder.path() / ("checkpoint_" + std::to_string(save)), small_content(save, 0), {.keep_last = 2});
   }
   writer.wait();
-  writer.wait();  // nothing left to wait for
+  writer.wait();  // returns at once
   ASSERT_EQ(checkpoints.all().size(), 2U);
   EXPECT_EQ(checkpoints.all()[0].step, 2);
   EXPECT_EQ(checkpoints.newest()->step, 3);
 }
 
-TEST(CheckpointWriter, ErrorsComeOutOfWaitOrTheNextStartOnce) {
+TEST(CheckpointWriter, ErrorsAreThrownOnceByWaitOrTheNextStart) {
   const TemporaryFolder folder;
   write_content(folder.path() / "checkpoint_0", "in the way");
   CheckpointWriter writer{Communicator()};
@@ -76,13 +76,13 @@ TEST(CheckpointWriter, AFailureToPruneReachesAllRanks) {
   no_pruning.on_threads({2});
 }
 
-TEST(CheckpointWriter, RefusesWrongOptionsAtOnce) {
+TEST(CheckpointWriter, RefusesInvalidOptionsInStart) {
   CheckpointWriter writer{Communicator()};
   EXPECT_THROW(writer.start("never", {}, {.keep_last = 0}), UsageError);
   EXPECT_FALSE(std::filesystem::exists("never"));
 }
 
-TEST(CheckpointWriter, TheDestructorWaitsAndLogsWhatFailed) {
+TEST(CheckpointWriter, TheDestructorWaitsAndLogsTheError) {
   const TemporaryFolder folder;
   {
     CheckpointWriter writer{Communicator()};
@@ -98,7 +98,7 @@ TEST(CheckpointWriter, TheDestructorWaitsAndLogsWhatFailed) {
   EXPECT_NE(log.find("checkpoint_0 already exists"), std::string::npos) << log;
 }
 
-TEST(CheckpointWriter, WhatIsOneTensorIsWrittenOnce) {
+TEST(CheckpointWriter, TiedTensorsAreWrittenOnce) {
   const TemporaryFolder folder;
   CheckpointContent content;
   const auto tensor = at::arange(6, at::kFloat);

@@ -1,4 +1,4 @@
-// Saves under SIGKILL: whenever it comes, what has a checkpoint's name is one.
+// Saves that are killed by SIGKILL at any time: every folder with a checkpoint's name is complete.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* folder_variable = "TUTTI_TEST_FOLDER";
 constexpr int saves = 200;
-constexpr int torn_saves = 5;  // kills that must have struck in the middle of a save
+constexpr int torn_saves = 5;  // minimum number of kills during a save
 
 // Saves and prunes until it is killed.
 const RankProgram saver("checkpoint_saver", [] {
@@ -34,14 +34,14 @@ const RankProgram saver("checkpoint_saver", [] {
   }
 });
 
-// Keeps the processor busy, for a random time.
+// Keeps the processor busy for `time`.
 void pass(std::chrono::microseconds time) {
   const auto end = std::chrono::steady_clock::now() + time;
   while (std::chrono::steady_clock::now() < end) {
   }
 }
 
-// Reads every folder with a checkpoint's name; how many there were.
+// Reads every folder with a checkpoint's name. Returns their number.
 int verify(const std::filesystem::path& folder) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -58,7 +58,7 @@ int verify(const std::filesystem::path& folder) {
   return count;
 }
 
-TEST(Kill, NoSaveOfTwoHundredLeavesATornCheckpoint) {
+TEST(Kill, NoneOfTwoHundredSavesLeavesAPartialCheckpoint) {
   const TemporaryFolder folder;
   const CheckpointFolder checkpoints(folder.path());
   std::mt19937 random(20240229);
@@ -82,7 +82,7 @@ TEST(Kill, NoSaveOfTwoHundredLeavesATornCheckpoint) {
     const int complete = verify(folder.path());
     EXPECT_EQ(static_cast<std::size_t>(complete), checkpoints.all().size());
     EXPECT_FALSE(std::filesystem::exists(checkpoints.next(0)));
-    // Once there is a checkpoint, there always is one.
+    // Once a checkpoint exists, one always exists.
     saved_before = saved_before || last > 1;
     EXPECT_GE(complete, saved_before ? 1 : 0);
   }

@@ -1,4 +1,4 @@
-// Checkpoints of 3 processes: what files of this folder show on threads, and ranks that exit or are stopped in a save.
+// Checkpoints of 3 processes: the process cases of this folder, and ranks that exit or are stopped during a save.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ TEST(OnProcesses, EveryCaseOfCheckpointHolds) {
 constexpr const char* folder_variable = "TUTTI_TEST_FOLDER";
 constexpr const char* signal_variable = "TUTTI_TEST_SIGNAL";
 
-/// The kernel sends SIGXFSZ from within a write that goes beyond the limit: what `signal` does to this rank, it does
-/// there, with half of a file on the disk.
+/// The kernel sends SIGXFSZ in a write beyond the limit. So `signal` reaches this rank there, with half of a file on
+/// the disk.
 void raise_in_a_write(int signal) {
   static int what = 0;
   what = signal;
@@ -59,7 +59,7 @@ const RankProgram struck_in_a_save("struck_in_a_save", [] {
   }
 });
 
-/// The first checkpoint is whole, the second is not there, and what is left of it goes with the next save.
+/// The first checkpoint is complete, the second does not exist, and the next save removes its files.
 void expect_only_the_first(const std::filesystem::path& folder) {
   const CheckpointFolder checkpoints(folder);
   ASSERT_EQ(checkpoints.all().size(), 1U);
@@ -85,7 +85,7 @@ TEST(FailureDuringSave, AnExitedRankIsNamedAndLeavesNoCheckpoint) {
   expect_only_the_first(folder.path());
 }
 
-// It is stopped until the others have timed out, and then continues: it must not believe that there is a checkpoint.
+// The rank is stopped until the others have timed out, and then continues. It must not report a checkpoint.
 TEST(FailureDuringSave, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
   const TemporaryFolder folder;
   RankProcesses ranks(
@@ -101,7 +101,7 @@ TEST(FailureDuringSave, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
   for (const int rank : {0, 2}) {
     EXPECT_NE(results[rank].output.find("rank 1 did not enter the call"), std::string::npos) << results[rank].output;
   }
-  // Rank 0 may have ended meanwhile, and the store with it.
+  // Rank 0 may have exited by then, and the store with it.
   const std::string& told = results[1].output;
   EXPECT_TRUE(told.find("timed out waiting for this rank (1)") != std::string::npos ||
               told.find("rank 0, which serves the store, disconnected") != std::string::npos)

@@ -40,7 +40,7 @@ TEST(ModelFile, NamesAreThoseOfPyTorch) {
             "second.weight ");
 }
 
-TEST(ModelFile, ParametersAndBuffersComeBackInPlace) {
+TEST(ModelFile, ParametersAndBuffersAreRestoredInPlace) {
   const TemporaryFolder folder;
   Net saved;
   fill(*saved, 1);
@@ -89,7 +89,7 @@ TEST(ModelFile, ATiedTensorIsLoadedFromEitherName) {
       {"'embedding.weight' and 'head.weight' differ"});
 }
 
-TEST(ModelFile, NeighboursInOneMemoryAreNotTied) {
+TEST(ModelFile, DifferentViewsOfOneStorageAreNotTied) {
   const TemporaryFolder folder;
   Net model;
   const auto flat = at::arange(8, at::kFloat);
@@ -118,7 +118,7 @@ TEST(ModelFile, ListsEverythingThatDoesNotFitAndLoadsNothing) {
   expect_same(*model, before);
 }
 
-TEST(ModelFile, ReturnsWhatOneSideHasNotWhenAsked) {
+TEST(ModelFile, WithoutStrictReturnsMissingAndUnexpectedNames) {
   Net model;
   auto tensors = copies_of(*model);
   tensors["third.weight"] = at::ones({1});

@@ -1,5 +1,5 @@
 #pragma once
-// Small models with what a file must get right: buffers, a layer without bias, one tensor under two names.
+// Small models with the special cases of a file: buffers, a layer without bias, a tensor with two names.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
@@ -21,7 +21,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Its weight is another module's.
+// A module whose weight belongs to another module.
 struct HeadImpl : torch::nn::Module {
   explicit HeadImpl(const at::Tensor& shared)
       : weight(register_parameter("weight", shared)), bias(register_parameter("bias", at::zeros({shared.size(0)}))) {}

@@ -1,4 +1,4 @@
-// What Python's safetensors writes, tutti reads, and the other way round.
+// tutti reads files of Python's safetensors, and Python reads files of tutti.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -21,7 +21,7 @@
 namespace tutti::test::python_test {
 namespace {
 
-// NumPy has neither bfloat16 nor the 8-bit floats; PyTorch reads those below.
+// NumPy has neither bfloat16 nor 8-bit floats; the tests with PyTorch read those.
 Safetensors numpy_content() {
   Safetensors content{.tensors = {}, .metadata = {{"from", "tutti"}}};
   for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte,
@@ -62,7 +62,7 @@ class Peers : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Readers, PythonReadsWhatTuttiWrote) {
+TEST_F(Readers, PythonReadsFilesOfTutti) {
   const auto path = folder_.path() / "a.safetensors";
   save_safetensors(path, numpy_content());
   expect_script(python_, R"(
@@ -86,7 +86,7 @@ with safetensors.safe_open(sys.argv[1], 'numpy') as file:
                 {path.string()});
 }
 
-TEST_F(Readers, TuttiReadsWhatPythonWrote) {
+TEST_F(Readers, TuttiReadsFilesOfPython) {
   const auto path = folder_.path() / "a.safetensors";
   expect_script(python_, R"(
 import sys, numpy, safetensors.numpy
@@ -173,7 +173,7 @@ def check(module, start):
         assert (tensor == expected).all(), (name, tensor)
 )";
 
-// As fill() above: names in the order of the alphabet, a tied tensor ends with the same values under each name.
+// As fill() above, in alphabetical order of the names. A tied tensor has the same values under each name.
 void fill_by_name(const torch::nn::Module& model, std::int64_t start) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : named_tensors_of(model)) {
@@ -188,7 +188,7 @@ void expect_filled(const torch::nn::Module& model, std::int64_t start) {
   }
 }
 
-TEST_F(Peers, PyTorchLoadsAModelOfTuttis) {
+TEST_F(Peers, PyTorchLoadsAModelOfTutti) {
   Net net;
   Tied tied;
   fill_by_name(*net, 5);
@@ -212,7 +212,7 @@ with safetensors.safe_open(sys.argv[1] + '/tied', 'pt') as file:
                 {folder_.path().string()});
 }
 
-TEST_F(Peers, TuttiLoadsAModelOfPyTorchs) {
+TEST_F(Peers, TuttiLoadsAModelOfPyTorch) {
   expect_script(python_, std::string(python_models) + R"(
 net, tied = Net(), Tied()
 fill(net, 5)
@@ -230,7 +230,7 @@ safetensors.torch.save_model(tied, sys.argv[1] + '/tied')
   EXPECT_TRUE(tied->head->weight.is_same(tied->embedding->weight));
 }
 
-TEST_F(Peers, TheDtypesThatNumPyHasNotArriveBothWays) {
+TEST_F(Peers, DtypesThatNumPyLacksAreReadInBothDirections) {
   Safetensors content;
   for (const auto type : {at::kBFloat16, at::kFloat8_e4m3fn, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2,
                           at::kFloat8_e5m2fnuz, at::kComplexFloat}) {

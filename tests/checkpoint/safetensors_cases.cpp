@@ -131,7 +131,7 @@ std::vector<SafetensorsCase> safetensors_cases() {
   add("length of all ones", with_length(~std::uint64_t{0}, "{}"), false, false);
   add("length over the limit", with_length(100'000'001, "{}"), false, false);
 
-  // The README forbids these, the reference reads them.
+  // The README of the format forbids these files; the reference reads them.
   add("name twice",
       file_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},
                                 "a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
@@ -142,9 +142,9 @@ std::vector<SafetensorsCase> safetensors_cases() {
   add("zero and beyond 63 bits", file_of(one("\"U8\"", "[0,9223372036854775808]", "[0,0]"), 0), false, true);
   add("zero and a product beyond 63 bits", file_of(one("\"U8\"", "[0,4294967296,4294967296]", "[0,0]"), 0), false,
       true);
-  // A dtype of the reference that LibTorch has not as such.
+  // The reference has this dtype, LibTorch does not.
   add("F4", file_of(one("\"F4\"", "[2]", "[0,1]"), 1), false, true);
-  // The reference's JSON library takes a list for a struct.
+  // The reference's JSON library accepts a list in place of a struct.
   add("tensor a list", file_of(R"({"w":["U8",[1],[0,1]]})", 1), false, true);
   return list;
 }

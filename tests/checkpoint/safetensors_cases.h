@@ -1,5 +1,5 @@
 #pragma once
-// Files by hand, and whether they are safetensors files. The same list is shown to the reference implementation.
+// Files and whether they are valid safetensors files. The reference implementation reads the same list.
 #include <string>
 #include <vector>
 
@@ -9,12 +9,12 @@ struct SafetensorsCase {
   std::string name;
   std::string file;
   bool valid;
-  /// What the reference (0.8) says where it differs.
+  /// Whether the reference (0.8) accepts the file, if it differs.
   bool reference_valid;
 };
 std::vector<SafetensorsCase> safetensors_cases();
 
-/// A file with this header and so many bytes of data.
+/// A file with this header and `data` bytes of data.
 std::string file_of(const std::string& json, std::size_t data);
 
 }  // namespace tutti::test

@@ -15,7 +15,7 @@ SafetensorsLayout parse(const std::string& file) {
   return parse_safetensors(std::as_bytes(std::span(file)));
 }
 
-TEST(SafetensorsLayout, AcceptsAndRejectsWhatItShould) {
+TEST(SafetensorsLayout, AcceptsValidAndRejectsInvalidFiles) {
   for (const test::SafetensorsCase& sample : test::safetensors_cases()) {
     SCOPED_TRACE(sample.name);
     if (sample.valid) {
@@ -39,7 +39,7 @@ TEST(SafetensorsLayout, ReadsEntriesInTheOrderOfTheirData) {
   EXPECT_EQ(layout.metadata.at("x"), "y");
 }
 
-TEST(SafetensorsLayout, SaysWhatIsWrong) {
+TEST(SafetensorsLayout, NamesTheError) {
   const auto expect = [](const std::string& json, std::size_t data, std::initializer_list<std::string> parts) {
     test::expect_error<CheckpointError>([&] { parse(test::file_of(json, data)); }, parts);
   };

@@ -22,7 +22,7 @@ Safetensors round_trip(const Safetensors& content) {
   return load_safetensors(folder.path() / "file");
 }
 
-TEST(Safetensors, EveryDtypeComesBack) {
+TEST(Safetensors, EveryDtypeIsRestored) {
   Safetensors content;
   for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kChar,
                           at::kByte, at::kUInt16, at::kUInt32, at::kUInt64, at::kComplexFloat, at::kFloat8_e4m3fn,
@@ -36,7 +36,7 @@ TEST(Safetensors, EveryDtypeComesBack) {
   for (const auto& [name, tensor] : content.tensors) EXPECT_TRUE(same(read.tensors.at(name), tensor)) << name;
 }
 
-TEST(Safetensors, ShapesStridesAndMetadataComeBack) {
+TEST(Safetensors, ShapesStridesAndMetadataAreRestored) {
   const auto base = at::arange(24, at::kFloat).view({2, 3, 4});
   Safetensors content{.tensors = {{"scalar", base[0][1][2]},
                                   {"empty", at::empty({0, 3}, at::kLong)},
@@ -67,7 +67,7 @@ TEST(Safetensors, ReadsMisalignedDataIntoAlignedTensors) {
   EXPECT_TRUE(same(b.view(at::kByte), at::ones({16}, at::kByte)));
 }
 
-TEST(Safetensors, AnyByteButZeroIsTrue) {
+TEST(Safetensors, EveryByteExceptZeroIsTrue) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "file";
   std::string file = file_of(R"({"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})", 3);
@@ -91,7 +91,7 @@ TEST(Safetensors, RefusesATruncatedFile) {
   expect_error<CheckpointError>([&] { load_safetensors(path); }, {path.string()});
 }
 
-TEST(Safetensors, RefusesWhatIsNotAFile) {
+TEST(Safetensors, RefusesPathsThatAreNotRegularFiles) {
   const TemporaryFolder folder;
   expect_error<CheckpointError>([&] { load_safetensors(folder.path() / "none"); }, {"none", "No such file"});
   expect_error<CheckpointError>([&] { load_safetensors(folder.path()); }, {folder.path().string()});
@@ -101,7 +101,7 @@ TEST(Safetensors, RefusesWhatIsNotAFile) {
   expect_error<CheckpointError>([&] { load_safetensors("/dev/zero"); }, {"/dev/zero", "not a regular file"});
 }
 
-TEST(Safetensors, SaysWhyTheDiskFailed) {
+TEST(Safetensors, NamesTheReasonOfADiskError) {
   const Safetensors content{.tensors = {{"w", at::ones({3})}}};
   const TemporaryFolder folder;
   expect_error<CheckpointError>([&] { save_safetensors(folder.path() / "none" / "file", content); },
@@ -111,7 +111,7 @@ TEST(Safetensors, SaysWhyTheDiskFailed) {
   }
 }
 
-TEST(Safetensors, RefusesWhatTheFormatHasNot) {
+TEST(Safetensors, RefusesTensorsThatTheFormatLacks) {
   const TemporaryFolder folder;
   const auto refuses = [&](const std::string& name, const at::Tensor& tensor, const std::string& why) {
     expect_error<UsageError>(
@@ -128,8 +128,8 @@ TEST(Safetensors, RefusesWhatTheFormatHasNot) {
   refuses("\xff", at::ones({2}), "UTF-8");
 }
 
-TEST(Safetensors, AllocatesNoMoreThanTheFileIsLong) {
-  // 2^50 bytes announced, none there.
+TEST(Safetensors, AllocatesNoMoreThanTheSizeOfTheFile) {
+  // The header declares 2^50 bytes; the file has none.
   const TemporaryFolder folder;
   const auto path = folder.path() / "file";
   write_content(path,

@@ -1,5 +1,5 @@
 #pragma once
-// Folders and files of a test, and errors that say what they should.
+// Folders, files and expected errors of tests.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,7 +15,7 @@ inline void write_content(const std::filesystem::path& path, const std::string& 
   std::ofstream(path, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
 }
 
-/// `action` throws E, and its message holds all of `parts`.
+/// Expects that `action` throws an E whose message contains all of `parts`.
 template <typename E, typename Action>
 void expect_error(const Action& action, std::initializer_list<std::string> parts) {
   try {

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(StateJson, EveryKindOfValueComesBackToTheBit) {
+TEST(StateJson, EveryTypeOfValueIsRestoredBitForBit) {
   StateDict without_tensors;
   const StateDict state = every_kind_of_value();
   for (const auto& [name, value] : state.values()) {
@@ -21,7 +21,7 @@ TEST(StateJson, EveryKindOfValueComesBackToTheBit) {
   EXPECT_TRUE(same(without_tensors, checkpoint::state_from_json(json::parse(text))));
 }
 
-TEST(StateJson, LooksAsDocumented) {
+TEST(StateJson, HasTheDocumentedForm) {
   StateDict state;
   state.set("a", 2.0);
   state.set("b", std::int64_t{2});
@@ -41,7 +41,7 @@ TEST(StateJson, RefusesTextThatIsNotUtf8NamingIt) {
   EXPECT_THROW(checkpoint::to_json(name), UsageError);
 }
 
-TEST(StateJson, RefusesForeignValues) {
+TEST(StateJson, RefusesValuesOfOtherForms) {
   for (const char* text :
        {R"({"a":null})", R"({"a":[1]})", R"({"a":{}})", R"({"a":{"integers":[1.0]}})", R"({"a":{"integers":1}})",
         R"({"a":{"doubles":[1]}})", R"({"a":{"bits":"7ff"}})", R"({"a":{"bits":"7ff000000000000g"}})",

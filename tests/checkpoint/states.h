@@ -1,5 +1,5 @@
 #pragma once
-// States to save, and whether what came back is the same to the bit.
+// States to save, and a comparison of every bit.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,10 +13,10 @@ testing::AssertionResult same(const at::Tensor& a, const at::Tensor& b);
 testing::AssertionResult same(const StateDict& a, const StateDict& b);
 testing::AssertionResult same(const std::map<std::string, StateDict>& a, const std::map<std::string, StateDict>& b);
 
-/// Every kind of value, with the awkward ones of each.
+/// Every type of value, with the special values of each.
 StateDict every_kind_of_value();
 
-/// Small: two shared parts, and something of this rank's own.
+/// A small checkpoint: two shared parts and the state of this rank.
 CheckpointContent small_content(std::int64_t step, int rank);
 
 }  // namespace tutti::test

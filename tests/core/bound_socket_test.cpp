@@ -1,4 +1,4 @@
-// Ranks: none. At which addresses a port is taken, as the system has it.
+// Ranks: none. The addresses to which a port is bound, read from the system.
 #include "core/bound_socket.h"
 
 #include <arpa/inet.h>
@@ -27,21 +27,21 @@ bool is_everywhere(const BoundSocket& socket) {
   return address_of(socket) == "::" || address_of(socket) == "0.0.0.0";
 }
 
-TEST(BoundSocket, IsWhereTheHostIs) {
+TEST(BoundSocket, IsBoundToTheHostsAddress) {
   EXPECT_EQ(address_of(bind_to_loopback(std::nullopt)), "127.0.0.1");
   EXPECT_EQ(address_of(bind_to_host("127.0.0.1", std::nullopt)), "127.0.0.1");
   EXPECT_EQ(address_of(bind_to_host("127.1.2.3", std::nullopt)), "127.1.2.3");
   EXPECT_TRUE(is_everywhere(bind_everywhere(std::nullopt)));
 }
 
-// Other machines would not find what listens there.
-TEST(BoundSocket, IsEverywhereWhereTheHostIsNoneOfThisMachines) {
+// Other machines could not reach a socket on one address.
+TEST(BoundSocket, IsBoundToAllAddressesIfTheHostIsNotThisMachine) {
   EXPECT_TRUE(is_everywhere(bind_to_host("192.0.2.1", std::nullopt)));  // for documents only: RFC 5737
   EXPECT_TRUE(is_everywhere(bind_to_host("no such host", std::nullopt)));
   EXPECT_TRUE(is_everywhere(bind_to_host("localhost", std::nullopt)));
 }
 
-TEST(BoundSocket, TakesThePortThatItIsGiven) {
+TEST(BoundSocket, UsesTheGivenPort) {
   auto first = bind_to_loopback(std::nullopt);
   start_listening(first);
   EXPECT_THROW(bind_to_host("127.0.0.1", first.port), std::system_error);

@@ -1,4 +1,4 @@
-// Lines of the program, as the compiler fills them in. No ranks.
+// Ranks: none. Lines of the program that the compiler fills in.
 #include "tutti/detail/core/call_site.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(CallSite, ADefaultArgumentIsTheCallersLine) {
   EXPECT_EQ(where_called(1, other).describe(), "train.cpp:42");
 }
 
-TEST(CallSite, AMemberIsTheLineWhereItsObjectIsWritten) {
+TEST(CallSite, AMemberInitializerIsTheLineOfItsObject) {
   EXPECT_EQ(where_given().describe(), line(__LINE__));
   EXPECT_EQ(where_given({}).describe(), line(__LINE__));
   EXPECT_EQ(where_given({.number = 3}).describe(), line(__LINE__));
@@ -55,7 +55,7 @@ TEST(CallSite, HasNoFolders) {
   EXPECT_STREQ(CallSite::here("train.cpp", 1).file, "train.cpp");
 }
 
-TEST(CallSiteScope, TheInnermostThatIsKnownCounts) {
+TEST(CallSiteScope, TheInnermostKnownSiteCounts) {
   EXPECT_FALSE(CallSiteScope::current().known());
   {
     const CallSiteScope outer({.file = "train.cpp", .line = 1});
@@ -70,7 +70,7 @@ TEST(CallSiteScope, TheInnermostThatIsKnownCounts) {
   EXPECT_FALSE(CallSiteScope::current().known());
 }
 
-TEST(CallSiteScope, WordsCountWhereNoLineIsKnown) {
+TEST(CallSiteScope, ATextCountsIfNoLineIsKnown) {
   const CallSiteScope words({.file = "backward()"});
   EXPECT_EQ(CallSiteScope::current().describe(), "backward()");
   const CallSiteScope line({.file = "train.cpp", .line = 1});

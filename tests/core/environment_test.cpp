@@ -35,7 +35,7 @@ Variables without(Variables variables, const std::vector<std::string>& names) {
   return variables;
 }
 
-/// The message of the UsageError; a test failure when there is none, or when it has more than one line.
+/// The message of the UsageError. The test fails if there is none, or if it has more than one line.
 std::string complaint_about(const Variables& variables) {
   try {
     read(variables);
@@ -57,7 +57,7 @@ TEST(Environment, IsOneProcessWithoutALauncher) {
   EXPECT_EQ(read({}).launcher, "none");
 }
 
-TEST(Environment, IgnoresTheRestWithoutRankAndWorldSize) {
+TEST(Environment, IgnoresOtherVariablesWithoutRankAndWorldSize) {
   EXPECT_EQ(read({{"LOCAL_RANK", "3"}, {"MASTER_PORT", "x"}}), Environment{});
 }
 
@@ -75,7 +75,7 @@ TEST(Environment, ReadsTorchrunsVariables) {
   EXPECT_EQ(read(torchrun()), expected);
 }
 
-TEST(Environment, TakesUnevenNodesWhenAllVariablesAreSet) {
+TEST(Environment, AcceptsUnevenNodesIfAllVariablesAreSet) {
   const auto uneven = read(with(torchrun(), {{"RANK", "2"},
                                              {"WORLD_SIZE", "3"},
                                              {"LOCAL_RANK", "0"},
@@ -127,7 +127,7 @@ TEST(Environment, RefusesOneOfAPair) {
   expect_complaint(without(torchrun(), {"GROUP_WORLD_SIZE"}), {"GROUP_RANK=1", "GROUP_WORLD_SIZE is not"});
 }
 
-TEST(Environment, RefusesNumbersThatAreNone) {
+TEST(Environment, RefusesInvalidNumbers) {
   for (const std::string bad : {"", "x", "-1", "1.5", "3 ", " 3", "+3", "0x3", "99999999999999999999"}) {
     expect_complaint(with(torchrun(), {{"RANK", bad}}), {"RANK='" + bad + "'", "whole number"});
   }
@@ -147,7 +147,7 @@ TEST(Environment, RefusesSizesThatContradict) {
   expect_complaint(with(torchrun(), {{"GROUP_WORLD_SIZE", "9"}}), {"GROUP_WORLD_SIZE=9", "WORLD_SIZE=8"});
 }
 
-TEST(Environment, RefusesPortsThatAreNone) {
+TEST(Environment, RefusesInvalidPorts) {
   for (const std::string bad : {"0", "65536", "http"}) {
     expect_complaint(with(torchrun(), {{"MASTER_PORT", bad}}), {"MASTER_PORT"});
   }
@@ -171,7 +171,7 @@ TEST(Environment, PrefersThePortThatTheLauncherHolds) {
   }
 }
 
-TEST(Environment, HandsTheListeningSocketToRankZeroOnly) {
+TEST(Environment, PassesTheListeningSocketToRankZeroOnly) {
   const auto other = with(torchrun(), {{"TUTTI_MASTER_LISTEN_FD", "7"}});
   EXPECT_EQ(read(other).master_listen_fd, std::nullopt);
   const auto zero = with(other, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"GROUP_RANK", "0"}});

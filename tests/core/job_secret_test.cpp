@@ -25,7 +25,7 @@ JobSecretPtr read(const std::map<std::string, std::string>& variables) {
 void expect_refusal(const std::map<std::string, std::string>& variables, const std::string& part) {
   try {
     read(variables);
-    ADD_FAILURE() << "taken, where this was to be said: " << part;
+    ADD_FAILURE() << "accepted; expected the error: " << part;
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     EXPECT_EQ(std::string(error.what()).find("hush"), std::string::npos) << error.what();
@@ -44,18 +44,18 @@ class SecretFile : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST(JobSecret, IsNoneWhereNothingIsSet) {
+TEST(JobSecret, IsNullIfNeitherVariableIsSet) {
   EXPECT_EQ(read({}), nullptr);
 }
 
-TEST(JobSecret, IsTakenFromAVariable) {
+TEST(JobSecret, IsReadFromAVariable) {
   const auto secret = read({{"TUTTI_JOB_SECRET", " hush hush hush hush\n"}});
   EXPECT_EQ(secret->text(), "hush hush hush hush");
   EXPECT_EQ(secret->source(), "TUTTI_JOB_SECRET");
   EXPECT_EQ(secret->bytes().size(), secret->text().size());
 }
 
-TEST(JobSecret, IsRefusedWhereItCanBeGuessed) {
+TEST(JobSecret, IsRefusedIfItIsTooShortOrTooLong) {
   expect_refusal({{"TUTTI_JOB_SECRET", ""}}, "has 0 characters");
   expect_refusal({{"TUTTI_JOB_SECRET", "hush hush      \n\n\n"}}, "has 9 characters");
   expect_refusal({{"TUTTI_JOB_SECRET", std::string(5000, 'x')}}, "more than 4096");
@@ -66,19 +66,19 @@ TEST_F(SecretFile, IsRead) {
   const auto secret = read({{"TUTTI_JOB_SECRET_FILE", path}});
   EXPECT_EQ(secret->text(), "hush hush hush hush");
   EXPECT_EQ(secret->source(), path);
-  // As Kubernetes gives it to the group of a pod.
+  // The permissions that Kubernetes gives a secret for the group of a pod.
   EXPECT_NE(read({{"TUTTI_JOB_SECRET_FILE", write(secret->text(), fs::perms::owner_read | fs::perms::group_read)}}),
             nullptr);
 }
 
-TEST_F(SecretFile, IsRefusedWhereOthersMayReadOrWriteIt) {
+TEST_F(SecretFile, IsRefusedIfOtherUsersMayReadOrWriteIt) {
   for (const auto others : {fs::perms::others_read, fs::perms::others_write}) {
     expect_refusal({{"TUTTI_JOB_SECRET_FILE", write("hush hush hush hush", fs::perms::owner_all | others)}},
                    "by every user of this machine: chmod 600");
   }
 }
 
-TEST_F(SecretFile, IsRefusedWhereItIsNone) {
+TEST_F(SecretFile, InvalidFilesAreRefused) {
   expect_refusal({{"TUTTI_JOB_SECRET_FILE", ""}}, "cannot be read");
   expect_refusal({{"TUTTI_JOB_SECRET_FILE", folder_.path() / "nowhere"}}, "No such file");
   expect_refusal({{"TUTTI_JOB_SECRET_FILE", folder_.path()}}, "is not a regular file");
@@ -89,7 +89,7 @@ TEST_F(SecretFile, IsRefusedWhereItIsNone) {
                  "are both set");
 }
 
-TEST(JobSecret, IsMadeNewEachTime) {
+TEST(JobSecret, EveryCreatedSecretIsDifferent) {
   const auto one = make_job_secret();
   EXPECT_EQ(one->text().size(), 64U);
   EXPECT_NE(one->text(), make_job_secret()->text());

@@ -1,4 +1,4 @@
-// mpirun's and srun's variables, and whose decide where several are set.
+// The variables of mpirun and srun, and which launcher takes precedence if several have set theirs.
 #include "core/launchers.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +104,7 @@ TEST(Launchers, OpenMpi) {
   expect_place(openmpi(), {1, 2, 1, 2, 0, 1, "local:openmpi-10813441", 0, "openmpi"});
   expect_place(with(openmpi(), master), {1, 2, 1, 2, 0, 1, "node0", 1234, "openmpi"});
   expect_place(with(openmpi(), {{"MASTER_PORT", "1234"}}), {1, 2, 1, 2, 0, 1, "127.0.0.1", 1234, "openmpi"});
-  // Without a name the process tree tells jobs apart.
+  // Without a name, the process tree identifies the job.
   expect_place(without(openmpi(), {"PMIX_NAMESPACE"}), {1, 2, 1, 2, 0, 1, "local:openmpi", 0, "openmpi"});
   // Rank 5 of two nodes with 4 each.
   const Variables two_nodes{
@@ -127,17 +127,17 @@ TEST(Launchers, Slurm) {
   expect_place(with(slurm(), master), {5, 9, 1, 4, 1, 3, "node0", 1234, "slurm"});
   expect_place(with(slurm(), {{"MASTER_PORT", "1234"}}), {5, 9, 1, 4, 1, 3, "node07", 1234, "slurm"});
   expect_place(slurm_on_one_node(), {1, 2, 1, 2, 0, 1, "local:slurm-123456.0", 0, "slurm"});
-  // A step of its own in a larger allocation.
+  // A step in a larger allocation.
   expect_place(
       with(slurm_on_one_node(), {{"SLURM_NTASKS", "9"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_ID", "4"}}),
       {1, 2, 1, 2, 0, 1, "local:slurm-123456.4", 0, "slurm"});
-  // Nodes are counted by their list, and are equal where nothing else is said.
+  // The nodes are counted from their list, and assumed equal without further variables.
   expect_place(with(without(slurm(), {"SLURM_NNODES", "SLURM_STEP_TASKS_PER_NODE"}), {{"SLURM_LOCALID", "2"}}),
                {5, 9, 2, 3, 1, 3, "node07", 18456, "slurm"});
   EXPECT_EQ(read(with(slurm(), {{"SLURM_RESTART_COUNT", "2"}})).restart_count, 2);
 }
 
-TEST(Launchers, SlurmsStepWinsOverItsAllocation) {
+TEST(Launchers, SlurmsStepTakesPrecedenceOverItsAllocation) {
   const auto step =
       with(slurm(), {{"SLURM_STEP_NODELIST", "gpu[3-5]"}, {"SLURM_STEP_NUM_NODES", "3"}, {"SLURM_NNODES", "7"}});
   expect_place(step, {5, 9, 1, 4, 1, 3, "gpu3", 18456, "slurm"});
@@ -147,12 +147,12 @@ TEST(Launchers, WithoutSrunSlurmMeansOneProcess) {
   expect_place(without(slurm(), {"SLURM_STEP_ID"}), {0, 1, 0, 1, 0, 1, "127.0.0.1", 29500, "none"});  // a batch script
   EXPECT_EQ(read(with(slurm(), {{"SLURM_JOB_NAME", "interactive"}, {"SLURM_STEP_ID", "4294967290"}})), Environment{});
   EXPECT_EQ(read(with(slurm(), {{"SLURM_JOB_NAME", "bash"}})), Environment{});
-  // srun inside of these shells.
+  // srun inside these shells.
   EXPECT_EQ(read(with(slurm(), {{"SLURM_JOB_NAME", "interactive"}})).world_size, 9);
   EXPECT_EQ(read(with(slurm(), {{"SLURM_JOB_NAME", "bash"}, {"SLURM_STEP_ID", "1"}})).world_size, 9);
 }
 
-TEST(Launchers, AnInnerLauncherComesFirst) {
+TEST(Launchers, AnInnerLauncherTakesPrecedence) {
   const std::vector<std::pair<std::vector<Variables>, std::string>> cases{
       {{torchrun, openmpi(), mpich(), slurm()}, "torchrun"},
       {{openmpi(), mpich(), slurm()}, "openmpi"},
@@ -174,12 +174,12 @@ TEST(Launchers, AnInnerLauncherComesFirst) {
   }
 }
 
-TEST(Launchers, SeenLaunchersSayWhatIsSet) {
+TEST(Launchers, DetectedLaunchersListTheirVariables) {
   const auto all = with(with(openmpi(), torchrun), without(slurm(), {"SLURM_STEP_ID"}));
   const auto seen = detected_launchers(lookup_in(all));
   ASSERT_EQ(seen.size(), 3U);
   EXPECT_EQ(seen[0].variables, (std::vector<std::string>{"RANK=0", "WORLD_SIZE=1"}));
-  EXPECT_EQ(seen[1].ignored_because, "torchrun comes first");
+  EXPECT_EQ(seen[1].ignored_because, "torchrun takes precedence");
   EXPECT_EQ(seen[2].ignored_because, "not started by srun (SLURM_STEP_ID is not set)");
   EXPECT_TRUE(detected_launchers(lookup_in({{"SLURM_JOB_ID", "1"}, {"OMPI_UNIVERSE_SIZE", "2"}})).empty());
 }
@@ -189,7 +189,7 @@ struct Complaint {
   std::vector<std::string> parts;
 };
 
-TEST(Launchers, NameTheVariableThatIsWrong) {
+TEST(Launchers, NameTheInvalidVariable) {
   const Variables second_node{
       {"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
   const std::vector<Complaint> cases{

@@ -35,13 +35,13 @@ TEST(Logger, WritesDebugAndInfoOnRankZeroOnly) {
   EXPECT_EQ(all_levels_of(Logger(1, LogLevel::debug)), "[tutti rank 1] warning: w\n[tutti rank 1] error: e\n");
 }
 
-TEST(Logger, LeavesOutWhatIsBelowItsLevel) {
+TEST(Logger, OmitsMessagesBelowItsLevel) {
   EXPECT_EQ(all_levels_of(Logger(0, LogLevel::error)), "[tutti rank 0] error: e\n");
   EXPECT_EQ(all_levels_of(Logger(0, LogLevel::off)), "");
 }
 
 // NOLINTBEGIN(concurrency-mt-unsafe): this test has one thread
-TEST(Logger, TakesTheLevelFromTheEnvironment) {
+TEST(Logger, ReadsTheLevelFromTheEnvironment) {
   ::setenv("TUTTI_LOG_LEVEL", "error", 1);
   EXPECT_EQ(all_levels_of(Logger(0)), "[tutti rank 0] error: e\n");
   ::setenv("TUTTI_LOG_LEVEL", "loud", 1);

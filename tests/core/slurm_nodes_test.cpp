@@ -23,7 +23,7 @@ TEST(SlurmNodes, ExpandsLists) {
   for (const auto& [list, nodes] : cases) EXPECT_EQ(expand_nodelist("LIST", list), nodes) << list;
 }
 
-TEST(SlurmNodes, RefusesWhatIsNoList) {
+TEST(SlurmNodes, RefusesInvalidLists) {
   for (const std::string list : {"",
                                  ",",
                                  "a,",

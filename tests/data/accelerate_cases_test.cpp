@@ -1,5 +1,5 @@
-// The tables that Accelerate tests its samplers with (tests/test_data_loader.py, test_distributed_data_loop.py), on two
-// and three ranks. Ranks are loaders side by side: nothing here communicates.
+// The tables of Accelerate's sampler tests (tests/test_data_loader.py, test_distributed_data_loop.py), on two and three
+// ranks. Ranks are loaders in one process that do not communicate.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ const Table rounds_of_three = {{{0, 1, 2}, {6, 7, 8}, {12, 13, 14}}, {{3, 4, 5},
 const Table rounds_of_split_four = {{{0, 1}, {4, 5}, {8, 9}, {12, 13}, {16, 17}},
                                     {{2, 3}, {6, 7}, {10, 11}, {14, 15}, {18, 19}}};
 
-/// `rounds` with one more batch on each rank; none where it is empty.
+/// `rounds` with one more batch on each rank, unless that batch is empty.
 Table with(Table rounds, const Batches& last) {
   for (std::size_t rank = 0; rank < rounds.size(); ++rank) {
     if (!last[rank].empty()) rounds[rank].push_back(last[rank]);
@@ -59,7 +59,7 @@ TEST(BatchSamplerShard, WithNoSplits) {
   EXPECT_EQ(table(20, whole_batches(3)), with(rounds_of_three, {{18, 19, 0}, {1, 2, 3}}));
   EXPECT_EQ(table(20, whole_batches(3, true)), rounds_of_three);
   EXPECT_EQ(table(2, whole_batches(3)), (Table{{{0, 1, 0}}, {{1, 0, 1}}}));
-  EXPECT_THROW(table(2, whole_batches(3, true)), UsageError);  // Accelerate's loop is silently empty
+  EXPECT_THROW(table(2, whole_batches(3, true)), UsageError);  // in Accelerate the loop is silently empty
 }
 
 TEST(BatchSamplerShard, WithSplits) {
@@ -123,7 +123,7 @@ TEST(BatchSamplerShard, WithVaryingBatchSizesOnThreeRanks) {
   EXPECT_EQ(table(14, batches(seven, false), 3), with(even, {{12, 13}, {}, {}}));
 }
 
-TEST(SplitBatches, IsRefusedWhereItCannotBe) {
+TEST(SplitBatches, IsRefusedIfBatchesCannotBeSplit) {
   EXPECT_THROW(table(20, split(3)), UsageError);
   DataLoaderOptions both = batches({{0, 1, 2, 3}, {4, 5, 6, 7}}, true);
   both.split_batches = true;
@@ -182,7 +182,7 @@ TEST(DistributedDataLoop, JoinCanOverrideEvenBatches) {
   EXPECT_EQ(stack->tail(false), EpochTail::shorten);
 }
 
-// 22 samples on two ranks: gathered without the repeats they are the dataset, in order.
+// 22 samples on two ranks: gathered without repeats, they are the dataset in order.
 TEST(DistributedDataLoop, LeavingOutRepeatsGathersEverySampleOnce) {
   for (const auto sharding : {Sharding::interleaved, Sharding::batches, Sharding::blocks_by_window}) {
     for (const int world_size : {1, 2, 3}) {
@@ -214,8 +214,7 @@ TEST(SkipFirstBatches, IsAcceleratesTable) {
   EXPECT_EQ(read(loader), (Batches{{8, 9, 10, 11}, {12, 13, 14, 15}}));
 }
 
-// test_skip_first_batches_preserves_iteration, and _preserves_loader_config: there the loader is another one
-// afterwards.
+// test_skip_first_batches_preserves_iteration and _preserves_loader_config, in which Accelerate creates a new loader.
 TEST(SkipFirstBatches, KeepsTheEpochAndTheOptions) {
   const DataLoaderOptions options{.batch_size = 4, .shuffle = true, .drop_last = true};
   DataLoader<Numbers> whole(Numbers(18), options);

@@ -1,5 +1,5 @@
 #pragma once
-// How loaders agree in tests: over a communicator.
+// The agreement of loaders in tests, over a communicator.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>

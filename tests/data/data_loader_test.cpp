@@ -79,7 +79,7 @@ TEST(DataLoader, ASingleBatchIsTheLast) {
   for ([[maybe_unused]] const auto& batch : loader) EXPECT_TRUE(stack->at_last_batch());
 }
 
-TEST(DataLoader, NestedLoopsShowTheInnermost) {
+TEST(DataLoader, TheInnermostOfNestedLoopsIsShown) {
   const auto stack = std::make_shared<LoaderStack>();
   DataLoader<Numbers> outer(Numbers(2), {}, 0, 1, 1, stack);
   DataLoader<Numbers> inner(Numbers(2), {}, 0, 1, 1, stack);
@@ -93,7 +93,7 @@ TEST(DataLoader, NestedLoopsShowTheInnermost) {
   EXPECT_EQ(after, (std::vector<bool>{false, true}));
 }
 
-TEST(DataLoader, BreakAndExceptionLeaveNothingBehind) {
+TEST(DataLoader, BreakAndExceptionEndTheLoop) {
   const auto stack = std::make_shared<LoaderStack>();
   DataLoader<Numbers> outer(Numbers(3), {}, 0, 1, 1, stack);
   DataLoader<Numbers> inner(Numbers(3), {}, 0, 1, 1, stack);
@@ -120,7 +120,7 @@ TEST(DataLoader, TheEndLeavesTheStackBeforeTheIteratorIsDestroyed) {
   EXPECT_TRUE(stack->empty());
 }
 
-/// Cannot read its sample 2.
+/// A dataset that cannot read sample 2.
 class Broken : public Numbers {
  public:
   Broken() : Numbers(4) {}
@@ -130,7 +130,7 @@ class Broken : public Numbers {
   }
 };
 
-TEST(DataLoader, AFailingDatasetLeavesNothingBehind) {
+TEST(DataLoader, AFailingDatasetEndsTheLoop) {
   const auto stack = std::make_shared<LoaderStack>();
   DataLoader<Broken> loader(Broken(), {}, 0, 1, 1, stack);
   EXPECT_THROW(for ([[maybe_unused]] const auto& batch : loader) continue, std::runtime_error);
@@ -153,7 +153,7 @@ TEST(DataLoader, ReadsLibTorchDatasets) {
   for (auto& batch : loader) EXPECT_TRUE(batch.data.equal(samples));
 }
 
-TEST(DataLoader, RefusesWhatCannotBe) {
+TEST(DataLoader, RefusesInvalidOptions) {
   EXPECT_THROW(DataLoader(Numbers(0), {}), UsageError);
   EXPECT_THROW(DataLoader(Numbers(4), {.batch_size = 0}), UsageError);
   EXPECT_THROW(DataLoader(Numbers(4), {}, 4, 4), UsageError);

@@ -16,7 +16,7 @@ using test::read;
 
 const DataLoaderOptions shuffled{.batch_size = 2, .shuffle = true, .seed = 3};
 
-TEST(EpochCursor, CountsWhatTheLoopHasReceived) {
+TEST(EpochCursor, CountsTheBatchesThatTheLoopHasReceived) {
   DataLoader<Numbers> loader(Numbers(6), shuffled);
   const auto cursor = loader.cursor();
   EXPECT_EQ(cursor->batch_index(), 0);
@@ -40,7 +40,7 @@ TEST(EpochCursor, LeavingALoopEarlyMovesOnToTheNextEpoch) {
   EXPECT_EQ(loader.cursor()->batch_index(), 0);
 }
 
-TEST(EpochCursor, ALoopThatCouldNotBeginLeavesItWhereItWas) {
+TEST(EpochCursor, ALoopThatCannotBeginDoesNotMoveTheCursor) {
   struct Broken : Numbers {
     Broken() : Numbers(4) {}
     std::vector<int> get_batch(const std::vector<std::size_t>&) const { throw std::runtime_error("cannot read"); }
@@ -66,7 +66,7 @@ TEST(EpochCursor, FollowsTheNewestLoopOverALoader) {
   EXPECT_EQ(loader.cursor()->batch_index(), 2);
 }
 
-TEST(EpochCursor, LoadingInsideALoopHoldsForTheNextOne) {
+TEST(EpochCursor, LoadingInsideALoopAppliesToTheNextLoop) {
   DataLoader<Numbers> loader(Numbers(8), shuffled);
   const Batches whole = read(loader);
   loader.set_epoch(0);
@@ -81,7 +81,7 @@ TEST(EpochCursor, LoadingInsideALoopHoldsForTheNextOne) {
   EXPECT_EQ(read(loader), Batches(whole.begin() + 1, whole.end()));
 }
 
-TEST(EpochCursor, SetEpochKeepsWhatWasReadOfThatEpochOnly) {
+TEST(EpochCursor, SetEpochKeepsThePositionInThatEpochOnly) {
   DataLoader<Numbers> loader(Numbers(8), shuffled);
   StateDict state;
   for ([[maybe_unused]] const auto& batch : loader) {
@@ -110,7 +110,7 @@ TEST(EpochCursor, SetEpochInsideALoopSurvivesSaving) {
   EXPECT_EQ(resumed.epoch(), 7);
 }
 
-TEST(SkipFirstBatches, HoldsForTheNextLoopOnly) {
+TEST(SkipFirstBatches, AppliesToTheNextLoopOnly) {
   DataLoader<Numbers> loader(Numbers(8), shuffled);
   DataLoader<Numbers> whole(Numbers(8), shuffled);
   loader.skip_first_batches(1);
@@ -132,7 +132,7 @@ TEST(SkipFirstBatches, CountsAsRead) {
   }
 }
 
-TEST(SkipFirstBatches, RefusesWhatIsNotThere) {
+TEST(SkipFirstBatches, RefusesMoreBatchesThanAreLeft) {
   DataLoader<Numbers> loader(Numbers(8), shuffled);
   EXPECT_THROW(loader.skip_first_batches(5), UsageError);
   EXPECT_THROW(loader.skip_first_batches(-1), UsageError);
@@ -141,7 +141,7 @@ TEST(SkipFirstBatches, RefusesWhatIsNotThere) {
   for ([[maybe_unused]] const auto& batch : loader) EXPECT_THROW(loader.skip_first_batches(1), UsageError);
 }
 
-/// Loads into a loader that has read one batch; what it says, and whether it stays where it was.
+/// Loads `state` into a loader that has read one batch. Returns the error, and checks that the position did not change.
 std::string refusal(DataLoader<Numbers> loader, const StateDict& state) {
   loader.skip_first_batches(1);
   try {
@@ -159,7 +159,7 @@ StateDict with(StateDict state, const std::string& name, StateValue value) {
   return state;
 }
 
-TEST(EpochCursorState, OfAnotherLoaderIsRefusedByName) {
+TEST(EpochCursorState, TheStateOfAnotherLoaderIsRefusedByName) {
   const StateDict state = DataLoader<Numbers>(Numbers(8), shuffled).state_dict();
   const auto expect_refused = [&](DataLoader<Numbers> loader, const std::string& difference) {
     EXPECT_NE(refusal(std::move(loader), state).find(difference), std::string::npos) << difference;
@@ -173,7 +173,7 @@ TEST(EpochCursorState, OfAnotherLoaderIsRefusedByName) {
   EXPECT_EQ(refusal({Numbers(8), {.batch_size = 1, .shuffle = true, .seed = 3}}, state), "loaded");
 }
 
-TEST(EpochCursorState, ThatIsDamagedIsRefused) {
+TEST(EpochCursorState, ADamagedStateIsRefused) {
   using Numbers64 = std::vector<std::int64_t>;
   DataLoader<Numbers> saved(Numbers(8), shuffled);
   saved.skip_first_batches(2);

@@ -1,4 +1,4 @@
-// idx, MNIST and CIFAR files, whole and damaged.
+// Valid and damaged idx, MNIST and CIFAR files.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
@@ -24,7 +24,7 @@ class ImageReaders : public testing::Test {
     write_content(folder_.path() / name, content);
     return folder_.path() / name;
   }
-  /// read_idx() refuses `content` for this reason, and names the file.
+  /// Expects that read_idx() refuses `content` with the reason `why` and names the file.
   void expect_no_idx(const std::string& content, const std::string& why) const {
     const auto path = write("broken", content);
     expect_error<DataError>([&] { read_idx(path); }, {path.string(), why});
@@ -97,7 +97,7 @@ TEST_F(ImageReaders, MnistOnRanks) {
   EXPECT_EQ(labels, (std::vector<std::int64_t>{1, 3, 0}));
 }
 
-TEST_F(ImageReaders, MnistThatDoesNotFitIsRefused) {
+TEST_F(ImageReaders, InvalidMnistFilesAreRefused) {
   const auto images = write("images", idx_bytes(8, {2, 1, 1}, "ab"));
   const auto labels = write("labels", idx_bytes(8, {2}, "\x01\x0A"));
   const auto refused = [](const auto& pixels, const auto& targets, std::initializer_list<std::string> parts) {
@@ -152,7 +152,7 @@ TEST_F(ImageReaders, Cifar100) {
   EXPECT_THROW(read_cifar100_files({}), UsageError);
 }
 
-TEST_F(ImageReaders, CifarThatIsDamagedIsRefused) {
+TEST_F(ImageReaders, DamagedCifarFilesAreRefused) {
   const std::string record = cifar_record("\x01", 'a');
   const auto refused = [&](const std::string& content, const std::string& why) {
     const auto path = write("broken.bin", content);

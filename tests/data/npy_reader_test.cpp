@@ -1,4 +1,4 @@
-// .npy files, whole and damaged.
+// Valid and damaged .npy files.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
@@ -23,7 +23,7 @@ std::string dict(const std::string& descr, const std::string& shape, bool fortra
   text += fortran ? "True" : "False";
   text += ", 'shape': " + shape;
   text += ", }";
-  // NumPy fills up to a multiple of 64.
+  // NumPy pads the header to a multiple of 64.
   while ((10 + text.size() + 1) % 64 != 0) text += ' ';
   text += '\n';
   return text;
@@ -80,14 +80,14 @@ TEST_F(NpyReader, EveryDtype) {
 
 TEST_F(NpyReader, OddHeaders) {
   const auto expected = at::tensor({1, 2, 3, 4, 5, -1}, at::kShort);
-  // Python 2, other quotes, other order, no spaces, a header that leaves the data unaligned.
+  // Python 2, other quotes, another order, no spaces, a header that leaves the data unaligned.
   const std::string odd = "{\"shape\":(6L,),\"fortran_order\":False,\"descr\":\"<i2\"}";
   ASSERT_EQ((10 + odd.size()) % 2, 1U);
   EXPECT_TRUE(read(npy_bytes(odd, shorts)).equal(expected));
   EXPECT_EQ(read(npy_bytes(dict("<f4", "(0, 5)"), "")).sizes(), (std::vector<std::int64_t>{0, 5}));
 }
 
-TEST_F(NpyReader, WritingToTheTensorLeavesTheFileAlone) {
+TEST_F(NpyReader, WritingToTheTensorDoesNotChangeTheFile) {
   const auto path = write("array.npy", npy_bytes(dict("<i2", "(6,)"), shorts));
   {
     auto array = read_npy(path);
@@ -106,7 +106,7 @@ TEST_F(NpyReader, TheTensorOutlivesItsReader) {
   EXPECT_TRUE(row.equal(at::tensor({4, 5, -1}, at::kShort)));
 }
 
-TEST_F(NpyReader, WhatIsDamagedIsRefused) {
+TEST_F(NpyReader, DamagedFilesAreRefused) {
   const std::string whole = npy_bytes(dict("<i2", "(2, 3)"), shorts);
   expect_refused("", "is not a .npy file");
   expect_refused("\x93NUMP", "is not a .npy file");
@@ -122,7 +122,7 @@ TEST_F(NpyReader, WhatIsDamagedIsRefused) {
   expect_refused(with_dict("{'descr': '<i2', 'descr': '<i2', 'fortran_order': False, 'shape': (6,)}"), "twice");
   expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (6,), 'more': 1}"), "'more'");
   expect_refused(with_dict("{'descr': '<i2', 'fortran_order': 0, 'shape': (6,)}"), "True or False");
-  expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (6)}"), "(n) is no tuple");
+  expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (6)}"), "(n) is not a tuple");
   expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (-6,)}"), "a size");
   expect_refused(with_dict("{'descr': '<i2', 'fortran_order': False, 'shape': (6,)} x"), "the end");
   expect_refused(with_dict("[1, 2]"), "'{'");
@@ -133,7 +133,7 @@ TEST_F(NpyReader, WhatIsDamagedIsRefused) {
   expect_error<DataError>([&] { read_npy(folder_.path() / "missing.npy"); }, {"missing.npy", "No such file"});
 }
 
-TEST_F(NpyReader, WhatLibTorchHasNotIsRefusedWithTheReason) {
+TEST_F(NpyReader, DtypesThatLibTorchLacksAreRefusedWithTheReason) {
   const auto refused = [&](const std::string& descr, const std::string& why) {
     expect_refused(npy_bytes(dict(descr, "(1,)"), std::string(16, '\0')), why);
   };

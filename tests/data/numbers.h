@@ -1,5 +1,5 @@
 #pragma once
-// The least that a dataset of a user has.
+// A minimal user-defined dataset.
 #include <cstddef>
 #include <numeric>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tutti::test {
 
-/// The samples are their own indices.
+/// Each sample is its own index.
 class Numbers {
  public:
   explicit Numbers(int size) : size_(size) {}
@@ -21,7 +21,7 @@ class Numbers {
 
 using Batches = std::vector<std::vector<int>>;
 
-/// A whole loop.
+/// All batches of one loop.
 template <typename Loader>
 Batches read(Loader& loader) {
   Batches batches;

@@ -14,7 +14,7 @@ std::vector<std::int64_t> listed(const Positions& positions) {
   return list;
 }
 
-TEST(Positions, KeepWhatStandsAtThePlaces) {
+TEST(Positions, KeepThePositionsAtThePlaces) {
   Positions positions(10);
   positions.keep({{1, 3}, {5, 9}});
   EXPECT_EQ(listed(positions), (std::vector<std::int64_t>{1, 2, 5, 6, 7, 8}));

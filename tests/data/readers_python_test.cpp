@@ -1,4 +1,4 @@
-// What Python writes, tutti reads: NumPy's .npy files, and token files written as nanoGPT and llm.c write them.
+// tutti reads files that Python writes: NumPy's .npy files, and token files as nanoGPT and llm.c write them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>

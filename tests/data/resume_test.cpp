@@ -1,4 +1,4 @@
-// A loader that goes on where another one stood. Ranks are loaders side by side: nothing here communicates.
+// A loader continues at the saved position of another loader. Ranks are loaders in one process that do not communicate.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,8 +35,8 @@ class Resume : public testing::TestWithParam<std::tuple<Sharding, bool>> {
             std::move(stack)};
   }
 
-  /// Reads `batches` batches on each rank after `state` (nothing: from the start) and notes the samples; the state in
-  /// the body of the last one.
+  /// Reads `batches` batches on each rank after `state` (empty: from the start) and records the samples. Returns the
+  /// state in the body of the last batch.
   static StateDict read_some(int samples, const ShardingCase& layout, std::int64_t batches, const StateDict& state,
                              std::multiset<int>& samples_read) {
     StateDict after;
@@ -64,7 +64,7 @@ class Resume : public testing::TestWithParam<std::tuple<Sharding, bool>> {
   }
 };
 
-TEST_P(Resume, GoesOnAfterEveryBatchAsIfNothingHadHappened) {
+TEST_P(Resume, ContinuesAfterEveryBatchAsAnUninterruptedLoop) {
   for (const int samples : {12, 37, 41}) {
     for (const int world_size : {1, 2, 3}) {
       for (int rank = 0; rank < world_size; ++rank) {
@@ -128,8 +128,8 @@ TEST_P(Resume, OnOtherNumbersOfRanksEverySampleIsReadOnce) {
   }
 }
 
-// Sizes that fill neither ranks nor batches: only what pads the last round comes twice, or is dropped.
-TEST_P(Resume, OnOtherNumbersOfRanksUnevenDataMissNothing) {
+// Sizes that fill neither ranks nor batches: only the samples that pad the last round are repeated or dropped.
+TEST_P(Resume, OnOtherNumbersOfRanksNoSampleOfUnevenDataIsMissed) {
   const auto [sharding, drop_last] = GetParam();
   const int samples = 59;
   for (std::int64_t before = 1; before <= 4; ++before) {
@@ -178,7 +178,7 @@ TEST_P(Resume, KnowsItsLastBatch) {
   }
 }
 
-TEST_P(Resume, AnEpochThatWasReadToTheEndIsAnEmptyLoopAndThenTheNextEpoch) {
+TEST_P(Resume, AfterACompleteEpochTheLoopIsEmptyAndTheNextOneReadsTheNextEpoch) {
   const ShardingCase layout{.world_size = 2, .batch_size = 2};
   auto interrupted = loader(8, layout, 0);
   StateDict in_last_body;
@@ -204,7 +204,8 @@ INSTANTIATE_TEST_SUITE_P(EitherSharding, Resume,
                                   (std::get<1>(test.param) ? "DropLast" : "");
                          });
 
-// A step sees the same micro-batches when accumulation x ranks stays, so a run may change ranks between two steps.
+// A step reads the same micro-batches if accumulation x ranks stays the same, so a run may change the number of ranks
+// between two steps.
 TEST(ResumeByWindow, StepsStayTheSameOnOtherNumbersOfRanks) {
   const auto windows = [](int world_size, const StateDict& state) {
     std::map<std::size_t, std::vector<int>> result;  // by window, in rank order

@@ -24,7 +24,7 @@ Table table(ShardOptions options, std::int64_t epoch = 0) {
   return ranks;
 }
 
-/// What each rank reads after `read`.
+/// The samples that each rank reads after `read`.
 Table rest_table(ShardOptions options, const std::vector<EpochSegment>& read) {
   Table ranks;
   for (options.rank = 0; options.rank < options.world_size; ++options.rank) {
@@ -34,7 +34,7 @@ Table rest_table(ShardOptions options, const std::vector<EpochSegment>& read) {
   return ranks;
 }
 
-/// What one optimizer step after the other sees: micro-batches by window, in rank order.
+/// The micro-batches of each optimizer step, in rank order.
 std::vector<Indices> windows(const ShardOptions& options, std::int64_t epoch = 0) {
   const auto ranks = table(options, epoch);
   const auto block = static_cast<std::size_t>(options.accumulation_steps * options.batch_size);
@@ -50,14 +50,14 @@ std::vector<Indices> windows(const ShardOptions& options, std::int64_t epoch = 0
   return result;
 }
 
-TEST(Interleaved, IsDistributedSampler) {
+TEST(Interleaved, EqualsDistributedSampler) {
   EXPECT_EQ(table({.dataset_size = 10, .world_size = 3}), (Table{{0, 3, 6, 9}, {1, 4, 7, 0}, {2, 5, 8, 1}}));
   EXPECT_EQ(table({.dataset_size = 10, .world_size = 3, .drop_last = true}), (Table{{0, 3, 6}, {1, 4, 7}, {2, 5, 8}}));
   EXPECT_EQ(table({.dataset_size = 3, .world_size = 2, .drop_last = true}), (Table{{0}, {1}}));
   EXPECT_EQ(table({.dataset_size = 4, .world_size = 1}), (Table{{0, 1, 2, 3}}));
 }
 
-TEST(Interleaved, WrapsWhereThereAreMoreRanksThanSamples) {
+TEST(Interleaved, WrapsIfThereAreMoreRanksThanSamples) {
   EXPECT_EQ(table({.dataset_size = 2, .world_size = 5}), (Table{{0}, {1}, {0}, {1}, {0}}));
   EXPECT_EQ(table({.dataset_size = 2, .world_size = 5, .drop_last = true}), (Table{{}, {}, {}, {}, {}}));
   EXPECT_EQ(table({.dataset_size = 3, .world_size = 8, .shuffle = true, .seed = 1}),
@@ -73,7 +73,7 @@ TEST(Interleaved, ShufflesAsDistributedSampler) {
             (Table{{0, 7, 9}, {5, 6, 1}, {8, 2, 4}}));
 }
 
-TEST(Shuffle, IsRandperm) {
+TEST(Shuffle, EqualsRandperm) {
   const auto permutation = [](std::int64_t size, std::uint64_t seed) {
     return shard_indices({.dataset_size = size, .shuffle = true, .seed = seed}, 0);
   };
@@ -102,7 +102,7 @@ TEST(BlocksByWindow, RanksTakeContiguousBlocksOfEachWindow) {
   EXPECT_EQ(table(options), (Table{{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}}));
 }
 
-TEST(BlocksByWindow, StepsSeeTheSameWhateverTheNumberOfRanks) {
+TEST(BlocksByWindow, StepsReadTheSameSamplesOnAnyNumberOfRanks) {
   for (const bool shuffle : {false, true}) {
     for (const bool drop_last : {false, true}) {
       const auto steps = [&](int world_size) {
@@ -137,7 +137,7 @@ TEST(BlocksByWindow, ShortLastWindowIsFilledWithTheFirstSamples) {
   EXPECT_EQ(table(options), (Table{{0, 1, 2, 3, 8, 9}, {4, 5, 6, 7, 10, 11}}));
 }
 
-TEST(BlocksByWindow, FewSamplesGoAroundMoreThanOnce) {
+TEST(BlocksByWindow, FewSamplesAreRepeatedMoreThanOnce) {
   const ShardOptions options{
       .dataset_size = 3, .world_size = 4, .sharding = Sharding::blocks_by_window, .batch_size = 2};
   EXPECT_EQ(table(options), (Table{{0, 1}, {2, 0}, {1, 2}, {0, 1}}));
@@ -159,7 +159,7 @@ TEST(BlocksByWindow, CoversEverySample) {
   }
 }
 
-TEST(RemainingSamples, OfInterleavedIsTheTailWhateverTheRanks) {
+TEST(RemainingSamples, InterleavedLeavesTheTailOnAnyNumberOfRanks) {
   const ShardOptions two{.dataset_size = 10, .world_size = 2, .batch_size = 2};
   const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 2, .accumulation_steps = 1, .batches = 1}};
   EXPECT_EQ(rest_table(two, read), (Table{{4, 6, 8}, {5, 7, 9}}));
@@ -169,7 +169,7 @@ TEST(RemainingSamples, OfInterleavedIsTheTailWhateverTheRanks) {
             (Table{{4}, {5}, {6}, {7}}));
 }
 
-TEST(RemainingSamples, OfAnUnfinishedWindowHasGaps) {
+TEST(RemainingSamples, AnUnfinishedWindowLeavesGaps) {
   // Windows of 2 x 2 micro-batches of 1: {0 1 | 2 3} {4 5 | 6 7} {8 9 | 10 11}; three of each rank have been read.
   const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 1, .accumulation_steps = 2, .batches = 3}};
   ShardOptions options{
@@ -181,7 +181,7 @@ TEST(RemainingSamples, OfAnUnfinishedWindowHasGaps) {
   EXPECT_EQ(rest_table(options, read), (Table{{5, 7, 8, 9, 10, 11}}));
 }
 
-TEST(RemainingSamples, OfAShortLastWindowLeavesEachRanksTail) {
+TEST(RemainingSamples, AShortLastWindowLeavesEachRanksTail) {
   // 7 samples on 2 ranks, windows of 2 x 3: {0 1 2 | 3 4 5} {6 | 0}.
   ShardOptions options{
       .dataset_size = 7, .world_size = 2, .sharding = Sharding::blocks_by_window, .accumulation_steps = 3};
@@ -195,12 +195,12 @@ TEST(RemainingSamples, OfAShortLastWindowLeavesEachRanksTail) {
   EXPECT_EQ(shard_batches(options, {{all}}), 0);
 }
 
-TEST(RemainingSamples, RefusesMoreThanThereWas) {
+TEST(RemainingSamples, RefusesMoreBatchesThanTheEpochHas) {
   const std::vector<EpochSegment> read{{.world_size = 2, .batch_size = 2, .accumulation_steps = 1, .batches = 4}};
   EXPECT_THROW(shard_size({.dataset_size = 10}, read), UsageError);
 }
 
-TEST(Sampler, RefusesWhatCannotBe) {
+TEST(Sampler, RefusesInvalidOptions) {
   EXPECT_THROW(shard_indices({.dataset_size = 0}, 0), UsageError);
   EXPECT_THROW(shard_indices({.dataset_size = 4, .rank = 2, .world_size = 2}, 0), UsageError);
   EXPECT_THROW(shard_indices({.dataset_size = 4, .rank = -1, .world_size = 2}, 0), UsageError);

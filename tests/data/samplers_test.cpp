@@ -18,7 +18,7 @@ namespace {
 
 using Samples = std::vector<std::int64_t>;
 
-/// The multiples of 3 of a dataset of 30, shifted by the epoch; in epoch 2 only four of them.
+/// The multiples of 3 in a dataset of 30, shifted by the epoch; in epoch 2 only four of them.
 Samples thirds(std::int64_t epoch) {
   Samples samples;
   for (std::int64_t i = 0; i < (epoch == 2 ? 4 : 10); ++i) samples.push_back((3 * i + epoch) % 30);
@@ -30,20 +30,20 @@ TEST(CustomSampler, IsShardedOverRanks) {
   DataLoader<Numbers> rank_0(Numbers(30), options, 0, 3);
   DataLoader<Numbers> rank_2(Numbers(30), options, 2, 3);
   EXPECT_EQ(read(rank_0), (Batches{{0, 9}, {18, 27}}));
-  EXPECT_EQ(read(rank_2), (Batches{{6, 15}, {24, 3}}));  // 3: the first but one again
+  EXPECT_EQ(read(rank_2), (Batches{{6, 15}, {24, 3}}));  // 3 is a repeat
   EXPECT_EQ(read(rank_2), (Batches{{7, 16}, {25, 4}}));
   EXPECT_EQ(rank_2.size(), 1);  // epoch 2 is shorter
   EXPECT_EQ(read(rank_2), (Batches{{8, 5}}));
 }
 
-TEST(CustomSampler, MayRepeatAndHaveMoreThanTheDataset) {
+TEST(CustomSampler, MayRepeatSamplesAndExceedTheDataset) {
   DataLoader<Numbers> loader(Numbers(2), {.batch_size = 3, .sampler = [](std::int64_t) {
                                             return Samples{1, 1, 0, 1, 1};
                                           }});
   EXPECT_EQ(read(loader), (Batches{{1, 1, 0}, {1, 1}}));
 }
 
-/// Any object that can be called.
+/// A callable object.
 struct Backwards {
   std::int64_t size;
   Samples operator()(std::int64_t) const {
@@ -53,7 +53,7 @@ struct Backwards {
   }
 };
 
-TEST(CustomSampler, GoesWithEveryOption) {
+TEST(CustomSampler, WorksWithEveryOption) {
   const auto rank_1_of_2 = [](DataLoaderOptions options) {
     options.sampler = Backwards{7};
     DataLoader<Numbers> loader(Numbers(7), options, 1, 2, 2);
@@ -87,7 +87,7 @@ void expect_refused(const DataLoaderOptions& options, const std::string& why) {
   }
 }
 
-TEST(CustomSampler, WhatCannotBeIsRefused) {
+TEST(CustomSampler, InvalidSamplersAreRefused) {
   const auto gives = [](Samples samples) { return [samples](std::int64_t) { return samples; }; };
   const auto in_batches = [](std::vector<Samples> batches) { return [batches](std::int64_t) { return batches; }; };
   expect_refused({.sampler = gives({})}, "no samples for epoch 0");
@@ -103,7 +103,7 @@ TEST(CustomSampler, WhatCannotBeIsRefused) {
   expect_refused({.sampler = gives({1}), .batch_sampler = in_batches({{1}})}, "not both");
 }
 
-TEST(CustomSampler, ALaterEpochThatCannotBeReadEndsBeforeItsLoop) {
+TEST(CustomSampler, ALaterEpochThatCannotBeReadThrowsBeforeItsLoop) {
   DataLoader<Numbers> loader(Numbers(5), {.sampler = [](std::int64_t epoch) { return Samples{epoch == 0 ? 0 : 9}; }});
   EXPECT_EQ(read(loader), (Batches{{0}}));
   EXPECT_THROW(loader.begin(), UsageError);
@@ -155,7 +155,7 @@ TEST(CustomSampler, OnOtherNumbersOfRanksEverySampleIsReadOnce) {
   EXPECT_EQ(seen, (std::vector<int>{0, 3, 6, 9, 12, 15, 18, 21, 24, 27}));
 }
 
-TEST(CustomSampler, AStateOfAnotherSamplerIsRefused) {
+TEST(CustomSampler, TheStateOfAnotherSamplerIsRefused) {
   const auto refusal = [](const DataLoaderOptions& options) -> std::string {
     DataLoader<Numbers> saved(Numbers(7), {.sampler = Backwards{7}});
     saved.skip_first_batches(2);
@@ -187,14 +187,14 @@ const RankCase compared("samplers_are_compared", [](const Communicator& communic
   EXPECT_EQ(loop(Backwards{9}).size(), static_cast<std::size_t>((9 + communicator.size() - 1) / communicator.size()));
   const auto last = communicator.size() - 1;
   if (last == 0) return;
-  // As many samples, in another order.
+  // The same number of samples, in another order.
   const Sampler other_order = [&](std::int64_t) {
     return communicator.rank() == last ? Samples{1, 0, 2} : Samples{0, 1, 2};
   };
   EXPECT_THROW(loop(other_order), MismatchError);
   const Sampler other_number = [&](std::int64_t) { return Samples(communicator.rank() == last ? 3 : 8); };
   EXPECT_THROW(loop(other_number), MismatchError);
-  // Epoch 1 fails on one rank: no rank waits for it.
+  // Epoch 1 fails on one rank, and no rank waits for it.
   const Sampler fails = [&](std::int64_t epoch) {
     if (epoch == 1 && communicator.rank() == last) throw UsageError("no epoch 1");
     return Samples{0, 1, 2};
@@ -207,7 +207,7 @@ const RankCase compared("samplers_are_compared", [](const Communicator& communic
     EXPECT_THROW(loader.begin(), PeerError);
   }
 });
-TEST(CustomSampler, RanksCompareWhatTheirSamplersGive) {
+TEST(CustomSampler, RanksCompareTheSamplesOfTheirSamplers) {
   compared.everywhere();
 }
 
@@ -236,7 +236,7 @@ TEST(WeightedRandomSampler, WithoutReplacementDrawsEachOnce) {
   EXPECT_EQ(drawn, (Samples{0, 2, 3, 4}));
 }
 
-TEST(WeightedRandomSampler, RefusesWhatCannotBe) {
+TEST(WeightedRandomSampler, RefusesInvalidWeights) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   EXPECT_THROW(WeightedRandomSampler({}, 1), UsageError);
   EXPECT_THROW(WeightedRandomSampler({0, 0}, 1), UsageError);

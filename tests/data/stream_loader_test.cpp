@@ -1,4 +1,4 @@
-// Loaders over streams on one rank, and on ranks that are loaders side by side: nothing here communicates.
+// Loaders over streams on one rank, and on several ranks that are loaders in one process and do not communicate.
 #include "tutti/data/stream_loader.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(StreamSlices, TheLastGlobalBatchIsFilledWithTheFirstSamples) {
   EXPECT_EQ(table(2, {.batch_size = 4}, 2), (Table{{{0, 1, 0, 1}}, {{0, 1, 0, 1}}}));
 }
 
-TEST(StreamSlices, DropLastLeavesItOut) {
+TEST(StreamSlices, DropLastDropsTheLastGlobalBatch) {
   EXPECT_EQ(table(7, {.batch_size = 2, .drop_last = true}, 2), (Table{{{0, 1}}, {{2, 3}}}));
   EXPECT_EQ(table(2, {.batch_size = 4, .drop_last = true}, 2), (Table{{}, {}}));
 }
@@ -39,14 +39,14 @@ TEST(StreamSlices, UnevenReadsEverySampleOnce) {
   EXPECT_EQ(table(1, {.batch_size = 2, .even_batches = false}, 3), (Table{{{0}}, {}, {}}));
 }
 
-// check_iterable_dataset_shards of Accelerate's test_data_loader.py: as many batches on every rank, all of them full,
-// and put together they are the stream, followed by its first samples.
-TEST(StreamSlices, IsIterableDatasetShard) {
+// check_iterable_dataset_shards of Accelerate's test_data_loader.py: every rank has the same number of batches, all of
+// them full, and together they are the stream followed by its first samples.
+TEST(StreamSlices, EqualsIterableDatasetShard) {
   for (const int size : {1, 2, 3, 8, 61, 64, 100}) {
     for (const int world_size : {1, 2, 3}) {
       for (const bool drop_last : {false, true}) {
         for (const bool split : {false, true}) {
-          for (const int piece : {1, 3, 1000}) {  // a stream may give less than it is asked for
+          for (const int piece : {1, 3, 1000}) {  // a stream may return less than requested
             const std::int64_t batch_size = split ? 4 * world_size : 4;
             const auto ranks = table(size, {.batch_size = batch_size, .drop_last = drop_last, .split_batches = split},
                                      world_size, piece);
@@ -74,7 +74,7 @@ TEST(StreamSlices, IsIterableDatasetShard) {
   }
 }
 
-TEST(StreamSlices, BatchesThatCannotBeTakenApartStayWhole) {
+TEST(StreamSlices, BatchesThatCannotBeSplitStayWhole) {
   const auto blocks = [](int size, StreamLoaderOptions options, int rank) {
     options.batch_size = 2;
     StreamLoader<CountingBlocks> loader(CountingBlocks(size), options, {.rank = rank, .world_size = 3});
@@ -84,13 +84,13 @@ TEST(StreamSlices, BatchesThatCannotBeTakenApartStayWhole) {
   };
   EXPECT_EQ(blocks(9, {}, 0), (Batches{{0, 1}, {6, 7}}));
   EXPECT_EQ(blocks(9, {}, 1), (Batches{{2, 3}, {8}}));
-  EXPECT_EQ(blocks(9, {}, 2), (Batches{{4, 5}, {0, 1}}));  // the first batch again
+  EXPECT_EQ(blocks(9, {}, 2), (Batches{{4, 5}, {0, 1}}));  // the first batch is repeated
   EXPECT_EQ(blocks(9, {.even_batches = false}, 2), (Batches{{4, 5}}));
   EXPECT_EQ(blocks(9, {.drop_last = true}, 0), (Batches{{0, 1}}));
-  EXPECT_EQ(blocks(11, {.drop_last = true}, 0), (Batches{{0, 1}}));  // the last batch is there, but not full
+  EXPECT_EQ(blocks(11, {.drop_last = true}, 0), (Batches{{0, 1}}));  // the last batch is not full
 }
 
-TEST(StreamLoader, KnowsItsLastBatchAndWhatItRepeats) {
+TEST(StreamLoader, KnowsItsLastBatchAndItsRepeats) {
   const auto stack = std::make_shared<LoaderStack>();
   auto loader = loader_of(Counting(7), {.batch_size = 2}, 1, 2, stack);
   std::vector<bool> last;
@@ -190,7 +190,7 @@ TEST(StreamLoader, NestsInOtherLoops) {
   EXPECT_EQ(after, (std::vector<bool>{false, true}));
 }
 
-TEST(StreamLoader, AFailureComesOutOfTheLoopWhereItBelongs) {
+TEST(StreamLoader, AFailureIsThrownInPlaceOfItsBatch) {
   for (const int workers : {0, 1}) {
     Counting stream(10);
     stream.fail_at(4);
@@ -223,7 +223,7 @@ TEST(StreamLoader, AWorkerReadsTheSameBatches) {
   }
 }
 
-TEST(StreamLoader, PutsBatchesOnTheirDevice) {
+TEST(StreamLoader, MovesBatchesToTheirDevice) {
   struct Tensors {
     std::optional<at::Tensor> get_batch(std::size_t size) {
       if (++calls > 3) return std::nullopt;
@@ -240,14 +240,14 @@ TEST(StreamLoader, PutsBatchesOnTheirDevice) {
   EXPECT_EQ(batches, 3);
 }
 
-TEST(StreamLoader, WhatCannotBeIsRefused) {
+TEST(StreamLoader, InvalidOptionsAreRefused) {
   const auto make = [](const StreamLoaderOptions& options) { return loader_of(Counting(4), options, 0, 2); };
   EXPECT_THROW(make({.batch_size = 0}), UsageError);
   EXPECT_THROW(make({.batch_size = 3, .split_batches = true}), UsageError);
   EXPECT_THROW(make({.num_workers = 2}), UsageError);
   EXPECT_THROW(make({.num_workers = -1}), UsageError);
   EXPECT_THROW(make({.num_workers = 1, .prefetch_factor = 0}), UsageError);
-  EXPECT_THROW(make({.sharding = StreamSharding::per_rank}), UsageError);  // there is no agreement
+  EXPECT_THROW(make({.sharding = StreamSharding::per_rank}), UsageError);  // no agreement is set
   EXPECT_THROW(loader_of(Counting(4), {}, 2, 2), UsageError);
 }
 

@@ -1,4 +1,4 @@
-// Loaders over streams whose ranks agree on every batch: threads and processes over a Communicator.
+// Loaders over streams whose ranks agree on every batch, as threads and as processes over a Communicator.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -20,7 +20,7 @@ const RankCase agreed("streams_agree", [](const Communicator& communicator) {
     const auto alone = table(31, {.batch_size = 2}, communicator.size());
     for (int epoch = 0; epoch < 2; ++epoch)
       EXPECT_EQ(read(loader), alone[static_cast<std::size_t>(communicator.rank())]);
-    // Leaving loops early, all at the same batch, leaves nothing behind.
+    // Leaving loops early, all at the same batch, has no effect on later loops.
     for (int loop = 0; loop < 3; ++loop) {
       for ([[maybe_unused]] const auto& batch : loader) {
         if (loader.cursor()->batch_index() == loop + 1) break;
@@ -35,7 +35,7 @@ TEST(StreamSlices, RanksAgreeOnEveryBatch) {
 
 const RankCase differ("streams_differ", [](const Communicator& communicator) {
   if (communicator.size() == 1) return;
-  // Rank 1's stream is shorter, though all should read the same one.
+  // Rank 1's stream is shorter, although all ranks should read the same stream.
   for (const int shorter : {9, 12, 18, 23}) {
     StreamLoader<Counting> loader(Counting(communicator.rank() == 1 ? shorter : 24), {.batch_size = 2},
                                   group_of(communicator));
@@ -47,11 +47,11 @@ const RankCase differ("streams_differ", [](const Communicator& communicator) {
     }
   }
 });
-TEST(StreamSlices, OtherStreamsAreAMismatchError) {
+TEST(StreamSlices, DifferentStreamsAreAMismatchError) {
   differ.everywhere();
 }
 
-/// As many samples on rank r: 3 + 4 r, from 100 r on.
+/// A stream of 3 + 4 r samples on rank r, starting at 100 r.
 Counting own_stream(const Communicator& communicator) {
   return Counting(3 + 4 * communicator.rank(), 100 * communicator.rank());
 }
@@ -75,7 +75,7 @@ const RankCase shortest("own_streams_stop_together", [](const Communicator& comm
                               group_of(communicator));
   EXPECT_EQ(read(full).size(), 1U);
 });
-TEST(PerRankStreams, AllRanksStopWhereTheFirstOneEnds) {
+TEST(PerRankStreams, AllRanksStopAtTheEndOfTheFirstStream) {
   shortest.everywhere();
 }
 
@@ -90,7 +90,7 @@ const RankCase uneven("own_streams_uneven", [](const Communicator& communicator)
   }
   EXPECT_EQ(received, static_cast<std::size_t>(2 + 2 * communicator.rank()));
 });
-TEST(PerRankStreams, UnevenOnesAreReadToTheirEnds) {
+TEST(PerRankStreams, UnevenStreamsAreReadToTheirEnds) {
   uneven.everywhere();
 }
 
@@ -118,7 +118,7 @@ const RankCase joined("own_streams_joined", [](const Communicator& communicator)
       EXPECT_EQ(own.size(), static_cast<std::size_t>(3 + 4 * communicator.rank()));
     }
   }
-  // The same stream on all ranks: the last round lacks a batch on all but one.
+  // The same stream on all ranks: in the last round only one rank has a batch.
   StreamLoader<Counting> slices(Counting(2 * communicator.size() + 1), {.batch_size = 2, .even_batches = false},
                                 group_of(communicator));
   const JoinScope join(slices.stack());
@@ -126,7 +126,7 @@ const RankCase joined("own_streams_joined", [](const Communicator& communicator)
   for ([[maybe_unused]] const auto& batch : slices) fillers.push_back(slices.stack()->innermost().filler);
   EXPECT_EQ(fillers, (std::vector<bool>{false, communicator.rank() > 0}));
 });
-TEST(PerRankStreams, JoinedOnesRunAsOftenOnEveryRank) {
+TEST(PerRankStreams, JoinedLoopsHaveTheSameLengthOnEveryRank) {
   joined.everywhere();
 }
 
@@ -146,7 +146,7 @@ const RankCase nothing("own_stream_with_nothing", [](const Communicator& communi
   const JoinScope even(loader.stack(), true);
   EXPECT_TRUE(read(loader).empty());
 });
-TEST(PerRankStreams, ARankWithNothingAtAllIsNamed) {
+TEST(PerRankStreams, ARankWithAnEmptyStreamIsNamed) {
   nothing.everywhere();
 }
 
@@ -168,10 +168,10 @@ const RankCase failing("stream_fails", [](const Communicator& communicator) {
     }
     EXPECT_EQ(received, 2);
     loader.dataset().fail_at(-1);
-    EXPECT_FALSE(read(loader).empty());  // the agreement goes on
+    EXPECT_FALSE(read(loader).empty());  // the agreement still works
   }
 });
-TEST(StreamLoader, AFailureOfOneRankReachesTheOthersAtTheSameBatch) {
+TEST(StreamLoader, AFailureOfOneRankReachesAllRanksAtTheSameBatch) {
   failing.everywhere();
 }
 

@@ -1,4 +1,4 @@
-// Loaders over streams that go on where others stood. Ranks are loaders side by side: nothing here communicates.
+// Loaders over streams that continue at saved positions. Ranks are loaders in one process that do not communicate.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tutti::test::stream_resume_test {
 namespace {
 
-TEST(StreamResume, GoesOnAfterEveryBatch) {
+TEST(StreamResume, ResumesAfterEveryBatch) {
   for (const int workers : {0, 1}) {
     for (const bool even : {true, false}) {
       const StreamLoaderOptions options{.batch_size = 2, .even_batches = even, .num_workers = workers};
@@ -54,7 +54,7 @@ TEST(StreamResume, OnOtherNumbersOfRanksEverySampleIsReadOnce) {
   EXPECT_EQ(all, count_to(37));
 }
 
-TEST(StreamResume, SkipFirstBatchesHoldsForTheNextLoopOnly) {
+TEST(StreamResume, SkipFirstBatchesAppliesToTheNextLoopOnly) {
   auto loader = loader_of(Counting(8), {.batch_size = 2}, 0, 1);
   loader.skip_first_batches(3);
   EXPECT_EQ(read(loader), (Batches{{6, 7}}));
@@ -64,7 +64,7 @@ TEST(StreamResume, SkipFirstBatchesHoldsForTheNextLoopOnly) {
   EXPECT_THROW(loader.skip_first_batches(-1), UsageError);
 }
 
-TEST(StreamResume, OtherStatesAreRefused) {
+TEST(StreamResume, StatesOfOtherLoadersAreRefused) {
   auto slices = loader_of(Counting(8), {}, 0, 2);
   DataLoader<Numbers> numbers(Numbers(8), {});
   EXPECT_THROW(slices.load_state_dict(numbers.state_dict()), CheckpointError);

@@ -14,7 +14,7 @@
 
 namespace tutti::test {
 
-/// The numbers 0 .. size - 1, in pieces of at most `piece` whatever is asked for; from `fails_at` on it cannot be read.
+/// The numbers 0 .. size - 1, in pieces of at most `piece`. Reading fails from `fails_at` on.
 class Counting {
  public:
   explicit Counting(int size, int first = 0, int piece = 1000) : first_(first), size_(size), piece_(piece) {}
@@ -39,7 +39,7 @@ class Counting {
   int next_ = 0;
 };
 
-/// As LibTorch has them, in batches that cannot be taken apart here.
+/// A batch that cannot be split, as those of LibTorch's datasets.
 struct Block {
   std::vector<int> numbers;
 };
@@ -59,21 +59,21 @@ class CountingBlocks : public torch::data::datasets::StatefulDataset<CountingBlo
  private:
   Counting numbers_;
 };
-/// Found by the loader: how many samples a block has.
+/// The number of samples in a block. The loader finds it by argument-dependent lookup.
 inline std::int64_t num_samples(const Block& block) {
   return static_cast<std::int64_t>(block.numbers.size());
 }
 
 using Table = std::vector<Batches>;  // by rank
 
-/// Knows of its rank only what it is told.
+/// A loader of one rank that does not communicate.
 inline StreamLoader<Counting> loader_of(const Counting& stream, const StreamLoaderOptions& options, int rank,
                                         int world_size,
                                         std::shared_ptr<LoaderStack> stack = std::make_shared<LoaderStack>()) {
   return {stream, options, {.rank = rank, .world_size = world_size, .stack = std::move(stack)}};
 }
 
-/// What each rank reads in a loop.
+/// The batches that each rank reads in a loop.
 inline Table table(int size, const StreamLoaderOptions& options, int world_size, int piece = 1000) {
   Table ranks;
   for (int rank = 0; rank < world_size; ++rank) {

@@ -64,13 +64,13 @@ TEST(ToDevice, ReachesEveryTensor) {
   EXPECT_EQ(to_device(std::vector<bool>{true, false}, meta), (std::vector<bool>{true, false}));
 }
 
-TEST(ToDevice, FindsTheOverloadOfAUsersType) {
+TEST(ToDevice, FindsTheOverloadOfAUserDefinedType) {
   EXPECT_TRUE(to_device(user::Batch{one(), 1}, meta).tokens.is_meta());
   EXPECT_TRUE(to_device(std::vector<user::Batch>{{one(), 1}}, meta)[0].tokens.is_meta());
   EXPECT_TRUE(to_device(std::make_pair(user::Batch{one(), 1}, 2), meta).first.tokens.is_meta());
 }
 
-TEST(ToDevice, LeavesAloneWhatHasNoDevice) {
+TEST(ToDevice, DoesNotChangeValuesWithoutADevice) {
   const auto tensor = one();
   EXPECT_TRUE(to_device(tensor, Placement()).is_same(tensor));
   EXPECT_TRUE(to_device(tensor, Placement(at::kCPU)).is_same(tensor));
@@ -106,7 +106,7 @@ TEST(ToDevice, IsCalledByLoaders) {
   for (const auto& batch : plain) EXPECT_TRUE(batch.tokens.is_cpu());
 }
 
-TEST(ToDevice, WhatCannotBeIsRefusedWhenTheLoaderIsMade) {
+TEST(ToDevice, ImpossiblePlacementsAreRefusedAtConstruction) {
   EXPECT_THROW(DataLoader<ClosedTensors>(ClosedTensors(5), {.device = at::kCPU}), UsageError);
   DataLoader<ClosedTensors> stays(ClosedTensors(1), {});
   for (const auto& batch : stays) EXPECT_TRUE(batch.tokens.is_cpu());

@@ -1,4 +1,4 @@
-// Token files of nanoGPT and llm.c, whole and damaged.
+// Valid and damaged token files of nanoGPT and llm.c.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
@@ -55,12 +55,12 @@ TEST_F(TokenReaders, EveryFormat) {
         all_of(TokenFile(write("llama3", llm_c_bytes(20240801, 7, 4, token_bytes(large, 4))), {.format = format})),
         large_expected);
   }
-  // Asked to, it reads the header as tokens.
+  // With TokenFormat::uint16 it reads the header as tokens.
   const TokenFile header(write("h", llm_c_bytes(20240520, 1, 4, token_bytes(small))), {.format = TokenFormat::uint16});
   EXPECT_EQ(header.size(), 516);
 }
 
-TEST_F(TokenReaders, WhatIsDamagedIsRefused) {
+TEST_F(TokenReaders, DamagedFilesAreRefused) {
   const std::string whole = llm_c_bytes(20240520, 1, 3, token_bytes({1, 2, 3}));
   expect_refused("", {}, "has no tokens");
   expect_refused("abc", {}, "3 bytes, which is not a multiple of the token size 2");
@@ -76,7 +76,7 @@ TEST_F(TokenReaders, WhatIsDamagedIsRefused) {
   EXPECT_THROW(TokenFile(write("one", token_bytes({1})), {.vocabulary_size = 0}), UsageError);
 }
 
-TEST_F(TokenReaders, ForeignTokensAreFound) {
+TEST_F(TokenReaders, TokensOutsideTheVocabularyAreFound) {
   std::vector<std::uint32_t> tokens(70000, 7);
   tokens[66000] = 9;
   const TokenFile file(write("tokens", token_bytes(tokens)), {.vocabulary_size = 9});
@@ -89,7 +89,7 @@ TEST_F(TokenReaders, ForeignTokensAreFound) {
   EXPECT_NO_THROW(TokenFile(file.path()).check());
 }
 
-TEST_F(TokenReaders, ReadsNothingThatIsNotThere) {
+TEST_F(TokenReaders, RefusesTokensPastTheEnd) {
   const TokenFile file(write("tokens", token_bytes({1, 2, 3})));
   std::vector<std::int64_t> two(2);
   EXPECT_NO_THROW(file.read(1, two));
@@ -152,7 +152,7 @@ TEST_F(TokenReaders, LibTorchsLoaderReadsThemToo) {
   EXPECT_EQ(begins, (std::vector<std::int64_t>{0, 3, 6, 9}));
 }
 
-TEST_F(TokenReaders, WindowsThatCannotBeAreRefused) {
+TEST_F(TokenReaders, InvalidWindowsAreRefused) {
   const TokenFile file(write("tokens", token_bytes(count_up(4))));
   expect_error<DataError>([&] { TokenWindows(file, {.context = 4}); }, {"tokens", "has 4 tokens; a context of 4"});
   EXPECT_THROW(TokenWindows(file, {.context = 0}), UsageError);

@@ -1,4 +1,4 @@
-// Data that do not fill all ranks, read without repeats. Ranks are loaders side by side: nothing here communicates.
+// Data that do not fill all ranks, read without repeats. Ranks are loaders in one process that do not communicate.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,8 +73,8 @@ TEST(Uneven, EverySampleIsReadOnce) {
   }
 }
 
-// The batches of even sharding without repeats, and every rank knows whether the numbers of batches are equal.
-TEST(Uneven, IsTheEvenShardingWithoutRepeats) {
+// The batches of even sharding without repeats. Every rank knows whether the numbers of batches are equal.
+TEST(Uneven, EqualsTheEvenShardingWithoutRepeats) {
   for (const ShardingCase& of : sharding_cases()) {
     SCOPED_TRACE(name_of(of));
     std::vector<std::size_t> counts;
@@ -107,7 +107,7 @@ TEST(Uneven, IsTheEvenShardingWithoutRepeats) {
   }
 }
 
-TEST(JoinScope, AllRanksReceiveAsManyBatches) {
+TEST(JoinScope, AllRanksReceiveTheSameNumberOfBatches) {
   for (const ShardingCase& of : sharding_cases()) {
     SCOPED_TRACE(name_of(of));
     std::vector<int> all;
@@ -124,7 +124,7 @@ TEST(JoinScope, AllRanksReceiveAsManyBatches) {
         EXPECT_EQ(stack->at_last_batch(), ++received == rounds);
         EXPECT_FALSE(stack->innermost().uneven);
         EXPECT_FALSE(batch.empty());
-        has_data = has_data && !stack->innermost().filler;  // stand-ins come last
+        has_data = has_data && !stack->innermost().filler;  // filler batches come last
         EXPECT_EQ(stack->innermost().filler, !has_data);
         EXPECT_EQ(stack->innermost().repeated, has_data ? 0 : static_cast<std::int64_t>(batch.size()));
         if (has_data) all.insert(all.end(), batch.begin(), batch.end());
@@ -150,7 +150,7 @@ TEST(Uneven, ResumesAfterEveryBatch) {
       auto uninterrupted = loader_of(of, rank, false);
       const Batches first = read(uninterrupted);
       const Batches second = read(uninterrupted);
-      // The state of rank 0, which reads the most: after its last batch other ranks have nothing left.
+      // The state of rank 0, which reads the most; after its last batch no rank has samples left.
       auto interrupted = loader_of(of, 0, false);
       std::ptrdiff_t received = 0;
       for ([[maybe_unused]] const auto& batch : interrupted) {
@@ -164,7 +164,7 @@ TEST(Uneven, ResumesAfterEveryBatch) {
   }
 }
 
-TEST(Uneven, DropLastLeavesNothingUneven) {
+TEST(Uneven, WithDropLastRanksAreEven) {
   ShardingCase of{.sharding = Sharding::batches, .samples = 13, .batch_size = 2, .world_size = 3, .drop_last = true};
   for (int rank = 0; rank < 3; ++rank) {
     auto even = loader_of(of, rank, true);
@@ -180,7 +180,7 @@ TEST(Uneven, ABatchLargerThanTheData) {
     EXPECT_EQ(read(even).size(), 1U);
     auto uneven = loader_of({.samples = 2, .batch_size = 50, .world_size = 3}, rank, false);
     EXPECT_EQ(read(uneven).size(), rank < 2 ? 1U : 0U);
-    EXPECT_EQ(uneven.epoch(), 1);  // a loop without batches is over at once
+    EXPECT_EQ(uneven.epoch(), 1);  // a loop without batches ends immediately
   }
 }
 
@@ -195,7 +195,7 @@ TEST(SplitBatches, AStepReadsTheSameOnAnyNumberOfRanks) {
       all.resize(own.size());
       for (std::size_t i = 0; i + 1 < own.size(); ++i) all[i].insert(all[i].end(), own[i].begin(), own[i].end());
     }
-    all.pop_back();  // the last one is filled
+    all.pop_back();  // the last batch is filled with repeats
     for (auto& step : all) std::sort(step.begin(), step.end());
     return all;
   };

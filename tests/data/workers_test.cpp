@@ -1,4 +1,5 @@
-// Loaders that read ahead on threads: the same batches in the same order, failures where they belong, and a clean end.
+// Loaders that read ahead on threads deliver the same batches in the same order, throw failures in place of their
+// batch, and end cleanly.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,7 +23,7 @@ using test::Batches;
 using test::Numbers;
 using test::read;
 
-TEST(Prefetcher, GivesResultsInOrder) {
+TEST(Prefetcher, ReturnsResultsInOrder) {
   for (const std::size_t readers : {1, 2, 3, 7}) {
     std::vector<Prefetcher<std::int64_t>::Reader> all(readers, [](std::int64_t number) {
       return number < 20 ? std::optional<std::int64_t>(number * number) : std::nullopt;
@@ -93,12 +94,12 @@ TEST(Prefetcher, ReadsNoFurtherAheadThanItMay) {
     const std::lock_guard lock(mutex);
     ++taken;
   }
-  // A reader may look before `taken` has moved.
+  // A reader may start another read before `taken` changes.
   EXPECT_LE(most, 2 * 3);
   EXPECT_GE(most, 1);
 }
 
-TEST(Prefetcher, AFailureComesWhereItsResultWouldHaveCome) {
+TEST(Prefetcher, AFailureIsThrownInPlaceOfItsResult) {
   std::vector<Prefetcher<int>::Reader> readers(2, [](std::int64_t number) -> std::optional<int> {
     if (number == 3) throw std::runtime_error("cannot read 3");
     return static_cast<int>(number);
@@ -131,7 +132,7 @@ TEST(Workers, ReadTheSameBatches) {
   }
 }
 
-/// Counts its copies and their reads; can fail, and can wait at a latch.
+/// Counts its copies and their reads. It can fail, and it can wait at a latch.
 class Watched {
  public:
   struct Log {
@@ -165,7 +166,7 @@ class Watched {
   int own_reads_ = 0;
 };
 
-TEST(Workers, EachReadsItsOwnCopyAndTheSameBatchesInEveryRun) {
+TEST(Workers, EachWorkerReadsItsOwnCopyAndTheSameBatchesInEveryRun) {
   const auto log = std::make_shared<Watched::Log>();
   DataLoader<Watched> loader(Watched(7, log), {.num_workers = 3});
   log->copies = 0;
@@ -177,7 +178,7 @@ TEST(Workers, EachReadsItsOwnCopyAndTheSameBatchesInEveryRun) {
   EXPECT_FALSE(log->threads.contains(std::this_thread::get_id()));
 }
 
-TEST(Workers, AFailureComesOutOfTheLoopWhereItBelongs) {
+TEST(Workers, AFailureIsThrownInPlaceOfItsBatch) {
   for (const int workers : {0, 1, 2, 4}) {
     const auto log = std::make_shared<Watched::Log>();
     log->fails_at = 4;
@@ -202,7 +203,7 @@ TEST(Workers, AFailureComesOutOfTheLoopWhereItBelongs) {
   }
 }
 
-TEST(Workers, ALoopThatCouldNotBeginLeavesTheCursorWhereItWas) {
+TEST(Workers, ALoopThatCannotBeginDoesNotMoveTheCursor) {
   const auto log = std::make_shared<Watched::Log>();
   log->fails_at = 0;
   DataLoader<Watched> loader(Watched(9, log), {.num_workers = 2});
@@ -212,7 +213,7 @@ TEST(Workers, ALoopThatCouldNotBeginLeavesTheCursorWhereItWas) {
   EXPECT_TRUE(loader.stack()->empty());
 }
 
-TEST(Workers, LeavingALoopEarlyEndsThemAndTheNextLoopBegins) {
+TEST(Workers, LeavingALoopEarlyEndsTheWorkersAndTheNextLoopBegins) {
   const auto log = std::make_shared<Watched::Log>();
   DataLoader<Watched> loader(Watched(1000, log), {.num_workers = 2, .prefetch_factor = 3});
   for (int loop = 0; loop < 5; ++loop) {
@@ -242,7 +243,7 @@ TEST(Workers, LeavingALoopWaitsForReadsInFlight) {
   });
   { auto iterator = loader.begin(); }
   opener.join();
-  EXPECT_EQ(log->reads, latch.arrivals());  // no read was left behind
+  EXPECT_EQ(log->reads, latch.arrivals());  // no read continues
 }
 
 TEST(Workers, TheCursorCountsDeliveredBatches) {
@@ -290,14 +291,14 @@ TEST(Workers, MoreWorkersThanBatches) {
   EXPECT_EQ(read(loader), (Batches{{0, 1}, {2}}));
 }
 
-/// Cannot be copied.
+/// A dataset that cannot be copied.
 struct Alone : Numbers {
   explicit Alone(int size) : Numbers(size) {}
   Alone(const Alone&) = delete;
   Alone(Alone&&) = default;
 };
 
-TEST(Workers, WhatCannotBeIsRefused) {
+TEST(Workers, InvalidOptionsAreRefused) {
   EXPECT_THROW(DataLoader(Numbers(3), {.num_workers = -1}), UsageError);
   EXPECT_THROW(DataLoader(Numbers(3), {.num_workers = 1, .prefetch_factor = 0}), UsageError);
   EXPECT_THROW(DataLoader<Alone>(Alone(3), {.num_workers = 1}), UsageError);

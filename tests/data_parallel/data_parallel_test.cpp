@@ -1,4 +1,4 @@
-// Replicas on threads of one process: 1, 2 and 3 of them, against the module itself over the whole batch.
+// 1, 2 and 3 replicas on threads of one process, against the module itself over the whole batch.
 #include "tutti/data_parallel/data_parallel.h"
 
 #include <ATen/autocast_mode.h>
@@ -33,7 +33,7 @@ using test::close;
 using test::gradients_of;
 using test::random_tensor;
 
-/// test::Mlp, with clone().
+/// test::Mlp with clone().
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() {
     reset();
@@ -117,7 +117,7 @@ TEST(DataParallel, GathersLosses) {
       [](NetImpl& replica, const at::Tensor& x, const at::Tensor& y) { return test::loss_of(replica.forward(x), y); },
       inputs_of(7), targets_of(7));
   ASSERT_EQ(losses.sizes(), at::IntArrayRef({3}));
-  // Pieces of 3, 3 and 1: weighed, it is the mean over the samples.
+  // Pieces of 3, 3 and 1 samples: the weighted sum is the mean over the samples.
   const auto sizes = scatter_sizes(7, 3);
   ((losses * at::tensor(sizes)).sum() / 7).backward();
   EXPECT_TRUE(close(gradients_of(*net), gradients_of(*alone)));
@@ -136,7 +136,7 @@ TEST(DataParallel, GradientsReachInputs) {
   EXPECT_TRUE(close({leaf.grad()}, {expected.grad()}));
 }
 
-TEST(DataParallel, BackwardInAnyOrderAndTwice) {
+TEST(DataParallel, BackwardRunsInAnyOrderAndTwice) {
   Net alone;
   Net net;
   DataParallel parallel(net, {.replicas = 2});
@@ -150,8 +150,8 @@ TEST(DataParallel, BackwardInAnyOrderAndTwice) {
   EXPECT_TRUE(close(gradients_of(*net), gradients_of(*alone)));
 }
 
-TEST(DataParallel, ReplicasRunAtOnce) {
-  // Each waits for the others inside of forward: one after the other they would wait for ever.
+TEST(DataParallel, ReplicasRunInParallel) {
+  // Each replica waits for the others in forward: if they ran one after another, the test would hang.
   std::barrier together(3);
   Net net;
   DataParallel parallel(net, {.replicas = 3});
@@ -281,7 +281,7 @@ TEST(DataParallel, AnExceptionNamesItsReplica) {
     EXPECT_THROW(std::rethrow_if_nested(error), std::out_of_range);
   }
   EXPECT_EQ(ended, 3);
-  // LibTorch's own error, without its backtrace.
+  // The error of LibTorch, without its backtrace.
   try {
     parallel(random_tensor({6, 5}, 1));
     ADD_FAILURE() << "no exception";
@@ -290,7 +290,7 @@ TEST(DataParallel, AnExceptionNamesItsReplica) {
     EXPECT_NE(message.find("replica 0 of 3 failed in forward: "), std::string::npos) << message;
     EXPECT_EQ(message.find("frame #"), std::string::npos) << message;
   }
-  EXPECT_TRUE(close({parallel(x)}, {net(x)}));  // nothing is left behind
+  EXPECT_TRUE(close({parallel(x)}, {net(x)}));  // the failure has no effect on the next forward
 }
 
 TEST(DataParallel, AnExceptionInBackwardNamesItsReplica) {
@@ -326,7 +326,7 @@ TEST(DataParallel, AParameterChangedBeforeBackwardIsAnError) {
   EXPECT_THROW(output.sum().backward(), std::exception);
 }
 
-TEST(DataParallel, LeavesTheGeneratorAlone) {
+TEST(DataParallel, DoesNotChangeTheGenerator) {
   torch::manual_seed(3);
   const auto expected = at::rand({4});
   Net net;
@@ -346,7 +346,7 @@ TEST(DataParallel, FollowsTheModule) {
   EXPECT_TRUE(close({parallel(x)}, {net(x)}));
 }
 
-TEST(DataParallel, RefusesWhatCannotBe) {
+TEST(DataParallel, RefusesInvalidOptionsAndInputs) {
   Net net;
   EXPECT_THROW(DataParallel(net, {.replicas = 0}), UsageError);
   test::Mlp not_cloneable;
@@ -363,7 +363,7 @@ TEST(DataParallel, RefusesWhatCannotBe) {
   EXPECT_THROW(parallel(inputs_of(4)), UsageError);
 }
 
-TEST(DataParallel, TakesAFunctionForModulesThatCannotClone) {
+TEST(DataParallel, AcceptsAFunctionForModulesThatCannotBeCloned) {
   test::Mlp alone;
   test::Mlp net;
   DataParallel<test::MlpImpl> parallel(net.ptr(), [] { return std::make_shared<test::MlpImpl>(7); }, {.replicas = 2});

@@ -47,7 +47,7 @@ TEST_F(Corpus, ReadsAFolderInTheOrderOfItsPaths) {
   EXPECT_EQ(string_of(read_text(folder_)), "1234");
 }
 
-TEST_F(Corpus, LeavesOutWhatIsHiddenOrNotText) {
+TEST_F(Corpus, OmitsHiddenAndBinaryFiles) {
   write("a", "text");
   write("b", std::string("bin\0ary", 7));
   write(".hidden", "no");
@@ -55,24 +55,24 @@ TEST_F(Corpus, LeavesOutWhatIsHiddenOrNotText) {
   EXPECT_EQ(string_of(read_text(folder_)), "text");
 }
 
-TEST_F(Corpus, ReadsAFileAsItIs) {
+TEST_F(Corpus, ReadsAFileUnchanged) {
   const auto file = write(".a", std::string("any\0thing\xff", 10));
   EXPECT_EQ(string_of(read_text(file)), std::string("any\0thing\xff", 10));
 }
 
-TEST_F(Corpus, RefusesWhatHoldsNoText) {
+TEST_F(Corpus, RefusesPathsWithoutText) {
   EXPECT_THROW(read_text(folder_ / "missing"), std::runtime_error);
   EXPECT_THROW(read_text(folder_), std::runtime_error);
   EXPECT_THROW(read_text(write("empty", "")), std::runtime_error);
 }
 
-TEST(HoldOut, KeepsTheLastTenthApart) {
+TEST(HoldOut, HoldsOutTheLastTenth) {
   const auto split = hold_out(at::arange(200, at::kByte), 9);
   EXPECT_TRUE(split.training.equal(at::arange(180, at::kByte)));
   EXPECT_TRUE(split.held_out.equal(at::arange(180, 200, at::kByte)));
 }
 
-TEST(HoldOut, KeepsAtLeastAWindow) {
+TEST(HoldOut, HoldsOutAtLeastAWindow) {
   EXPECT_EQ(hold_out(at::zeros({20}, at::kByte), 9).held_out.numel(), 10);
   EXPECT_THROW(hold_out(at::zeros({19}, at::kByte), 9), std::runtime_error);
 }
@@ -111,13 +111,13 @@ TEST(Gpt, DoesNotLookAhead) {
   EXPECT_GT(difference.narrow(0, 5, 3).min().item<float>(), 0);
 }
 
-TEST(Gpt, StartsByKnowingNothing) {
+TEST(Gpt, StartsWithTheLossOfAUniformGuess) {
   Gpt model(GptOptions{.width = 16, .layers = 2, .heads = 2, .context = 8});
   const auto tokens = at::arange(16).view({2, 8});
   EXPECT_NEAR(gpt_loss(model, tokens, tokens).item<double>(), std::log(256.0), 0.1);
 }
 
-TEST(Generate, GoesOnFromThePromptBeyondTheContext) {
+TEST(Generate, ContinuesThePromptBeyondTheContext) {
   Gpt model(GptOptions{.width = 16, .layers = 1, .heads = 2, .context = 8});
   const auto text = generate(model, {.prompt = "int main", .bytes = 20, .seed = 3});
   EXPECT_EQ(text.size(), 28u);

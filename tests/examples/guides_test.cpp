@@ -55,7 +55,7 @@ TEST(FromZero, TheFirstProgramLearns) {
   EXPECT_LT(number_after("epoch 3, loss", finished.output), 0.01);
 }
 
-TEST(Guides, GradientAccumulationCountsAsThePageSays) {
+TEST(Guides, GradientAccumulationHasTheCountsOfThePage) {
   const auto finished = run(program("guide_gradient_accumulation", 2));
   ASSERT_EQ(finished.exit_code, 0) << finished.output;
   for (const auto* line :
@@ -68,7 +68,7 @@ TEST(Guides, GradientAccumulationCountsAsThePageSays) {
   }
 }
 
-TEST(Guides, SameResultIsTheSame) {
+TEST(Guides, SameResultHoldsOnAnyNumberOfRanks) {
   for (const int ranks : {1, 2, 3}) {
     const auto finished = run(program("guide_same_result", ranks));
     ASSERT_EQ(finished.exit_code, 0) << finished.output;
@@ -98,7 +98,7 @@ TEST(Guides, LocalSgdSendsLessAndLearns) {
   EXPECT_LT(kilobytes[2], kilobytes[1]);
 }
 
-TEST(Guides, TrainStepByHandIsTheTrainersAndIsResumed) {
+TEST(Guides, TrainStepByHandEqualsTheTrainerAndResumes) {
   for (const int ranks : {1, 2}) {
     const TemporaryFolder folder;
     const auto command = program("guide_train_step", ranks, folder.path().string());
@@ -183,7 +183,7 @@ assert not torch.equal(before, net.state_dict()["0.weight"])
 }
 
 /// The formulas of docs/guides/train_step.md.
-TEST(Guides, TheFormulasOfTheSchedulesAreTheirs) {
+TEST(Guides, TheFormulasOfTheSchedulesHold) {
   constexpr double warmup = 100, total = 1000;
   using Formula = std::function<double(double t)>;
   const auto p = [](double t) { return (t - warmup) / (total - warmup); };
@@ -221,7 +221,7 @@ TEST(Guides, TheFormulasOfTheSchedulesAreTheirs) {
   });
 }
 
-TEST(Guides, ThePictureOfTheSchedulesIsDrawnFromThem) {
+TEST(Guides, ThePictureOfTheSchedulesIsCurrent) {
   const auto drawn = run(program("guide_schedules", 1));
   EXPECT_EQ(drawn.exit_code, 0);
   EXPECT_EQ(drawn.output, content_of(DOCS "schedules.svg")) << "guide_schedules > docs/schedules.svg draws it again";

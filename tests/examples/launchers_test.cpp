@@ -70,7 +70,7 @@ TEST(Launchers, MpirunGivesTheLossesOfTuttiLaunch) {
   EXPECT_EQ(losses_in(output_of(mpirun_two + gpt)), losses);
 }
 
-TEST(Launchers, WithMpiBetweenTheRanksTheLossesAreTheSame) {
+TEST(Launchers, TheMpiBackendGivesTheSameLosses) {
   if (mpirun.empty()) GTEST_SKIP() << "the build found no mpirun (openmpi-bin or mpich)";
   const auto losses = losses_in(output_of("TUTTI_BACKEND=gloo " + mpirun_two + gpt));
   EXPECT_NE(losses, "");

@@ -1,4 +1,4 @@
-// examples/mnist on 1 and 2 ranks, with a small data set in MNIST's format.
+// examples/mnist on 1 and 2 ranks, with a small dataset in MNIST's format.
 #include <cmath>
 #include <fstream>
 #include <regex>
@@ -63,7 +63,7 @@ std::vector<Epoch> epochs_in(const std::string& output) {
 }
 
 // The test data do not fill the batches of both ranks; each image must count once.
-TEST_F(MnistProgram, TwoRanksLearnWhatOneLearnsFromBatchesOfTwiceTheSize) {
+TEST_F(MnistProgram, TwoRanksEqualOneRankWithTwiceTheBatchSize) {
   const auto alone = run(mnist + data() + " --batch-size 16 --epochs 4");
   const auto ranks = run(on_two_ranks + mnist + data() + " --batch-size 8 --epochs 4");
   ASSERT_EQ(alone.exit_code, 0);
@@ -97,7 +97,7 @@ TEST_F(MnistProgram, RefusesBadInputInOneLine) {
   EXPECT_NE(ranks.output.find(labels.string() + ": "), std::string::npos) << ranks.output;
 }
 
-TEST(MnistExample, FromZeroShowsItsDifferenceToThePlainProgram) {
+TEST(MnistExample, FromZeroShowsTheDifferenceToThePlainProgram) {
   const std::string sources = MNIST_SOURCES;
   const auto difference =
       run("diff -U1 --label plain.cpp --label mnist.cpp " + sources + "/plain.cpp " + sources + "/mnist.cpp");

@@ -1,5 +1,5 @@
 // Two ranks on each of two and three network namespaces, compared with the same number of ranks on one node. The
-// reduction tree does not depend on the nodes, so the bits are equal. Also, namespaces that lose their link.
+// reduction tree does not depend on the nodes, so the bits are equal. Also tests a namespace that loses its link.
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@
 namespace tutti::test::nodes_test {
 namespace {
 
-constexpr int impossible = 77;  // nodes.sh: this machine cannot make nodes
+constexpr int impossible = 77;  // nodes.sh: this machine cannot create namespaces
 
 void expect_same_as_one_node(int nodes, const std::string& program, const std::string& result) {
   const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(nodes) +
@@ -52,16 +52,16 @@ TEST_P(Nodes, GptEndsWithTheLossOfOneNode) {
                           "held-out loss ");
 }
 
-// The last rank cuts the link of its node, and no packet comes through any more, not even that the connection has
-// ended. Then all sum until that fails; each rank prints its error, and how long it waited.
+// The last rank cuts the link of its node, so no packet arrives any more, not even the end of a connection. All ranks
+// then sum until that fails. Each rank prints its error and how long it waited.
 const RankProgram loses_its_link("loses_its_link", [] {
-  // Deadlines for the case that nothing is noticed; another message tells them apart.
+  // Timeouts in case the failure is not detected; their message is different.
   constexpr std::chrono::seconds late(60);
   const auto communicator = Communicator::connect(read_environment(), {.timeout = late, .connect_timeout = late});
   const bool cuts = communicator.rank() == communicator.size() - 1;
   auto last = std::chrono::steady_clock::now();
   try {
-    communicator.barrier().wait();  // all are connected; who leaves it last may see the link lost already
+    communicator.barrier().wait();  // all are connected; the last rank to leave the barrier may find the link cut
     if (cuts) {
       ASSERT_EQ(std::system("ip link set \"$GLOO_SOCKET_IFNAME\" down"), 0);
     }
@@ -77,7 +77,7 @@ const RankProgram loses_its_link("loses_its_link", [] {
   }
 });
 
-TEST_P(Nodes, ANodeWithoutItsLinkIsNamedLongBeforeTheDeadline) {
+TEST_P(Nodes, ANodeWithoutItsLinkIsNamedBeforeTheTimeout) {
   const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(GetParam()) +
                         " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
                         "=loses_its_link \"$(readlink /proc/" + std::to_string(::getpid()) + "/exe)\" 2>&1");
@@ -90,7 +90,7 @@ TEST_P(Nodes, ANodeWithoutItsLinkIsNamedLongBeforeTheDeadline) {
   }
 }
 
-// The secret is in a file, as on Slurm and Kubernetes.
+// The secret is in a file, as with Slurm and Kubernetes.
 TEST_P(Nodes, WithASecretDdpEndsWithTheDigestOfOneNode) {
   const TemporaryFolder folder;
   const auto file = (folder.path() / "secret").string();
@@ -101,7 +101,7 @@ TEST_P(Nodes, WithASecretDdpEndsWithTheDigestOfOneNode) {
   ::unsetenv("TUTTI_JOB_SECRET_FILE");  // NOLINT(concurrency-mt-unsafe)
 }
 
-// Says where it listens while every listener is open: the store, Gloo, messages.
+// Prints its listening addresses while every listener is open: the store, Gloo, messages.
 const RankProgram says_where_it_listens("says_where_it_listens", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "gloo"});
   communicator.all_reduce(at::ones({4})).wait();
@@ -116,7 +116,7 @@ const RankProgram says_where_it_listens("says_where_it_listens", [] {
   communicator.barrier().wait();
 });
 
-TEST_P(Nodes, ListenAtTheAddressesThatTheyShareAndNoOthers) {
+TEST_P(Nodes, ListenAtSharedAddressesOnly) {
   for (const std::string secret : {"", "TUTTI_JOB_SECRET='the secret of this job' "}) {
     const Ran apart = run(secret + "TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(GetParam()) +
                           " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
@@ -131,7 +131,7 @@ TEST_P(Nodes, ListenAtTheAddressesThatTheyShareAndNoOthers) {
       addresses.erase(std::to_string(rank));
       EXPECT_GE(addresses.count(own), 2U) << apart.output;  // Gloo and messages
       EXPECT_EQ(addresses.count(own) + addresses.count("127.0.0.1"), addresses.size()) << apart.output;
-      // The store where a secret guards it, and the way to it.
+      // With a secret: the store and the proxy to it.
       EXPECT_EQ(addresses.count("127.0.0.1"), secret.empty() ? 0U : 1U) << apart.output;
     }
   }

@@ -29,7 +29,7 @@ TEST(DdpProgram, RanksAndReplicasEndWhereAccumulationEnds) {
   EXPECT_EQ(from_last("final parameters:", replicas.output), from_last("final parameters:", alone.output));
 }
 
-TEST(DdpProgram, RanksThatAccumulateToo) {
+TEST(DdpProgram, RanksMayAlsoAccumulate) {
   const auto alone = run(ddp + " --epochs 3 --batch_size 2 --data_size 24 --acc_steps 4");
   const auto ranks = run(on_two_ranks + ddp + " --epochs 3 --distributed --batch_size 2 --data_size 24 --acc_steps 2");
   const auto first_weight = [](const Ran& finished) {
@@ -42,7 +42,7 @@ TEST(DdpProgram, RanksThatAccumulateToo) {
   EXPECT_NEAR(first_weight(ranks), first_weight(alone), 1e-6);
 }
 
-TEST(DdpProgram, DigestTellsRunsApart) {
+TEST(DdpProgram, DigestDiffersBetweenRuns) {
   EXPECT_NE(from_last("digest ", run(ddp + " --seed 1").output), from_last("digest ", run(ddp + " --seed 2").output));
 }
 

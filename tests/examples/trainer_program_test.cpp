@@ -89,9 +89,9 @@ class TrainerProgram : public testing::Test {
   std::filesystem::path text_ = write_text(folder_.path());
 };
 
-// SIGKILL to the launcher or to a rank: half of the time anywhere in the start of the processes, else some steps
-// further on. A run that ends before it is struck, on a machine that is faster than that, starts again.
-TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
+// Sends SIGKILL to the launcher or to a rank: half of the time while processes start, else some steps later. A run that
+// ends before the kill is started again.
+TEST_F(TrainerProgram, AfterRandomKillsItEndsLikeAnUninterruptedRun) {
   Job killed = job();
   killed.steps = 1500;
   const std::string expected = digest_of_a_whole_run(2, killed);
@@ -142,14 +142,14 @@ TEST_F(TrainerProgram, KilledAtRandomMomentsItEndsLikeAnUninterruptedRun) {
   EXPECT_EQ(digest_in(finished.out), expected);
 }
 
-TEST_F(TrainerProgram, TheLauncherStartsItAgainByItself) {
+TEST_F(TrainerProgram, TheLauncherRestartsIt) {
   Job restarted = job();
   const std::string expected = digest_of_a_whole_run(2, restarted);
   restarted.more = {"--resume"};
   restarted.launch_options = {"--max-restarts", "2", "--grace", "1"};
   restarted.steps = 200;
   TuttiProcess process(restarted.words(2));
-  // The first line shows that training has started; then one rank is killed.
+  // The first line shows that training has started. Then one rank is killed.
   process.wait_for_line("rank 0");
   const auto ranks = ranks_of(process.pid());
   ASSERT_EQ(ranks.size(), 2U);
@@ -160,7 +160,7 @@ TEST_F(TrainerProgram, TheLauncherStartsItAgainByItself) {
   EXPECT_TRUE(contains(finished.err, "signal 9")) << finished.err;
 }
 
-TEST_F(TrainerProgram, CtrlCSavesAndResumeGoesOn) {
+TEST_F(TrainerProgram, CtrlCSavesAndTheRunResumes) {
   Job interrupted = job();
   interrupted.steps = 600;
   const std::string expected = digest_of_a_whole_run(2, interrupted);
@@ -197,7 +197,7 @@ TEST_F(TrainerProgram, TrainsInEveryPrecisionAndReportsIt) {
   EXPECT_EQ(digests.size(), 3U) << "two precisions gave the same bits";
 }
 
-TEST_F(TrainerProgram, ItsNeighbourTrainsWithTheGuidesLocalSGD) {
+TEST_F(TrainerProgram, TheLocalSgdExampleTrains) {
   const auto run = [&](const std::vector<std::string>& more) {
     std::vector<std::string> words{"launch", "-n", "2", "--", LOCAL_SGD_PROGRAM, "--data", text_, "--steps", "17"};
     words.insert(words.end(), more.begin(), more.end());
@@ -212,7 +212,7 @@ TEST_F(TrainerProgram, ItsNeighbourTrainsWithTheGuidesLocalSGD) {
   EXPECT_TRUE(contains(synchronous.out, "0 rounds of local updates")) << synchronous.out;
 }
 
-// SIGKILL to a rank wherever it is in a round: local models, outer momentum and an exchange in flight continue.
+// SIGKILL to a rank at any point of a round. Local models, outer momentum and an exchange in flight are resumed.
 TEST_F(TrainerProgram, KilledLocalSGDResumesToTheSameDigest) {
   for (const std::vector<std::string>& method : {std::vector<std::string>{}, {"--diloco"}}) {
     const auto project = folder_.path() / ("local" + std::to_string(method.size()));

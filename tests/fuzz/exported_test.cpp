@@ -1,5 +1,5 @@
-// Damaged .pt2 files, the same ones in every run: loading ends in a module or in an error of tutti, never in a crash,
-// and takes no more memory than the file has bytes.
+// Damaged .pt2 files, the same in every run. Loading returns a module or throws an error of tutti; it never crashes,
+// and it allocates no more memory than the size of the file.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
@@ -22,16 +22,16 @@ const std::vector<std::string> words =
     json_words({"true", "\"as_int\"", "\"as_tensor\"", "\"as_none\"", "\"as_graph\"", "\"name\"", "\"x\"", "\"..\"",
                 "PK\1\2", "PK\3\4", "\xFF\xFF\xFF\xFF"});
 
-// Loads and runs; true where there was a module.
+// Loads and runs the file. Returns true if it is a valid module.
 bool loads(const std::filesystem::path& path) {
   try {
     ExportedModule model(path);
     try {
       model.forward(at::ones({3, 3}));
     } catch (const Error&) {
-      // The inputs do not fit what became of the program.
+      // The damaged program has other inputs.
     } catch (const c10::Error&) {
-      // Nor do its operators.
+      // The damaged program has invalid operators.
     }
     return true;
   } catch (const Error&) {
@@ -74,7 +74,7 @@ TEST(ExportedMutations, OfTheDirectory) {
         ASSERT_LE(end, file.size());
       }
     } catch (const CheckpointError&) {
-      // As it should be.
+      // The expected error.
     }
   }
 }
@@ -91,7 +91,7 @@ TEST(ExportedMutations, OfTheProgramAndTheWeights) {
     write_content(folder.path() / "m.pt2", zip_of(records));
     if (loads(folder.path() / "m.pt2")) ++accepted;
   }
-  // Both ends were reached.
+  // Both outcomes occurred.
   EXPECT_GT(accepted, iterations / 100);
   EXPECT_LT(accepted, iterations / 2);
 }
@@ -108,7 +108,7 @@ TEST(ExportedMutations, OfExpressions) {
     try {
       exported::Expression::parse(text).evaluate([](const std::string&) { return std::optional<std::int64_t>(3); });
     } catch (const Error&) {
-      // As it should be; any other exception ends the test.
+      // The expected error; any other exception fails the test.
     }
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What is true of every layout that the parser accepts, whatever the file was.
+// The invariants of every layout that the parser accepts, for any file.
 #include <cstdint>
 
 #include "checkpoint/safetensors_layout.h"

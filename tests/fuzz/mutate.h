@@ -1,5 +1,5 @@
 #pragma once
-// Small damages to files, the same ones in every run.
+// Small mutations of files, the same in every run.
 #include <algorithm>
 #include <cstddef>
 #include <random>
@@ -14,7 +14,7 @@ inline std::size_t below(std::size_t bound, Random& random) {
   return bound == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
 }
 
-/// What JSON is made of, and numbers at the ends of their ranges, before `more` words.
+/// The tokens of JSON and numbers at the limits of their types, followed by `more`.
 inline std::vector<std::string> json_words(const std::vector<std::string>& more) {
   std::vector<std::string> words = {
       "{", "}", "[", "]", ",", ":", "\"", "-1", "0", "1e9", "9223372036854775807", "18446744073709551615", "null"};
@@ -23,7 +23,8 @@ inline std::vector<std::string> json_words(const std::vector<std::string>& more)
   return words;
 }
 
-/// One damage: a bit, a cut, something left out, one of `words` put in, a piece of one of `others`, or a repeat.
+/// Applies one mutation: flips a bit, truncates, removes a piece, inserts one of `words` or a piece of `others`, or
+/// repeats a piece.
 inline void mutate(std::string& file, const std::vector<std::string>& others, const std::vector<std::string>& words,
                    Random& random) {
   const std::size_t place = below(file.size() + 1, random);

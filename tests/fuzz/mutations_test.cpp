@@ -1,4 +1,4 @@
-// Damaged files, the same ones in every run: a parser ends in its result or in CheckpointError, and never in a crash.
+// Damaged files, the same in every run. A parser returns its result or throws CheckpointError; it never crashes.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
@@ -25,7 +25,7 @@ namespace {
 const std::vector<std::string> words =
     json_words({"\"dtype\"", "\"F64\"", "\"shape\"", "\"data_offsets\"", "\"__metadata__\"", "\\u0000"});
 
-// The bytes that a file would have, by writing one.
+// The bytes of a file with this content.
 std::string bytes_of(const Safetensors& content) {
   const TemporaryFolder folder;
   save_safetensors(folder.path() / "file", content);
@@ -38,14 +38,14 @@ std::vector<std::string> seeds() {
                     .metadata = {{"k", "v"}, {"x", "\"\n"}}})};
 }
 
-// The length in front is made right for most files: else hardly one would come as far as the parser.
+// Corrects the length field of most files, because a wrong one ends the parse early.
 void repair_length(std::string& file, std::size_t data) {
   if (file.size() < 8 + data) return;
   const std::uint64_t length = file.size() - 8 - data;
   for (std::size_t i = 0; i < 8; ++i) file[i] = static_cast<char>((length >> (8 * i)) & 0xFF);
 }
 
-TEST(Mutations, TheParserEndsInALayoutOrAnError) {
+TEST(Mutations, TheParserReturnsALayoutOrThrows) {
   const auto files = seeds();
   Random random(1);
   int accepted = 0;
@@ -62,10 +62,10 @@ TEST(Mutations, TheParserEndsInALayoutOrAnError) {
       ++accepted;
       ASSERT_TRUE(layout_holds(layout, file.size())) << "iteration " << i;
     } catch (const CheckpointError&) {
-      // As it should be; any other exception ends the test.
+      // The expected error; any other exception fails the test.
     }
   }
-  // Both ends were reached.
+  // Both outcomes occurred.
   EXPECT_GT(accepted, iterations / 100);
   EXPECT_LT(accepted, iterations / 2);
 }

@@ -1,4 +1,4 @@
-// Entry point for libFuzzer: https://llvm.org/docs/LibFuzzer.html. The first byte chooses the parser.
+// The entry point of libFuzzer: https://llvm.org/docs/LibFuzzer.html. The first byte selects the parser.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     if (offset > file.size()) std::abort();
   } catch (const tutti::DataError&) {
-    // Which is what a file that is none must end in.
+    // The expected error for an invalid file.
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-// Damaged files of training data, the same ones in every run: a parser ends in a layout that lies inside the file, or
-// in DataError, and never in a crash.
+// Damaged files of training data, the same in every run. A parser returns a layout inside the file or throws DataError;
+// it never crashes.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using readers::parse_idx;
 using readers::parse_npy;
 using readers::parse_tokens;
 
-/// Whether an array of `shape` ends where the file does.
+/// True if an array of `shape` ends at the end of the file.
 bool ends_with_the_file(std::size_t offset, const std::vector<std::int64_t>& shape, std::size_t width,
                         std::size_t file_size) {
   std::uint64_t bytes = width;
@@ -33,8 +33,7 @@ bool ends_with_the_file(std::size_t offset, const std::vector<std::int64_t>& sha
   return offset <= file_size && offset + bytes == file_size;
 }
 
-/// Mutates `seeds`; `accepts` says whether the parser took a file (and checks what it made of it), and lets DataError
-/// through.
+/// Mutates `seeds`. `accepts` parses a file, checks the result, and returns true, or lets DataError through.
 template <typename Accepts>
 void hammer(const std::vector<std::string>& seeds, const std::vector<std::string>& words, int iterations,
             Accepts accepts) {
@@ -47,11 +46,11 @@ void hammer(const std::vector<std::string>& seeds, const std::vector<std::string
       accepts(std::as_bytes(std::span(file)));
       ++accepted;
     } catch (const DataError&) {
-      // As it should be; any other exception ends the test.
+      // The expected error; any other exception fails the test.
     }
     if (testing::Test::HasFailure()) FAIL() << "iteration " << i;
   }
-  // Both ends were reached.
+  // Both outcomes occurred.
   EXPECT_GT(accepted, iterations / 1000);
   EXPECT_LT(accepted, iterations / 2);
   for (const std::string& seed : seeds) EXPECT_NO_THROW(accepts(std::as_bytes(std::span(seed))));
@@ -92,7 +91,7 @@ TEST(ReaderMutations, OfNpyFiles) {
     const auto header = parse_npy(file);
     EXPECT_TRUE(ends_with_the_file(header.data_offset, header.shape, header.width, file.size()));
   });
-  // The dict alone, which a damaged length would hide.
+  // The dict alone, because a damaged length would hide it.
   const std::vector<std::string> dicts = {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n",
                                           "{\"shape\":(7L,),\"descr\":\"|i1\",\"fortran_order\":True}"};
   hammer(dicts, words, 20'000, [](std::span<const std::byte> dict) {

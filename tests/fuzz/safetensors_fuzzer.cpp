@@ -1,4 +1,4 @@
-// Entry point for libFuzzer: https://llvm.org/docs/LibFuzzer.html
+// The entry point of libFuzzer: https://llvm.org/docs/LibFuzzer.html
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto layout = tutti::checkpoint::parse_safetensors(file);
     if (!tutti::test::layout_holds(layout, file.size())) std::abort();
   } catch (const tutti::CheckpointError&) {
-    // Which is what a file that is none must end in.
+    // The expected error for an invalid file.
   }
   return 0;
 }

@@ -1,6 +1,6 @@
 # Builds the consumer against the installation in PREFIX and runs it on two ranks.
 include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
-# The package knows the LibTorch of its build.
+# The package uses the LibTorch of its build.
 unset(ENV{LIBTORCH})
 set(consumer ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer ${tools} -DCMAKE_PREFIX_PATH=${PREFIX})
 
@@ -10,7 +10,7 @@ must_run(${CMAKE_COMMAND} --build ${SCRATCH}/build --target consumer)
 must_run(${PREFIX}/bin/tutti launch -n 2 -- ${SCRATCH}/build/consumer)
 must_say("consumer: 2 ranks, loss [0-9]")
 
-# Another version of tutti is refused, and another LibTorch, each for that reason.
+# Another version of tutti and another LibTorch are refused, each with its reason.
 must_fail("version: 0\\.1" ${consumer} -B ${SCRATCH}/newer -DTUTTI_VERSION=0.2)
 make_other_libtorch(${SCRATCH}/other)
 must_fail("built for LibTorch ${LIBTORCH_VERSION} and takes no other. LibTorch in [^ ]*/other is 9.1.0"

@@ -1,6 +1,6 @@
-# Installs the build in BUILD into PREFIX, where the tests after this one look, and runs the commands that are there.
+# Installs the build in BUILD into PREFIX, which later tests use, and runs the installed commands.
 include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
-# What the build finds by itself must not hide what an installation lacks.
+# Files of the build must not hide a file that the installation lacks.
 unset(ENV{LIBTORCH})
 unset(ENV{LD_LIBRARY_PATH})
 

@@ -1,4 +1,4 @@
-# Makes the packages of the build in BUILD and looks at what they hold: everything that a project needs which has only this.
+# Makes the packages of the build in BUILD and checks that they contain everything that a project needs.
 include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
 get_filename_component(cmake_folder ${CMAKE_COMMAND} DIRECTORY)
 unset(ENV{LIBTORCH})
@@ -11,7 +11,7 @@ if(NOT archive OR NOT package)
   stop("no tar.gz or no .deb that names LibTorch ${LIBTORCH_VERSION}:" "${output}")
 endif()
 
-# Unpacked anywhere, the archive is found there, and says what it was built for.
+# The archive works in any folder, and names the LibTorch that it was built for.
 file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${SCRATCH}/unpacked)
 file(GLOB prefix ${SCRATCH}/unpacked/*)
 foreach(part bin/tutti bin/tutti-rank bin/tutti-report bin/tutti-env bin/tutti-plan lib/libtutti.a include/tutti/tutti.h
@@ -30,7 +30,7 @@ make_other_libtorch(${SCRATCH}/other)
 must_fail("built for LibTorch ${LIBTORCH_VERSION} and takes no other"
   ${consumer} -B ${SCRATCH}/other_build -DLIBTORCH=${SCRATCH}/other)
 
-# The .deb says so where apt and dpkg show it.
+# The .deb names it in the fields that apt and dpkg show.
 find_program(dpkg_deb dpkg-deb)
 if(dpkg_deb)
   must_run(${dpkg_deb} --info ${package})
@@ -39,6 +39,6 @@ if(dpkg_deb)
   must_run(${dpkg_deb} --contents ${package})
   must_say("/usr/bin/tutti\n.*/usr/include/tutti/tutti.h\n.*/usr/lib/cmake/tutti/tuttiConfig.cmake\n")
 else()
-  message("There is no dpkg-deb: the .deb was made, but not looked at.")
+  message("There is no dpkg-deb: the .deb was made, but not checked.")
 endif()
 file(REMOVE_RECURSE ${SCRATCH})

@@ -1,4 +1,4 @@
-# The LibTorch of a Python that can `import torch` serves Python and C++: builds the consumer with it against the
+# Python and C++ use the LibTorch of one Python that can `import torch`. Builds the consumer with it against the
 # installation in PREFIX, as a program and as a library that this Python loads. TUTTI_PEERS_PYTHON names that Python.
 include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
 set(python "$ENV{TUTTI_PEERS_PYTHON}")

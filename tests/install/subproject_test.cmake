@@ -1,6 +1,6 @@
-# A project with tutti as a subproject: what tutti may not touch is compared at configuration, then its launcher and the
-# consumer's own source are built. With FULL the whole of it, which takes minutes, and the consumer runs on two ranks;
-# TUTTI_GIT and TUTTI_GIT_TAG then say where FetchContent gets tutti.
+# A project with tutti as a subproject. Compares the project's settings at configuration, and builds tutti's launcher and
+# the consumer's source. With FULL it builds everything, which takes minutes, and runs the consumer on two ranks;
+# FetchContent then gets tutti from TUTTI_GIT and TUTTI_GIT_TAG.
 include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
 get_filename_component(source ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
 set(parent ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/subproject ${tools} -DTUTTI_SOURCE=${source}
@@ -22,7 +22,7 @@ else()
   must_run(${commands}/tutti launch -n 2 -- sh -c "echo rank $RANK of $WORLD_SIZE")
   must_say("rank 1 of 2")
 endif()
-# What is built there stays there.
+# The subproject's programs stay in its folder.
 if(EXISTS ${SCRATCH}/build/bin)
   message(FATAL_ERROR "tutti put programs into the other project's folder")
 endif()

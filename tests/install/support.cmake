@@ -1,9 +1,9 @@
-# What the tests of this folder share. A consumer is configured with the tools of the build: CMake's default generator asks
-# for make, which need not be here.
+# Functions for the tests of this folder. A consumer is configured with the tools of the build, because CMake's default
+# generator needs make, which may be missing.
 set(tools -G ${GENERATOR} -DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM} -DCMAKE_CXX_COMPILER=${COMPILER}
   -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_BUILD_TYPE=Release)
 
-# stop(WHAT OUTPUT): CMake leaves the lines of a message as they are when they are indented.
+# stop(WHAT OUTPUT): fails with a message. CMake does not rewrap indented lines.
 function(stop what output)
   string(REPLACE "\n" "\n  " output "${output}")
   message(FATAL_ERROR "${what}\n  ${output}")
@@ -18,7 +18,7 @@ function(must_run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-# must_fail(WORDS command...): it ends with an error that says WORDS, a regular expression; lines may be broken anywhere.
+# must_fail(WORDS command...): the command fails with an error that matches the regular expression WORDS, across line breaks.
 function(must_fail words)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
   string(REGEX REPLACE "[ \n]+" " " line "${output}")
@@ -34,7 +34,7 @@ function(must_say words)
   endif()
 endfunction()
 
-# A folder that looks like LibTorch 9.1, which no build of tutti is for.
+# A folder with the version header of LibTorch 9.1, for which no tutti is built.
 function(make_other_libtorch folder)
   file(WRITE ${folder}/lib/libtorch_cpu.so "")
   file(WRITE ${folder}/include/torch/headeronly/version.h

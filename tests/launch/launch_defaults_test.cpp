@@ -20,7 +20,7 @@ LaunchOptions defaults_for(const Words& variables) {
   });
 }
 
-TEST(LaunchDefaults, AreThoseOfTheOptionsWithoutVariables) {
+TEST(LaunchDefaults, EqualLaunchOptionsWithoutVariables) {
   const auto options = defaults_for({});
   EXPECT_EQ(options.ranks_per_node, 1);
   EXPECT_EQ(options.num_nodes, 1);
@@ -29,7 +29,7 @@ TEST(LaunchDefaults, AreThoseOfTheOptionsWithoutVariables) {
   EXPECT_EQ(options.master_port, std::nullopt);
 }
 
-TEST(LaunchDefaults, TakeWhatKubernetesSays) {
+TEST(LaunchDefaults, ReadTheVariablesOfKubernetes) {
   const Words pod{{"PET_NNODES", "3"},
                   {"PET_NPROC_PER_NODE", "2"},
                   {"PET_NODE_RANK", "1"},
@@ -46,7 +46,7 @@ TEST(LaunchDefaults, TakeWhatKubernetesSays) {
   EXPECT_EQ(defaults_for({{"PET_NPROC_PER_NODE", "auto"}}).ranks_per_node, allowed_cores());
 }
 
-TEST(LaunchDefaults, NameTheVariableThatIsWrong) {
+TEST(LaunchDefaults, NameTheInvalidVariable) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{{"PET_NNODES", "x"}}, "PET_NNODES='x'"},
       {{{"PET_NNODES", "0"}}, "PET_NNODES='0'"},
@@ -67,7 +67,7 @@ TEST(LaunchDefaults, NameTheVariableThatIsWrong) {
   }
 }
 
-TEST(LaunchDefaults, TheCommandLineComesFirst) {
+TEST(LaunchDefaults, TheCommandLineTakesPrecedence) {
   const TuttiProcess::Options pod{.variables = {"PET_NNODES=2", "PET_NPROC_PER_NODE=3", "PET_NODE_RANK=1",
                                                 "PET_MASTER_ADDR=127.0.0.1", "PET_MASTER_PORT=1234"}};
   const std::vector<std::string> program{"--", "sh", "-c", "echo $RANK/$WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"};

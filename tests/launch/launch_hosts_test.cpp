@@ -1,4 +1,4 @@
-// One job on several hosts. A script stands for ssh and runs each "host" here.
+// One job on several hosts. A script replaces ssh and runs each "host" on this machine.
 #include "tutti/detail/launch/launch_hosts.h"
 
 #include <gtest/gtest.h>
@@ -17,14 +17,14 @@ namespace {
 using Words = std::vector<std::string>;
 using Hosts = std::vector<HostSlots>;
 
-TEST(Hostfile, ReadsItsForms) {
+TEST(Hostfile, ReadsEveryForm) {
   EXPECT_EQ(read_hostfile("f", "a slots=2\nb slots=2\n", 1), (Hosts{{"a", 2}, {"b", 2}}));
   EXPECT_EQ(read_hostfile("f", "# two hosts\n\n  a:3   # first\nme@b.example:3", 1),
             (Hosts{{"a", 3}, {"me@b.example", 3}}));
   EXPECT_EQ(read_hostfile("f", "a\nb slots=4\n", 4), (Hosts{{"a", 4}, {"b", 4}}));
 }
 
-TEST(Hostfile, NamesTheLineThatIsWrong) {
+TEST(Hostfile, NamesTheInvalidLine) {
   const std::vector<std::pair<std::string, std::string>> cases{{"", "f names no host"},
                                                                {"# a\n", "f names no host"},
                                                                {"a slots=0", "f:1: 'a slots=0'"},
@@ -51,7 +51,7 @@ TEST(RemoteScript, QuotesForTheShell) {
   EXPECT_EQ(shell_quoted("it's $HOME `x` \"y\"\n"), "'it'\\''s $HOME `x` \"y\"\n'");
 }
 
-TEST(RemoteScript, PassesVariablesOnButNotThoseOfALogin) {
+TEST(RemoteScript, PassesVariablesExceptThoseOfALogin) {
   LaunchOptions job{
       .ranks_per_node = 2, .num_nodes = 3, .master_addr = "a", .master_port = 77, .command = {"./p", "x y"}};
   const auto script = remote_script(job, 1, "/bin/tutti", "/some where",
@@ -85,7 +85,7 @@ class LaunchHosts : public testing::Test {
  protected:
   LaunchHosts() { write_ssh("exec \"$@\""); }
 
-  /// `$host` is the host; "$@" is what it is to run.
+  /// In `script`, `$host` is the host and "$@" the command to run.
   void write_ssh(const std::string& script) const {
     std::ofstream(ssh()) << "#!/bin/sh\n[ \"$1\" = -o ] || exit 99\nhost=$3\nshift 3\n" << script << '\n';
     std::filesystem::permissions(ssh(), std::filesystem::perms::owner_all);
@@ -129,8 +129,8 @@ TEST_F(LaunchHosts, StartsRanksOnEachHost) {
   EXPECT_EQ(done.err, "");
 }
 
-/// What ranks know, by the files that they wrote it to; and no word of it anywhere else that others can read.
-TEST_F(LaunchHosts, HandsASecretOnWithoutShowingIt) {
+/// The ranks write the secret to files. It must not appear where other users can read it.
+TEST_F(LaunchHosts, PassesASecretWithoutShowingIt) {
   write_ssh("echo \"$*\" >>" + (folder_.path() / "seen").string() + "; env >>" + (folder_.path() / "seen").string() +
             "; exec \"$@\"");
   const auto script =
@@ -146,10 +146,10 @@ TEST_F(LaunchHosts, HandsASecretOnWithoutShowingIt) {
     EXPECT_FALSE(contains(content_of(folder_.path() / "seen") + done.out + done.err, word));
     secrets.insert(word);
   }
-  EXPECT_EQ(secrets.size(), 2U);  // each job has its own
+  EXPECT_EQ(secrets.size(), 2U);  // each job has a different secret
 }
 
-TEST_F(LaunchHosts, HandsTheUsersSecretOn) {
+TEST_F(LaunchHosts, PassesTheUsersSecret) {
   const auto file = folder_.path() / "own";
   std::ofstream(file) << "hush hush hush hush\n";
   std::filesystem::permissions(file, std::filesystem::perms::owner_read);
@@ -165,8 +165,8 @@ TEST_F(LaunchHosts, HandsTheUsersSecretOn) {
   EXPECT_TRUE(contains(refused.err, "chmod 600 " + file.string())) << refused.err;
 }
 
-// A program of its own calls it: tutti stands elsewhere, in PATH.
-TEST_F(LaunchHosts, IsAFunctionToo) {
+// A program that calls the function. It finds tutti in PATH.
+TEST_F(LaunchHosts, IsAlsoAFunction) {
   const CommandsInPath in_path;
   const auto seen = folder_.path() / "seen";
   std::filesystem::create_directory(seen);
@@ -199,7 +199,7 @@ TEST_F(LaunchHosts, NamesAHostThatCannotBeReached) {
   EXPECT_EQ(done.exit_code, 255);
   EXPECT_TRUE(contains(done.err, "[beta] no route to beta")) << done.err;
   EXPECT_TRUE(contains(done.err, "tutti: host beta failed first: exit code 255 (ssh could not reach it")) << done.err;
-  // The first host, whose port all others need.
+  // The first host, whose port all other hosts need.
   write_ssh("if [ $host = alpha ]; then exit 255; fi; exec \"$@\"");
   const auto first = TuttiProcess(launch_script("echo never")).wait();
   EXPECT_EQ(first.exit_code, 255);
@@ -220,7 +220,7 @@ TEST_F(LaunchHosts, EndsAllHostsWhenInterrupted) {
   for (const pid_t rank : ranks) EXPECT_TRUE(exits_soon(rank));
 }
 
-// A session of its own is out of reach of signals from here, as another machine is.
+// Signals from here do not reach another session, as they do not reach another machine.
 TEST_F(LaunchHosts, AHostWhoseConnectionIsCutEndsItsRanks) {
   write_ssh("exec setsid --fork --wait \"$@\"");
   TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000", {"--grace", "0.05"}));

@@ -1,4 +1,4 @@
-// What happens to real processes: the ranks are shell scripts.
+// Launches real processes; the ranks are shell scripts.
 #include "tutti/launch/launch.h"
 
 #include <gtest/gtest.h>
@@ -16,11 +16,11 @@
 namespace tutti::test::launch_test {
 namespace {
 
-/// A grace time that no test waits for.
+/// A grace time longer than any test.
 const std::vector<std::string> long_grace{"--grace", "600"};
 const std::vector<std::string> short_grace{"--grace", "0.1"};
 
-/// Waits in a shell, with traps answered at once and without holding its output.
+/// Waits in a shell so that traps run at once, without holding the shell's output.
 const std::string wait_forever = "sleep 1000 >/dev/null 2>&1 & wait; ";
 
 pid_t to_pid(const std::string& text) {
@@ -56,7 +56,7 @@ TEST(Launch, WaitsForOtherRanksToReportAFailure) {
   TemporaryFolder folder;
   const auto fifo = folder.path() / "guard_of_rank_1";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  // Rank 0 sees rank 1 end, as a rank does whose peer closes its socket, and ends by itself: no SIGTERM.
+  // Rank 0 detects that rank 1 has exited, and exits by itself, without SIGTERM.
   const auto script = "if [ $RANK = 1 ]; then echo $PPID >" + fifo.string() + "; echo last words; exit 3; fi; " +
                       "trap 'echo terminated' TERM; read guard <" + fifo.string() +
                       "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; echo noticed; exit 7";
@@ -69,7 +69,7 @@ TEST(Launch, WaitsForOtherRanksToReportAFailure) {
   EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 0 (exit code 7)\n")) << done.err;
 }
 
-TEST(Launch, WakesAStoppedRankWhenTheJobHasToEnd) {
+TEST(Launch, ContinuesAStoppedRankAfterAFailure) {
   TemporaryFolder folder;
   const auto fifo = folder.path() / "rank_1";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -82,7 +82,7 @@ TEST(Launch, WakesAStoppedRankWhenTheJobHasToEnd) {
   EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 1 (exit code 3)\n")) << done.err;
 }
 
-TEST(Launch, WakesAStoppedRankThatIsToldToEnd) {
+TEST(Launch, ContinuesAStoppedRankOnSigterm) {
   TuttiProcess process(launch_script(1, "trap 'exit 5' TERM; echo pid $$; kill -STOP $$; " + wait_forever, long_grace));
   const auto status = "/proc/" + process.wait_for_line("pid ") + "/status";
   const auto is_stopped = [&] {
@@ -97,11 +97,11 @@ TEST(Launch, WakesAStoppedRankThatIsToldToEnd) {
   EXPECT_EQ(process.wait().exit_code, 5);
 }
 
-TEST(Launch, NamesTheRankThatLeftBeforeTheOthersFailed) {
+TEST(Launch, NamesTheRankThatExitedBeforeTheFailure) {
   TemporaryFolder folder;
   const auto fifo = folder.path() / "guard_of_rank_1";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  // Rank 1 calls exit(0) in the middle of the job; rank 0 misses it, and fails.
+  // Rank 1 calls exit(0) in the middle of the job. Rank 0 detects that and fails.
   const auto script = "if [ $RANK = 1 ]; then echo $PPID >" + fifo.string() + "; exit 0; fi; read guard <" +
                       fifo.string() +
                       "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; echo lost rank 1; exit 7";
@@ -113,7 +113,7 @@ TEST(Launch, NamesTheRankThatLeftBeforeTheOthersFailed) {
   EXPECT_TRUE(contains(done.err, "    lost rank 1\n")) << done.err;
 }
 
-TEST(Launch, NamesTheRankThatFailedFirstAlsoWhenItLooksLate) {
+TEST(Launch, NamesTheRankThatFailedFirstIfSeveralHaveFailed) {
   TemporaryFolder folder;
   const auto fifo = [&](int rank) { return folder.path() / ("end_" + std::to_string(rank)); };
   for (const int rank : {0, 1, 2}) ASSERT_EQ(::mkfifo(fifo(rank).c_str(), 0600), 0);
@@ -148,7 +148,7 @@ TEST(Launch, ReportsSignals) {
   EXPECT_TRUE(contains(run_tutti(launch_script(1, "kill -40 $$")).err, "rank 0 failed first: signal 40\n"));
 }
 
-TEST(Launch, LetsARankEndBeforeTheOthers) {
+TEST(Launch, LetsARankExitBeforeTheOthers) {
   TemporaryFolder folder;
   const auto fifo = folder.path() / "rank_0_lives";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -159,7 +159,7 @@ TEST(Launch, LetsARankEndBeforeTheOthers) {
   EXPECT_EQ(done.out, "[rank 1] still here\n");
 }
 
-TEST(Launch, TerminatesRanksThatDoNotNoticeAFailure) {
+TEST(Launch, TerminatesRanksThatDoNotDetectAFailure) {
   TemporaryFolder folder;
   const auto fifo = folder.path() / "rank_0_ready";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -201,7 +201,7 @@ TEST(Launch, ShowsWhatAPipelineWritesAfterItsRank) {
   EXPECT_EQ(done.out, "[rank 0] late\n");
 }
 
-TEST(Launch, TakesRanksAndGrandchildrenAlongWhenItIsKilled) {
+TEST(Launch, EndsRanksAndGrandchildrenWhenItIsKilled) {
   TuttiProcess process(launch_script(2, "sleep 1000 & echo rank$RANK $$; echo child$RANK $!; wait"));
   std::vector<pid_t> pids;
   for (const auto* name : {"rank0 ", "rank1 ", "child0 ", "child1 "}) {
@@ -227,9 +227,9 @@ TEST(Launch, ForwardsInterruptionsAtOnce) {
   }
 }
 
-TEST(Launch, ForwardsCtrlCAlsoWhereItWasStartedWithCtrlCIgnored) {
+TEST(Launch, ForwardsCtrlCEvenIfItWasStartedWithCtrlCIgnored) {
   ::signal(SIGINT, SIG_IGN);  // as a script does for what it starts with &
-  // A shell cannot trap what it inherits as ignored.
+  // A shell cannot trap a signal that it inherits as ignored.
   TuttiProcess process(launch_script(1, "trap 'exit 5' INT; echo ready; " + wait_forever, long_grace));
   ::signal(SIGINT, SIG_DFL);
   process.wait_for_line("ready");
@@ -254,7 +254,7 @@ TEST(Launch, KillsAtOnceOnTheSecondCtrlC) {
   EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
 }
 
-TEST(Launch, AnswersCtrlCWhileItsOutputIsNotRead) {
+TEST(Launch, HandlesCtrlCWhileItsOutputIsNotRead) {
   TuttiProcess process(launch_script(1, "trap 'exit 5' INT; echo pid $$; while true; do echo much; done", long_grace));
   const auto pid = to_pid(process.wait_for_line("pid "));
   process.send(SIGINT);
@@ -262,7 +262,7 @@ TEST(Launch, AnswersCtrlCWhileItsOutputIsNotRead) {
   EXPECT_EQ(process.wait().exit_code, 5);
 }
 
-TEST(Launch, GivesTheSocketToRankZeroOnly) {
+TEST(Launch, PassesTheSocketToRankZeroOnly) {
   const auto script =
       "for fd in /proc/self/fd/*; do case $(readlink $fd) in socket:*) echo socket ${fd##*/};; esac; done; "
       "echo variable ${TUTTI_MASTER_LISTEN_FD:-none}";
@@ -277,7 +277,7 @@ TEST(Launch, GivesTheSocketToRankZeroOnly) {
 }
 
 TEST(Launch, KeepsNoneOfARanksDescriptorsOpen) {
-  // The parent of a rank is its guard; it gets there while the rank runs already.
+  // The parent of a rank is its guard. It closes its descriptors while the rank runs already.
   const auto done = run_tutti(launch_script(1, "until [ $(ls /proc/$PPID/fd | wc -l) = 3 ]; do sleep 0.01; done"));
   EXPECT_EQ(done.exit_code, 0);
 }
@@ -294,7 +294,7 @@ TEST(Launch, WritesLogFiles) {
   EXPECT_TRUE(contains(done.err, (logs / "rank_1.log").string())) << done.err;
 }
 
-TEST(Launch, SaysWhyAProgramCannotRun) {
+TEST(Launch, NamesTheReasonIfAProgramCannotRun) {
   TemporaryFolder folder;
   const auto program = folder.path() / "broken";
   std::filesystem::copy_file("/bin/sh", program);
@@ -304,7 +304,7 @@ TEST(Launch, SaysWhyAProgramCannotRun) {
   EXPECT_TRUE(contains(done.err, "cannot run " + program.string() + ": Exec format error")) << done.err;
 }
 
-TEST(Launch, IsAFunctionToo) {
+TEST(Launch, IsAlsoAFunction) {
   const CommandsInPath in_path;
   sigset_t before;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
@@ -324,7 +324,7 @@ TEST(Launch, TheFunctionWritesLogFiles) {
   }
 }
 
-TEST(Launch, RefusesOptionsThatCannotBeHonoured) {
+TEST(Launch, RefusesInvalidOptions) {
   const std::vector<std::string> command{"true"};
   EXPECT_THROW(launch({}), UsageError);
   EXPECT_THROW(launch({.ranks_per_node = 0, .command = command}), UsageError);

@@ -27,7 +27,7 @@ TEST(MasterSocket, ListensOnAFreePort) {
   EXPECT_TRUE(accepts_connections(everywhere.port));
 }
 
-TEST(MasterSocket, TakesAPortAgainOnceItIsFree) {
+TEST(MasterSocket, BindsAPortAgainAfterItIsFreed) {
   auto first = listen_for_ranks("127.0.0.1", std::nullopt);
   first.fd.reset();
   EXPECT_EQ(listen_for_ranks("127.0.0.1", first.port).port, first.port);

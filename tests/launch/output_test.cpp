@@ -67,7 +67,7 @@ TEST(Sink, WritesInOrderAndStopsWhenTheReaderIsSlow) {
   EXPECT_EQ(received, std::string(300'000, 'a') + "end");
 }
 
-TEST(Sink, DropsOutputAfterItsReaderExited) {
+TEST(Sink, DropsOutputAfterTheReaderHasExited) {
   ::signal(SIGPIPE, SIG_IGN);
   Pipe pipe;
   pipe.read_end.reset();
@@ -97,7 +97,7 @@ TEST(RankOutput, PrefixesAndKeepsTheLastLines) {
   EXPECT_EQ(output.tail().back(), "half");
 }
 
-TEST(RankOutput, NoticesTheEndOfItsStreams) {
+TEST(RankOutput, DetectsTheEndOfItsStreams) {
   Pipe rank;
   Sink sink(STDOUT_FILENO);
   RankOutput output(0, std::nullopt);
@@ -110,7 +110,7 @@ TEST(RankOutput, NoticesTheEndOfItsStreams) {
   EXPECT_FALSE(output.is_open());
 }
 
-TEST(RankOutput, BeginsALineOfItsOwnInTheLogOfAnEarlierAttempt) {
+TEST(RankOutput, BeginsANewLineInTheLogOfAnEarlierAttempt) {
   const test::TemporaryFolder folder;
   const auto log = folder.path() / "rank_3.log";
   std::ofstream(log) << "torn";

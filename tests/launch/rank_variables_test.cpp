@@ -18,7 +18,7 @@ Environment environment_of(const Variables& variables) {
   });
 }
 
-TEST(RankVariables, AreWhatReadEnvironmentReads) {
+TEST(RankVariables, AreReadByReadEnvironment) {
   const auto environment = environment_of(rank_variables(two_nodes, job, 2, std::nullopt, {}));
   EXPECT_EQ(environment.rank, 5);
   EXPECT_EQ(environment.world_size, 6);
@@ -54,7 +54,7 @@ TEST(RankVariables, HoldAllNamesOfTorchrun) {
   EXPECT_EQ(variables, expected);
 }
 
-TEST(RankVariables, WinOverInheritedOnes) {
+TEST(RankVariables, ReplaceInheritedVariables) {
   const auto variables =
       rank_variables(two_nodes, job, 0, std::nullopt,
                      {{"RANK", "9"}, {"TUTTI_MASTER_LISTEN_FD", "9"}, {"OMP_NUM_THREADS", "9"}, {"HOME", "/home"}});
@@ -64,7 +64,7 @@ TEST(RankVariables, WinOverInheritedOnes) {
   EXPECT_FALSE(variables.contains("TUTTI_MASTER_LISTEN_FD"));
 }
 
-TEST(RankVariables, NameTheFolderOfThisJobNotOfAnOuterOne) {
+TEST(RankVariables, NameTheFolderOfThisJobAndNotOfAnOuterJob) {
   auto recorded = job;
   recorded.record_folder = "/records/of/this";
   const auto variables = rank_variables(two_nodes, recorded, 0, std::nullopt, {{"TUTTI_FLIGHT_RECORDS", "/outer"}});
@@ -86,13 +86,13 @@ TEST(RankVariables, NameTheInheritedSocket) {
   EXPECT_EQ(rank_variables(two_nodes, job, 0, 5, {}).at("TUTTI_MASTER_LISTEN_FD"), "5");
 }
 
-TEST(RankVariables, TellTuttiAPortOfItsOwn) {
+TEST(RankVariables, NameASeparatePortForTuttisStore) {
   auto held = job;
   held.store_port = 4321;
   auto variables = rank_variables(two_nodes, held, 0, std::nullopt, {{"TUTTI_MASTER_PORT", "1,2"}});
   EXPECT_EQ(variables.at("MASTER_PORT"), "1234");
   EXPECT_EQ(environment_of(variables).master_port, 4321);
-  // A launcher inside this one.
+  // A launcher inside this launcher.
   variables["MASTER_PORT"] = "999";
   EXPECT_EQ(environment_of(variables).master_port, 999);
   EXPECT_FALSE(

@@ -1,4 +1,4 @@
-// Restarts of the whole group. The ranks are shell scripts that know by TORCHELASTIC_RESTART_COUNT which attempt it is.
+// Restarts of all ranks. The ranks are shell scripts that read the attempt's number from TORCHELASTIC_RESTART_COUNT.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -36,14 +36,14 @@ TEST(Restart, EndsWithTheLastAttemptsExitCode) {
   EXPECT_TRUE(contains(done.err, "tutti: rank 0 failed first: exit code 5\n")) << done.err;
 }
 
-TEST(Restart, FollowsASignalThatEndedARank) {
+TEST(Restart, RestartsAfterASignalThatEndedARank) {
   const auto done = run_tutti(launch_script(1, "[ " + attempt + " = 1 ] || kill -SEGV $$", two_restarts));
   EXPECT_EQ(done.exit_code, 0);
   EXPECT_TRUE(contains(done.err, "rank 0 failed first (signal 11 (Segmentation fault)): all ranks start again"))
       << done.err;
 }
 
-TEST(Restart, EndsRanksThatDoNotNoticeTheFailureBeforeTheNextAttempt) {
+TEST(Restart, EndsRanksThatDoNotDetectTheFailureBeforeTheNextAttempt) {
   TuttiProcess process(launch_script(
       2, "if [ " + attempt + " = 1 ]; then exit 0; fi; [ $RANK = 1 ] && exit 3; echo pid $$; trap '' TERM; sleep 1000",
       two_restarts));
@@ -52,7 +52,7 @@ TEST(Restart, EndsRanksThatDoNotNoticeTheFailureBeforeTheNextAttempt) {
   EXPECT_TRUE(exits_soon(pid));
 }
 
-TEST(Restart, GivesEachAttemptAStoreOfItsOwn) {
+TEST(Restart, GivesEachAttemptItsOwnStore) {
   const auto script =
       "echo fd ${TUTTI_MASTER_LISTEN_FD:-none} port $MASTER_PORT id $TORCHELASTIC_RUN_ID; "
       "[ -e /proc/self/fd/$TUTTI_MASTER_LISTEN_FD ] || exit 126; [ " +
@@ -65,8 +65,9 @@ TEST(Restart, GivesEachAttemptAStoreOfItsOwn) {
   EXPECT_EQ(lines_with(done.out, id), 2) << done.out;
 }
 
-TEST(Restart, WaitsForAChosenPortThatALeftoverStillHolds) {
-  // A process in a session of its own listens there briefly after its rank, as one that serves a store may.
+TEST(Restart, WaitsForAChosenPortThatALeftoverProcessHolds) {
+  // A process in another session keeps the port briefly after its rank has exited, as a process that serves a store
+  // may.
   const auto script = "echo port $MASTER_PORT; [ " + attempt + R"( = 1 ] && exit 0; python3 -c "
 import os, socket, time
 server = socket.create_server(('', int(os.environ['MASTER_PORT'])))
@@ -85,7 +86,7 @@ if os.fork() == 0:
   EXPECT_EQ(lines_with(done.out, "port " + port), 2) << done.out;
 }
 
-TEST(Restart, DoesNotFollowAnInterruption) {
+TEST(Restart, DoesNotRestartAfterAnInterruption) {
   for (const int signal : {SIGINT, SIGTERM}) {
     TuttiProcess process(
         launch_script(1, "trap 'exit 5' INT TERM; echo ready; sleep 1000 >/dev/null 2>&1 & wait", two_restarts));
@@ -98,13 +99,13 @@ TEST(Restart, DoesNotFollowAnInterruption) {
   }
 }
 
-TEST(Restart, DoesNotFollowAnInterruptionThatComesAfterAFailure) {
+TEST(Restart, DoesNotRestartAfterAFailureAndAnInterruption) {
   TemporaryFolder folder;
   const auto guard = folder.path() / "guard_of_rank_1";
   const auto seen = folder.path() / "seen";
   for (const auto& fifo : {guard, seen}) ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  // Rank 0 speaks when rank 1 has ended, and once more when the launcher has shown that: by then it knows of the
-  // failure.
+  // Rank 0 prints when rank 1 has exited, and again when the launcher has forwarded that line. By then the launcher
+  // knows of the failure.
   const auto script = "if [ $RANK = 1 ]; then echo $PPID >" + guard.string() + "; exit 3; fi; " +
                       "trap 'echo told; exit 0' INT; read guard <" + guard.string() +
                       "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; echo first; read ok <" +
@@ -121,7 +122,7 @@ TEST(Restart, DoesNotFollowAnInterruptionThatComesAfterAFailure) {
   EXPECT_TRUE(contains(done.err, "rank 1 failed first: exit code 3")) << done.err;
 }
 
-TEST(Restart, DoesNotHelpAProgramThatCannotBeRun) {
+TEST(Restart, DoesNotRestartAProgramThatCannotBeRun) {
   for (const std::string code : {"126", "127"}) {
     const auto done = run_tutti(launch_script(1, "echo once; exit " + code, two_restarts));
     EXPECT_EQ(std::to_string(done.exit_code), code);

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds grace{100};
 constexpr ShutdownPolicy::Clock::time_point start{};
 
-TEST(ShutdownPolicy, SendsNothingWhileAllRun) {
+TEST(ShutdownPolicy, SendsNothingWhileAllRanksRun) {
   ShutdownPolicy policy(grace);
   EXPECT_EQ(policy.deadline(), std::nullopt);
   EXPECT_EQ(policy.on_time(start + milliseconds(1'000'000)), std::nullopt);
@@ -31,7 +31,7 @@ TEST(ShutdownPolicy, AfterAFailureWaitsThenTerminatesThenKills) {
   EXPECT_EQ(policy.on_time(start + milliseconds(1000)), std::nullopt);
 }
 
-TEST(ShutdownPolicy, FurtherFailuresDoNotProlongTheGraceTime) {
+TEST(ShutdownPolicy, FurtherFailuresDoNotExtendTheGraceTime) {
   ShutdownPolicy policy(grace);
   policy.on_rank_failed(start);
   policy.on_rank_failed(start + milliseconds(90));
@@ -56,7 +56,7 @@ TEST(ShutdownPolicy, KillsAtOnceOnTheSecondCtrlC) {
   }
 }
 
-TEST(ShutdownPolicy, TakesARepeatedSigtermOnce) {
+TEST(ShutdownPolicy, IgnoresARepeatedSigterm) {
   ShutdownPolicy policy(grace);
   policy.on_interrupt(SIGTERM, start);
   EXPECT_EQ(policy.on_interrupt(SIGTERM, start + milliseconds(50)), std::nullopt);
@@ -70,14 +70,14 @@ TEST(ShutdownPolicy, RanksThatFailOnAnInterruptionChangeNothing) {
   EXPECT_EQ(policy.on_time(start + grace), SIGKILL);
 }
 
-TEST(ShutdownPolicy, AnInterruptionCutsTheWaitAfterAFailureShort) {
+TEST(ShutdownPolicy, AnInterruptionEndsTheWaitAfterAFailure) {
   ShutdownPolicy policy(grace);
   policy.on_rank_failed(start);
   EXPECT_EQ(policy.on_interrupt(SIGINT, start + milliseconds(50)), SIGINT);
   EXPECT_EQ(policy.on_time(start + milliseconds(150)), SIGKILL);
 }
 
-TEST(ShutdownPolicy, AnInterruptionAfterSigtermDoesNotProlongTheGraceTime) {
+TEST(ShutdownPolicy, AnInterruptionAfterSigtermDoesNotExtendTheGraceTime) {
   ShutdownPolicy policy(grace);
   policy.on_rank_failed(start);
   policy.on_time(start + grace);

@@ -62,7 +62,7 @@ TEST(TuttiCommand, RefusesBadInputInOneLine) {
   expect_refusal({"launch", "--log-dir", "/proc/nowhere", "--", "true"}, "--log-dir");
 }
 
-TEST(TuttiCommand, SuggestsWhatWasMeant) {
+TEST(TuttiCommand, SuggestsTheNearestName) {
   expect_refusal({"launch", "--nproc-pernode", "2", "--", "true"},
                  "there is no option --nproc-pernode: did you mean --nproc-per-node?");
   expect_refusal({"launch", "--max_restart=1", "--", "true"},
@@ -71,7 +71,7 @@ TEST(TuttiCommand, SuggestsWhatWasMeant) {
   expect_refusal({"lanch", "--", "true"}, "there is no command 'lanch': did you mean launch?");
 }
 
-TEST(TuttiCommand, TakesTheSpellingsOfOtherLaunchers) {
+TEST(TuttiCommand, AcceptsTheSpellingsOfOtherLaunchers) {
   const std::vector<Words> spellings{
       {"-np", "2"},
       {"-np2"},
@@ -104,14 +104,14 @@ TEST(TuttiCommand, RefusesAPortInUse) {
   expect_refusal({"launch", "--master-port", port, "--", "true"}, "port " + port + " is in use");
 }
 
-TEST(TuttiCommand, UsesThePortItIsGiven) {
+TEST(TuttiCommand, UsesTheGivenPort) {
   const auto [port, done] = run_with_a_free_port([](const std::string& free) {
     return Words{"launch", "--master-port", free, "--", "sh", "-c", "echo $MASTER_PORT"};
   });
   EXPECT_EQ(done.out, "[rank 0] " + port + "\n") << done.err;
 }
 
-TEST(TuttiCommand, LeavesThePortOfAnotherNodeAlone) {
+TEST(TuttiCommand, DoesNotBindThePortOfAnotherNode) {
   const auto of_node_0 = listen_for_ranks("127.0.0.1", std::nullopt);  // would be in use if this node wanted it
   const auto port = std::to_string(of_node_0.port);
   const auto done = run_tutti({"launch", "-n", "2", "--nnodes=2", "--node-rank", "1", "--master-addr", "127.0.0.1",
@@ -121,7 +121,7 @@ TEST(TuttiCommand, LeavesThePortOfAnotherNodeAlone) {
   EXPECT_TRUE(contains(done.out, "[rank 3] 3/4 " + port + "\n")) << done.out;
 }
 
-TEST(TuttiCommand, PassesTheProgramsWordsOn) {
+TEST(TuttiCommand, PassesTheProgramsArguments) {
   TemporaryFolder folder;
   write_program(folder.path() / "train", "echo \"$#:$*\"");
   const TuttiProcess::Options in_folder{.working_directory = folder.path()};

@@ -1,4 +1,4 @@
-// `tutti env` before it is the program that asks LibTorch: which LibTorch that program may load.
+// `tutti env` checks which LibTorch its program may load, before it starts that program.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -8,7 +8,7 @@
 namespace tutti::test {
 namespace {
 
-/// A folder that looks like LibTorch of that version.
+/// Creates a folder with the version header of a LibTorch.
 void make_libtorch(const std::filesystem::path& folder, const std::string& major, const std::string& minor) {
   std::filesystem::create_directories(folder / "lib");
   std::filesystem::create_directories(folder / "include" / "torch" / "headeronly");
@@ -31,7 +31,7 @@ TEST(TuttiEnv, RefusesAnotherLibTorchThanTheBuilds) {
   EXPECT_TRUE(contains(done.err, folder.path().string() + " holds 9.1: ")) << done.err;
 }
 
-TEST(TuttiEnv, SaysThatThereIsNoLibTorch) {
+TEST(TuttiEnv, ReportsAMissingLibTorch) {
   const TemporaryFolder folder;
   const auto done = env_with_libtorch(folder.path());
   EXPECT_EQ(done.exit_code, 2);

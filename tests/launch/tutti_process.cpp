@@ -40,7 +40,7 @@ std::uint16_t port_that_is_free() {
   return ntohs(address.sin_port);
 }
 
-/// False at the end of the stream.
+/// Returns false at the end of the stream.
 bool append_available(int fd, std::string& text) {
   std::array<char, 4096> buffer;
   const ssize_t count = ::read(fd, buffer.data(), buffer.size());

@@ -1,5 +1,6 @@
 #pragma once
-// The command `tutti` as a child of a test: its output, its end, and what it leaves behind. Each wait has a deadline.
+// The command `tutti` as a child process of a test: its output, its exit, and its remaining processes. Each wait has a
+// deadline.
 #include <sys/types.h>
 
 #include <chrono>
@@ -14,7 +15,7 @@
 namespace tutti::test {
 
 struct Finished {
-  int exit_code = -1;  ///< 128 + signal when a signal ended it
+  int exit_code = -1;  ///< 128 + signal if a signal ended it
   std::string out;
   std::string err;
 };
@@ -32,11 +33,11 @@ class TuttiProcess {
   TuttiProcess(const TuttiProcess&) = delete;
   TuttiProcess& operator=(const TuttiProcess&) = delete;
 
-  /// Reads output until the text is there, and returns what stands behind it in its line.
+  /// Reads output until it contains `text`, and returns the rest of that line.
   std::string wait_for_line(const std::string& text);
   void send(int signal) const;
   pid_t pid() const { return pid_; }
-  /// Reads output for at most so long; true when it has ended. For tests that strike at random moments.
+  /// Reads output for at most `time`. Returns true if the process has exited.
   bool ends_within(std::chrono::milliseconds time);
   /// Reads all output and waits for the end.
   Finished wait();
@@ -53,12 +54,12 @@ class TuttiProcess {
 /// Runs `tutti ARGUMENTS` to its end.
 Finished run_tutti(const std::vector<std::string>& arguments);
 
-/// Runs `tutti` with the arguments that `words` makes of a port that was free just before, and again with another
-/// if another process has taken it since. The port and what became of it.
+/// Runs `tutti` with the arguments that `words` returns for a free port. Repeats with another port if another process
+/// has taken it. Returns the port and the result.
 std::pair<std::string, Finished> run_with_a_free_port(
     const std::function<std::vector<std::string>(const std::string& port)>& words);
 
-/// The folder of the commands is in PATH as long as it lives, for functions that look for them there.
+/// While the object exists, the folder of the commands is in PATH.
 class CommandsInPath {
  public:
   CommandsInPath();
@@ -73,7 +74,7 @@ class CommandsInPath {
 /// The arguments that run a shell script as n ranks.
 std::vector<std::string> launch_script(int ranks, const std::string& script, std::vector<std::string> options = {});
 
-/// The processes that `pid` has started and that still run.
+/// The running child processes of `pid`.
 std::vector<pid_t> children_of(pid_t pid);
 
 /// True if the process has exited, or exits before the deadline.

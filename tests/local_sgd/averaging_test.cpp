@@ -1,5 +1,4 @@
-// Local SGD: what averaging makes of models, with and without weights and warm-up. 1 to 4 ranks as threads, 2 as
-// processes.
+// Local SGD averages models, with and without weights and warm-up. 1 to 4 ranks as threads, 2 as processes.
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +12,7 @@
 namespace tutti::test::averaging_test {
 namespace {
 
-/// What `size` ranks reach if they average every `local_steps`, computed on one.
+/// The models of `size` ranks that average every `local_steps`, computed on one rank.
 Tensors averaged_by_hand(int size, int local_steps, int steps, const std::vector<double>& weights = {},
                          at::ScalarType dtype = at::kFloat) {
   std::vector<Tensors> models;
@@ -58,12 +57,12 @@ const RankCase weighs("local_sgd_weighs", [](const Communicator& communicator) {
   const auto weights = weights_of(communicator.size());
   LocalRun run(communicator, {.updates = {.local_steps = 4}});
   const double mine = weights[static_cast<std::size_t>(communicator.rank())];
-  // What counts is the sum over a round.
+  // The weight of a round is the sum of the weights of its steps.
   for (const double share : {0.5, 0.0, 0.25, 0.25}) run.step(share * mine);
   EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
   EXPECT_LE(largest_difference(run.values(), averaged_by_hand(communicator.size(), 4, 4, weights)), 1e-6);
 
-  // And what was counted counts no more.
+  // The next round begins with weight 0.
   std::vector<Tensors> models;
   for (int rank = 0; rank < communicator.size(); ++rank) {
     models.push_back(run.values());
@@ -78,7 +77,7 @@ TEST(LocalSgd, WeighsModelsByTheirSteps) {
   weighs.on_processes({2});
 }
 
-TEST(LocalSgd, ARankOfWeightZeroContributesNothing) {
+TEST(LocalSgd, ARankWithWeightZeroContributesNothing) {
   for (const WireFormat wire : {WireFormat::fp32, WireFormat::int8}) {
     run_thread_ranks(3, [&](const Communicator& communicator) {
       LocalRun run(communicator, {.updates = {.local_steps = 2, .wire = wire}});
@@ -93,12 +92,12 @@ TEST(LocalSgd, ARankOfWeightZeroContributesNothing) {
       EXPECT_LE(largest_difference(run.values(), averaged_by_hand(3, 2, 2, {1, 0, 1})),
                 wire == WireFormat::fp32 ? 1e-6 : 0.01);
       run.steps(2);
-      EXPECT_LE(largest_difference(run.values(), run.values()), 0);  // no NaN came later either
+      EXPECT_LE(largest_difference(run.values(), run.values()), 0);  // no NaN
     });
   }
 }
 
-// No rank continues as if nothing had happened, with any backend.
+// A NaN on one rank makes the parameter NaN on all ranks, with every wire format.
 const ProcessCase nan_that_weighs("averaging: a NaN that weighs", [](const Communicator& communicator) {
   for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16, WireFormat::int8}) {
     LocalRun run(communicator, {.updates = {.local_steps = 2, .wire = wire}});
@@ -114,23 +113,23 @@ const ProcessCase nan_that_weighs("averaging: a NaN that weighs", [](const Commu
     }
   }
 });
-TEST(LocalSgd, ANaNWithAWeightReachesAllRanks) {
+TEST(LocalSgd, ANaNWithAPositiveWeightReachesAllRanks) {
   nan_that_weighs.on_threads({2, 3});
 }
 
-TEST(LocalSgd, RefusesARoundOfWeightZero) {
+TEST(LocalSgd, RefusesARoundWithWeightZero) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 2}});
     EXPECT_THROW(run.step(-1), UsageError);
     EXPECT_THROW(run.step(std::numeric_limits<double>::infinity()), UsageError);
     run.step(0);
     EXPECT_THROW(run.step(0), UsageError);
-    EXPECT_THROW(run.step(1), UsageError);  // nothing can follow
+    EXPECT_THROW(run.step(1), UsageError);  // every later call throws
     EXPECT_THROW(run.finish(), UsageError);
   });
 }
 
-// Averaging models after one step of SGD is averaging gradients.
+// After one step of SGD, averaging models equals averaging gradients.
 const RankCase synchronous("local_sgd_synchronous", [](const Communicator& communicator) {
   LocalRun run(communicator, {.updates = {.local_steps = 1}});
   run.steps(5);
@@ -147,7 +146,7 @@ const RankCase synchronous("local_sgd_synchronous", [](const Communicator& commu
   }
   EXPECT_LE(largest_difference(run.values(), model), 1e-6);
 });
-TEST(LocalSgd, WithOneLocalStepIsSynchronousSgd) {
+TEST(LocalSgd, OneLocalStepIsSynchronousSgd) {
   synchronous.on_threads({1, 2, 3, 4});
   synchronous.on_processes({2});
 }
@@ -159,19 +158,19 @@ const RankCase finishes("local_sgd_finishes", [](const Communicator& communicato
   EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
   const Tensors finished = run.values();
   run.finish();
-  EXPECT_TRUE(same_bits(run.values(), finished));  // there was nothing to combine
-  // A round begins: the next one ends after four steps, not after two.
+  EXPECT_TRUE(same_bits(run.values(), finished));  // no progress to average
+  // finish() begins a round: the next one ends after four steps, not after two.
   run.steps(3);
   EXPECT_EQ(same_on_all_ranks(communicator, run.values()), communicator.size() == 1);
   run.steps(1);
   EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
 });
-TEST(LocalSgd, FinishCombinesTheRestAndBeginsARound) {
+TEST(LocalSgd, FinishAveragesTheRestAndBeginsARound) {
   finishes.on_threads({1, 2, 3, 4});
   finishes.on_processes({2});
 }
 
-TEST(LocalSgd, OneRankTrainsAsWithoutIt) {
+TEST(LocalSgd, OneRankTrainsAsWithoutLocalSgd) {
   for (const auto& updates :
        {LocalSgdAlgorithmOptions{.local_steps = 2},
         LocalSgdAlgorithmOptions{.local_steps = 2, .wire = WireFormat::int8},
@@ -187,7 +186,7 @@ TEST(LocalSgd, OneRankTrainsAsWithoutIt) {
   }
 }
 
-// Differences of doubles are sent as fp32, which keeps far more of a double than fp32 models would.
+// Differences of doubles are sent as fp32, which is more precise than sending the models as fp32.
 TEST(LocalSgd, KeepsThePrecisionOfDoubles) {
   run_thread_ranks(3, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 2}, .dtype = at::kDouble});
@@ -210,7 +209,7 @@ TEST(LocalSgd, KeepsThePrecisionOfDoubles) {
   });
 }
 
-TEST(LocalSgd, LeavesFrozenParametersAlone) {
+TEST(LocalSgd, DoesNotChangeFrozenParameters) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     const at::Tensor trained = initial_model()[0], frozen = initial_model()[1];
     trained.set_requires_grad(true);
@@ -247,7 +246,7 @@ TEST(PostLocalSgd, SynchronizesGradientsInTheWarmup) {
       run.steps(1);
       EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
       if (method == OuterOptimizer::average) continue;
-      // The anchor is the model at the warm-up's end: x0 + lr (1 + momentum) (mean - x0) in the first round.
+      // The anchor is the model at the end of the warm-up: x0 + lr (1 + momentum) (mean - x0) in the first round.
       std::vector<Tensors> models(3);
       for (int other = 0; other < 3; ++other) {
         models[static_cast<std::size_t>(other)] = copy_of(before);

@@ -1,4 +1,4 @@
-// Which options are refused, and why.
+// Invalid options, and the reasons that check_options() gives.
 #include "local_sgd/check_options.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST(LocalSgdAlgorithmOptions, RefusesAnOverlapThatReachesTheNextFragment) {
   expect_refused({.local_steps = 4, .streaming = {.fragments = 5}}, "fragments");
 }
 
-TEST(LocalSgdAlgorithmOptions, RefusesWhatCannotStream) {
+TEST(LocalSgdAlgorithmOptions, RefusesMethodsThatCannotStream) {
   const StreamingOptions streaming{.fragments = 2};
   expect_refused({.outer_optimizer = OuterOptimizer::slowmo, .streaming = streaming}, "SlowMo cannot stream");
   expect_refused({.node_sync_steps = 2, .streaming = streaming}, "exclude each other");

@@ -1,4 +1,4 @@
-// The verdict over headers: where ranks are, and how their vectors are weighed.
+// validate() compares the headers of all ranks and computes the weights.
 #include "local_sgd/exchange_header.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ ExchangeHeader at_step(std::int64_t step, double weight) {
   return {.kind = ExchangeKind::round, .step = step, .elements = 7, .weight = weight, .round_weight = 10 * weight};
 }
 
-TEST(ExchangeHeader, EqualWeightsCountAlike) {
+TEST(ExchangeHeader, EqualWeightsHaveEqualFactors) {
   const ExchangeHeader headers[] = {at_step(4, 3), at_step(4, 3), at_step(4, 3)};
   const WeightShares shares = validate(headers, false);
   EXPECT_EQ(shares.factors, (std::vector<float>{1, 1, 1}));
@@ -20,14 +20,14 @@ TEST(ExchangeHeader, EqualWeightsCountAlike) {
   EXPECT_DOUBLE_EQ(shares.round_weight, 90);
 }
 
-TEST(ExchangeHeader, SharesAddUpToOne) {
+TEST(ExchangeHeader, WeightsAddUpToOne) {
   const ExchangeHeader headers[] = {at_step(4, 1e300), at_step(4, 0), at_step(4, 0.5e300)};
   const WeightShares shares = validate(headers, false);
   EXPECT_EQ(shares.factors, (std::vector<float>{1, 0, 0.5}));
   EXPECT_DOUBLE_EQ(shares.scale * 1.5, 1);
 }
 
-TEST(ExchangeHeader, RefusesWeightsThatAreAllZero) {
+TEST(ExchangeHeader, RefusesZeroWeightsOnAllRanks) {
   const ExchangeHeader headers[] = {at_step(4, 0), at_step(4, 0)};
   EXPECT_THROW(validate(headers, false), UsageError);
   EXPECT_EQ(validate(headers, true).factors, (std::vector<float>{1, 1}));

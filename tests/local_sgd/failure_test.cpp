@@ -1,4 +1,4 @@
-// A rank that leaves, or is elsewhere: the others get an error that names it, and nothing hangs.
+// If a rank fails or is at another step, the other ranks throw an error that names it, and no rank hangs.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace {
 
 const LocalSgdAlgorithmOptions overlapped{.local_steps = 4, .streaming = {.overlap_steps = 3}};
 
-/// Runs `action`, which must end in a PeerError that names `rank`.
+/// Runs `action`, which must throw a PeerError that names `rank`.
 template <typename Action>
 void expect_failure_of(int rank, const Action& action) {
   try {
@@ -36,7 +36,7 @@ TEST(Failure, AnExceptionBetweenStepsReachesTheOthersAsAnError) {
       run.steps(2);
       if (communicator.rank() == 1) throw std::runtime_error("no more data");
       expect_failure_of(1, [&] { run.steps(5); });
-      expect_failure_of(1, [&] { run.step(); });  // and from then on
+      expect_failure_of(1, [&] { run.step(); });  // and every later call
       expect_failure_of(1, [&] { run.finish(); });
       EXPECT_THROW(run.algorithm->state_dict(), PeerError);
     };
@@ -66,7 +66,7 @@ TEST(Failure, ARankThatUnwindsDoesNotWaitForAnExchangeInFlight) {
   run_thread_ranks(2, body, {.timeout = std::chrono::seconds(60)});
 }
 
-// The result is due after step 7. Nothing but the next call tells of a failure before.
+// The result is due after step 7. The next call reports the failure before that.
 TEST(Failure, ABackgroundFailureSurfacesInTheNextCall) {
   std::promise<void> left;
   std::shared_future<void> has_left = left.get_future();
@@ -87,7 +87,7 @@ TEST(Failure, ABackgroundFailureSurfacesInTheNextCall) {
     run.step();                                            // sends
     EXPECT_THROW(run.algorithm->state_dict(), PeerError);  // waits until the exchange has failed
     expect_failure_of(1, [&] { run.step(); });
-    EXPECT_FALSE(communicator.failed());  // only the algorithm's own channel is
+    EXPECT_FALSE(communicator.failed());  // only the algorithm's communicator failed
   };
   run_thread_ranks(2, body, {.timeout = std::chrono::seconds(60)});
 }
@@ -99,7 +99,7 @@ const RankProgram fails("local_sgd_fails", [] {
   if (communicator.rank() == 1) _exit(0);
   expect_failure_of(1, [&] { run.steps(2); });
 });
-TEST(Failure, ADeadProcessIsNamed) {
+TEST(Failure, AKilledProcessIsNamed) {
   expect_success(run_processes(fails, 2));
 }
 

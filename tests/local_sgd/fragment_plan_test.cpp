@@ -1,4 +1,4 @@
-// Every element is exchanged exactly once, whatever the sizes.
+// Every element is exchanged exactly once, for any sizes.
 #include "local_sgd/fragment_plan.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tutti::local_sgd::fragment_plan_test {
 namespace {
 
-// How often each element of each parameter is in a fragment; and that fragments have no gaps.
+// The number of fragments that hold each element of each parameter. Also checks that fragments have no gaps.
 std::vector<std::vector<int>> coverage(const std::vector<std::int64_t>& sizes, const std::vector<FragmentPlan>& plans) {
   std::vector<std::vector<int>> covered;
   for (const std::int64_t size : sizes) covered.emplace_back(static_cast<std::size_t>(size), 0);

@@ -1,4 +1,4 @@
-// Two levels: averages inside pretended nodes, and between them.
+// Two levels: averages inside simulated nodes, and between them.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -22,12 +22,12 @@ const std::vector<std::pair<int, int>>& layouts() {
   return all;
 }
 
-/// What a rank's step weighs.
+/// The weight of a rank's step.
 double weight_of(int rank, int step) {
   return 1 + (7 * rank + 3 * step) % 5;
 }
 
-/// All ranks' models after `steps` steps, where nodes average every 2 and all every 4.
+/// The models of all ranks after `steps` steps: nodes average every 2 steps, all ranks every 4.
 std::vector<Tensors> by_hand(const std::vector<int>& node_of_rank, int steps) {
   const std::size_t size = node_of_rank.size();
   const auto nodes = static_cast<std::size_t>(node_of_rank.back()) + 1;
@@ -91,11 +91,11 @@ const RankProgram on_processes("local_sgd_on_nodes", [] {
   const auto apart = Communicator::connect(on_nodes(4));
   compare_with_by_hand(apart);
 });
-TEST(Hierarchical, AveragesOnProcessesToo) {
+TEST(Hierarchical, AveragesOnProcesses) {
   expect_success(run_processes(on_processes, 4));
 }
 
-/// Three ranks, two of them on the first node: rank 0 and rank 2 exchange between nodes.
+/// Three ranks, two of them on the first node. Rank 0 and rank 2 exchange between nodes.
 void on_unequal_nodes(const std::function<void(const Communicator&)>& body) {
   on_thread_nodes(4, 2, [&](const Communicator& communicator) {
     const auto some = communicator.split(communicator.rank() < 3 ? 0 : -1);
@@ -103,11 +103,11 @@ void on_unequal_nodes(const std::function<void(const Communicator&)>& body) {
   });
 }
 
-TEST(Hierarchical, TakesNodesOfDifferentSizes) {
+TEST(Hierarchical, SupportsNodesOfDifferentSizes) {
   on_unequal_nodes(compare_with_by_hand);
 }
 
-TEST(Hierarchical, AnErrorBetweenNodesReachesARankThatTookNoPartInIt) {
+TEST(Hierarchical, AnErrorBetweenNodesReachesRanksOutsideThatExchange) {
   on_unequal_nodes([](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 2, .node_sync_steps = 1}});
     run.step(0);
@@ -122,7 +122,7 @@ TEST(Hierarchical, AnErrorBetweenNodesReachesARankThatTookNoPartInIt) {
       kind = "PeerError";
     }
     EXPECT_EQ(kind, communicator.rank() == 1 ? "PeerError" : "UsageError");
-    communicator.barrier().wait();  // no rank learned it from an algorithm that was destroyed
+    communicator.barrier().wait();  // no rank destroys its algorithm before all have the error
   });
 }
 
@@ -151,7 +151,7 @@ TEST(Hierarchical, WorksWithEveryMethodAndWireFormat) {
   }
 }
 
-// One vector for a node: 2 n (M - 1) for M nodes, however many ranks they have.
+// One vector per node: 2 n (M - 1) bytes for M nodes, for any number of ranks.
 TEST(Hierarchical, SendsOneVectorBetweenNodes) {
   for (const auto& [size, nodes] : {std::pair(4, 2), std::pair(4, 4), std::pair(6, 2), std::pair(6, 3)}) {
     std::mutex mutex;
@@ -177,7 +177,7 @@ TEST(Hierarchical, SendsOneVectorBetweenNodes) {
   }
 }
 
-TEST(Hierarchical, ANodeOfWeightZeroContributesNothing) {
+TEST(Hierarchical, ANodeWithWeightZeroContributesNothing) {
   on_thread_nodes(4, 2, [](const Communicator& communicator) {
     const std::vector<double> weights{0, 0, 1, 3};
     LocalRun run(communicator, {.updates = {.local_steps = 2, .node_sync_steps = 1}});
@@ -199,7 +199,7 @@ TEST(Hierarchical, ANodeOfWeightZeroContributesNothing) {
   });
 }
 
-TEST(Hierarchical, ARoundOfWeightZeroIsAnErrorOnAllRanks) {
+TEST(Hierarchical, ARoundWithWeightZeroIsAnErrorOnAllRanks) {
   on_thread_nodes(4, 2, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 2, .node_sync_steps = 1}});
     run.step(0);

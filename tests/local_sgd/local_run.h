@@ -1,6 +1,6 @@
 #pragma once
-// Local training of a small quadratic model: the loss of a step is half the squared distance to a target that depends
-// on the rank and the step, so that every rank can compute what all others do.
+// Local training of a small quadratic model. The loss of a step is half the squared distance to a target. The target
+// depends on the rank and the step, so every rank can compute the models of all ranks.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
@@ -15,19 +15,19 @@ namespace tutti::test {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// The model before training: some shapes, one of them with columns that lie together.
+/// The model before training: several shapes, one of them with contiguous columns.
 Tensors initial_model(at::ScalarType dtype = at::kFloat);
 /// The gradient of rank `rank` at step `step` (from 0).
 at::Tensor gradient(const at::Tensor& parameter, int index, int rank, int step);
 /// One step of plain SGD.
 void sgd_step(const Tensors& model, int rank, int step, double rate);
-/// The weighted mean; equal weights without.
+/// The mean, weighted by `weights` if there are any.
 Tensors mean_of(const std::vector<Tensors>& models, std::vector<double> weights = {});
 Tensors copy_of(const Tensors& tensors);
 
 double largest_difference(const Tensors& a, const Tensors& b);
 bool same_bits(const Tensors& a, const Tensors& b);
-/// Every rank must call it.
+/// Collective.
 bool same_on_all_ranks(const Communicator& communicator, const Tensors& tensors);
 
 struct RunOptions {
@@ -43,12 +43,12 @@ class LocalRun {
  public:
   LocalRun(const Communicator& communicator, RunOptions options);
 
-  /// The next optimizer step, and the algorithm's.
+  /// Makes the next optimizer step and calls the algorithm's step().
   void step(double weight = 1);
   void steps(int count);
   void finish() { algorithm->finish(); }
   Tensors values() const { return copy_of(parameters); }
-  /// A checkpoint of everything, and its restoration in a fresh run.
+  /// Saves the whole run. load() restores it in a new run.
   StateDict save() const;
   void restore(const StateDict& state);
 

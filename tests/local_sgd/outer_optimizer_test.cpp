@@ -1,4 +1,4 @@
-// SlowMo and DiLoCo over ranks: what they have in common with Local SGD, and what they add.
+// SlowMo and DiLoCo over ranks, compared with Local SGD and with the papers' formulas.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -32,7 +32,7 @@ TEST(OuterOptimizers, WithoutMomentumAreLocalSgd) {
   plain.on_processes({2});
 }
 
-// Two rounds by hand, with rank 0's copies of all ranks.
+// Two rounds, computed on rank 0 with copies of all ranks' models.
 template <typename Rule>
 Tensors by_hand(int size, int local_steps, int rounds, Rule rule) {
   Tensors anchor = initial_model(), momentum;
@@ -77,21 +77,21 @@ void set_rate(LocalRun& run, double rate) {
   for (auto& group : run.optimizer->param_groups()) group.options().set_lr(rate);
 }
 
-TEST(SlowMo, RefusesALearningRateOfZeroAtARound) {
+TEST(SlowMo, RefusesALearningRateOfZeroAtTheEndOfARound) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 2, .outer_optimizer = OuterOptimizer::slowmo}});
     set_rate(run, 0);
     run.step();
     EXPECT_THROW(run.step(), UsageError);
     EXPECT_THROW(run.finish(), UsageError);
-    // Nothing was changed: with a rate it goes on.
+    // The refusal changed nothing: with a positive learning rate, training continues.
     set_rate(run, 0.1);
     run.finish();
     EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
   });
 }
 
-TEST(SlowMo, FindsRanksWithOtherLearningRates) {
+TEST(SlowMo, RefusesDifferentLearningRatesOnTwoRanks) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 2, .outer_optimizer = OuterOptimizer::slowmo}});
     set_rate(run, 0.1 + 0.1 * communicator.rank());

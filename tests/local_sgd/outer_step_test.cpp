@@ -1,4 +1,4 @@
-// Outer optimizers against the papers' formulas, written out for numbers.
+// The outer optimizers against the formulas of the papers, with numbers.
 #include "local_sgd/outer_step.h"
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@ at::Tensor number(double value) {
   return at::full({1}, value, at::kDouble);
 }
 
-// Three rounds, in which ranks' mean moves away from the anchor by 1, -2 and 0.5.
+// Three rounds, in which the mean of the ranks differs from the anchor by 1, -2 and 0.5.
 template <typename Rule>
 void compare(const LocalSgdAlgorithmOptions& options, double rate, Rule rule) {
   const at::Tensor anchor = number(3), momentum = number(0);
@@ -55,7 +55,7 @@ TEST(OuterStep, DiLoCoWithoutNesterovIsHeavyBall) {
           });
 }
 
-TEST(OuterStep, MethodsWithoutMomentumBecomeTheMean) {
+TEST(OuterStep, WithoutMomentumTheAnchorBecomesTheMean) {
   const auto mean_rule = [](double& x, double&, double mean) { x = mean; };
   compare({.outer_optimizer = OuterOptimizer::slowmo, .slowmo = {.alpha = 1, .beta = 0}}, 0.1, mean_rule);
   const LocalSgdAlgorithmOptions diloco{.outer_optimizer = OuterOptimizer::diloco, .diloco = {.lr = 1, .momentum = 0}};

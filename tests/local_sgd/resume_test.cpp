@@ -1,4 +1,4 @@
-// A run that is interrupted after any step, and goes on in a fresh algorithm, ends with the bits of one that was not. 1
+// A run that is interrupted after any step and resumed in a new algorithm ends with the bits of an uninterrupted run. 1
 // to 4 ranks as threads, 3 as processes.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
@@ -56,7 +56,7 @@ void step(LocalRun& run) {
   run.step(1 + run.rank + run.done % 3);  // weights that change
 }
 
-/// Interrupted before each step, or before one.
+/// Interrupts the run before each step, or before one step.
 void check(const Communicator& communicator, const Case& of, int steps, int finish_after,
            std::optional<int> only = std::nullopt) {
   const auto train = [&](LocalRun& run, int until) {
@@ -74,7 +74,7 @@ void check(const Communicator& communicator, const Case& of, int steps, int fini
     train(first, interrupted);
     const StateDict saved = first.save();
     LocalRun second(communicator, of.options);
-    step(second);  // whatever it had done before is forgotten
+    step(second);  // loading replaces this step
     second.restore(saved);
     train(second, steps);
     second.finish();
@@ -87,7 +87,7 @@ void check(const Communicator& communicator, const Case& of, int steps, int fini
   }
 }
 
-TEST(Resume, EveryMethodGoesOnFromEveryStepWithTheSameBits) {
+TEST(Resume, EveryMethodResumesFromEveryStepWithTheSameBits) {
   for (const auto& [size, nodes] : {std::pair(1, 1), std::pair(2, 1), std::pair(3, 1), std::pair(4, 2)}) {
     SCOPED_TRACE(std::to_string(size) + " ranks");
     run_thread_ranks(
@@ -127,7 +127,7 @@ TEST(Resume, RefusesAStateThatDoesNotFit) {
     refused("fragment.0.dirty", 1.0);
     refused("fragment.0.anchor", at::zeros({3}));
     refused("fragment.0.momentum", at::zeros({1}, at::kDouble));
-    refused("fragment.0.lost", at::zeros({1}));  // of a wire format that this one is not
+    refused("fragment.0.lost", at::zeros({1}));  // of another wire format
     EXPECT_THROW(run.algorithm->load_state_dict(StateDict()), CheckpointError);
     // Nothing was loaded.
     EXPECT_TRUE(same_bits({run.algorithm->state_dict().get<at::Tensor>("fragment.0.anchor")}, anchor));
@@ -139,7 +139,7 @@ TEST(Resume, RefusesAStateThatDoesNotFit) {
   });
 }
 
-TEST(Resume, ReplicasMayDifferWhereACheckpointWasLoadedBefore) {
+TEST(Resume, ReplicasMayDifferAfterLoadingACheckpoint) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     const at::Tensor parameter = at::zeros({3}).add_(communicator.rank()).set_requires_grad(true);
     const std::vector<NamedParameter> named{{"p", parameter}};

@@ -1,4 +1,4 @@
-// What is due after which step.
+// The actions that are due after each step.
 #include "local_sgd/schedule.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::vector<int> steps_where(const std::vector<DueActions>& turns, bool (*what)(
 const auto sends = [](const DueActions& turn) { return turn.sends.has_value(); };
 const auto applies = [](const DueActions& turn) { return turn.applies.has_value(); };
 
-TEST(Schedule, CombinesEveryLocalSteps) {
+TEST(Schedule, AveragesEveryLocalSteps) {
   Schedule schedule({.local_steps = 3});
   const auto all = turns(schedule, 10);
   EXPECT_EQ(steps_where(all, sends), (std::vector<int>{3, 6, 9}));
@@ -54,7 +54,7 @@ TEST(Schedule, AveragesInsideNodesBetweenRounds) {
   EXPECT_EQ(steps_where(all, sends), (std::vector<int>{6, 12}));
 }
 
-TEST(Schedule, GivesEachFragmentAStepOfItsOwnAndAppliesItLater) {
+TEST(Schedule, SendsEachFragmentAfterADifferentStepAndAppliesItLater) {
   for (int local_steps = 1; local_steps <= 24; ++local_steps) {
     for (int fragments = 1; fragments <= local_steps; ++fragments) {
       for (int overlap = 0; overlap < local_steps / fragments; ++overlap) {

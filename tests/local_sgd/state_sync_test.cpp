@@ -1,4 +1,4 @@
-// What becomes of buffers and of the inner optimizer's state. 1 to 4 ranks as threads, 2 as processes.
+// How buffers and the inner optimizer's state are combined. 1 to 4 ranks as threads, 2 as processes.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -25,7 +25,7 @@ Tensors momentum_of(const LocalRun& run) {
   return tensors;
 }
 
-// After every round, and what is left to a finish() in the middle of one.
+// Buffers after every round, and after finish() within a round.
 const RankCase buffers("contract_buffers", [](const Communicator& communicator) {
   const int size = communicator.size(), rank = communicator.rank();
   for (const auto rule : {BufferRule::average, BufferRule::broadcast, BufferRule::local}) {
@@ -99,7 +99,7 @@ const RankCase momentum("contract_momentum", [](const Communicator& communicator
           .updates = {.local_steps = 3, .state_sync = {.momentum = rule}}, .momentum = 0.9, .adam = adam};
       LocalRun run(communicator, options);
       run.steps(2);
-      // What every rank's momentum would be after the third step, without a round.
+      // The momentum of every rank after the third step without an average.
       RunOptions alone = options;
       alone.updates = {.local_steps = 3};
       std::vector<Tensors> all;
@@ -120,7 +120,7 @@ const RankCase momentum("contract_momentum", [](const Communicator& communicator
     }
   }
 });
-TEST(StateSync, AveragesMomentumOrLeavesItLocal) {
+TEST(StateSync, AveragesMomentumOrKeepsItLocal) {
   momentum.on_threads({1, 2, 3, 4});
   momentum.on_processes({2});
 }
@@ -137,19 +137,19 @@ TEST(StateSync, AveragesMomentumOfDoubles) {
   });
 }
 
-TEST(StateSync, FindsRanksWithOtherOptimizerState) {
+TEST(StateSync, RefusesDifferentOptimizerStateOnTwoRanks) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     LocalRun run(communicator,
                  {.updates = {.local_steps = 1, .state_sync = {.momentum = MomentumRule::average}}, .momentum = 0.9});
     if (communicator.rank() == 0) {
       EXPECT_THROW(run.step(), MismatchError);
     } else {
-      EXPECT_THROW(run.algorithm->step(), MismatchError);  // without an optimizer step before
+      EXPECT_THROW(run.algorithm->step(), MismatchError);  // this rank has made no optimizer step
     }
   });
 }
 
-TEST(StateSync, RefusesWhatItCannotCombine) {
+TEST(StateSync, RefusesStateThatItCannotCombine) {
   const at::Tensor parameter = initial_model()[0].set_requires_grad(true);
   const std::vector<NamedParameter> named{{"p", parameter}};
   const auto make = [&](const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& with,

@@ -1,4 +1,4 @@
-// Streaming: fragments on their own, results that come later, mixing, progress kept.
+// Streaming: separate fragments, late results, mixing, and local progress that is kept.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
@@ -14,14 +14,14 @@ namespace {
 
 at::Tensor flat(const Tensors& tensors) {
   Tensors parts;
-  // In the order of memory: the transposed one by its transpose.
+  // In the order of memory: the transposed tensor is transposed back.
   for (const at::Tensor& tensor : tensors) {
     parts.push_back((tensor.is_contiguous() ? tensor : tensor.t()).detach().reshape({-1}));
   }
   return at::cat(parts);
 }
 
-/// What every rank's model is after `steps` steps, as flat vectors, written out after the paper.
+/// The models of all ranks after `steps` steps, as flat vectors, computed as in the paper.
 struct Paper {
   Paper(int size, StreamingOptions streaming, int local_steps, DiLoCoOptions outer)
       : options(streaming), length(local_steps), diloco(outer) {
@@ -104,7 +104,7 @@ const RankCase paper("streaming_paper", [](const Communicator& communicator) {
     for (int step = 1; step <= 20; ++step) {
       run.step();
       expected.step();
-      // After every single step: a result is applied neither earlier nor later.
+      // Checked after every step, so a result is applied neither too early nor too late.
       ASSERT_LE(largest_difference(run.values(), expected.models[static_cast<std::size_t>(run.rank)]), 2e-5) << step;
     }
     run.finish();
@@ -119,7 +119,7 @@ TEST(Streaming, IsThePapersAlgorithmAtEveryStep) {
   paper.on_processes({2});
 }
 
-TEST(Streaming, FragmentsAtOnceAreDiLoCoForEach) {
+TEST(Streaming, WithoutOverlapEachFragmentIsTrainedByDiLoCo) {
   run_thread_ranks(3, [](const Communicator& communicator) {
     // Two algorithms without streaming over the halves of two parameters, against one with two fragments.
     const LocalSgdAlgorithmOptions plain{.local_steps = 2, .outer_optimizer = OuterOptimizer::diloco};
@@ -132,7 +132,7 @@ TEST(Streaming, FragmentsAtOnceAreDiLoCoForEach) {
     LocalSgdAlgorithm whole({{"0", a[0]}, {"1", a[1]}}, {}, nullptr, communicator.duplicate("whole"), streaming);
     LocalSgdAlgorithm first({{"0", b[0]}}, {}, nullptr, communicator.duplicate("first"), plain);
     LocalSgdAlgorithm second({{"1", b[1]}}, {}, nullptr, communicator.duplicate("second"), plain);
-    // Fragment 0 leaves after one step already: so does its algorithm, by finish().
+    // Fragment 0 is sent after the first step, so its algorithm calls finish() there.
     const auto train = [&](const at::Tensor& tensor, int index, int step) {
       const at::NoGradGuard no_grad;
       tensor.sub_(gradient(tensor, index, communicator.rank(), step), 0.1);
@@ -171,12 +171,12 @@ TEST(Streaming, SendsInTheBackgroundAndAppliesLater) {
   });
 }
 
-TEST(Streaming, MixesEvenWhatFinishFindsCombined) {
+TEST(Streaming, FinishAveragesTheRestOfAMixedResult) {
   run_thread_ranks(3, [](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 4, .streaming = {.mix = 0.5}}});
     run.steps(4);
     EXPECT_FALSE(same_on_all_ranks(communicator, run.values()));
-    run.finish();  // no step in between, so that nothing weighs anything
+    run.finish();  // no step since the last average, so all weights are 0
     EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
   });
 }

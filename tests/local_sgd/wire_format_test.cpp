@@ -1,4 +1,4 @@
-// What arrives of numbers under each wire format.
+// Encodes and decodes numbers in each wire format.
 #include "local_sgd/wire_format.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(WireFormat, Bf16RoundsToEightBits) {
 TEST(WireFormat, Int8IsWithinHalfAStepOfItsBlock) {
   for (const std::size_t count : {1U, 255U, 256U, 257U, 1000U}) {
     auto values = numbers(count, 3);
-    for (std::size_t i = 0; i < count; ++i) values[i] *= i < 256 ? 1e-6F : 1e6F;  // blocks of very different size
+    for (std::size_t i = 0; i < count; ++i) values[i] *= i < 256 ? 1e-6F : 1e6F;  // blocks of very different magnitude
     const auto result = through(WireFormat::int8, values);
     for (std::size_t begin = 0; begin < count; begin += 256) {
       float largest = 0;
@@ -64,7 +64,7 @@ TEST(WireFormat, SizesAreHalfAndAQuarter) {
   EXPECT_EQ(encoded_bytes(WireFormat::int8, 0), 0);
 }
 
-TEST(WireFormat, SentAndLostTogetherAreTheInput) {
+TEST(WireFormat, EncodedValueAndErrorAddUpToTheInput) {
   for (const WireFormat format : {WireFormat::fp32, WireFormat::bf16, WireFormat::int8}) {
     const std::size_t count = 1000;
     std::vector<float> lost(count, 0);
@@ -84,7 +84,7 @@ TEST(WireFormat, SentAndLostTogetherAreTheInput) {
   }
 }
 
-TEST(WireFormat, NeverMakesAFiniteNumberOfOneThatIsNot) {
+TEST(WireFormat, NaNAndInfinityNeverBecomeFinite) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     auto values = numbers(300, 4);
     values[260] = bad;
@@ -95,7 +95,7 @@ TEST(WireFormat, NeverMakesAFiniteNumberOfOneThatIsNot) {
   }
 }
 
-TEST(WireFormat, TakesZerosAndTheSmallestNumbers) {
+TEST(WireFormat, EncodesZerosAndTheSmallestNumbers) {
   const float tiny = std::numeric_limits<float>::denorm_min();
   for (const WireFormat format : {WireFormat::bf16, WireFormat::int8}) {
     for (const float value : through(format, {0, 0, -0.0F, tiny, -tiny})) {

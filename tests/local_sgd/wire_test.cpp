@@ -1,5 +1,4 @@
-// bf16 and int8 against fp32: bytes, closeness, equal bits, nothing lost for good. 1 to 4 ranks as threads, 2 as
-// processes.
+// bf16 and int8 against fp32: bytes, precision, equal bits, error feedback. 1 to 4 ranks as threads, 2 as processes.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -58,9 +57,9 @@ TEST(Wire, SendsLessAndStaysCloseToFp32) {
   compares.on_processes({2});
 }
 
-// Over many exchanges the sum of the means is what was put in, but for the residuals: error feedback at the senders and
-// at the owners of slices.
-TEST(Wire, ErrorFeedbackLosesNothing) {
+// Over many exchanges, the sum of the means plus the residuals equals the sum of the inputs. Error feedback runs at the
+// senders and at the owners of slices.
+TEST(Wire, ErrorFeedbackKeepsEveryRoundingError) {
   for (const auto format : {WireFormat::bf16, WireFormat::int8}) {
     run_thread_ranks(3, [&](const Communicator& communicator) {
       const std::int64_t count = 1000;
@@ -76,8 +75,8 @@ TEST(Wire, ErrorFeedbackLosesNothing) {
         exchange.run(vector, {.step = round, .weight = 1}, false, cost);
         came_out += vector;
       }
-      // What is still owed: the mean of what ranks lost, and what owners lost of their slices. A message has 256
-      // elements, of which each of three ranks owns 86 or what is left.
+      // The residuals: the mean of the senders' errors, and the owners' errors. A message has 256 elements; each of
+      // three ranks owns up to 86.
       at::Tensor owed = exchange.residuals().at(0).second.to(at::kDouble) / 3;
       const at::Tensor of_slices = exchange.residuals().at(1).second;
       for (std::int64_t message = 0; message < 4; ++message) {
@@ -94,7 +93,7 @@ TEST(Wire, ErrorFeedbackLosesNothing) {
   }
 }
 
-TEST(Wire, IsTheSameMeanHoweverMessagesAreCut) {
+TEST(Wire, MeanDoesNotDependOnTheMessageSize) {
   run_thread_ranks(3, [](const Communicator& communicator) {
     Tensors results;
     for (const std::int64_t message_bytes : {1024, 4096, 1 << 23}) {
@@ -114,7 +113,7 @@ TEST(Wire, IsTheSameMeanHoweverMessagesAreCut) {
   });
 }
 
-TEST(Wire, CombinesMoreRanksThanElements) {
+TEST(Wire, AveragesFewerElementsThanRanks) {
   for (const auto wire : {WireFormat::fp32, WireFormat::bf16, WireFormat::int8}) {
     run_thread_ranks(4, [&](const Communicator& communicator) {
       const at::Tensor parameter = at::zeros({2}).set_requires_grad(true);

@@ -23,20 +23,20 @@ std::vector<at::Tensor> parameters_with_gradients(const std::vector<at::Tensor>&
   return parameters;
 }
 
-TEST(ClipGradNorm, ScalesTheJointNormDownAndReturnsTheOneBefore) {
+TEST(ClipGradNorm, ScalesTheJointNormDownAndReturnsTheNormBefore) {
   const auto parameters = parameters_with_gradients({at::full({1}, 3.0F), at::full({1}, 4.0F)});
   EXPECT_DOUBLE_EQ(clip_grad_norm(parameters, 1.0), 5.0);
   EXPECT_NEAR(parameters[0].grad().item<float>(), 0.6, 1e-6);
   EXPECT_NEAR(parameters[1].grad().item<float>(), 0.8, 1e-6);
 }
 
-TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
+TEST(ClipGradNorm, DoesNotChangeSmallGradients) {
   const auto parameters = parameters_with_gradients({at::full({2}, 0.25F)});
   clip_grad_norm(parameters, 1.0);
   EXPECT_TRUE(at::equal(parameters[0].grad(), at::full({2}, 0.25F)));
 }
 
-TEST(ClipGradNorm, OtherNormsAndUndefinedGradients) {
+TEST(ClipGradNorm, SupportsOtherNormsAndUndefinedGradients) {
   auto parameters = parameters_with_gradients({at::full({2}, -3.0F), at::full({1}, 2.0F)});
   parameters.push_back(at::zeros({4}).requires_grad_());
   EXPECT_DOUBLE_EQ(clip_grad_norm(parameters, 100, 1.0), 8.0);
@@ -79,7 +79,7 @@ TEST(ClipGradNorm, HasTheSameBitsOnAnyNumberOfThreads) {
   at::set_num_threads(1);
 }
 
-TEST(ClipGradNorm, TakesAnyTypeAndLayout) {
+TEST(ClipGradNorm, SupportsEveryDtypeAndLayout) {
   at::manual_seed(1);
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     const at::Tensor values = at::randn({37, 53}).to(dtype);
@@ -95,7 +95,7 @@ TEST(ClipGradNorm, TakesAnyTypeAndLayout) {
   }
 }
 
-TEST(ClipGradNorm, RefusesWhatIsNoNorm) {
+TEST(ClipGradNorm, RefusesInvalidNorms) {
   EXPECT_THROW(clip_grad_norm({}, -1.0), UsageError);
   EXPECT_THROW(clip_grad_norm({}, 1.0, 0.0), UsageError);
 }

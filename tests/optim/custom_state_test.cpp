@@ -1,4 +1,4 @@
-// The state of all other optimizers: what their own save() writes.
+// The state of other optimizers: the values that their save() writes.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linspace.h>
@@ -45,7 +45,7 @@ struct Problem {
 
 const std::vector<std::string> one_name = {"value"};
 
-TEST(CustomOptimizerState, AnyOtherOptimizerComesBackThroughItsOwnSaveAndLoad) {
+TEST(CustomOptimizerState, AnyOtherOptimizerIsRestoredThroughItsSaveAndLoad) {
   Problem first;
   first.step();
   const StateDict state = copy_to_cpu(optimizer_state(first.optimizer, one_name));
@@ -61,7 +61,7 @@ TEST(CustomOptimizerState, AnyOtherOptimizerComesBackThroughItsOwnSaveAndLoad) {
   EXPECT_TRUE(first.value.equal(second.value));
 }
 
-TEST(CustomOptimizerState, WhatSaveCannotHaveWrittenIsRefusedAndChangesNothing) {
+TEST(CustomOptimizerState, AnInvalidStateIsRefusedAndChangesNothing) {
   Problem problem;
   problem.step();
   const StateDict state = copy_to_cpu(optimizer_state(problem.optimizer, one_name));
@@ -96,7 +96,7 @@ TEST(CustomOptimizerState, WhatSaveCannotHaveWrittenIsRefusedAndChangesNothing) 
   EXPECT_TRUE(problem.value.equal(untouched.value));
 }
 
-// Keeps more than Adam, and writes it.
+// Has more state than Adam, and saves it.
 class Counting : public optim::Adam {
  public:
   using Adam::Adam;
@@ -117,7 +117,7 @@ class Counting : public optim::Adam {
   std::int64_t steps = 0;
 };
 
-TEST(CustomOptimizerState, ADerivedOptimizerIsSavedByItself) {
+TEST(CustomOptimizerState, ADerivedOptimizerIsSavedThroughItsOwnSave) {
   const auto value = at::ones({2}).requires_grad_();
   Counting first({value}, optim::AdamOptions(0.1));
   value.mutable_grad() = at::ones({2});
@@ -128,7 +128,7 @@ TEST(CustomOptimizerState, ADerivedOptimizerIsSavedByItself) {
   EXPECT_EQ(second.param_groups()[0].options().get_lr(), 0.1);
 }
 
-// Writes every kind of value that can be kept.
+// Writes every type of value that save() may write.
 class Talkative : public optim::SGD {
  public:
   using SGD::SGD;
@@ -163,7 +163,7 @@ class Talkative : public optim::SGD {
   bool loaded = false;
 };
 
-TEST(CustomOptimizerState, LoadReceivesWhatSaveMayWrite) {
+TEST(CustomOptimizerState, LoadReceivesEveryTypeThatSaveMayWrite) {
   const std::vector<at::Tensor> values = {at::ones({2}).requires_grad_()};
   const Talkative first(values, optim::SGDOptions(0.1));
   Talkative second(values, optim::SGDOptions(0.1));
@@ -176,7 +176,7 @@ struct Quoting : Talkative {
   void save(torch::serialize::OutputArchive& archive) const override { archive.write("a\"b", c10::IValue(1)); }
 };
 
-TEST(CustomOptimizerState, AKeyThatCouldNotBeLoadedIsRefusedWhenItIsSaved) {
+TEST(CustomOptimizerState, AKeyThatLoadCannotReadIsRefusedOnSaving) {
   const std::vector<at::Tensor> values = {at::ones({2}).requires_grad_()};
   const Quoting optimizer(values, optim::SGDOptions(0.1));
   expect_refused<UsageError>([&] { optimizer_state(optimizer, one_name); }, "cannot be saved in this state");

@@ -1,5 +1,5 @@
 #pragma once
-// Optimizers that have fused kernels, with what their steps must cope with.
+// Optimizers with fused kernels, and parameters and gradients that cover the special cases of their steps.
 #include <ATen/Functions.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -22,7 +22,7 @@ inline at::Tensor random(at::IntArrayRef sizes, std::uint64_t seed, at::ScalarTy
   return at::randn(sizes, at::kDouble).to(dtype);
 }
 
-/// Lengths on both sides of a vector's, a scalar, nothing, and a weight that is stored channels last.
+/// Sizes on both sides of a vector's length, a scalar, an empty tensor, and a weight in channels-last format.
 inline Tensors make_parameters(at::ScalarType dtype) {
   const std::vector<std::vector<std::int64_t>> shapes{{33, 17}, {1}, {}, {0}, {15}, {257}, {4, 3, 5, 5}, {70000}};
   Tensors parameters;
@@ -32,7 +32,7 @@ inline Tensors make_parameters(at::ScalarType dtype) {
   return parameters;
 }
 
-/// Parameter 1 is never used, 4 only from the tenth step on, 5 now and then.
+/// Parameter 1 never has a gradient, 4 from the tenth step on, 5 in some steps.
 inline void make_gradients(const Tensors& parameters, int step) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const bool used = i != 1 && (i != 4 || step >= 10) && (i != 5 || step % 3 == 0);
@@ -50,7 +50,7 @@ struct Case {
   std::function<std::unique_ptr<optim::Optimizer>(const Tensors&)> make;
 };
 
-/// Two groups, of which the second has options of its own.
+/// Two groups, the second with different options.
 template <typename Optimizer, typename Options>
 Case make_case(const char* name, const Options& first, const Options& second) {
   return {name, [=](const Tensors& parameters) -> std::unique_ptr<optim::Optimizer> {

@@ -1,4 +1,4 @@
-// When a step is not fused, and that nothing has been changed then.
+// The cases in which a step is not fused, and that such a call changes nothing.
 #include <gtest/gtest.h>
 #include <torch/optim/rmsprop.h>
 
@@ -9,7 +9,7 @@
 namespace tutti::test::fused_refusal_test {
 namespace {
 
-/// After `spoil` a step must be refused, for a reason that has `word`, with nothing changed.
+/// After `spoil`, fused_step() must return a reason that contains `word`, and change nothing.
 void expect_refused(optim::Optimizer& optimizer, const Tensors& parameters, const std::function<void()>& spoil,
                     const std::string& word) {
   spoil();
@@ -23,7 +23,7 @@ void expect_refused(optim::Optimizer& optimizer, const Tensors& parameters, cons
   EXPECT_EQ(optimizer.state().size(), states) << word;
 }
 
-TEST(FusedStepRefusal, OtherClassesRunAsTheyAre) {
+TEST(FusedStepRefusal, OtherClassesAreNotFused) {
   struct Own : optim::SGD {
     using SGD::SGD;
     at::Tensor step(LossClosure) override { return {}; }
@@ -38,7 +38,7 @@ TEST(FusedStepRefusal, OtherClassesRunAsTheyAre) {
       rmsprop, {weight}, [] {}, "class of optimizer");
 }
 
-TEST(FusedStepRefusal, WhatTheKernelsWouldGetWrong) {
+TEST(FusedStepRefusal, TensorsThatTheKernelsDoNotSupport) {
   for (const Case& one : cases) {
     SCOPED_TRACE(one.name);
     const auto refused = [&](const std::function<void(Tensors&)>& spoil, const std::string& word,
@@ -54,7 +54,7 @@ TEST(FusedStepRefusal, WhatTheKernelsWouldGetWrong) {
           word);
     };
     refused([](Tensors&) {}, "not float, double or bfloat16", at::kHalf);
-    // Later than others, so that something might have been changed.
+    // A late parameter, so that a wrong implementation would have changed earlier ones.
     refused([](Tensors& all) { all[6].mutable_grad() = all[6].grad().contiguous(); }, "parameter 3 of group 1");
     refused([](Tensors& all) { all[0].mutable_grad() = random({17, 33}, 1).t(); }, "its gradient has another");
     refused([](Tensors& all) { all[5].mutable_grad() = at::ones({257}).to_sparse(); }, "its gradient has another");
@@ -62,7 +62,7 @@ TEST(FusedStepRefusal, WhatTheKernelsWouldGetWrong) {
   }
 }
 
-TEST(FusedStepRefusal, AStateThatTheKernelsWouldGetWrong) {
+TEST(FusedStepRefusal, AStateThatTheKernelsDoNotSupport) {
   const at::Tensor weight = random({8, 6}, 1).requires_grad_();
   optim::AdamW optimizer({weight}, AdamWOptions(0.1));
   weight.mutable_grad() = at::ones({8, 6});
@@ -77,8 +77,8 @@ TEST(FusedStepRefusal, AStateThatTheKernelsWouldGetWrong) {
   EXPECT_EQ(state.step(), 1);
 }
 
-// What Adam keeps is a state of its own kind: an unknown one must not be overwritten.
-TEST(FusedStepRefusal, AStateOfAnotherKind) {
+// A state of another optimizer must not be overwritten.
+TEST(FusedStepRefusal, AStateOfAnotherOptimizer) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   weight.mutable_grad() = at::ones({3});
   optim::SGD optimizer({weight}, SGDOptions(0.1).momentum(0.9));
@@ -87,7 +87,7 @@ TEST(FusedStepRefusal, AStateOfAnotherKind) {
       optimizer, {weight}, [] {}, "of another kind");
 }
 
-TEST(FusedStepRefusal, NothingToStepIsNoRefusal) {
+TEST(FusedStepRefusal, AnOptimizerWithoutGradientsIsNotRefused) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   optim::AdamW optimizer({weight}, AdamWOptions(0.1));
   EXPECT_EQ(fused_step(optimizer), std::nullopt);

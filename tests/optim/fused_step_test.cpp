@@ -1,4 +1,4 @@
-// A fused step does what LibTorch's does.
+// Fused steps against LibTorch's steps.
 #include "optim/fused_step.h"
 
 #include <ATen/Parallel.h>
@@ -16,7 +16,7 @@
 namespace tutti::test::fused_step_test {
 namespace {
 
-/// A rounding of the largest element: what one operation may be off by.
+/// The rounding error of the largest element: the possible error of one operation.
 double ulp(const at::Tensor& values) {
   const double largest = values.numel() == 0 ? 0 : values.abs().max().item().toDouble();
   return largest * (values.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon()
@@ -32,7 +32,7 @@ void expect_close(const Tensors& values, const Tensors& expected, double ulps, c
   }
 }
 
-/// Tensors close, numbers of steps equal.
+/// Tensors are close; numbers of steps are equal.
 void expect_close_state(const StateDict& state, const StateDict& expected, double ulps, const std::string& where) {
   ASSERT_EQ(state.values().size(), expected.values().size()) << where;
   for (const auto& [key, value] : expected.values()) {
@@ -73,7 +73,7 @@ class FusedStep : public testing::TestWithParam<std::tuple<std::size_t, at::Scal
   at::ScalarType dtype() const { return std::get<1>(GetParam()); }
 };
 
-TEST_P(FusedStep, DoesWhatLibTorchsStepDoes) {
+TEST_P(FusedStep, EqualsLibTorchsStepUpToRounding) {
   const Tensors parameters = make_parameters(dtype());
   const Tensors references = make_parameters(dtype());
   const auto optimizer = which().make(parameters);
@@ -93,7 +93,7 @@ TEST_P(FusedStep, DoesWhatLibTorchsStepDoes) {
   expect_close_state(optimizer_state(*optimizer, names), optimizer_state(*reference, names), 8, which().name);
 }
 
-TEST_P(FusedStep, TakesTurnsWithLibTorchs) {
+TEST_P(FusedStep, MayAlternateWithLibTorchsStep) {
   const Tensors parameters = make_parameters(dtype());
   const Tensors references = make_parameters(dtype());
   const auto optimizer = which().make(parameters);
@@ -107,14 +107,14 @@ TEST_P(FusedStep, TakesTurnsWithLibTorchs) {
     } else {
       optimizer->step();
     }
-    // What is saved and restored in between is no longer the tensors that it began with.
+    // Saving and restoring replaces the tensors of the state.
     if (step == 12) load_optimizer_state(*optimizer, names, optimizer_state(*optimizer, names));
     reference->step();
   }
   expect_close(parameters, references, 4, which().name);
 }
 
-TEST_P(FusedStep, IsTheSameOnAnyNumberOfThreads) {
+TEST_P(FusedStep, HasTheSameBitsOnAnyNumberOfThreads) {
   expect_same_on_any_number_of_threads(which(), dtype());
 }
 
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, FusedStep,
                                           testing::Values(at::kFloat, at::kDouble)),
                          name_of);
 
-/// How far `values` are from `exact`.
+/// The distance of `values` from `exact`.
 double distance(const Tensors& values, const Tensors& exact) {
   double sum = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -137,9 +137,9 @@ double distance(const Tensors& values, const Tensors& exact) {
   return std::sqrt(sum);
 }
 
-// LibTorch rounds to bfloat16 after each operation: where a step is lost, the two part for good. What can be
-// asked for is that the fused one is the better.
-TEST(FusedStepInBFloat16, IsNoFurtherFromTheExactStepThanLibTorchs) {
+// LibTorch rounds to bfloat16 after each operation, so the two steps diverge. The test requires only that the fused
+// step is not worse.
+TEST(FusedStepInBFloat16, IsAtLeastAsCloseToTheExactStepAsLibTorchs) {
   // The kernel for SGD with Nesterov momentum of LibTorch 2.11 is 8 % further away; that of 2.15 is not.
   constexpr double margin = TORCH_VERSION_MINOR < 15 ? 1.1 : 1.02;
   for (const Case& one : cases) {
@@ -167,11 +167,11 @@ TEST(FusedStepInBFloat16, IsNoFurtherFromTheExactStepThanLibTorchs) {
   }
 }
 
-TEST(FusedStepInBFloat16, IsTheSameOnAnyNumberOfThreads) {
+TEST(FusedStepInBFloat16, HasTheSameBitsOnAnyNumberOfThreads) {
   for (const Case& one : cases) expect_same_on_any_number_of_threads(one, at::kBFloat16);
 }
 
-TEST(FusedStepVersions, CountWhatIsWritten) {
+TEST(FusedStepVersions, CountWritesToParameters) {
   for (const Case& one : cases) {
     const Tensors parameters = make_parameters(at::kFloat);
     const auto optimizer = one.make(parameters);
@@ -197,7 +197,7 @@ void expect_counted(Optimizer optimizer, const at::Tensor& parameter, std::vecto
   }
 }
 
-TEST(FusedStepVersions, CountWhatIsWrittenToStates) {
+TEST(FusedStepVersions, CountWritesToStates) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   using optim::AdamWParamState;
   expect_counted<AdamWParamState>(optim::AdamW({weight}, AdamWOptions().amsgrad(true)), weight,
@@ -212,7 +212,7 @@ TEST(FusedStepVersions, CountWhatIsWrittenToStates) {
                                     {[](AdagradParamState& state) { return state.sum(); }});
 }
 
-TEST(FusedStepVersions, AnOldGraphIsNoticed) {
+TEST(FusedStepVersions, BackwardThroughAnOldGraphThrows) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   optim::SGD optimizer({weight}, SGDOptions(0.1));
   const at::Tensor loss = (weight * weight).sum();

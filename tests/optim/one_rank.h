@@ -1,5 +1,5 @@
 #pragma once
-// An optimizer over one parameter on one rank, for what acts on optimizers.
+// An optimizer over one parameter on one rank, for tests of classes that act on optimizers.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/sgd.h>
@@ -20,7 +20,7 @@ struct OneRank {
       std::make_shared<Reducer>(std::vector<NamedParameter>{{.name = "weight", .tensor = weight}}, Communicator(),
                                 ReducerOptions{.detect_overflow = true});
 
-  /// One optimizer with the parameter, by default SGD with these rates (a second group is empty).
+  /// A prepared optimizer over the parameter; the default is SGD with these rates. A second group is empty.
   Optimizer with(std::shared_ptr<torch::optim::Optimizer> inner, std::shared_ptr<GradScaler> scaler = nullptr) const {
     return {std::move(inner), reducer, {.names = {"weight"}, .scaler = std::move(scaler)}};
   }
@@ -35,7 +35,7 @@ struct OneRank {
     return with(std::make_shared<torch::optim::SGD>(std::move(groups), torch::optim::SGDOptions(1.0)),
                 std::move(scaler));
   }
-  /// A backward pass whose gradient is `gradient` everywhere.
+  /// A backward pass in which every element of the gradient is `gradient`.
   void backward(float gradient = 1.0F) const { (weight * at::full({2}, gradient)).sum().backward(); }
 };
 

@@ -1,4 +1,4 @@
-// The state of the optimizers that are written out by the names of PyTorch.
+// The state of the optimizers whose values have PyTorch's names.
 #include "tutti/detail/optim/optimizer_state.h"
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,7 @@ std::vector<at::Tensor> parameters() {
           at::linspace(2, 3, 8).view({2, 2, 2}).requires_grad_()};
 }
 
-// Two groups, so that the second's options count.
+// Two groups with different options.
 using Groups = std::vector<optim::OptimizerParamGroup>;
 using Make = std::function<std::unique_ptr<optim::Optimizer>(const Groups&)>;
 
@@ -72,7 +72,8 @@ struct Trained {
   void step(int count) {
     for (int i = 0; i < count; ++i, ++steps) {
       for (std::size_t p = 0; p < values.size(); ++p) {
-        const bool used = p != 1 || steps > 0;  // one is used later than the others: no state after one step
+        const bool used =
+            p != 1 || steps > 0;  // parameter 1 is first used in the second step, so it has no state after one step
         values[p].mutable_grad() = used ? values[p].detach() * (0.1 * (steps + 1)) + 0.3 : at::Tensor();
       }
       optimizer->step();
@@ -101,7 +102,7 @@ bool equal(const StateDict& a, const StateDict& b) {
   return static_cast<bool>(test::same(a, b));
 }
 
-TEST(OptimizerState, ARestoredOptimizerGoesOnToTheBit) {
+TEST(OptimizerState, ARestoredOptimizerContinuesWithTheSameBits) {
   for (const Kind& each : kinds()) {
     for (const int before : {0, 1, 3}) {
       SCOPED_TRACE(each.name + " after " + std::to_string(before) + " steps");
@@ -110,7 +111,7 @@ TEST(OptimizerState, ARestoredOptimizerGoesOnToTheBit) {
       first.optimizer->param_groups()[1].options().set_lr(0.03);
       const StateDict state = copy_to_cpu(first.state());
       Trained second(each.make);
-      second.step(2);  // something to overwrite
+      second.step(2);  // state that loading overwrites
       second.copy_values(first);
       load_optimizer_state(*second.optimizer, names, state);
       EXPECT_TRUE(equal(second.state(), state));
@@ -118,7 +119,7 @@ TEST(OptimizerState, ARestoredOptimizerGoesOnToTheBit) {
       second.step(3);
       EXPECT_TRUE(equal(first.values, second.values));
       EXPECT_TRUE(equal(first.state(), second.state()));
-      // The state given is not the optimizer's own. (Plain SGD has none.)
+      // The loaded state does not share tensors with the optimizer. (Plain SGD has none.)
       EXPECT_EQ(equal(second.state(), state), each.name == "SGD");
     }
   }
@@ -156,7 +157,7 @@ TEST(OptimizerState, NamesAreThoseOfPyTorch) {
   EXPECT_EQ(keys_of(adagrad.state().part("state.bias")), "step sum ");
 }
 
-TEST(OptimizerState, RefusesWhatDoesNotFitAndChangesNothing) {
+TEST(OptimizerState, RefusesAStateThatDoesNotFitAndChangesNothing) {
   Trained saved(kinds()[0].make);
   saved.step(2);
   const StateDict good = copy_to_cpu(saved.state());

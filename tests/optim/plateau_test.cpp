@@ -16,7 +16,7 @@ namespace {
 using test::OneRank;
 using Rates = std::vector<double>;
 
-TEST(ReduceLROnPlateau, IsThatOfPyTorch) {
+TEST(ReduceLROnPlateau, EqualsPyTorchs) {
   const std::map<std::string, PlateauOptions> cases = {
       {"by_default", {}},
       {"min_rel", {.factor = 0.5, .patience = 1}},
@@ -64,7 +64,7 @@ TEST(ReduceLROnPlateau, StepsOnTheMetricThatTheRanksAgreeOn) {
   });
   plateau.step(3.0);
   EXPECT_EQ(plateau.best(), 4.0);
-  plateau.step(2.0);  // better on this rank, not on all
+  plateau.step(2.0);  // better on this rank, worse in the mean
   EXPECT_EQ(own, (std::vector<double>{3.0, 2.0}));
   EXPECT_DOUBLE_EQ(optimizer.learning_rate(), 0.1);
 }
@@ -79,7 +79,7 @@ TEST(ReduceLROnPlateau, CopiesShareTheirState) {
   EXPECT_EQ(plateau.num_bad_epochs(), 1);
 }
 
-TEST(ReduceLROnPlateauState, GoesOnWhereItWas) {
+TEST(ReduceLROnPlateauState, Resumes) {
   const PlateauOptions options{.factor = 0.5, .patience = 1, .cooldown = 1};
   const std::vector<double> metrics{3, 2, 2, 2, 2, 2, 1.9, 2, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2};
   for (std::size_t stop = 0; stop <= metrics.size(); ++stop) {
@@ -109,7 +109,7 @@ TEST(ReduceLROnPlateauState, HasPyTorchsNames) {
   }
 }
 
-TEST(ReduceLROnPlateauState, ThatDoesNotFitIsRefusedAndChangesNothing) {
+TEST(ReduceLROnPlateauState, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   const OneRank rank;
   Optimizer optimizer = rank.sgd({0.5});
   ReduceLROnPlateau plateau(optimizer);

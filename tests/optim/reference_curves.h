@@ -12,12 +12,12 @@ namespace tutti::test {
 struct ReferencePoint {
   std::int64_t position = 0;
   double factor = 0;
-  double momentum = 0;  ///< 0 where the schedule moves none
+  double momentum = 0;  ///< 0 if the schedule does not set it
 };
 
 struct PlateauPoint {
   double metric = 0;
-  double rate = 0;  ///< after it
+  double rate = 0;  ///< rate after the metric
 };
 
 inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();

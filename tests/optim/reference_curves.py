@@ -15,7 +15,7 @@ warnings.filterwarnings("ignore")
 
 
 def points(make, positions, rate=1.0, momentum=False):
-    """(position, rate / first rate, momentum) at `positions` of the schedule that `make` puts on an optimizer."""
+    """(position, rate / first rate, momentum) at `positions` of the schedule that `make` constructs on an optimizer."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate, momentum=0.9)
     schedule = make(optimizer)
     result = []
@@ -122,7 +122,7 @@ SCORES = [-2, -1, -1.05, -1, 0, 0.1, 0.1, 0.11, 0.3, NAN, 0.2, 0.2, 0.3, 0.3, 0.
 
 
 def plateau(metrics, **arguments):
-    """(metric, rate after it) under ReduceLROnPlateau on rate 1."""
+    """(metric, rate after it) under ReduceLROnPlateau, from rate 1."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = lr_scheduler.ReduceLROnPlateau(optimizer, **arguments)
     result = []

@@ -1,5 +1,5 @@
 #pragma once
-// What an optimizer's state does not take.
+// Tests that an optimizer refuses a state.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace tutti::test {
 
-/// Fails the test unless `action` throws an E whose text holds `part`.
+/// Fails the test unless `action` throws an E whose message contains `part`.
 template <typename E = CheckpointError>
 void expect_refused(const std::function<void()>& action, const std::string& part) {
   try {

@@ -19,14 +19,14 @@ std::string refusal(std::string_view name, const ScheduleOptions& options) {
   return "made";
 }
 
-/// At all points of the curve of that name in the reference.
+/// Compares `schedule` with all points of the reference curve `reference`.
 void expect_curve(const LrSchedule& schedule, const std::string& reference) {
   for (const auto& point : test::reference_curves.at(reference)) {
     EXPECT_NEAR(schedule.factor(point.position), point.factor, 1e-12) << reference << " at " << point.position;
   }
 }
 
-TEST(ScheduleByName, MakesEachWithItsArguments) {
+TEST(ScheduleByName, CreatesEachScheduleWithItsArguments) {
   const auto make = [](std::string_view name, ScheduleOptions options) {
     options.warmup_steps = 10;
     options.total_steps = 100;
@@ -64,19 +64,19 @@ TEST(ScheduleByName, MakesEachWithItsArguments) {
                "warmup_stable_decay_linear");
 }
 
-// "greedy" and "reduce_lr_on_plateau" follow a metric, so they are no curves.
+// "greedy" and "reduce_lr_on_plateau" follow a metric, so they are not curves.
 TEST(ScheduleByName, KnowsEveryCurveOfHuggingFace) {
   const std::string known = refusal("triangular", {});
   EXPECT_NE(known.find("'triangular'"), std::string::npos);
   for (const std::string& type : test::scheduler_types) {
     if (type == "greedy" || type == "reduce_lr_on_plateau") continue;
     EXPECT_NE((known + ",").find(" " + type + ","), std::string::npos) << type << " in: " << known;
-    EXPECT_EQ(refusal(type, {.total_steps = 10}).find("no learning rate schedule"), std::string::npos);
+    EXPECT_EQ(refusal(type, {.total_steps = 10}).find("unknown learning rate schedule"), std::string::npos);
   }
   EXPECT_NE(refusal("reduce_lr_on_plateau", {}).find("tutti::ReduceLROnPlateau"), std::string::npos);
 }
 
-TEST(ScheduleByName, NamesWhatIsMissing) {
+TEST(ScheduleByName, NamesAMissingArgument) {
   EXPECT_NE(refusal("linear", {}).find("total_steps"), std::string::npos);
   EXPECT_NE(refusal("cosine_with_min_lr", {.total_steps = 10}).find("min_lr_rate"), std::string::npos);
   EXPECT_NE(refusal("warmup_stable_decay", {.total_steps = 10}).find("decay_steps"), std::string::npos);

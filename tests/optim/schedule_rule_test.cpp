@@ -14,15 +14,15 @@ namespace {
 constexpr ScheduleRule rules[] = {ScheduleRule::optimizer_step, ScheduleRule::accelerate,
                                   ScheduleRule::accelerate_micro_batch};
 
-/// Samples without content.
+/// A dataset whose samples have no content.
 struct Nothing {
   int samples = 0;
   int size() const { return samples; }
   int get_batch(const std::vector<std::size_t>& indices) const { return static_cast<int>(indices.size()); }
 };
 
-/// Where a schedule stands after a run of `micro_batches`, as rank 0's loop sees it: tutti's loader, a window that ends
-/// each `accumulation` micro-batches and with the loader's last batch, and one Scheduler::step() in each.
+/// The position of a schedule after a run of `micro_batches` on rank 0: tutti's loader, a window that ends after
+/// `accumulation` micro-batches and with the loader's last batch, and one Scheduler::step() per micro-batch.
 std::int64_t simulate(ScheduleRule rule, const TrainingLength& length, std::int64_t accumulation, Sharding sharding,
                       std::int64_t micro_batches) {
   const SchedulePace pace{.rule = rule, .num_processes = length.num_processes};
@@ -42,7 +42,7 @@ std::int64_t simulate(ScheduleRule rule, const TrainingLength& length, std::int6
   }
 }
 
-TEST(TotalSteps, IsWhereARunEnds) {
+TEST(TotalSteps, IsThePositionAtTheEndOfARun) {
   for (const std::int64_t processes : {1, 2, 3}) {
     for (const std::int64_t accumulation : {1, 2, 4}) {
       for (const std::int64_t samples : {24, 25, 31, 97}) {
@@ -77,8 +77,8 @@ TEST(TotalSteps, IsWhereARunEnds) {
   }
 }
 
-// ceil(samples x epochs / batch) for epochs, and steps x processes, where nothing is left over.
-TEST(TotalSteps, IsTheMicroBatchesOfAllProcessesWhereTheDataDivideEvenly) {
+// ceil(samples x epochs / batch) for epochs, and steps x processes, if the data divide evenly.
+TEST(TotalSteps, CountsTheMicroBatchesOfAllProcessesIfTheDataDivideEvenly) {
   for (const std::int64_t processes : {1, 2, 3}) {
     for (const std::int64_t accumulation : {1, 2, 4}) {
       TrainingLength length{.dataset_size = 480,
@@ -99,7 +99,7 @@ TEST(TotalSteps, IsTheMicroBatchesOfAllProcessesWhereTheDataDivideEvenly) {
 }
 
 TEST(TotalSteps, AFractionOfAnEpochIsRoundedUpToMicroBatches) {
-  TrainingLength length{.dataset_size = 100, .batch_size = 1, .num_epochs = 1.1};  // in doubles a little over 110
+  TrainingLength length{.dataset_size = 100, .batch_size = 1, .num_epochs = 1.1};  // in double slightly more than 110
   EXPECT_EQ(total_steps(ScheduleRule::optimizer_step, length), 110);
   length.num_epochs = 1.101;
   EXPECT_EQ(total_steps(ScheduleRule::optimizer_step, length), 111);
@@ -107,7 +107,7 @@ TEST(TotalSteps, AFractionOfAnEpochIsRoundedUpToMicroBatches) {
   EXPECT_EQ(total_steps(ScheduleRule::optimizer_step, length), 1);
 }
 
-TEST(TotalSteps, AWindowThatIsLeftOpenTakesNoStep) {
+TEST(TotalSteps, AnOpenWindowAtTheEndHasNoStep) {
   TrainingLength length{.dataset_size = 10, .batch_size = 1, .gradient_accumulation_steps = 4, .num_epochs = 1.5};
   EXPECT_EQ(total_steps(ScheduleRule::optimizer_step, length), 3 + 1);
   EXPECT_EQ(total_steps(ScheduleRule::accelerate_micro_batch, length), 15);
@@ -115,7 +115,7 @@ TEST(TotalSteps, AWindowThatIsLeftOpenTakesNoStep) {
   EXPECT_THROW(total_steps(ScheduleRule::accelerate_micro_batch, length), UsageError);
 }
 
-TEST(GradientAccumulationSteps, AreWhatMakesTheRealBatch) {
+TEST(GradientAccumulationSteps, FollowFromTheRealBatchSize) {
   TrainingLength length{.batch_size = 4, .num_processes = 2};
   EXPECT_EQ(gradient_accumulation_steps(length), 1);
   length.real_batch_size = 24;
@@ -126,7 +126,7 @@ TEST(GradientAccumulationSteps, AreWhatMakesTheRealBatch) {
   EXPECT_EQ(gradient_accumulation_steps(length), 3);
 }
 
-TEST(GradientAccumulationSteps, RefuseARealBatchThatDoesNotDivideOrContradicts) {
+TEST(GradientAccumulationSteps, RefuseARealBatchSizeThatIsNotDivisibleOrContradicts) {
   TrainingLength length{.batch_size = 4, .num_processes = 2, .real_batch_size = 20, .num_steps = 10};
   try {
     gradient_accumulation_steps(length);
@@ -140,7 +140,7 @@ TEST(GradientAccumulationSteps, RefuseARealBatchThatDoesNotDivideOrContradicts) 
   EXPECT_THROW(gradient_accumulation_steps(length), UsageError);
 }
 
-TEST(TotalSteps, RefusesWhatIsNoRun) {
+TEST(TotalSteps, RefusesAnInvalidRun) {
   const auto refused = [](const TrainingLength& length) {
     EXPECT_THROW(total_steps(ScheduleRule::optimizer_step, length), UsageError);
   };

@@ -20,7 +20,7 @@ namespace {
 using test::OneRank;
 using Rates = std::vector<double>;
 
-/// One micro-batch of a window, as Accelerator's accumulate() opens it.
+/// One micro-batch of a window, as Accelerator::accumulate() opens it.
 AccumulateScope micro_batch(const OneRank& rank, bool ends_window) {
   return AccumulateScope({{.reducer = rank.reducer, .step = {.weight = 1, .syncs = ends_window}}});
 }
@@ -45,7 +45,7 @@ TEST(Scheduler, SetsTheFirstRateAtOnceAndMovesEveryGroup) {
 
 class SchedulerPace : public testing::TestWithParam<std::tuple<ScheduleRule, int, int>> {};
 
-// What Accelerate's scheduler test asks, and more: short last windows of two epochs, and each rule.
+// Accelerate's scheduler test, extended by short last windows of two epochs and by every rule.
 TEST_P(SchedulerPace, ReachesZeroExactlyAfterTheLastStep) {
   const auto [rule, num_processes, accumulation] = GetParam();
   const TrainingLength length{.dataset_size = 29,
@@ -96,7 +96,7 @@ TEST(Scheduler, KeepsTheRateWithinAWindow) {
   EXPECT_EQ(rates, (Rates{1, 0.75, 0.75, 0.5}));
 }
 
-TEST(Scheduler, ASkippedStepFreezesIt) {
+TEST(Scheduler, DoesNotAdvanceAtASkippedStep) {
   for (const auto rule :
        {ScheduleRule::optimizer_step, ScheduleRule::accelerate, ScheduleRule::accelerate_micro_batch}) {
     const OneRank rank;
@@ -139,7 +139,7 @@ TEST(Scheduler, MovesTheMomentum) {
   EXPECT_DOUBLE_EQ(std::get<1>(betas), 0.999);
 }
 
-TEST(Scheduler, RefusesAMomentumWhereThereIsNoneAndChangesNothing) {
+TEST(Scheduler, RefusesAMomentumForAnOptimizerWithoutOneAndChangesNothing) {
   const OneRank rank;
   Optimizer optimizer = rank.with(std::make_shared<torch::optim::Adagrad>(std::vector<at::Tensor>{rank.weight}, 0.1));
   EXPECT_THROW(Scheduler(optimizer, one_cycle(10)), UsageError);
@@ -147,7 +147,7 @@ TEST(Scheduler, RefusesAMomentumWhereThereIsNoneAndChangesNothing) {
   EXPECT_NO_THROW(Scheduler(optimizer, one_cycle(10, {.cycle_momentum = false})));
 }
 
-TEST(Scheduler, RefusesACurveThatGivesNoNumberAndChangesNothing) {
+TEST(Scheduler, RefusesACurveWithoutAFiniteValueAndChangesNothing) {
   const OneRank rank;
   Optimizer optimizer = rank.sgd();
   Scheduler scheduler(optimizer, [](std::int64_t position) { return 1.0 / static_cast<double>(1 - position); });
@@ -156,14 +156,14 @@ TEST(Scheduler, RefusesACurveThatGivesNoNumberAndChangesNothing) {
   EXPECT_EQ(optimizer.learning_rate(), 1.0);
 }
 
-TEST(SchedulerState, GoesOnWhereItWas) {
+TEST(SchedulerState, Resumes) {
   const OneRank rank;
   Optimizer optimizer = rank.sgd({2.0, 4.0});
   Scheduler scheduler(optimizer, cosine_with_warmup(2, 9));
   for (int i = 0; i < 5; ++i) scheduler.step();
 
   const OneRank other;
-  Optimizer fresh = other.sgd({7.0, 7.0});  // the rates that count are the saved ones
+  Optimizer fresh = other.sgd({7.0, 7.0});  // the saved rates replace these
   Scheduler resumed(fresh, cosine_with_warmup(2, 9));
   resumed.load_state_dict(scheduler.state_dict());
   EXPECT_EQ(resumed.position(), 5);
@@ -173,7 +173,7 @@ TEST(SchedulerState, GoesOnWhereItWas) {
   EXPECT_EQ(resumed.last_rates(), scheduler.last_rates());
 }
 
-TEST(SchedulerState, WithinAWindowKeepsTheRateThatTheWindowHas) {
+TEST(SchedulerState, WithinAWindowKeepsTheRateOfTheWindow) {
   const SchedulePace pace{.rule = ScheduleRule::accelerate_micro_batch};
   const OneRank rank;
   Optimizer optimizer = rank.sgd();
@@ -191,7 +191,7 @@ TEST(SchedulerState, WithinAWindowKeepsTheRateThatTheWindowHas) {
   EXPECT_EQ(fresh.learning_rate(), 1.0);
 }
 
-TEST(SchedulerState, ThatDoesNotFitIsRefusedAndChangesNothing) {
+TEST(SchedulerState, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   const OneRank rank;
   Optimizer optimizer = rank.sgd({2.0});
   Scheduler scheduler(optimizer, linear_with_warmup(0, 8));

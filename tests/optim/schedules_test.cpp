@@ -1,4 +1,4 @@
-// Every curve at points that PyTorch and Hugging Face printed (reference_curves.py).
+// Every curve at the points that PyTorch and Hugging Face printed (reference_curves.py).
 #include "tutti/optim/schedules.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ std::map<std::string, LrSchedule> schedules_under_test() {
   };
 }
 
-TEST(Schedules, AreThoseOfPyTorchAndHuggingFace) {
+TEST(Schedules, EqualThoseOfPyTorchAndHuggingFace) {
   const auto schedules = schedules_under_test();
   for (const auto& [name, curve] : test::reference_curves) {
     SCOPED_TRACE(name);
@@ -85,7 +85,7 @@ TEST(Schedules, EndAtExactlyZero) {
   }
 }
 
-TEST(Schedules, StayAtTheirEndPastIt) {
+TEST(Schedules, KeepTheirLastValuePastTheEnd) {
   EXPECT_EQ(cosine_with_warmup(10, 100).factor(1000), 0.0);
   EXPECT_EQ(cosine_with_warmup(10, 100, 1.0).factor(130), 1.0);
   EXPECT_DOUBLE_EQ(cosine_with_min_lr(10, 100, 0.25).factor(130), 0.25);
@@ -109,7 +109,7 @@ TEST(Schedules, MayBeAnyCallable) {
   EXPECT_FALSE(schedule.has_momentum());
 }
 
-TEST(OneCycle, RunsOfOneStepAndPhasesWithoutLength) {
+TEST(OneCycle, SupportsRunsOfOneStepAndEmptyPhases) {
   EXPECT_NEAR(one_cycle(1).factor(0), 1.0 / 25 / 1e4, 1e-12);
   EXPECT_DOUBLE_EQ(one_cycle(10, {.pct_start = 0.1}).factor(0), 1.0);  // PyTorch divides by zero here
 }

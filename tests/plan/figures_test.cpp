@@ -9,7 +9,7 @@
 namespace tutti::plan::figures_test {
 namespace {
 
-TEST(PlanFigures, ComeBackAsTheyWere) {
+TEST(PlanFigures, AreReadAsTheyWereWritten) {
   const Machine machine{.cores = 0.1,
                         .node_barrier_us = 1.0 / 3,
                         .sum_gb_per_s = 7,
@@ -38,8 +38,8 @@ TEST(PlanFigures, KeepBuckets) {
   EXPECT_EQ(same.buckets[0].ready, 0.6);
 }
 
-TEST(PlanFigures, AreRefusedWhereTheyAreCutShort) {
-  for (const char* text : {"", "1 2 3", "no figures"}) {
+TEST(PlanFigures, TruncatedFiguresAreRefused) {
+  for (const char* text : {"", "1 2 3", "no measurements"}) {
     std::istringstream in(text);
     EXPECT_THROW(read_machine(in), Error) << text;
   }

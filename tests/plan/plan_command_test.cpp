@@ -59,7 +59,7 @@ TEST(PlanCommand, ReadsGradientsFromAFile) {
   EXPECT_TRUE(contains(done.out, "0.0 MB of gradients")) << done.out;
 }
 
-TEST(PlanCommand, MeasuresWhatItIsNotTold) {
+TEST(PlanCommand, MeasuresTheFiguresThatAreNotGiven) {
   const auto done =
       plan({"--measure", "--nodes",      "1,2", "--link",      "1gbit", "--ranks-per-node", "2", "--steps",
             "2",         "--width",      "16",  "--layers",    "1",     "--context",        "8", "--vocabulary",
@@ -70,13 +70,13 @@ TEST(PlanCommand, MeasuresWhatItIsNotTold) {
   EXPECT_TRUE(contains(done.out, "exchanged in every pass")) << done.out;
 }
 
-TEST(PlanCommand, SaysWhatIsWrong) {
+TEST(PlanCommand, NamesTheInvalidOption) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--gradients", "27.4MB"}, "give --forward-ms, --backward-ms and --optimizer-ms too"},
       {{"--forward-ms", "3"}, "give --gradients or --model too"},
       {with_times({"--gradients", "1MB", "--model", "x"}), "leave one of them out"},
-      {with_times({"--gradients", "many"}), "is no size"},
-      {with_times({"--gradients", "1MB", "--link", "5gbit"}), "--link 5gbit is no link"},
+      {with_times({"--gradients", "many"}), "is not a size"},
+      {with_times({"--gradients", "1MB", "--link", "5gbit"}), "--link 5gbit is not a link"},
       {with_times({"--gradients", "1MB", "--nodes", "0"}), "--nodes"},
       {with_times({"--gradients", "1MB", "--json", "/no/such/folder/rows.json"}), "cannot write --json"},
       {{"--width", "18"}, "multiple of the 4"},

@@ -12,12 +12,12 @@ namespace {
 constexpr double payload = 1448.0 / 1538.0;
 constexpr double free_gb_per_s = 1e12;
 
-/// Nothing takes time on it but computing.
+/// A machine on which only computing takes time.
 constexpr Machine fast_machine(double cores) {
   return {.cores = cores, .sum_gb_per_s = free_gb_per_s, .message_gb_per_s = free_gb_per_s};
 }
 
-/// Carries 1 MB of gradients in a millisecond.
+/// A link that sends 1 MB of gradients in a millisecond.
 const Link megabyte_in_a_ms{.name = "lab", .gbit = 8 / payload};
 
 Work work_of(std::vector<Bucket> buckets) {
@@ -82,11 +82,11 @@ TEST(Predict, RanksOfANodeShareItsLinkAndItsSlices) {
         .unhidden_ms;
   };
   EXPECT_NEAR(unhidden(4), unhidden(1), 1e-3);
-  // Three ranks cannot be summed node by node: what leaves a node is summed among all six.
+  // Three ranks per node are summed among all six ranks, not node by node.
   EXPECT_NEAR(unhidden(3), 8 * 2 * 0.5 * 3, 1e-3);
 }
 
-TEST(Predict, LatencyCountsThereAndBackAndTwiceForHeadersAtMost) {
+TEST(Predict, LatencyCountsInBothDirectionsAndAtMostTwiceForHeaders) {
   Link far = megabyte_in_a_ms;
   far.latency_us = 1000;
   const Step step = predict(fast_machine(3), far, work_of({{.bytes = 1e3}}), {.nodes = 2}, Exchange::once_a_step);
@@ -95,7 +95,7 @@ TEST(Predict, LatencyCountsThereAndBackAndTwiceForHeadersAtMost) {
   EXPECT_LE(step.headers_ms, 2.01);
 }
 
-TEST(Predict, MessagesSlowComputingWhereNoCoreIsLeft) {
+TEST(Predict, MessagesSlowComputingIfNoCoreIsIdle) {
   Machine machine = fast_machine(1);
   machine.message_gb_per_s = 1;
   const Work work = work_of({{.bytes = 1e6, .ready = 0.01}});
@@ -120,7 +120,7 @@ TEST(Predict, SumsInTheNodeTakeTheirPartOfACore) {
   EXPECT_NEAR(node_ms(2, 4), 4, 1e-3);
 }
 
-TEST(Predict, RefusesADescriptionThatIsNone) {
+TEST(Predict, RefusesAnInvalidDescription) {
   const Work work = work_of({});
   const auto attempt = [&](const Machine& machine, const Link& link, const Layout& layout) {
     predict(machine, link, work, layout, Exchange::once_a_step);
@@ -130,8 +130,9 @@ TEST(Predict, RefusesADescriptionThatIsNone) {
   EXPECT_THROW(attempt(fast_machine(1), megabyte_in_a_ms, {.nodes = 0}), UsageError);
 }
 
-// Whatever the description: no part is negative, and a step is no shorter than its computing or its longest queue.
-TEST(Predict, HoldsItsBoundsOnRandomDescriptions) {
+// For any description: no part is negative, and a step takes at least the time of its computing and of its longest
+// queue.
+TEST(Predict, StaysWithinItsBoundsOnRandomDescriptions) {
   std::mt19937 random(7);
   const auto within = [&](double least, double most) {
     return std::uniform_real_distribution<double>(least, most)(random);

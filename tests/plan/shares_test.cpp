@@ -10,20 +10,20 @@ namespace {
 
 using Shares = std::vector<double>;
 
-TEST(FairShares, AreAllThatIsDemandedWhereThereIsEnough) {
+TEST(FairShares, MeetEveryDemandIfThereAreEnoughCores) {
   EXPECT_EQ(fair_shares(2, {1, 0.25, 0.5}), (Shares{1, 0.25, 0.5}));
 }
 
-TEST(FairShares, AreEqualWhereAllDemandMore) {
+TEST(FairShares, AreEqualIfAllDemandMore) {
   EXPECT_EQ(fair_shares(1, {1, 1}), (Shares{0.5, 0.5}));
   EXPECT_EQ(fair_shares(0.5, {1, 0, 1}), (Shares{0.25, 0, 0.25}));
 }
 
-TEST(FairShares, GiveTheModestAllAndTheOthersTheRest) {
+TEST(FairShares, MeetSmallDemandsAndShareTheRestEqually) {
   EXPECT_EQ(fair_shares(1, {1, 0.25, 1}), (Shares{0.375, 0.25, 0.375}));
 }
 
-TEST(FairShares, LeaveNoCoreIdleThatSomeoneDemands) {
+TEST(FairShares, LeaveNoCoreIdleThatAThreadDemands) {
   std::mt19937 random(1);
   std::uniform_real_distribution<double> part(0, 1);
   for (int trial = 0; trial < 1000; ++trial) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double plenty = 3;  // a core for each thread
 
-TEST(Timeline, OfComputingAloneTakesAsLongAsItsCoresTake) {
+TEST(Timeline, ComputingAloneTakesTheTimeOfItsCores) {
   const Script script{.computing = {{.cpu_ms = 4}, {.cpu_ms = 6}}};
   EXPECT_DOUBLE_EQ(play(script, plenty), 10);
   EXPECT_DOUBLE_EQ(play(script, 1), 10);
@@ -20,11 +20,11 @@ TEST(Timeline, IsEmptyForAnEmptyScript) {
   EXPECT_EQ(play({}, 1), 0);
 }
 
-TEST(Timeline, AddsWhileTheRestIsComputed) {
+TEST(Timeline, AddingOverlapsComputing) {
   const Script script{.computing = {{.cpu_ms = 4, .completes = 0}, {.cpu_ms = 6}},
                       .adding = {{.bucket = 0, .cpu_ms = 5}}};
   EXPECT_DOUBLE_EQ(play(script, plenty), 10);
-  // On one core both are slower for as long as both want it.
+  // On one core, both are slower while both need the core.
   EXPECT_DOUBLE_EQ(play(script, 1), 15);
 }
 
@@ -50,21 +50,21 @@ TEST(Timeline, AFastLinkWaitsForItsCore) {
 }
 
 TEST(Timeline, ASlowLinkTakesLittleOfACore) {
-  // The message wants a quarter of a core for as long as it takes; computing has the rest.
+  // The message needs a quarter of a core for its duration; computing has the rest.
   const Script script{.computing = {{.sends = {0}}, {.cpu_ms = 3}},
                       .adding = {{.message = 0}},
                       .messages = {{.link_ms = 8, .cpu_ms = 2}}};
   EXPECT_DOUBLE_EQ(play(script, 1), 8);
 }
 
-TEST(Timeline, WhatWasAddedIsSent) {
+TEST(Timeline, SumsAreSentAfterAdding) {
   const Script script{.computing = {{.cpu_ms = 2, .completes = 0}},
                       .adding = {{.bucket = 0, .cpu_ms = 1, .sends = 0}, {.message = 0}},
                       .messages = {{.link_ms = 4}}};
   EXPECT_DOUBLE_EQ(play(script, plenty), 7);
 }
 
-TEST(Timeline, RefusesToWaitForWhatNeverComes) {
+TEST(Timeline, RefusesAWaitThatNeverEnds) {
   EXPECT_THROW(play({.adding = {{.bucket = 0}}}, 1), Error);
   EXPECT_THROW(play({.adding = {{.message = 0}}, .messages = {{}}}, 1), Error);
 }

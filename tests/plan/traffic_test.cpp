@@ -5,7 +5,7 @@
 namespace tutti::plan::traffic_test {
 namespace {
 
-TEST(Traffic, OfADirectSumIsAMessageToEach) {
+TEST(Traffic, ADirectSumSendsOneMessageToEachMember) {
   for (const int members : {2, 3, 8, 64, 65'536}) {
     const Messages messages = messages_of(Schedule::direct, members);
     EXPECT_EQ(messages.steps, 1);
@@ -14,20 +14,20 @@ TEST(Traffic, OfADirectSumIsAMessageToEach) {
   }
 }
 
-TEST(Traffic, OfHalvingGrowsWithTheLogarithm) {
+TEST(Traffic, HalvingSendsALogarithmicNumberOfMessages) {
   EXPECT_EQ(messages_of(Schedule::halving, 2).sent, 1);
   EXPECT_EQ(messages_of(Schedule::halving, 8).sent, 3);
   EXPECT_EQ(messages_of(Schedule::halving, 9).sent, 4);
   EXPECT_EQ(messages_of(Schedule::halving, 65'536).steps, 16);
 }
 
-TEST(Traffic, HasTheSameBytesInEverySchedule) {
+TEST(Traffic, EveryScheduleSendsTheSameBytes) {
   for (const int members : {2, 3, 16, 1000}) {
     EXPECT_EQ(messages_of(Schedule::halving, members).share, messages_of(Schedule::direct, members).share);
   }
 }
 
-TEST(Traffic, OfOneMemberIsNone) {
+TEST(Traffic, OneMemberSendsNothing) {
   for (const Schedule schedule : {Schedule::direct, Schedule::halving}) {
     const Messages messages = messages_of(schedule, 1);
     EXPECT_EQ(messages.steps, 0);
@@ -36,7 +36,7 @@ TEST(Traffic, OfOneMemberIsNone) {
   }
 }
 
-TEST(Traffic, OfHeadersGoesInStepsAboveEightRanks) {
+TEST(Traffic, HeadersTakeSeveralStepsAboveEightRanks) {
   EXPECT_EQ(exchange_steps(1), 0);
   EXPECT_EQ(exchange_steps(2), 1);
   EXPECT_EQ(exchange_steps(8), 1);
@@ -44,7 +44,7 @@ TEST(Traffic, OfHeadersGoesInStepsAboveEightRanks) {
   EXPECT_EQ(exchange_steps(65'536), 16);
 }
 
-TEST(Traffic, FollowsTheChoiceOfBackend) {
+TEST(Traffic, DependsOnTheBackend) {
   EXPECT_EQ(backend_for({.nodes = 1, .ranks_per_node = 1}), BackendChoice::none);
   EXPECT_EQ(backend_for({.nodes = 1, .ranks_per_node = 3}), BackendChoice::shared_memory);
   EXPECT_EQ(backend_for({.nodes = 4, .ranks_per_node = 1}), BackendChoice::messages);

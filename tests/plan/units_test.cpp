@@ -12,7 +12,7 @@ TEST(PlanUnits, KnowLinksByName) {
   EXPECT_EQ(read_link("10gbit").gbit, 10);
 }
 
-TEST(PlanUnits, ReadALinkOfOnesOwn) {
+TEST(PlanUnits, ReadAUserDefinedLink) {
   const Link link = read_link("lab=2.5,0.1");
   EXPECT_EQ(link.name, "lab");
   EXPECT_EQ(link.latency_us, 2.5);
@@ -20,7 +20,7 @@ TEST(PlanUnits, ReadALinkOfOnesOwn) {
   EXPECT_EQ(read_link("1gbit=9,1").latency_us, 9);
 }
 
-TEST(PlanUnits, RefuseWhatIsNoLink) {
+TEST(PlanUnits, RefuseInvalidLinks) {
   for (const char* word : {"", "5gbit", "lab", "lab=", "lab=3", "lab=3,", "lab=3,0", "lab=-1,1", "lab=3,4,5", "=3,4",
                            "lab=x,1", "lab=inf,1", "lab,1=2"}) {
     EXPECT_THROW(read_link(word), UsageError) << word;
@@ -34,7 +34,7 @@ TEST(PlanUnits, ReadSizes) {
   EXPECT_EQ(read_bytes("1.5GB"), 1.5e9);
 }
 
-TEST(PlanUnits, RefuseWhatIsNoSize) {
+TEST(PlanUnits, RefuseInvalidSizes) {
   for (const char* word : {"", "MB", "0", "-1MB", "1XB", "1 MB", "many", "1.2.3", "infMB"}) {
     EXPECT_THROW(read_bytes(word), UsageError) << word;
   }

@@ -13,7 +13,7 @@ namespace tutti::test::collectives_test {
 namespace {
 
 constexpr std::int64_t small = 5;
-constexpr std::int64_t large = 300'001;  // several chunks of everything
+constexpr std::int64_t large = 300'001;  // several chunks in every algorithm
 
 at::Tensor mine(int rank, std::int64_t elements = small) {
   return at::arange(elements, at::kFloat).remainder(100) + rank;
@@ -49,7 +49,7 @@ TEST(GroupCollectives, AllReduce) {
   });
 }
 
-TEST(GroupCollectives, TensorsOfAnyStrides) {
+TEST(GroupCollectives, SupportTensorsWithAnyStrides) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int size = group.getSize();
     const auto base = at::stack({mine(group.getRank(), 6), at::zeros({6})}, 1);
@@ -66,7 +66,7 @@ TEST(GroupCollectives, TensorsOfAnyStrides) {
   });
 }
 
-TEST(GroupCollectives, CoalescedOnesEndTogether) {
+TEST(GroupCollectives, CoalescedCollectivesCompleteTogether) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();
     const int size = group.getSize();
@@ -103,7 +103,7 @@ TEST(GroupCollectives, SparseTensorsAreSummed) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();
     const int size = group.getSize();
-    // Rank r has rows 0 .. r - 1: the first rank has none, and row 0 comes from many.
+    // Rank r has rows 0 .. r - 1: rank 0 has none, and row 0 comes from all other ranks.
     const auto rows_of = [](int count) {
       at::Tensor dense = at::zeros({8, 3});
       dense.narrow(0, 0, count).fill_(count);
@@ -129,7 +129,7 @@ TEST(GroupCollectives, SparseTensorsAreSummed) {
   });
 }
 
-TEST(GroupCollectives, FromAndToARoot) {
+TEST(GroupCollectives, WithARoot) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();
     const int size = group.getSize();
@@ -175,7 +175,7 @@ TEST(GroupCollectives, FromAndToARoot) {
   });
 }
 
-TEST(GroupCollectives, Parts) {
+TEST(GroupCollectives, WithParts) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();
     const int size = group.getSize();
@@ -211,7 +211,7 @@ TEST(GroupCollectives, Parts) {
   });
 }
 
-TEST(GroupWork, AFutureEndsWithoutAWaiter) {
+TEST(GroupWork, AFutureCompletesWithoutAWaiter) {
   run_everywhere([](ProcessGroupTutti& group) {
     for (const auto elements : {small, large}) {
       Tensors tensors{mine(group.getRank(), elements)};
@@ -224,7 +224,7 @@ TEST(GroupWork, AFutureEndsWithoutAWaiter) {
 }
 
 // After wait() the future of the work has completed.
-TEST(GroupWork, AFutureEndsBeforeTheWorkDoes) {
+TEST(GroupWork, AFutureCompletesBeforeItsWork) {
   std::promise<void> asked;
   const auto is_asked = asked.get_future().share();
   run_groups(2, [&](ProcessGroupTutti& group) {
@@ -282,7 +282,7 @@ TEST(GroupErrors, WrongArgumentsThrowBeforeAnythingIsSent) {
     EXPECT_EQ(message_of<UsageError>([&] { group.allgather(wrong_shape, one, {}); }),
               "all_gather: the tensor of rank 1 is Float [6], but this rank's own tensor is Float [5]; they must have "
               "the same dtype and shape.");
-    // The group goes on.
+    // The group stays usable.
     group.allreduce(one, {})->wait();
     expect_equal(one[0], total(2, small));
   });

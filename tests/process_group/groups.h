@@ -1,5 +1,5 @@
 #pragma once
-// Groups whose ranks are threads of this process, with a store in its memory.
+// Groups whose ranks are threads of this process, with a store in memory.
 #include <exception>
 #include <functional>
 #include <string>
@@ -44,7 +44,7 @@ inline void run_everywhere(const std::function<void(ProcessGroupTutti&)>& body) 
   }
 }
 
-/// What `step` throws as a T; fails the test where it throws nothing or something else.
+/// Returns the message of the T that `step` throws. The test fails if `step` throws nothing or another exception.
 template <typename T, typename Step>
 std::string message_of(const Step& step) {
   try {

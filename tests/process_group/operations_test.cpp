@@ -35,7 +35,7 @@ at::Tensor reduced(ProcessGroupTutti& group, const at::Tensor& tensor, ReduceOp:
 const std::vector<at::ScalarType> dtypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar,
                                          at::kByte,  at::kShort,  at::kInt,  at::kLong};
 
-// With a few elements, and with more than the payload of a call holds.
+// With a few elements, and with more than the payload of a call.
 TEST(Operations, EveryDtype) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int size = group.getSize();
@@ -64,7 +64,7 @@ TEST(Operations, EveryDtype) {
 TEST(Operations, BoolAndComplex) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int size = group.getSize();
-    const auto mine = at::arange(4).eq(group.getRank());  // true at this rank's place
+    const auto mine = at::arange(4).eq(group.getRank());  // true at the index of this rank
     const auto any = at::arange(4).lt(size);
     for (const auto op : {ReduceOp::SUM, ReduceOp::MAX, ReduceOp::BOR}) expect_equal(reduced(group, mine, op), any);
     const auto all = size == 1 ? mine : at::zeros({4}, at::kBool);
@@ -78,7 +78,7 @@ TEST(Operations, BoolAndComplex) {
   });
 }
 
-TEST(Operations, WhatIsNotDefined) {
+TEST(Operations, UndefinedOperationsThrow) {
   run_groups(2, [](ProcessGroupTutti& group) {
     EXPECT_EQ(message_of<UsageError>([&] { reduced(group, at::ones({2}), ReduceOp::BAND); }),
               "all_reduce: bitwise operations need an integer dtype or bool, not float [2].");
@@ -111,7 +111,7 @@ TEST(Parts, OfDifferentSizes) {
       Tensors from;
       std::int64_t begin = 0;
       for (int other = 0; other < size; ++other) {
-        std::int64_t there = 0;  // where this rank's part begins on the other one
+        std::int64_t there = 0;  // where this rank's part begins on `other`
         for (int before = 0; before < rank; ++before) there += other + before + more;
         const auto count = rows[static_cast<std::size_t>(other)];
         const auto expected =
@@ -170,7 +170,7 @@ TEST(Coalescing, OneWorkForAll) {
   });
 }
 
-TEST(MonitoredBarrier, PassesAndNamesTheAbsent) {
+TEST(MonitoredBarrier, PassesOrNamesTheAbsentRanks) {
   std::barrier<> looked(3);
   run_groups(
       3,
@@ -265,7 +265,7 @@ TEST(Failures, AbortEndsInFlightOperationsOnAllRanks) {
 }
 
 // The rank that aborts has an operation in flight itself.
-TEST(Failures, AbortEndsOwnWaits) {
+TEST(Failures, AbortEndsTheOperationsOfTheCallingRank) {
   for (const char* backend : {"auto", "gloo"}) {
     std::barrier<> end(2);
     run_groups(
@@ -284,7 +284,7 @@ TEST(Failures, AbortEndsOwnWaits) {
   }
 }
 
-TEST(Shutdown, NothingCanBeCalledAfterIt) {
+TEST(Shutdown, EveryLaterCallThrows) {
   run_groups(1, [](ProcessGroupTutti& group) {
     group.shutdown();
     at::Tensor tensor = at::ones({2}), other = at::ones({2});

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::int64_t small = 3;
-constexpr std::int64_t large = 3'000'000;  // more than sockets hold
+constexpr std::int64_t large = 3'000'000;  // larger than socket buffers
 
 at::Tensor message(int from, int tag, std::int64_t elements) {
   return at::arange(elements, at::kFloat).remainder(1000) + 100.0 * from + tag;
@@ -37,7 +37,7 @@ c10::intrusive_ptr<c10d::Work> receive(ProcessGroupTutti& group, const at::Tenso
   return group.recv(tensors, from, tag);
 }
 
-// Each rank posts its receives first, then sends: no rank blocks another one.
+// Each rank posts its receives before its sends, so no rank blocks another.
 TEST(PointToPoint, CrossingMessages) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int rank = group.getRank();
@@ -61,10 +61,10 @@ TEST(PointToPoint, CrossingMessages) {
   });
 }
 
-// Messages match by tag in any order; those of one tag arrive in the order of the sends.
+// Messages match by tag in any order; messages with the same tag arrive in the order of the sends.
 TEST(PointToPoint, TagsAreDistinguished) {
   run_groups(2, [](ProcessGroupTutti& group) {
-    constexpr int far_tag = 65536;  // the same in its lower bits as tag 0
+    constexpr int far_tag = 65536;  // its lower 16 bits equal tag 0
     if (group.getRank() == 0) {
       send(group, message(0, 0, large), 1, far_tag)->wait();
       send(group, message(0, 1, small), 1, 0)->wait();
@@ -83,7 +83,7 @@ TEST(PointToPoint, TagsAreDistinguished) {
   });
 }
 
-TEST(PointToPoint, APendingReceiveBlocksNoCollective) {
+TEST(PointToPoint, APendingReceiveDoesNotBlockCollectives) {
   run_everywhere([](ProcessGroupTutti& group) {
     if (group.getSize() == 1) return;
     const bool receives = group.getRank() == 0;
@@ -122,7 +122,7 @@ TEST(PointToPoint, FromAnyRank) {
   });
 }
 
-TEST(PointToPoint, AFutureEndsWithoutAWaiter) {
+TEST(PointToPoint, AFutureCompletesWithoutAWaiter) {
   run_groups(2, [](ProcessGroupTutti& group) {
     const int peer = 1 - group.getRank();
     auto received = at::zeros({small});
@@ -181,7 +181,7 @@ TEST(PointToPoint, ADeadlineNamesThePeer) {
       "auto", milliseconds(200));
 }
 
-TEST(PointToPoint, AnUnreceivedMessageDelaysTheEndByItsDeadlineOnly) {
+TEST(PointToPoint, AnUnreceivedMessageDelaysDestructionUntilItsDeadlineAtMost) {
   // Rank 0 leaves while its message waits for an address that rank 1 never publishes.
   run_groups(
       2,
@@ -192,7 +192,7 @@ TEST(PointToPoint, AnUnreceivedMessageDelaysTheEndByItsDeadlineOnly) {
       "auto", milliseconds(300));
 }
 
-TEST(PointToPoint, ARankThatLeftIsNamed) {
+TEST(PointToPoint, ADisconnectedRankIsNamed) {
   for (const char* backend : {"auto", "gloo"}) {
     run_groups(
         2,

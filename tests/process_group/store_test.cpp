@@ -66,7 +66,7 @@ TEST(OverAStore, AFileOnProcesses) {
   expect_success(run_processes(over_a_file, 2, {.variables = {{"STORE_FILE", (folder.path() / "store").string()}}}));
 }
 
-// Two groups at once, one of them of fewer ranks, and a second connect under the same names.
+// Two groups at the same time, one of them with fewer ranks, and a second connect under the same names.
 TEST(OverAStore, GroupsDoNotCollide) {
   const StorePtr store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;
@@ -85,7 +85,7 @@ TEST(OverAStore, GroupsDoNotCollide) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(OverAStore, ContradictingRanksThrowOnAll) {
+TEST(OverAStore, ContradictionsThrowOnAllRanks) {
   const StorePtr store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {

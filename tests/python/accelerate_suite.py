@@ -25,12 +25,12 @@ from accelerate import Accelerator  # noqa: E402
 from accelerate.state import PartialState  # noqa: E402
 from accelerate.utils import DistributedType  # noqa: E402
 
-# Some scripts make their state without a word of the CPU: it is there already then, of all ranks.
+# Some scripts construct their state without asking for the CPU. They then find this state, which all ranks have.
 assert PartialState(cpu=True).num_processes == dist.get_world_size()
-assert dist.get_backend() == os.environ.get("BACKEND", "tutti")  # its own word for the state is gloo always
+assert dist.get_backend() == os.environ.get("BACKEND", "tutti")  # the state itself always says gloo
 script = importlib.import_module(f"accelerate.test_utils.scripts.{name}")
 if name == "test_ddp_comm_hook":
-    # Its reference names a device for each rank, which PyTorch refuses for models in CPU memory.
+    # The script's reference model sets a device for each rank, which PyTorch refuses for models in CPU memory.
     original = torch.nn.parallel.DistributedDataParallel
 
     class WithoutDevices(original):
@@ -39,7 +39,7 @@ if name == "test_ddp_comm_hook":
 
     torch.nn.parallel.DistributedDataParallel = WithoutDevices
 if name == "test_distributed_data_loop":
-    # Accelerate joins uneven inputs only where models are on GPUs; elsewhere it warns, and the ranks hang, over Gloo too.
+    # Accelerate joins uneven inputs only for models on GPUs. For other models it warns, and the ranks hang, over Gloo too.
     original_join = Accelerator.join_uneven_inputs
 
     @contextlib.contextmanager

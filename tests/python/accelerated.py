@@ -1,5 +1,5 @@
-"""Loops with Hugging Face Accelerate, over the backend tutti: `ours` puts torch_tutti.DistributedDataParallel in the place
-of PyTorch's, without it PyTorch's runs over the backend. Each ends with the parameters of one process."""
+"""Loops with Hugging Face Accelerate over the backend tutti. With `ours` they use torch_tutti.DistributedDataParallel,
+otherwise PyTorch's. Each loop ends with the parameters of one process."""
 
 import sys
 from contextlib import nullcontext
@@ -49,7 +49,7 @@ def loss_function(outputs, targets):
 
 
 def sharded():
-    """By index of the loop, the batches of all ranks."""
+    """The batches of all ranks, by index of the loop."""
     data = points().tensors
     for index in range(batches):
         first = index * size()
@@ -60,7 +60,7 @@ def sharded():
 
 
 def alone(window, clip=None, scheduled=True):
-    """What one process does: a step after each `window` batches of every rank, and after the last ones."""
+    """The loop of one process: a step after each `window` batches of every rank, and after the last batches."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
@@ -72,7 +72,7 @@ def alone(window, clip=None, scheduled=True):
                 torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
             if scheduled:
-                for _ in range(size()):  # Accelerate steps a schedule once for each rank
+                for _ in range(size()):  # Accelerate advances a schedule once per rank
                     scheduler.step()
             optimizer.zero_grad()
     return model
@@ -84,7 +84,7 @@ def expect_same(model, other):
 
 
 def expect_three_rounds(model):
-    """Ours exchanged gradients once for each step; the last window is short."""
+    """torch_tutti's model synchronized gradients once per step; the last window is short."""
     if ours and size() > 1:
         assert model.stats()["syncs"] == 3, model.stats()
 
@@ -114,7 +114,7 @@ def by_hand():
 
 @case
 def no_sync_until_the_last_batch():
-    # With the model's own scope, and with the accelerator's.
+    # With no_sync() of the model, and with that of the accelerator.
     for by_model in (True, False):
         accelerator, model, optimizer, loader, scheduler = prepared()
         for index, (inputs, targets) in enumerate(loader):
@@ -133,7 +133,7 @@ def no_sync_until_the_last_batch():
 
 @case
 def no_sync_around_backward_alone():
-    # Misplaced, as the documents say: over PyTorch's model it synchronizes each pass; over ours it does what was meant.
+    # no_sync() around backward() alone: PyTorch's model synchronizes each pass, torch_tutti's model does not.
     accelerator, model, optimizer, loader, scheduler = prepared()
     for index, (inputs, targets) in enumerate(loader):
         last = (index + 1) % accumulated == 0 or index + 1 == len(loader)
@@ -172,7 +172,7 @@ def local_sgd():
                 optimizer.step()
                 optimizer.zero_grad()
                 local.step()
-    # One process that plays all ranks.
+    # One process with the data of all ranks.
     models = [network() for _ in range(size())]
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.1, momentum=0.5) for one in models]
 
@@ -197,7 +197,7 @@ def local_sgd():
 
 @case
 def a_train_step_by_hand():
-    """no_sync() or not by the number of the step, clipping with the norms before and after, and a schedule."""
+    """no_sync() in some steps, clipping with the norms before and after, and a schedule."""
     accelerator, model, optimizer, loader, scheduler = prepared()
     clip = 0.05
 

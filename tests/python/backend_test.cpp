@@ -15,11 +15,11 @@ class TorchTutti : public WithPyTorch {
   }
 };
 
-TEST_F(TorchTutti, CollectivesAreThoseOfGloo) {
+TEST_F(TorchTutti, CollectivesEqualThoseOfGloo) {
   for (const int ranks : {2, 3}) expect_success("collectives.py", ranks);
 }
 
-TEST_F(TorchTutti, CarriesWhatPyTorchBuildsOnIt) {
+TEST_F(TorchTutti, SupportsPyTorchsLibrariesOverBackends) {
   for (const int ranks : {2, 3}) expect_success("torch_models.py", ranks);
 }
 
@@ -29,7 +29,7 @@ TEST_F(TorchTutti, TrainsModelsAsOneProcess) {
 }
 
 TEST_F(TorchTutti, RaisesOnAllRanksWhenOneFails) {
-  // The one that is killed fails the job.
+  // The killed rank fails the job.
   const auto killed = run_script(python_, "failures.py", 3, {"killed"}, {"--grace", "60"});
   EXPECT_EQ(killed.exit_code, 128 + 9) << killed.out << killed.err;
   EXPECT_EQ(lines_with(killed.out, "told"), 2) << killed.out << killed.err;
@@ -38,7 +38,7 @@ TEST_F(TorchTutti, RaisesOnAllRanksWhenOneFails) {
   expect_success("failures.py", 2, {"asynchronous"});
 }
 
-TEST_F(TorchTutti, EndsInOrder) {
+TEST_F(TorchTutti, ShutsDownCleanly) {
   for (const char* how : {"destroyed", "left", "forked", "again", "waited"}) {
     const TemporaryFolder folder;
     const auto done = run_script(python_, "shutdown.py", 2, {how, folder.path()});
@@ -57,7 +57,7 @@ TEST_F(TorchTutti, RefusesAnotherTorch) {
   expect_success("versions.py", 1);
 }
 
-/// These need Accelerate besides.
+/// Tests that also need Accelerate.
 class Accelerated : public TorchTutti {
  protected:
   void SetUp() override {

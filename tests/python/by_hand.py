@@ -37,7 +37,7 @@ def train(model, loader, sampler=None):
 
 
 def alone(ranks):
-    """The same on one process: its batches are those of all ranks together."""
+    """The same loop on one process, whose batches are those of all ranks together."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     for epoch in range(epochs):

@@ -1,4 +1,4 @@
-"""The backend's collectives beside those of Gloo, on the same numbers."""
+"""The collectives of the backend tutti, compared with those of Gloo on the same numbers."""
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ _gloo = []
 
 
 def gloo():
-    """A group over Gloo, made once."""
+    """A group over Gloo, created once."""
     if not _gloo:
         _gloo.append(dist.new_group(backend="gloo"))
     return _gloo[0]
@@ -28,7 +28,7 @@ def numbers(dtype, count=12, of=None):
 
 
 def both(function):
-    """What `function(group)` leaves, over tutti and over Gloo."""
+    """The results of `function(group)`, over tutti and over Gloo."""
     return function(None), function(gloo())
 
 
@@ -186,9 +186,9 @@ def works_and_futures():
     doubled = work.get_future().then(lambda future: called.append(1) or future.value()[0] * 2)
     assert doubled.wait()[0].item() == 2 * sum(range(size()))
     assert called == [1]
-    work.wait()  # the work ends after its future
+    work.wait()  # the work completes after its future
     assert work.is_completed()
-    # Callbacks run on threads of the backend while this one is inside other operations.
+    # Callbacks run on threads of the backend while this thread is in other operations.
     futures = []
     for _ in range(50):
         one = torch.ones(8)
@@ -284,7 +284,7 @@ def what_cannot_be_done_is_refused():
     sparse = torch.ones(2).to_sparse()
     expect(torch_tutti.UsageError, "the only supported ReduceOp is SUM", dist.all_reduce, sparse, ReduceOp.MAX)
     tensor = torch.ones(2)
-    dist.all_reduce(tensor)  # nothing is left behind
+    dist.all_reduce(tensor)  # the group still works
     assert tensor.tolist() == [size()] * 2
 
 
@@ -295,7 +295,7 @@ def ranks_that_contradict_raise():
     error = expect(torch_tutti.MismatchError, "rank", dist.all_reduce, torch.ones(2 + rank() % 2))
     assert isinstance(error, dist.DistBackendError) and isinstance(error, torch_tutti.Error)
     tensor = torch.ones(2)
-    dist.all_reduce(tensor)  # the group goes on
+    dist.all_reduce(tensor)  # the group stays usable
     assert tensor.tolist() == [size()] * 2
 
 

@@ -38,7 +38,7 @@ elif how == "late":
         assert last or dist.get_world_size() - 1 in error.ranks, error.ranks
         assert isinstance(error, dist.DistBackendError)
 elif how == "astray":
-    # The last rank waits for all where the others train.
+    # The last rank is in a barrier while the other ranks train.
     model = torch_tutti.DistributedDataParallel(torch.nn.Linear(3, 1))
     try:
         for step in range(10):
@@ -49,7 +49,7 @@ elif how == "astray":
     except torch_tutti.MismatchError as error:
         assert "called on some ranks only" in str(error) and "waits in barrier" in str(error), error
 elif how == "asynchronous":
-    # The error is the future's too.
+    # The future has the same error.
     try:
         dist.all_reduce(torch.ones(3 + int(last)), async_op=True).get_future().wait()
         raise SystemExit("no rank raised an error")

@@ -1,5 +1,5 @@
-"""The Python ranks of a job whose other ranks are C++ programs (mixed_rank.cpp): both print the same lines. The ranks
-meet over a store in the file that the argument names."""
+"""The Python ranks of a job whose other ranks are C++ programs (mixed_rank.cpp): all print the same lines. They
+connect through a store in the file that the argument names."""
 
 import datetime
 import os

@@ -1,5 +1,5 @@
-// A C++ rank of a job whose other ranks are Python programs (mixed.py): the same model over the same store, in the file
-// that the argument names.
+// A C++ rank of a job whose other ranks are Python programs (mixed.py). It trains the same model over the same store,
+// which is in the file that the argument names.
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -23,7 +23,7 @@ int number(const char* name) {
   return std::atoi(std::getenv(name));  // NOLINT(concurrency-mt-unsafe)
 }
 
-/// Where PyTorch's default group keeps its backend for the CPU.
+/// The store under the prefix that PyTorch's default group uses for its CPU backend.
 c10::intrusive_ptr<c10d::Store> store_of_the_default_group(const std::string& file) {
   c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::FileStore>(file, number("WORLD_SIZE"));
   for (const char* prefix : {"default_pg", "0/", "cpu/"}) store = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
@@ -49,7 +49,7 @@ int main(int, char** argv) {
   const auto communicator =
       tutti::Communicator::connect(store_of_the_default_group(argv[1]), number("RANK"), number("WORLD_SIZE"),
                                    {.timeout = deadline, .connect_timeout = deadline});
-  // Its own first values are others: those of rank 0 are taken.
+  // This rank's initial values are replaced by those of rank 0.
   torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::Tanh(), torch::nn::Linear(4, 1));
   tutti::DistributedDataParallel model(*net, communicator, {.policy = tutti::SyncPolicy::automatic});
   torch::optim::SGD optimizer(net->parameters(), 0.1);

@@ -1,4 +1,4 @@
-// Ranks: 2 and 3. One job of Python and C++ programs, which meet at one store.
+// Ranks: 2 and 3. One job of Python and C++ programs, connected through one store.
 #include <map>
 #include <sstream>
 
@@ -22,13 +22,13 @@ TEST_F(Mixed, PythonAndCppRanksTrainOneModel) {
                      with_package)
             .wait();
     EXPECT_EQ(done.exit_code, 0) << done.out << done.err;
-    // "[rank 1] gradients 3 ...": what follows the rank is said by all, word by word.
+    // Every rank prints the same lines after its prefix, for example "gradients 3 ...".
     std::map<std::string, int> times;
     std::istringstream lines(done.out);
     for (std::string line; std::getline(lines, line);) {
       if (const auto end = line.find("] "); end != std::string::npos) ++times[line.substr(end + 2)];
     }
-    EXPECT_EQ(times.size(), 8U) << done.out;  // six steps' gradients, the parameters, how many syncs
+    EXPECT_EQ(times.size(), 8U) << done.out;  // gradients of six steps, parameters, number of synchronizations
     for (const auto& [line, count] : times) EXPECT_EQ(count, ranks) << line;
   }
 }

@@ -1,4 +1,4 @@
-"""torch_tutti.DistributedDataParallel: beside one process that has all the data, and beside PyTorch's over Gloo."""
+"""torch_tutti.DistributedDataParallel, compared with one process that has all the data, and with PyTorch's over Gloo."""
 
 import contextlib
 import copy
@@ -39,7 +39,7 @@ def parameters_of(model):
 
 
 def trained_alone(optimizer_of, steps, micro_batches, model=None, before_step=lambda model: None):
-    """What one process makes of the micro-batches of all ranks. `micro_batches(step)`: how many each rank has."""
+    """Trains one process on the micro-batches of all ranks. `micro_batches(step)`: their number on each rank."""
     model = model or net()
     optimizer = optimizer_of(model.parameters())
     for step in range(steps):
@@ -81,7 +81,7 @@ def any_optimizer_gives_what_one_process_gives():
             model = trained_together(optimizer_of, 6, lambda step: 3, windows=windows)
             expect_close(model, trained_alone(optimizer_of, 6, lambda step: 3), 2e-5)
             syncs = model.stats()["syncs"]
-            # While it learns: each pass of two windows and of the third up to where the second one's length is told.
+            # Until the window length is known: every pass of two windows, and the first pass of the third.
             assert syncs == 18 if windows == "every_pass" else syncs < 14, (windows, syncs)
 
 
@@ -134,7 +134,7 @@ def a_loss_scale_that_overflows_skips_the_step_on_all_ranks():
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    # Infinity of one rank, in a window that ends early, is seen by all.
+    # All ranks detect an infinity of one rank in a window that ends early.
     before = parameters_of(model)
     data = batch(9) * (float("inf") if rank() == 0 else 1)
     scaler.scale(model(data).sum()).backward()
@@ -181,7 +181,7 @@ def steps_under_no_sync_are_this_ranks_own():
     for mine, other in zip(model.parameters(), alone.parameters()):
         same_bits(mine, other)
     if size() > 1:
-        # No rank has synchronized them since.
+        # No synchronization has made them equal since.
         expect(torch_tutti.MismatchError, "parameter", lambda: loss_of(model, batch(4)).backward())
     optimizer.zero_grad()
     for tensor in model.parameters():

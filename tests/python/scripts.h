@@ -1,5 +1,5 @@
 #pragma once
-// The scripts of this folder, started by `tutti launch` as ranks of a Python that has PyTorch.
+// Runs the scripts of this folder as ranks of `tutti launch`, with a Python that has PyTorch.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace tutti::test {
 
-/// Runs tests/python/`script`, or that of a whole path, as so many ranks, with what the build has made of python/ in
-/// the way of imports.
+/// Runs tests/python/`script`, or the absolute path `script`, on `ranks` ranks. The build's python/ is in the import
+/// path.
 Finished run_script(const std::string& python, const std::string& script, int ranks,
                     const std::vector<std::string>& arguments = {}, const std::vector<std::string>& options = {});
 
-/// Tests that need a Python with PyTorch.
+/// A test that needs a Python with PyTorch.
 class WithPyTorch : public testing::Test {
  protected:
   void SetUp() override;

@@ -1,4 +1,4 @@
-"""Ends of programs: with and without destroy_process_group(), with a model alive, with children and threads about."""
+"""Programs that exit with and without destroy_process_group(), with a model, with child processes and with threads."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ if how == "destroyed":
 elif how == "forked":
     child = os.fork()
     if child == 0:
-        os._exit(int(torch.ones(3).sum().item()))  # what DataLoader's workers do: no communication
+        os._exit(int(torch.ones(3).sum().item()))  # like DataLoader's workers, which do not communicate
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     dataset = torch.utils.data.TensorDataset(torch.arange(8.0))
     loader = torch.utils.data.DataLoader(dataset, batch_size=2, num_workers=1)
@@ -29,7 +29,7 @@ elif how == "forked":
     dist.destroy_process_group()
 elif how == "again":
     del model
-    # At a place of its own: a rank that is quick would find the first store, which rank 0 still serves.
+    # Another address, because a fast rank would find the first store, which rank 0 still serves.
     dist.destroy_process_group()
     dist.init_process_group("tutti", init_method=f"file://{folder}/store", rank=int(os.environ["RANK"]),
                             world_size=int(os.environ["WORLD_SIZE"]))
@@ -37,7 +37,7 @@ elif how == "again":
     dist.all_reduce(numbers)
     dist.destroy_process_group()
 elif how == "waited":
-    # A thread waits in the backend while Python goes on, and ends.
+    # A thread waits in the backend while the main thread of Python ends.
     waiter = threading.Thread(target=lambda: dist.all_reduce(torch.ones(2)), daemon=True)
     waiter.start()
     if dist.get_rank() == 0:

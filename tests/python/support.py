@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: cases, run one after the other on all ranks of one job over the backend tutti."""
+"""Runs the cases of a script one after another, on all ranks of one job over the backend tutti."""
 
 import datetime
 import os
@@ -53,7 +53,7 @@ def same_bits(a, b, what=""):
 
 
 def expect(error, part, function, *arguments, **keywords):
-    """`function` raises `error`, whose message holds `part`. The error."""
+    """Expects that `function` raises `error` with a message that contains `part`. Returns the error."""
     try:
         function(*arguments, **keywords)
     except error as raised:

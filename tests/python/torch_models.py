@@ -1,4 +1,4 @@
-"""What PyTorch builds on torch.distributed, over the backend tutti: its results are those over Gloo."""
+"""PyTorch's libraries over torch.distributed have the same results over the backend tutti as over Gloo."""
 
 import torch
 import torch.distributed as dist
@@ -45,7 +45,7 @@ def trained(model, steps=4):
 def expect_same(mine, other, what):
     for one, its in zip(mine, other, strict=True):
         if size() == 2:
-            same_bits(one, its, what)  # a sum of two has one order
+            same_bits(one, its, what)  # a sum of two numbers has only one order
         else:
             assert torch.allclose(one, its, atol=1e-6), what
 

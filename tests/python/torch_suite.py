@@ -35,24 +35,24 @@ from torch.testing._internal import common_distributed  # noqa: E402
 for feature in ("ddp", "subgroup", "gpu", "plugin"):
     common_distributed.DistTestCases.backend_feature[feature].add("tutti")
 
-# What the suite asks by the backend's name, and the same with tutti among those that can. Where it asks for Gloo it means
-# a backend for CPU memory; where it asks for MPI, one that has an all_to_all for it.
+# The suite selects cases by the backend's name. Adds tutti to its lists: where the suite lists Gloo it means a backend for
+# CPU memory, and where it lists MPI, a backend with all_to_all for CPU memory.
 asked = {
     'BACKEND != "gloo"': 'BACKEND not in ("gloo", "tutti")',
     'BACKEND == "gloo"': 'BACKEND in ("gloo", "tutti")',
     'BACKEND != "mpi"': 'BACKEND not in ("mpi", "tutti")',
     'require_backend_is_available({"gloo"})': 'require_backend_is_available({"gloo", "tutti"})',
     "    dist.Backend.GLOO,\n": '    dist.Backend.GLOO, "tutti",\n',
-    # A barrier's timeout in other words.
+    # tutti's message for the timeout of a barrier is different.
     '" (Timed out|closed|timeout) "': '" (Timed out|closed|timeout|did not enter the call within) "',
-    # PyTorch's DistributedDataParallel logs every backend of others by this name.
+    # PyTorch's DistributedDataParallel logs every third-party backend by this name.
     'ddp_logging_data.get("backend_name"), dist.get_backend(group_id)': 'ddp_logging_data.get("backend_name"), '
     '"custom" if BACKEND == "tutti" else dist.get_backend(group_id)',
 }
 
 
 def suite_of_pytorch():
-    """PyTorch's module, which asks for tutti too."""
+    """PyTorch's module, whose conditions include tutti."""
     spec = importlib.util.find_spec("torch.testing._internal.distributed.distributed_test")
     source = spec.loader.get_source(spec.name)
     for question, with_tutti in asked.items():

@@ -1,4 +1,4 @@
-"""What is said where torch is another one than the package was built for."""
+"""The error for another version of torch than the package was built for."""
 
 import torch
 

@@ -7,7 +7,7 @@
 namespace tutti::state_dict_test {
 namespace {
 
-TEST(StateDict, ReturnsWhatWasSetLast) {
+TEST(StateDict, ReturnsTheLastValueThatWasSet) {
   StateDict state;
   EXPECT_TRUE(state.empty());
   state.set("lr", 0.5);
@@ -17,7 +17,7 @@ TEST(StateDict, ReturnsWhatWasSetLast) {
   EXPECT_EQ(state.values().size(), 1U);
 }
 
-TEST(StateDict, NamesWhatIsMissingOrOfAnotherType) {
+TEST(StateDict, NamesAValueThatIsMissingOrHasAnotherType) {
   StateDict state;
   state.set("lr", 2.0);
   const auto message = [&](const auto& get) -> std::string {
@@ -50,7 +50,7 @@ TEST(StateDict, PartsAreNamedWithDots) {
   EXPECT_TRUE(state.part("optim").empty());
 }
 
-TEST(StateDict, ACopyHasMemoryOfItsOwn) {
+TEST(StateDict, ACopyHasItsOwnMemory) {
   const auto tensor = at::arange(6, at::kFloat).view({2, 3}).t().requires_grad_();
   StateDict state;
   state.set("tensor", tensor);

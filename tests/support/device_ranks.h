@@ -1,6 +1,6 @@
 #pragma once
-// Ranks as threads whose gradient sums go through a c10d backend, as they do on a device: what the backend nccl does,
-// on a machine without one. Only streams are missing (see side_stream_test.cpp).
+// Ranks as threads whose gradient sums go through a c10d backend, as on a device. This tests the code of the backend
+// nccl on a machine without a GPU, except its streams (see side_stream_test.cpp).
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace tutti::test {
 
-/// What one rank's backends were asked for. Read it when nothing is in flight.
+/// The requests to one rank's backends. Read it only when nothing is in flight.
 struct BackendLog {
   std::vector<std::string> groups;
   int sums = 0;

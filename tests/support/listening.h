@@ -1,5 +1,5 @@
 #pragma once
-// Where this process can be reached, as the system has it.
+// The addresses at which this process listens, read from /proc.
 #include <arpa/inet.h>
 #include <sys/stat.h>
 
@@ -15,8 +15,8 @@
 
 namespace tutti::test {
 
-/// "0100007F:1F90" and the like, as /proc/net/tcp writes an address: each group of 8 digits is a number of this
-/// machine.
+/// Converts "0100007F:1F90" and similar texts of /proc/net/tcp to an address. Each group of 8 digits is a number in the
+/// machine's byte order.
 inline std::string address_in_proc(const std::string& digits) {
   const auto hex = digits.substr(0, digits.find(':'));
   std::array<std::uint32_t, 4> words{};
@@ -32,9 +32,9 @@ struct TcpListener {
   int port = 0;
 };
 
-/// Where TCP sockets of this process listen.
+/// The TCP sockets on which this process listens.
 inline std::vector<TcpListener> tcp_listeners() {
-  std::set<std::string> socket_inodes;  // numbers of sockets
+  std::set<std::string> socket_inodes;  // inodes of this process's sockets
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     struct stat about {};
     if (::stat(entry.path().c_str(), &about) == 0 && S_ISSOCK(about.st_mode))

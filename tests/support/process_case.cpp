@@ -14,8 +14,8 @@
 namespace tutti::test {
 namespace {
 
-// By name, so that all ranks agree on the order. A function's static: cases are made before main() in no particular
-// one.
+// Sorted by name, so that all ranks agree on the order. A function's static variable, because the order of construction
+// before main() is unspecified.
 std::map<std::string, std::function<void(const Communicator&)>>& cases() {
   static std::map<std::string, std::function<void(const Communicator&)>> by_name;
   return by_name;
@@ -31,7 +31,7 @@ const RankProgram every_case("every_process_case", [] {
   for (const auto& [backend, job] : jobs) {
     for (const auto& [name, body] : cases()) {
       SCOPED_TRACE(name + " over " + backend);
-      std::printf("%s over %s\n", name.c_str(), backend.c_str());  // in which case an exception left
+      std::printf("%s over %s\n", name.c_str(), backend.c_str());  // names the case of an exception
       std::fflush(stdout);
       body(job.duplicate(name));
     }
@@ -64,7 +64,7 @@ void ProcessCase::on_threads(std::initializer_list<int> sizes) const {
 
 void run_process_cases() {
   ASSERT_FALSE(cases().empty());
-  expect_success(run_processes(every_case, 3, {.deadline = std::chrono::minutes(10)}));  // CTest's comes before
+  expect_success(run_processes(every_case, 3, {.deadline = std::chrono::minutes(10)}));  // CTest's deadline is earlier
 }
 
 }  // namespace tutti::test

@@ -1,6 +1,6 @@
 #pragma once
-// Cases that hold for ranks as threads and for ranks as processes. Starting processes is dear, so one start runs all
-// such cases of a test program, one after the other: over shared memory, which ranks of one node have, and over Gloo.
+// Cases that run on ranks as threads and on ranks as processes. Starting processes is slow, so one start runs all cases
+// of a test program, one after another, over shared memory and over Gloo.
 //
 //   const ProcessCase adds_up("adds up", [](const Communicator& communicator) { ...EXPECT_EQ... });
 //   TEST(Sum, AddsUp) { adds_up.on_threads({2, 3}); }
@@ -17,11 +17,11 @@
 
 namespace tutti::test {
 
-/// Defined at namespace scope. The body must not share state between ranks, and hold for 3 of them.
+/// Define it at namespace scope. The body must not share state between ranks, and must work on 3 ranks.
 class ProcessCase {
  public:
   ProcessCase(std::string name, std::function<void(const Communicator&)> body);
-  /// The body gets an empty folder too, the same on all ranks.
+  /// The body also receives an empty folder, the same on all ranks.
   ProcessCase(std::string name, std::function<void(const Communicator&, const std::filesystem::path&)> body);
   void on_threads(std::initializer_list<int> sizes) const;
 

@@ -23,7 +23,7 @@ namespace tutti::test {
 namespace {
 
 constexpr const char* waiting_for_go = "waiting for go";
-constexpr int store_socket_in_child = 60;  // any number that nothing else in a fresh process has
+constexpr int store_socket_in_child = 60;  // a number that a new process does not use
 
 void require(bool condition, const char* what) {
   if (!condition) throw std::system_error(errno, std::generic_category(), what);
@@ -42,7 +42,7 @@ ListeningSocket listen_on_free_port() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
   require(::bind(descriptor, reinterpret_cast<sockaddr*>(&address), length) == 0, "bind");
-  // As the launcher's: connections inherit it, and ended ones do not keep the port from a later connect of rank 0.
+  // As in the launcher: accepted connections inherit the option, so closed connections do not block the port.
   const int on = 1;
   require(::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0, "setsockopt");
   require(::listen(descriptor, SOMAXCONN) == 0, "listen");
@@ -70,7 +70,7 @@ RankProcesses::RankProcesses(const RankProgram& program, int size, ProcessOption
   for (int rank = 0; rank < size; ++rank) {
     if (std::count(options.absent.begin(), options.absent.end(), rank) == 0) start(rank, size, program, options);
   }
-  // Rank 0 alone holds the port now: when it exits the store disappears.
+  // Only rank 0 now has the socket, so the store disappears when rank 0 exits.
   ::close(std::exchange(store_socket_, -1));
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// One test body that runs on any number of ranks, as threads of this process and as processes of their own.
+// One test body for any number of ranks, as threads of this process and as processes.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace tutti::test {
 
-/// Defined at namespace scope, like a RankProgram. The body must not share state between ranks.
+/// Define it at namespace scope, as a RankProgram. The body must not share state between ranks.
 class RankCase {
  public:
   RankCase(std::string name, std::function<void(const Communicator&)> body)
@@ -31,7 +31,7 @@ class RankCase {
       expect_success(run_processes(program_, size));
     }
   }
-  /// 1, 2 and 3 ranks both ways.
+  /// Runs 1, 2 and 3 ranks as threads and as processes.
   void everywhere() const {
     on_threads({1, 2, 3});
     on_processes({1, 2, 3});

@@ -11,7 +11,7 @@
 namespace tutti::test {
 namespace {
 
-// A function's static, because programs register themselves before main() in no particular order.
+// A function's static variable, because programs register themselves before main() in no particular order.
 std::map<std::string, std::function<void()>>& programs() {
   static std::map<std::string, std::function<void()>> by_name;
   return by_name;

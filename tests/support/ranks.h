@@ -34,22 +34,22 @@ class RankProgram {
 };
 
 struct RankResult {
-  int exit_code = -1;  ///< -1 where a signal ended it
+  int exit_code = -1;  ///< -1 if a signal ended it
   int signal = 0;
-  bool timed_out = false;  ///< the deadline passed and it was killed
+  bool timed_out = false;  ///< killed at the deadline
   std::string output;      ///< standard output and error
 };
 
 struct ProcessOptions {
   std::chrono::seconds deadline{60};
-  int num_nodes = 1;  ///< the ranks pretend to live on that many nodes
+  int num_nodes = 1;  ///< number of simulated nodes
   /// Set in every rank's environment.
   std::map<std::string, std::string> variables = {};
   /// Ranks that are not started.
   std::vector<int> absent = {};
 };
 
-/// Running ranks. Those that still run are killed by the destructor. Not thread safe.
+/// Running ranks. The destructor kills the ranks that still run. Not thread safe.
 class RankProcesses {
  public:
   RankProcesses(const RankProgram& program, int size, ProcessOptions options = {});
@@ -59,13 +59,13 @@ class RankProcesses {
 
   pid_t pid(int rank) const;
   void send_signal(int rank, int signal) const;
-  /// Blocks until every rank that was started is in wait_for_go(), and lets them all go on.
+  /// Blocks until every started rank is in wait_for_go(), and then releases them.
   void go();
-  /// Blocks until `rank` has stopped itself with SIGSTOP, or has ended.
+  /// Blocks until `rank` has stopped itself with SIGSTOP, or has exited.
   void wait_until_stopped(int rank) const;
-  /// Blocks until `rank` has written `text`; false when it ended or the deadline passed before.
+  /// Blocks until `rank` has written `text`. Returns false if it exits or the deadline passes before.
   bool wait_for_output(int rank, const std::string& text);
-  /// Blocks until all have ended.
+  /// Blocks until all ranks have exited.
   std::vector<RankResult> wait();
 
  private:
@@ -77,7 +77,7 @@ class RankProcesses {
   };
 
   void start(int rank, int size, const RankProgram& program, const ProcessOptions& options);
-  // Reads what the ranks wrote and notes those that ended; waits for a change, at most until the deadline.
+  // Reads the output of the ranks and records exits. Waits for a change, at most until the deadline.
   void collect();
   void reap(Process& process);
   void kill_all();
@@ -90,7 +90,7 @@ class RankProcesses {
   pid_t group_ = 0;
 };
 
-/// In a rank program: what its environment says, but as if the ranks lived on that many nodes.
+/// In a rank program: the environment, as if the ranks ran on `num_nodes` nodes.
 Environment on_nodes(int num_nodes);
 
 /// In a rank program, before it has started a thread: blocks until RankProcesses::go() is called.
@@ -98,7 +98,7 @@ void wait_for_go();
 
 std::vector<RankResult> run_processes(const RankProgram& program, int size, ProcessOptions options = {});
 
-/// Every rank ended with 0; prints the output of those that did not.
+/// Expects exit code 0 of every rank; prints the output of the others.
 void expect_success(const std::vector<RankResult>& results);
 
 }  // namespace tutti::test

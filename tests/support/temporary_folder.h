@@ -1,5 +1,5 @@
 #pragma once
-// A folder of a test's own, and what stands in files.
+// Temporary folders, and reading files.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace tutti::test {
 
-/// Removed with its content.
+/// A new folder. The destructor removes it with its content.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -30,7 +30,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// All bytes of a file; empty where there is none.
+/// All bytes of a file; empty if it does not exist.
 inline std::string content_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

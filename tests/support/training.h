@@ -1,5 +1,5 @@
 #pragma once
-// Small models and data for tests, the same on every rank and in every process: nothing here uses LibTorch's global
+// Small models and data for tests, the same on every rank and in every process. They do not use LibTorch's global
 // generator, which ranks as threads share.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>

@@ -57,7 +57,7 @@ TEST(CurveFigure, UsesALogarithmicScaleForLossesThatFallFar) {
   EXPECT_FALSE(is_log("lr", {{1, 10}, {2, 0.1}}));
 }
 
-TEST(CurveFigure, MarksWhatIsNotFinite) {
+TEST(CurveFigure, MarksValuesThatAreNotFinite) {
   const double infinity = std::numeric_limits<double>::infinity();
   const auto html = curve_figure(
       "loss", {run_with("loss", {{0, 1}, {100, std::nan("")}, {200, infinity}, {300, -infinity}, {400, 2}})},
@@ -66,7 +66,7 @@ TEST(CurveFigure, MarksWhatIsNotFinite) {
   EXPECT_EQ(count_of(html, "class=\"lost\""), 3);
   EXPECT_EQ(count_of(html, "run: NaN at step 100"), 1) << html;
   EXPECT_EQ(count_of(html, "3 not finite, first at step 100"), 1);
-  // The line does not go on over the gap.
+  // The line is interrupted at the gap.
   const auto line = html.find("<path class=\"line\" d=\"M52 ");
   ASSERT_NE(line, std::string::npos) << html;
   const auto path = html.substr(line, html.find("/>", line) - line);
@@ -74,7 +74,7 @@ TEST(CurveFigure, MarksWhatIsNotFinite) {
   EXPECT_EQ(count_of(path, "L"), 0) << path;
 }
 
-TEST(CurveFigure, JoinsMarksThatWouldLieOnTopOfEachOther) {
+TEST(CurveFigure, JoinsMarksThatWouldOverlap) {
   std::vector<Point> points{{0, 1}};
   for (int step = 1; step <= 10'000; ++step) points.push_back({step, std::nan("")});
   const auto html = curve_figure("loss", {run_with("loss", points)}, ChartSize::half);
@@ -82,7 +82,7 @@ TEST(CurveFigure, JoinsMarksThatWouldLieOnTopOfEachOther) {
   EXPECT_GT(count_of(html, "class=\"lost\""), 40);
 }
 
-TEST(CurveFigure, SurvivesRunsWithNothingToDraw) {
+TEST(CurveFigure, SupportsRunsWithNothingToDraw) {
   for (const auto& points : {std::vector<Point>{{0, std::nan("")}}, std::vector<Point>{{7, 0.0}},
                              std::vector<Point>{{1, 5.0}, {2, 5.0}}, std::vector<Point>{{0, 1e300}, {1, -1e300}}}) {
     const auto html = curve_figure("loss", {run_with("loss", points)}, ChartSize::half);
@@ -92,12 +92,12 @@ TEST(CurveFigure, SurvivesRunsWithNothingToDraw) {
   }
 }
 
-TEST(CurveFigure, MarksWhereARunWentOn) {
+TEST(CurveFigure, MarksWhereARunResumed) {
   auto run = run_with("loss", {{10, 1}, {100, 2}});
   run.session_steps = {0, 50};
   const auto html = curve_figure("loss", {run}, ChartSize::wide);
   EXPECT_EQ(count_of(html, "class=\"resumed\""), 1);
-  EXPECT_EQ(count_of(html, "run went on from step 50"), 1);
+  EXPECT_EQ(count_of(html, "run resumed from step 50"), 1);
 }
 
 TEST(CurveFigure, EscapesNames) {

@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::string_literals;
 
-// The expected bytes come from TensorBoard's own messages and record writer.
+// The expected bytes come from TensorBoard's messages and record writer.
 
 TEST(EventRecord, FramesBytesWithMaskedChecksums) {
   EXPECT_EQ(event_record("abc"),
@@ -22,7 +22,7 @@ TEST(EventMessages, BeginWithTheFormatsVersion) {
             "brain.Event:2"s);
 }
 
-TEST(EventMessages, TellReadersWhereARunGoesOn) {
+TEST(EventMessages, NameTheFirstStepOfAResumedRun) {
   EXPECT_EQ(session_start_event(1.0, 5), "\x09\x00\x00\x00\x00\x00\x00\xF0\x3F\x10\x05\x3A\x02\x08\x01"s);
 }
 

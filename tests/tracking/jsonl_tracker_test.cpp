@@ -26,14 +26,14 @@ std::vector<json> lines_of(const std::filesystem::path& file) {
   return lines;
 }
 
-/// Every line has a time; it is checked here, and taken out for the comparison.
+/// Every line has a time. Checks it, and removes it for the comparison.
 json without_time(json line) {
   EXPECT_GT(line.at("time").get<double>(), 1e9);
   line.erase("time");
   return line;
 }
 
-TEST(JsonlTracker, WritesOneLineAnEvent) {
+TEST(JsonlTracker, WritesOneLinePerEvent) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "new" / "folder" / "metrics.jsonl";
   JsonlTracker tracker(file);
@@ -75,7 +75,7 @@ TEST(JsonlTracker, KeepsEveryBitOfAValue) {
   EXPECT_EQ(lines_of(folder.path() / "run.jsonl")[0]["values"]["a"].get<double>(), value);
 }
 
-TEST(JsonlTracker, AppendsToWhatIsThere) {
+TEST(JsonlTracker, AppendsToAnExistingFile) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
   JsonlTracker(file).log(1, {{"a", 1}});
@@ -83,7 +83,7 @@ TEST(JsonlTracker, AppendsToWhatIsThere) {
   EXPECT_EQ(lines_of(file).size(), 2U);
 }
 
-TEST(JsonlTracker, EndsALineThatAKilledRunLeftTorn) {
+TEST(JsonlTracker, EndsAnIncompleteLineOfAKilledRun) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
   std::ofstream(file) << R"({"event":"sca)";
@@ -101,7 +101,7 @@ TEST(JsonlTracker, ReplacesBytesThatAreNotUtf8) {
   EXPECT_EQ(lines_of(file)[0]["text"], "a\uFFFDz");
 }
 
-TEST(JsonlTracker, SaysWhereItCannotWrite) {
+TEST(JsonlTracker, NamesAFileThatItCannotWrite) {
   try {
     const JsonlTracker tracker("/proc/nowhere/run.jsonl");
     FAIL() << "wrote into /proc";

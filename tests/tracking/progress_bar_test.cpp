@@ -26,7 +26,7 @@ ProgressState half_done() {
           .rate = 12.5};
 }
 
-TEST(ProgressLine, SaysHowFarARunIs) {
+TEST(ProgressLine, ShowsTheProgressOfARun) {
   EXPECT_EQ(progress_line(half_done(), 90),
             "training  50% [==========>           ]  50/100 steps  1:05 < 0:04  12.5 step/s  loss 1.234");
 }
@@ -62,7 +62,7 @@ TEST(ProgressLine, FillsTheBarAtTheEnd) {
   EXPECT_TRUE(contains(progress_line(state, 90), "100% ["));
 }
 
-TEST(ProgressLine, LeavesOutWhatAnUnknownTotalWouldTell) {
+TEST(ProgressLine, OmitsTheShareOfAnUnknownTotal) {
   auto state = half_done();
   state.total = 0;
   EXPECT_EQ(progress_line(state, 90), "training  50 steps  1:05  12.5 step/s  loss 1.234");
@@ -74,7 +74,7 @@ TEST(FormatDuration, GrowsWithTheTime) {
   EXPECT_EQ(format_duration(50h), "2d 02:00:00");
 }
 
-TEST(FormatRate, TurnsAroundForSlowSteps) {
+TEST(FormatRate, ShowsSecondsPerStepForSlowSteps) {
   EXPECT_EQ(format_rate(1234.4, "step"), "1234 step/s");
   EXPECT_EQ(format_rate(1.239, "step"), "1.24 step/s");
   EXPECT_EQ(format_rate(0.25, "step"), "4.00 s/step");
@@ -103,7 +103,7 @@ struct FakeTime {
   }
 };
 
-TEST(ProgressBar, WritesPlainLinesFromTimeToTimeWhereThereIsNoTerminal) {
+TEST(ProgressBar, WritesPlainLinesAtIntervalsWithoutATerminal) {
   FakeTime time;
   std::ostringstream out;
   {
@@ -114,7 +114,7 @@ TEST(ProgressBar, WritesPlainLinesFromTimeToTimeWhereThereIsNoTerminal) {
     }
   }
   EXPECT_EQ(out.str().find('\r'), std::string::npos);
-  // At 1, 11, 21, 31 and 41, and where it ended.
+  // At steps 1, 11, 21, 31 and 41, and at the end.
   EXPECT_EQ(lines_with(out.str(), "/100 step"), 6) << out.str();
   EXPECT_TRUE(contains(out.str(), " 11/100 steps  0:11 < 1:29  1.00 step/s")) << out.str();
   EXPECT_TRUE(contains(out.str(), " 50/100 steps")) << out.str();
@@ -139,7 +139,7 @@ TEST(ProgressBar, RedrawsInPlaceAndEndsTheLine) {
   EXPECT_TRUE(text.ends_with("\n")) << text;
 }
 
-TEST(ProgressBar, CoversWhatALongerLineLeavesOnTheScreen) {
+TEST(ProgressBar, OverwritesTheRestOfALongerLine) {
   FakeTime time;
   std::ostringstream out;
   ProgressBar bar({.in_place = true, .now = time.clock()}, out);

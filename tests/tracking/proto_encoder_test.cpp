@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::string_literals;
 
-// The expected bytes are those of the examples in protobuf.dev's encoding guide, or of its Python library.
+// The expected bytes come from the examples in protobuf.dev's encoding guide, or from its Python library.
 
 TEST(ProtoEncoder, WritesVarints) {
   EXPECT_EQ(ProtoMessage().integer(1, 150).encoded(), "\x08\x96\x01"s);

@@ -26,7 +26,7 @@ TEST(ReportCommand, WritesThePageNextToTheFirstRun) {
   }
 }
 
-TEST(ReportCommand, TakesARunOfTheWorkingDirectory) {
+TEST(ReportCommand, ReadsARunOfTheWorkingDirectory) {
   const TemporaryFolder folder;
   write_run(folder.path() / "a.jsonl");
   const auto done = TuttiProcess({"report", "a.jsonl"}, {.working_directory = folder.path()}).wait();
@@ -34,7 +34,7 @@ TEST(ReportCommand, TakesARunOfTheWorkingDirectory) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "report.html"));
 }
 
-TEST(ReportCommand, TakesSeveralRunsAPlaceAndATitle) {
+TEST(ReportCommand, AcceptsSeveralRunsAnOutputFileAndATitle) {
   const TemporaryFolder folder;
   write_run(folder.path() / "a.jsonl");
   write_run(folder.path() / "b.jsonl");

@@ -62,7 +62,7 @@ TEST(Report, ShowsTheUsualScalarsFirstAndNoTimesAmongTheCurves) {
   EXPECT_EQ(count_of(page, ">rank 1</text>"), 2);  // in the wide figure and in the narrow one
 }
 
-// What a browser does with it is tried by ./dev docs.
+// `./dev docs` tests the page in a browser.
 TEST(Report, HasFiguresAndATableForNarrowWindows) {
   const TemporaryFolder folder;
   write_run(folder.path() / "a.jsonl", "first", 0.1);
@@ -76,7 +76,7 @@ TEST(Report, HasFiguresAndATableForNarrowWindows) {
   EXPECT_EQ(count_of(page, "data-label=\"Last loss\""), 1);
 }
 
-TEST(Report, EscapesWhatComesFromFilesAndFromTheUser) {
+TEST(Report, EscapesTextOfFilesAndOfTheUser) {
   const TemporaryFolder folder;
   write_run(folder.path() / "a.jsonl", "<b>\"&'", 0.1);
   const auto page = render_report({folder.path() / "a.jsonl"}, "<i>title</i>");
@@ -86,7 +86,7 @@ TEST(Report, EscapesWhatComesFromFilesAndFromTheUser) {
   EXPECT_EQ(count_of(page, "<b>\""), 0);
 }
 
-TEST(Report, TellsRunsOfOneNameApart) {
+TEST(Report, DistinguishesRunsOfTheSameName) {
   const TemporaryFolder folder;
   write_run(folder.path() / "a.jsonl", "same", 0.1);
   write_run(folder.path() / "b.jsonl", "same", 0.1);
@@ -94,7 +94,7 @@ TEST(Report, TellsRunsOfOneNameApart) {
   EXPECT_EQ(count_of(page, "<h1>same \u00B7 same (2)</h1>"), 1);
 }
 
-TEST(Report, SaysWhatItLeftOut) {
+TEST(Report, ReportsOmittedValues) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "a.jsonl";
   write_run(file, "first", 0.1);

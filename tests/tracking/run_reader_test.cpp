@@ -37,7 +37,7 @@ std::vector<std::int64_t> steps_of(const Series& series) {
 
 using Steps = std::vector<std::int64_t>;
 
-TEST(RunReader, ReadsWhatTheTrackerWrites) {
+TEST(RunReader, ReadsTheFileOfATracker) {
   const test::TemporaryFolder folder;
   {
     JsonlTracker tracker(folder.path() / "metrics.jsonl");
@@ -62,7 +62,7 @@ TEST(RunReader, ReadsWhatTheTrackerWrites) {
   EXPECT_GT(run.started, 1e9);
 }
 
-TEST(RunReader, DropsStepsThatAResumptionMadeVoid) {
+TEST(RunReader, DropsStepsThatAResumptionVoids) {
   const auto run = parse(start(0, 0) + loss(1, 10, "5") + loss(2, 20, "4") + loss(3, 30, "3") + loss(4, 40, "2") +
                          start(100, 20) + loss(101, 30, "3.5"));
   EXPECT_EQ(steps_of(*run.find("loss")), (Steps{10, 20, 30}));
@@ -72,7 +72,7 @@ TEST(RunReader, DropsStepsThatAResumptionMadeVoid) {
   EXPECT_EQ(run.last_step, 30);
 }
 
-TEST(RunReader, ForgetsAllWhenARunStartsAgain) {
+TEST(RunReader, DropsEverythingIfARunStartsAgain) {
   const auto run =
       parse(start(0, 0, R"({"a":1})") + loss(1, 0, "5") + loss(2, 20, "4") + start(50, 0) + loss(53, 5, "3"));
   EXPECT_EQ(steps_of(*run.find("loss")), (Steps{5}));
@@ -82,7 +82,7 @@ TEST(RunReader, ForgetsAllWhenARunStartsAgain) {
   EXPECT_DOUBLE_EQ(run.wall_seconds, 3);
 }
 
-TEST(RunReader, ForgetsResumptionsThatALaterOneOvertakes) {
+TEST(RunReader, DropsResumptionsThatALaterResumptionVoids) {
   const auto run = parse(start(0, 0) + start(1, 40) + start(2, 20));
   EXPECT_EQ(run.session_steps, (Steps{0, 20}));
 }
@@ -107,13 +107,13 @@ TEST(RunReader, ReadsAFileWhoseFirstLineIsLost) {
   EXPECT_DOUBLE_EQ(run.wall_seconds, 4);
 }
 
-TEST(RunReader, TakesTheLaterValueOfAStep) {
+TEST(RunReader, KeepsTheLaterValueOfAStep) {
   const auto run = parse(start(0, 0) + loss(1, 10, "5") + loss(2, 10, "4"));
   ASSERT_EQ(run.find("loss")->points.size(), 1U);
   EXPECT_EQ(run.find("loss")->points[0].value, 4);
 }
 
-TEST(RunReader, SaysWhatIsWrongWithAPath) {
+TEST(RunReader, NamesTheProblemOfAPath) {
   const test::TemporaryFolder folder;
   EXPECT_THROW(read_run(folder.path() / "missing.jsonl"), UsageError);
   EXPECT_THROW(read_run(folder.path()), UsageError);

@@ -22,7 +22,7 @@ double noise(double i) {
   return std::fmod(i * 7919, 101) / 101;
 }
 
-TEST(ShownPoints, AreAllOfAFew) {
+TEST(ShownPoints, AreAllPointsIfTheyAreFew) {
   EXPECT_EQ(shown_points({{0, 1}, {1, 2}, {2, 3}}, 10), (std::vector<std::size_t>{0, 1, 2}));
 }
 
@@ -47,7 +47,7 @@ TEST(ShownPoints, SpreadOverTheStepsAndNotOverTheCount) {
   EXPECT_LT(std::count_if(shown.begin(), shown.end(), [](auto i) { return i < 1000; }), 5);
 }
 
-TEST(ShownPoints, LeaveOutWhatIsNotFinite) {
+TEST(ShownPoints, OmitValuesThatAreNotFinite) {
   EXPECT_EQ(shown_points({{0, not_a_number}, {1, 2}, {2, std::numeric_limits<double>::infinity()}}, 10),
             (std::vector<std::size_t>{1}));
   EXPECT_TRUE(shown_points({{0, not_a_number}}, 10).empty());
@@ -67,7 +67,7 @@ TEST(Smoothed, BeginsWithTheFirstValueAndFindsTheMean) {
   EXPECT_NEAR(line.back(), 0.495, 0.02);
 }
 
-TEST(Smoothed, KeepsAConstantAsItIs) {
+TEST(Smoothed, KeepsAConstant) {
   for (const double value : smoothed(points_of(100, [](double) { return 3.0; }), 20)) EXPECT_DOUBLE_EQ(value, 3);
 }
 
@@ -77,7 +77,7 @@ TEST(Smoothed, FollowsAChangeWithinAFewWindows) {
   EXPECT_GT(line[1080], 0.99);
 }
 
-TEST(Smoothed, LeavesOutWhatIsNotFinite) {
+TEST(Smoothed, SkipsValuesThatAreNotFinite) {
   const auto line = smoothed({{0, 1}, {1, not_a_number}, {2, 1}}, 10);
   EXPECT_DOUBLE_EQ(line[0], 1);
   EXPECT_TRUE(std::isnan(line[1]));

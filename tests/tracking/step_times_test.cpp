@@ -11,7 +11,7 @@ Series series(const std::string& name, std::vector<Point> points) {
   return {.name = name, .points = std::move(points)};
 }
 
-TEST(StepTimes, AreSecondsAStep) {
+TEST(StepTimes, AreSecondsPerStep) {
   const RunRecord run{.series = {series("time/rank_0/forward", {{10, 2.0}, {20, 4.0}}),
                                  series("time/rank_0/waiting", {{10, 1.0}, {20, 1.0}}),
                                  series("time/rank_12/forward", {{10, 1.0}, {20, 1.0}})},
@@ -23,8 +23,8 @@ TEST(StepTimes, AreSecondsAStep) {
   EXPECT_DOUBLE_EQ(times.at(12).at("forward"), 0.1);
 }
 
-TEST(StepTimes, CountFromWhereTheSessionBegan) {
-  // The run went on from step 15: its first log afterwards stands for five steps.
+TEST(StepTimes, CountFromTheBeginningOfTheSession) {
+  // The run resumed from step 15, so its next log covers five steps.
   const RunRecord run{.series = {series("time/rank_0/forward", {{10, 10.0}, {20, 5.0}})}, .session_steps = {0, 15}};
   EXPECT_DOUBLE_EQ(step_times(run).at(0).at("forward"), 1.0);
   const RunRecord late{.series = {series("time/rank_0/forward", {{110, 10.0}})}, .session_steps = {100}};

@@ -1,4 +1,4 @@
-// Event files, as TensorBoard's own reader finds them.
+// Event files, read by TensorBoard's own reader.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -79,7 +79,7 @@ TEST_F(ReadByTensorBoard, FindsScalarsTextsAndHyperparameters) {
   EXPECT_EQ(found["started"], true);
 }
 
-TEST_F(ReadByTensorBoard, DropsStepsThatAResumptionMadeVoid) {
+TEST_F(ReadByTensorBoard, DropsStepsThatAResumptionVoids) {
   {
     TensorBoardTracker tracker(folder());
     tracker.start("first", {}, 0);
@@ -92,7 +92,7 @@ TEST_F(ReadByTensorBoard, DropsStepsThatAResumptionMadeVoid) {
   EXPECT_EQ(read()["scalars"]["loss"], json::parse(R"([[10, "10.0"], [20, "20.0"], [30, "31.0"]])"));
 }
 
-TEST_F(ReadByTensorBoard, ForgetsAllWhenARunStartsAgain) {
+TEST_F(ReadByTensorBoard, DropsEverythingIfARunStartsAgain) {
   {
     TensorBoardTracker tracker(folder());
     tracker.start("first", {}, 0);
@@ -106,7 +106,7 @@ TEST_F(ReadByTensorBoard, ForgetsAllWhenARunStartsAgain) {
   EXPECT_EQ(read()["scalars"]["loss"], json::parse(R"([[10, "1.0"]])"));
 }
 
-TEST(TensorBoardTracker, NamesItsFilesInTheOrderInWhichTheyWereMade) {
+TEST(TensorBoardTracker, NamesItsFilesInTheOrderOfTheirCreation) {
   const TemporaryFolder folder;
   const auto run = folder.path() / "new" / "run";
   { const TensorBoardTracker first(run); }
@@ -121,7 +121,7 @@ TEST(TensorBoardTracker, NamesItsFilesInTheOrderInWhichTheyWereMade) {
   EXPECT_TRUE(after.rbegin()->starts_with("events.out.tfevents.4000000002.")) << *after.rbegin();
 }
 
-TEST(TensorBoardTracker, SaysWhereItCannotWrite) {
+TEST(TensorBoardTracker, NamesAFolderThatItCannotWrite) {
   EXPECT_THROW(TensorBoardTracker("/proc/nowhere"), Error);
 }
 

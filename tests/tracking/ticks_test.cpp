@@ -23,7 +23,7 @@ TEST(LinearTicks, KeepTheEndsDespiteRounding) {
   expect_near(linear_ticks(0.1, 0.3, 2), {0.1, 0.2, 0.3});
 }
 
-TEST(LinearTicks, SurviveAnEmptyRange) {
+TEST(LinearTicks, SupportAnEmptyRange) {
   EXPECT_EQ(linear_ticks(2, 2, 4), Ticks{2});
 }
 
@@ -31,7 +31,7 @@ TEST(LogTicks, ArePowersOfTenOverDecades) {
   expect_near(log_ticks(0.0005, 20), {0.001, 0.01, 0.1, 1, 10});
 }
 
-TEST(LogTicks, AreFinerWhereDecadesAreFew) {
+TEST(LogTicks, AreFinerOverFewDecades) {
   expect_near(log_ticks(0.4, 16), {0.5, 1, 2, 5, 10});
   expect_near(log_ticks(1.2, 13), {1.5, 2, 3, 5, 7, 10});
 }
@@ -56,7 +56,7 @@ TEST(TickLabels, ShortenLargeAndSmallNumbers) {
   EXPECT_EQ(tick_labels({0.0002, 0.0004}), (Labels{"0.0002", "0.0004"}));
 }
 
-TEST(TickLabels, AreEachTheirOwnOnALogarithmicAxis) {
+TEST(TickLabels, HaveTheirOwnDecimalsOnALogarithmicAxis) {
   EXPECT_EQ(tick_labels({0.5, 1, 2, 5, 10}), (Labels{"0.5", "1", "2", "5", "10"}));
 }
 

@@ -25,7 +25,7 @@ bool is_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == ':';
 }
 
-/// Whether what stands behind a tag's name is attributes with quoted values.
+/// True if the text after a tag's name is attributes with quoted values.
 bool are_attributes(const std::string& text) {
   std::size_t place = 0;
   while (place < text.size()) {

@@ -4,7 +4,7 @@
 
 namespace tutti::test {
 
-/// Empty where all is well, else what is wrong.
+/// Returns the first problem, or an empty text.
 std::string xml_problem(const std::string& text);
 
 int count_of(const std::string& text, const std::string& part);

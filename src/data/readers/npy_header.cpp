@@ -71,7 +71,7 @@ class Literal {
       sizes.push_back(size());
       if (take(',')) continue;
       expect(')');
-      if (sizes.size() == 1) fail("a comma: (n) is no tuple");
+      if (sizes.size() == 1) fail("a comma: (n) is not a tuple");
       break;
     }
     return sizes;

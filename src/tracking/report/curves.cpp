@@ -14,7 +14,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t most_points = 1000;
-constexpr std::size_t few_points = 40;  // each of them gets a dot
+constexpr std::size_t few_points = 40;  // up to this number, each point has a dot
 constexpr int value_ticks = 5;
 
 struct Curve {
@@ -22,7 +22,7 @@ struct Curve {
   const RunRecord* of = nullptr;
   const Series* series = nullptr;
   std::vector<std::size_t> shown{};
-  std::vector<double> smooth{};  ///< empty where the points speak for themselves
+  std::vector<double> smooth{};  ///< empty if the curve is not noisy
 
   double line_value(std::size_t i) const { return smooth.empty() ? series->points[i].value : smooth[i]; }
 };
@@ -41,7 +41,7 @@ std::vector<Curve> curves_of(const std::string& scalar, const std::vector<RunRec
     if (series == nullptr) continue;
     Curve curve{.run = run, .of = &runs[run], .series = series, .shown = shown_points(series->points, most_points)};
     if (is_noisy(series->points)) {
-      constexpr double windows = 40;  // in the curve's length
+      constexpr double windows = 40;  // windows per curve
       curve.smooth = smoothed(series->points, std::max(10.0, static_cast<double>(series->points.size()) / windows));
     }
     curves.push_back(std::move(curve));
@@ -49,7 +49,7 @@ std::vector<Curve> curves_of(const std::string& scalar, const std::vector<RunRec
   return curves;
 }
 
-/// A logarithmic axis is for what falls so far that the end of a run would lie on the axis.
+/// True for values that fall so far that a linear axis would not show the end of the run.
 bool wants_log(const std::string& scalar, double low, double high) {
   const bool is_falling_kind = scalar.find("loss") != std::string::npos ||
                                scalar.find("grad_norm") != std::string::npos ||
@@ -82,13 +82,13 @@ Axis value_axis(const std::string& scalar, const std::vector<Curve>& curves) {
   axis.high = high + margin;
   if (low >= 0 && low < 0.3 * high) return {.low = 0, .high = axis.high};
   const auto ticks = linear_ticks(low - margin, axis.high, value_ticks);
-  // Down to a tick, so that the axis says where it begins.
+  // The axis begins at a tick.
   const double step = ticks.size() < 2 ? margin : ticks[1] - ticks[0];
   axis.low = ticks.front() - (low < ticks.front() ? step : 0);
   return axis;
 }
 
-/// The same for all figures of a page, so that one can look down from one to the next.
+/// All figures of a page have the same step axis, so that they can be compared.
 Axis step_axis(const std::vector<RunRecord>& runs) {
   auto first = std::numeric_limits<std::int64_t>::max();
   auto last = std::numeric_limits<std::int64_t>::min();
@@ -142,7 +142,7 @@ std::string axes(const Plot& plot, ChartSize size) {
   return svg + line("base", plot.x.from, plot.y.from, plot.x.to, plot.y.from) + "</g>";
 }
 
-/// The line through the shown points; it breaks where a point between them is not finite.
+/// The line through the shown points; it breaks at a value between them that is not finite.
 template <typename ValueOf>
 std::string path(const Curve& curve, const Plot& plot, const char* css, const ValueOf& value_of) {
   const auto& points = curve.series->points;
@@ -159,14 +159,14 @@ std::string path(const Curve& curve, const Plot& plot, const char* css, const Va
   return steps.empty() ? "" : std::string("<path class=\"") + css + "\" d=\"" + steps + "\"/>";
 }
 
-/// As the script reads it.
+/// The format that the script parses.
 std::string plain_number(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.6g", value);
   return text.data();
 }
 
-/// What the read-out needs, as attributes.
+/// The data of the read-out, as attributes.
 std::string data_attributes(const Curve& curve) {
   std::string steps;
   std::string values;
@@ -182,7 +182,7 @@ std::string data_attributes(const Curve& curve) {
          (smooth.empty() ? "" : " data-smooth=\"" + smooth + "\"");
 }
 
-/// Marks for values that have no place on the axis, one for all that would lie on top of each other.
+/// Marks for values that are not on the axis. Marks that would overlap are drawn once.
 std::string lost_marks(const Curve& curve, const Plot& plot) {
   constexpr double mark_width = 9;
   std::string svg;
@@ -193,7 +193,7 @@ std::string lost_marks(const Curve& curve, const Plot& plot) {
     const double x = plot.x.position(static_cast<double>(step));
     if (x - last_x[kind] < mark_width) continue;
     last_x[kind] = x;
-    // A cross on the step axis, or an arrow out of the plot.
+    // A cross on the step axis for NaN, an arrow out of the plot for an infinity.
     const double y = kind == 1 ? plot.y.to : plot.y.from - 6;
     const std::string shape = kind == 0 ? "m-4 -4l8 8m0 -8l-8 8" : kind == 1 ? "m-4 5l4 -6l4 6z" : "m-4 -3l4 6l4 -6z";
     svg += "<path class=\"lost\" d=\"M" + px(x) + " " + px(y) + shape + "\"><title>" + escape(curve.of->name) + ": " +
@@ -210,7 +210,7 @@ std::string draw(const Curve& curve, const Plot& plot) {
     const double x = plot.x.position(static_cast<double>(step));
     if (step <= 0 || x <= plot.x.from || x > plot.x.to) continue;
     svg += "<path class=\"resumed\" d=\"M" + px(x) + " " + px(plot.y.from) + "V" + px(plot.y.to) + "\"><title>" +
-           escape(curve.of->name) + " went on from step " + format_count(step) + "</title></path>";
+           escape(curve.of->name) + " resumed from step " + format_count(step) + "</title></path>";
   }
   if (!curve.smooth.empty()) svg += path(curve, plot, "line raw", [&](std::size_t i) { return points[i].value; });
   svg += path(curve, plot, "line", [&](std::size_t i) { return curve.line_value(i); });

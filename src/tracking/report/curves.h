@@ -1,5 +1,5 @@
 #pragma once
-// A scalar over the steps, as an inline SVG: one line a run.
+// A scalar over the steps as an inline SVG, with one line per run.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace tutti {
 
-/// `wide` is not shown in narrow windows, where `narrow` stands for it; `half` is always shown.
+/// A narrow window shows `narrow` instead of `wide`; `half` is always shown.
 enum class ChartSize { wide, half, narrow };
 
-/// The classes of a figure's element.
+/// The CSS classes of a figure.
 constexpr std::string_view figure_class(ChartSize size) {
   return size == ChartSize::wide ? "chart wide" : size == ChartSize::half ? "chart" : "chart narrow";
 }
 
-/// A figure with the runs that have this scalar; runs keep their number, and with it their colour. A noisy run is a
-/// faint line under a smoothed one. NaN and infinities are marks at the axis.
+/// A figure with the runs that have this scalar. Each run keeps its number and colour. For a noisy run, a smoothed line
+/// is drawn over a faint line of raw values. NaN and infinities are marks at the axis.
 std::string curve_figure(const std::string& scalar, const std::vector<RunRecord>& runs, ChartSize size);
 
 }  // namespace tutti

@@ -16,7 +16,7 @@ std::string with_true_minus(const std::string& text) {
   return text.starts_with('-') ? "\u2212" + text.substr(1) : text;
 }
 
-/// "6e-05" -> "6e-5" with a true minus sign.
+/// "6e-05" becomes "6e-5", with a true minus sign.
 std::string with_short_exponent(const std::string& text) {
   const auto exponent = text.find('e');
   if (exponent == std::string::npos) return text;
@@ -99,7 +99,7 @@ std::string run_mark(std::size_t run, double x, double y) {
     }
     return "<polygon class=\"mark\" points=\"" + points + "\"/>";
   };
-  switch (run % 5) {  // not a divisor of the colours: shape and colour repeat together only after thirty runs
+  switch (run % 5) {  // 5 shapes and 6 colours: a combination repeats after 30 runs
     case 0:
       return "<circle class=\"mark\" cx=\"" + px(x) + "\" cy=\"" + px(y) + "\" r=\"4\"/>";
     case 1:

@@ -1,14 +1,14 @@
 #pragma once
-// Small pieces of text for the page.
+// Formats numbers and marks for the page.
 #include <cstdint>
 #include <string>
 
 namespace tutti {
 
-/// For text and for attribute values in HTML and SVG. Control characters, which XML forbids, become U+FFFD.
+/// Escapes text for HTML and SVG, also for attribute values. Control characters, which XML forbids, become U+FFFD.
 std::string escape(const std::string& text);
 
-/// At most this many significant digits, with a true minus sign: "0.00123", "1.5e−7", "−3", "NaN", "∞".
+/// At most `digits` significant digits, with a true minus sign: "0.00123", "1.5e−7", "−3", "NaN", "∞".
 std::string format_number(double value, int digits = 4);
 /// "12,345".
 std::string format_count(std::int64_t value);
@@ -19,11 +19,11 @@ std::string format_date(double time);
 /// A position in an SVG, to a tenth of a unit.
 std::string px(double value);
 
-/// The class that gives a run its colour.
+/// The CSS class with the run's colour.
 std::string run_class(std::size_t run);
-/// The run's own mark, centred there: a shape besides the colour, for those who see colours differently.
+/// The mark of the run, centred at (x, y). Its shape identifies the run without colour.
 std::string run_mark(std::size_t run, double x, double y);
-/// The same as a small picture for legends and tables.
+/// The mark as a small picture for legends and tables.
 std::string run_swatch(std::size_t run);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// What every page has: its style, and the script that reads values off the curves. Both stand in the page itself.
+// The style and the script of every page. Both are embedded in the page.
 #include <string_view>
 
 namespace tutti {

@@ -3,7 +3,7 @@
 namespace tutti {
 
 std::string_view page_script() {
-  // Only adds a read-out under the pointer: the page says all without it.
+  // Adds a read-out under the pointer. The page is complete without it.
   return R"js(
 for (const plot of document.querySelectorAll("svg.plot")) {
   const numbers = (text) => text.split(",").map(Number);

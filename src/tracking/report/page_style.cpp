@@ -3,8 +3,8 @@
 namespace tutti {
 
 std::string_view page_style() {
-  // The runs' and the stages' colours are told apart with every kind of colour blindness (after M. Okabe and K. Ito,
-  // "Color Universal Design", 2008), and darker on light ground than on dark.
+  // The colours of runs and stages can be told apart with every kind of colour blindness (after M. Okabe and K. Ito,
+  // "Color Universal Design", 2008). They are darker on a light background than on a dark one.
   return R"css(
 :root { color-scheme: light dark;
   --ground: #ffffff; --ink: #1b1f24; --soft: #5b6470; --faint: #8a929d; --rule: #e4e7eb; --grid: #eceef1;

@@ -29,7 +29,7 @@ std::vector<RunRecord> read_runs(const std::vector<std::filesystem::path>& paths
   return runs;
 }
 
-/// The most common ones first, then all others by name.
+/// The most common scalars first, then all others by name.
 std::vector<std::string> scalars_in_order(const std::vector<RunRecord>& runs) {
   std::set<std::string> names;
   for (const auto& run : runs) {
@@ -86,7 +86,8 @@ std::string footer(const std::vector<RunRecord>& runs, const std::vector<std::fi
 std::string render_report(const std::vector<std::filesystem::path>& paths, const std::string& title) {
   const auto runs = read_runs(paths);
   const std::string heading = escape(title.empty() ? names_of(runs) : title);
-  // Well-formed as XML too. CDATA hides the script's comparisons from XML, and the comment signs hide CDATA from HTML.
+  // The page is also well-formed XML. CDATA hides the script's comparisons from XML, and the comment marks hide CDATA
+  // from HTML.
   std::string html =
       "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"

@@ -32,7 +32,7 @@ std::string shown(const Json& value) {
 
 class RunParser {
  public:
-  /// False for a line that is not ours.
+  /// Returns false for a line that a JsonlTracker did not write.
   bool take(const std::string& line) {
     const auto event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!event.is_object() || !event.contains("time") || !event["time"].is_number() || !event.contains("step") ||
@@ -47,7 +47,7 @@ class RunParser {
                          : kind == "text"    ? text(event, step)
                                              : false;
     if (!is_ours) return false;
-    if (run_.session_steps.empty()) begin_session(step, time);  // a file whose first line is lost
+    if (run_.session_steps.empty()) begin_session(step, time);  // the file has lost its first line
     last_time_ = std::max(last_time_, time);
     return true;
   }
@@ -101,7 +101,7 @@ class RunParser {
     const auto place = std::lower_bound(points.begin(), points.end(), point.step,
                                         [](const Point& other, std::int64_t step) { return other.step < step; });
     if (place != points.end() && place->step == point.step) {
-      *place = point;  // said twice: the later word counts
+      *place = point;  // logged twice: the later value replaces the earlier one
     } else {
       points.insert(place, point);
     }

@@ -1,5 +1,5 @@
 #pragma once
-// A run as its file tells it, without what a later start has made void.
+// Reads a run from its file, without the values that a later start has made void.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -15,7 +15,7 @@ struct Point {
   double value = 0;
 };
 
-/// One scalar; steps increase.
+/// The values of one scalar, in increasing order of steps.
 struct Series {
   std::string name{};
   std::vector<Point> points{};
@@ -29,25 +29,25 @@ struct Text {
 
 struct RunRecord {
   std::string name{};
-  std::map<std::string, std::string> hyperparameters{};  ///< as shown
+  std::map<std::string, std::string> hyperparameters{};  ///< as the page shows them
   std::vector<Series> series{};                          ///< in the order in which they were first logged
   std::vector<Text> texts{};
-  /// Where its sessions began: the first one, and each resumption that still counts.
+  /// The first step of each session: of the first one, and of each resumption that is not void.
   std::vector<std::int64_t> session_steps{};
   std::int64_t last_step = 0;
   double started = 0;       ///< seconds since 1970
-  double wall_seconds = 0;  ///< of all sessions, without the time between them
+  double wall_seconds = 0;  ///< of all sessions, without the pauses between them
   std::size_t void_values = 0;
   std::size_t unread_lines = 0;
 
-  /// nullptr where it was never logged.
+  /// nullptr if the scalar was never logged.
   const Series* find(const std::string& scalar) const;
 };
 
-/// Reads lines until the end. A run without a line of ours has no sessions.
+/// Reads all lines. A run without a line of a JsonlTracker has no sessions.
 RunRecord parse_run(std::istream& lines);
 
-/// `path` is the file or a folder that holds metrics.jsonl. Throws UsageError when there is none, or nothing in it.
+/// `path`: the file, or a folder with metrics.jsonl. Throws UsageError if it does not exist or has no event.
 RunRecord read_run(const std::filesystem::path& path);
 
 }  // namespace tutti

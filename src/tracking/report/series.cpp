@@ -45,14 +45,14 @@ bool is_noisy(const std::vector<Point>& points) {
     if (std::isfinite(bend)) bends.push_back(std::abs(bend));
   }
   if (bends.empty()) return false;
-  // The median: a schedule in steps jumps too, but seldom.
+  // The median ignores the few jumps of a step schedule.
   const auto middle = bends.begin() + static_cast<std::ptrdiff_t>(bends.size() / 2);
   std::nth_element(bends.begin(), middle, bends.end());
   return *middle > share_of_range * (range->second - range->first);
 }
 
 std::vector<double> smoothed(const std::vector<Point>& points, double window) {
-  constexpr double growth = 0.2;  // of the window, a point
+  constexpr double growth = 0.2;  // points by which the window grows at each point
   double average = 0;
   double reach = 1;
   std::vector<double> line;
@@ -62,7 +62,7 @@ std::vector<double> smoothed(const std::vector<Point>& points, double window) {
       line.push_back(point.value);
       continue;
     }
-    average += 2 / (reach + 1) * (point.value - average);  // the first one is taken whole
+    average += 2 / (reach + 1) * (point.value - average);  // the first point has weight 1
     reach = std::min(reach + growth, std::max(window, 1.0));
     line.push_back(average);
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What is drawn of a series: fewer points, a smoothed line, the range. Pure.
+// The points of a series that the report draws, its smoothed line and its range. No I/O.
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -9,18 +9,18 @@
 
 namespace tutti {
 
-/// Indices of at most about `most` points, ascending: all finite ones where they are few, else the lowest and the
-/// highest of each piece of the axis, so that spikes stay.
+/// The indices of about `most` points, ascending. If more are finite, the lowest and highest of each piece of the axis,
+/// so that spikes stay visible.
 std::vector<std::size_t> shown_points(const std::vector<Point>& points, std::size_t most);
 
-/// Whether a smoothed line would tell more than the points alone: they are many, and jump.
+/// True if a smoothed line helps: the points are many and noisy.
 bool is_noisy(const std::vector<Point>& points);
 
-/// Exponential moving average over the finite points; other values stay. `window`: how many points weigh most of it. It
-/// grows to that from one, so that the steep beginning of a curve is not dragged behind.
+/// The exponential moving average of the finite points; other values stay. `window`: the number of points with most of
+/// the weight. It grows from one, so that the line follows the steep beginning of a curve.
 std::vector<double> smoothed(const std::vector<Point>& points, double window);
 
-/// Lowest and highest finite value.
+/// The lowest and highest finite value.
 std::optional<std::pair<double, double>> finite_range(const std::vector<Point>& points);
 
 }  // namespace tutti

@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::array<std::string_view, 6> stages{"data", "forward", "backward", "waiting", "optimizer", "other"};
 
-/// The texts of a narrow figure are larger, in its own units: see page_style.cpp.
+/// The sizes of a figure. A narrow figure has larger texts in its own units: see page_style.cpp.
 struct Layout {
   double width;
   double label_width;
   double total_width;
-  double least_share;  ///< the width of a bar's part that says its share
+  double least_share;  ///< the minimum width of a segment with a label
 };
 constexpr Layout wide_layout{.width = 1120, .label_width = 64, .total_width = 84, .least_share = 40};
 constexpr Layout narrow_layout{.width = 540, .label_width = 70, .total_width = 96, .least_share = 50};
@@ -41,7 +41,7 @@ std::optional<TimeName> parse_name(const std::string& scalar) {
   const auto [rest, error] = std::from_chars(scalar.data() + begin.size(), end, name.rank);
   if (error != std::errc() || rest == end || *rest != '/') return std::nullopt;
   name.stage = std::string(rest + 1, end);
-  // A stage that we do not know is time all the same.
+  // An unknown stage counts as "other".
   if (std::find(stages.begin(), stages.end(), name.stage) == stages.end()) name.stage = "other";
   return name;
 }
@@ -106,7 +106,7 @@ std::string bar(int rank, const StageTimes& times, double y, const Axis& axis, c
   return svg + text("total", axis.position(before) + 10, y + bar_height / 2 + 4, milliseconds(sum));
 }
 
-/// Which rank the others wait for, where there is such a one.
+/// The rank that the others wait for, if there is a clear one.
 std::string finding(const RunRecord& run, const std::map<int, StageTimes>& ranks) {
   const auto waiting = [](const auto& rank) {
     const auto found = rank.second.find("waiting");
@@ -169,7 +169,7 @@ std::string step_times_figure(const std::vector<RunRecord>& runs, ChartSize size
 
   const bool is_wide = size == ChartSize::wide;
   const Layout& layout = is_wide ? wide_layout : narrow_layout;
-  // One for each figure: a pattern in a figure that is not shown is not drawn in others either.
+  // One pattern per figure, because browsers do not draw a pattern that belongs to a hidden figure.
   const std::string hatch = is_wide ? "hatch" : "hatch-narrow";
   const Axis axis{.low = 0, .high = longest, .from = layout.label_width, .to = layout.width - layout.total_width};
   std::string bars;

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-/// Narrow windows show `label` beside the value, as a row of its own.
+/// In a narrow window, `label` appears beside the value in a row of its own.
 std::string number_cell(const char* label, const std::string& value, const std::string& detail = "") {
   return std::string("<td class=\"number\" data-label=\"") + label + "\">" + value +
          (detail.empty() ? "" : "<small>" + detail + "</small>") + "</td>";
@@ -43,7 +43,7 @@ std::string best_cell(const char* label, const Series* series) {
   return number_cell(label, format_number(best->value), "step " + format_count(best->step));
 }
 
-/// The median: the first steps and those beside a checkpoint say little about a run's rate.
+/// The median, because the first steps and those with a checkpoint are not typical of the run.
 std::optional<double> samples_per_second(const RunRecord& run) {
   const auto* series = run.find("samples_per_second");
   if (series == nullptr) return std::nullopt;
@@ -127,7 +127,7 @@ std::string hyperparameter_table(const std::vector<RunRecord>& runs) {
 }
 
 std::string text_section(const std::vector<RunRecord>& runs) {
-  constexpr std::size_t most = 20;  // of each run: the page is not a log file
+  constexpr std::size_t most = 20;  // texts of each run
   std::string html;
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const auto& texts = runs[run].texts;

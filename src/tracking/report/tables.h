@@ -1,5 +1,5 @@
 #pragma once
-// The page's tables: the results of each run, and what it was started with.
+// The page's tables: the results and the hyperparameters of each run.
 #include <string>
 #include <vector>
 

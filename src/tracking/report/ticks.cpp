@@ -21,7 +21,7 @@ std::string scientific(double value, int decimals) {
   std::snprintf(text.data(), text.size(), "%.*e", decimals, value);
   std::string label = text.data();
   const auto exponent = label.find('e');
-  const int power = std::atoi(label.c_str() + exponent + 1);  // without plus sign and zeros
+  const int power = std::atoi(label.c_str() + exponent + 1);  // without a plus sign and leading zeros
   return label.substr(0, exponent) + "e" + (power < 0 ? "\u2212" : "") + std::to_string(std::abs(power));
 }
 
@@ -49,7 +49,7 @@ std::string label_of(double tick, double largest, int decimals) {
   return sign + decimal(size, decimals);
 }
 
-/// Decimals at which this number is exact, up to twelve significant ones.
+/// The number of decimals at which `value` is exact, for up to twelve significant digits.
 int decimals_of(double value) {
   if (value == 0) return 0;
   const int power = static_cast<int>(std::floor(std::log10(std::abs(value)) + 1e-9));
@@ -69,10 +69,10 @@ std::vector<double> linear_ticks(double low, double high, int count) {
   const double lead = rough / power;
   const double step = power * (lead < 1.5 ? 1 : lead < 3.5 ? 2 : lead < 7.5 ? 5 : 10);
   std::vector<double> ticks;
-  const double slack = 1e-9 * step;  // rounding must not lose the tick at an end
+  const double slack = 1e-9 * step;  // keeps the last tick in spite of rounding
   for (double multiple = std::ceil((low - slack) / step); multiple * step <= high + slack; ++multiple) {
     ticks.push_back(multiple * step);
-    if (ticks.size() > 1000) break;  // numbers too large to be told apart
+    if (ticks.size() > 1000) break;  // the ticks are closer than double precision
   }
   return ticks;
 }
@@ -99,7 +99,7 @@ std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
     largest = std::max(largest, std::abs(tick));
     decimals = std::max(decimals, decimals_of(tick));
   }
-  // On a logarithmic axis each label has the decimals that it needs itself.
+  // On a logarithmic axis each label has its own number of decimals.
   const bool is_log = ticks.size() > 2 && ticks[2] - ticks[1] > 1.5 * (ticks[1] - ticks[0]);
   std::vector<std::string> labels;
   labels.reserve(ticks.size());

@@ -1,21 +1,21 @@
 #pragma once
-// Where an axis has its ticks, and what stands there. Nice numbers after P. Heckbert, "Nice numbers for graph labels",
-// Graphics Gems, 1990.
+// The ticks of an axis and their labels. Round numbers after P. Heckbert, "Nice numbers for graph labels", Graphics
+// Gems, 1990.
 #include <string>
 #include <vector>
 
 namespace tutti {
 
-/// About `count` multiples of 1, 2 or 5 times a power of ten, inside [low, high].
+/// About `count` multiples of 1, 2 or 5 times a power of ten, in [low, high].
 std::vector<double> linear_ticks(double low, double high, int count);
 
-/// Powers of ten inside [low, high], both positive; also multiples of them where that leaves too few.
+/// Powers of ten in [low, high], both positive. If they are too few, also multiples of them.
 std::vector<double> log_ticks(double low, double high);
 
-/// Labels that tell the ticks apart: with as many decimals as they need, and with k, M, G for thousands and more.
+/// Labels that distinguish the ticks: with the decimals that they need, and with k, M, G for thousands and more.
 std::vector<std::string> tick_labels(const std::vector<double>& ticks);
 
-/// An axis: values to positions.
+/// An axis that maps values to positions.
 struct Axis {
   double low = 0;
   double high = 1;

@@ -6,7 +6,7 @@
 
 namespace {
 
-/// The file that holds LibTorch in this process.
+/// The path of the LibTorch that this process has loaded.
 std::string loaded_libtorch() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {

@@ -1,4 +1,4 @@
-"""one_libtorch.py MODULE PROGRAM: PyTorch and a library that uses tutti share one LibTorch, that of this Python.
+"""one_libtorch.py MODULE PROGRAM: PyTorch and a library that uses tutti share this Python's LibTorch.
 
 Loads MODULE beside `import torch`, trains in it, and counts the copies of LibTorch in this process. Then runs PROGRAM and
 looks where its LibTorch came from.

@@ -1,4 +1,4 @@
-# A program, and the same training as a library that a Python can load.
+# The training as a program, and as a library that Python can load.
 add_library(consumer_training OBJECT ${CMAKE_CURRENT_LIST_DIR}/training.cpp)
 set_target_properties(consumer_training PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(consumer_training PUBLIC tutti::tutti)
