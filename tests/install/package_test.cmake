@@ -1,4 +1,4 @@
-# Makes the packages of the build in BUILD and looks at what they hold: everything that a project needs which has only this.
+# Makes the packages of the build in BUILD and checks their contents: a project needs nothing else of tutti.
 include(${CMAKE_CURRENT_LIST_DIR}/support.cmake)
 get_filename_component(cmake_folder ${CMAKE_COMMAND} DIRECTORY)
 unset(ENV{LIBTORCH})
@@ -14,7 +14,11 @@ endif()
 # Unpacked anywhere, the archive is found there, and says what it was built for.
 file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${SCRATCH}/unpacked)
 file(GLOB prefix ${SCRATCH}/unpacked/*)
-foreach(part bin/tutti bin/tutti-rank bin/tutti-report bin/tutti-env bin/tutti-plan lib/libtutti.a include/tutti/tutti.h
+set(component_parts "")
+if(COMPONENTS)
+  set(component_parts bin/tutti-export-check lib/libtutti_exported.a include/tutti/exported/exported_module.h)
+endif()
+foreach(part ${component_parts} bin/tutti bin/tutti-rank bin/tutti-report bin/tutti-env bin/tutti-plan lib/libtutti.a include/tutti/tutti.h
     share/doc/tutti/LICENSE)
   if(NOT EXISTS ${prefix}/${part})
     message(FATAL_ERROR "${archive} has no ${part}")
@@ -38,6 +42,9 @@ if(dpkg_deb)
   must_say("Built for LibTorch ${LIBTORCH_VERSION}\\.")
   must_run(${dpkg_deb} --contents ${package})
   must_say("/usr/bin/tutti\n.*/usr/include/tutti/tutti.h\n.*/usr/lib/cmake/tutti/tuttiConfig.cmake\n")
+  if(COMPONENTS)
+    must_say("/usr/lib/libtutti_exported.a\n")
+  endif()
 else()
   message("There is no dpkg-deb: the .deb was made, but not looked at.")
 endif()

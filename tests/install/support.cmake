@@ -1,7 +1,7 @@
-# What the tests of this folder share. A consumer is configured with the tools of the build: CMake's default generator asks
-# for make, which need not be here.
+# Functions that the tests of this folder share. A consumer is configured with the tools of the build, because CMake's
+# default generator needs make. COMPONENTS are the components of the build.
 set(tools -G ${GENERATOR} -DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM} -DCMAKE_CXX_COMPILER=${COMPILER}
-  -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_BUILD_TYPE=Release)
+  -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_BUILD_TYPE=Release -DTUTTI_COMPONENTS=${COMPONENTS})
 
 # stop(WHAT OUTPUT): CMake leaves the lines of a message as they are when they are indented.
 function(stop what output)
