@@ -2,20 +2,35 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(tutti_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
-set(tutti_installed tutti_base tutti_tracking tutti tutti_command tutti_rank tutti_report tutti_env tutti_export_check tutti_plan)
+set(tutti_libraries tutti_base tutti_tracking tutti)
+set(tutti_commands tutti_command tutti_rank tutti_report tutti_env tutti_plan)
+# The commands that load LibTorch.
+set(tutti_libtorch_commands tutti_env tutti_plan)
+# The components that find_package(tutti COMPONENTS ...) knows; tuttiConfig.cmake reads the ones of this build.
+set(tutti_components "")
+set(tutti_header_options "")
+if(TUTTI_EXPORTED)
+  list(APPEND tutti_libraries tutti_exported)
+  list(APPEND tutti_commands tutti_export_check)
+  list(APPEND tutti_libtorch_commands tutti_export_check)
+  list(APPEND tutti_components exported)
+else()
+  set(tutti_header_options PATTERN exported EXCLUDE)
+endif()
+set(tutti_installed ${tutti_libraries} ${tutti_commands})
 
-install(TARGETS tutti_base tutti_tracking tutti EXPORT tuttiTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ${tutti_libraries} EXPORT tuttiTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET tutti_mpi)
   install(TARGETS tutti_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   list(APPEND tutti_installed tutti_mpi)
 endif()
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${tutti_package_folder})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS tutti_command tutti_rank tutti_report tutti_env tutti_export_check tutti_plan RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${tutti_header_options})
+install(TARGETS ${tutti_commands} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 # The folders in which programs find the MPI module: consumers' programs, and the commands that use LibTorch.
 target_link_options(tutti INTERFACE $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
-set_target_properties(tutti_env tutti_export_check tutti_plan PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH}/lib")
+set_target_properties(${tutti_libtorch_commands} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH}/lib")
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in ${PROJECT_BINARY_DIR}/tuttiConfig.cmake
   INSTALL_DESTINATION ${tutti_package_folder})

@@ -23,10 +23,13 @@ std::string help() {
       "Commands:\n"
       "  launch        start a program as several ranks: tutti launch -n 4 -- ./train\n"
       "  env           show what a program finds here: launcher, ranks, LibTorch, backends\n"
-      "  export-check  tell what a program of torch.export holds, and whether it can be trained\n"
       "  inspect       tell what the ranks of a job do or did: tutti inspect\n"
       "  plan          predict the time of a step on more nodes\n"
       "  report        make an HTML page from runs: tutti report runs/first runs/second\n";
+  // A build without tutti::exported lacks this program.
+  if (tutti::has_sibling("tutti-export-check")) {
+    text += "  export-check  tell what a program of torch.export holds, and whether it can be trained\n";
+  }
   // The benchmarks are built, but not installed.
   if (tutti::has_sibling("tutti-bench")) text += "  bench         run a benchmark: tutti bench NAME ...\n";
   return text +
@@ -44,6 +47,9 @@ int run(const std::vector<std::string>& words) {
   if (command == "launch") return tutti::run_launch_command(rest);
   if (command == "inspect") return tutti::run_inspect_command(rest);
   if (command == "report") tutti::become_sibling("tutti-report", rest);
+  if (command == "export-check" && !tutti::has_sibling("tutti-export-check")) {
+    throw tutti::UsageError("tutti was built without export-check: build and install it with -DTUTTI_EXPORTED=ON");
+  }
   if (command == "env" || command == "export-check" || command == "plan") {
     tutti::choose_libtorch();
     tutti::become_sibling("tutti-" + command, rest);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Extracts the C++ blocks of README and docs for the compiler.
 
-    tools/snippets.py SOURCE_FOLDER OUTPUT_FOLDER     # writes snippets.cpp and one NAME.cpp for each program
+    tools/snippets.py SOURCE_FOLDER OUTPUT_FOLDER [PAGE ...]     # writes snippets.cpp and one NAME.cpp for each program
     tools/snippets.py --self-test
 
-Every block that begins with ```cpp is taken. A comment in the line above it says what it is:
+PAGE is the path of a document whose blocks are left out. Every other block that begins with ```cpp is taken. A comment in the line above it says what it is:
 
     (nothing)                            statements: the body of a function, after tests/examples/snippet_prelude.h
     <!-- snippet: declarations -->       declarations, in a namespace of their own
@@ -75,10 +75,13 @@ def generate(documents):
     return {"snippets.cpp": head + "\nnamespace {\n" + "".join(parts) + "}  // namespace\n", **programs}
 
 
-def main(source, output):
+def main(source, output, *skipped):
     source, output = Path(source).resolve(), Path(output)
     files = [source / "README.md", *sorted((source / "docs").rglob("*.md"))]
-    made = generate([(str(file.relative_to(source)), file.read_text()) for file in files])
+    shown = [str(file.relative_to(source)) for file in files]
+    if unknown := set(skipped) - set(shown):
+        raise Wrong(f"there is no page {', '.join(sorted(unknown))}")
+    made = generate([(name, file.read_text()) for name, file in zip(shown, files) if name not in skipped])
     output.mkdir(parents=True, exist_ok=True)
     for name, content in made.items():
         path = output / name
@@ -105,12 +108,14 @@ def self_test():
         (source / "docs" / "guides" / "g.md").write_text("```cpp\nint here;\n```\n")
         main(source, source / "out")
         assert "int here;" in (source / "out" / "snippets.cpp").read_text()
+        main(source, source / "out", "docs/guides/g.md")
+        assert "int here;" not in (source / "out" / "snippets.cpp").read_text()
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--self-test"]:
         self_test()
-    elif len(sys.argv) != 3:
+    elif len(sys.argv) < 3:
         sys.exit(__doc__)
     else:
         try:

@@ -1,5 +1,5 @@
 #pragma once
-// All of tutti.
+// All of tutti, without process_group/ (c10d's headers take long to compile) and the component exported/.
 #include "tutti/amp/grad_scaler.h"
 #include "tutti/amp/precision.h"
 #include "tutti/checkpoint/checkpoint.h"
@@ -21,7 +21,6 @@
 #include "tutti/data/stream_loader.h"
 #include "tutti/data_parallel/data_parallel.h"
 #include "tutti/detail/data/shard.h"
-#include "tutti/exported/exported_module.h"
 #include "tutti/launch/launch.h"
 #include "tutti/optim/clip_grad.h"
 #include "tutti/optim/lr_schedule.h"

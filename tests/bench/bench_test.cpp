@@ -140,6 +140,7 @@ TEST(BenchSync, ComparesAllSystems) {
 }
 
 TEST(BenchNlp, TrainsInBothLanguages) {
+  if (!HAS_EXPORTED) GTEST_SKIP() << "tutti was built without the component exported";
   const char* python = std::getenv("TUTTI_PEERS_PYTHON");  // NOLINT(concurrency-mt-unsafe)
   if (python == nullptr || !BUILDS_TORCH_TUTTI) GTEST_SKIP() << "set TUTTI_PEERS_PYTHON: ./dev peers makes one";
   ::setenv("PYTHONPATH", PYTHON_PACKAGES, /*overwrite=*/1);  // NOLINT(concurrency-mt-unsafe)
@@ -157,6 +158,7 @@ TEST(BenchNlp, TrainsInBothLanguages) {
 }
 
 TEST(BenchExported, ComparesAChainOfOperators) {
+  if (!HAS_EXPORTED) GTEST_SKIP() << "tutti was built without the component exported";
   const char* python = std::getenv("TUTTI_TORCH_PYTHON");  // NOLINT(concurrency-mt-unsafe)
   if (python == nullptr || *python == '\0') GTEST_SKIP() << "set TUTTI_TORCH_PYTHON=$(tools/torch_python.sh LIBTORCH)";
   const auto finished = run_tutti({"bench", "exported", "--python", python, "--operators", "8", "--repeats", "2"});
@@ -181,6 +183,7 @@ TEST(Bench, RefusesWhatItCannotDo) {
       {{"none-of-these"}, "there is no benchmark"},
   };
   for (auto [words, part] : cases) {
+    if (!HAS_EXPORTED && words.front() == "nlp") part = "TUTTI_EXPORTED=ON";
     words.insert(words.begin(), "bench");
     const auto finished = run_tutti(words);
     EXPECT_EQ(finished.exit_code, 2) << part;

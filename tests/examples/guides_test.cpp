@@ -152,6 +152,7 @@ std::string python_of(const std::string& page) {
 }
 
 TEST(Guides, AnExportedModelTrainsAsTheOneByHand) {
+  if (!HAS_EXPORTED) GTEST_SKIP() << "tutti was built without the component exported";
   const auto python = python_from("TUTTI_TORCH_PYTHON");
   if (!python) GTEST_SKIP() << "set TUTTI_TORCH_PYTHON=$(tools/torch_python.sh LIBTORCH)";
   const TemporaryFolder folder;

@@ -10,6 +10,15 @@ must_run(${CMAKE_COMMAND} --build ${SCRATCH}/build --target consumer)
 must_run(${PREFIX}/bin/tutti launch -n 2 -- ${SCRATCH}/build/consumer)
 must_say("consumer: 2 ranks, loss [0-9]")
 
+# The component exported, and a component that does not exist.
+if(COMPONENTS)
+  must_run(${CMAKE_COMMAND} --build ${SCRATCH}/build --target consumer_exported)
+  must_run(${SCRATCH}/build/consumer_exported ${SCRATCH}/missing.pt2)
+  must_say("consumer: cannot read [^ ]*/missing.pt2: ")
+endif()
+must_fail("tutti has no component nonsense. Its only component is exported"
+  ${consumer} -B ${SCRATCH}/nonsense -DTUTTI_COMPONENTS=nonsense)
+
 # Another version of tutti and another LibTorch are refused, each with its reason.
 must_fail("version: 0\\.1" ${consumer} -B ${SCRATCH}/newer -DTUTTI_VERSION=0.2)
 make_other_libtorch(${SCRATCH}/other)

@@ -15,6 +15,14 @@ if(output MATCHES "bench")
 endif()
 must_fail("the benchmarks are not installed" ${tutti} bench sync)
 
+# A build without the component exported lacks tutti-export-check, as a copy of the command alone does.
+file(COPY ${tutti} DESTINATION ${SCRATCH}/alone)
+must_fail("built without export-check: build and install it with -DTUTTI_EXPORTED=ON" ${SCRATCH}/alone/tutti export-check model.pt2)
+must_run(${SCRATCH}/alone/tutti --help)
+if(output MATCHES "export-check")
+  message(FATAL_ERROR "the help names export-check, which is not installed:\n${output}")
+endif()
+
 must_run(${tutti} env)
 must_say("LibTorch +${LIBTORCH_VERSION}\\.")
 must_run(${CMAKE_COMMAND} -E env LIBTORCH=${LIBTORCH} ${tutti} env)

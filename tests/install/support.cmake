@@ -1,7 +1,7 @@
 # Functions for the tests of this folder. A consumer is configured with the tools of the build, because CMake's default
-# generator needs make, which may be missing.
+# generator needs make, which may be missing. COMPONENTS are the components of the build.
 set(tools -G ${GENERATOR} -DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM} -DCMAKE_CXX_COMPILER=${COMPILER}
-  -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_BUILD_TYPE=Release)
+  -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_BUILD_TYPE=Release -DTUTTI_COMPONENTS=${COMPONENTS})
 
 # stop(WHAT OUTPUT): fails with a message. CMake does not rewrap indented lines.
 function(stop what output)

@@ -427,7 +427,7 @@ class Reference:
                                             "", ".. toctree::", "   :hidden:", "", *indented(entries)])
         count = len({name for header in self.by_header for name in self.shown_names(header)})
         lines = ["Reference", "=========", "",
-                 f"{count} names in {len(self.by_header)} headers, by module. ``#include <tutti/tutti.h>`` brings all of them; a "
+                 f"{count} names in {len(self.by_header)} headers, by module. ``#include <tutti/tutti.h>`` brings all but process_group and exported; a "
                  "header alone compiles faster. Everything is in namespace ``tutti``. Every name with its members is in the "
                  ":ref:`index <genindex>`, and the search finds it.", ""]
         for module in (r for r in MODULES if r in modules):
