@@ -20,11 +20,10 @@
 #include "comm/call_signature.h"
 #include "comm/services.h"
 #include "comm/worker.h"
+#include "flight/wait_graph.h"
 #include "tutti/comm/call_options.h"
 
 namespace tutti::comm {
-
-struct FailureReport;
 
 /// The data that a rank sends with its call signature.
 struct CallPayload {
@@ -118,7 +117,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
                           const CallOptions& options) const;
   void close_p2p() noexcept;
   /// Aborts the queue unless it has failed already. Publishes `report`, then closes the connections.
-  void abort_with_report(FailureReport report, const std::string& reason) noexcept;
+  void abort_with_report(flight::FailureReport report, const std::string& reason) noexcept;
   bool set_blocked(bool blocked) noexcept override { return backend_->set_blocked(blocked); }
   void set_mismatch_reason(const std::string& why) noexcept override;
   void abort_blocked_calls() noexcept override;

@@ -11,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+#include "flight/wait_graph.h"
+
 namespace tutti::flight {
 namespace {
 
@@ -175,6 +177,22 @@ std::int64_t first_failure(const std::map<int, const RecordedOperation*>& open) 
   return end;
 }
 
+/// The number of calls of each rank that has a record and belongs to the communicator.
+std::map<int, std::uint64_t> calls_by_rank(const CommunicatorRecords& communicator,
+                                           const std::vector<RankRecord>& records) {
+  const bool has_all_ranks = communicator.group_size == records.front().world_size;
+  std::map<int, std::uint64_t> calls;
+  for (const int rank : ranks_of(records)) {
+    const auto operations = communicator.by_rank.find(rank);
+    if (operations != communicator.by_rank.end()) {
+      calls[rank] = operations->second.back()->operation + 1;
+    } else if (has_all_ranks) {
+      calls[rank] = 0;
+    }
+  }
+  return calls;
+}
+
 std::optional<BlockedOperation> find_blocked(const CommunicatorRecords& communicator,
                                              const std::vector<RankRecord>& records) {
   const auto open = unfinished_in(communicator);
@@ -193,15 +211,7 @@ std::optional<BlockedOperation> find_blocked(const CommunicatorRecords& communic
       (one->called > failed_at ? found.late : found.waiting_ranks).push_back(rank);
     }
   }
-  const bool everyone = communicator.group_size == records.front().world_size;
-  for (const int rank : ranks_of(records)) {
-    const auto there = communicator.by_rank.find(rank);
-    if (there == communicator.by_rank.end()) {
-      if (everyone) found.absent.push_back(rank);
-    } else if (there->second.back()->operation < found.operation->operation) {
-      found.absent.push_back(rank);
-    }
-  }
+  found.absent = ranks_without_call(calls_by_rank(communicator, records), found.operation->operation);
   return found;
 }
 

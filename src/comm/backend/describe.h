@@ -2,16 +2,14 @@
 // Formats values for error messages.
 #include <ATen/core/TensorBody.h>
 
-#include <chrono>
 #include <string>
-#include <vector>
+
+#include "core/describe.h"
 
 namespace tutti::comm {
 
-/// "rank 2", "ranks 0, 1".
-std::string describe_ranks(const std::vector<int>& ranks);
-/// "30 s", "1500 ms".
-std::string describe_duration(std::chrono::milliseconds duration);
+using tutti::describe_duration;
+using tutti::describe_ranks;
 /// "float [4, 3]".
 std::string describe_tensor(const at::Tensor& tensor);
 

@@ -81,7 +81,7 @@ class Ballot {
     std::string all;
     for (const auto& bytes : store_->multiGet(keys_)) {
       const std::string text = as_text(bytes);
-      auto state = WaitState::from_text(text);
+      auto state = wait_state_from_text(text);
       if (!state) return;
       states.push_back(*std::move(state));
       all += text;
@@ -208,7 +208,7 @@ struct DeadlockDetector::Shared {
           continue;
         }
         if (!ballot) ballot.emplace(rendezvous.store->clone(), rank, size);
-        if (!ballot->is_cast()) ballot->cast(blocked->state.to_text());
+        if (!ballot->is_cast()) ballot->cast(to_text(blocked->state));
         const auto deadlock = ballot->agreed_deadlock();
         // All ranks that are known here are blocked, so agreement is near.
         next_poll_delay = may_disconnect_store ? agreement_poll_interval : ballot->next_store_poll_delay();

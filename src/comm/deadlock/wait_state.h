@@ -1,39 +1,16 @@
 #pragma once
-// The calls that blocked ranks wait in, and whether any rank can continue. No I/O.
-//
-// Calls on a communicator are matched by their operation numbers. There is a deadlock if every calling thread of every
-// rank waits in a call that some member of its communicator has not made. That member is blocked in another call, so no
-// call can complete: one was made on some ranks only.
-#include <cstdint>
-#include <map>
+// How ranks send their wait states to each other. flight/wait_graph.h finds the deadlock in them. No I/O.
 #include <optional>
 #include <string>
-#include <vector>
+
+#include "flight/wait_graph.h"
 
 namespace tutti::comm {
 
-/// The state of one rank whose calling threads are all blocked.
-struct WaitState {
-  struct CommunicatorCalls {
-    std::uint64_t calls = 0;   ///< the number of calls that this rank has made
-    std::vector<int> members;  ///< global ranks
-  };
-  struct PendingCall {
-    std::string communicator;
-    std::uint64_t number = 0;
-    std::string text;  ///< "barrier 'epoch' (operation 16, train.cpp:42)"
-    bool operator==(const PendingCall&) const = default;
-  };
-  std::vector<PendingCall> pending_calls;
-  std::map<std::string, CommunicatorCalls> communicators;
-  std::uint64_t changes = 0;  ///< CallerThreads::changes(): differs if the rank has continued in between
+using flight::WaitState;
 
-  std::string to_text() const;
-  /// Returns nullopt for a text that to_text() cannot have written.
-  static std::optional<WaitState> from_text(const std::string& text);
-};
-
-/// Returns the error text if no rank can continue; nullopt if some rank may continue.
-std::optional<std::string> find_deadlock(const std::vector<WaitState>& by_rank);
+std::string to_text(const WaitState& state);
+/// Returns nullopt for a text that to_text() cannot have written.
+std::optional<WaitState> wait_state_from_text(const std::string& text);
 
 }  // namespace tutti::comm

@@ -1,11 +1,9 @@
-// One process. The root cause, from the failure reports of the ranks.
-#include "comm/health/root_cause.h"
+// Ranks: none. The root cause from the failure reports of the ranks; whether blocked ranks can continue.
+#include "flight/wait_graph.h"
 
 #include <gtest/gtest.h>
 
-#include "comm/rendezvous/store_bytes.h"
-
-namespace tutti::comm::root_cause_test {
+namespace tutti::flight::wait_graph_test {
 namespace {
 
 using Reason = FailureReport::Reason;
@@ -131,27 +129,6 @@ TEST(RootCause, ACycleNamesTheAwaitedRank) {
   EXPECT_EQ(find_root_cause(reports, 0).failed_ranks, std::vector<int>{1});
 }
 
-TEST(RootCause, TheListKeepsTheLastEntryOfEachRank) {
-  const std::string report = make_report(Reason::connection_closed, {3, 1}).to_text();
-  const std::string list =
-      encode_entry(2, report) + encode_entry(0, "") + encode_entry(2, "again 7 x\n") + encode_entry(1, report);
-  const auto entries = parse_entries(list, 4);
-  ASSERT_EQ(entries.size(), 4U);
-  EXPECT_EQ(entries[0], "");
-  EXPECT_EQ(entries[1], report);
-  EXPECT_EQ(entries[2], "again 7 x\n");
-  EXPECT_FALSE(entries[3]);
-  EXPECT_EQ(parse_entries("", 1), std::vector<std::optional<std::string>>(1));
-}
-
-TEST(RootCause, AMalformedListIsReadUpToTheError) {
-  for (const std::string wrong : {"4 1 x", "-1 1 x", "1 99 x", "1 18446744073709551615 x", "1", "1 2", "x", "1 -1 x"}) {
-    const auto entries = parse_entries(encode_entry(0, "fine") + wrong, 2);
-    EXPECT_EQ(entries[0], "fine") << wrong;
-    EXPECT_FALSE(entries[1]) << wrong;
-  }
-}
-
 TEST(RootCause, ReportsAreCompleteWhenEveryChainEndsInAReport) {
   EXPECT_FALSE(is_complete({make_report(Reason::connection_closed, {1}), std::nullopt}, 0));
   EXPECT_TRUE(is_complete({make_report(Reason::connection_closed, {1}), std::nullopt}, 0, {1}))
@@ -168,5 +145,66 @@ TEST(RootCause, ReportsAreCompleteWhenEveryChainEndsInAReport) {
       is_complete({make_report(Reason::connection_closed, {1}), make_report(Reason::timeout, {0}), std::nullopt}, 0));
 }
 
+// The state of a rank that waits in a call on one of the communicators "job" and "model", both of all ranks.
+WaitState state_in(const std::string& communicator, std::uint64_t number, std::uint64_t job_calls,
+                   std::uint64_t model_calls) {
+  return {.pending_calls = {{.communicator = communicator,
+                             .number = number,
+                             .text = communicator == "job" ? "save" : "sum"}},
+          .communicators = {{"job", {.calls = job_calls, .members = {0, 1}}},
+                            {"model", {.calls = model_calls, .members = {0, 1}}}}};
+}
+
+TEST(FindDeadlock, CallsOfDifferentCommunicatorsAreADeadlock) {
+  // Rank 0 is in the third call on "job", rank 1 in the sixth call on "model". Neither rank has made the other's call.
+  EXPECT_EQ(
+      find_deadlock({state_in("job", 2, 3, 5), state_in("model", 5, 2, 6)}),
+      "called on some ranks only: rank 0 waits in save of 'job', which rank 1 has not called; rank 1 waits in sum of "
+      "'model', which rank 0 has not called. No rank can continue.");
+}
+
+TEST(FindDeadlock, ACallThatAllRanksMadeIsNoDeadlock) {
+  EXPECT_EQ(find_deadlock({state_in("job", 2, 3, 5), state_in("job", 2, 3, 5)}), std::nullopt);
+  // Rank 1 has made the call on "job", which the queue thread runs, and waits in a call that rank 0 has not made.
+  EXPECT_EQ(find_deadlock({state_in("job", 2, 3, 5), state_in("model", 5, 3, 6)}), std::nullopt);
+}
+
+TEST(FindDeadlock, RanksBlockedInTheSameCallAreNamedTogether) {
+  WaitState two = state_in("model", 5, 2, 6);
+  WaitState one = state_in("job", 2, 3, 5);
+  for (WaitState* state : {&one, &two}) {
+    for (auto& [name, communicator] : state->communicators) communicator.members = {0, 1, 2};
+  }
+  const auto text = find_deadlock({two, one, two});
+  ASSERT_TRUE(text);
+  EXPECT_NE(text->find("ranks 0, 2 wait in sum of 'model', which rank 1 has not called"), std::string::npos) << *text;
+  EXPECT_NE(text->find("rank 1 waits in save of 'job', which ranks 0, 2 have not called"), std::string::npos) << *text;
+}
+
+TEST(FindDeadlock, ACommunicatorThatARankHasNotMadeYet) {
+  WaitState without = state_in("job", 2, 3, 5);
+  without.communicators.erase("model");
+  EXPECT_TRUE(find_deadlock({without, state_in("model", 0, 2, 1)}));
+}
+
+TEST(FindDeadlock, OneRunningRankMeansNoDeadlock) {
+  WaitState third = state_in("job", 2, 3, 5);
+  third.pending_calls.clear();
+  WaitState none;
+  EXPECT_EQ(find_deadlock({state_in("job", 2, 3, 5), state_in("model", 5, 2, 6), third}), std::nullopt);
+  EXPECT_EQ(find_deadlock({none}), std::nullopt);
+}
+
+TEST(FindDeadlock, AMemberThatTheJobDoesNotHaveIsNoDeadlock) {
+  WaitState state = state_in("job", 2, 3, 5);
+  state.communicators["job"].members = {0, 7};
+  EXPECT_EQ(find_deadlock({state}), std::nullopt);
+}
+
+TEST(RanksWithoutCall, CallsCountFromZero) {
+  EXPECT_EQ(ranks_without_call({{0, 3}, {1, 2}, {4, 0}}, 2), (std::vector<int>{1, 4}));
+  EXPECT_EQ(ranks_without_call({{0, 3}, {1, 3}}, 2), std::vector<int>{});
+}
+
 }  // namespace
-}  // namespace tutti::comm::root_cause_test
+}  // namespace tutti::flight::wait_graph_test

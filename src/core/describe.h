@@ -1,0 +1,14 @@
+#pragma once
+// Formats ranks and durations for messages.
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+/// "rank 2", "ranks 0, 1".
+std::string describe_ranks(const std::vector<int>& ranks);
+/// "30 s", "1500 ms".
+std::string describe_duration(std::chrono::milliseconds duration);
+
+}  // namespace tutti
