@@ -33,7 +33,9 @@ constexpr int max_syncs_to_learn_order = 20;
 }  // namespace
 
 Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options)
-    : communicator_(std::move(communicator)), options_(options), logger_(communicator_.rank()) {
+    : communicator_(std::move(communicator)), options_(options),
+      logger_(communicator_.rank()),
+      decision_(options.policy, options.reproducible) {
   sync::check_same_model(parameters, options, communicator_);
   std::vector<NamedParameter> sparse;
   for (NamedParameter& parameter : parameters) {
@@ -113,13 +115,12 @@ bool Reducer::Impl::is_idle() const {
 
 void Reducer::Impl::enter_no_sync() {
   const std::lock_guard lock(mutex_);
-  ++no_sync_depth_;
-  annotated_ = true;
+  decision_.enter_no_sync();
 }
 
 void Reducer::Impl::leave_no_sync() {
   const std::lock_guard lock(mutex_);
-  --no_sync_depth_;
+  decision_.leave_no_sync();
 }
 
 void Reducer::Impl::set_local(bool local) {
@@ -134,7 +135,7 @@ void Reducer::Impl::set_local(bool local) {
   discard_window();
   // Ranks may take different numbers of local steps, so counters and the learned window length may differ.
   window_state_.reset();
-  automatic_ = AutomaticPolicy();
+  decision_.reset_learned();
   hashes_.clear();
   std::swap(communicator_, inactive_communicator_);
   local_ = local;
@@ -149,7 +150,7 @@ void Reducer::Impl::set_check_replicas(bool check) {
 
 void Reducer::Impl::trigger_sync_in_backward() {
   const std::lock_guard lock(mutex_);
-  triggered_ = true;
+  decision_.trigger();
 }
 
 void Reducer::Impl::add_scope_weight() {
@@ -206,9 +207,9 @@ void Reducer::Impl::prepare_step() {
   }
   if (!window_state_.sync_due_at_step()) return;
   if (!window_state_.scope()) {
-    if (options_.policy == SyncPolicy::automatic && !std::exchange(early_step_logged_, true)) {
+    if (const auto expected = decision_.on_early_step()) {
       logger_.info("step() ran after " + std::to_string(window_state_.window().passes()) + " backward passes where " +
-                   std::to_string(automatic_.expected()) + " were expected: synchronizing inside step()");
+                   std::to_string(*expected) + " were expected: synchronizing inside step()");
     }
     ++stats_.syncs_in_step;
   }

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "sync/accumulation_window_state.h"
-#include "sync/sync_policy.h"
+#include "sync/sync_decision.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -181,10 +181,7 @@ class Reducer::Impl {
 
   mutable std::mutex mutex_;
   sync::AccumulationWindowState window_state_;
-  AutomaticPolicy automatic_;
-  int no_sync_depth_ = 0;
-  bool annotated_ = false;
-  bool triggered_ = false;
+  sync::SyncDecision decision_;
   Pass pass_;
   std::vector<ParameterState> states_;
   std::vector<BucketState> buckets_;
@@ -200,7 +197,6 @@ class Reducer::Impl {
   int syncs_left_to_learn_order_ = 0;   // > 0 while the order of gradients is unknown
   bool can_rebuild_buckets_ = false;    // see SyncTrailer
   SyncStats stats_;
-  bool early_step_logged_ = false;
 
   std::shared_ptr<Handle> handle_;
   std::unique_ptr<sync::AutogradHooks> hooks_;  // last member, so that hooks are detached first

@@ -91,17 +91,9 @@ void Reducer::Impl::begin_pass() {
     hashes_ = std::move(now);
   }
 
-  const bool asked = synchronizes({.policy = options_.policy,
-                                   .pass = window_state_.window().passes(),
-                                   .triggered = std::exchange(triggered_, false),
-                                   .no_sync = no_sync_depth_ > 0,
-                                   .annotated = annotated_,
-                                   .in_accumulate = window_state_.scope().has_value(),
-                                   .accumulate_syncs = window_state_.scope() && window_state_.scope()->syncs,
-                                   .sync_each_batch = window_state_.scope() && window_state_.scope()->sync_each_batch},
-                                  automatic_);
+  const bool synchronizes = decision_.begin_pass(window_state_.window().passes(), window_state_.scope());
   pass_ = {.open = true,
-           .synchronizes = asked && !options_.reproducible,
+           .synchronizes = synchronizes,
            .number = stats_.passes,
            .tasks = {},
            .thread = std::this_thread::get_id(),

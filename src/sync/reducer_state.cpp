@@ -27,8 +27,7 @@ StateDict Reducer::Impl::state_dict() const {
     throw UsageError("save_state() inside a window whose sum is reproducible: call it between optimizer steps");
   }
   StateDict state = window_state_.state_dict();
-  state.set("expected_passes", automatic_.expected());
-  state.set("annotated", annotated_);
+  decision_.save(state);
   state.set("overflowed", overflowed_);
   state.set("total_weight", last_total_weight_);
   state.set("loss_scale", loss_scale_);
@@ -56,8 +55,8 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
   // Reads all values before it changes any.
   sync::AccumulationWindowState loaded;
   loaded.load_state_dict(state);
-  const auto expected = state.get<std::int64_t>("expected_passes");
-  const auto annotated = state.get<bool>("annotated");
+  sync::SyncDecision decision = decision_;
+  decision.load(state);
   const auto overflowed = state.get<bool>("overflowed");
   const auto total_weight = state.get<double>("total_weight");
   const auto loss_scale = state.get<double>("loss_scale");
@@ -75,8 +74,7 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
 
   discard_window();
   window_state_ = loaded;
-  automatic_.expect(expected);
-  annotated_ = annotated;
+  decision_ = decision;
   overflowed_ = overflowed;
   last_total_weight_ = total_weight;
   loss_scale_ = loss_scale;

@@ -159,7 +159,7 @@ void Reducer::Impl::apply_sync() {
 
   std::vector<WindowLengths> lengths;
   for (const sync::SyncHeader& header : gradient_sync->headers()) lengths.push_back(header.lengths);
-  automatic_.learn(lengths);
+  decision_.learn(lengths);
   last_total_weight_ = plan.total_weight;
   overflowed_ = gradient_sync->overflowed();
   for (std::size_t i = 0; i < gradient_sync->buckets_started(); ++i)
