@@ -5,7 +5,7 @@
 #include "sync/gradient_buffer.h"
 #include "sync/gradient_sync.h"
 #include "sync/reducer_impl.h"
-#include "sync/replica_checker.h"
+#include "sync/sampled_hash.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
@@ -13,19 +13,19 @@ namespace tutti {
 
 void Reducer::Impl::throw_if_invalid() const {
   if (window_state_.is(sync::GradientState::invalid))
-    throw UsageError(model_prefix() + "the gradients of this window are invalid (" + window_state_.reason() +
+    throw UsageError(parameters_.model_prefix() + "the gradients of this window are invalid (" + window_state_.reason() +
                      "): call zero_grad() and run the window again");
 }
 
 void Reducer::Impl::throw_if_failed() const {
   if (communicator_.failed() && window_state_.is(sync::GradientState::invalid))
-    throw PeerError(model_prefix() + window_state_.reason(), {});
+    throw PeerError(parameters_.model_prefix() + window_state_.reason(), {});
 }
 
 void Reducer::Impl::require_reproducible() const {
   if (options_.gradient_codec)
     throw UsageError("a gradient_codec rounds between nodes only, so sums cannot be reproducible");
-  for (const NamedParameter& parameter : parameters_) {
+  for (const NamedParameter& parameter : parameters_.trained) {
     const at::ScalarType dtype = parameter.tensor.scalar_type();
     const bool cpu = parameter.tensor.is_cpu();
     if (!parameter.sparse && cpu && (dtype == at::kFloat || dtype == at::kDouble)) continue;
@@ -45,28 +45,24 @@ void Reducer::Impl::check_before_step() {
   if (window_state_.scope()) return;
   if (window_state_.window().pending() > 0) {
     if (options_.reproducible) {
-      throw UsageError(model_prefix() +
+      throw UsageError(parameters_.model_prefix() +
                        "step outside accumulate() in the middle of a window: a reproducible sum is computed at the "
                        "window's end");
     }
-    if (options_.check_replicas) check_parameters_unchanged(replica_checker_->hashes());
+    checker_.check_unchanged();
   } else if (window_state_.window().syncs() == 0) {
     check_gradients_are_known();
   }
 }
 
 void Reducer::Impl::check_plan() const {
-  const auto fail = [](const NamedParameter& parameter, const std::string& change) {
-    throw UsageError("parameter " + quoted(parameter) + " was changed after prepare(): " + change +
-                     ". Its gradients would not be synchronized: prepare the model again after changing it");
-  };
-  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
-    if (const auto change = replica_checker_->change_of(i)) fail(parameters_[i], *change);
-    if (!hooks_->still_hooked(i, parameters_[i].tensor)) fail(parameters_[i], "its node in the graph was replaced");
+  for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
+    checker_.check_trained(i);
+    const NamedParameter& parameter = parameters_.trained[i];
+    if (!hooks_->still_hooked(i, parameter.tensor))
+      throw sync::changed_after_prepare(parameter, "its node in the graph was replaced");
   }
-  for (std::size_t i = 0; i < frozen_.size(); ++i) {
-    if (const auto change = frozen_replica_checker_->change_of(static_cast<int>(i))) fail(frozen_[i], *change);
-  }
+  checker_.check_frozen();
 }
 
 std::optional<std::string> Reducer::Impl::modified_gradient() const {
@@ -74,9 +70,9 @@ std::optional<std::string> Reducer::Impl::modified_gradient() const {
   for (int i = 0; i < count(); ++i) {
     const ParameterState& state = states_[i];
     if (!state.aliased) continue;
-    if (!buffer_->aliased(i) || buffer_->slot(i)._version() != state.version) return quoted(parameters_[i]);
+    if (!buffer_->aliased(i) || buffer_->slot(i)._version() != state.version) return quoted(parameters_.trained[i]);
     // Writes through .data(), as in LibTorch's clipping, do not change the version.
-    if (pending && state.hash != sync::sampled_hash(buffer_->slot(i), hash_salt_)) return quoted(parameters_[i]);
+    if (pending && state.hash != sync::sampled_hash(buffer_->slot(i), hash_salt_)) return quoted(parameters_.trained[i]);
   }
   return sparse_->modified();
 }
@@ -91,7 +87,7 @@ void Reducer::Impl::hash_pending_gradients() {
 }
 
 bool Reducer::Impl::all_zero() const {
-  for (const NamedParameter& parameter : parameters_) {
+  for (const NamedParameter& parameter : parameters_.trained) {
     const at::Tensor& gradient = parameter.tensor.grad();
     if (gradient.defined() && (parameter.sparse || gradient.count_nonzero().item<std::int64_t>() != 0)) return false;
   }
@@ -106,13 +102,13 @@ void Reducer::Impl::check_gradients_cleared(bool refuses_changes, bool begins_pa
     return;
   std::optional<std::string> gone;
   bool some_left = false;
-  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
+  for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
     const bool ours = i < count() ? states_[i].aliased : sparse_->is_tracked(i - count());
     if (!ours) continue;
-    if (parameters_[i].tensor.grad().defined()) {
+    if (parameters_.trained[i].tensor.grad().defined()) {
       some_left = true;
     } else if (!gone) {
-      gone = quoted(parameters_[i]);
+      gone = quoted(parameters_.trained[i]);
     }
   }
   const bool weighted = window_state_.window().weighting() == Weighting::weighted;
@@ -140,11 +136,11 @@ void Reducer::Impl::check_gradients_cleared(bool refuses_changes, bool begins_pa
 }
 
 std::optional<std::string> Reducer::Impl::foreign_gradient(bool or_replaced) const {
-  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
-    if (!parameters_[i].tensor.grad().defined()) continue;
+  for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
+    if (!parameters_.trained[i].tensor.grad().defined()) continue;
     const bool ours = i < count() ? buffer_->aliased(i) : sparse_->is_tracked_gradient(i - count());
     const bool replaced = i < count() ? states_[i].aliased : sparse_->is_tracked(i - count());
-    if (!ours && (or_replaced || !replaced)) return quoted(parameters_[i]);
+    if (!ours && (or_replaced || !replaced)) return quoted(parameters_.trained[i]);
   }
   return std::nullopt;
 }
@@ -155,15 +151,6 @@ void Reducer::Impl::check_gradients_are_known() const {
   if (!foreign) return;
   throw UsageError("the gradient of " + *foreign +
                    " was not produced by a synchronized backward pass: call synchronize() before step");
-}
-
-void Reducer::Impl::check_parameters_unchanged(const std::vector<std::uint64_t>& now) const {
-  if (hashes_.empty()) return;
-  if (const auto changed = replica_checker_->first_difference(hashes_, now)) {
-    throw UsageError("parameter " + quoted(parameters_[*changed]) +
-                     " changed between the backward passes of a step: an optimizer stepped with gradients that were "
-                     "not synchronized. Step with the optimizer that prepare() returned");
-  }
 }
 
 }  // namespace tutti

@@ -3,16 +3,15 @@
 #include <ATen/Functions.h>
 
 #include <bit>
+#include <span>
 #include <utility>
 
 #include "sync/autograd_hooks.h"
 #include "sync/check_same_model.h"
 #include "sync/gradient_buffer.h"
 #include "sync/gradient_sync.h"
-#include "sync/model_name.h"
 #include "sync/pairwise_accumulator.h"
 #include "sync/reducer_callbacks.h"
-#include "sync/replica_checker.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
@@ -21,10 +20,17 @@ namespace tutti {
 
 namespace {
 
-std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters) {
+std::vector<at::Tensor> tensors_of(std::span<const NamedParameter> parameters) {
   std::vector<at::Tensor> tensors;
   for (const NamedParameter& parameter : parameters) tensors.push_back(parameter.tensor);
   return tensors;
+}
+
+/// `parameters`, if they are those of all ranks.
+std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters, const ReducerOptions& options,
+                                    const Communicator& communicator) {
+  sync::check_same_model(parameters, options, communicator);
+  return parameters;
 }
 
 /// A program that holds views of gradients in this many synchronizations is expected to hold them always.
@@ -35,26 +41,22 @@ constexpr int max_syncs_to_learn_order = 20;
 Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options)
     : communicator_(std::move(communicator)), options_(options),
       logger_(communicator_.rank()),
+      parameters_(checked(std::move(parameters), options, communicator_)),
+      checker_(parameters_, options.check_replicas),
       decision_(options.policy, options.reproducible) {
-  sync::check_same_model(parameters, options, communicator_);
-  std::vector<NamedParameter> sparse;
-  for (NamedParameter& parameter : parameters) {
-    const bool trained = parameter.tensor.requires_grad();
-    (trained ? parameter.sparse ? sparse : parameters_ : frozen_).push_back(std::move(parameter));
-  }
-  states_.resize(parameters_.size());
-  buffer_ = std::make_unique<sync::GradientBuffer>(tensors_of(parameters_), options_.buckets, communicator_);
+  const std::span all(parameters_.trained);
+  const auto dense = all.first(static_cast<std::size_t>(count()));
+  const auto sparse = all.subspan(dense.size());
+  states_.resize(dense.size());
+  buffer_ = std::make_unique<sync::GradientBuffer>(tensors_of(dense), options_.buckets, communicator_);
   buckets_.resize(buffer_->plan().buckets.size());
   if (options_.buckets.reorder && buckets_.size() > 1) syncs_left_to_learn_order_ = max_syncs_to_learn_order;
-  sparse_ = std::make_unique<sync::SparseGradients>(sparse);
+  sparse_ = std::make_unique<sync::SparseGradients>(std::vector(sparse.begin(), sparse.end()));
   pairwise_accumulator_ = std::make_unique<sync::PairwiseAccumulator>();
-  parameters_.insert(parameters_.end(), sparse.begin(), sparse.end());
   if (options_.reproducible) require_reproducible();
-  replica_checker_ = std::make_unique<sync::ReplicaChecker>(parameters_);
-  frozen_replica_checker_ = std::make_unique<sync::ReplicaChecker>(frozen_);
   handle_ = std::make_shared<Handle>(Handle{this});
   hooks_ = std::make_unique<sync::AutogradHooks>(
-      tensors_of(parameters_), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
+      tensors_of(parameters_.trained), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
       [this](int parameter) { in_pass([&] { on_gradient_ready(parameter); }); });
 }
 
@@ -129,14 +131,14 @@ void Reducer::Impl::set_local(bool local) {
   finish_pending();
   if (options_.reproducible) throw UsageError("local steps depend on the number of ranks: they are not reproducible");
   if (window_state_.sync_due_at_close() || !window_state_.is_idle()) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "local steps must begin and end between optimizer steps: this window already has backward passes");
   }
   discard_window();
   // Ranks may take different numbers of local steps, so counters and the learned window length may differ.
   window_state_.reset();
   decision_.reset_learned();
-  hashes_.clear();
+  checker_.forget_values();
   std::swap(communicator_, inactive_communicator_);
   local_ = local;
 }
@@ -144,8 +146,7 @@ void Reducer::Impl::set_local(bool local) {
 void Reducer::Impl::set_check_replicas(bool check) {
   const std::lock_guard lock(mutex_);
   finish_pending();
-  options_.check_replicas = check;
-  hashes_.clear();
+  checker_.set_compares_values(check);
 }
 
 void Reducer::Impl::trigger_sync_in_backward() {
@@ -180,7 +181,7 @@ void Reducer::Impl::synchronize() {
   finish_pending();
   throw_if_invalid();
   if (options_.reproducible) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "synchronize() in the middle of a window: a reproducible sum is computed at the window's end");
   }
   check_plan();
@@ -194,7 +195,7 @@ void Reducer::Impl::prepare_step() {
   finish_pending();
   throw_if_invalid();
   if (was_aborted && !window_state_.is(sync::GradientState::aborted)) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "step after a backward pass of this window ended with an exception: its gradients are invalid on "
                      "all ranks. Call zero_grad() and run the window again");
   }
@@ -267,7 +268,7 @@ void Reducer::Impl::discard_accumulation() {
 }
 
 void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
-  for (const NamedParameter& parameter : parameters_) {
+  for (const NamedParameter& parameter : parameters_.trained) {
     at::Tensor& grad = parameter.tensor.mutable_grad();
     if (set_to_none || parameter.sparse) {
       grad.reset();
@@ -286,11 +287,6 @@ void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
   window_state_.on_clear(what, !set_to_none && communicator_.size() > 1);
 }
 
-std::string Reducer::Impl::model_prefix() const {
-  const std::string trained = sync::models_of(parameters_);
-  return trained.empty() ? sync::models_of(frozen_) : trained;
-}
-
 SyncStats Reducer::Impl::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
@@ -306,7 +302,7 @@ void Reducer::Impl::require_whole_block() const {
   const auto micro_batches = static_cast<std::uint64_t>(pairwise_accumulator_->micro_batches() + 1);
   if (std::has_single_bit(micro_batches)) return;
   throw UsageError(
-      model_prefix() + "a window of " + std::to_string(micro_batches) + " micro-batches on each of " +
+      parameters_.model_prefix() + "a window of " + std::to_string(micro_batches) + " micro-batches on each of " +
       std::to_string(communicator_.size()) +
       " ranks: a reproducible sum on several ranks needs 1, 2, 4, 8, ... on each. Choose another number of "
       "micro-batches or ranks, and data that fill all windows");
@@ -316,7 +312,7 @@ void Reducer::Impl::accumulate_micro_batch() {
   std::vector<at::Tensor> flat;
   std::vector<bool> used(count());
   for (int i = 0; i < count(); ++i) {
-    used[i] = parameters_[i].tensor.grad().defined();
+    used[i] = parameters_.trained[i].tensor.grad().defined();
     if (used[i]) {
       move_into_bucket(i);
     } else {
@@ -326,14 +322,14 @@ void Reducer::Impl::accumulate_micro_batch() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) flat.push_back(buffer_->bucket(static_cast<int>(i)));
   pairwise_accumulator_->push(flat, used);
   for (int i = 0; i < count(); ++i) {
-    parameters_[i].tensor.mutable_grad().reset();
+    parameters_.trained[i].tensor.mutable_grad().reset();
     states_[i].aliased = false;
   }
 }
 
 void Reducer::Impl::discard_window() {
   throw_if_failed();
-  for (const NamedParameter& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  for (const NamedParameter& parameter : parameters_.trained) parameter.tensor.mutable_grad().reset();
   untrack_gradients();
   window_state_.discard();
   owes_close_ = false;

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "sync/accumulation_window_state.h"
+#include "sync/parameter_set.h"
+#include "sync/replica_checker.h"
 #include "sync/sync_decision.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
@@ -26,7 +28,6 @@ namespace tutti {
 namespace sync {
 class AutogradHooks;
 class GradientBuffer;
-class ReplicaChecker;
 class PairwiseAccumulator;
 class GradientSync;
 class SparseGradients;
@@ -67,7 +68,7 @@ class Reducer::Impl {
   StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
 
-  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  const std::vector<NamedParameter>& parameters() const { return parameters_.trained; }
   SyncStats stats() const;
 
  private:
@@ -143,7 +144,6 @@ class Reducer::Impl {
   std::optional<std::string> modified_gradient() const;
   bool all_zero() const;
   void check_gradients_are_known() const;
-  void check_parameters_unchanged(const std::vector<std::uint64_t>& now) const;
   /// The name of a parameter whose gradient was not produced by a backward pass, or (`or_replaced`) replaced such a
   /// gradient; nullopt if none.
   std::optional<std::string> foreign_gradient(bool or_replaced = true) const;
@@ -152,9 +152,7 @@ class Reducer::Impl {
   bool has_foreign_gradients() const {
     return !(window_state_.scope() && window_state_.is_over()) && foreign_gradient().has_value();
   }
-  /// The prefix of errors that name no parameter; empty if models have no names.
-  std::string model_prefix() const;
-  /// Runs an action and adds model_prefix() to its UsageErrors.
+  /// Runs an action and adds the model prefix to its UsageErrors.
   template <typename Action>
   void with_model_prefix(const Action& action) const;
   void abort_refused_step();
@@ -163,7 +161,7 @@ class Reducer::Impl {
   void require_reproducible() const;
   void require_whole_block() const;
   /// Number of parameters with a slot; parameters with sparse gradients follow them.
-  int count() const { return static_cast<int>(states_.size()); }
+  int count() const { return parameters_.slots; }
   double local_share_factor() const { return last_total_weight_ * loss_scale_ / communicator_.size(); }
 
   Communicator communicator_;  // has this rank alone while local
@@ -171,10 +169,8 @@ class Reducer::Impl {
   bool local_ = false;
   ReducerOptions options_;
   Logger logger_;
-  std::vector<NamedParameter> parameters_;  // parameters with gradients; those with a slot come first
-  std::vector<NamedParameter> frozen_;
-  std::unique_ptr<sync::ReplicaChecker> replica_checker_;
-  std::unique_ptr<sync::ReplicaChecker> frozen_replica_checker_;
+  sync::ParameterSet parameters_;
+  sync::ReplicaChecker checker_;
   std::unique_ptr<sync::GradientBuffer> buffer_;
   std::unique_ptr<sync::SparseGradients> sparse_;
   std::unique_ptr<sync::PairwiseAccumulator> pairwise_accumulator_;
@@ -185,7 +181,6 @@ class Reducer::Impl {
   Pass pass_;
   std::vector<ParameterState> states_;
   std::vector<BucketState> buckets_;
-  std::vector<std::uint64_t> hashes_;  // of the parameters when the window began
   int hash_salt_ = 0;                  // of the gradients' hashes
   std::unique_ptr<sync::GradientSync> gradient_sync_;
   double last_total_weight_ = 1;  // divisor of averaged buckets, besides the loss scale
@@ -207,7 +202,7 @@ void Reducer::Impl::with_model_prefix(const Action& action) const {
   try {
     action();
   } catch (const UsageError& error) {
-    const std::string who = model_prefix();
+    const std::string who = parameters_.model_prefix();
     const std::string what = error.what();
     // The message may name a parameter together with its model.
     if (who.empty() || what.find(who.substr(0, who.size() - 2)) != std::string::npos) throw;

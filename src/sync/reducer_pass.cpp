@@ -9,7 +9,6 @@
 #include "sync/gradient_buffer.h"
 #include "sync/gradient_sync.h"
 #include "sync/reducer_callbacks.h"
-#include "sync/replica_checker.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/call_site_scope.h"
@@ -22,7 +21,7 @@ void Reducer::Impl::before_accumulate_grad(int parameter) {
     begin_pass();
   } else if (pass_.thread != std::this_thread::get_id() &&
              !pass_.tasks.contains(torch::autograd::get_current_graph_task_id())) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "two backward passes at once over the same parameters: run them one after the other");
   }
   register_task();
@@ -61,12 +60,12 @@ void Reducer::Impl::begin_pass() {
   finish_pending();
   if (window_state_.is(sync::GradientState::invalid)) discard_window();
   if (at::GradMode::is_enabled()) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "backward does not support create_graph, because a synchronized gradient has no graph: "
                      "use torch::autograd::grad for higher derivatives");
   }
   if (options_.reproducible && (!window_state_.scope() || window_state_.synced_in_scope())) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      (window_state_.scope()
                           ? "a backward pass after this step's gradients were synchronized: a reproducible sum holds "
                             "all passes of a scope, so clip and step after the last one"
@@ -85,11 +84,7 @@ void Reducer::Impl::begin_pass() {
     if (!buffer_->aliased(i)) buffer_->detach_views(i);
   }
   if (!window_is_pending) sparse_->untrack_cleared();
-  if (options_.check_replicas) {
-    auto now = replica_checker_->hashes();
-    if (window_is_pending) check_parameters_unchanged(now);
-    hashes_ = std::move(now);
-  }
+  checker_.begin_pass(window_is_pending);
 
   const bool synchronizes = decision_.begin_pass(window_state_.window().passes(), window_state_.scope());
   pass_ = {.open = true,
@@ -110,7 +105,7 @@ std::optional<std::string> Reducer::Impl::carried_over_gradient() const {
   if (!window_state_.is_over()) return std::nullopt;
   for (int i = 0; i < count(); ++i) {
     // Also true for a tensor of the program that replaced it.
-    if (states_[i].aliased && parameters_[i].tensor.grad().defined()) return quoted(parameters_[i]);
+    if (states_[i].aliased && parameters_.trained[i].tensor.grad().defined()) return quoted(parameters_.trained[i]);
   }
   return sparse_->carried_over();
 }
@@ -215,7 +210,7 @@ void Reducer::Impl::abort_dangling_pass() {
 void Reducer::Impl::close_dangling_pass() {
   if (!pass_.open) return;
   if (!pass_.tasks.empty()) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "called from inside a backward pass over the same parameters: call it after backward()");
   }
   // Only nested backward passes reached the parameters, so no callback reported the end of the outer pass.

@@ -7,7 +7,6 @@
 #include "sync/gradient_sync.h"
 #include "sync/pairwise_accumulator.h"
 #include "sync/reducer_impl.h"
-#include "sync/replica_checker.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
@@ -32,14 +31,14 @@ StateDict Reducer::Impl::state_dict() const {
   state.set("total_weight", last_total_weight_);
   state.set("loss_scale", loss_scale_);
   for (int i = 0; i < count(); ++i) {
-    const at::Tensor& grad = parameters_[i].tensor.grad();
+    const at::Tensor& grad = parameters_.trained[i].tensor.grad();
     if (!grad.defined()) continue;
-    state.set("gradient." + parameters_[i].name, grad.detach());
-    state.set("averaged." + parameters_[i].name, buckets_[buffer_->plan().slots[i].bucket].averaged);
+    state.set("gradient." + parameters_.trained[i].name, grad.detach());
+    state.set("averaged." + parameters_.trained[i].name, buckets_[buffer_->plan().slots[i].bucket].averaged);
   }
   for (int i = 0; i < sparse_->count(); ++i) {
     if (!sparse_->gradient(i).defined()) continue;
-    const std::string& name = parameters_[count() + i].name;
+    const std::string& name = parameters_.trained[count() + i].name;
     // Dense, so that windows of several ranks can be added and any checkpoint reader supports it.
     state.set("gradient." + name, sparse_->gradient(i).detach().to_dense());
     state.set("averaged." + name, sparse_->averaged(i));
@@ -62,8 +61,8 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
   const auto loss_scale = state.get<double>("loss_scale");
   const StateDict gradients = state.part("gradient");
   for (const auto& [name, value] : gradients.values()) {
-    const auto parameter = std::ranges::find(parameters_, name, &NamedParameter::name);
-    if (parameter == parameters_.end()) {
+    const auto parameter = std::ranges::find(parameters_.trained, name, &NamedParameter::name);
+    if (parameter == parameters_.trained.end()) {
       throw CheckpointError("the saved window holds a gradient of '" + name + "', which this optimizer does not train");
     }
     if (gradients.get<at::Tensor>(name).sizes() != parameter->tensor.sizes()) {
@@ -78,12 +77,12 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
   overflowed_ = overflowed;
   last_total_weight_ = total_weight;
   loss_scale_ = loss_scale;
-  hashes_.clear();
+  checker_.forget_values();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     load_bucket(static_cast<int>(bucket), state);
   }
   for (int i = 0; i < sparse_->count(); ++i) {
-    const std::string& name = parameters_[count() + i].name;
+    const std::string& name = parameters_.trained[count() + i].name;
     if (!state.contains("gradient." + name)) continue;
     sparse_->load(i, state.get<at::Tensor>("gradient." + name), state.get<bool>("averaged." + name));
   }
@@ -93,12 +92,12 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
 void Reducer::Impl::load_bucket(int bucket, const StateDict& state) {
   const auto& members = buffer_->plan().buckets[bucket].parameters;
   const auto is_averaged = [&](int i) {
-    const std::string name = "averaged." + parameters_[i].name;
+    const std::string name = "averaged." + parameters_.trained[i].name;
     return !state.contains(name) || state.get<bool>(name);
   };
   const bool averaged = std::ranges::all_of(members, is_averaged);
   for (const int i : members) {
-    const std::string name = "gradient." + parameters_[i].name;
+    const std::string name = "gradient." + parameters_.trained[i].name;
     if (!state.contains(name)) continue;
     buffer_->detach_views(i);
     at::Tensor slot = buffer_->slot(i);

@@ -10,7 +10,6 @@
 #include "sync/gradient_sync.h"
 #include "sync/pairwise_accumulator.h"
 #include "sync/reducer_impl.h"
-#include "sync/replica_checker.h"
 #include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
@@ -33,7 +32,7 @@ void Reducer::Impl::open_sync() {
           .only_carried_over = window_state_.is_over() ? 1 : 0,
           .loss_scale = loss_scale_,
           .lengths = window.lengths(),
-          .parameters = options_.check_replicas ? sync::combine(replica_checker_->hashes()) : 0,
+          .parameters = checker_.combined_hash(),
           .seconds_waited = last_wait_seconds_},
       options_.detect_overflow);
 }
@@ -60,7 +59,7 @@ void Reducer::Impl::start_bucket_all_reduce(int bucket) {
 void Reducer::Impl::fill_bucket(int bucket) {
   if (std::exchange(buckets_[bucket].averaged, false)) to_local_share(bucket, last_total_weight_);
   for (const int parameter : buffer_->plan().buckets[bucket].parameters) {
-    if (!parameters_[parameter].tensor.grad().defined()) {
+    if (!parameters_.trained[parameter].tensor.grad().defined()) {
       buffer_->detach_views(parameter);
       buffer_->slot(parameter).zero_();
     } else {
@@ -84,7 +83,7 @@ void Reducer::Impl::start_all_buckets_and_close() {
     gradient_sync_->start_rows(aborted ? at::Tensor() : sparse_->gradient(i), sparse_->parameter(i));
   }
   std::vector<bool> used(count());
-  for (int i = 0; i < count(); ++i) used[i] = parameters_[i].tensor.grad().defined() || pairwise_accumulator_->used(i);
+  for (int i = 0; i < count(); ++i) used[i] = parameters_.trained[i].tensor.grad().defined() || pairwise_accumulator_->used(i);
   pairwise_accumulator_->clear();
   sync::SyncTrailer trailer = aborted ? sync::aborted_trailer(window_state_.reason()) : sync::SyncTrailer{};
   for (const BucketState& bucket : buckets_)
@@ -145,14 +144,14 @@ void Reducer::Impl::apply_sync() {
       if (gradient_sync->trailers()[rank].aborted) ranks.push_back(rank);
     }
     invalidate(*why);
-    throw PeerError(model_prefix() + *why, ranks);
+    throw PeerError(parameters_.model_prefix() + *why, ranks);
   }
   if (plan.mismatch) {
     invalidate(*plan.mismatch);
-    throw MismatchError(model_prefix() + *plan.mismatch);
+    throw MismatchError(parameters_.model_prefix() + *plan.mismatch);
   }
   if (plan.parameters_differ) {
-    const std::string why = replica_checker_->describe_drift(communicator_);
+    const std::string why = checker_.describe_drift(communicator_);
     invalidate(why);
     throw MismatchError(why);
   }
@@ -165,7 +164,7 @@ void Reducer::Impl::apply_sync() {
   for (std::size_t i = 0; i < gradient_sync->buckets_started(); ++i)
     buckets_[i].averaged = !std::exchange(buckets_[i].written_after_start, false);
   for (int i = 0; i < count(); ++i) {
-    if (gradient_sync->used_by_any_rank()[i] && !parameters_[i].tensor.grad().defined()) buffer_->alias(i);
+    if (gradient_sync->used_by_any_rank()[i] && !parameters_.trained[i].tensor.grad().defined()) buffer_->alias(i);
     states_[i].aliased = buffer_->aliased(i);
     states_[i].version = buffer_->slot(i)._version();
   }
@@ -210,7 +209,7 @@ void Reducer::Impl::move_into_bucket(int parameter) {
   try {
     if (buffer_->move_in(parameter) && states_[parameter].aliased) ++stats_.gradients_copied;
   } catch (const UsageError& error) {
-    throw UsageError("parameter " + quoted(parameters_[parameter]) + ": " + error.what());
+    throw UsageError("parameter " + quoted(parameters_.trained[parameter]) + ": " + error.what());
   }
 }
 
