@@ -2,17 +2,12 @@
 
 #include <ATen/Functions.h>
 
-#include <bit>
-#include <span>
 #include <utility>
 
 #include "sync/autograd_hooks.h"
 #include "sync/check_same_model.h"
-#include "sync/gradient_buffer.h"
 #include "sync/gradient_sync.h"
-#include "sync/pairwise_accumulator.h"
 #include "sync/reducer_callbacks.h"
-#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 
@@ -20,7 +15,7 @@ namespace tutti {
 
 namespace {
 
-std::vector<at::Tensor> tensors_of(std::span<const NamedParameter> parameters) {
+std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters) {
   std::vector<at::Tensor> tensors;
   for (const NamedParameter& parameter : parameters) tensors.push_back(parameter.tensor);
   return tensors;
@@ -43,17 +38,11 @@ Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communi
       logger_(communicator_.rank()),
       parameters_(checked(std::move(parameters), options, communicator_)),
       checker_(parameters_, options.check_replicas),
-      decision_(options.policy, options.reproducible) {
-  const std::span all(parameters_.trained);
-  const auto dense = all.first(static_cast<std::size_t>(count()));
-  const auto sparse = all.subspan(dense.size());
-  states_.resize(dense.size());
-  buffer_ = std::make_unique<sync::GradientBuffer>(tensors_of(dense), options_.buckets, communicator_);
-  buckets_.resize(buffer_->plan().buckets.size());
-  if (options_.buckets.reorder && buckets_.size() > 1) syncs_left_to_learn_order_ = max_syncs_to_learn_order;
-  sparse_ = std::make_unique<sync::SparseGradients>(std::vector(sparse.begin(), sparse.end()));
-  pairwise_accumulator_ = std::make_unique<sync::PairwiseAccumulator>();
-  if (options_.reproducible) require_reproducible();
+      store_(parameters_, options, communicator_),
+      decision_(options.policy, options.reproducible),
+      fires_(static_cast<std::size_t>(parameters_.slots)),
+      expected_fires_(static_cast<std::size_t>(parameters_.slots), 1) {
+  if (options_.buckets.reorder && store_.bucket_count() > 1) syncs_left_to_learn_order_ = max_syncs_to_learn_order;
   handle_ = std::make_shared<Handle>(Handle{this});
   hooks_ = std::make_unique<sync::AutogradHooks>(
       tensors_of(parameters_.trained), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
@@ -71,7 +60,7 @@ void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
   if (options_.reproducible && step.sync_each_batch) {
     throw UsageError("sync_each_batch synchronizes each micro-batch alone, so a reproducible sum is not possible");
   }
-  if (options_.reproducible && step.syncs && communicator_.size() > 1) require_whole_block();
+  if (options_.reproducible && step.syncs && communicator_.size() > 1) store_.require_whole_block();
   with_model_prefix([&] { window_state_.open_scope(step); });
 }
 
@@ -101,7 +90,7 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
       }
       if (window_state_.sync_due_at_close() && !window_state_.is(sync::GradientState::invalid)) run_sync();
       if (options_.reproducible && !window_state_.scope()->syncs && !window_state_.is(sync::GradientState::invalid))
-        accumulate_micro_batch();
+        store_.accumulate_micro_batch();
     }
   } catch (...) {
     window_state_.close_scope();
@@ -227,25 +216,15 @@ double Reducer::Impl::mean_over_ranks(double value) {
 
 void Reducer::Impl::set_loss_scale(double scale) {
   const std::lock_guard lock(mutex_);
-  if (scale == loss_scale_) return;
+  if (scale == store_.loss_scale()) return;
   finish_pending();
-  // Gradients are linear, so pending gradients of this window are rescaled. Scales are powers of 2 as a rule, so this
-  // does not round.
-  if (window_state_.window().pending() > 0) {
-    check_gradients_cleared(false);
-    const bool changed = modified_gradient().has_value();
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      if (!buckets_[i].averaged) buffer_->bucket(static_cast<int>(i)).mul_(scale / loss_scale_);
-    }
-    sparse_->scale_local_shares(scale / loss_scale_);
-    if (!changed) hash_pending_gradients();
-  }
-  loss_scale_ = scale;
+  if (window_state_.window().pending() > 0) check_gradients_cleared(false);
+  store_.set_loss_scale(scale, window_state_.window().pending() > 0);
 }
 
 void Reducer::Impl::on_optimizer_step() {
   const std::lock_guard lock(mutex_);
-  pairwise_accumulator_->clear();
+  store_.drop_micro_batches();
   window_state_.step();
 }
 
@@ -268,28 +247,15 @@ void Reducer::Impl::discard_accumulation() {
 }
 
 void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
-  for (const NamedParameter& parameter : parameters_.trained) {
-    at::Tensor& grad = parameter.tensor.mutable_grad();
-    if (set_to_none || parameter.sparse) {
-      grad.reset();
-    } else if (grad.defined()) {
-      grad.zero_();
-    }
-  }
-  for (int i = 0; i < count(); ++i) {
-    move_into_bucket(i);  // zeros of the program count as cleared gradients
-    states_[i].aliased = buffer_->aliased(i);
-    if (!states_[i].aliased) buffer_->detach_views(i);
-  }
-  sparse_->untrack_all();
-  pairwise_accumulator_->clear();
-  for (BucketState& bucket : buckets_) bucket.averaged = false;
+  store_.clear(set_to_none);
   window_state_.on_clear(what, !set_to_none && communicator_.size() > 1);
 }
 
 SyncStats Reducer::Impl::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  SyncStats stats = stats_;
+  stats.gradients_copied = store_.copied();
+  return stats;
 }
 
 void Reducer::Impl::abort_refused_step() {
@@ -298,51 +264,11 @@ void Reducer::Impl::abort_refused_step() {
   owes_close_ = true;
 }
 
-void Reducer::Impl::require_whole_block() const {
-  const auto micro_batches = static_cast<std::uint64_t>(pairwise_accumulator_->micro_batches() + 1);
-  if (std::has_single_bit(micro_batches)) return;
-  throw UsageError(
-      parameters_.model_prefix() + "a window of " + std::to_string(micro_batches) + " micro-batches on each of " +
-      std::to_string(communicator_.size()) +
-      " ranks: a reproducible sum on several ranks needs 1, 2, 4, 8, ... on each. Choose another number of "
-      "micro-batches or ranks, and data that fill all windows");
-}
-
-void Reducer::Impl::accumulate_micro_batch() {
-  std::vector<at::Tensor> flat;
-  std::vector<bool> used(count());
-  for (int i = 0; i < count(); ++i) {
-    used[i] = parameters_.trained[i].tensor.grad().defined();
-    if (used[i]) {
-      move_into_bucket(i);
-    } else {
-      buffer_->slot(i).zero_();
-    }
-  }
-  for (std::size_t i = 0; i < buckets_.size(); ++i) flat.push_back(buffer_->bucket(static_cast<int>(i)));
-  pairwise_accumulator_->push(flat, used);
-  for (int i = 0; i < count(); ++i) {
-    parameters_.trained[i].tensor.mutable_grad().reset();
-    states_[i].aliased = false;
-  }
-}
-
 void Reducer::Impl::discard_window() {
   throw_if_failed();
-  for (const NamedParameter& parameter : parameters_.trained) parameter.tensor.mutable_grad().reset();
-  untrack_gradients();
+  store_.discard();
   window_state_.discard();
   owes_close_ = false;
-}
-
-void Reducer::Impl::untrack_gradients() {
-  sparse_->untrack_all();
-  pairwise_accumulator_->clear();
-  for (BucketState& bucket : buckets_) bucket = {};
-  for (int i = 0; i < count(); ++i) {
-    states_[i].aliased = false;
-    buffer_->detach_views(i);
-  }
 }
 
 }  // namespace tutti

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sync/accumulation_window_state.h"
+#include "sync/gradient_store.h"
 #include "sync/parameter_set.h"
 #include "sync/replica_checker.h"
 #include "sync/sync_decision.h"
@@ -27,10 +28,7 @@ namespace tutti {
 
 namespace sync {
 class AutogradHooks;
-class GradientBuffer;
-class PairwiseAccumulator;
 class GradientSync;
-class SparseGradients;
 }  // namespace sync
 
 class Reducer::Impl {
@@ -80,18 +78,6 @@ class Reducer::Impl {
     std::thread::id thread;
     std::vector<int> order;  // parameters in the order of their gradients, while the order is learned
   };
-  struct ParameterState {
-    int fires = 0;              // calls of its hook in this pass
-    int expected_fires = 1;     // calls in the previous pass: more than one with reentrant checkpointing
-    std::uint32_t version = 0;  // version of the gradient when the last pass ended
-    bool aliased = false;       // its gradient was in its slot
-    std::uint64_t hash = 0;     // hash of its pending gradient
-  };
-  struct BucketState {
-    int waiting = 0;                   // gradients that are not ready in this pass
-    bool averaged = false;             // holds the mean, not this rank's local share
-    bool written_after_start = false;  // written to after the start of its all-reduce
-  };
   class GraphTaskCallback;
   class OuterPassHook;
   struct Handle;
@@ -104,7 +90,9 @@ class Reducer::Impl {
   void before_accumulate_grad(int parameter);
   void on_gradient_ready(int parameter);
   void begin_pass();
-  std::optional<std::string> carried_over_gradient() const;
+  std::optional<std::string> carried_over_gradient() const {
+    return window_state_.is_over() ? store_.tracked() : std::nullopt;
+  }
   void begin_window_pass(const std::optional<std::string>& carried_over);
   void register_task();
   void register_outer_task();
@@ -118,51 +106,36 @@ class Reducer::Impl {
   // Synchronizations (reducer_sync.cpp).
   void open_sync();
   void start_ready_buckets();
-  void start_bucket_all_reduce(int bucket);
-  void fill_bucket(int bucket);
+  void start_bucket_all_reduce(std::size_t bucket);
   void start_all_buckets_and_close();
   void run_sync();
   void finish_sync();
   void apply_sync();
   bool is_learning_order() const;
   void rebuild_buckets(const sync::GradientSync& gradient_sync);
-  void to_local_share(int bucket, double total_weight);
-  void move_into_bucket(int parameter);
   void finish_pending();
   void invalidate(const std::string& why);
 
-  void load_bucket(int bucket, const StateDict& state);
   void clear_gradients(sync::Clearing what, bool set_to_none);
   void discard_window();
-  void untrack_gradients();
   void throw_if_invalid() const;
   void throw_if_failed() const;
   void check_before_step();
   void check_plan() const;
-  void hash_pending_gradients();
   void check_gradients_cleared(bool refuses_changes, bool begins_pass = false);
-  std::optional<std::string> modified_gradient() const;
-  bool all_zero() const;
   void check_gradients_are_known() const;
-  /// The name of a parameter whose gradient was not produced by a backward pass, or (`or_replaced`) replaced such a
-  /// gradient; nullopt if none.
-  std::optional<std::string> foreign_gradient(bool or_replaced = true) const;
-  /// Whether a synchronization includes such gradients. In a scope, a tensor that replaced a used mean counts as that
+  /// Whether a synchronization includes gradients that no backward pass has produced. In a scope, a tensor that replaced a used mean counts as that
   /// mean, so a synchronization of the other ranks must not change it.
   bool has_foreign_gradients() const {
-    return !(window_state_.scope() && window_state_.is_over()) && foreign_gradient().has_value();
+    return !(window_state_.scope() && window_state_.is_over()) && store_.foreign(true).has_value();
   }
   /// Runs an action and adds the model prefix to its UsageErrors.
   template <typename Action>
   void with_model_prefix(const Action& action) const;
   void abort_refused_step();
   void send_abort() noexcept;
-  void accumulate_micro_batch();
-  void require_reproducible() const;
-  void require_whole_block() const;
   /// Number of parameters with a slot; parameters with sparse gradients follow them.
   int count() const { return parameters_.slots; }
-  double local_share_factor() const { return last_total_weight_ * loss_scale_ / communicator_.size(); }
 
   Communicator communicator_;  // has this rank alone while local
   Communicator inactive_communicator_;
@@ -171,20 +144,16 @@ class Reducer::Impl {
   Logger logger_;
   sync::ParameterSet parameters_;
   sync::ReplicaChecker checker_;
-  std::unique_ptr<sync::GradientBuffer> buffer_;
-  std::unique_ptr<sync::SparseGradients> sparse_;
-  std::unique_ptr<sync::PairwiseAccumulator> pairwise_accumulator_;
+  sync::GradientStore store_;
 
   mutable std::mutex mutex_;
   sync::AccumulationWindowState window_state_;
   sync::SyncDecision decision_;
   Pass pass_;
-  std::vector<ParameterState> states_;
-  std::vector<BucketState> buckets_;
-  int hash_salt_ = 0;                  // of the gradients' hashes
+  std::vector<int> fires_;           // by slot: calls of the parameter's hook in this pass
+  std::vector<int> expected_fires_;  // in the previous pass: more than one with reentrant checkpointing
+  std::vector<int> waiting_;         // by bucket: gradients that are not ready in this pass
   std::unique_ptr<sync::GradientSync> gradient_sync_;
-  double last_total_weight_ = 1;  // divisor of averaged buckets, besides the loss scale
-  double loss_scale_ = 1;         // factor on the buckets that are not averaged
   bool overflowed_ = false;
   std::optional<std::string> refusal_;  // why a step was rejected while peers wait in its synchronization
   bool owes_close_ = false;             // peers wait in a synchronization that this rank left by an exception

@@ -1,23 +1,19 @@
 // The methods of the reducer that synchronize gradients.
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <chrono>
 #include <span>
 
-#include "sync/gradient_buffer.h"
 #include "sync/gradient_sync.h"
-#include "sync/pairwise_accumulator.h"
 #include "sync/reducer_impl.h"
-#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
 
 void Reducer::Impl::open_sync() {
   // Must precede the construction of GradientSync, which holds buckets.
-  can_rebuild_buckets_ = is_learning_order() && !buffer_->has_outside_views();
+  can_rebuild_buckets_ = is_learning_order() && store_.can_rebuild_buckets();
   window_state_.begin_sync(carried_over_gradient());
   const Window& window = window_state_.window();
   communicator_.set_step(window.steps());
@@ -30,7 +26,7 @@ void Reducer::Impl::open_sync() {
           .weight = window.weight(),
           .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
           .only_carried_over = window_state_.is_over() ? 1 : 0,
-          .loss_scale = loss_scale_,
+          .loss_scale = store_.loss_scale(),
           .lengths = window.lengths(),
           .parameters = checker_.combined_hash(),
           .seconds_waited = last_wait_seconds_},
@@ -39,55 +35,31 @@ void Reducer::Impl::open_sync() {
 
 void Reducer::Impl::start_ready_buckets() {
   if (!gradient_sync_) open_sync();
-  for (std::size_t next = gradient_sync_->buckets_started(); next < buckets_.size() && buckets_[next].waiting == 0;
+  for (std::size_t next = gradient_sync_->buckets_started(); next < waiting_.size() && waiting_[next] == 0;
        next = gradient_sync_->buckets_started()) {
-    start_bucket_all_reduce(static_cast<int>(next));
+    start_bucket_all_reduce(next);
   }
 }
 
-void Reducer::Impl::start_bucket_all_reduce(int bucket) {
+void Reducer::Impl::start_bucket_all_reduce(std::size_t bucket) {
   // The sums of an aborted synchronization are discarded, and invalid gradients may be the reason of the abort.
-  if (window_state_.is(sync::GradientState::aborted)) {
-    // Tensors of the program may lie in the bucket, which the all-reduce overwrites.
-    for (const int parameter : buffer_->plan().buckets[bucket].parameters) buffer_->detach_views(parameter);
-  } else {
-    fill_bucket(bucket);
-  }
-  gradient_sync_->start_bucket_all_reduce(buffer_->bucket(bucket), options_.gradient_codec);
-}
-
-void Reducer::Impl::fill_bucket(int bucket) {
-  if (std::exchange(buckets_[bucket].averaged, false)) to_local_share(bucket, last_total_weight_);
-  for (const int parameter : buffer_->plan().buckets[bucket].parameters) {
-    if (!parameters_.trained[parameter].tensor.grad().defined()) {
-      buffer_->detach_views(parameter);
-      buffer_->slot(parameter).zero_();
-    } else {
-      move_into_bucket(parameter);
-    }
-  }
-  pairwise_accumulator_->add_to(buffer_->bucket(bucket), bucket);
+  const at::Tensor& tensor = window_state_.is(sync::GradientState::aborted) ? store_.discard_bucket(bucket)
+                                                                            : store_.fill_bucket(bucket);
+  gradient_sync_->start_bucket_all_reduce(tensor, options_.gradient_codec);
 }
 
 void Reducer::Impl::start_all_buckets_and_close() {
   if (!gradient_sync_) open_sync();
   const bool aborted = window_state_.is(sync::GradientState::aborted);
-  for (std::size_t bucket = gradient_sync_->buckets_started(); bucket < buckets_.size(); ++bucket) {
-    start_bucket_all_reduce(static_cast<int>(bucket));
+  for (std::size_t bucket = gradient_sync_->buckets_started(); bucket < store_.bucket_count(); ++bucket) {
+    start_bucket_all_reduce(bucket);
   }
-  for (int i = 0; i < sparse_->count(); ++i) {
-    if (!aborted) {
-      sparse_->on_gradient(i);
-      sparse_->to_local_share(i, local_share_factor());
-    }
-    gradient_sync_->start_rows(aborted ? at::Tensor() : sparse_->gradient(i), sparse_->parameter(i));
+  for (int i = 0; i < store_.sparse_count(); ++i) {
+    gradient_sync_->start_rows(aborted ? at::Tensor() : store_.fill_rows(i), store_.sparse_parameter(i));
   }
-  std::vector<bool> used(count());
-  for (int i = 0; i < count(); ++i) used[i] = parameters_.trained[i].tensor.grad().defined() || pairwise_accumulator_->used(i);
-  pairwise_accumulator_->clear();
+  const std::vector<bool> used = store_.take_used();
   sync::SyncTrailer trailer = aborted ? sync::aborted_trailer(window_state_.reason()) : sync::SyncTrailer{};
-  for (const BucketState& bucket : buckets_)
-    trailer.needs_another_sync = trailer.needs_another_sync || bucket.written_after_start;
+  trailer.needs_another_sync = store_.any_written_in_flight();
   if (!is_learning_order()) return gradient_sync_->close(trailer, used);
   // The order is sent with the trailer, not in a separate collective: ranks reach their reducers in different orders,
   // so a collective here could wait for a rank that waits for this rank in another reducer.
@@ -101,7 +73,7 @@ void Reducer::Impl::run_sync() {
   refusal_.reset();
   if (!gradient_sync_) open_sync();
   // Gradients that a step has used are equal on all ranks, so the mean does not change them for any weights.
-  if (window_state_.is_over()) last_total_weight_ = communicator_.size() * window_state_.carried_over_weight();
+  if (window_state_.is_over()) store_.set_carried_over_weight(window_state_.carried_over_weight());
   if (window_state_.window().passes() == 0 && !has_foreign_gradients() && !window_state_.zeros_may_differ()) {
     // If no rank has a gradient there is nothing to sum. A rank with gradients starts its buckets at once.
     try {
@@ -159,18 +131,9 @@ void Reducer::Impl::apply_sync() {
   std::vector<WindowLengths> lengths;
   for (const sync::SyncHeader& header : gradient_sync->headers()) lengths.push_back(header.lengths);
   decision_.learn(lengths);
-  last_total_weight_ = plan.total_weight;
   overflowed_ = gradient_sync->overflowed();
-  for (std::size_t i = 0; i < gradient_sync->buckets_started(); ++i)
-    buckets_[i].averaged = !std::exchange(buckets_[i].written_after_start, false);
-  for (int i = 0; i < count(); ++i) {
-    if (gradient_sync->used_by_any_rank()[i] && !parameters_.trained[i].tensor.grad().defined()) buffer_->alias(i);
-    states_[i].aliased = buffer_->aliased(i);
-    states_[i].version = buffer_->slot(i)._version();
-  }
-  for (std::size_t i = 0; i < gradient_sync->rows().size(); ++i) {
-    sparse_->set_mean(static_cast<int>(i), gradient_sync->rows()[i]);
-  }
+  store_.set_mean(plan.total_weight, gradient_sync->buckets_started(), gradient_sync->used_by_any_rank(),
+                  gradient_sync->rows());
   window_state_.end_sync(plan.weighting, plan.empty, plan.only_carried_over);
   stats_ += SyncStats{.straggler_seconds = sync::straggler_times(gradient_sync->headers())};
   if (any_needs_another_sync(gradient_sync->trailers())) return run_sync();
@@ -189,28 +152,7 @@ void Reducer::Impl::rebuild_buckets(const sync::GradientSync& gradient_sync) {
   const bool ordered = std::ranges::any_of(order, [](int parameter) { return parameter >= 0; });
   if (!ordered || !sync::all_can_rebuild_buckets(gradient_sync.trailers())) return;
   syncs_left_to_learn_order_ = 0;
-  const at::NoGradGuard no_grad;
-  buffer_->rebuild(plan_buckets(buffer_->sizes(), options_.buckets, order));
-  // The synchronization has averaged all buckets.
-  buckets_.assign(buffer_->plan().buckets.size(), {.averaged = true});
-  for (int i = 0; i < count(); ++i) states_[i].version = buffer_->slot(i)._version();
-}
-
-void Reducer::Impl::to_local_share(int bucket, double total_weight) {
-  // The mean is equal on all ranks, so the local share of this rank is 1 / size of the weighted sum.
-  const double factor = total_weight * loss_scale_ / communicator_.size();
-  if (factor == 1) return;
-  // A tensor of the program that replaced a mean counts as the mean.
-  for (const int parameter : buffer_->plan().buckets[bucket].parameters) move_into_bucket(parameter);
-  buffer_->bucket(bucket).mul_(factor);
-}
-
-void Reducer::Impl::move_into_bucket(int parameter) {
-  try {
-    if (buffer_->move_in(parameter) && states_[parameter].aliased) ++stats_.gradients_copied;
-  } catch (const UsageError& error) {
-    throw UsageError("parameter " + quoted(parameters_.trained[parameter]) + ": " + error.what());
-  }
+  store_.rebuild_buckets(options_.buckets, order);
 }
 
 void Reducer::Impl::finish_pending() {
@@ -232,7 +174,7 @@ void Reducer::Impl::invalidate(const std::string& why) {
   window_state_.invalidate(why);
   gradient_sync_.reset();
   owes_close_ = false;
-  for (BucketState& bucket : buckets_) bucket.written_after_start = false;
+  store_.abandon_sync();
 }
 
 }  // namespace tutti
