@@ -36,6 +36,7 @@ class GradientStore {
 
   const BucketPlan& plan() const { return buffer_.plan(); }
   std::size_t bucket_count() const { return buckets_.size(); }
+  std::size_t slot_count() const { return records_.size(); }
   /// The bucket of a parameter; nullopt if its gradients are sparse.
   std::optional<std::size_t> bucket_of(int parameter) const;
 

@@ -11,7 +11,7 @@ void Reducer::Impl::throw_if_invalid() const {
                      "): call zero_grad() and run the window again");
 }
 
-void Reducer::Impl::throw_if_failed() const {
+void Reducer::Impl::throw_if_peer_failed() const {
   if (communicator_.failed() && window_state_.is(sync::GradientState::invalid))
     throw PeerError(parameters_.model_prefix() + window_state_.reason(), {});
 }

@@ -6,7 +6,6 @@
 
 #include "sync/autograd_hooks.h"
 #include "sync/check_same_model.h"
-#include "sync/gradient_sync.h"
 #include "sync/reducer_callbacks.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
@@ -28,9 +27,6 @@ std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters, cons
   return parameters;
 }
 
-/// A program that holds views of gradients in this many synchronizations is expected to hold them always.
-constexpr int max_syncs_to_learn_order = 20;
-
 }  // namespace
 
 Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options)
@@ -38,11 +34,11 @@ Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communi
       logger_(communicator_.rank()),
       parameters_(checked(std::move(parameters), options, communicator_)),
       checker_(parameters_, options.check_replicas),
-      store_(parameters_, options, communicator_),
+      store_(parameters_, options_, communicator_),
+      driver_(store_, options_, communicator_),
       decision_(options.policy, options.reproducible),
       fires_(static_cast<std::size_t>(parameters_.slots)),
       expected_fires_(static_cast<std::size_t>(parameters_.slots), 1) {
-  if (options_.buckets.reorder && store_.bucket_count() > 1) syncs_left_to_learn_order_ = max_syncs_to_learn_order;
   handle_ = std::make_shared<Handle>(Handle{this});
   hooks_ = std::make_unique<sync::AutogradHooks>(
       tensors_of(parameters_.trained), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
@@ -68,16 +64,16 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
   const std::lock_guard lock(mutex_);
   const auto abort_window = [this](const std::string& why) {
     if (!window_state_.sync_due_at_close() || window_state_.is(sync::GradientState::invalid)) return;
-    refusal_.reset();
     window_state_.abort(why);
-    owes_close_ = true;
+    driver_.abort();
     send_abort();
   };
   // The scope stays open until its synchronization ends, because the weights are those of the scope.
   try {
     if (unwinding) {
       abort_dangling_pass();
-      abort_window(refusal_.value_or("an exception left the accumulate() scope that ends its step"));
+      abort_window(driver_.is_refused() ? driver_.refusal()
+                                          : "an exception left the accumulate() scope that ends its step");
     } else {
       close_dangling_pass();
       if (!window_state_.is(sync::GradientState::invalid) && !window_state_.is(sync::GradientState::aborted)) {
@@ -156,10 +152,9 @@ void Reducer::Impl::on_backward_error() noexcept {
 
 // Completes the synchronization in which the other ranks wait, without waiting for them.
 void Reducer::Impl::send_abort() noexcept {
-  if (!window_state_.is(sync::GradientState::aborted) || !owes_close_ || (gradient_sync_ && gradient_sync_->closed()))
-    return;
+  if (!sync::owes_abort(driver_.state())) return;
   try {
-    start_all_buckets_and_close();
+    close_sync();
   } catch (const std::exception& error) {
     invalidate(error.what());
   }
@@ -192,7 +187,7 @@ void Reducer::Impl::prepare_step() {
     check_before_step();
   } catch (const UsageError& error) {
     // The other ranks wait in a synchronization that this rank has not entered. synchronize() may still enter it.
-    if (window_state_.sync_due_at_step() && communicator_.size() > 1) refusal_ = error.what();
+    if (window_state_.sync_due_at_step() && communicator_.size() > 1) driver_.refuse(error.what());
     throw;
   }
   if (!window_state_.sync_due_at_step()) return;
@@ -230,7 +225,7 @@ void Reducer::Impl::on_optimizer_step() {
 
 void Reducer::Impl::clear(bool set_to_none) {
   const std::lock_guard lock(mutex_);
-  if (window_state_.clearing() == sync::Clearing::nothing && !refusal_) return;
+  if (window_state_.clearing() == sync::Clearing::nothing && !driver_.is_refused()) return;
   abort_refused_step();
   finish_pending();
   // The other ranks wait in the scope's synchronization if no pass of the scope ran it on this rank.
@@ -259,16 +254,16 @@ SyncStats Reducer::Impl::stats() const {
 }
 
 void Reducer::Impl::abort_refused_step() {
-  if (!refusal_) return;
-  window_state_.abort(*std::exchange(refusal_, std::nullopt));
-  owes_close_ = true;
+  if (!driver_.is_refused()) return;
+  window_state_.abort(driver_.refusal());
+  driver_.abort();
 }
 
 void Reducer::Impl::discard_window() {
-  throw_if_failed();
+  throw_if_peer_failed();
   store_.discard();
   window_state_.discard();
-  owes_close_ = false;
+  driver_.end();
 }
 
 }  // namespace tutti

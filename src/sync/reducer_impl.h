@@ -18,6 +18,7 @@
 #include "sync/parameter_set.h"
 #include "sync/replica_checker.h"
 #include "sync/sync_decision.h"
+#include "sync/sync_driver.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -28,7 +29,6 @@ namespace tutti {
 
 namespace sync {
 class AutogradHooks;
-class GradientSync;
 }  // namespace sync
 
 class Reducer::Impl {
@@ -58,7 +58,7 @@ class Reducer::Impl {
   double mean_over_ranks(double value);
   void prepare_step();
   void set_loss_scale(double scale);
-  bool overflowed() const { return overflowed_; }
+  bool overflowed() const { return driver_.overflowed(); }
   void on_optimizer_step();
   void clear(bool set_to_none);
   void discard_accumulation();
@@ -106,20 +106,20 @@ class Reducer::Impl {
   // Synchronizations (reducer_sync.cpp).
   void open_sync();
   void start_ready_buckets();
-  void start_bucket_all_reduce(std::size_t bucket);
-  void start_all_buckets_and_close();
+  void close_sync();
   void run_sync();
   void finish_sync();
-  void apply_sync();
-  bool is_learning_order() const;
-  void rebuild_buckets(const sync::GradientSync& gradient_sync);
+  void throw_if_failed(const sync::SyncResult& result);
   void finish_pending();
   void invalidate(const std::string& why);
+  /// Runs an action. Its exceptions invalidate the gradients.
+  template <typename Action>
+  auto or_invalidate(const Action& action);
 
   void clear_gradients(sync::Clearing what, bool set_to_none);
   void discard_window();
   void throw_if_invalid() const;
-  void throw_if_failed() const;
+  void throw_if_peer_failed() const;
   void check_before_step();
   void check_plan() const;
   void check_gradients_cleared(bool refuses_changes, bool begins_pass = false);
@@ -145,6 +145,7 @@ class Reducer::Impl {
   sync::ParameterSet parameters_;
   sync::ReplicaChecker checker_;
   sync::GradientStore store_;
+  sync::SyncDriver driver_;
 
   mutable std::mutex mutex_;
   sync::AccumulationWindowState window_state_;
@@ -153,13 +154,6 @@ class Reducer::Impl {
   std::vector<int> fires_;           // by slot: calls of the parameter's hook in this pass
   std::vector<int> expected_fires_;  // in the previous pass: more than one with reentrant checkpointing
   std::vector<int> waiting_;         // by bucket: gradients that are not ready in this pass
-  std::unique_ptr<sync::GradientSync> gradient_sync_;
-  bool overflowed_ = false;
-  std::optional<std::string> refusal_;  // why a step was rejected while peers wait in its synchronization
-  bool owes_close_ = false;             // peers wait in a synchronization that this rank left by an exception
-  double last_wait_seconds_ = 0;        // in the last synchronization
-  int syncs_left_to_learn_order_ = 0;   // > 0 while the order of gradients is unknown
-  bool can_rebuild_buckets_ = false;    // see SyncTrailer
   SyncStats stats_;
 
   std::shared_ptr<Handle> handle_;
@@ -176,6 +170,16 @@ void Reducer::Impl::with_model_prefix(const Action& action) const {
     // The message may name a parameter together with its model.
     if (who.empty() || what.find(who.substr(0, who.size() - 2)) != std::string::npos) throw;
     throw UsageError(who + what);
+  }
+}
+
+template <typename Action>
+auto Reducer::Impl::or_invalidate(const Action& action) {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    invalidate(error.what());
+    throw;
   }
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "sync/autograd_hooks.h"
-#include "sync/gradient_sync.h"
 #include "sync/reducer_callbacks.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/call_site_scope.h"
@@ -23,13 +22,7 @@ void Reducer::Impl::before_accumulate_grad(int parameter) {
                      "two backward passes at once over the same parameters: run them one after the other");
   }
   register_task();
-  const auto bucket = store_.bucket_of(parameter);
-  if (!gradient_sync_ || !bucket || *bucket >= gradient_sync_->buckets_started()) {
-    return store_.to_local_share(parameter);
-  }
-  if (store_.written_in_flight(*bucket)) return;
-  gradient_sync_->wait_for_bucket(*bucket);
-  store_.to_local_share_in_flight(*bucket, gradient_sync_->plan().total_weight);
+  driver_.prepare_write(parameter);
 }
 
 // The call site of hooks: the program may have started the pass with LibTorch's backward().
@@ -40,7 +33,7 @@ void Reducer::Impl::on_gradient_ready(int parameter) {
   const std::lock_guard lock(mutex_);
   store_.on_gradient(parameter);
   if (parameter >= count() || ++fires_[parameter] != expected_fires_[parameter] || !pass_.synchronizes) return;
-  if (is_learning_order()) pass_.order.push_back(parameter);
+  pass_.order.push_back(parameter);
   if (--waiting_[store_.plan().slots[parameter].bucket] == 0) start_ready_buckets();
 }
 
@@ -132,13 +125,13 @@ void Reducer::Impl::on_task_error(int task) noexcept {
   if (!pass_.open) return;
   pass_.open = false;
   window_state_.abort("an exception ended its backward pass");
-  owes_close_ = pass_.synchronizes;
+  if (pass_.synchronizes) driver_.abort();
 }
 
 void Reducer::Impl::flush_pass() {
   if (!pass_.synchronizes) return;
   try {
-    start_all_buckets_and_close();
+    close_sync();
   } catch (const std::exception& error) {
     pass_.open = false;
     invalidate(error.what());
@@ -169,7 +162,7 @@ void Reducer::Impl::abort_dangling_pass() {
   if (!pass_.open || !pass_.tasks.empty()) return;
   pass_.open = false;
   window_state_.abort("an exception ended its backward pass");
-  owes_close_ = pass_.synchronizes;
+  if (pass_.synchronizes) driver_.abort();
 }
 
 void Reducer::Impl::close_dangling_pass() {

@@ -19,14 +19,14 @@ StateDict Reducer::Impl::state_dict() const {
   }
   StateDict state = window_state_.state_dict();
   decision_.save(state);
-  state.set("overflowed", overflowed_);
+  state.set("overflowed", driver_.overflowed());
   store_.save(state);
   return state;
 }
 
 void Reducer::Impl::load_state_dict(const StateDict& state) {
   const std::lock_guard lock(mutex_);
-  throw_if_failed();
+  throw_if_peer_failed();
   if (window_state_.scope() || pass_.open)
     throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
   // Reads all values before it changes any.
@@ -40,7 +40,7 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
   discard_window();
   window_state_ = loaded;
   decision_ = decision;
-  overflowed_ = overflowed;
+  driver_.set_overflowed(overflowed);
   checker_.forget_values();
   store_.load(state);
   store_.record(window_state_.window().pending() > 0);
