@@ -2,18 +2,11 @@
 
 #include <ATen/Functions.h>
 
-#include <bit>
 #include <utility>
 
 #include "sync/autograd_hooks.h"
 #include "sync/check_same_model.h"
-#include "sync/gradient_buffer.h"
-#include "sync/gradient_sync.h"
-#include "sync/model_name.h"
-#include "sync/pairwise_accumulator.h"
 #include "sync/reducer_callbacks.h"
-#include "sync/replica_checker.h"
-#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 
@@ -27,32 +20,28 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters
   return tensors;
 }
 
-/// A program that holds views of gradients in this many synchronizations is expected to hold them always.
-constexpr int max_syncs_to_learn_order = 20;
+/// `parameters`, if they are those of all ranks.
+std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters, const ReducerOptions& options,
+                                    const Communicator& communicator) {
+  sync::check_same_model(parameters, options, communicator);
+  return parameters;
+}
 
 }  // namespace
 
 Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options)
-    : communicator_(std::move(communicator)), options_(options), logger_(communicator_.rank()) {
-  sync::check_same_model(parameters, options, communicator_);
-  std::vector<NamedParameter> sparse;
-  for (NamedParameter& parameter : parameters) {
-    const bool trained = parameter.tensor.requires_grad();
-    (trained ? parameter.sparse ? sparse : parameters_ : frozen_).push_back(std::move(parameter));
-  }
-  states_.resize(parameters_.size());
-  buffer_ = std::make_unique<sync::GradientBuffer>(tensors_of(parameters_), options_.buckets, communicator_);
-  buckets_.resize(buffer_->plan().buckets.size());
-  if (options_.buckets.reorder && buckets_.size() > 1) syncs_left_to_learn_order_ = max_syncs_to_learn_order;
-  sparse_ = std::make_unique<sync::SparseGradients>(sparse);
-  pairwise_accumulator_ = std::make_unique<sync::PairwiseAccumulator>();
-  parameters_.insert(parameters_.end(), sparse.begin(), sparse.end());
-  if (options_.reproducible) require_reproducible();
-  replica_checker_ = std::make_unique<sync::ReplicaChecker>(parameters_);
-  frozen_replica_checker_ = std::make_unique<sync::ReplicaChecker>(frozen_);
+    : communicator_(std::move(communicator)), options_(options),
+      logger_(communicator_.rank()),
+      parameters_(checked(std::move(parameters), options, communicator_)),
+      checker_(parameters_, options.check_replicas),
+      store_(parameters_, options_, communicator_),
+      driver_(store_, options_, communicator_),
+      decision_(options.policy, options.reproducible),
+      fires_(static_cast<std::size_t>(parameters_.slots)),
+      expected_fires_(static_cast<std::size_t>(parameters_.slots), 1) {
   handle_ = std::make_shared<Handle>(Handle{this});
   hooks_ = std::make_unique<sync::AutogradHooks>(
-      tensors_of(parameters_), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
+      tensors_of(parameters_.trained), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
       [this](int parameter) { in_pass([&] { on_gradient_ready(parameter); }); });
 }
 
@@ -67,7 +56,7 @@ void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
   if (options_.reproducible && step.sync_each_batch) {
     throw UsageError("sync_each_batch synchronizes each micro-batch alone, so a reproducible sum is not possible");
   }
-  if (options_.reproducible && step.syncs && communicator_.size() > 1) require_whole_block();
+  if (options_.reproducible && step.syncs && communicator_.size() > 1) store_.require_whole_block();
   with_model_prefix([&] { window_state_.open_scope(step); });
 }
 
@@ -75,16 +64,16 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
   const std::lock_guard lock(mutex_);
   const auto abort_window = [this](const std::string& why) {
     if (!window_state_.sync_due_at_close() || window_state_.is(sync::GradientState::invalid)) return;
-    refusal_.reset();
     window_state_.abort(why);
-    owes_close_ = true;
+    driver_.abort();
     send_abort();
   };
   // The scope stays open until its synchronization ends, because the weights are those of the scope.
   try {
     if (unwinding) {
       abort_dangling_pass();
-      abort_window(refusal_.value_or("an exception left the accumulate() scope that ends its step"));
+      abort_window(driver_.is_refused() ? driver_.refusal()
+                                          : "an exception left the accumulate() scope that ends its step");
     } else {
       close_dangling_pass();
       if (!window_state_.is(sync::GradientState::invalid) && !window_state_.is(sync::GradientState::aborted)) {
@@ -97,7 +86,7 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
       }
       if (window_state_.sync_due_at_close() && !window_state_.is(sync::GradientState::invalid)) run_sync();
       if (options_.reproducible && !window_state_.scope()->syncs && !window_state_.is(sync::GradientState::invalid))
-        accumulate_micro_batch();
+        store_.accumulate_micro_batch();
     }
   } catch (...) {
     window_state_.close_scope();
@@ -113,13 +102,12 @@ bool Reducer::Impl::is_idle() const {
 
 void Reducer::Impl::enter_no_sync() {
   const std::lock_guard lock(mutex_);
-  ++no_sync_depth_;
-  annotated_ = true;
+  decision_.enter_no_sync();
 }
 
 void Reducer::Impl::leave_no_sync() {
   const std::lock_guard lock(mutex_);
-  --no_sync_depth_;
+  decision_.leave_no_sync();
 }
 
 void Reducer::Impl::set_local(bool local) {
@@ -128,14 +116,14 @@ void Reducer::Impl::set_local(bool local) {
   finish_pending();
   if (options_.reproducible) throw UsageError("local steps depend on the number of ranks: they are not reproducible");
   if (window_state_.sync_due_at_close() || !window_state_.is_idle()) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "local steps must begin and end between optimizer steps: this window already has backward passes");
   }
   discard_window();
   // Ranks may take different numbers of local steps, so counters and the learned window length may differ.
   window_state_.reset();
-  automatic_ = AutomaticPolicy();
-  hashes_.clear();
+  decision_.reset_learned();
+  checker_.forget_values();
   std::swap(communicator_, inactive_communicator_);
   local_ = local;
 }
@@ -143,13 +131,12 @@ void Reducer::Impl::set_local(bool local) {
 void Reducer::Impl::set_check_replicas(bool check) {
   const std::lock_guard lock(mutex_);
   finish_pending();
-  options_.check_replicas = check;
-  hashes_.clear();
+  checker_.set_compares_values(check);
 }
 
 void Reducer::Impl::trigger_sync_in_backward() {
   const std::lock_guard lock(mutex_);
-  triggered_ = true;
+  decision_.trigger();
 }
 
 void Reducer::Impl::add_scope_weight() {
@@ -165,10 +152,9 @@ void Reducer::Impl::on_backward_error() noexcept {
 
 // Completes the synchronization in which the other ranks wait, without waiting for them.
 void Reducer::Impl::send_abort() noexcept {
-  if (!window_state_.is(sync::GradientState::aborted) || !owes_close_ || (gradient_sync_ && gradient_sync_->closed()))
-    return;
+  if (!sync::owes_abort(driver_.state())) return;
   try {
-    start_all_buckets_and_close();
+    close_sync();
   } catch (const std::exception& error) {
     invalidate(error.what());
   }
@@ -179,7 +165,7 @@ void Reducer::Impl::synchronize() {
   finish_pending();
   throw_if_invalid();
   if (options_.reproducible) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "synchronize() in the middle of a window: a reproducible sum is computed at the window's end");
   }
   check_plan();
@@ -193,7 +179,7 @@ void Reducer::Impl::prepare_step() {
   finish_pending();
   throw_if_invalid();
   if (was_aborted && !window_state_.is(sync::GradientState::aborted)) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "step after a backward pass of this window ended with an exception: its gradients are invalid on "
                      "all ranks. Call zero_grad() and run the window again");
   }
@@ -201,14 +187,14 @@ void Reducer::Impl::prepare_step() {
     check_before_step();
   } catch (const UsageError& error) {
     // The other ranks wait in a synchronization that this rank has not entered. synchronize() may still enter it.
-    if (window_state_.sync_due_at_step() && communicator_.size() > 1) refusal_ = error.what();
+    if (window_state_.sync_due_at_step() && communicator_.size() > 1) driver_.refuse(error.what());
     throw;
   }
   if (!window_state_.sync_due_at_step()) return;
   if (!window_state_.scope()) {
-    if (options_.policy == SyncPolicy::automatic && !std::exchange(early_step_logged_, true)) {
+    if (const auto expected = decision_.on_early_step()) {
       logger_.info("step() ran after " + std::to_string(window_state_.window().passes()) + " backward passes where " +
-                   std::to_string(automatic_.expected()) + " were expected: synchronizing inside step()");
+                   std::to_string(*expected) + " were expected: synchronizing inside step()");
     }
     ++stats_.syncs_in_step;
   }
@@ -225,31 +211,21 @@ double Reducer::Impl::mean_over_ranks(double value) {
 
 void Reducer::Impl::set_loss_scale(double scale) {
   const std::lock_guard lock(mutex_);
-  if (scale == loss_scale_) return;
+  if (scale == store_.loss_scale()) return;
   finish_pending();
-  // Gradients are linear, so pending gradients of this window are rescaled. Scales are powers of 2 as a rule, so this
-  // does not round.
-  if (window_state_.window().pending() > 0) {
-    check_gradients_cleared(false);
-    const bool changed = modified_gradient().has_value();
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      if (!buckets_[i].averaged) buffer_->bucket(static_cast<int>(i)).mul_(scale / loss_scale_);
-    }
-    sparse_->scale_local_shares(scale / loss_scale_);
-    if (!changed) hash_pending_gradients();
-  }
-  loss_scale_ = scale;
+  if (window_state_.window().pending() > 0) check_gradients_cleared(false);
+  store_.set_loss_scale(scale, window_state_.window().pending() > 0);
 }
 
 void Reducer::Impl::on_optimizer_step() {
   const std::lock_guard lock(mutex_);
-  pairwise_accumulator_->clear();
+  store_.drop_micro_batches();
   window_state_.step();
 }
 
 void Reducer::Impl::clear(bool set_to_none) {
   const std::lock_guard lock(mutex_);
-  if (window_state_.clearing() == sync::Clearing::nothing && !refusal_) return;
+  if (window_state_.clearing() == sync::Clearing::nothing && !driver_.is_refused()) return;
   abort_refused_step();
   finish_pending();
   // The other ranks wait in the scope's synchronization if no pass of the scope ran it on this rank.
@@ -266,86 +242,28 @@ void Reducer::Impl::discard_accumulation() {
 }
 
 void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
-  for (const NamedParameter& parameter : parameters_) {
-    at::Tensor& grad = parameter.tensor.mutable_grad();
-    if (set_to_none || parameter.sparse) {
-      grad.reset();
-    } else if (grad.defined()) {
-      grad.zero_();
-    }
-  }
-  for (int i = 0; i < count(); ++i) {
-    move_into_bucket(i);  // zeros of the program count as cleared gradients
-    states_[i].aliased = buffer_->aliased(i);
-    if (!states_[i].aliased) buffer_->detach_views(i);
-  }
-  sparse_->untrack_all();
-  pairwise_accumulator_->clear();
-  for (BucketState& bucket : buckets_) bucket.averaged = false;
+  store_.clear(set_to_none);
   window_state_.on_clear(what, !set_to_none && communicator_.size() > 1);
-}
-
-std::string Reducer::Impl::model_prefix() const {
-  const std::string trained = sync::models_of(parameters_);
-  return trained.empty() ? sync::models_of(frozen_) : trained;
 }
 
 SyncStats Reducer::Impl::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  SyncStats stats = stats_;
+  stats.gradients_copied = store_.copied();
+  return stats;
 }
 
 void Reducer::Impl::abort_refused_step() {
-  if (!refusal_) return;
-  window_state_.abort(*std::exchange(refusal_, std::nullopt));
-  owes_close_ = true;
-}
-
-void Reducer::Impl::require_whole_block() const {
-  const auto micro_batches = static_cast<std::uint64_t>(pairwise_accumulator_->micro_batches() + 1);
-  if (std::has_single_bit(micro_batches)) return;
-  throw UsageError(
-      model_prefix() + "a window of " + std::to_string(micro_batches) + " micro-batches on each of " +
-      std::to_string(communicator_.size()) +
-      " ranks: a reproducible sum on several ranks needs 1, 2, 4, 8, ... on each. Choose another number of "
-      "micro-batches or ranks, and data that fill all windows");
-}
-
-void Reducer::Impl::accumulate_micro_batch() {
-  std::vector<at::Tensor> flat;
-  std::vector<bool> used(count());
-  for (int i = 0; i < count(); ++i) {
-    used[i] = parameters_[i].tensor.grad().defined();
-    if (used[i]) {
-      move_into_bucket(i);
-    } else {
-      buffer_->slot(i).zero_();
-    }
-  }
-  for (std::size_t i = 0; i < buckets_.size(); ++i) flat.push_back(buffer_->bucket(static_cast<int>(i)));
-  pairwise_accumulator_->push(flat, used);
-  for (int i = 0; i < count(); ++i) {
-    parameters_[i].tensor.mutable_grad().reset();
-    states_[i].aliased = false;
-  }
+  if (!driver_.is_refused()) return;
+  window_state_.abort(driver_.refusal());
+  driver_.abort();
 }
 
 void Reducer::Impl::discard_window() {
-  throw_if_failed();
-  for (const NamedParameter& parameter : parameters_) parameter.tensor.mutable_grad().reset();
-  untrack_gradients();
+  throw_if_peer_failed();
+  store_.discard();
   window_state_.discard();
-  owes_close_ = false;
-}
-
-void Reducer::Impl::untrack_gradients() {
-  sparse_->untrack_all();
-  pairwise_accumulator_->clear();
-  for (BucketState& bucket : buckets_) bucket = {};
-  for (int i = 0; i < count(); ++i) {
-    states_[i].aliased = false;
-    buffer_->detach_views(i);
-  }
+  driver_.end();
 }
 
 }  // namespace tutti

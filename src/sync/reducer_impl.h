@@ -14,7 +14,11 @@
 #include <vector>
 
 #include "sync/accumulation_window_state.h"
-#include "sync/sync_policy.h"
+#include "sync/gradient_store.h"
+#include "sync/parameter_set.h"
+#include "sync/replica_checker.h"
+#include "sync/sync_decision.h"
+#include "sync/sync_driver.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -25,11 +29,6 @@ namespace tutti {
 
 namespace sync {
 class AutogradHooks;
-class GradientBuffer;
-class ReplicaChecker;
-class PairwiseAccumulator;
-class GradientSync;
-class SparseGradients;
 }  // namespace sync
 
 class Reducer::Impl {
@@ -59,7 +58,7 @@ class Reducer::Impl {
   double mean_over_ranks(double value);
   void prepare_step();
   void set_loss_scale(double scale);
-  bool overflowed() const { return overflowed_; }
+  bool overflowed() const { return driver_.overflowed(); }
   void on_optimizer_step();
   void clear(bool set_to_none);
   void discard_accumulation();
@@ -67,7 +66,7 @@ class Reducer::Impl {
   StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
 
-  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  const std::vector<NamedParameter>& parameters() const { return parameters_.trained; }
   SyncStats stats() const;
 
  private:
@@ -78,18 +77,6 @@ class Reducer::Impl {
     std::set<int> tasks;  // graph tasks that have not ended; a nested backward pass has its own task
     std::thread::id thread;
     std::vector<int> order;  // parameters in the order of their gradients, while the order is learned
-  };
-  struct ParameterState {
-    int fires = 0;              // calls of its hook in this pass
-    int expected_fires = 1;     // calls in the previous pass: more than one with reentrant checkpointing
-    std::uint32_t version = 0;  // version of the gradient when the last pass ended
-    bool aliased = false;       // its gradient was in its slot
-    std::uint64_t hash = 0;     // hash of its pending gradient
-  };
-  struct BucketState {
-    int waiting = 0;                   // gradients that are not ready in this pass
-    bool averaged = false;             // holds the mean, not this rank's local share
-    bool written_after_start = false;  // written to after the start of its all-reduce
   };
   class GraphTaskCallback;
   class OuterPassHook;
@@ -103,7 +90,9 @@ class Reducer::Impl {
   void before_accumulate_grad(int parameter);
   void on_gradient_ready(int parameter);
   void begin_pass();
-  std::optional<std::string> carried_over_gradient() const;
+  std::optional<std::string> carried_over_gradient() const {
+    return window_state_.is_over() ? store_.tracked() : std::nullopt;
+  }
   void begin_window_pass(const std::optional<std::string>& carried_over);
   void register_task();
   void register_outer_task();
@@ -117,90 +106,55 @@ class Reducer::Impl {
   // Synchronizations (reducer_sync.cpp).
   void open_sync();
   void start_ready_buckets();
-  void start_bucket_all_reduce(int bucket);
-  void fill_bucket(int bucket);
-  void start_all_buckets_and_close();
+  void close_sync();
   void run_sync();
   void finish_sync();
-  void apply_sync();
-  bool is_learning_order() const;
-  void rebuild_buckets(const sync::GradientSync& gradient_sync);
-  void to_local_share(int bucket, double total_weight);
-  void move_into_bucket(int parameter);
+  void throw_if_failed(const sync::SyncResult& result);
   void finish_pending();
   void invalidate(const std::string& why);
+  /// Runs an action. Its exceptions invalidate the gradients.
+  template <typename Action>
+  auto or_invalidate(const Action& action);
 
-  void load_bucket(int bucket, const StateDict& state);
   void clear_gradients(sync::Clearing what, bool set_to_none);
   void discard_window();
-  void untrack_gradients();
   void throw_if_invalid() const;
-  void throw_if_failed() const;
+  void throw_if_peer_failed() const;
   void check_before_step();
   void check_plan() const;
-  void hash_pending_gradients();
   void check_gradients_cleared(bool refuses_changes, bool begins_pass = false);
-  std::optional<std::string> modified_gradient() const;
-  bool all_zero() const;
   void check_gradients_are_known() const;
-  void check_parameters_unchanged(const std::vector<std::uint64_t>& now) const;
-  /// The name of a parameter whose gradient was not produced by a backward pass, or (`or_replaced`) replaced such a
-  /// gradient; nullopt if none.
-  std::optional<std::string> foreign_gradient(bool or_replaced = true) const;
-  /// Whether a synchronization includes such gradients. In a scope, a tensor that replaced a used mean counts as that
+  /// Whether a synchronization includes gradients that no backward pass has produced. In a scope, a tensor that replaced a used mean counts as that
   /// mean, so a synchronization of the other ranks must not change it.
   bool has_foreign_gradients() const {
-    return !(window_state_.scope() && window_state_.is_over()) && foreign_gradient().has_value();
+    return !(window_state_.scope() && window_state_.is_over()) && store_.foreign(true).has_value();
   }
-  /// The prefix of errors that name no parameter; empty if models have no names.
-  std::string model_prefix() const;
-  /// Runs an action and adds model_prefix() to its UsageErrors.
+  /// Runs an action and adds the model prefix to its UsageErrors.
   template <typename Action>
   void with_model_prefix(const Action& action) const;
   void abort_refused_step();
   void send_abort() noexcept;
-  void accumulate_micro_batch();
-  void require_reproducible() const;
-  void require_whole_block() const;
   /// Number of parameters with a slot; parameters with sparse gradients follow them.
-  int count() const { return static_cast<int>(states_.size()); }
-  double local_share_factor() const { return last_total_weight_ * loss_scale_ / communicator_.size(); }
+  int count() const { return parameters_.slots; }
 
   Communicator communicator_;  // has this rank alone while local
   Communicator inactive_communicator_;
   bool local_ = false;
   ReducerOptions options_;
   Logger logger_;
-  std::vector<NamedParameter> parameters_;  // parameters with gradients; those with a slot come first
-  std::vector<NamedParameter> frozen_;
-  std::unique_ptr<sync::ReplicaChecker> replica_checker_;
-  std::unique_ptr<sync::ReplicaChecker> frozen_replica_checker_;
-  std::unique_ptr<sync::GradientBuffer> buffer_;
-  std::unique_ptr<sync::SparseGradients> sparse_;
-  std::unique_ptr<sync::PairwiseAccumulator> pairwise_accumulator_;
+  sync::ParameterSet parameters_;
+  sync::ReplicaChecker checker_;
+  sync::GradientStore store_;
+  sync::SyncDriver driver_;
 
   mutable std::mutex mutex_;
   sync::AccumulationWindowState window_state_;
-  AutomaticPolicy automatic_;
-  int no_sync_depth_ = 0;
-  bool annotated_ = false;
-  bool triggered_ = false;
+  sync::SyncDecision decision_;
   Pass pass_;
-  std::vector<ParameterState> states_;
-  std::vector<BucketState> buckets_;
-  std::vector<std::uint64_t> hashes_;  // of the parameters when the window began
-  int hash_salt_ = 0;                  // of the gradients' hashes
-  std::unique_ptr<sync::GradientSync> gradient_sync_;
-  double last_total_weight_ = 1;  // divisor of averaged buckets, besides the loss scale
-  double loss_scale_ = 1;         // factor on the buckets that are not averaged
-  bool overflowed_ = false;
-  std::optional<std::string> refusal_;  // why a step was rejected while peers wait in its synchronization
-  bool owes_close_ = false;             // peers wait in a synchronization that this rank left by an exception
-  double last_wait_seconds_ = 0;        // in the last synchronization
-  int syncs_left_to_learn_order_ = 0;   // > 0 while the order of gradients is unknown
-  bool can_rebuild_buckets_ = false;    // see SyncTrailer
+  std::vector<int> fires_;           // by slot: calls of the parameter's hook in this pass
+  std::vector<int> expected_fires_;  // in the previous pass: more than one with reentrant checkpointing
+  std::vector<int> waiting_;         // by bucket: gradients that are not ready in this pass
   SyncStats stats_;
-  bool early_step_logged_ = false;
 
   std::shared_ptr<Handle> handle_;
   std::unique_ptr<sync::AutogradHooks> hooks_;  // last member, so that hooks are detached first
@@ -211,11 +165,21 @@ void Reducer::Impl::with_model_prefix(const Action& action) const {
   try {
     action();
   } catch (const UsageError& error) {
-    const std::string who = model_prefix();
+    const std::string who = parameters_.model_prefix();
     const std::string what = error.what();
     // The message may name a parameter together with its model.
     if (who.empty() || what.find(who.substr(0, who.size() - 2)) != std::string::npos) throw;
     throw UsageError(who + what);
+  }
+}
+
+template <typename Action>
+auto Reducer::Impl::or_invalidate(const Action& action) {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    invalidate(error.what());
+    throw;
   }
 }
 

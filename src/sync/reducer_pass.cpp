@@ -6,11 +6,7 @@
 #include <algorithm>
 
 #include "sync/autograd_hooks.h"
-#include "sync/gradient_buffer.h"
-#include "sync/gradient_sync.h"
 #include "sync/reducer_callbacks.h"
-#include "sync/replica_checker.h"
-#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/call_site_scope.h"
 
@@ -22,23 +18,11 @@ void Reducer::Impl::before_accumulate_grad(int parameter) {
     begin_pass();
   } else if (pass_.thread != std::this_thread::get_id() &&
              !pass_.tasks.contains(torch::autograd::get_current_graph_task_id())) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "two backward passes at once over the same parameters: run them one after the other");
   }
   register_task();
-  if (parameter >= count()) return sparse_->to_local_share(parameter - count(), local_share_factor());
-
-  const int index = buffer_->plan().slots[parameter].bucket;
-  BucketState& bucket = buckets_[index];
-  if (gradient_sync_ && static_cast<std::size_t>(index) < gradient_sync_->buckets_started()) {
-    if (bucket.written_after_start) return;
-    gradient_sync_->wait_for_bucket(index);
-    to_local_share(index, gradient_sync_->plan().total_weight);
-    bucket.written_after_start = true;
-  } else if (bucket.averaged) {
-    to_local_share(index, last_total_weight_);
-    bucket.averaged = false;
-  }
+  driver_.prepare_write(parameter);
 }
 
 // The call site of hooks: the program may have started the pass with LibTorch's backward().
@@ -47,13 +31,10 @@ constexpr CallSite in_backward{.file = "backward()"};
 void Reducer::Impl::on_gradient_ready(int parameter) {
   const CallSiteScope here(in_backward);
   const std::lock_guard lock(mutex_);
-  if (parameter >= count()) return sparse_->on_gradient(parameter - count());
-  ParameterState& state = states_[parameter];
-  move_into_bucket(parameter);
-  state.aliased = buffer_->aliased(parameter);
-  if (++state.fires != state.expected_fires || !pass_.synchronizes) return;
-  if (is_learning_order()) pass_.order.push_back(parameter);
-  if (--buckets_[buffer_->plan().slots[parameter].bucket].waiting == 0) start_ready_buckets();
+  store_.on_gradient(parameter);
+  if (parameter >= count() || ++fires_[parameter] != expected_fires_[parameter] || !pass_.synchronizes) return;
+  pass_.order.push_back(parameter);
+  if (--waiting_[store_.plan().slots[parameter].bucket] == 0) start_ready_buckets();
 }
 
 void Reducer::Impl::begin_pass() {
@@ -61,12 +42,12 @@ void Reducer::Impl::begin_pass() {
   finish_pending();
   if (window_state_.is(sync::GradientState::invalid)) discard_window();
   if (at::GradMode::is_enabled()) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "backward does not support create_graph, because a synchronized gradient has no graph: "
                      "use torch::autograd::grad for higher derivatives");
   }
   if (options_.reproducible && (!window_state_.scope() || window_state_.synced_in_scope())) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      (window_state_.scope()
                           ? "a backward pass after this step's gradients were synchronized: a reproducible sum holds "
                             "all passes of a scope, so clip and step after the last one"
@@ -76,51 +57,20 @@ void Reducer::Impl::begin_pass() {
   begin_window_pass(carried_over_gradient());
 
   const bool window_is_pending = window_state_.window().pending() > 0;
-  // A tensor that replaced a synchronized gradient counts as synchronized; with pending passes it is a modification.
-  for (int i = 0; i < count(); ++i) {
-    if (!window_is_pending && states_[i].aliased && !buffer_->aliased(i)) {
-      move_into_bucket(i);
-      states_[i].aliased = buffer_->aliased(i);  // false if the program cleared the gradient
-    }
-    if (!buffer_->aliased(i)) buffer_->detach_views(i);
-  }
-  if (!window_is_pending) sparse_->untrack_cleared();
-  if (options_.check_replicas) {
-    auto now = replica_checker_->hashes();
-    if (window_is_pending) check_parameters_unchanged(now);
-    hashes_ = std::move(now);
-  }
+  store_.begin_pass(window_is_pending);
+  checker_.begin_pass(window_is_pending);
 
-  const bool asked = synchronizes({.policy = options_.policy,
-                                   .pass = window_state_.window().passes(),
-                                   .triggered = std::exchange(triggered_, false),
-                                   .no_sync = no_sync_depth_ > 0,
-                                   .annotated = annotated_,
-                                   .in_accumulate = window_state_.scope().has_value(),
-                                   .accumulate_syncs = window_state_.scope() && window_state_.scope()->syncs,
-                                   .sync_each_batch = window_state_.scope() && window_state_.scope()->sync_each_batch},
-                                  automatic_);
+  const bool synchronizes = decision_.begin_pass(window_state_.window().passes(), window_state_.scope());
   pass_ = {.open = true,
-           .synchronizes = asked && !options_.reproducible,
+           .synchronizes = synchronizes,
            .number = stats_.passes,
            .tasks = {},
            .thread = std::this_thread::get_id(),
            .order = {}};
   ++stats_.passes;
-  for (ParameterState& state : states_) state.fires = 0;
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    buckets_[i].waiting = static_cast<int>(buffer_->plan().buckets[i].parameters.size());
-  }
-}
-
-/// The name of a parameter that still has its gradient of an ended window; nullopt if none.
-std::optional<std::string> Reducer::Impl::carried_over_gradient() const {
-  if (!window_state_.is_over()) return std::nullopt;
-  for (int i = 0; i < count(); ++i) {
-    // Also true for a tensor of the program that replaced it.
-    if (states_[i].aliased && parameters_[i].tensor.grad().defined()) return quoted(parameters_[i]);
-  }
-  return sparse_->carried_over();
+  std::ranges::fill(fires_, 0);
+  waiting_.clear();
+  for (const Bucket& bucket : store_.plan().buckets) waiting_.push_back(static_cast<int>(bucket.parameters.size()));
 }
 
 void Reducer::Impl::begin_window_pass(const std::optional<std::string>& carried_over) {
@@ -129,11 +79,8 @@ void Reducer::Impl::begin_window_pass(const std::optional<std::string>& carried_
   if (!over) return;
   // A pass adds to the gradients that a step has used, as in LibTorch. They are equal on all ranks, so the mean does
   // not change them.
-  last_total_weight_ = communicator_.size() * window_state_.carried_over_weight();
-  if (carried_over) return;
-  sparse_->untrack_all();
-  for (BucketState& bucket : buckets_) bucket.averaged = false;
-  for (ParameterState& state : states_) state.aliased = false;
+  store_.set_carried_over_weight(window_state_.carried_over_weight());
+  if (!carried_over) store_.untrack();
 }
 
 void Reducer::Impl::register_task() {
@@ -178,13 +125,13 @@ void Reducer::Impl::on_task_error(int task) noexcept {
   if (!pass_.open) return;
   pass_.open = false;
   window_state_.abort("an exception ended its backward pass");
-  owes_close_ = pass_.synchronizes;
+  if (pass_.synchronizes) driver_.abort();
 }
 
 void Reducer::Impl::flush_pass() {
   if (!pass_.synchronizes) return;
   try {
-    start_all_buckets_and_close();
+    close_sync();
   } catch (const std::exception& error) {
     pass_.open = false;
     invalidate(error.what());
@@ -203,12 +150,10 @@ void Reducer::Impl::finalize_backward() {
     ++stats_.syncs_skipped;
   }
   window_state_.end_pass(pass_.synchronizes);
-  for (int i = 0; i < count(); ++i) {
-    ParameterState& state = states_[i];
-    if (state.fires > 0) state.expected_fires = state.fires;
-    if (state.aliased) state.version = buffer_->slot(i)._version();
+  for (std::size_t i = 0; i < fires_.size(); ++i) {
+    if (fires_[i] > 0) expected_fires_[i] = fires_[i];
   }
-  hash_pending_gradients();
+  store_.record(window_state_.window().pending() > 0);
   check_plan();
 }
 
@@ -217,13 +162,13 @@ void Reducer::Impl::abort_dangling_pass() {
   if (!pass_.open || !pass_.tasks.empty()) return;
   pass_.open = false;
   window_state_.abort("an exception ended its backward pass");
-  owes_close_ = pass_.synchronizes;
+  if (pass_.synchronizes) driver_.abort();
 }
 
 void Reducer::Impl::close_dangling_pass() {
   if (!pass_.open) return;
   if (!pass_.tasks.empty()) {
-    throw UsageError(model_prefix() +
+    throw UsageError(parameters_.model_prefix() +
                      "called from inside a backward pass over the same parameters: call it after backward()");
   }
   // Only nested backward passes reached the parameters, so no callback reported the end of the outer pass.

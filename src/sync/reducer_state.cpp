@@ -1,14 +1,5 @@
 // The methods of the reducer that save and restore a window.
-#include <ATen/core/Tensor.h>
-
-#include <algorithm>
-
-#include "sync/gradient_buffer.h"
-#include "sync/gradient_sync.h"
-#include "sync/pairwise_accumulator.h"
 #include "sync/reducer_impl.h"
-#include "sync/replica_checker.h"
-#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -23,95 +14,36 @@ StateDict Reducer::Impl::state_dict() const {
     throw UsageError(
         "save_state() between accumulate() and its backward pass: call it before the scope or after backward");
   }
-  if (pairwise_accumulator_->micro_batches() > 0) {
+  if (store_.holds_micro_batches()) {
     throw UsageError("save_state() inside a window whose sum is reproducible: call it between optimizer steps");
   }
   StateDict state = window_state_.state_dict();
-  state.set("expected_passes", automatic_.expected());
-  state.set("annotated", annotated_);
-  state.set("overflowed", overflowed_);
-  state.set("total_weight", last_total_weight_);
-  state.set("loss_scale", loss_scale_);
-  for (int i = 0; i < count(); ++i) {
-    const at::Tensor& grad = parameters_[i].tensor.grad();
-    if (!grad.defined()) continue;
-    state.set("gradient." + parameters_[i].name, grad.detach());
-    state.set("averaged." + parameters_[i].name, buckets_[buffer_->plan().slots[i].bucket].averaged);
-  }
-  for (int i = 0; i < sparse_->count(); ++i) {
-    if (!sparse_->gradient(i).defined()) continue;
-    const std::string& name = parameters_[count() + i].name;
-    // Dense, so that windows of several ranks can be added and any checkpoint reader supports it.
-    state.set("gradient." + name, sparse_->gradient(i).detach().to_dense());
-    state.set("averaged." + name, sparse_->averaged(i));
-  }
+  decision_.save(state);
+  state.set("overflowed", driver_.overflowed());
+  store_.save(state);
   return state;
 }
 
 void Reducer::Impl::load_state_dict(const StateDict& state) {
   const std::lock_guard lock(mutex_);
-  throw_if_failed();
+  throw_if_peer_failed();
   if (window_state_.scope() || pass_.open)
     throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
   // Reads all values before it changes any.
   sync::AccumulationWindowState loaded;
   loaded.load_state_dict(state);
-  const auto expected = state.get<std::int64_t>("expected_passes");
-  const auto annotated = state.get<bool>("annotated");
+  sync::SyncDecision decision = decision_;
+  decision.load(state);
   const auto overflowed = state.get<bool>("overflowed");
-  const auto total_weight = state.get<double>("total_weight");
-  const auto loss_scale = state.get<double>("loss_scale");
-  const StateDict gradients = state.part("gradient");
-  for (const auto& [name, value] : gradients.values()) {
-    const auto parameter = std::ranges::find(parameters_, name, &NamedParameter::name);
-    if (parameter == parameters_.end()) {
-      throw CheckpointError("the saved window holds a gradient of '" + name + "', which this optimizer does not train");
-    }
-    if (gradients.get<at::Tensor>(name).sizes() != parameter->tensor.sizes()) {
-      throw CheckpointError("the saved gradient of '" + name + "' has another shape than the parameter");
-    }
-    (void)state.get<bool>("averaged." + name);
-  }
+  store_.check_state(state);
 
   discard_window();
   window_state_ = loaded;
-  automatic_.expect(expected);
-  annotated_ = annotated;
-  overflowed_ = overflowed;
-  last_total_weight_ = total_weight;
-  loss_scale_ = loss_scale;
-  hashes_.clear();
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    load_bucket(static_cast<int>(bucket), state);
-  }
-  for (int i = 0; i < sparse_->count(); ++i) {
-    const std::string& name = parameters_[count() + i].name;
-    if (!state.contains("gradient." + name)) continue;
-    sparse_->load(i, state.get<at::Tensor>("gradient." + name), state.get<bool>("averaged." + name));
-  }
-  hash_pending_gradients();
-}
-
-void Reducer::Impl::load_bucket(int bucket, const StateDict& state) {
-  const auto& members = buffer_->plan().buckets[bucket].parameters;
-  const auto is_averaged = [&](int i) {
-    const std::string name = "averaged." + parameters_[i].name;
-    return !state.contains(name) || state.get<bool>(name);
-  };
-  const bool averaged = std::ranges::all_of(members, is_averaged);
-  for (const int i : members) {
-    const std::string name = "gradient." + parameters_[i].name;
-    if (!state.contains(name)) continue;
-    buffer_->detach_views(i);
-    at::Tensor slot = buffer_->slot(i);
-    slot.copy_(state.get<at::Tensor>(name));
-    // Buckets may have been different when this was saved: a bucket must hold means only or local shares only.
-    if (!averaged && is_averaged(i)) slot.mul_(last_total_weight_ * loss_scale_ / communicator_.size());
-    buffer_->alias(i);
-    states_[i].aliased = true;
-    states_[i].version = slot._version();
-    buckets_[bucket].averaged = averaged;
-  }
+  decision_ = decision;
+  driver_.set_overflowed(overflowed);
+  checker_.forget_values();
+  store_.load(state);
+  store_.record(window_state_.window().pending() > 0);
 }
 
 }  // namespace tutti

@@ -1,239 +1,104 @@
 // The methods of the reducer that synchronize gradients.
-#include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
-#include <chrono>
-#include <span>
+#include <vector>
 
-#include "sync/gradient_buffer.h"
-#include "sync/gradient_sync.h"
-#include "sync/pairwise_accumulator.h"
 #include "sync/reducer_impl.h"
-#include "sync/replica_checker.h"
-#include "sync/sparse_gradients.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
 
 void Reducer::Impl::open_sync() {
-  // Must precede the construction of GradientSync, which holds buckets.
-  can_rebuild_buckets_ = is_learning_order() && !buffer_->has_outside_views();
+  if (window_state_.is(sync::GradientState::aborted)) driver_.abort();
   window_state_.begin_sync(carried_over_gradient());
   const Window& window = window_state_.window();
   communicator_.set_step(window.steps());
-  gradient_sync_ = std::make_unique<sync::GradientSync>(
-      communicator_,
-      sync::SyncHeader{
-          .step = window.steps(),
-          .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
-          .weighting = window.weighting(),
-          .weight = window.weight(),
-          .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
-          .only_carried_over = window_state_.is_over() ? 1 : 0,
-          .loss_scale = loss_scale_,
-          .lengths = window.lengths(),
-          .parameters = options_.check_replicas ? sync::combine(replica_checker_->hashes()) : 0,
-          .seconds_waited = last_wait_seconds_},
-      options_.detect_overflow);
+  driver_.open({.step = window.steps(),
+                .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
+                .weighting = window.weighting(),
+                .weight = window.weight(),
+                .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
+                .only_carried_over = window_state_.is_over() ? 1 : 0,
+                .loss_scale = store_.loss_scale(),
+                .lengths = window.lengths(),
+                .parameters = checker_.combined_hash()});
 }
 
 void Reducer::Impl::start_ready_buckets() {
-  if (!gradient_sync_) open_sync();
-  for (std::size_t next = gradient_sync_->buckets_started(); next < buckets_.size() && buckets_[next].waiting == 0;
-       next = gradient_sync_->buckets_started()) {
-    start_bucket_all_reduce(static_cast<int>(next));
-  }
+  if (!driver_.is_open()) open_sync();
+  const auto waiting = std::ranges::find_if(waiting_, [](int count) { return count > 0; });
+  driver_.start_buckets(static_cast<std::size_t>(waiting - waiting_.begin()));
 }
 
-void Reducer::Impl::start_bucket_all_reduce(int bucket) {
-  // The sums of an aborted synchronization are discarded, and invalid gradients may be the reason of the abort.
-  if (window_state_.is(sync::GradientState::aborted)) {
-    // Tensors of the program may lie in the bucket, which the all-reduce overwrites.
-    for (const int parameter : buffer_->plan().buckets[bucket].parameters) buffer_->detach_views(parameter);
-  } else {
-    fill_bucket(bucket);
-  }
-  gradient_sync_->start_bucket_all_reduce(buffer_->bucket(bucket), options_.gradient_codec);
-}
-
-void Reducer::Impl::fill_bucket(int bucket) {
-  if (std::exchange(buckets_[bucket].averaged, false)) to_local_share(bucket, last_total_weight_);
-  for (const int parameter : buffer_->plan().buckets[bucket].parameters) {
-    if (!parameters_[parameter].tensor.grad().defined()) {
-      buffer_->detach_views(parameter);
-      buffer_->slot(parameter).zero_();
-    } else {
-      move_into_bucket(parameter);
-    }
-  }
-  pairwise_accumulator_->add_to(buffer_->bucket(bucket), bucket);
-}
-
-void Reducer::Impl::start_all_buckets_and_close() {
-  if (!gradient_sync_) open_sync();
-  const bool aborted = window_state_.is(sync::GradientState::aborted);
-  for (std::size_t bucket = gradient_sync_->buckets_started(); bucket < buckets_.size(); ++bucket) {
-    start_bucket_all_reduce(static_cast<int>(bucket));
-  }
-  for (int i = 0; i < sparse_->count(); ++i) {
-    if (!aborted) {
-      sparse_->on_gradient(i);
-      sparse_->to_local_share(i, local_share_factor());
-    }
-    gradient_sync_->start_rows(aborted ? at::Tensor() : sparse_->gradient(i), sparse_->parameter(i));
-  }
-  std::vector<bool> used(count());
-  for (int i = 0; i < count(); ++i) used[i] = parameters_[i].tensor.grad().defined() || pairwise_accumulator_->used(i);
-  pairwise_accumulator_->clear();
-  sync::SyncTrailer trailer = aborted ? sync::aborted_trailer(window_state_.reason()) : sync::SyncTrailer{};
-  for (const BucketState& bucket : buckets_)
-    trailer.needs_another_sync = trailer.needs_another_sync || bucket.written_after_start;
-  if (!is_learning_order()) return gradient_sync_->close(trailer, used);
-  // The order is sent with the trailer, not in a separate collective: ranks reach their reducers in different orders,
-  // so a collective here could wait for a rank that waits for this rank in another reducer.
-  trailer.can_rebuild_buckets = can_rebuild_buckets_;
-  std::vector<int> order = pass_.order;
-  order.resize(count(), -1);
-  gradient_sync_->close(trailer, used, order);
+void Reducer::Impl::close_sync() {
+  if (!driver_.is_open()) open_sync();
+  driver_.close(window_state_.reason(), pass_.order);
 }
 
 void Reducer::Impl::run_sync() {
-  refusal_.reset();
-  if (!gradient_sync_) open_sync();
+  if (driver_.is_refused()) driver_.end();
+  if (!driver_.is_open()) open_sync();
   // Gradients that a step has used are equal on all ranks, so the mean does not change them for any weights.
-  if (window_state_.is_over()) last_total_weight_ = communicator_.size() * window_state_.carried_over_weight();
-  if (window_state_.window().passes() == 0 && !has_foreign_gradients() && !window_state_.zeros_may_differ()) {
-    // If no rank has a gradient there is nothing to sum. A rank with gradients starts its buckets at once.
-    try {
-      gradient_sync_->wait_for_headers();
-    } catch (const std::exception& error) {
-      invalidate(error.what());
-      throw;
-    }
-    if (gradient_sync_->plan().empty) {
-      gradient_sync_->close({}, std::vector<bool>(count()));
-      finish_sync();
-      return;
-    }
+  if (window_state_.is_over()) store_.set_carried_over_weight(window_state_.carried_over_weight());
+  const bool has_gradients =
+      window_state_.window().passes() > 0 || has_foreign_gradients() || window_state_.zeros_may_differ();
+  // If no rank has a gradient there is nothing to sum. A rank with gradients starts its buckets at once.
+  if (!has_gradients && or_invalidate([this] { return driver_.is_empty(); })) {
+    driver_.close_empty();
+  } else {
+    close_sync();
   }
-  if (!gradient_sync_->closed()) start_all_buckets_and_close();
   finish_sync();
 }
 
 void Reducer::Impl::finish_sync() {
-  const auto start = std::chrono::steady_clock::now();
-  try {
-    gradient_sync_->wait();
-  } catch (const std::exception& error) {
-    invalidate(error.what());
-    throw;
-  }
-  last_wait_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  stats_.seconds_waiting += last_wait_seconds_;
-  ++stats_.syncs;
-  stats_.bytes_sent += gradient_sync_->bytes_sent();
-  apply_sync();
+  const sync::SyncResult result = or_invalidate([this] { return driver_.wait(); });
+  stats_ += SyncStats{.syncs = 1, .bytes_sent = result.bytes_sent, .seconds_waiting = result.seconds_waited};
+  throw_if_failed(result);
+  std::vector<WindowLengths> lengths;
+  for (const sync::SyncHeader& header : result.headers) lengths.push_back(header.lengths);
+  decision_.learn(lengths);
+  driver_.apply(result);
+  window_state_.end_sync(result.plan.weighting, result.plan.empty, result.plan.only_carried_over);
+  stats_ += SyncStats{.straggler_seconds = sync::straggler_times(result.headers)};
+  if (any_needs_another_sync(result.trailers)) return run_sync();
+  driver_.learn_order(result);
 }
 
-void Reducer::Impl::apply_sync() {
-  const std::unique_ptr<sync::GradientSync> gradient_sync = std::move(gradient_sync_);
-  const sync::SyncPlan& plan = gradient_sync->plan();
-  if (const auto why = describe_aborts(gradient_sync->trailers())) {
+void Reducer::Impl::throw_if_failed(const sync::SyncResult& result) {
+  if (const auto why = describe_aborts(result.trailers)) {
     std::vector<int> ranks;
     for (int rank = 0; rank < communicator_.size(); ++rank) {
-      if (gradient_sync->trailers()[rank].aborted) ranks.push_back(rank);
+      if (result.trailers[rank].aborted) ranks.push_back(rank);
     }
     invalidate(*why);
-    throw PeerError(model_prefix() + *why, ranks);
+    throw PeerError(parameters_.model_prefix() + *why, ranks);
   }
-  if (plan.mismatch) {
-    invalidate(*plan.mismatch);
-    throw MismatchError(model_prefix() + *plan.mismatch);
+  if (result.plan.mismatch) {
+    invalidate(*result.plan.mismatch);
+    throw MismatchError(parameters_.model_prefix() + *result.plan.mismatch);
   }
-  if (plan.parameters_differ) {
-    const std::string why = replica_checker_->describe_drift(communicator_);
+  if (result.plan.parameters_differ) {
+    const std::string why = checker_.describe_drift(communicator_);
     invalidate(why);
     throw MismatchError(why);
-  }
-
-  std::vector<WindowLengths> lengths;
-  for (const sync::SyncHeader& header : gradient_sync->headers()) lengths.push_back(header.lengths);
-  automatic_.learn(lengths);
-  last_total_weight_ = plan.total_weight;
-  overflowed_ = gradient_sync->overflowed();
-  for (std::size_t i = 0; i < gradient_sync->buckets_started(); ++i)
-    buckets_[i].averaged = !std::exchange(buckets_[i].written_after_start, false);
-  for (int i = 0; i < count(); ++i) {
-    if (gradient_sync->used_by_any_rank()[i] && !parameters_[i].tensor.grad().defined()) buffer_->alias(i);
-    states_[i].aliased = buffer_->aliased(i);
-    states_[i].version = buffer_->slot(i)._version();
-  }
-  for (std::size_t i = 0; i < gradient_sync->rows().size(); ++i) {
-    sparse_->set_mean(static_cast<int>(i), gradient_sync->rows()[i]);
-  }
-  window_state_.end_sync(plan.weighting, plan.empty, plan.only_carried_over);
-  stats_ += SyncStats{.straggler_seconds = sync::straggler_times(gradient_sync->headers())};
-  if (any_needs_another_sync(gradient_sync->trailers())) return run_sync();
-  if (!plan.empty && is_learning_order()) rebuild_buckets(*gradient_sync);
-}
-
-// A single rank, also during local steps, has no communication to overlap.
-bool Reducer::Impl::is_learning_order() const {
-  return syncs_left_to_learn_order_ > 0 && communicator_.size() > 1;
-}
-
-// Every rank calls it after the same synchronizations with the same trailers. A synchronization in step() has no order.
-void Reducer::Impl::rebuild_buckets(const sync::GradientSync& gradient_sync) {
-  --syncs_left_to_learn_order_;
-  const std::span<const int> order = gradient_sync.numbers_of_rank_0();
-  const bool ordered = std::ranges::any_of(order, [](int parameter) { return parameter >= 0; });
-  if (!ordered || !sync::all_can_rebuild_buckets(gradient_sync.trailers())) return;
-  syncs_left_to_learn_order_ = 0;
-  const at::NoGradGuard no_grad;
-  buffer_->rebuild(plan_buckets(buffer_->sizes(), options_.buckets, order));
-  // The synchronization has averaged all buckets.
-  buckets_.assign(buffer_->plan().buckets.size(), {.averaged = true});
-  for (int i = 0; i < count(); ++i) states_[i].version = buffer_->slot(i)._version();
-}
-
-void Reducer::Impl::to_local_share(int bucket, double total_weight) {
-  // The mean is equal on all ranks, so the local share of this rank is 1 / size of the weighted sum.
-  const double factor = total_weight * loss_scale_ / communicator_.size();
-  if (factor == 1) return;
-  // A tensor of the program that replaced a mean counts as the mean.
-  for (const int parameter : buffer_->plan().buckets[bucket].parameters) move_into_bucket(parameter);
-  buffer_->bucket(bucket).mul_(factor);
-}
-
-void Reducer::Impl::move_into_bucket(int parameter) {
-  try {
-    if (buffer_->move_in(parameter) && states_[parameter].aliased) ++stats_.gradients_copied;
-  } catch (const UsageError& error) {
-    throw UsageError("parameter " + quoted(parameters_[parameter]) + ": " + error.what());
   }
 }
 
 void Reducer::Impl::finish_pending() {
   close_dangling_pass();
-  if (!window_state_.is(sync::GradientState::aborted) || !owes_close_) return;
+  if (!driver_.is_aborted()) return;
   // The program has seen the exception of this rank. The peers are notified here.
-  try {
-    if (!gradient_sync_ || !gradient_sync_->closed()) start_all_buckets_and_close();
-    gradient_sync_->wait();
-  } catch (const std::exception& error) {
-    invalidate(error.what());
-    throw;
-  }
+  or_invalidate([this] {
+    if (sync::owes_abort(driver_.state())) close_sync();
+    driver_.wait();
+  });
   invalidate("peers were notified");
   discard_window();
 }
 
 void Reducer::Impl::invalidate(const std::string& why) {
   window_state_.invalidate(why);
-  gradient_sync_.reset();
-  owes_close_ = false;
-  for (BucketState& bucket : buckets_) bucket.written_after_start = false;
+  driver_.end();
 }
 
 }  // namespace tutti

@@ -1,30 +1,39 @@
 #pragma once
-// Detects parameters whose dtype, device or shape changed, or that were written to. LibTorch does not report this.
+// Detects parameters that the program has changed: their dtype, device or shape since prepare(), which LibTorch does not
+// report, and their values, by a sampled hash. Parameters that are not in CPU memory have the hash 0.
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "sync/parameter_set.h"
 #include "tutti/comm/communicator.h"
-#include "tutti/detail/sync/named_parameter.h"
+#include "tutti/core/error.h"
 
 namespace tutti::sync {
 
-/// A sampled hash of each parameter: enough of its bytes to detect an optimizer step, few enough for a negligible cost.
-/// Parameters that are not in CPU memory hash to 0.
-using ParameterHashes = std::vector<std::uint64_t>;
+/// The error for a parameter whose gradients would not be synchronized any more, because of `change`.
+UsageError changed_after_prepare(const NamedParameter& parameter, const std::string& change);
 
 class ReplicaChecker {
  public:
-  explicit ReplicaChecker(const std::vector<NamedParameter>& parameters);
+  /// `parameters` must outlive the checker. `compares_values`: whether values are compared, between passes and ranks.
+  ReplicaChecker(const ParameterSet& parameters, bool compares_values);
 
-  /// The change of parameter `index` since the construction (dtype, device, shape, requires_grad); nullopt if none.
-  std::optional<std::string> change_of(int index) const;
+  /// Throws UsageError if the dtype, device, shape or requires_grad of trained parameter `index` has changed.
+  void check_trained(int index) const;
+  /// The same for all frozen parameters.
+  void check_frozen() const;
 
-  ParameterHashes hashes() const;
-  /// The first parameter in which two hashes differ.
-  std::optional<int> first_difference(const ParameterHashes& a, const ParameterHashes& b) const;
+  void set_compares_values(bool compares_values);
+  /// A backward pass begins. Throws as check_unchanged() if gradients of earlier passes are pending.
+  void begin_pass(bool window_is_pending);
+  /// Throws UsageError if a trained parameter has changed since the last pass began.
+  void check_unchanged() const;
+  /// Must be called when a change of parameters is allowed.
+  void forget_values() { hashes_.clear(); }
 
+  /// A hash of all trained parameters, for a comparison of ranks; 0 if values are not compared.
+  std::uint64_t combined_hash() const;
   /// Returns a message that names the first parameter that differs between ranks, and a rank. Every rank must call it,
   /// after their combined hashes differ.
   std::string describe_drift(const Communicator& communicator) const;
@@ -36,16 +45,16 @@ class ReplicaChecker {
     std::vector<std::int64_t> shape;
     bool requires_grad;
   };
+  static std::vector<ParameterTraits> traits_of(const std::vector<NamedParameter>& parameters);
+  static void check(const NamedParameter& parameter, const ParameterTraits& traits);
+  std::vector<std::uint64_t> hashes() const;
+  void throw_if_changed(const std::vector<std::uint64_t>& now) const;
 
-  const std::vector<NamedParameter>& parameters_;
-  std::vector<ParameterTraits> traits_;
+  const ParameterSet& parameters_;
+  bool compares_values_;
+  std::vector<ParameterTraits> trained_;
+  std::vector<ParameterTraits> frozen_;
+  std::vector<std::uint64_t> hashes_;  // of trained parameters when the last pass began; empty if there was none
 };
-
-/// A hash of some elements of a tensor in CPU memory, and of all elements of a small one. Another `salt` samples other
-/// elements. 0 for tensors on a device.
-std::uint64_t sampled_hash(const at::Tensor& tensor, int salt = 0);
-
-/// One hash of all `hashes`.
-std::uint64_t combine(const ParameterHashes& hashes);
 
 }  // namespace tutti::sync

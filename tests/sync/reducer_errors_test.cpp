@@ -7,7 +7,7 @@
 
 #include "support/process_case.h"
 #include "support/training.h"
-#include "sync/replica_checker.h"
+#include "sync/sampled_hash.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/sync/reducer.h"
 #include "tutti/optim/optimizer.h"
