@@ -74,7 +74,7 @@ void check_coverage(const std::vector<TensorEntry>& tensors, std::uint64_t data_
     covered = entry.end;
   }
   if (covered != data_size) {
-    reject("its tensors have " + std::to_string(covered) + " bytes, but it has " + std::to_string(data_size) +
+    reject("its tensors take " + std::to_string(covered) + " bytes, but it has " + std::to_string(data_size) +
            " (cut off, or not written to the end?)");
   }
 }

@@ -89,7 +89,7 @@ struct AttemptEnd {
   bool restarts = false;
 };
 
-/// Runs the attempts to run this node's ranks, one after another. The destructor restores the signal handlers.
+/// The attempts to run this node's ranks, one after another. The destructor restores the signal handlers.
 class Attempts {
  public:
   Attempts(const LaunchOptions& options, RankCommand command, Sink& out, Sink& err)

@@ -1,6 +1,7 @@
 #pragma once
-// TensorBoard's event file: records of Event messages. Field numbers: tensorboard/compat/proto/{event,summary,
-// tensor}.proto and tensorboard/plugins/hparams/plugin_data.proto. The record: tensorflow/core/lib/io/record_writer.h.
+// TensorBoard's event file: records of Event messages. Field numbers:
+// tensorboard/compat/proto/{event,summary,tensor}.proto and tensorboard/plugins/hparams/plugin_data.proto.
+// The record: tensorflow/core/lib/io/record_writer.h.
 #include <cstdint>
 #include <string>
 
