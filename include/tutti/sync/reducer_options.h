@@ -5,9 +5,9 @@
 #include <functional>
 #include <memory>
 
-namespace tutti {
+#include "tutti/comm/wire_codec.h"
 
-class WireCodec;
+namespace tutti {
 
 /// How gradients are grouped into buckets.
 struct BucketOptions {
