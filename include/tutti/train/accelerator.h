@@ -34,7 +34,7 @@ namespace tutti {
 
 /// Joins the job, prepares models and optimizers, makes loaders, and opens the scopes in which a loop accumulates. A
 /// program has one Accelerator. Its collectives (gather, gather_for_metrics, reduce, broadcast, ...) and helpers are
-/// in accelerator_helpers.h.
+/// in accelerator_helpers.h. An argument `model` is a module holder, a shared_ptr to a module, or a module.
 class Accelerator : public AcceleratorHelpers<Accelerator> {
  public:
   /// Reads the launcher's variables and joins the job. Every rank must call it. Throws UsageError for options that
@@ -84,7 +84,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Opens a scope for one micro-batch of a window: `auto window = accelerator.accumulate(model);`. Takes one or more
   /// prepared models. Inside the scope, step(), clipping and schedules act at the window's end only: after num_steps
   /// scopes, or at the end of the data. The gradient is the weighted mean over the window's micro-batches of all ranks.
-  /// Every rank must call it. Throws UsageError for a model that is not prepared and for a negative weight.
+  /// Every rank must call it. Throws UsageError for a model that is not prepared, and for a weight that is negative or
+  /// not finite.
   AccumulateScope accumulate(detail::ModelRef model, const detail::model_argument auto&... more) {
     return begin_accumulate({model, more...}, {});
   }

@@ -36,7 +36,8 @@ class Callback : public Stateful {
   virtual void on_step_end(TrainerContext&) {}
   /// Called after gradients were synchronized and clipped. metrics() has loss and gradient norms.
   virtual void on_optimizer_step_start(TrainerContext&) {}
-  /// Called after the optimizer step. Parameters have changed, unless metrics().step_was_skipped. Gradients are cleared.
+  /// Called after the optimizer step. Parameters have changed, unless metrics().step_was_skipped. Gradients are
+  /// cleared.
   virtual void on_optimizer_step_end(TrainerContext&) {}
   /// Called before the evaluation function. The model is still in training mode.
   virtual void on_evaluate_start(TrainerContext&) {}
