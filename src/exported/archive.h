@@ -1,5 +1,5 @@
 #pragma once
-// A .pt2 file: the records by their names below the archive's own folder.
+// The records of a .pt2 file, by their names below the archive's top-level folder.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -13,20 +13,20 @@
 
 namespace tutti::exported {
 
-/// Stays open while it lives. One thread.
+/// Holds the file open. Not thread-safe.
 class Archive {
  public:
-  /// Throws CheckpointError, without the file's path, for what is not an archive.
+  /// Throws CheckpointError if the file is not an intact archive. The messages of this class do not name the file.
   explicit Archive(const std::filesystem::path& path);
 
   bool has(const std::string& name) const { return records_.contains(name); }
-  /// Names below `folder`, which ends with a slash; without it.
+  /// Returns the names of the records in `folder`, without the folder. `folder` ends with a slash.
   std::vector<std::string> names_below(const std::string& folder) const;
-  /// Bytes of a record; a missing one is a CheckpointError.
+  /// Returns the number of bytes of a record. Throws CheckpointError if the record does not exist.
   std::uint64_t size_of(const std::string& name) const;
-  /// Fills `bytes`, which are as many as the record has, and compares the checksum.
+  /// Reads a whole record. `bytes` has size_of(name) bytes. Throws CheckpointError if the checksum does not match.
   void read(const std::string& name, std::span<std::byte> bytes) const;
-  /// A record of at most `limit` bytes.
+  /// Reads a record as text. Throws CheckpointError if it has more than `limit` bytes.
   std::string text(const std::string& name, std::uint64_t limit) const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 }
 
 [[noreturn]] void too_large() {
-  no_size("it does not fit into 64 bits");
+  no_size("the result does not fit into 64 bits");
 }
 
 }  // namespace
@@ -50,8 +50,8 @@ std::int64_t modulo(std::int64_t a, std::int64_t b) {
 }
 
 std::int64_t power(std::int64_t base, std::int64_t exponent) {
-  if (exponent < 0) no_size("a power of a negative number");
-  // Those that fit however large the exponent is.
+  if (exponent < 0) no_size("a negative exponent");
+  // The results of these bases fit for every exponent.
   if (base == 0 || base == 1) return exponent == 0 ? 1 : base;
   if (base == -1) return exponent % 2 == 0 ? 1 : -1;
   if (exponent > 63) too_large();

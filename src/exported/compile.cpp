@@ -14,10 +14,10 @@ namespace {
 
 using Kind = Argument::Kind;
 
-/// One graph while it is compiled.
+/// Compiles one graph.
 class Compiler {
  public:
-  /// `origins`: by input, the Python name of the buffer that it is; empty for others.
+  /// `origins` has the Python name of the buffer for each input that is a buffer, and an empty name for other inputs.
   Compiler(const Graph& graph, CompileReport& report, std::vector<std::string> origins)
       : graph_(graph), report_(report), origins_(std::move(origins)) {}
 
@@ -44,17 +44,17 @@ class Compiler {
     const auto slot = static_cast<std::int32_t>(plan_.slots++);
     holds_number_.push_back(name.of_size);
     if (!name.text.empty() && !slots_.emplace(name.text, slot).second) {
-      throw CheckpointError("the value '" + name.text + "' is made twice");
+      throw CheckpointError("the value '" + name.text + "' is defined twice");
     }
     return slot;
   }
 
-  // A fixed input takes a slot too, but has no name.
+  // A fixed input has a slot without a name.
   void add_input(const Argument& input) { new_slot(input.kind == Kind::name ? input : Argument{}); }
 
   std::int32_t find(const Argument& name) const {
     const auto found = slots_.find(name.text);
-    if (found == slots_.end()) throw CheckpointError("the value '" + name.text + "' is used before it is made");
+    if (found == slots_.end()) throw CheckpointError("the value '" + name.text + "' is used before its definition");
     return found->second;
   }
 
@@ -81,7 +81,7 @@ class Compiler {
       for (const Argument& item : output.items) list.slots.push_back(item.kind == Kind::name ? new_slot(item) : -1);
       result_slots.push_back(std::move(list));
     } else {
-      throw CheckpointError("a result has no name");
+      throw CheckpointError("a result of the node has no name");
     }
   }
 
@@ -98,7 +98,7 @@ class Compiler {
     }
     for (const Argument& output : node.outputs) add_result_slots(output, step.result_slots);
     if (step.kind == Step::Kind::call && step.op && step.result_slots.size() > step.op->schema().returns().size()) {
-      throw CheckpointError("it has more results than the operator gives");
+      throw CheckpointError("the node has more results than the operator returns");
     }
     plan_.steps.push_back(std::move(step));
   }
@@ -108,7 +108,7 @@ class Compiler {
     step.size_operator = op;
     for (const NamedArgument& input : node.inputs) step.operands.push_back(compile_item(input.value, finder()));
     if (step.operands.size() != size_operator_arity(op) || node.outputs.size() != 1) {
-      throw CheckpointError("it has another number of arguments than the operator");
+      throw CheckpointError("the node and the operator have different numbers of arguments");
     }
   }
 
@@ -141,9 +141,10 @@ class Compiler {
     if (given == nullptr) {
       if (wanted.default_value()) return *wanted.default_value();
       if (wanted.type()->kind() == c10::TypeKind::OptionalType) return {};
-      throw CheckpointError("it is not given '" + wanted.name() + "', which the operator of this LibTorch needs");
+      throw CheckpointError("the operator of this LibTorch needs the argument '" + wanted.name() +
+                            "', which the node does not have");
     }
-    if (given->kind == Kind::graph) throw CheckpointError("argument '" + wanted.name() + "' is a graph");
+    if (given->kind == Kind::graph) throw CheckpointError("argument '" + wanted.name() + "' must not be a graph");
     Compiled compiled = compile_argument(*given, wanted, finder(), [this](std::int32_t slot) {
       return slot >= 0 && holds_number_[static_cast<std::size_t>(slot)];
     });
@@ -164,7 +165,7 @@ class Compiler {
     return {};
   }
 
-  // Batch norm counts its batches in a node of its own.
+  // Batch norm increments its batch counter in a separate node.
   bool counts_batches(const Node& node) const {
     if (node.target != "torch.ops.aten.add_.Tensor" || node.inputs.empty()) return false;
     const Argument& self = node.inputs.front().value;
@@ -186,7 +187,7 @@ class Compiler {
       if (input.value.kind == Kind::graph) {
         graphs.push_back(&input.value);
       } else if (graphs.empty() && step.operands.empty() && node.target != "torch.ops.higher_order.cond") {
-        // What stands before the graph: is autocast on, and in which dtype?
+        // Constants before the graph: autocast's device, dtype and switches, or whether gradients are on.
         step.arguments.push_back(compile_item(input.value, finder()).constant);
       } else {
         add_items(input.value, step.operands);
@@ -195,18 +196,19 @@ class Compiler {
     const auto wants = [&](Step::Kind kind, std::size_t arguments, std::size_t number_of_graphs) {
       step.kind = kind;
       if (step.arguments.size() != arguments || graphs.size() != number_of_graphs) {
-        throw CheckpointError("it has another number of arguments than the operator");
+        throw CheckpointError("the node and the operator have different numbers of arguments");
       }
     };
     if (node.target == "torch.ops.higher_order.cond") {
       wants(Step::Kind::cond, 0, 2);
-      if (step.operands.empty()) throw CheckpointError("it has no condition");
+      if (step.operands.empty()) throw CheckpointError("cond has no condition");
     } else if (node.target == "torch.ops.higher_order.wrap_with_autocast") {
       wants(Step::Kind::autocast, 4, 1);
       check_autocast(step.arguments);
     } else if (node.target == "torch.ops.higher_order.wrap_with_set_grad_enabled") {
       wants(Step::Kind::grad_mode, 1, 1);
-      if (!step.arguments[0].isBool()) throw CheckpointError("it does not say whether gradients are wanted");
+      if (!step.arguments[0].isBool())
+        throw CheckpointError("the first argument is not a boolean (gradients on or off)");
     } else {
       report_.missing.insert(operator_name(node.target));
       return;
@@ -225,18 +227,19 @@ class Compiler {
     for (const Argument& output : node.outputs) results += output.kind == Kind::list ? output.items.size() : 1;
     for (const Argument* graph : graphs) {
       if (graph->graph->inputs.size() != origins.size()) {
-        throw CheckpointError("its graph takes " + std::to_string(graph->graph->inputs.size()) +
-                              " inputs and is given " + std::to_string(origins.size()));
+        throw CheckpointError("the inner graph takes " + std::to_string(graph->graph->inputs.size()) +
+                              " inputs, but the node has " + std::to_string(origins.size()));
       }
       step.graphs.push_back(Compiler(*graph->graph, report_, origins).run());
       if (step.graphs.back()->outputs.size() != results) {
-        throw CheckpointError("its graph gives " + std::to_string(step.graphs.back()->outputs.size()) +
-                              " values where " + std::to_string(results) + " are named");
+        throw CheckpointError("the inner graph returns " + std::to_string(step.graphs.back()->outputs.size()) +
+                              " values, but the node has " + std::to_string(results));
       }
     }
   }
 
-  // From behind: the first reader found is the last one. A value without a reader is not kept.
+  // Visits the steps in reverse order, so the first read found is the last one. A value that is never read is not
+  // stored.
   void find_last_uses() {
     std::vector<bool> read(plan_.slots, false);
     const auto visit = [&](std::vector<Operand>& items) {
@@ -291,9 +294,9 @@ void require_operators(const CompileReport& report) {
   if (report.missing.empty()) return;
   std::string names;
   for (const std::string& name : report.missing) names += (names.empty() ? "" : ", ") + name;
-  throw UsageError("this program has no operators " + names +
-                   ": link or load the library that defines them before the model (operators of Python alone, and "
-                   "higher-order ones besides cond, autocast and no_grad, cannot be run)");
+  throw UsageError("this process has no operators " + names +
+                   ": link or load the library that defines them before the model (operators written in Python, and "
+                   "higher-order operators other than cond, autocast and no_grad, cannot run)");
 }
 
 }  // namespace tutti::exported

@@ -11,12 +11,12 @@
 
 namespace tutti::exported {
 
-/// What compiling has found.
+/// The findings of compile_program().
 struct CompileReport {
   std::map<std::string, std::int64_t> operators{};  ///< number of nodes by operator, branches included
   std::set<std::string> missing{};                  ///< operators that are not registered in this process
-  std::set<std::string> eval_only{};                ///< dropout and batch norm that were exported in eval mode
-  std::vector<std::string> modules{""};  ///< paths of the modules whose mode matters; Step::module is an index
+  std::set<std::string> eval_only{};                ///< nodes of dropout and batch norm that were exported in eval mode
+  std::vector<std::string> modules{""};             ///< paths of modules with a mode; Step::module is an index
 };
 
 /// Throws CheckpointError naming the node if the graph contradicts itself or the schemas of the operators. Collects

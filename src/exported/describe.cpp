@@ -9,9 +9,9 @@
 namespace tutti::exported {
 namespace {
 
-void add_line(std::string& text, const std::string& what, const std::string& value) {
+void add_line(std::string& text, const std::string& label, const std::string& value) {
   constexpr std::size_t column = 12;
-  text += what + std::string(what.size() < column ? column - what.size() : 1, ' ') + value + "\n";
+  text += label + std::string(label.size() < column ? column - label.size() : 1, ' ') + value + "\n";
 }
 
 std::string size_text(const SymInt& size) {
@@ -39,7 +39,7 @@ std::string value_text(const Argument& value, const Graph& graph) {
   return std::to_string(value.integer);
 }
 
-// What one tensor is under several names counts once.
+/// Counts a tensor with several names once.
 struct Count {
   std::set<const at::TensorImpl*> seen{};
   std::int64_t names = 0, elements = 0, trained = 0;
@@ -63,17 +63,17 @@ void add_tensors(const LoadedProgram& loaded, Description& description) {
   const std::int64_t tied = parameters.names - static_cast<std::int64_t>(parameters.seen.size());
   add_line(description.text, "parameters",
            parameters.text() + ", " + std::to_string(parameters.trained) + " of them trained" +
-               (tied > 0 ? ", " + std::to_string(tied) + " names of tied ones" : ""));
+               (tied > 0 ? ", " + std::to_string(tied) + " names of tied tensors" : ""));
   add_line(description.text, "buffers", buffers.text());
   add_line(description.text, "constants", constants.text());
-  if (parameters.trained == 0) description.problems.emplace_back("it has no parameter that wants a gradient");
+  if (parameters.trained == 0) description.problems.emplace_back("no parameter requires a gradient");
 }
 
 void add_inputs(const LoadedProgram& loaded, Description& description) {
   std::size_t next = 0;
   for (const Input& input : loaded.program.inputs) {
     if (input.kind != Input::Kind::user && input.kind != Input::Kind::fixed) continue;
-    const std::string fixed = input.kind == Input::Kind::fixed ? ", always" : "";
+    const std::string fixed = input.kind == Input::Kind::fixed ? ", fixed" : "";
     add_line(description.text, "input",
              loaded.input_names[next++] + ": " + value_text(input.value, loaded.program.graph) + fixed);
   }
@@ -119,7 +119,7 @@ Description describe(const LoadedProgram& loaded) {
   }
   for (const std::string& node : loaded.report.eval_only) {
     description.problems.push_back(node +
-                                   " was exported in eval mode and cannot be switched on: call model.train() "
+                                   " was exported in eval mode and cannot be switched to training: call model.train() "
                                    "before torch.export.export");
   }
   for (const std::string& guard : loaded.guards->unchecked()) {

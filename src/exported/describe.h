@@ -1,5 +1,5 @@
 #pragma once
-// What an exported program holds, and whether it can be trained, in words.
+// The report of `tutti export-check`: the contents of an exported program, and whether it can be trained.
 #include <string>
 #include <vector>
 
@@ -8,12 +8,12 @@
 namespace tutti::exported {
 
 struct Description {
-  std::string text{};                   ///< what it holds, line by line
-  std::vector<std::string> problems{};  ///< why it cannot be trained as it is
-  std::vector<std::string> notes{};     ///< what else one should know
+  std::string text{};                   ///< the contents, one item a line
+  std::vector<std::string> problems{};  ///< reasons why the program cannot be trained
+  std::vector<std::string> notes{};     ///< other facts that the user should know
 };
 
-/// Pure.
+/// No I/O.
 Description describe(const LoadedProgram& loaded);
 
 }  // namespace tutti::exported

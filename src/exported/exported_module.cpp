@@ -25,24 +25,24 @@ using exported::Output;
 struct ExportedModule::Impl {
   explicit Impl(LoadedProgram program) : loaded(std::move(program)) {}
 
-  /// One input of the graph: a tensor of the module, or the next one of the caller's.
+  /// One input of the graph: a tensor of the module, or the next input of the caller.
   struct Bound {
     std::optional<at::Tensor> tensor{};
     bool constant = false;
-    bool overwritten = false;  ///< by an output, after the pass
+    bool overwritten = false;  ///< true if an output of the graph replaces the value after the pass
 
-    /// Backward may need what a buffer was: it gets a copy of one that changes.
+    /// Copies a buffer that the pass replaces, because backward may need the old value.
     at::Tensor value() const { return overwritten ? tensor->detach().clone() : *tensor; }
   };
 
   LoadedProgram loaded;
   std::vector<Bound> bound{};
   std::vector<const torch::nn::Module*> modes{};  ///< by Step::module
-  std::map<std::string, at::Tensor> state{};      ///< what outputs may overwrite, by Python's name
+  std::map<std::string, at::Tensor> state{};  ///< parameters and buffers, which outputs may overwrite, by Python name
   std::set<std::string> not_persistent{};
   c10::Device export_device{c10::kCPU};
   c10::Device device{c10::kCPU};
-  std::optional<at::Tensor> reference{};  ///< a floating point parameter, which tells the dtype
+  std::optional<at::Tensor> reference{};  ///< a floating-point parameter: the model's device and dtype
   std::optional<c10::ScalarType> export_dtype{};
 
   exported::RunState run_state(std::span<const char> training) const {
@@ -56,18 +56,18 @@ struct ExportedModule::Impl {
   }
 
   void apply_mutations(const std::vector<c10::IValue>& outputs, const std::vector<c10::IValue>& inputs, bool training);
-  void find_home();
+  void find_export_placement();
   void move_constants();
 };
 
 namespace {
 
-constexpr const char* own_name = "ExportedModule";
+constexpr const char* module_name = "ExportedModule";
 
 }  // namespace
 
 ExportedModule::ExportedModule(const std::filesystem::path& path, const std::string& model)
-    : torch::nn::Module(own_name), impl_(std::make_unique<Impl>(exported::load_program(path, model))) {
+    : torch::nn::Module(module_name), impl_(std::make_unique<Impl>(exported::load_program(path, model))) {
   exported::require_operators(impl_->loaded.report);
   Impl& impl = *impl_;
   try {
@@ -86,7 +86,7 @@ ExportedModule::ExportedModule(const std::filesystem::path& path, const std::str
                             .constant = constant,
                             .overwritten = input.kind == Input::Kind::buffer && impl.loaded.overwrites(input.target)});
     }
-    // What the graph does not use belongs to the model's state all the same.
+    // Tensors that the graph does not use are also part of the model's state.
     for (const auto& [name, tensor] : impl.loaded.weights) {
       if (impl.state.contains(name)) continue;
       tree.add(name, tensor.tensor, tensor.requires_grad, tensor.is_parameter);
@@ -95,7 +95,7 @@ ExportedModule::ExportedModule(const std::filesystem::path& path, const std::str
   } catch (const CheckpointError& error) {
     throw CheckpointError("cannot read " + path.string() + ": " + error.what());
   }
-  impl.find_home();
+  impl.find_export_placement();
 }
 
 ExportedModule::~ExportedModule() = default;
@@ -130,7 +130,7 @@ std::vector<at::Tensor> ExportedModule::parameters(bool recurse) const {
   return all;
 }
 
-// Programs without in-place operators give what buffers become as further outputs.
+// Programs without in-place operators return the new values of buffers as additional outputs.
 void ExportedModule::Impl::apply_mutations(const std::vector<c10::IValue>& outputs,
                                            const std::vector<c10::IValue>& inputs, bool training) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -146,7 +146,7 @@ void ExportedModule::Impl::apply_mutations(const std::vector<c10::IValue>& outpu
   }
 }
 
-void ExportedModule::Impl::find_home() {
+void ExportedModule::Impl::find_export_placement() {
   bool first = true;
   for (const auto* tensors : {&loaded.weights, &loaded.constants}) {
     for (const auto& [name, tensor] : *tensors) {
@@ -174,7 +174,7 @@ void ExportedModule::Impl::move_constants() {
   }
 }
 
-// The base converts integers too, which Python does not.
+// Overrides the base class, which converts integers too. Python's to() does not.
 void ExportedModule::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
   const auto converted = [&](const at::Tensor& tensor) {
     const bool floating = tensor.is_floating_point() || tensor.is_complex();
@@ -205,7 +205,7 @@ void ExportedModule::save(const std::filesystem::path& path) const {
 
 void ExportedModule::load(const std::filesystem::path& path) {
   auto tensors = load_safetensors(path).tensors;
-  // A file from Python has no names for these.
+  // A file from Python does not have these.
   for (const std::string& name : impl_->not_persistent) tensors.emplace(name, impl_->state.at(name));
   load_model(*this, tensors);
 }

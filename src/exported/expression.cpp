@@ -1,4 +1,4 @@
-// What an expression is worth, and which names stand in it.
+// The value of an expression, and the names in it.
 #include "exported/expression.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::optional<std::int64_t> Expression::evaluate(const Lookup& lookup) const {
     case Operation::multiply:
       return folded(checked_math::multiply);
     case Operation::divide:
-      if (checked_math::modulo(a, b) != 0) return std::nullopt;  // no whole number
+      if (checked_math::modulo(a, b) != 0) return std::nullopt;  // inexact
       return checked_math::floor_divide(a, b);
     case Operation::floor_divide:
       return checked_math::floor_divide(a, b);

@@ -1,6 +1,6 @@
 #pragma once
-// Arithmetic over symbolic sizes, as torch.export stores it: sympy's own form, "Add(Mul(Integer(2), Symbol('s0')),
-// Integer(1))", or Python's, "2*s0 + 1 <= L['x'].size()[0]". Pure.
+// Arithmetic over symbolic sizes in the two forms that torch.export stores: sympy's, "Add(Mul(Integer(2),
+// Symbol('s0')), Integer(1))", and Python's, "2*s0 + 1 <= L['x'].size()[0]". No I/O.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,17 +12,18 @@ namespace tutti::exported {
 
 class Expression {
  public:
-  /// The value of a symbol or of a place like "L['x'].size()[0]"; nullopt where it is not known.
+  /// Returns the value of a symbol or of a term like "L['x'].size()[0]"; nullopt if it is unknown.
   using Lookup = std::function<std::optional<std::int64_t>(const std::string& name)>;
 
-  /// Throws CheckpointError for what is none, or uses functions that are not known.
+  /// Throws CheckpointError if the text is not an expression or calls an unknown function.
   static Expression parse(const std::string& text);
 
-  /// nullopt where a name is not known; a comparison is 0 or 1. Throws UsageError where there is no result.
+  /// Returns nullopt if a name is unknown or a division is inexact. A comparison returns 0 or 1. Throws UsageError if
+  /// the result does not exist or does not fit into 64 bits.
   std::optional<std::int64_t> evaluate(const Lookup& lookup) const;
-  /// All symbols and places.
+  /// Returns all symbols and terms like "L['x'].size()[0]".
   std::set<std::string> names() const;
-  /// Whether it is a symbol alone, whose name is in *names().begin().
+  /// Returns true if the expression is one name, *names().begin().
   bool is_name() const { return operation_ == Operation::name; }
 
  private:

@@ -12,14 +12,14 @@
 namespace tutti::exported {
 namespace {
 
-[[noreturn]] void refuse(const std::string& name, std::optional<std::size_t> dimension, std::int64_t value,
-                         const std::string& spec) {
-  const std::string of = dimension ? "dimension " + std::to_string(*dimension) + " of " : "";
-  throw UsageError(of + "input " + name + " is " + std::to_string(value) + ", but the program was exported for " +
-                   spec + ": give it such sizes, or export it with this dimension dynamic");
+[[noreturn]] void reject_size(const std::string& name, std::optional<std::size_t> dimension, std::int64_t value,
+                              const std::string& spec) {
+  const std::string place = dimension ? "dimension " + std::to_string(*dimension) + " of " : "";
+  throw UsageError(place + "input " + name + " is " + std::to_string(value) + ", but the program was exported for " +
+                   spec + ": pass such a size, or export the model with this dimension dynamic");
 }
 
-// As conditions name it: "L['batch']['x'].size()[0]".
+// Returns the name of a size in conditions: "L['batch']['x'].size()[0]".
 std::string place_of(const std::string& name, std::size_t dimension) {
   const auto bracket = std::min(name.find('['), name.size());
   return "L['" + name.substr(0, bracket) + "']" + name.substr(bracket) + ".size()[" + std::to_string(dimension) + "]";
@@ -77,7 +77,7 @@ void Guards::add_condition(const std::string& text) {
   }
 }
 
-// Whether check() will have a value for it.
+// Returns true if check() finds a value of the name.
 bool Guards::is_known(const std::string& name) const {
   for (const InputSpec& spec : specs_) {
     for (std::size_t d = 0; d < spec.sizes.size(); ++d) {
@@ -96,7 +96,7 @@ Guards::Size Guards::size_of(const SymInt& size) {
 
 void Guards::check(std::span<const c10::IValue> inputs) const {
   SymbolValues symbol_values;
-  // First what symbols are, then what is made of them.
+  // The first pass finds the values of symbols, the second one checks expressions of them.
   for (const bool symbols : {true, false}) {
     for (std::size_t i = 0; i < specs_.size(); ++i) {
       const InputSpec& spec = specs_[i];
@@ -104,7 +104,7 @@ void Guards::check(std::span<const c10::IValue> inputs) const {
       if (spec.kind == Input::Kind::fixed) {
         if (same_value(input, spec.fixed)) continue;
         throw UsageError("input " + spec.name + " is " + shown(input) + ", but the program was exported with " +
-                         shown(spec.fixed) + ", which is written into it: export it again with another value");
+                         shown(spec.fixed) + ": pass that value, or export the model with the new one");
       }
       if (spec.number) {
         if (!input.isInt()) throw UsageError("input " + spec.name + " is " + shown(input) + ", not an integer");
@@ -133,7 +133,7 @@ void Guards::check(std::span<const c10::IValue> inputs) const {
   };
   for (const Condition& condition : conditions_) {
     if (condition.expression.evaluate(lookup) == 0) {
-      throw UsageError("the inputs' sizes break a condition that the program was exported under: " + condition.text);
+      throw UsageError("the sizes of the inputs violate a condition of the exported program: " + condition.text);
     }
   }
 }
@@ -141,7 +141,7 @@ void Guards::check(std::span<const c10::IValue> inputs) const {
 void Guards::check_size(const Size& size, std::int64_t value, const InputSpec& spec,
                         std::optional<std::size_t> dimension, SymbolValues& symbol_values, bool symbols) const {
   if (!size.expression) {
-    if (symbols && value != size.number) refuse(spec.name, dimension, value, std::to_string(size.number));
+    if (symbols && value != size.number) reject_size(spec.name, dimension, value, std::to_string(size.number));
     return;
   }
   const Expression& expression = *size.expression;
@@ -156,17 +156,18 @@ void Guards::check_size(const Size& size, std::int64_t value, const InputSpec& s
     const auto [symbol, is_new] = symbol_values.emplace(*names.begin(), value);
     if (is_new) check_range(symbol->first, value, value, spec, dimension);
     if (symbol->second != value) {
-      refuse(spec.name, dimension, value,
-             std::to_string(symbol->second) + " here, as another dimension of the inputs is");
+      reject_size(spec.name, dimension, value,
+                  std::to_string(symbol->second) + ", as in another dimension of the inputs");
     }
     return;
   }
   if (const auto right = expression.evaluate(lookup)) {
     if (*right != value)
-      refuse(spec.name, dimension, value, std::to_string(*right) + " here, by the other dimensions of the inputs");
+      reject_size(spec.name, dimension, value,
+                  std::to_string(*right) + ", which the other dimensions of the inputs imply");
     return;
   }
-  // a * s + b with an s that is known from nowhere else.
+  // Solves a * s + b = value for a symbol s without a known value.
   if (names.size() != 1) return;
   const auto at_s = [&](std::int64_t s) {
     return expression.evaluate([s](const std::string&) { return std::optional(s); });
@@ -177,7 +178,8 @@ void Guards::check_size(const Size& size, std::int64_t value, const InputSpec& s
   if (checked_math::subtract(*at_3, *at_2) != slope) return;
   const std::int64_t rise = checked_math::subtract(value, base);
   if (checked_math::modulo(rise, slope) != 0) {
-    refuse(spec.name, dimension, value, "a multiple of " + std::to_string(slope) + " plus " + std::to_string(base));
+    reject_size(spec.name, dimension, value,
+                "a multiple of " + std::to_string(slope) + " plus " + std::to_string(base));
   }
   const std::int64_t solved = checked_math::floor_divide(rise, slope);
   symbol_values.emplace(*names.begin(), solved);
@@ -189,13 +191,14 @@ void Guards::check_range(const std::string& symbol, std::int64_t value, std::int
   const auto found = ranges_.find(symbol);
   if (found == ranges_.end()) return;
   const Range& range = found->second;
-  // Python demands no more of a size that is at least 2: so it writes "neither 0 nor 1 was special".
+  // A minimum of 2 is no condition: torch.export writes it because it treats sizes 0 and 1 as constants.
   const bool enough = !range.min || *range.min <= 2 || value >= *range.min;
   if (enough && (!range.max || value <= *range.max)) return;
   const std::string least = range.min ? "at least " + std::to_string(*range.min) : "";
   const std::string most = range.max ? "at most " + std::to_string(*range.max) : "";
-  const std::string derived = value == size ? "" : symbol + " (" + std::to_string(value) + " here) of ";
-  refuse(spec.name, dimension, size, derived + least + (least.empty() || most.empty() ? "" : " and ") + most);
+  const std::string bounds = least + (least.empty() || most.empty() ? "" : " and ") + most;
+  reject_size(spec.name, dimension, size,
+              value == size ? bounds : symbol + " of " + bounds + " (" + symbol + " is " + std::to_string(value) + ")");
 }
 
 }  // namespace tutti::exported

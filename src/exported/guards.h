@@ -1,6 +1,6 @@
 #pragma once
-// What a program demands of its inputs: sizes that were fixed at the export, ranges, equal sizes, and the conditions
-// that tracing met.
+// Checks inputs against a program: sizes fixed at export, ranges of sizes, equal sizes, and the conditions that the
+// export recorded while it traced the model.
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
@@ -17,25 +17,25 @@ namespace tutti::exported {
 
 class Guards {
  public:
-  /// `names` are those of the user's inputs, fixed ones included, in the graph's order.
+  /// `names` has the names of the user's inputs, including fixed ones, in the graph's order.
   Guards(const Program& program, const std::vector<std::string>& names);
 
-  /// Throws UsageError that names the input, the dimension, its value and what it should be.
+  /// Throws UsageError, which names the input, the dimension, its value and the valid values.
   void check(std::span<const c10::IValue> inputs) const;
 
-  /// Conditions that are written in a way that tutti does not understand, and so does not check.
+  /// Returns the conditions that are not checked, because tutti cannot parse them.
   const std::vector<std::string>& unchecked() const { return unchecked_; }
 
  private:
   struct Size {
-    std::optional<Expression> expression{};  ///< nullopt: the number
+    std::optional<Expression> expression{};  ///< nullopt for a number
     std::int64_t number = 0;
   };
   struct InputSpec {
     std::string name{};
     Input::Kind kind = Input::Kind::user;
     std::vector<Size> sizes{};     ///< of a tensor
-    std::optional<Size> number{};  ///< of a size that is given as a number
+    std::optional<Size> number{};  ///< of an input that is a number
     c10::IValue fixed{};
   };
   struct Condition {
@@ -47,10 +47,10 @@ class Guards {
   static Size size_of(const SymInt& size);
   void add_condition(const std::string& text);
   bool is_known(const std::string& name) const;
-  /// `symbols`: the first pass, which learns what symbols are.
+  /// `symbols`: true in the first pass, which finds the values of symbols.
   void check_size(const Size& size, std::int64_t value, const InputSpec& spec, std::optional<std::size_t> dimension,
                   SymbolValues& symbol_values, bool symbols) const;
-  /// `size` is the dimension, and `value` what the symbol is then.
+  /// `value` is the value of the symbol if the dimension is `size`.
   void check_range(const std::string& symbol, std::int64_t value, std::int64_t size, const InputSpec& spec,
                    std::optional<std::size_t> dimension) const;
 

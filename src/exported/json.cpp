@@ -9,8 +9,8 @@
 namespace tutti::exported {
 namespace {
 
-// Before the parser sees it: what it builds is torn down as deep as it is.
-void check_depth(const std::string& text, const std::string& what) {
+// Runs before the parser, because the destructor of deep JSON recurses.
+void check_depth(const std::string& text, const std::string& name) {
   int depth = 0;
   bool quoted = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -22,7 +22,7 @@ void check_depth(const std::string& text, const std::string& what) {
       quoted = true;
     } else if (c == '{' || c == '[') {
       if (++depth > max_json_depth) {
-        throw CheckpointError(what + " is nested deeper than " + std::to_string(max_json_depth) + " levels");
+        throw CheckpointError(name + " is nested deeper than " + std::to_string(max_json_depth) + " levels");
       }
     } else if (c == '}' || c == ']') {
       --depth;
@@ -30,20 +30,20 @@ void check_depth(const std::string& text, const std::string& what) {
   }
 }
 
-[[noreturn]] void expected(const char* what, const Json& json) {
+[[noreturn]] void expected(const char* type, const Json& json) {
   std::string shown = json.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
-  throw CheckpointError(std::string("the program has ") + shown + " where " + what + " belongs");
+  throw CheckpointError(std::string("expected ") + type + ", found " + shown);
 }
 
 }  // namespace
 
-Json parse_json(const std::string& text, const std::string& what) {
-  check_depth(text, what);
+Json parse_json(const std::string& text, const std::string& name) {
+  check_depth(text, name);
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {
-    throw CheckpointError(what + " is not JSON: " + error.what());
+    throw CheckpointError(name + " is not JSON: " + error.what());
   }
 }
 
@@ -61,7 +61,7 @@ std::int64_t integer_of(const Json& json) {
 
 double number_of(const Json& json) {
   if (json.is_number()) return json.get<double>();
-  // JSON has no words for these.
+  // The export schema stores these numbers as strings, because JSON has no literals for them.
   if (json == "Infinity") return std::numeric_limits<double>::infinity();
   if (json == "-Infinity") return -std::numeric_limits<double>::infinity();
   if (json == "NaN") return std::numeric_limits<double>::quiet_NaN();
@@ -74,7 +74,7 @@ bool boolean_of(const Json& json) {
 }
 
 const std::string& text_of(const Json& json) {
-  if (!json.is_string()) expected("a text", json);
+  if (!json.is_string()) expected("a string", json);
   return json.get_ref<const std::string&>();
 }
 
@@ -90,7 +90,7 @@ const Json& object_of(const Json& json) {
 
 const Json& field_of(const Json& json, const char* name) {
   const auto found = object_of(json).find(name);
-  if (found == json.end()) throw CheckpointError(std::string("the program lacks '") + name + "'");
+  if (found == json.end()) throw CheckpointError(std::string("the field '") + name + "' is missing");
   return *found;
 }
 
@@ -103,10 +103,10 @@ std::pair<std::string, const Json*> tagged(const Json& json) {
   std::pair<std::string, const Json*> found{{}, nullptr};
   for (const auto& [name, value] : object_of(json).items()) {
     if (value.is_null()) continue;
-    if (found.second != nullptr) expected("one value of a kind", json);
+    if (found.second != nullptr) expected("an object with one field", json);
     found = {name, &value};
   }
-  if (found.second == nullptr) expected("one value of a kind", json);
+  if (found.second == nullptr) expected("an object with one field", json);
   return found;
 }
 

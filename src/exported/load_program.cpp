@@ -17,7 +17,7 @@ std::string list_of_names(const std::vector<std::string>& names) {
   return text;
 }
 
-// The name of the model to read.
+// Returns the name of the model to read.
 std::string choose_model(const Archive& archive, const std::string& wanted) {
   std::vector<std::string> models;
   for (std::string name : archive.names_below("models/")) {
@@ -25,25 +25,25 @@ std::string choose_model(const Archive& archive, const std::string& wanted) {
   }
   if (models.empty()) {
     const bool old = archive.has("serialized_exported_program.json");
-    throw CheckpointError(old ? "it was saved by a PyTorch that is too old: export it with a newer one"
-                              : "it holds no program of torch.export (models/NAME.json)");
+    throw CheckpointError(old ? "the file was saved by a PyTorch that is too old: export the model with a newer one"
+                              : "the archive has no program of torch.export (models/NAME.json)");
   }
   if (wanted.empty() && models.size() == 1) return models.front();
   for (const std::string& model : models) {
     if (model == wanted) return model;
   }
-  throw CheckpointError(
-      (wanted.empty() ? "it holds several models; name one of " : "it has no model '" + wanted + "', but ") +
-      list_of_names(models));
+  throw CheckpointError((wanted.empty() ? "the archive has several models; select one of "
+                                        : "the archive has no model '" + wanted + "'; select one of ") +
+                        list_of_names(models));
 }
 
 void check_format(const Archive& archive) {
-  constexpr std::uint64_t a_word = 64;
-  if (archive.has("byteorder") && archive.text("byteorder", a_word) != "little") {
-    throw CheckpointError("its numbers are big-endian");
+  constexpr std::uint64_t max_marker = 64;
+  if (archive.has("byteorder") && archive.text("byteorder", max_marker) != "little") {
+    throw CheckpointError("the numbers in the file are big-endian");
   }
-  if (archive.has("archive_format") && archive.text("archive_format", a_word) != "pt2") {
-    throw CheckpointError("it is an archive of another kind than pt2");
+  if (archive.has("archive_format") && archive.text("archive_format", max_marker) != "pt2") {
+    throw CheckpointError("the archive format is not pt2");
   }
 }
 
@@ -51,14 +51,14 @@ std::map<std::string, LoadedTensor> read_tensors(const Archive& archive, const s
                                                  const std::string& model) {
   const std::string folder = "data/" + kind + "/";
   if (archive.has(folder + model + ".pt")) {
-    throw CheckpointError("its " + kind + " are pickled (" + folder + model +
-                          ".pt), which could run code: export it with a newer PyTorch");
+    throw CheckpointError("the " + kind + " are pickled (" + folder + model +
+                          ".pt), and unpickling can run code: export the model with a newer PyTorch");
   }
   const std::string config = folder + model + "_" + kind + "_config.json";
   return load_tensors(archive, folder, parse_weights(archive.text(config, max_text)));
 }
 
-// Names that outputs overwrite must be there.
+// Each tensor that an output overwrites must exist.
 void check_mutations(const LoadedProgram& loaded) {
   for (const Output& output : loaded.program.outputs) {
     if (output.kind == Output::Kind::user) continue;
@@ -71,7 +71,9 @@ void check_mutations(const LoadedProgram& loaded) {
       found = found || (input.target == output.target &&
                         (input.kind == Input::Kind::parameter || input.kind == Input::Kind::buffer));
     }
-    if (!found) throw CheckpointError("the program overwrites '" + output.target + "', which it does not have");
+    if (!found)
+      throw CheckpointError("the program overwrites '" + output.target +
+                            "', which is not one of its parameters or buffers");
   }
 }
 
@@ -85,10 +87,11 @@ void check_trees(const LoadedProgram& loaded) {
     if (output.kind == Output::Kind::user) ++outputs;
   }
   if (loaded.inputs.leaves() != inputs || loaded.outputs.leaves() != outputs) {
-    throw CheckpointError("the program's graph and the description of its inputs or outputs have different numbers");
+    throw CheckpointError(
+        "the program's graph and the description of its inputs or outputs have different numbers of values");
   }
   if (loaded.plan->outputs.size() != loaded.program.outputs.size()) {
-    throw CheckpointError("an output of the program is a list");
+    throw CheckpointError("an output of the program is a list, not a single value");
   }
 }
 
@@ -136,7 +139,7 @@ std::size_t LoadedProgram::mutated_input(const std::string& name) const {
     if (input.kind == Input::Kind::user && input.value.text == name && !input.value.of_size) return place;
     ++place;
   }
-  throw CheckpointError("the program overwrites its input '" + name + "', which it does not have");
+  throw CheckpointError("the program overwrites the input '" + name + "', which does not exist");
 }
 
 LoadedProgram load_program(const std::filesystem::path& path, const std::string& model) {

@@ -1,5 +1,5 @@
 #pragma once
-// A .pt2 file, read, checked and compiled.
+// Reads, checks and compiles a .pt2 file.
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -17,23 +17,25 @@ namespace tutti::exported {
 
 struct LoadedProgram {
   Program program{};
-  std::map<std::string, LoadedTensor> weights{};    ///< parameters and persistent buffers, by their Python names
-  std::map<std::string, LoadedTensor> constants{};  ///< tensors that a state_dict does not have
+  std::map<std::string, LoadedTensor> weights{};    ///< parameters and persistent buffers, by Python name
+  std::map<std::string, LoadedTensor> constants{};  ///< tensors that are not in a state_dict, by Python name
   Tree inputs{}, outputs{};
-  std::vector<std::string> input_names{};  ///< of the user's inputs, leaf by leaf
+  std::vector<std::string> input_names{};  ///< of the leaves of the user's inputs
   std::optional<Guards> guards{};
   CompileReport report{};
   std::shared_ptr<const Plan> plan{};
 
-  /// Of a parameter, buffer or constant.
+  /// Returns the tensor of a parameter, buffer or constant. Throws CheckpointError if the file lacks it.
   const LoadedTensor& tensor_of(const Input& input) const;
-  /// Whether an output is the new value of the buffer.
+  /// Returns true if an output of the graph is the new value of `buffer`.
   bool overwrites(const std::string& buffer) const;
-  /// The place among the user's inputs of the one that the graph calls `name`.
+  /// Returns the index, among the user's inputs, of the tensor `name` of the graph. Throws CheckpointError if there is
+  /// none.
   std::size_t mutated_input(const std::string& name) const;
 };
 
-/// Throws CheckpointError that names the file. Operators that are missing are left to the caller.
+/// `model` may be empty if the file has one model. Throws CheckpointError, which names the file. Does not throw for
+/// missing operators: the caller passes `report` to require_operators().
 LoadedProgram load_program(const std::filesystem::path& path, const std::string& model);
 
 }  // namespace tutti::exported

@@ -10,9 +10,9 @@
 namespace tutti::exported {
 namespace {
 
-constexpr std::size_t most_levels = 128;
+constexpr std::size_t max_levels = 128;
 
-// The names between dots; nullopt where one is empty.
+// Returns the names between the dots; nullopt if a name is empty or there are too many.
 std::optional<std::vector<std::string>> parts_of(const std::string& path) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= path.size();) {
@@ -21,7 +21,7 @@ std::optional<std::vector<std::string>> parts_of(const std::string& path) {
     parts.push_back(path.substr(begin, end - begin));
     begin = end + 1;
   }
-  if (parts.size() > most_levels) return std::nullopt;
+  if (parts.size() > max_levels) return std::nullopt;
   return parts;
 }
 
@@ -40,18 +40,19 @@ bool has_tensor(const torch::nn::Module& module, const std::string& name) {
 
 torch::nn::Module& ModuleTree::owner_of(const std::string& path) {
   const auto parts = parts_of(path);
-  if (!parts) throw CheckpointError("'" + path + "' cannot be the name of a parameter or buffer");
+  if (!parts) throw CheckpointError("'" + path + "' is not a valid name of a parameter or buffer");
   torch::nn::Module* owner = &root_;
   for (std::size_t i = 0; i + 1 < parts->size(); ++i) {
     torch::nn::Module* child = find_child(*owner, (*parts)[i]);
     if (child == nullptr) {
-      if (has_tensor(*owner, (*parts)[i])) throw CheckpointError("'" + path + "' is inside a parameter or buffer");
+      if (has_tensor(*owner, (*parts)[i]))
+        throw CheckpointError("'" + path + "' continues the name of a parameter or buffer");
       child = owner->register_module((*parts)[i], std::make_shared<torch::nn::Module>((*parts)[i])).get();
     }
     owner = child;
   }
   if (has_tensor(*owner, parts->back()) || find_child(*owner, parts->back()) != nullptr) {
-    throw CheckpointError("the name '" + path + "' is there twice");
+    throw CheckpointError("the name '" + path + "' occurs twice");
   }
   return *owner;
 }

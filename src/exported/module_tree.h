@@ -1,5 +1,5 @@
 #pragma once
-// The submodules that a module's dotted names stand for.
+// Creates the submodules of a module from the dotted names of its tensors.
 #include <torch/nn/module.h>
 
 #include <string>
@@ -10,10 +10,10 @@ class ModuleTree {
  public:
   explicit ModuleTree(torch::nn::Module& root) : root_(root) {}
 
-  /// Registers a tensor under its Python name, "layers.0.weight". Throws CheckpointError for a name that cannot be one,
-  /// or stands for something else already.
+  /// Registers a tensor under its Python name, "layers.0.weight". Throws CheckpointError if the name is invalid or
+  /// already in use.
   void add(const std::string& name, at::Tensor tensor, bool requires_grad, bool is_parameter);
-  /// The submodule at `path`, made where it is not there; the root for a path that cannot be one.
+  /// Returns the submodule at `path`. Creates it if it does not exist. Returns the root if `path` is invalid.
   torch::nn::Module& module(const std::string& path);
 
  private:

@@ -17,7 +17,7 @@ const Argument* input_of(const Node& node, const std::string& name) {
   return nullptr;
 }
 
-// Dropout with nothing to drop: nn.LSTM has it with one layer.
+// Returns true for dropout with probability 0, which nn.LSTM with one layer has.
 bool drops_nothing(const Node& node) {
   for (const char* name : {"p", "dropout"}) {
     const Argument* rate = input_of(node, name);
@@ -42,7 +42,7 @@ std::string operator_name(const std::string& target) {
 std::optional<c10::OperatorHandle> find_operator(const std::string& target) {
   const std::string name = operator_name(target);
   if (name == target) return std::nullopt;
-  // The one operator of ATen that opens files.
+  // The only operator of ATen that opens files.
   static const std::set<std::string> refused = {"aten::from_file", "aten::from_file.out"};
   if (refused.contains(name)) return std::nullopt;
   const auto colons = name.find("::");
@@ -66,7 +66,7 @@ ModeRule mode_rule(const Node& node, const std::string& argument, const c10::IVa
   const Argument* mean = input_of(node, "running_mean");
   const bool has_statistics = mean != nullptr && mean->kind == Argument::Kind::name;
   if (!constant.toBool()) return {.evaluation = {}, .eval_only = !drops_nothing(node)};
-  // Normalization without running statistics uses those of the batch in evaluation too.
+  // Normalization without running statistics uses the batch's statistics in evaluation too.
   const bool normalizes = uses_statistics || input_of(node, "running_mean") != nullptr;
   if (normalizes && !has_statistics) return {};
   return {.evaluation = false};
@@ -75,7 +75,7 @@ ModeRule mode_rule(const Node& node, const std::string& argument, const c10::IVa
 void check_autocast(const std::vector<c10::IValue>& arguments) {
   if (!arguments[0].isString() || !(arguments[1].isNone() || arguments[1].isInt()) || !arguments[2].isBool() ||
       !(arguments[3].isNone() || arguments[3].isBool())) {
-    throw CheckpointError("it does not say for which device and dtype autocast is");
+    throw CheckpointError("the arguments of autocast are not a device, a dtype and two switches");
   }
   device_of({.type = arguments[0].toStringRef(), .index = {}});
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What single operators need besides being called.
+// Rules for single operators: names, training mode, autocast.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
@@ -11,25 +11,27 @@
 
 namespace tutti::exported {
 
-/// "aten::add.Tensor" for "torch.ops.aten.add.Tensor"; what is no operator of LibTorch's stays as it is.
+/// Returns "aten::add.Tensor" for "torch.ops.aten.add.Tensor". Returns a target that is not a LibTorch operator
+/// unchanged.
 std::string operator_name(const std::string& target);
-/// nullopt where there is none, and for those that reach outside the process.
+/// Returns nullopt if the operator is not registered, or if it accesses files.
 std::optional<c10::OperatorHandle> find_operator(const std::string& target);
 
-/// Asserts what was true while the program was traced: dtype and device of a value, which may be others here.
+/// Returns true for a node that asserts the dtype and device of a value at export. tutti skips it, because to() changes
+/// them.
 bool is_check_of_the_export(const std::string& target);
 
-/// Whether a buffer is batch norm's count of batches.
+/// Returns true if `buffer` is the name of batch norm's batch counter.
 bool is_batch_counter(const std::string& buffer);
 
-/// Training or evaluation is written into a graph as a constant.
+/// How an argument depends on the mode. A graph has the mode of the export as a constant.
 struct ModeRule {
-  std::optional<c10::IValue> evaluation{};  ///< what the argument is in evaluation
-  bool eval_only = false;                   ///< exported in eval mode: it does not do in training what its module would
+  std::optional<c10::IValue> evaluation{};  ///< the argument's value in evaluation
+  bool eval_only = false;                   ///< exported in eval mode, so train() has no effect on it
 };
 ModeRule mode_rule(const Node& node, const std::string& argument, const c10::IValue& constant);
 
-/// Throws CheckpointError where autocast's device, dtype and switches are something else.
+/// Throws CheckpointError unless `arguments` are autocast's device, dtype, switch and cache switch.
 void check_autocast(const std::vector<c10::IValue>& arguments);
 
 }  // namespace tutti::exported

@@ -1,4 +1,4 @@
-// Reading expressions, in both forms.
+// The parser of expressions, for both forms.
 #include "exported/expression.h"
 
 #include <cctype>
@@ -24,7 +24,7 @@ bool is_digit(char c) {
 
 }  // namespace
 
-/// By recursive descent, from what binds loosest to what binds most.
+/// A recursive-descent parser. The functions are in the order of precedence, lowest first.
 class Expression::Parser {
  public:
   explicit Parser(const std::string& text) : text_(text) {}
@@ -32,7 +32,7 @@ class Expression::Parser {
   Expression run() {
     Expression result = disjunction();
     skip();
-    if (place_ != text_.size()) fail("what follows is not understood");
+    if (place_ != text_.size()) fail("unexpected text");
     return result;
   }
 
@@ -40,8 +40,9 @@ class Expression::Parser {
   using Op = Operation;
 
   [[noreturn]] void fail(const std::string& why) const {
-    throw CheckpointError("the expression '" + (text_.size() > 200 ? text_.substr(0, 200) + "..." : text_) +
-                          "' of sizes: " + why + " (at character " + std::to_string(place_) + ")");
+    throw CheckpointError("cannot parse the size expression '" +
+                          (text_.size() > 200 ? text_.substr(0, 200) + "..." : text_) + "': " + why + " at character " +
+                          std::to_string(place_));
   }
 
   void skip() {
@@ -65,7 +66,7 @@ class Expression::Parser {
   }
 
   void expect(std::string_view symbol) {
-    if (!take(symbol)) fail("'" + std::string(symbol) + "' is missing");
+    if (!take(symbol)) fail("expected '" + std::string(symbol) + "'");
   }
 
   static Expression of(Op op, std::vector<Expression> operands) {
@@ -94,7 +95,7 @@ class Expression::Parser {
     return left;
   }
 
-  // Flat, so that a long chain is not a deep tree.
+  // Appends to the operands of `left` if it has the same operator, so a long chain is not a deep tree.
   static Expression joined(Op op, Expression left, Expression right) {
     if (left.operation_ != op) left = of(op, {std::move(left)});
     left.operands_.push_back(std::move(right));
@@ -113,7 +114,7 @@ class Expression::Parser {
     if (!op) return left;
     Expression right = sum();
     Expression all = binary(*op, left, right);
-    // a <= b < c is a <= b and b < c.
+    // Python's chain a <= b < c means a <= b and b < c.
     while (const auto next = comparison_operator()) {
       Expression third = sum();
       all = joined(Op::logical_and, std::move(all), binary(*next, std::move(right), third));
@@ -148,7 +149,7 @@ class Expression::Parser {
   Expression product() {
     Expression left = factor();
     for (int count = 0;; ++count) {
-      if (count > max_depth) fail("it is too long");
+      if (count > max_depth) fail("too many factors");
       if (take("//")) {
         left = binary(Op::floor_divide, std::move(left), factor());
       } else if (take("/")) {
@@ -174,14 +175,14 @@ class Expression::Parser {
 
   Expression primary() {
     skip();
-    if (place_ >= text_.size()) fail("it ends too soon");
+    if (place_ >= text_.size()) fail("unexpected end");
     if (take("(")) {
       Expression inner = disjunction();
       expect(")");
       return inner;
     }
     if (is_digit(text_[place_])) return number();
-    if (!begins_name(text_[place_])) fail("a number or a name is missing");
+    if (!begins_name(text_[place_])) fail("expected a number or a name");
     const std::string word = name();
     const std::size_t end = place_;
     if (take("(")) return call(word);
@@ -201,11 +202,11 @@ class Expression::Parser {
     std::int64_t value = 0;
     while (place_ < text_.size() && is_digit(text_[place_])) {
       if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, text_[place_] - '0', &value)) {
-        fail("the number is too large");
+        fail("a number that is too large");
       }
       ++place_;
     }
-    if (place_ < text_.size() && text_[place_] == '.') fail("the number is not a whole one");
+    if (place_ < text_.size() && text_[place_] == '.') fail("a number that is not an integer");
     return constant(value);
   }
 
@@ -217,15 +218,15 @@ class Expression::Parser {
 
   std::string quoted() {
     skip();
-    if (place_ >= text_.size() || (text_[place_] != '\'' && text_[place_] != '"')) fail("a name in quotes is missing");
+    if (place_ >= text_.size() || (text_[place_] != '\'' && text_[place_] != '"')) fail("expected a quoted name");
     const auto end = text_.find(text_[place_], place_ + 1);
-    if (end == std::string::npos) fail("a quote has no end");
+    if (end == std::string::npos) fail("an unclosed quote");
     const std::string inside = text_.substr(place_ + 1, end - place_ - 1);
     place_ = end + 1;
     return inside;
   }
 
-  // A symbol, or L['x'].size()[0] with all that belongs to it.
+  // A symbol, or a whole term like L['x'].size()[0].
   Expression place(const std::string& word) {
     Expression made;
     made.operation_ = Op::name;
@@ -241,7 +242,7 @@ class Expression::Parser {
         }
         expect("]");
       } else if (take(".")) {
-        if (name().empty()) fail("a name is missing");
+        if (name().empty()) fail("expected a name");
         if (take("(")) expect(")");
       } else {
         place_ = start;
@@ -257,13 +258,13 @@ class Expression::Parser {
       Expression made;
       made.operation_ = Op::name;
       made.name_ = quoted();
-      // What is known of it: positive=True, integer=True.
+      // Properties: positive=True, integer=True.
       while (take(",")) {
         skip();
-        if (name().empty()) fail("a property is missing");
+        if (name().empty()) fail("expected a property");
         expect("=");
         skip();
-        if (name().empty()) fail("a property is missing");
+        if (name().empty()) fail("expected a property");
       }
       expect(")");
       return made;
@@ -309,9 +310,9 @@ class Expression::Parser {
                                                               {"Not", {Op::logical_not, 1, 1}}};
     if (function == "Integer" && arguments.size() == 1) return std::move(arguments.front());
     const auto found = functions.find(function);
-    if (found == functions.end()) fail("the function " + function + " is not known");
+    if (found == functions.end()) fail("unknown function " + function);
     if (arguments.size() < found->second.least || arguments.size() > found->second.most) {
-      fail("the function " + function + " has another number of arguments");
+      fail("wrong number of arguments of " + function);
     }
     return of(found->second.op, std::move(arguments));
   }
@@ -319,7 +320,7 @@ class Expression::Parser {
   /// One level of nesting.
   struct Level {
     explicit Level(Parser& owner) : parser(owner) {
-      if (++parser.depth_ > max_depth) parser.fail("it is nested too deeply");
+      if (++parser.depth_ > max_depth) parser.fail("too many levels of nesting");
     }
     ~Level() { --parser.depth_; }
     Level(const Level&) = delete;

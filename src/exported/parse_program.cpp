@@ -19,9 +19,9 @@ Device parse_device(const Json& json) {
 SymInt parse_size(const Json& json) {
   const auto [kind, value] = tagged(json);
   if (kind == "as_int") return {.expression = {}, .value = integer_of(*value)};
-  if (kind != "as_expr") throw CheckpointError("a size of the kind '" + kind + "' is unknown");
+  if (kind != "as_expr") throw CheckpointError("unknown kind of size '" + kind + "'");
   SymInt size{.expression = text_of(field_of(*value, "expr_str")), .value = 0};
-  if (size.expression.empty()) throw CheckpointError("a size is an empty expression");
+  if (size.expression.empty()) throw CheckpointError("the expression of a size is empty");
   if (const Json* hint = optional_field(*value, "hint")) {
     const auto [hint_kind, hint_value] = tagged(*hint);
     if (hint_kind == "as_int") size.value = integer_of(*hint_value);
@@ -70,13 +70,13 @@ Argument tensor(const Json& json) {
   return named(text_of(field_of(json, "name")));
 }
 
-// A name, or a number of the kind that `plain` reads.
+// A name, or a number that `plain` reads.
 template <typename Plain>
 Argument symbolic(const Json& json, const char* plain_name, Plain plain) {
   const auto [kind, value] = tagged(json);
   if (kind == "as_name") return named(text_of(*value), true);
   if (kind == plain_name) return plain(*value);
-  throw CheckpointError("a number of the kind '" + kind + "' is unknown");
+  throw CheckpointError("unknown kind of number '" + kind + "'");
 }
 
 Argument symbolic_integer(const Json& json) {
@@ -95,7 +95,7 @@ Argument optional_tensor(const Json& json) {
   const auto [kind, value] = tagged(json);
   if (kind == "as_none") return {};
   if (kind == "as_tensor") return tensor(*value);
-  throw CheckpointError("a tensor of the kind '" + kind + "' is unknown");
+  throw CheckpointError("unknown kind of optional tensor '" + kind + "'");
 }
 
 template <typename Item>
@@ -117,7 +117,7 @@ Argument complex(const Json& json) {
           .imaginary = number_of(field_of(json, "imag"))};
 }
 
-// Every kind of an argument, by its name in the schema.
+// A parser for each kind of argument, by the name in the schema.
 const std::map<std::string, std::function<Argument(const Json&)>>& argument_kinds() {
   const auto plain_integer = [](const Json& json) { return integer(json); };
   const auto of_kind = [](Kind kind) { return [kind](const Json& json) { return integer(json, kind); }; };
@@ -159,12 +159,12 @@ Argument parse_argument(const Json& json) {
   const auto [kind, value] = tagged(json);
   const auto found = argument_kinds().find(kind);
   if (found == argument_kinds().end()) {
-    throw CheckpointError("the program has an argument of the kind '" + kind + "', which tutti does not know");
+    throw CheckpointError("tutti does not support arguments of the kind '" + kind + "'");
   }
   return found->second(*value);
 }
 
-// The path in the last of "key,path,type;key,path,type".
+// Returns the path in the last entry of "key,path,type;key,path,type".
 std::string module_of(const Json& node) {
   const Json* metadata = optional_field(node, "metadata");
   const Json* stack = metadata == nullptr ? nullptr : optional_field(*metadata, "nn_module_stack");
@@ -220,17 +220,17 @@ Input parse_input(const Json& json) {
     tensor_of("tensor_constant_name");
   } else if (kind == "user_input") {
     input.value = parse_argument(field_of(*spec, "arg"));
-    // Who exports with a number gets it as a fixed input.
+    // An export with a number as an input makes it a fixed input.
     if (input.value.kind != Kind::name) input.kind = Input::Kind::fixed;
   } else if (kind == "constant_input") {
     input.kind = Input::Kind::fixed;
     input.target = text_of(field_of(*spec, "name"));
     input.value = parse_argument(field_of(*spec, "value"));
-    if (input.value.kind == Kind::name) throw CheckpointError("the fixed input '" + input.target + "' is no constant");
+    if (input.value.kind == Kind::name)
+      throw CheckpointError("the fixed input '" + input.target + "' is not a constant");
   } else {
-    throw CheckpointError("the program has an input of the kind '" + kind +
-                          "' (objects of Python or C++ classes), which "
-                          "tutti does not run");
+    throw CheckpointError("tutti does not support inputs of the kind '" + kind +
+                          "' (objects of Python or C++ classes)");
   }
   return input;
 }
@@ -238,8 +238,8 @@ Input parse_input(const Json& json) {
 Output parse_output(const Json& json) {
   const auto [kind, spec] = tagged(json);
   Output output;
-  const auto mutation = [&, spec = spec](Output::Kind of, const char* target) {
-    output.kind = of;
+  const auto mutation = [&, spec = spec](Output::Kind mutated, const char* target) {
+    output.kind = mutated;
     output.value = tensor(field_of(*spec, "arg"));
     output.target = text_of(field_of(*spec, target));
   };
@@ -254,8 +254,8 @@ Output parse_output(const Json& json) {
   } else if (kind == "user_input_mutation") {
     mutation(Output::Kind::input_mutation, "user_input_name");
   } else {
-    throw CheckpointError("the program has an output of the kind '" + kind +
-                          "', which tutti does not run: export the model itself, not its backward pass");
+    throw CheckpointError("tutti does not support outputs of the kind '" + kind +
+                          "': export the model itself, not its backward pass");
   }
   return output;
 }
@@ -265,9 +265,10 @@ void check_version(const Program& program) {
   const std::string version = std::to_string(program.major) + "." + std::to_string(program.minor);
   const std::string ours = std::to_string(schema_major) + "." + std::to_string(schema_minor);
   const bool newer = program.major > schema_major || program.major == schema_major;
-  throw CheckpointError("its schema is " + version + " (PyTorch " + program.torch_version +
-                        "), but tutti understands " + std::to_string(schema_major) + ".0 to " + ours +
-                        ": export it with " + (newer ? "an older PyTorch, or use a newer tutti" : "a newer PyTorch"));
+  throw CheckpointError("the schema version is " + version + " (PyTorch " + program.torch_version +
+                        "), but tutti reads " + std::to_string(schema_major) + ".0 to " + ours +
+                        ": export the model with " +
+                        (newer ? "an older PyTorch, or use a newer tutti" : "a newer PyTorch"));
 }
 
 void parse_calls(const Json& entries, Program& program) {
@@ -281,7 +282,7 @@ void parse_calls(const Json& entries, Program& program) {
     }
     return;
   }
-  throw CheckpointError("the program does not say what its inputs look like");
+  throw CheckpointError("the program does not describe its inputs");
 }
 
 }  // namespace
@@ -289,7 +290,7 @@ void parse_calls(const Json& entries, Program& program) {
 Program parse_program(const std::string& json) {
   const Json root = parse_json(json, "the program");
   Program program;
-  // First of all: in another version everything else may mean something else.
+  // The version is first, because other fields may differ between versions.
   const Json& version = field_of(root, "schema_version");
   program.major = integer_of(field_of(version, "major"));
   program.minor = integer_of(field_of(version, "minor"));
@@ -324,11 +325,12 @@ std::map<std::string, Weight> parse_weights(const std::string& json) {
                   .is_parameter = boolean_of(field_of(entry, "is_param")),
                   .meta = {}};
     if (weight.record.empty() || weight.record.find('/') != std::string::npos || weight.record == "..") {
-      throw CheckpointError("'" + name + "' is said to be in '" + weight.record + "', which is no record's name");
+      throw CheckpointError("weight '" + name + "' names the record '" + weight.record +
+                            "', which is not a plain file name");
     }
     if (boolean_of(field_of(entry, "use_pickle"))) {
-      throw CheckpointError("'" + name +
-                            "' is pickled, which could run code: tutti reads plain tensors only (not tensor "
+      throw CheckpointError("weight '" + name +
+                            "' is pickled, and unpickling can run code: tutti reads plain tensors only (not tensor "
                             "subclasses, sparse tensors or objects)");
     }
     weight.meta = parse_meta(field_of(entry, "tensor_meta"));

@@ -23,17 +23,17 @@ struct Operand {
 /// How an argument is computed when the step runs.
 enum class Conversion : std::uint8_t {
   value,           ///< the item as it is
-  wrapped_number,  ///< a number in place of a tensor, as Python passes it
-  floating,        ///< a number in place of a float
-  integers,        ///< lists, by what they hold
+  wrapped_number,  ///< a number for a parameter that is a tensor
+  floating,        ///< a number for a parameter that is a float
+  integers,        ///< a list, like the next five
   floats,
   booleans,
   numbers,
   tensors,
   optional_tensors,
-  mode,         ///< the constant in training, else `evaluation`
-  device,       ///< the device of the export becomes that of the model
-  scalar_type,  ///< the dtype of the export becomes that of the model
+  mode,         ///< the constant in training mode, `evaluation` otherwise
+  device,       ///< the export device is replaced by the model's device
+  scalar_type,  ///< the export dtype is replaced by the model's dtype
 };
 
 /// An argument that differs between runs.
@@ -59,22 +59,22 @@ struct Step {
   Kind kind = Kind::call;
   std::optional<c10::OperatorHandle> op{};
   SizeOperator size_operator{};
-  std::vector<c10::IValue> arguments{};  ///< constants, and empty places for fills
+  std::vector<c10::IValue> arguments{};  ///< constants; None for dynamic arguments
   std::vector<DynamicArgument> dynamic_arguments{};
   std::vector<ResultSlots> result_slots{};
-  std::int32_t module = 0;        ///< the module whose mode applies
-  bool only_in_training = false;  ///< true for a batch counter
+  std::int32_t module = 0;        ///< index of the module whose mode (training or evaluation) applies
+  bool only_in_training = false;  ///< true if the step increments a batch counter
   std::vector<std::shared_ptr<const Plan>> graphs{};
-  std::vector<Operand> operands{};  ///< of the graphs
-  std::uint32_t node = 0;           ///< for messages
+  std::vector<Operand> operands{};  ///< inputs of `graphs`, or of the size operator
+  std::uint32_t node = 0;           ///< number of the node, for messages
 };
 
 struct Plan {
   std::uint32_t slots = 0;
-  std::uint32_t inputs = 0;  ///< these slots come first
+  std::uint32_t inputs = 0;  ///< the inputs are the first slots
   std::vector<Step> steps{};
   std::vector<Operand> outputs{};
-  std::vector<std::string> names{};  ///< of the nodes
+  std::vector<std::string> names{};  ///< targets of the nodes, for messages
 };
 
 }  // namespace tutti::exported

@@ -1,5 +1,5 @@
 #pragma once
-// A program of torch.export as typed structs: what torch/_export/serde/schema.py has of it that running it needs.
+// A program of torch.export as typed structs: the part of torch/_export/serde/schema.py that a forward pass needs.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace tutti::exported {
 
-/// The versions of the schema that are understood: any minor one of this major one up to this.
+/// tutti reads the schema versions schema_major.0 to schema_major.schema_minor.
 inline constexpr std::int64_t schema_major = 8;
 inline constexpr std::int64_t schema_minor = 20;
 
@@ -18,14 +18,14 @@ struct Device {
   std::optional<std::int64_t> index{};
 };
 
-/// A size: a number, or an expression of symbols as sympy prints it.
+/// A size: a number, or an expression over symbols in the form in which sympy prints it.
 struct SymInt {
   std::string expression{};  ///< empty for a number
-  std::int64_t value = 0;    ///< the number; of an expression what it was at the export, where that is known
+  std::int64_t value = 0;    ///< the number, or an expression's value at export, if the file has it
 };
 
 struct TensorMeta {
-  std::int64_t dtype = 0;  ///< numbered as in the schema
+  std::int64_t dtype = 0;  ///< the schema's number
   std::vector<SymInt> sizes{}, strides{};
   SymInt offset{};
   bool requires_grad = false;
@@ -35,11 +35,11 @@ struct TensorMeta {
 
 struct Graph;
 
-/// What a node is given, or gives.
+/// An input or an output of a node.
 struct Argument {
   enum class Kind {
     none,
-    name,  ///< of a value: a tensor or a number that the graph has made
+    name,  ///< the name of a value: a tensor or a number that the graph computes
     integer,
     number,
     boolean,
@@ -53,17 +53,17 @@ struct Argument {
     graph,
   };
   Kind kind = Kind::none;
-  std::int64_t integer = 0;  ///< also the booleans, and the enumerations as the schema numbers them
+  std::int64_t integer = 0;  ///< also a boolean, or the schema's number of an enumerator
   double number = 0, imaginary = 0;
-  std::string text{};  ///< also names
+  std::string text{};  ///< also the name
   Device device{};
   std::vector<Argument> items{};
   std::shared_ptr<const Graph> graph{};
-  bool of_size = false;  ///< a name that stands for a number and not for a tensor
+  bool of_size = false;  ///< true if the named value is a number, not a tensor
 };
 
 struct NamedArgument {
-  std::string name{};  ///< empty for the arguments of a higher-order operator
+  std::string name{};  ///< empty for arguments of a higher-order operator
   Argument value{};
 };
 
@@ -71,31 +71,31 @@ struct Node {
   std::string target{};  ///< "torch.ops.aten.add.Tensor", "_operator.mul", "torch.ops.higher_order.cond"
   std::vector<NamedArgument> inputs{};
   std::vector<Argument> outputs{};
-  std::string module{};  ///< path of the module that it was traced in; empty for the model itself
+  std::string module{};  ///< path of the submodule that called the operator; empty for the model itself
 };
 
 struct Graph {
   std::vector<Argument> inputs{}, outputs{};
   std::vector<Node> nodes{};
-  std::map<std::string, TensorMeta> tensors{};  ///< of the whole program's graph alone
-  std::map<std::string, SymInt> sizes{};        ///< likewise
+  std::map<std::string, TensorMeta> tensors{};  ///< empty in a nested graph
+  std::map<std::string, SymInt> sizes{};        ///< empty in a nested graph
 };
 
-/// What one input of the graph is.
+/// The role of one input of the graph.
 struct Input {
   enum class Kind { parameter, buffer, constant, user, fixed };
   Kind kind = Kind::user;
-  Argument value{};      ///< its name in the graph; of a fixed one the value that the caller has to give
+  Argument value{};      ///< its name in the graph, or the value of a fixed input
   std::string target{};  ///< the tensor's name in Python
   bool persistent = true;
 };
 
-/// What one output of the graph is.
+/// The role of one output of the graph.
 struct Output {
   enum class Kind { user, buffer_mutation, parameter_mutation, input_mutation };
   Kind kind = Kind::user;
   Argument value{};
-  std::string target{};  ///< what is overwritten
+  std::string target{};  ///< the name of the tensor that the output overwrites
 };
 
 struct Range {
@@ -109,21 +109,22 @@ struct Program {
   std::vector<Input> inputs{};
   std::vector<Output> outputs{};
   std::map<std::string, Range> ranges{};  ///< by symbol
-  std::vector<std::string> guards{};      ///< Python expressions that inputs must fulfil
+  std::vector<std::string> guards{};      ///< Python expressions that are true for valid inputs
   std::string in_spec{}, out_spec{};      ///< pytrees as JSON
   std::vector<std::string> argument_names{};
 };
 
-/// Where the bytes of a weight are, and what they mean.
+/// The record that holds the bytes of a weight, and their format.
 struct Weight {
   std::string record{};  ///< a plain file name
   bool is_parameter = false;
   TensorMeta meta{};
 };
 
-/// models/NAME.json. Throws CheckpointError for what is not one, or is of a schema that is not understood.
+/// Parses models/NAME.json. Throws CheckpointError if the text is invalid or its schema version is not supported.
 Program parse_program(const std::string& json);
-/// data/weights/NAME_weights_config.json and its like, by the tensors' Python names. Throws CheckpointError.
+/// Parses data/weights/NAME_weights_config.json or the equivalent file for constants. Returns the weights by their
+/// Python names. Throws CheckpointError if the text is invalid or a weight is pickled.
 std::map<std::string, Weight> parse_weights(const std::string& json);
 
 }  // namespace tutti::exported

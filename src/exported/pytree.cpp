@@ -28,7 +28,7 @@ std::optional<std::vector<Tree::Key>> keys_of(const Json& list, std::size_t coun
   return keys;
 }
 
-// What a node says about its children, which is JSON inside JSON for some types.
+// Returns the context of a node, which some types store as JSON in a string.
 Json context_of(const Json& json) {
   const Json& context = field_of(json, "context");
   return context.is_string() ? parse_json(text_of(context), "a description of inputs or outputs") : context;
@@ -37,12 +37,13 @@ Json context_of(const Json& json) {
 void read_keys(Tree& tree, const std::string& type, const Json& json) {
   Json context = context_of(json);
   if (type == "collections.defaultdict") context = field_of(context, "dict_context");
-  // A dataclass has two lists: its fields, and those that are None.
+  // A dataclass has two lists: its fields, and the fields that are None.
   const bool is_dataclass = context.is_array() && context.size() == 2 && context[0].is_array() && context[1].is_array();
   auto keys = keys_of(is_dataclass ? context[0] : context, tree.children.size());
   const bool is_dict =
       type == "builtins.dict" || type == "collections.OrderedDict" || type == "collections.defaultdict";
-  if (is_dict && !keys) throw CheckpointError("a dict of the inputs or outputs has no keys that are texts or integers");
+  if (is_dict && !keys)
+    throw CheckpointError("a dict of the inputs or outputs has keys that are not strings or integers");
   tree.kind = keys && !tree.children.empty() ? Form::dict : Form::tuple;
   if (is_dict) tree.kind = Form::dict;
   if (keys) tree.keys = std::move(*keys);
@@ -73,7 +74,7 @@ Tree Tree::parse(const std::string& json) {
   const Json root = parse_json(json, "the description of inputs or outputs");
   constexpr std::int64_t known_protocol = 1;
   if (list_of(root).size() != 2 || integer_of(root[0]) != known_protocol) {
-    throw CheckpointError("the description of inputs or outputs is of another version");
+    throw CheckpointError("the description of inputs or outputs has an unknown version");
   }
   return tree_of(root[1]);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The shape of a model's inputs and outputs: nested tuples, lists and dicts, as torch.utils._pytree writes it down.
-// Pure.
+// The structure of a model's inputs and outputs: nested tuples, lists and dicts, in the format of torch.utils._pytree.
+// No I/O.
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -13,18 +13,19 @@ struct Tree {
   using Key = std::variant<std::string, std::int64_t>;
 
   Kind kind = Kind::leaf;
-  std::vector<Key> keys{};  ///< of a dict, in the order of its children
+  std::vector<Key> keys{};  ///< of a dict, in the order of `children`
   std::vector<Tree> children{};
 
-  /// Throws CheckpointError. Classes that are registered in Python become dicts of their fields, or tuples.
+  /// A class that is registered in Python becomes a dict of its fields, or a tuple. Throws CheckpointError if the text
+  /// is invalid.
   static Tree parse(const std::string& json);
   std::size_t leaves() const;
 };
 
-/// "'x'" or "3".
+/// Returns the key as Python prints it: "'x'" or "3".
 std::string shown_key(const Tree::Key& key);
 
-/// Python's name of each leaf below `name`: "batch['x'][0]".
+/// Appends Python's name of each leaf to `names`: "batch['x'][0]" for `name` "batch".
 void name_leaves(const Tree& tree, const std::string& name, std::vector<std::string>& names);
 
 }  // namespace tutti::exported

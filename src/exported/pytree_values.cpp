@@ -37,7 +37,7 @@ std::string wanted_of(const Tree& tree) {
 }
 
 [[noreturn]] void misfit(const Tree& tree, const std::string& name) {
-  throw UsageError("input " + name + " is not " + wanted_of(tree) + ", which the program was exported with");
+  throw UsageError("input " + name + " is not " + wanted_of(tree) + ", as it was at export");
 }
 
 std::optional<c10::IValue> find(const c10::IValue& dict, const Tree::Key& wanted) {
@@ -119,18 +119,18 @@ c10::IValue build(const Tree& tree, std::vector<c10::IValue>& leaves, std::size_
 std::vector<c10::IValue> flatten_inputs(const Tree& in, const std::vector<std::string>& names,
                                         std::vector<c10::IValue> positional, std::map<std::string, c10::IValue> named) {
   const Tree &first = in.children[0], &second = in.children[1];
-  const auto wrong = [&](const std::string& what) {
-    throw UsageError("forward() " + what + ": the program was exported with " + all_names(in, names));
+  const auto reject_call = [&](const std::string& problem) {
+    throw UsageError("forward() " + problem + ": the program was exported with " + all_names(in, names));
   };
-  // As in Python, any argument may be given by its name, and a named one by its place.
+  // As in Python, a positional argument may be passed by name, and a keyword argument by position.
   for (std::size_t i = positional.size(); i < first.children.size(); ++i) {
     const auto given = named.find(positional_name(names, i));
-    if (given == named.end()) wrong("is not given " + positional_name(names, i));
+    if (given == named.end()) reject_call("lacks the input " + positional_name(names, i));
     positional.push_back(std::move(given->second));
     named.erase(given);
   }
   for (std::size_t i = first.children.size(); i < positional.size(); ++i) {
-    if (i >= names.size() || !named.emplace(names[i], positional[i]).second) wrong("is given too many inputs");
+    if (i >= names.size() || !named.emplace(names[i], positional[i]).second) reject_call("has too many inputs");
   }
   std::vector<c10::IValue> leaves;
   for (std::size_t i = 0; i < first.children.size(); ++i) {
@@ -139,11 +139,11 @@ std::vector<c10::IValue> flatten_inputs(const Tree& in, const std::vector<std::s
   for (std::size_t i = 0; i < second.children.size(); ++i) {
     const std::string& name = named_key(in, i);
     const auto given = named.find(name);
-    if (given == named.end()) wrong("is not given " + name);
+    if (given == named.end()) reject_call("lacks the input " + name);
     flatten(second.children[i], name, std::move(given->second), leaves);
     named.erase(given);
   }
-  if (!named.empty()) wrong("is given " + named.begin()->first + ", which it does not take");
+  if (!named.empty()) reject_call("has the unknown input " + named.begin()->first);
   return leaves;
 }
 
@@ -168,7 +168,9 @@ void check_inputs(const Tree& in) {
                     in.children[1].kind == Form::dict &&
                     std::all_of(in.children[1].keys.begin(), in.children[1].keys.end(),
                                 [](const Tree::Key& key) { return std::holds_alternative<std::string>(key); });
-  if (!fits) throw CheckpointError("the description of the inputs is no tuple of arguments and a dict of named ones");
+  if (!fits)
+    throw CheckpointError(
+        "the description of the inputs is not a tuple of positional arguments and a dict of keyword arguments");
 }
 
 }  // namespace tutti::exported

@@ -16,7 +16,7 @@
 namespace tutti::exported {
 namespace {
 
-/// torch.autocast, as a program has it.
+/// The scope of torch.autocast in a program.
 class Autocast {
  public:
   Autocast(const std::vector<c10::IValue>& arguments, const RunState& state)
@@ -24,7 +24,7 @@ class Autocast {
     if (device_ == state.export_device.type()) device_ = state.device.type();
     if (!at::autocast::is_autocast_available(device_)) {
       throw UsageError("the program uses autocast for " + c10::DeviceTypeName(device_, true) +
-                       ", which LibTorch has not");
+                       ", which this LibTorch does not support");
     }
     enabled_ = at::autocast::is_autocast_enabled(device_);
     dtype_ = at::autocast::get_autocast_dtype(device_);
@@ -75,7 +75,7 @@ class Interpreter {
   }
 
  private:
-  // The last reader takes the value away, so that it is freed as soon as possible.
+  // The last read moves the value out of its slot, so it is freed as soon as possible.
   c10::IValue take(const Operand& item) {
     if (item.slot < 0) return item.constant;
     c10::IValue& value = frame_[static_cast<std::size_t>(item.slot)];
@@ -122,7 +122,7 @@ class Interpreter {
     for (const DynamicArgument& dynamic_argument : step.dynamic_arguments)
       stack_[dynamic_argument.position] = make_argument(dynamic_argument, step);
     if (step.only_in_training && !in_training(step)) {
-      // In place, so the result is what it was.
+      // The operator works in place, so its result is the first argument.
       stack_.resize(1);
     } else {
       step.op->callBoxed(stack_);
@@ -145,14 +145,15 @@ class Interpreter {
       case Conversion::mode:
         return in_training(step) ? dynamic_argument.items.front().constant : dynamic_argument.evaluation;
       case Conversion::device: {
-        const c10::IValue& baked = dynamic_argument.items.front().constant;
-        return baked.toDevice().type() == state_.export_device.type() ? state_.device : baked.toDevice();
+        const c10::IValue& exported_value = dynamic_argument.items.front().constant;
+        return exported_value.toDevice().type() == state_.export_device.type() ? state_.device
+                                                                               : exported_value.toDevice();
       }
       case Conversion::scalar_type: {
-        const c10::IValue& baked = dynamic_argument.items.front().constant;
+        const c10::IValue& exported_value = dynamic_argument.items.front().constant;
         const bool is_export_dtype =
-            state_.export_dtype && baked.toInt() == static_cast<std::int64_t>(*state_.export_dtype);
-        return is_export_dtype ? static_cast<std::int64_t>(state_.dtype) : baked.toInt();
+            state_.export_dtype && exported_value.toInt() == static_cast<std::int64_t>(*state_.export_dtype);
+        return is_export_dtype ? static_cast<std::int64_t>(state_.dtype) : exported_value.toInt();
       }
       case Conversion::integers:
         return list<std::int64_t>(dynamic_argument, [](const c10::IValue& value) { return value.toInt(); });
@@ -184,7 +185,7 @@ class Interpreter {
     return elements;
   }
 
-  // Results of the operator, from the stack into the frame.
+  // Moves the results of the operator from the stack into the frame.
   void store(const Step& step) {
     for (std::size_t i = 0; i < step.result_slots.size(); ++i) {
       const ResultSlots& target = step.result_slots[i];
@@ -204,9 +205,9 @@ class Interpreter {
   void store_list(const ResultSlots& target, const c10::IValue& values) {
     const auto list = values.toListRef();
     if (list.size() != target.slots.size()) {
-      throw UsageError("an operator gives " + std::to_string(list.size()) +
-                       " tensors where the program was exported for " + std::to_string(target.slots.size()) +
-                       ": the inputs' sizes are others than the program allows");
+      throw UsageError("an operator returned " + std::to_string(list.size()) +
+                       " tensors, but the program was exported for " + std::to_string(target.slots.size()) +
+                       ": the sizes of the inputs do not fit the program");
     }
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (target.slots[i] >= 0) frame_[static_cast<std::size_t>(target.slots[i])] = list[i];
@@ -220,7 +221,7 @@ class Interpreter {
     std::vector<c10::IValue> results = Interpreter(plan, std::move(inputs), state_).run();
     std::size_t next = 0;
     for (const ResultSlots& target : step.result_slots) {
-      // An ignored list has its slots still.
+      // An ignored single result has no slot; an ignored list keeps its slots.
       if (target.slots.empty()) ++next;
       for (const std::int32_t slot : target.slots) {
         if (slot >= 0) frame_[static_cast<std::size_t>(slot)] = std::move(results[next]);

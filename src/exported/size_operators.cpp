@@ -13,16 +13,16 @@ namespace {
 using Op = SizeOperator;
 
 [[noreturn]] void fail(const std::string& why) {
-  throw UsageError("the program computes a size that cannot be: " + why);
+  throw UsageError("a size of the exported program cannot be computed: " + why);
 }
 
 std::int64_t to_integer(double number) {
   constexpr double bound = 9223372036854775808.0;
-  if (!(number >= -bound && number < bound)) fail("it does not fit into 64 bits");
+  if (!(number >= -bound && number < bound)) fail("the result does not fit into 64 bits");
   return static_cast<std::int64_t>(number);
 }
 
-// The operators that mean the same for integers and floats; nullopt for others.
+// Computes operators that are equal for integers and floats; nullopt for other operators.
 template <typename Number>
 std::optional<c10::IValue> of_either(Op op, Number a, Number b) {
   switch (op) {
@@ -49,7 +49,7 @@ std::optional<c10::IValue> of_either(Op op, Number a, Number b) {
   }
 }
 
-// nullopt where the result for integers is a float.
+// Returns nullopt if the result for integers is a float.
 std::optional<c10::IValue> of_integers(Op op, std::int64_t a, std::int64_t b) {
   switch (op) {
     case Op::add:
@@ -98,7 +98,7 @@ c10::IValue of_floats(Op op, double a, double b) {
       if (b == 0) fail("a division by zero");
       return std::floor(a / b);
     case Op::mod:
-      if (b == 0) fail("a remainder of a division by zero");
+      if (b == 0) fail("a division by zero");
       return a - b * std::floor(a / b);
     case Op::pow:
       return std::pow(a, b);
@@ -115,7 +115,7 @@ c10::IValue of_floats(Op op, double a, double b) {
       break;
   }
   if (auto result = of_either(op, a, b)) return std::move(*result);
-  fail("an operator of integers on a float");
+  fail("an integer operator has a float as operand");
 }
 
 bool is_number(const c10::IValue& value) {
@@ -190,7 +190,7 @@ std::size_t size_operator_arity(SizeOperator op) {
 
 c10::IValue apply_size_operator(SizeOperator op, std::span<const c10::IValue> numbers) {
   for (const c10::IValue& number : numbers) {
-    if (!is_number(number)) fail("it is made of a " + number.tagKind());
+    if (!is_number(number)) fail("an operand is a " + number.tagKind() + ", not a number");
   }
   const c10::IValue &a = numbers.front(), &b = numbers.size() > 1 ? numbers[1] : a;
   if (op == Op::ite) return truth(a) ? b : numbers[2];

@@ -1,5 +1,5 @@
 #pragma once
-// Python's operators on sizes: what torch.export writes for arithmetic between symbolic sizes.
+// Python's operators on sizes, with which torch.export writes arithmetic between symbolic sizes.
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
@@ -39,12 +39,12 @@ enum class SizeOperator : std::uint8_t {
   trunc,
 };
 
-/// By the name in a program ("_operator.mul", "torch.sym_max"); nullopt for others.
+/// Returns the operator with the name `target` ("_operator.mul", "torch.sym_max"); nullopt for other names.
 std::optional<SizeOperator> size_operator(const std::string& target);
-/// How many numbers it takes.
+/// Returns the number of operands.
 std::size_t size_operator_arity(SizeOperator op);
-/// Of integers, floats and booleans, as Python computes it. Throws UsageError for a division by zero and a number that
-/// does not fit.
+/// Computes the result for integers, floats and booleans as Python does. Throws UsageError if a divisor is zero or the
+/// result does not fit into 64 bits.
 c10::IValue apply_size_operator(SizeOperator op, std::span<const c10::IValue> numbers);
 
 }  // namespace tutti::exported

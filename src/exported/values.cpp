@@ -18,10 +18,10 @@ namespace {
 using Kind = Argument::Kind;
 
 [[noreturn]] void reject(const c10::Argument& wanted) {
-  throw CheckpointError("argument '" + wanted.name() + "' is no " + wanted.type()->annotation_str());
+  throw CheckpointError("argument '" + wanted.name() + "' is not of type " + wanted.type()->annotation_str());
 }
 
-// What a type is besides optional.
+// Returns the type without Optional.
 c10::TypePtr plain_type(c10::TypePtr type) {
   while (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
   return type;
@@ -31,7 +31,7 @@ bool is_optional(const c10::TypePtr& type) {
   return type->kind() == c10::TypeKind::OptionalType;
 }
 
-// Constants that need no schema to be understood.
+// Converts an argument without a schema; nullopt if it is not a constant.
 std::optional<c10::IValue> constant_of(const Argument& given) {
   switch (given.kind) {
     case Kind::none:
@@ -72,7 +72,7 @@ struct Elements {
   bool (*takes)(const Argument&);
 };
 
-// How a list of these is made.
+// Returns how a list of `element` is computed; nullopt if tutti does not support it.
 std::optional<Elements> elements_of(const c10::TypePtr& element) {
   const bool optional = is_optional(element);
   const auto is_name = [](const Argument& given) { return given.kind == Kind::name; };
@@ -169,7 +169,7 @@ Compiled mapped(Conversion conversion, c10::IValue value) {
   return {.constant = {}, .dynamic_argument = std::move(dynamic_argument)};
 }
 
-// A constant, where the schema asks for `type`.
+// Converts a constant to the `type` of the schema.
 c10::IValue typed_constant(const Argument& given, const c10::Argument& wanted, const c10::TypePtr& type) {
   const auto value = constant_of(given);
   if (!value) reject(wanted);
@@ -224,7 +224,7 @@ c10::ScalarType scalar_type_of(std::int64_t number) {
                                                                 {34, at::kUInt32},
                                                                 {35, at::kUInt64}};
   const auto found = types.find(number);
-  if (found == types.end()) throw CheckpointError("the dtype " + std::to_string(number) + " is unknown");
+  if (found == types.end()) throw CheckpointError("unknown dtype " + std::to_string(number));
   return found->second;
 }
 
@@ -238,21 +238,21 @@ std::int64_t memory_format_of(std::int64_t number) {
   constexpr std::array formats = {c10::MemoryFormat::Contiguous, c10::MemoryFormat::ChannelsLast,
                                   c10::MemoryFormat::ChannelsLast3d, c10::MemoryFormat::Preserve};
   if (number < 1 || number > static_cast<std::int64_t>(formats.size())) {
-    throw CheckpointError("the memory format " + std::to_string(number) + " is unknown");
+    throw CheckpointError("unknown memory format " + std::to_string(number));
   }
   return static_cast<std::int64_t>(formats.at(static_cast<std::size_t>(number - 1)));
 }
 
 c10::Device device_of(const Device& device) {
   if (device.index && (*device.index < 0 || *device.index > 127)) {
-    throw CheckpointError("the device '" + device.type + "' has the index " + std::to_string(*device.index));
+    throw CheckpointError("the device '" + device.type + "' has the invalid index " + std::to_string(*device.index));
   }
   try {
     c10::Device known(device.type);
     if (device.index) known.set_index(static_cast<c10::DeviceIndex>(*device.index));
     return known;
   } catch (const c10::Error&) {
-    throw CheckpointError("the device '" + device.type + "' is unknown");
+    throw CheckpointError("unknown device '" + device.type + "'");
   }
 }
 
@@ -269,7 +269,7 @@ at::Tensor wrapped_number(const c10::IValue& number) {
 Operand compile_item(const Argument& given, const FindSlot& find) {
   if (given.kind == Kind::name) return {.slot = find(given), .last = false, .constant = {}};
   auto constant = constant_of(given);
-  if (!constant) throw CheckpointError("a list or a graph stands where a single value belongs");
+  if (!constant) throw CheckpointError("expected a single value, found a list or a graph");
   return {.slot = -1, .last = false, .constant = std::move(*constant)};
 }
 
@@ -284,7 +284,7 @@ Compiled compile_argument(const Argument& given, const c10::Argument& wanted, co
   if (const auto list = type->cast<c10::ListType>()) {
     const c10::TypePtr element = list->getElementType();
     if (given.kind == Kind::list) return compile_list(given, wanted, element, find);
-    // As Python has it: one number for a list of a known length.
+    // As in Python, one number may replace a list of fixed length.
     if (wanted.N() && (is_plain_number(given) || given.of_size)) {
       const Argument repeated{.kind = Kind::list,
                               .items = std::vector<Argument>(static_cast<std::size_t>(*wanted.N()), given)};

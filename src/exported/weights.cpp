@@ -18,15 +18,15 @@ Numbers numbers_of(const std::vector<SymInt>& sizes, const std::string& name) {
   Numbers numbers;
   for (const SymInt& size : sizes) {
     if (!size.expression.empty() || size.value < 0)
-      throw CheckpointError("'" + name + "' has a size that is no number");
+      throw CheckpointError("a size, stride or offset of '" + name + "' is negative or symbolic");
     numbers.push_back(size.value);
   }
   return numbers;
 }
 
-// How many elements of memory a tensor reaches over.
+// Returns the number of elements from the beginning of the record to the last element of a tensor.
 std::uint64_t extent_of(const Numbers& sizes, const Numbers& strides, std::int64_t offset, const std::string& name) {
-  const auto too_large = [&] { throw CheckpointError("'" + name + "' has sizes or strides that are too large"); };
+  const auto too_large = [&] { throw CheckpointError("the sizes or strides of '" + name + "' are too large"); };
   std::int64_t last = offset, elements = 1;
   bool empty = false;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
@@ -42,8 +42,8 @@ std::uint64_t extent_of(const Numbers& sizes, const Numbers& strides, std::int64
   }
   if (empty) return 0;
   if (__builtin_add_overflow(last, 1, &last)) too_large();
-  // Strides of 0 repeat elements: an optimizer would change them several times.
-  if (elements > last) throw CheckpointError("'" + name + "' has elements that share memory");
+  // With a stride of 0 elements share memory, and an optimizer would change them several times.
+  if (elements > last) throw CheckpointError("elements of '" + name + "' share memory");
   return static_cast<std::uint64_t>(last);
 }
 
@@ -58,8 +58,8 @@ at::Tensor view_of(const at::Tensor& bytes, const Weight& weight, const std::str
   const TensorMeta& meta = weight.meta;
   const Numbers sizes = numbers_of(meta.sizes, name), strides = numbers_of(meta.strides, name);
   const std::int64_t offset = numbers_of({meta.offset}, name).front();
-  constexpr std::size_t most_dimensions = 64;
-  if (sizes.size() != strides.size() || sizes.size() > most_dimensions) {
+  constexpr std::size_t max_dimensions = 64;
+  if (sizes.size() != strides.size() || sizes.size() > max_dimensions) {
     throw CheckpointError("'" + name + "' has " + std::to_string(sizes.size()) + " sizes and " +
                           std::to_string(strides.size()) + " strides");
   }
@@ -91,7 +91,7 @@ std::map<std::string, LoadedTensor> load_tensors(const Archive& archive, const s
     if (!known.defined()) known = view;
     const bool trained = weight.is_parameter && weight.meta.requires_grad;
     if (trained && !known.is_floating_point() && !known.is_complex()) {
-      throw CheckpointError("parameter '" + name + "' is of integers and wants a gradient");
+      throw CheckpointError("parameter '" + name + "' has an integer dtype but requires a gradient");
     }
     loaded[name] = {
         .tensor = known, .is_parameter = weight.is_parameter, .requires_grad = trained, .device = weight.meta.device};

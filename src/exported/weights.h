@@ -14,12 +14,12 @@ struct LoadedTensor {
   at::Tensor tensor{};
   bool is_parameter = false;
   bool requires_grad = false;
-  Device device{};  ///< where it was when it was exported
+  Device device{};  ///< its device at export
 };
 
-/// Reads the tensors that `weights` describe from `folder` of the archive to CPU memory. Those that share a record
-/// share memory, and those that are one tensor in Python are one tensor. Throws CheckpointError for sizes, strides and
-/// offsets that reach outside a record; allocates no more than the records have.
+/// Reads the tensors of `weights` from `folder` of the archive to CPU memory. Tensors of one record share memory, and
+/// tied tensors are one tensor. Allocates no more bytes than the records have. Throws CheckpointError if a tensor
+/// reaches outside its record.
 std::map<std::string, LoadedTensor> load_tensors(const Archive& archive, const std::string& folder,
                                                  const std::map<std::string, Weight>& weights);
 

@@ -1,7 +1,7 @@
 #pragma once
-// Where the records of a zip file lie. Of the format only what torch.export.save writes is taken: records that are
-// stored as they are, one after the other. Pure; nothing that the file says is believed before it is checked against
-// the file's size. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+// The positions of the records in a zip file. Accepts the part of the format that torch.export.save writes:
+// uncompressed records, one after the other. Every number in the file is checked against the file's size before its
+// use. No I/O. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,19 +14,20 @@ namespace tutti::exported {
 /// One file in the archive.
 struct ZipRecord {
   std::string name{};
-  std::uint64_t offset = 0;  ///< of its first byte
+  std::uint64_t offset = 0;  ///< position of the first byte in the file
   std::uint64_t size = 0;
-  std::uint32_t crc = 0;  ///< CRC-32; 0 where the writer left it out
+  std::uint32_t crc = 0;  ///< CRC-32; 0 if the writer omitted it
 };
 
-/// Fills `bytes` from the file's byte `offset` on; is asked only for what lies inside the file.
+/// Reads `bytes` from position `offset` of the file. Is called only for ranges inside the file.
 using ReadAt = std::function<void(std::uint64_t offset, std::span<std::byte> bytes)>;
 
-/// The records in the order in which they lie; their bytes are inside the file and do not overlap. Throws
-/// CheckpointError for a file that is none, is cut off, compressed or encrypted, and what `read` throws.
+/// Returns the records in the order of their positions. Their bytes are inside the file and do not overlap. Throws
+/// CheckpointError if the file is not a zip file, or is truncated, compressed or encrypted. Passes on exceptions of
+/// `read`.
 std::vector<ZipRecord> read_zip_directory(std::uint64_t file_size, const ReadAt& read);
 
-/// CRC-32 as zip files have it, of `bytes` after those that gave `crc`.
+/// Returns the CRC-32 of zip files. `crc` is the result for the bytes before `bytes`.
 std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
 }  // namespace tutti::exported

@@ -1,4 +1,4 @@
-// `tutti export-check`, as a user calls it. One process.
+// `tutti export-check`, started as a command. One process.
 #include <gtest/gtest.h>
 
 #include "checkpoint/scratch.h"
@@ -18,7 +18,7 @@ void expect_text(const std::string& text, const std::vector<std::string>& parts)
   for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
 }
 
-TEST(ExportCheck, SaysWhatAProgramHolds) {
+TEST(ExportCheck, DescribesAProgram) {
   const auto done = check(small_model());
   EXPECT_EQ(done.exit_code, 0) << done.err;
   expect_text(done.out, {"schema      8.20, PyTorch 2.15.0", "parameters  2, 8 elements, 8 of them trained",
@@ -26,7 +26,7 @@ TEST(ExportCheck, SaysWhatAProgramHolds) {
                          "size        s0: from 3 to 100", "operator    aten::linear: 1", "It can be trained."});
 }
 
-TEST(ExportCheck, SaysWhyAProgramCannotBeTrained) {
+TEST(ExportCheck, ListsTheProblemsOfAProgram) {
   auto program = small_program();
   auto& nodes = program["graph_module"]["graph"]["nodes"];
   nodes[0]["target"] = "torch.ops.mine.count.default";
@@ -41,7 +41,7 @@ TEST(ExportCheck, SaysWhyAProgramCannotBeTrained) {
                          "problem: aten::dropout in drop was exported in eval mode", "It cannot be trained"});
 }
 
-TEST(ExportCheck, RefusesDamagedFilesAndWrongCalls) {
+TEST(ExportCheck, RejectsDamagedFilesAndWrongArguments) {
   Records records = small_model();
   records["models/model.json"] = "{";
   const auto done = check(records);

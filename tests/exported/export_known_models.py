@@ -3,7 +3,7 @@
     export_known_models.py FOLDER NAME     NAME: resnet18 of torchvision, bert or gpt2 of transformers, random weights
 
 writes NAME.pt2, and NAME.safetensors with the inputs of every step ("0.in.KEY", "1.in.KEY", ...), its loss ("0.loss") and
-output ("0.out"), parameters and buffers after all steps ("end.NAME"), and the output in evaluation then ("eval").
+output ("0.out"), parameters and buffers after all steps ("end.NAME"), and the output in evaluation after them ("eval").
 """
 import sys
 from pathlib import Path
@@ -55,7 +55,7 @@ def gpt2():
 
 
 def results(model, given):
-    """Loss and output: transformers' models compute the loss themselves."""
+    """Returns loss and output. Models of transformers compute the loss themselves."""
     if "x" in given:
         out = model(given["x"])
         return torch.nn.functional.cross_entropy(out, given["labels"]), out

@@ -1,4 +1,4 @@
-"""Exports models and writes what eager PyTorch computes with them, for exported_models_test.cpp.
+"""Exports models and writes the results of eager PyTorch, for exported_models_test.cpp.
 
     export_models.py FOLDER NAME ...
 
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Two blocks; the embedding is the head's weight too."""
+    """Two blocks. The embedding and the head share their weight."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ class Gpt(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A TransformerEncoder with a mask of the attention and one of the padding."""
+    """A TransformerEncoder with an attention mask and a padding mask."""
 
     def __init__(self):
         super().__init__()
@@ -115,7 +115,7 @@ class Mixed(nn.Module):
 
 
 class Functional(nn.Module):
-    """Decomposed: its buffers' new values are outputs of the graph."""
+    """Exported in decomposed form: the new values of its buffers are outputs of the graph."""
 
     def __init__(self):
         super().__init__()
@@ -148,7 +148,7 @@ def clone(value):
 
 
 def record(into, prefix, model, args, kwargs):
-    """One pass in training, with fresh gradients; the generator starts at 1."""
+    """Records one pass in training, with cleared gradients and the seed 1."""
     model.train()
     model.zero_grad(set_to_none=True)
     args, kwargs = clone(args), clone(kwargs)
@@ -235,7 +235,7 @@ def custom(folder):
 
 def main():
     torch.set_num_threads(1)
-    # In evaluation alone PyTorch would replace encoder layers by one operator, which rounds otherwise.
+    # In evaluation PyTorch would replace encoder layers by a fused operator, which rounds differently.
     torch.backends.mha.set_fastpath_enabled(False)
     folder = Path(sys.argv[1])
     for name in sys.argv[2:]:

@@ -1,5 +1,5 @@
-// What an exported program computes in C++ is what the eager module computes in Python, to the bit: outputs, loss,
-// every gradient, buffers, in training and evaluation, with other sizes than it was exported with. One rank.
+// An exported program computes the same bits in C++ as the eager module in Python: outputs, loss, all gradients and
+// buffers, in training and evaluation, also for sizes that differ from those at export. One rank.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -20,7 +20,7 @@
 #include "tutti/core/error.h"
 #include "tutti/exported/exported_module.h"
 
-// An operator that no LibTorch has.
+// An operator that LibTorch does not have.
 TORCH_LIBRARY(tutti_test, library) {
   library.def("twice(Tensor x) -> Tensor", [](const at::Tensor& x) { return at::mul(x, 2); });
 }
@@ -28,7 +28,7 @@ TORCH_LIBRARY(tutti_test, library) {
 namespace tutti::test::exported_models_test {
 namespace {
 
-/// Calls the model with the tensors that Python gave it, in Python's order.
+/// Calls the model with Python's input tensors, in Python's order.
 using Call = std::function<c10::IValue(ExportedModule& model, const std::vector<at::Tensor>& inputs)>;
 
 c10::IValue plain(ExportedModule& model, const std::vector<at::Tensor>& inputs) {
@@ -52,7 +52,7 @@ void expect_all(const std::vector<at::Tensor>& got, const std::vector<at::Tensor
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], wanted[i])) << what << " " << i;
 }
 
-/// One pass in training against what Python recorded under `prefix`.
+/// Compares a pass in training with the tensors that Python recorded under `prefix`.
 void expect_pass(ExportedModule& model, const PythonModel& python, const Call& call, const std::string& prefix) {
   SCOPED_TRACE("prefix '" + prefix + "'");
   model.train();
@@ -76,17 +76,17 @@ void expect_pass(ExportedModule& model, const PythonModel& python, const Call& c
   for (const auto& entry : model.named_buffers()) {
     EXPECT_TRUE(same_bits(entry.value(), python.at(prefix + "buffer." + entry.key()))) << entry.key();
   }
-  expect_all(inputs, python.list(prefix + "after."), "input, afterwards,");
+  expect_all(inputs, python.list(prefix + "after."), "input after the pass,");
 }
 
 void expect_state(const ExportedModule& model, const PythonModel& python) {
-  std::map<std::string, at::Tensor> own;
-  for (const auto& entry : model.named_parameters()) own.emplace(entry.key(), entry.value());
-  for (const auto& entry : model.named_buffers()) own.emplace(entry.key(), entry.value());
+  std::map<std::string, at::Tensor> state;
+  for (const auto& entry : model.named_parameters()) state.emplace(entry.key(), entry.value());
+  for (const auto& entry : model.named_buffers()) state.emplace(entry.key(), entry.value());
   for (const auto& [name, tensor] : python.tensors) {
     if (!name.starts_with("state.")) continue;
-    const auto found = own.find(name.substr(6));
-    ASSERT_NE(found, own.end()) << name;
+    const auto found = state.find(name.substr(6));
+    ASSERT_NE(found, state.end()) << name;
     EXPECT_TRUE(same_bits(found->second.detach(), tensor)) << name;
   }
 }
@@ -111,11 +111,11 @@ class Exported : public testing::Test {
   }
 };
 
-TEST_F(Exported, AConvolutionNetWithBatchNormAndDropout) {
+TEST_F(Exported, ConvolutionWithBatchNormAndDropout) {
   expect_python("net");
 }
 
-TEST_F(Exported, AGptWithTiedWeights) {
+TEST_F(Exported, GptWithTiedWeights) {
   expect_python("gpt");
   const ExportedModule model(python_model("gpt")->program);
   const auto parameters = model.named_parameters();
@@ -123,11 +123,11 @@ TEST_F(Exported, AGptWithTiedWeights) {
   EXPECT_EQ(model.parameters().size(), parameters.size() - 1);
 }
 
-TEST_F(Exported, AnEncoderWithMasks) {
+TEST_F(Exported, EncoderWithMasks) {
   expect_python("encoder", encode);
 }
 
-TEST_F(Exported, AnLstm) {
+TEST_F(Exported, Lstm) {
   expect_python("lstm");
 }
 
@@ -135,11 +135,11 @@ TEST_F(Exported, NestedInputsBranchesAutocastAndMutations) {
   expect_python("mixed", mix);
 }
 
-TEST_F(Exported, AProgramWithoutOperatorsInPlace) {
+TEST_F(Exported, ProgramWithoutInPlaceOperators) {
   expect_python("functional");
 }
 
-TEST_F(Exported, AnOperatorOfALibrary) {
+TEST_F(Exported, OperatorOfALibrary) {
   expect_python("custom");
 }
 

@@ -1,4 +1,4 @@
-// An ExportedModule from small files of the test's own: what it is, what it demands of inputs, what it moves. One rank.
+// ExportedModule with small files that the test writes: state, checks of inputs, conversions, errors. One rank.
 #include "tutti/exported/exported_module.h"
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@
 namespace tutti::test::exported_module_test {
 namespace {
 
-class Small : public testing::Test {
+class SmallModel : public testing::Test {
  protected:
   ExportedModule load(const Records& records) {
     const auto path = folder_.path() / "small.pt2";
@@ -30,7 +30,7 @@ class Small : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Small, HasPythonsNamesAndRunsUnderAutograd) {
+TEST_F(SmallModel, HasPythonNamesAndRunsUnderAutograd) {
   auto model = load(small_model());
   EXPECT_EQ(model.named_parameters().keys(), (std::vector<std::string>{"layer.weight", "layer.bias"}));
   EXPECT_EQ(model.named_buffers().keys(), (std::vector<std::string>{"inner.seen"}));
@@ -42,14 +42,14 @@ TEST_F(Small, HasPythonsNamesAndRunsUnderAutograd) {
   EXPECT_EQ(model.named_buffers()["inner.seen"].item<std::int64_t>(), 8);
 }
 
-TEST_F(Small, IsMovedToAnotherDtypeButNotItsIntegers) {
+TEST_F(SmallModel, ToDtypeKeepsIntegers) {
   auto model = load(small_model());
   model.to(at::kDouble);
   EXPECT_EQ(model.forward(at::ones({3, 3}, at::kDouble)).scalar_type(), at::kDouble);
   EXPECT_EQ(model.named_buffers()["inner.seen"].scalar_type(), at::kLong);
 }
 
-TEST_F(Small, ADtypeAndADeviceInTheGraphGoAlong) {
+TEST_F(SmallModel, ToConvertsConstantsOfTheGraph) {
   auto program = small_program();
   auto& graph = program["graph_module"]["graph"];
   graph["nodes"].push_back(nlohmann::json::parse(R"({"target": "torch.ops.aten.full.default",
@@ -64,7 +64,7 @@ TEST_F(Small, ADtypeAndADeviceInTheGraphGoAlong) {
   EXPECT_EQ(model.forward(at::ones({3, 3}, at::kDouble)).scalar_type(), at::kDouble);
 }
 
-TEST_F(Small, SaveAndLoadKeepTheState) {
+TEST_F(SmallModel, SaveAndLoadKeepTheState) {
   auto model = load(small_model());
   {
     const at::NoGradGuard no_grad;
@@ -76,25 +76,29 @@ TEST_F(Small, SaveAndLoadKeepTheState) {
   EXPECT_EQ(other.named_parameters()["layer.bias"][1].item<float>(), 3);
 }
 
-TEST_F(Small, InputsThatBreakAGuardAreNamed) {
+TEST_F(SmallModel, ErrorsOfGuardsNameTheInput) {
   auto model = load(small_model());
-  const auto refuse = [&](const std::vector<c10::IValue>& inputs, std::initializer_list<std::string> parts) {
+  const auto reject = [&](const std::vector<c10::IValue>& inputs, std::initializer_list<std::string> parts) {
     expect_error<UsageError>([&] { model.forward(inputs); }, parts);
   };
-  refuse({at::ones({2, 3})}, {"dimension 0 of input x is 2", "at least 3 and at most 100"});
-  refuse({at::ones({101, 3})}, {"dimension 0 of input x is 101", "at most 100"});
-  refuse({at::ones({3, 4})}, {"dimension 1 of input x is 4", "exported for 3"});
-  refuse({at::ones({3})}, {"input x has 1 dimensions", "for 2"});
-  refuse({}, {"is not given x"});
-  refuse({at::ones({3, 3}), 1}, {"too many inputs", "the inputs x"});
-  refuse({1}, {"input x is 1, not a tensor"});
-  refuse({std::vector<at::Tensor>{}}, {"input x is not one value"});
-  expect_error<UsageError>([&] { model.forward({at::ones({3, 3})}, {{"mask", 1}}); }, {"given mask", "does not take"});
-  // Nothing ran.
+  reject({at::ones({2, 3})}, {"dimension 0 of input x is 2", "at least 3 and at most 100"});
+  reject({at::ones({101, 3})}, {"dimension 0 of input x is 101", "at most 100"});
+  reject({at::ones({3, 4})}, {"dimension 1 of input x is 4", "exported for 3"});
+  reject({at::ones({3})}, {"input x has 1 dimensions", "for 2"});
+  reject({}, {"lacks the input x"});
+  reject({at::ones({3, 3}), 1}, {"too many inputs", "the inputs x"});
+  reject({1}, {"input x is 1, not a tensor"});
+  reject({std::vector<at::Tensor>{}}, {"input x is not one value"});
+  expect_error<UsageError>(
+      [&] {
+        model.forward({at::ones({3, 3})}, {{"mask", 1}});
+      },
+      {"the unknown input mask", "with the inputs x"});
+  // No operator ran.
   EXPECT_EQ(model.named_buffers()["inner.seen"].item<std::int64_t>(), 7);
 }
 
-TEST_F(Small, ConditionsAndDerivedSizesAreChecked) {
+TEST_F(SmallModel, ConditionsAndDerivedSizesAreChecked) {
   auto program = small_program();
   program["guards_code"] = {"L['x'].size()[0] % 2 == 0", "L['x'].size()[0] ~ 3"};
   auto model = load(program);
@@ -110,7 +114,7 @@ TEST_F(Small, ConditionsAndDerivedSizesAreChecked) {
   expect_error<UsageError>([&] { derived.forward(at::ones({5, 3})); }, {"is 5", "at least 3"});
 }
 
-TEST_F(Small, AllMissingOperatorsAreNamedAtOnce) {
+TEST_F(SmallModel, OneErrorNamesAllMissingOperators) {
   auto program = small_program();
   auto& nodes = program["graph_module"]["graph"]["nodes"];
   nodes[0]["target"] = "torch.ops.mine.count.default";
@@ -125,13 +129,14 @@ TEST_F(Small, AllMissingOperatorsAreNamedAtOnce) {
   expect_error<UsageError>([&] { load(program); }, {"mine::count", "higher_order::while_loop", "aten::from_file"});
 }
 
-TEST_F(Small, AnErrorOfAnOperatorNamesTheNode) {
+TEST_F(SmallModel, ErrorsOfOperatorsNameTheNode) {
   auto model = load(small_model());
   expect_error<c10::Error>([&] { model.forward(at::ones({3, 3}, at::kDouble)); }, {"node 1", "torch.ops.aten.linear"});
 }
 
-// Prints what a node costs beyond its operator; the bound is loose, since other work may run beside the test.
-TEST_F(Small, ANodeCostsLittleBeyondItsOperator) {
+// Prints the time of a node and of its operator alone. The bound is loose, because other programs may run at the same
+// time.
+TEST_F(SmallModel, TheOverheadOfANodeIsSmall) {
   auto program = small_program();
   auto& graph = program["graph_module"]["graph"];
   constexpr int count = 1000;

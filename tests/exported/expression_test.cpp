@@ -1,4 +1,4 @@
-// Expressions of sizes, and the arithmetic in them.
+// Size expressions and their checked arithmetic. One rank.
 #include "exported/expression.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::optional<std::int64_t> value(const std::string& text, std::int64_t s0 = 5) 
   });
 }
 
-TEST(Expressions, AreReadInBothForms) {
+TEST(Expressions, BothFormsAreEvaluated) {
   EXPECT_EQ(value("Symbol('s0', positive=True, integer=True)"), 5);
   EXPECT_EQ(value("Add(Mul(Integer(2), Symbol('s0', integer=True)), Integer(-1))"), 9);
   EXPECT_EQ(value("2*s0 - 3 - 1"), 6);
@@ -40,7 +40,7 @@ TEST(Expressions, AreReadInBothForms) {
   EXPECT_EQ(value("u0 + 1"), std::nullopt);
 }
 
-TEST(Expressions, OtherThingsAreRefused) {
+TEST(Expressions, InvalidTextIsRejected) {
   for (const std::string text : {"", "s0 +", "(s0", "s0)", "2.5", "Evil('x')", "1 2", "Symbol(s0)", "Mod(1)", "L['x",
                                  "s0;", "99999999999999999999"}) {
     EXPECT_THROW(Expression::parse(text), CheckpointError) << text;
@@ -49,7 +49,7 @@ TEST(Expressions, OtherThingsAreRefused) {
   EXPECT_THROW(Expression::parse(std::string(10'000, '-') + "1"), CheckpointError);
 }
 
-TEST(Expressions, ArithmeticIsChecked) {
+TEST(Expressions, OverflowAndDivisionByZeroThrow) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
   EXPECT_THROW(value("s0 + 1", most), UsageError);
   EXPECT_THROW(value("s0 * s0", most), UsageError);

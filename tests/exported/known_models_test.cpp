@@ -1,6 +1,6 @@
-// Models that others have written, trained in C++ from their exported programs: every loss and output, and the
-// parameters and buffers at the end, are those of eager PyTorch, to the bit. One rank. Needs torchvision and
-// transformers, which ./dev peers installs.
+// Models of torchvision and transformers, trained in C++ from their exported programs. All losses and outputs, and the
+// parameters and buffers at the end, have the same bits as in eager PyTorch. One rank. `./dev peers` installs both
+// packages.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -19,7 +19,7 @@ namespace tutti::test::known_models_test {
 namespace {
 
 constexpr const char* run_script = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')";
-// As in export_known_models.py.
+// Equal to the constants of export_known_models.py.
 constexpr int steps = 5;
 constexpr double learning_rate = 0.01;
 constexpr double momentum = 0.9;
@@ -29,7 +29,7 @@ struct Results {
   at::Tensor out;
 };
 
-/// A model whose loss is not part of it.
+/// Computes the loss outside the model.
 Results of_images(ExportedModule& model, const std::map<std::string, at::Tensor>& inputs) {
   const at::Tensor out = model.forward(inputs.at("x"));
   return {.loss = at::cross_entropy_loss(out, inputs.at("labels")), .out = out};
@@ -51,7 +51,7 @@ class KnownModels : public testing::Test {
     python_ = *python;
   }
 
-  /// Has Python export and train `name`, trains it, and compares.
+  /// Exports and trains the model `name` in Python, trains the exported program, and compares the results.
   void expect_python(const std::string& name, Compute compute) {
     const auto done = run_python(python_, run_script, {KNOWN_MODELS_SCRIPT, folder_.path().string(), name});
     ASSERT_EQ(done.exit_code, 0) << done.output;
@@ -88,13 +88,13 @@ class KnownModels : public testing::Test {
   }
 
   static void expect_state(const ExportedModule& model, const Tensors& python) {
-    Tensors own;
-    for (const auto& entry : model.named_parameters()) own.emplace("end." + entry.key(), entry.value().detach());
-    for (const auto& entry : model.named_buffers()) own.emplace("end." + entry.key(), entry.value());
+    Tensors state;
+    for (const auto& entry : model.named_parameters()) state.emplace("end." + entry.key(), entry.value().detach());
+    for (const auto& entry : model.named_buffers()) state.emplace("end." + entry.key(), entry.value());
     for (const auto& [name, tensor] : python) {
       if (!name.starts_with("end.")) continue;
-      ASSERT_TRUE(own.contains(name)) << name;
-      EXPECT_TRUE(same_bits(own.at(name), tensor)) << name;
+      ASSERT_TRUE(state.contains(name)) << name;
+      EXPECT_TRUE(same_bits(state.at(name), tensor)) << name;
     }
   }
 

@@ -67,8 +67,8 @@ at::Tensor loss_of(const c10::IValue& outputs) {
   at::Tensor loss;
   for (const at::Tensor& leaf : leaves_of(outputs)) {
     if (!leaf.requires_grad()) continue;
-    const at::Tensor own = at::pow(leaf.to(at::kFloat), 2).mean();
-    loss = loss.defined() ? loss + own : own;
+    const at::Tensor term = at::pow(leaf.to(at::kFloat), 2).mean();
+    loss = loss.defined() ? loss + term : term;
   }
   return loss;
 }

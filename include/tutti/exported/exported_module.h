@@ -1,5 +1,6 @@
 #pragma once
-// A program of Python's torch.export as a torch::nn::Module. It can be prepared, trained, checkpointed and resumed:
+// The component tutti::exported: a program of Python's torch.export as a torch::nn::Module. It can be prepared,
+// trained, checkpointed and resumed:
 //
 //   auto net = std::make_shared<tutti::ExportedModule>("model.pt2");   // torch.export.save(torch.export.export(...))
 //   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
