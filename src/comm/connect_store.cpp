@@ -97,10 +97,10 @@ void agree_on_nccl(const comm::Rendezvous& rendezvous, const comm::BackendReques
   }
 }
 
-// Null unless the group is the whole job: the flight record shows ranks of the job.
-std::shared_ptr<flight::Recorder> recorder_of_job(int rank, int size) {
+// In memory unless the group is the whole job: the files show ranks of the job.
+std::shared_ptr<flight::Recorder> recorder_of_group(int rank, int size) {
   if (process_variable("RANK") != std::to_string(rank) || process_variable("WORLD_SIZE") != std::to_string(size)) {
-    return nullptr;
+    return flight::make_recorder({.rank = rank, .world_size = size}, nullptr);
   }
   const auto restarts = process_variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
   return flight::make_recorder({.rank = rank, .world_size = size, .restart = std::atoi(restarts.c_str())});
@@ -136,7 +136,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
     result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
     // The secret does not protect the program's store. It authenticates the connections between ranks.
     if (!one_machine) result.rendezvous.secret = read_job_secret(&process_variable);
-    return comm::connect_ranks(result, requested.name, options, recorder_of_job(rank, size));
+    return comm::connect_ranks(result, requested.name, options, recorder_of_group(rank, size));
   } catch (const UsageError&) {
     comm::leave_barrier(result.rendezvous, rank, size);
     throw;

@@ -145,7 +145,7 @@ std::unique_ptr<PendingAllGather> OperationQueue::start_small_all_gather(std::sp
 
 std::unique_ptr<PendingAllGatherV> OperationQueue::start_all_gather_v(std::vector<std::byte> block) {
   std::unique_lock lock(order_mutex_);
-  const auto operation = next_operation("gradient gather", internal_call(), "gradient gather, lengths");
+  const auto operation = next_operation("gradient gather", internal_call(), "gradient gather(lengths)");
   const auto second = next_operation("gradient gather", internal_call(), "gradient gather", block.size());
   lock.unlock();
   record_start(operation);

@@ -109,9 +109,7 @@ std::size_t OperationQueue::payload_bytes() const {
 std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const std::string& arguments,
                                                 const CallOptions& options, Body body, const CallPayload& data) {
   throw_if_failed();
-  std::string text = what + "(" + arguments;
-  if (!options.name.empty()) text += std::string(arguments.empty() ? "" : ", ") + "'" + options.name + "'";
-  text += ")";
+  const std::string text = flight::call_text(what, arguments, options.name);
   const CallSignature own_signature(text, data.length);
   const auto call = std::make_shared<Call>();
   call->body = std::move(body);

@@ -93,7 +93,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
     try {
       throw_if_failed();
       const CurrentOperation here(operation);
-      const InflightCalls::InCall in_call(calls_.get(), operation.number);
+      const InflightCalls::InCall in_call(calls_.get(), operation.entry);
       return step();
     } catch (const TransferError& error) {
       record_end(operation, flight::EntryState::failed);

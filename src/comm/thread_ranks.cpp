@@ -15,6 +15,7 @@
 #include "comm/p2p/group_endpoint.h"
 #include "comm/select_backend.h"
 #include "comm/transport/thread_transport.h"
+#include "flight/recorder.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -65,9 +66,13 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     std::iota(all_ranks.begin(), all_ranks.end(), 0);
     const auto endpoint = std::make_shared<comm::LazyEndpoint>(comm::Rendezvous{.store = store, .failure_store = store},
                                                                rank, [] { return std::string("127.0.0.1"); });
+    // "auto" reports no rank's last operation, so nothing would read the record.
+    auto recorder =
+        options.backend == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);
     communicator = make_communicator(
         std::move(backend), options, "threads",
-        {.p2p = std::make_shared<comm::GroupEndpoint>(endpoint, "threads", std::move(all_ranks), rank)});
+        {.recorder = std::move(recorder),
+         .p2p = std::make_shared<comm::GroupEndpoint>(endpoint, "threads", std::move(all_ranks), rank)});
   };
   on_threads(size, make);
   std::vector<Communicator> communicators;

@@ -1,9 +1,9 @@
 #pragma once
-// File layout of a flight record: a header, then a circular buffer of entries.
+// Layout of a flight record: a header, then a circular buffer of entries, in a file or in anonymous memory (memfd).
 //
-// One process writes the file through a shared mapping, so the content survives any end of the process. Other processes
-// may read concurrently: an entry is valid once its serial is set. Times are nanoseconds of the monotonic clock of the
-// machine; the header holds the offset to the time of day.
+// One process writes it through a shared mapping, so the content of a file survives any end of the process. Other
+// processes may read concurrently: an entry is valid once its serial is set. Times are nanoseconds of the monotonic
+// clock of the machine; the header holds the offset to the time of day.
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace tutti::flight {
 
-inline constexpr std::array<char, 8> record_magic{'t', 'u', 't', 't', 'i', 'f', 'r', '2'};
+inline constexpr std::array<char, 8> record_magic{'t', 'u', 't', 't', 'i', 'f', 'r', '3'};
 inline constexpr std::uint32_t record_capacity = 1024;
 inline constexpr const char* record_suffix = ".flight";
 
@@ -47,16 +47,24 @@ struct RecordEntry {
   std::atomic<std::int64_t> started;  // 0: not yet
   std::atomic<std::int64_t> ended;    // 0: not yet
   std::array<char, 40> communicator;  // the three texts end with a zero
-  std::array<char, 80> text;
-  std::array<char, 36> file;  // source file of the call, without folders; empty: unknown
+  std::array<char, 104> text;
+  std::array<char, 44> file;  // source file of the call, without folders; empty: unknown
   std::uint32_t line;         // line in `file`; 0: unknown
 };
 
-static_assert(sizeof(RecordHeader) == 128 && sizeof(RecordEntry) == 224);
+static_assert(sizeof(RecordHeader) == 128 && sizeof(RecordEntry) == 256);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 constexpr std::size_t record_bytes(std::size_t capacity) {
   return sizeof(RecordHeader) + capacity * sizeof(RecordEntry);
 }
+
+/// Identifies an entry on its machine, together with the process that writes the record. Serial 0: no entry.
+struct EntryId {
+  std::uint64_t serial = 0;
+  int record = -1;  ///< the record's file descriptor in that process
+
+  std::size_t slot() const { return (serial - 1) % record_capacity; }
+};
 
 }  // namespace tutti::flight

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -118,6 +119,21 @@ RankRecord read_record(const fs::path& file) {
   }
   std::ranges::sort(record.operations, {}, &RecordedOperation::serial);
   return record;
+}
+
+std::optional<RecordedOperation> read_entry(EntryId id, pid_t process) {
+  if (id.serial == 0) return std::nullopt;
+  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(id.record);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  std::array<char, record_magic.size()> magic{};
+  RecordEntry entry{};
+  const auto offset = static_cast<off_t>(record_bytes(id.slot()));
+  if (!file.is_open() || ::pread(file.get(), magic.data(), sizeof(magic), 0) != sizeof(magic) ||
+      magic != record_magic || ::pread(file.get(), &entry, sizeof(entry), offset) != sizeof(entry) ||
+      entry.serial.load() != id.serial) {
+    return std::nullopt;
+  }
+  return operation_of(entry, 0);
 }
 
 std::vector<RankRecord> read_records(const std::vector<fs::path>& folders) {

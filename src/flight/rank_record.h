@@ -1,7 +1,10 @@
 #pragma once
 // Reads the flight record of a rank.
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +46,11 @@ bool is_record(const std::filesystem::path& file);
 
 /// Reads a record, also while its rank writes it. Throws UsageError for a file that is not a record or is damaged.
 RankRecord read_record(const std::filesystem::path& file);
+
+/// Reads one entry of the record that `process` of this machine writes. Its times are of the monotonic clock. Returns
+/// nullopt if the entry was replaced or cannot be read. A read during a write may mix two operations, so the result is
+/// for messages only.
+std::optional<RecordedOperation> read_entry(EntryId entry, pid_t process);
 
 /// Reads all records in `folders`, sorted by rank, of the last start of the job only. Throws UsageError if a folder
 /// cannot be read or holds no record, or a record is damaged.

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <system_error>
@@ -77,11 +76,22 @@ void fill(RecordHeader& header, const RecordOwner& owner) {
 
 std::shared_ptr<Recorder> Recorder::create(const std::filesystem::path& folder, const RecordOwner& owner) {
   std::filesystem::create_directories(folder);
-  FileDescriptor file = open_record(folder, owner.rank);
+  return map(open_record(folder, owner.rank), owner);
+}
+
+std::shared_ptr<Recorder> Recorder::create_in_memory(const RecordOwner& owner) {
+  FileDescriptor memory(::memfd_create("tutti_flight", MFD_CLOEXEC));
+  if (!memory.is_open()) throw_errno("memfd_create");
+  return map(std::move(memory), owner);
+}
+
+std::shared_ptr<Recorder> Recorder::map(FileDescriptor file, const RecordOwner& owner) {
   constexpr std::size_t bytes = record_bytes(record_capacity);
   // Allocates all pages now: a full disk is an error here instead of SIGBUS later.
-  if (const int error = ::posix_fallocate(file.get(), 0, bytes); error != 0) throw_errno(folder.string(), error);
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (const int error = ::posix_fallocate(file.get(), 0, bytes); error != 0) {
+    throw_errno(std::string("allocating a flight record"), error);
+  }
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
   if (memory == MAP_FAILED) throw_errno("mmap of a flight record");
   std::shared_ptr<Recorder> recorder(new Recorder(std::move(file), static_cast<std::byte*>(memory)));
   fill(*reinterpret_cast<RecordHeader*>(recorder->memory_), owner);
@@ -99,11 +109,10 @@ Recorder::~Recorder() {
 
 // The oldest entry is replaced, but not one in flight: a failure needs that one.
 EntryId Recorder::free_entry() noexcept {
-  EntryId id;
+  EntryId id{.serial = 0, .record = file_.get()};
   for (std::uint32_t tries = 0; tries <= record_capacity; ++tries) {
-    const std::uint64_t entry_number = next_entry_.fetch_add(1, std::memory_order_relaxed);
-    id = {.slot = static_cast<std::uint32_t>(entry_number % record_capacity), .serial = entry_number + 1};
-    const RecordEntry& entry = entries_[id.slot];
+    id.serial = last_serial_.fetch_add(1, std::memory_order_relaxed) + 1;
+    const RecordEntry& entry = entries_[id.slot()];
     const auto state = static_cast<EntryState>(entry.state.load(std::memory_order_relaxed));
     const bool used = entry.serial.load(std::memory_order_acquire) != 0;
     if (!used || state == EntryState::completed || state == EntryState::failed) break;
@@ -113,13 +122,13 @@ EntryId Recorder::free_entry() noexcept {
 
 RecordEntry* Recorder::find(EntryId id) noexcept {
   if (id.serial == 0) return nullptr;
-  RecordEntry& entry = entries_[id.slot];
+  RecordEntry& entry = entries_[id.slot()];
   return entry.serial.load(std::memory_order_relaxed) == id.serial ? &entry : nullptr;
 }
 
 EntryId Recorder::record_call(const OperationText& operation) noexcept {
   const EntryId id = free_entry();
-  RecordEntry& entry = entries_[id.slot];
+  RecordEntry& entry = entries_[id.slot()];
   entry.serial.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   entry.state.store(static_cast<std::uint32_t>(EntryState::scheduled), std::memory_order_relaxed);
@@ -152,16 +161,14 @@ void Recorder::record_end(EntryId id, EntryState state) noexcept {
   entry->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
 }
 
-std::shared_ptr<Recorder> make_recorder(const RecordOwner& owner) {
-  const char* folder = std::getenv(records_variable);
-  if (folder == nullptr || *folder == '\0') return nullptr;
+std::shared_ptr<Recorder> make_recorder(const RecordOwner& owner, const char* folder) {
+  const bool in_memory = folder == nullptr || *folder == '\0';
   try {
-    return Recorder::create(folder, owner);
+    return in_memory ? Recorder::create_in_memory(owner) : Recorder::create(folder, owner);
   } catch (const std::system_error& error) {
-    Logger(owner.rank)
-        .warning(std::string("this rank keeps no flight record: ") + records_variable + "=" + folder + ": " +
-                 error.what());
-    return nullptr;
+    const std::string place = in_memory ? "" : std::string(records_variable) + "=" + folder + ": ";
+    Logger(owner.rank).warning("this rank keeps no flight record: " + place + error.what());
+    return in_memory ? nullptr : make_recorder(owner, nullptr);
   }
 }
 

@@ -1,10 +1,12 @@
 #pragma once
-// Writes the flight record of a rank: its last operations, in a file that outlives the process.
+// Writes the flight record of a rank: its last operations. `tutti inspect`, the deadlock detector and slow-operation
+// warnings read it. With TUTTI_FLIGHT_RECORDS it is a file that outlives the process, else memory of the process.
 //
-// An entry costs two clock readings and about 220 bytes written to memory; no lock, no system call. It holds what error
-// messages hold too: names of operations, shapes, sizes, times, source lines. It holds no tensor data and no values of
-// variables.
+// An entry costs three clock readings and at most 256 bytes written to memory; no lock, no system call. It holds what
+// error messages hold too: names of operations, shapes, sizes, times, source lines. It holds no tensor data and no
+// values of variables.
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -15,7 +17,7 @@
 
 namespace tutti::flight {
 
-/// The variable with the folder of the records. The launcher sets it. Unset or empty: ranks keep no records.
+/// The variable with the folder of the records. The launcher sets it. Unset or empty: ranks write no files.
 inline constexpr const char* records_variable = "TUTTI_FLIGHT_RECORDS";
 
 /// The rank that a record belongs to.
@@ -34,18 +36,14 @@ struct OperationText {
   CallSite call_site{};  ///< in the user's program
 };
 
-/// Identifies an entry; serial 0: no entry.
-struct EntryId {
-  std::uint32_t slot = 0;
-  std::uint64_t serial = 0;
-};
-
-/// Thread safe. Holds a lock on the file, by which readers detect that the process runs.
+/// Thread safe. Holds a lock on its file, by which readers detect that the process runs.
 class Recorder {
  public:
   /// Creates `folder` if needed, and rank_R.flight in it. Replaces the record of a process that has ended. Throws
   /// std::system_error.
   static std::shared_ptr<Recorder> create(const std::filesystem::path& folder, const RecordOwner& owner);
+  /// Creates a record in memory that no folder shows. Throws std::system_error.
+  static std::shared_ptr<Recorder> create_in_memory(const RecordOwner& owner);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -60,18 +58,19 @@ class Recorder {
 
  private:
   Recorder(FileDescriptor file, std::byte* memory);
+  static std::shared_ptr<Recorder> map(FileDescriptor file, const RecordOwner& owner);
   EntryId free_entry() noexcept;
   RecordEntry* find(EntryId entry) noexcept;
 
   FileDescriptor file_;
   std::byte* memory_;
   RecordEntry* entries_;
-  std::atomic<std::uint64_t> next_entry_{0};  // number of entries so far
+  std::atomic<std::uint64_t> last_serial_{0};
   std::atomic<std::int64_t> step_{-1};
 };
 
-/// Creates the recorder if TUTTI_FLIGHT_RECORDS is set; else returns null. If creation fails, logs a warning and
-/// returns null: a missing record must not stop training.
-std::shared_ptr<Recorder> make_recorder(const RecordOwner& owner);
+/// Creates the recorder, in `folder` unless that is null or empty. If creation fails, logs a warning and keeps the
+/// record in memory: a missing file must not stop training. Returns null if that fails too.
+std::shared_ptr<Recorder> make_recorder(const RecordOwner& owner, const char* folder = std::getenv(records_variable));
 
 }  // namespace tutti::flight

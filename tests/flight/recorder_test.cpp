@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstring>
 #include <fstream>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "flight/call_text.h"
 #include "flight/rank_record.h"
 #include "support/temporary_folder.h"
 #include "tutti/core/error.h"
@@ -141,6 +144,48 @@ TEST(Recorder, ASecondConnectionOfAProcessHasItsOwnFile) {
   first = Recorder::create(folder.path(), {.restart = 1});
   EXPECT_TRUE(flight::read_record(folder.path() / "rank_0.flight").running);
   EXPECT_EQ(flight::read_record(folder.path() / "rank_0.flight").restart, 1);
+}
+
+TEST(Recorder, AnEntryIsReadByItsId) {
+  const TemporaryFolder folder;
+  for (const auto& recorder : {Recorder::create(folder.path(), {}), Recorder::create_in_memory({})}) {
+    const auto id = recorder->record_call({.text = "all_reduce(float32 [4], 'loss')",
+                                           .communicator = "job",
+                                           .operation = 5,
+                                           .call_site = {.file = "train.cpp", .line = 42}});
+    const auto operation = flight::read_entry(id, ::getpid());
+    ASSERT_TRUE(operation);
+    EXPECT_EQ(operation->text, "all_reduce(float32 [4], 'loss')");
+    EXPECT_EQ(flight::describe_call(*operation), "all_reduce 'loss' (operation 5, train.cpp:42)");
+    EXPECT_FALSE(flight::read_entry({}, ::getpid()));
+    EXPECT_FALSE(flight::read_entry({.serial = id.serial + 1, .record = id.record}, ::getpid()));
+    EXPECT_FALSE(flight::read_entry({.serial = id.serial, .record = STDIN_FILENO}, ::getpid()));
+    EXPECT_FALSE(flight::read_entry({.serial = id.serial, .record = -1}, ::getpid()));
+  }
+}
+
+TEST(Recorder, WithoutAFolderTheRecordIsInMemory) {
+  for (const char* folder : {static_cast<const char*>(nullptr), "", "/proc/no/such/folder"}) {
+    const auto recorder = flight::make_recorder({}, folder);
+    ASSERT_TRUE(recorder);
+    EXPECT_TRUE(flight::read_entry(recorder->record_call({.text = "barrier()", .communicator = "job"}), ::getpid()));
+  }
+}
+
+TEST(CallText, OfARecordAndOfAMessage) {
+  const auto described = [](const std::string& text) {
+    return flight::describe_call({.text = text, .communicator = "job", .operation = 3});
+  };
+  for (const std::string name : {"", "loss", "it's", "(a')"}) {
+    for (const std::string arguments : {"", "float32 [4, 3], sum"}) {
+      EXPECT_EQ(described(flight::call_text("all_reduce", arguments, name)),
+                flight::describe_call("all_reduce", name, 3));
+    }
+  }
+  EXPECT_EQ(flight::call_text("barrier", "", "epoch"), "barrier('epoch')");
+  EXPECT_EQ(flight::call_text("reduce", "sum", ""), "reduce(sum)");
+  EXPECT_EQ(described("gradient sum"), "gradient sum (operation 3)");
+  EXPECT_EQ(described("barrier('trunca"), "barrier 'trunca' (operation 3)");
 }
 
 TEST(Recorder, AFolderThatCannotBeMadeIsAnError) {

@@ -6,7 +6,8 @@
 #include <string>
 
 #include "comm/backend/transfer_error.h"
-#include "flight/recorder.h"
+#include "flight/call_text.h"
+#include "flight/layout.h"
 #include "tutti/detail/core/call_site.h"
 
 namespace tutti::comm {
@@ -25,15 +26,10 @@ struct Operation {
     return Clock::now() + std::min(timeout, longest);
   }
   /// "barrier 'epoch' (operation 16)"
-  std::string describe() const { return text() + ")"; }
+  std::string describe() const { return flight::describe_call(op_name, name, number); }
   /// "barrier 'epoch' (operation 16, train.cpp:42)"
   std::string describe_with_call_site() const {
-    return text() + (call_site.known() ? ", " + call_site.describe() : "") + ")";
-  }
-
- private:
-  std::string text() const {
-    return op_name + (name.empty() ? "" : " '" + name + "'") + " (operation " + std::to_string(number);
+    return flight::describe_call(op_name, name, number, call_site.describe());
   }
 };
 

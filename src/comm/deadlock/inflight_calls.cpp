@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string>
 
+#include "flight/call_text.h"
+
 namespace tutti::comm {
 namespace {
 
@@ -37,22 +39,20 @@ void InflightCalls::on_call(const Operation& operation, bool on_own_thread) {
   callers_->change();
   const std::lock_guard lock(mutex_);
   calls_ = operation.number + 1;
-  CallText& text = texts_[operation.number % max_texts];
-  text.op_name = operation.op_name;
-  text.name = operation.name;
-  text.call_site = operation.call_site;
   if (on_own_thread || caller == last_caller_) return;
   last_caller_ = caller;
   callers_->add(caller);
 }
 
-InflightCalls::InCall::InCall(InflightCalls* calls, std::uint64_t number) : calls_(calls) {
+InflightCalls::InCall::InCall(InflightCalls* calls, flight::EntryId entry) : calls_(calls) {
   if (calls_ == nullptr) return;
   calls_->callers_->change();
   auto& slots = calls_->in_call_;
+  if (entry.serial == 0) slot_ = slots.size();
   for (; slot_ < slots.size(); ++slot_) {
     std::uint64_t expected = 0;
-    if (!slots[slot_].call.compare_exchange_strong(expected, number + 1)) continue;
+    if (!slots[slot_].serial.compare_exchange_strong(expected, entry.serial)) continue;
+    slots[slot_].record.store(entry.record, std::memory_order_relaxed);
     slots[slot_].thread.store(this_thread(), std::memory_order_release);
     return;
   }
@@ -62,7 +62,7 @@ InflightCalls::InCall::~InCall() {
   if (calls_ == nullptr) return;
   if (slot_ < calls_->in_call_.size()) {
     calls_->in_call_[slot_].thread.store(0, std::memory_order_relaxed);
-    calls_->in_call_[slot_].call.store(0, std::memory_order_release);
+    calls_->in_call_[slot_].serial.store(0, std::memory_order_release);
   }
   calls_->callers_->change(std::memory_order_release);
 }
@@ -102,19 +102,19 @@ void InflightCalls::abort_blocked_calls() {
 
 InflightCalls::Snapshot InflightCalls::take_snapshot() const {
   Snapshot snapshot;
-  const std::lock_guard lock(mutex_);
-  snapshot.communicator = {.calls = calls_, .members = global_ranks_};
-  snapshot.waiting_on_queue = {waiting_on_queue_.begin(), waiting_on_queue_.end()};
+  {
+    const std::lock_guard lock(mutex_);
+    snapshot.communicator = {.calls = calls_, .members = global_ranks_};
+    snapshot.waiting_on_queue = {waiting_on_queue_.begin(), waiting_on_queue_.end()};
+  }
   for (const Slot& slot : in_call_) {
     const auto thread = slot.thread.load(std::memory_order_acquire);
-    const auto call = slot.call.load(std::memory_order_relaxed);
-    if (call == 0 || thread == 0 || calls_ - call >= max_texts) continue;
-    const auto number = call - 1;
-    const CallText& text = texts_[number % max_texts];
-    const Operation operation{
-        .number = number, .op_name = text.op_name, .name = text.name, .call_site = text.call_site};
+    const flight::EntryId entry{.serial = slot.serial.load(std::memory_order_relaxed),
+                                .record = slot.record.load(std::memory_order_relaxed)};
+    const auto call = thread != 0 ? flight::read_entry(entry, ::getpid()) : std::nullopt;
+    if (!call) continue;
     snapshot.in_call[thread] = {
-        .communicator = communicator_, .number = number, .text = operation.describe_with_call_site()};
+        .communicator = communicator_, .number = call->operation, .text = flight::describe_call(*call)};
   }
   return snapshot;
 }

@@ -1,6 +1,6 @@
 #pragma once
 // The calls of one communicator, as the deadlock detector sees them: the number of calls made, the calls that threads
-// are in, and the threads that wait for the communicator's queue thread.
+// are in, and the threads that wait for the communicator's queue thread. The flight record holds the calls' texts.
 #include <sys/types.h>
 
 #include <array>
@@ -15,6 +15,7 @@
 
 #include "comm/backend/operation.h"
 #include "comm/deadlock/wait_state.h"
+#include "flight/layout.h"
 
 namespace tutti::comm {
 
@@ -44,11 +45,11 @@ class InflightCalls {
   /// Records a call, after it was given its number.
   void on_call(const Operation& operation, bool on_own_thread);
 
-  /// Marks its thread as inside a call, for the object's lifetime. A fifth thread at a time is not recorded: the
-  /// detector then treats it as running and reports no deadlock.
+  /// Marks its thread as inside the call of `entry`, for the object's lifetime. A fifth thread at a time, or a call
+  /// without an entry, is not recorded: the detector then treats the thread as running and reports no deadlock.
   class InCall {
    public:
-    InCall(InflightCalls* calls, std::uint64_t number);
+    InCall(InflightCalls* calls, flight::EntryId entry);
     ~InCall();
     InCall(const InCall&) = delete;
     InCall& operator=(const InCall&) = delete;
@@ -103,15 +104,10 @@ class InflightCalls {
 
  private:
   struct Slot {
-    std::atomic<std::uint64_t> call = 0;  // the operation number + 1; 0 if the slot is free
+    std::atomic<std::uint64_t> serial = 0;  // of the call's entry in the flight record; 0 if the slot is free
+    std::atomic<int> record = -1;
     std::atomic<pid_t> thread = 0;
   };
-  struct CallText {
-    std::string op_name;
-    std::string name;
-    CallSite call_site;
-  };
-  static constexpr std::size_t max_texts = 64;  // more than the calls that are in flight at a time
 
   const std::string communicator_;
   const std::vector<int> global_ranks_;
@@ -122,7 +118,6 @@ class InflightCalls {
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;
   pid_t last_caller_ = 0;
-  std::array<CallText, max_texts> texts_;
   std::multiset<pid_t> waiting_on_queue_;
 
   std::mutex listener_mutex_;

@@ -10,35 +10,59 @@
 #include <thread>
 
 #include "comm/backend/slow_operation_warning.h"
+#include "flight/recorder.h"
 #include "support/rank_case.h"
 #include "tutti/comm/communicator.h"
 
 namespace tutti::comm::last_operation_test {
 namespace {
 
+/// A rank that has recorded its last operation.
+struct Rank {
+  std::shared_ptr<flight::Recorder> recorder = flight::Recorder::create_in_memory({});
+  std::unique_ptr<LastOperation> last_operation = std::make_unique<LastOperation>();
+
+  void call(Operation operation) const {
+    operation.entry = recorder->record_call({.text = flight::call_text(operation.op_name, "", operation.name),
+                                             .communicator = "job",
+                                             .operation = operation.number,
+                                             .call_site = operation.call_site});
+    last_operation->set(operation);
+  }
+  std::string describe(Deadline now) const { return last_operation->describe(now); }
+};
+
 TEST(LastOperation, DescribesTheOperation) {
-  const auto call = std::make_unique<LastOperation>();
-  EXPECT_EQ(call->describe(Clock::now()), "none");
-  call->set({.number = 16, .op_name = "barrier", .name = "epoch"});
+  const Rank rank;
+  EXPECT_EQ(rank.describe(Clock::now()), "none");
+  rank.call({.number = 16, .op_name = "barrier", .name = "epoch"});
   const auto later = Clock::now() + std::chrono::milliseconds(11'500);
-  EXPECT_EQ(call->describe(later), "barrier 'epoch' (operation 16), 11 s ago");
-  call->set({.number = 17, .op_name = "gradient sum", .name = ""});
-  EXPECT_EQ(call->describe(later), "gradient sum (operation 17), 11 s ago");
-  EXPECT_EQ(call->describe(Deadline{}), "gradient sum (operation 17), 0 s ago");
-  call->set({.number = 18, .op_name = "barrier", .name = "epoch", .call_site = {.file = "train.cpp", .line = 42}});
-  EXPECT_EQ(call->describe(Deadline{}), "barrier 'epoch' (operation 18, train.cpp:42), 0 s ago");
+  EXPECT_EQ(rank.describe(later), "barrier 'epoch' (operation 16), 11 s ago");
+  rank.call({.number = 17, .op_name = "gradient sum", .name = ""});
+  EXPECT_EQ(rank.describe(later), "gradient sum (operation 17), 11 s ago");
+  EXPECT_EQ(rank.describe(Deadline{}), "gradient sum (operation 17), 0 s ago");
+  rank.call({.number = 18, .op_name = "barrier", .name = "epoch", .call_site = {.file = "train.cpp", .line = 42}});
+  EXPECT_EQ(rank.describe(Deadline{}), "barrier 'epoch' (operation 18, train.cpp:42), 0 s ago");
+}
+
+TEST(LastOperation, SaysIfTheRecordDoesNotHoldItAnyMore) {
+  const Rank rank;
+  rank.call({.number = 16, .op_name = "barrier", .name = ""});
+  for (std::uint32_t i = 0; i <= flight::record_capacity; ++i)
+    rank.recorder->record_call({.text = "elsewhere()", .communicator = "job"});
+  EXPECT_EQ(rank.describe(Clock::now()), "no longer in its flight record");
 }
 
 TEST(LastOperation, LongNamesAreTruncated) {
-  const auto call = std::make_unique<LastOperation>();
+  const Rank rank;
   for (const std::size_t length : {40, 80, 93, 94, 95, 96, 500}) {
     const std::string name(length, 'n');
-    call->set({.number = 1, .op_name = "all_reduce", .name = name});
-    const std::string described = call->describe(Clock::now());
+    rank.call({.number = 1, .op_name = "all_reduce", .name = name});
+    const std::string described = rank.describe(Clock::now());
     EXPECT_EQ(described.find("all_reduce 'nnn"), 0U) << described;
     EXPECT_LT(described.size(), 140U) << described;
-    call->set({.number = 1, .op_name = name, .name = name, .call_site = {.file = name.c_str(), .line = 42}});
-    const std::string all_cut = call->describe(Clock::now());
+    rank.call({.number = 1, .op_name = name, .name = name, .call_site = {.file = name.c_str(), .line = 42}});
+    const std::string all_cut = rank.describe(Clock::now());
     EXPECT_EQ(all_cut.find("nnn"), 0U) << all_cut;
     EXPECT_NE(all_cut.find("n:42), 0 s ago"), std::string::npos) << all_cut;
     EXPECT_LT(all_cut.size(), 200U) << all_cut;
