@@ -1,10 +1,8 @@
 #include "inspect_command.h"
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 
-#include "tutti/core/error.h"
+#include "command_line.h"
 #include "tutti/detail/flight/inspect.h"
 
 namespace tutti {
@@ -17,15 +15,7 @@ int run_inspect_command(const std::vector<std::string>& words) {
   app.name("tutti inspect");
   app.add_option("FOLDER", folders, "Folders with records, of all nodes of a job [the newest job of `tutti launch`]");
   app.add_option("-n,--operations", options.last_operations, "List as many operations of each rank, the last ones");
-  try {
-    std::vector<std::string> arguments(words.rbegin(), words.rend());
-    app.parse(std::move(arguments));
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + ": see 'tutti inspect --help'");
-  }
+  if (!parse_command_line(app, words)) return 0;
   options.folders.assign(folders.begin(), folders.end());
   std::cout << inspect(options);
   return 0;

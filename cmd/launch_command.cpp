@@ -1,18 +1,17 @@
 #include "launch_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string_view>
 
+#include "command_line.h"
 #include "core/launchers.h"
 #include "nearest_word.h"
 #include "tutti/core/error.h"
@@ -151,16 +150,7 @@ int run_launch_command(const std::vector<std::string>& words) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, max_grace_seconds));
 
-  std::vector<const char*> arguments{"tutti launch"};
-  for (const auto& word : option_words) arguments.push_back(word.c_str());
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + ": see 'tutti launch --help'");
-  }
+  if (!parse_command_line(app, option_words)) return 0;
   refuse_unknown(app);
   if (all_ranks_option->count() > 0) {
     if (ranks_option->count() + hostfile_option->count() > 0) {

@@ -1,11 +1,11 @@
 // `tutti report`: a page over runs that a JsonlTracker wrote. A program of its own, so that `tutti` itself stays small.
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "command_line.h"
 #include "run_main.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/tracking/report.h"
@@ -50,15 +50,7 @@ int main(int argc, char** argv) {
   app.add_option("-o,--output", options.output, "The page [report.html next to the first run]");
   app.add_option("--title", options.title, "The page's heading [the runs' names]");
   return tutti::run_main([&] {
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::CallForHelp&) {
-      std::cout << app.help();
-      return 0;
-    } catch (const CLI::ParseError& error) {
-      throw tutti::UsageError(std::string(error.what()) + ": see 'tutti report --help'");
-    }
-    run(options);
+    if (tutti::parse_command_line(app, {argv + 1, argv + argc})) run(options);
     return 0;
   });
 }

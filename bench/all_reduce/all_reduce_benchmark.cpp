@@ -1,47 +1,57 @@
-#include "all_reduce/all_reduce_benchmark.h"
-
 #include "all_reduce/mpi.h"
-#include "all_reduce/options.h"
 #include "all_reduce/rank.h"
 #include "all_reduce/table.h"
-#include "command/anonymous_file.h"
-#include "command/launched.h"
-#include "tutti/core/environment.h"
+#include "benchmarks.h"
+#include "tutti/core/error.h"
 
 namespace tutti::bench {
 namespace {
 
-AllReduceResults take_ranks(const AllReduceOptions& options, int ranks) {
-  const AnonymousFile file;
-  run_ranks({.ranks = ranks}, {own_program(), "all-reduce", "--results", file.path()}, work_arguments(options));
-  return read_all_reduce_results(file.path());
+/// A multiple of the width of every dtype.
+constexpr std::int64_t size_unit = 8;
+
+AllReduceOptions parse_all_reduce_options(const Invocation& invocation) {
+  AllReduceOptions options;
+  ArgumentParser parser("all-reduce",
+                        "Times a sum over the ranks of one node: tutti, Gloo, MPI, and the additions alone.", options);
+  parser.refuse_for_ranks(
+      {parser.add_option("--ranks", options.ranks, "Numbers of ranks")->delimiter(',')->check(CLI::Range(1, 1024))});
+  parser.add_option("--sizes", options.sizes, "Sizes of the tensor, such as 4KiB,25MiB")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
+  parser.add_option("--dtypes", options.dtypes, "Dtypes of the tensor")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
+  parser.add_count("--repeats", options.repeats, "Repeats of each measurement");
+  parser.add_count("--milliseconds", options.milliseconds, "Least duration of a repeat");
+  parser.add_flag("!--no-mpi", options.mpi, "Do not measure MPI");
+  parser.parse_words(invocation);
+  for (const auto size : options.sizes) {
+    if (size % size_unit != 0) throw UsageError("--sizes " + std::to_string(size) + " is not a multiple of 8 bytes");
+  }
+  return options;
 }
 
-AllReduceResults take_all(const AllReduceOptions& options) {
-  AllReduceResults results;
+Results take_all(const AllReduceOptions& options, const std::vector<std::string>& words) {
+  Results results;
   for (const int ranks : options.ranks) {
     // MPI runs before and after the other systems, so that a change of the machine's speed shows in their spread.
     const int after = options.repeats / 2;
-    if (options.mpi) merge(results, take_mpi(options, ranks, options.repeats - after));
-    merge(results, take_ranks(options, ranks));
-    if (options.mpi && after > 0) merge(results, take_mpi(options, ranks, after));
+    if (options.mpi) results.merge(take_mpi(options, ranks, options.repeats - after));
+    results.merge(take_results({.ranks = ranks}, {own_program(), "all-reduce"}, words, options.json));
+    if (options.mpi && after > 0) results.merge(take_mpi(options, ranks, after));
   }
   return results;
 }
 
 }  // namespace
 
-int run_all_reduce_benchmark(const std::vector<std::string>& words) {
-  const auto environment = read_environment();
-  const bool under_launcher = environment.launcher != "none";
-  const auto options = parse_all_reduce_options(words, under_launcher);
-  if (!options) return 0;
-  if (under_launcher) return run_all_reduce_rank(*options, environment);
-  try {
-    return report(take_all(*options), *options);
-  } catch (const PartFailed& part) {
-    return part.code;
-  }
+int run_all_reduce_benchmark(const Invocation& invocation) {
+  const auto options = parse_all_reduce_options(invocation);
+  if (invocation.under_launcher()) return run_all_reduce_rank(options, invocation.environment);
+  Report report;
+  return report_all_reduce(report, take_all(options, invocation.words), options);
 }
 
 }  // namespace tutti::bench

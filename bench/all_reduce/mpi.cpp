@@ -4,9 +4,9 @@
 #include <fstream>
 
 #include "all_reduce/reducers.h"
+#include "all_reduce/table.h"
 #include "command/anonymous_file.h"
 #include "command/child_process.h"
-#include "command/launched.h"
 
 namespace tutti::bench {
 namespace {
@@ -27,8 +27,8 @@ const std::map<std::string, std::string>& variables() {
 
 }  // namespace
 
-AllReduceResults take_mpi(const AllReduceOptions& options, int ranks, int repeats) {
-  AllReduceResults results;
+Results take_mpi(const AllReduceOptions& options, int ranks, int repeats) {
+  Results results;
   if (*mpiexec == '\0') {
     results.notes.push_back(
         "no MPI column: the build found no MPI (tools/packages.sh libopenmpi-dev openmpi-bin, then build again)");
@@ -36,9 +36,11 @@ AllReduceResults take_mpi(const AllReduceOptions& options, int ranks, int repeat
   }
   const AnonymousFile file;
   const std::string program = std::filesystem::path(own_program()).parent_path() / "tutti-bench-mpi";
-  const int code = run_program({mpiexec, "-n", std::to_string(ranks), program, file.path(), std::to_string(repeats),
-                                std::to_string(options.milliseconds), joined(options.sizes), joined(options.dtypes)},
-                               variables());
+  const int code =
+      run_program({mpiexec, "-n", std::to_string(ranks), program, "--results", file.path(), "--repeats",
+                   std::to_string(repeats), "--milliseconds", std::to_string(options.milliseconds), "--sizes",
+                   CLI::detail::join(options.sizes), "--dtypes", CLI::detail::join(options.dtypes)},
+                  variables());
   if (code != 0) {
     results.notes.push_back("no MPI column for " + std::to_string(ranks) + " ranks: " + mpiexec + " ended with code " +
                             std::to_string(code));
@@ -48,9 +50,10 @@ AllReduceResults take_mpi(const AllReduceOptions& options, int ranks, int repeat
   std::string version;
   std::getline(in, version);
   results.notes.push_back("MPI: " + version + ", in separate processes before and after the other systems");
-  AllReduceRow cell{.system = mpi, .ranks = ranks};
-  for (double microseconds = 0; in >> cell.bytes >> cell.dtype >> microseconds;) {
-    row_of(results, cell).microseconds.push_back(microseconds);
+  std::int64_t bytes = 0;
+  std::string dtype;
+  for (double microseconds = 0; in >> bytes >> dtype >> microseconds;) {
+    results.row(all_reduce_labels(mpi, ranks, dtype, bytes)).values.push_back(microseconds);
   }
   return results;
 }

@@ -1,7 +1,8 @@
-// tutti-bench-mpi FILE REPEATS MILLISECONDS SIZES DTYPES: measures MPI_Allreduce, under mpirun. Rank 0 writes to FILE
-// the library's name on one line, then lines "BYTES DTYPE MICROSECONDS". Dtypes that MPI does not support are skipped.
+// tutti-bench-mpi: measures MPI_Allreduce, under mpirun. Rank 0 writes to the file of --results the library's name on
+// one line, then lines "BYTES DTYPE MICROSECONDS". Dtypes that MPI does not support are skipped.
 #include <mpi.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,13 +17,6 @@ namespace {
 
 constexpr double fewest_calls = 3;
 constexpr double most_calls = 20'000;
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-  return parts;
-}
 
 std::string library_name() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -86,25 +80,34 @@ void take(std::ostream& out, std::int64_t bytes, const std::string& dtype, MPI_D
   }
 }
 
-int run(const std::vector<std::string>& words) {
-  if (words.size() != 5) throw std::runtime_error("expected arguments: FILE REPEATS MILLISECONDS SIZES DTYPES");
+int run(int argc, char** argv) {
+  std::string results;
+  int repeats = 0;
+  double milliseconds = 0;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::string> dtypes;
+  CLI::App app;
+  app.add_option("--results", results)->required();
+  app.add_option("--repeats", repeats)->required();
+  app.add_option("--milliseconds", milliseconds)->required();
+  app.add_option("--sizes", sizes)->required()->delimiter(',');
+  app.add_option("--dtypes", dtypes)->required()->delimiter(',');
+  app.parse(argc, argv);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::ostringstream out;
   out << library_name() << '\n';
-  const int repeats = std::stoi(words[1]);
-  const double milliseconds = std::stod(words[2]);
-  for (const auto& dtype : split(words[4])) {
-    for (const auto& size : split(words[3])) {
-      if (dtype == "float32") take<float>(out, std::stoll(size), dtype, MPI_FLOAT, repeats, milliseconds);
-      if (dtype == "float64") take<double>(out, std::stoll(size), dtype, MPI_DOUBLE, repeats, milliseconds);
+  for (const auto& dtype : dtypes) {
+    for (const auto size : sizes) {
+      if (dtype == "float32") take<float>(out, size, dtype, MPI_FLOAT, repeats, milliseconds);
+      if (dtype == "float64") take<double>(out, size, dtype, MPI_DOUBLE, repeats, milliseconds);
     }
   }
   if (rank != 0) return 0;
-  std::ofstream file(words[0]);
+  std::ofstream file(results);
   file << out.str();
   file.close();
-  if (!file) throw std::runtime_error("cannot write " + words[0]);
+  if (!file) throw std::runtime_error("cannot write " + results);
   return 0;
 }
 
@@ -113,7 +116,7 @@ int run(const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   try {
-    const int code = run({argv + 1, argv + argc});
+    const int code = run(argc, argv);
     MPI_Finalize();
     return code;
   } catch (const std::exception& error) {

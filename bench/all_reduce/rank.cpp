@@ -11,9 +11,8 @@
 
 #include "all_reduce/bare_sum.h"
 #include "all_reduce/reducers.h"
-#include "all_reduce/results.h"
 #include "all_reduce/table.h"
-#include "report/spread.h"
+#include "report/statistics.h"
 #include "sync/gloo_group.h"
 
 namespace tutti::bench {
@@ -41,7 +40,7 @@ class Measurement {
   Measurement(const AllReduceOptions& options, Communicator control)
       : options_(options), control_(std::move(control)) {}
 
-  AllReduceResults take(const std::vector<std::unique_ptr<AllReducer>>& reducers) {
+  Results take(const std::vector<std::unique_ptr<AllReducer>>& reducers) {
     for (const auto& dtype : options_.dtypes) {
       for (const auto bytes : options_.sizes) take_row(reducers, dtype, bytes);
     }
@@ -110,19 +109,19 @@ class Measurement {
   }
 
   void add(const std::string& system, const std::string& dtype, std::int64_t bytes, double microseconds) {
-    row_of(results_, {.system = system, .ranks = control_.size(), .bytes = bytes, .dtype = dtype})
-        .microseconds.push_back(microseconds);
+    results_.row(all_reduce_labels(system, control_.size(), dtype, bytes)).values.push_back(microseconds);
   }
 
   const AllReduceOptions& options_;
   Communicator control_;
-  AllReduceResults results_;
+  Results results_{};
 };
 
 }  // namespace
 
 int run_all_reduce_rank(const AllReduceOptions& options, const Environment& environment) {
   at::set_num_threads(1);
+  Report report;
   const auto fast = Communicator::connect(environment);
   const auto slow = Communicator::connect(environment, {.backend = "gloo"});
   const auto group = make_gloo_group(fast, environment);
@@ -133,9 +132,9 @@ int run_all_reduce_rank(const AllReduceOptions& options, const Environment& envi
   int code = 0;
   if (fast.rank() == 0) {
     if (options.results.empty()) {
-      code = report(results, options);
+      code = report_all_reduce(report, results, options);
     } else {
-      write_file(options.results, to_text(results));
+      write_results(options.results, results);
     }
   }
   fast.barrier().wait();  // rank 0 serves the group's store, so all ranks must finish first

@@ -1,7 +1,6 @@
 #pragma once
 // One rank of `tutti bench all-reduce`.
 #include "all_reduce/options.h"
-#include "tutti/core/environment.h"
 
 namespace tutti::bench {
 

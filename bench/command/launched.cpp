@@ -2,25 +2,54 @@
 
 #include <filesystem>
 
+#include "command/anonymous_file.h"
 #include "command/child_process.h"
+#include "report/statistics.h"
 
 namespace tutti::bench {
+
+namespace {
+
+std::filesystem::path own_folder() {
+  return std::filesystem::path(own_program()).parent_path();
+}
+
+}  // namespace
+
+std::string describe(const Place& place) {
+  const auto ranks = counted(place.ranks, "rank") + " on " + counted(place.nodes, "node");
+  return place.nodes == 1 ? ranks : ranks + " at " + place.rate;
+}
 
 std::string own_program() {
   return std::filesystem::read_symlink("/proc/self/exe");
 }
 
+std::string script(const std::string& name) {
+  return own_folder() / "bench" / name;
+}
+
 void run_ranks(const Place& place, std::vector<std::string> program, const std::vector<std::string>& arguments) {
   program.insert(program.end(), arguments.begin(), arguments.end());
-  if (const int code = run_program(launched(place, program), variables_of(place)); code != 0) throw PartFailed{code};
+  if (const int code = run_program(launched(place, program), variables_of(place)); code != 0) throw Exit{code};
+}
+
+Results take_results(const Place& place, std::vector<std::string> program, const std::vector<std::string>& arguments,
+                     const std::string& json) try {
+  const AnonymousFile file;
+  program.insert(program.end(), {"--results", file.path()});
+  run_ranks(place, std::move(program), arguments);
+  return read_results(file.path());
+} catch (const Exit& exit) {
+  if (exit.code != nodes_impossible || place.nodes == 1) throw;
+  if (!json.empty()) write_file(json, "[]\n");  // nodes.sh printed the reason
+  throw Exit{0};
 }
 
 std::vector<std::string> launched(const Place& place, const std::vector<std::string>& program) {
-  const auto folder = std::filesystem::path(own_program()).parent_path();
-  const std::string tutti = folder / "tutti";
+  const std::string tutti = own_folder() / "tutti";
   const auto ranks_per_node = std::to_string(place.ranks / place.nodes);
-  std::vector<std::string> command{folder / "bench" / "nodes.sh", std::to_string(place.nodes), place.rate,
-                                   ranks_per_node, tutti};
+  std::vector<std::string> command{script("nodes.sh"), std::to_string(place.nodes), place.rate, ranks_per_node, tutti};
   if (place.nodes == 1) command = {tutti, "launch", "-n", ranks_per_node, "--"};
   command.insert(command.end(), program.begin(), program.end());
   return command;

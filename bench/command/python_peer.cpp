@@ -8,8 +8,12 @@
 
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <stdexcept>
 #include <system_error>
+
+#include "command/child_process.h"
+#include "tutti/core/error.h"
 
 namespace tutti::bench {
 namespace {
@@ -21,6 +25,17 @@ std::array<int, 2> make_pipe() {
 }
 
 }  // namespace
+
+void check_python(const std::string& python, const std::string& modules) {
+  if (std::filesystem::is_directory(python) || ::access(python.c_str(), X_OK) != 0) {
+    throw UsageError("--python " + python + " is not a program: give the path of a Python, with its folder");
+  }
+  const auto imports = "try:\n  import " + modules + "\nexcept ImportError as error:\n  raise SystemExit(str(error))";
+  if (run_program({python, "-c", imports}) != 0) {
+    throw UsageError("--python " + python + " cannot import " + modules +
+                     ": ./dev peers and ./dev nlp use one that can");
+  }
+}
 
 PythonPeer::PythonPeer(std::vector<std::string> command) {
   ::signal(SIGPIPE, SIG_IGN);  // a write to a Python process that exited returns an error instead

@@ -7,6 +7,9 @@
 
 namespace tutti::bench {
 
+/// Throws UsageError unless `python` is a program that can import `modules`, such as "torch, accelerate".
+void check_python(const std::string& python, const std::string& modules);
+
 class PythonPeer {
  public:
   /// Starts `command`, whose first word is a path. The process is killed if this process exits.

@@ -1,6 +1,5 @@
 // Replaces the benchmarks that use tutti::exported in a build without that component.
-#include "exported/exported_benchmark.h"
-#include "nlp/nlp_benchmark.h"
+#include "benchmarks.h"
 #include "tutti/core/error.h"
 
 namespace tutti::bench {
@@ -12,11 +11,11 @@ namespace {
 
 }  // namespace
 
-int run_exported_benchmark(const std::vector<std::string>& /*words*/) {
+int run_exported_benchmark(const Invocation& /*invocation*/) {
   reject("exported");
 }
 
-int run_nlp_benchmark(const std::vector<std::string>& /*words*/) {
+int run_nlp_benchmark(const Invocation& /*invocation*/) {
   reject("nlp");
 }
 

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <random>
 #include <stdexcept>
@@ -18,11 +17,10 @@
 
 #include "command/anonymous_file.h"
 #include "command/child_process.h"
-#include "command/launched.h"
 #include "failures/heartbeat_cpu.h"
 #include "failures/work.h"
-#include "report/machine.h"
-#include "report/spread.h"
+#include "report/report.h"
+#include "report/statistics.h"
 
 namespace tutti::bench {
 namespace {
@@ -81,30 +79,19 @@ struct Counts {
   std::int64_t late = 0;
   CpuTime cpu{};
   int alarms = 0;
-  std::string first;  // message of the first alarm
+  std::string first{};  // message of the first alarm
 };
 
 Counts read_counts(const std::string& file) {
   Counts counts;
-  std::ifstream in(file);
-  for (std::string word; in >> word;) {
-    std::int64_t steps = 0;
-    std::int64_t stops = 0;
-    double longest_stop = 0;
-    std::int64_t late = 0;
-    CpuTime cpu;
-    if (word == "alarm") {
-      std::string text;
-      std::getline(in, text);
-      if (counts.alarms++ == 0) counts.first = text;
-    } else if (in >> steps >> stops >> longest_stop >> late >> cpu.heartbeats >> cpu.all) {
-      if (word == "0") counts.steps = steps;
-      counts.stops += stops;
-      counts.longest_stop = std::max(counts.longest_stop, longest_stop);
-      counts.late += late;
-      counts.cpu.heartbeats += cpu.heartbeats;
-      counts.cpu.all += cpu.all;
-    }
+  for (const auto& line : read_lines(file)) {
+    if (line.contains("steps")) counts.steps = line.at("steps");
+    counts.stops += line.at("stops").get<std::int64_t>();
+    counts.longest_stop = std::max<double>(counts.longest_stop, line.at("longest_stop"));
+    counts.late += line.at("late").get<std::int64_t>();
+    counts.cpu.heartbeats += line.at("cpu_of_heartbeats").get<double>();
+    counts.cpu.all += line.at("cpu").get<double>();
+    if (line.contains("alarm") && counts.alarms++ == 0) counts.first = line.at("alarm");
   }
   return counts;
 }
@@ -112,11 +99,6 @@ Counts read_counts(const std::string& file) {
 /// Empty for a job that an alarm ended: its ranks recorded no CPU times.
 std::string share_of_cpu(const CpuTime& cpu) {
   return cpu.all > 0 ? number(100 * cpu.heartbeats / cpu.all, 3) + " %" : "";
-}
-
-void append(const std::string& file, const std::string& line) {
-  std::ofstream out(file, std::ios::app);
-  if (!(out << line + "\n" << std::flush)) throw std::runtime_error("cannot write to " + file);
 }
 
 }  // namespace
@@ -129,7 +111,7 @@ int run_healthy_rank(const FailuresOptions& options, const Environment& environm
   Disturbances disturbances(environment.rank);
   std::int64_t steps = 0;
   CpuTime cpu;
-  int code = 0;
+  Labels line;
   try {
     const auto communicator = Communicator::connect(environment);
     const auto step = work_of(options.during.front(), communicator);
@@ -144,23 +126,25 @@ int run_healthy_rank(const FailuresOptions& options, const Environment& environm
     const CpuTime after = cpu_time();
     cpu = {.heartbeats = after.heartbeats - before.heartbeats, .all = after.all - before.all};
   } catch (const std::exception& error) {
-    append(options.results, std::string("alarm ") + error.what());
-    code = 1;
+    line["alarm"] = error.what();
   }
   ended = true;
-  append(options.results, std::to_string(environment.rank) + " " + std::to_string(steps) + " " +
-                              std::to_string(disturbances.stops) + " " + number(disturbances.longest_stop, 3) + " " +
-                              std::to_string(disturbances.late) + " " + number(cpu.heartbeats, 6) + " " +
-                              number(cpu.all, 6));
-  return code;
+  line.update({{"stops", disturbances.stops},
+               {"longest_stop", disturbances.longest_stop},
+               {"late", disturbances.late},
+               {"cpu_of_heartbeats", cpu.heartbeats},
+               {"cpu", cpu.all}});
+  if (environment.rank == 0) line["steps"] = steps;
+  append_line(options.results, line);
+  return line.contains("alarm") ? 1 : 0;
 }
 
 int count_false_alarms(const FailuresOptions& options) {
-  const Machine machine = describe_machine();
+  Report report;
   const Place place{.ranks = options.ranks, .nodes = options.nodes};
-  std::cout << "Ranks that keep all cores busy, are late or stopped for 0.8 s at random; no rank fails.\n\n"
-            << "| during | ranks | nodes | minutes | steps | stops | longest, s | late | false alarms | CPU for "
-               "heartbeats |\n|---|---|---|---|---|---|---|---|---|---|\n";
+  report.add_text("Ranks that keep all cores busy, are late or stopped for 0.8 s at random; no rank fails.");
+  report.add_table({"during", "ranks", "nodes", "minutes", "steps", "stops", "longest, s", "late", "false alarms",
+                    "CPU for heartbeats"});
   int alarms = 0;
   for (const std::string& during : options.during) {
     const AnonymousFile file;
@@ -171,18 +155,31 @@ int count_false_alarms(const FailuresOptions& options) {
     if (code == nodes_impossible) break;
     const Counts counts = read_counts(file.path());
     alarms += std::max(counts.alarms, code == 0 ? 0 : 1);
-    std::cout << "| " << during << " | " << options.ranks << " | " << options.nodes << " | "
-              << number(options.false_alarm_minutes, 1) << " | " << counts.steps << " | " << counts.stops << " | "
-              << number(counts.longest_stop, 2) << " | " << counts.late << " | " << counts.alarms << " | "
-              << share_of_cpu(counts.cpu) << " |" << std::endl;
-    if (counts.alarms > 0) std::cerr << "first alarm:" << counts.first << '\n';
+    report.add_row({during, std::to_string(options.ranks), std::to_string(options.nodes),
+                    number(options.false_alarm_minutes, 1), std::to_string(counts.steps), std::to_string(counts.stops),
+                    number(counts.longest_stop, 2), std::to_string(counts.late), std::to_string(counts.alarms),
+                    share_of_cpu(counts.cpu)});
+    report.add_json({{"during", during},
+                     {"ranks", options.ranks},
+                     {"nodes", options.nodes},
+                     {"minutes", options.false_alarm_minutes},
+                     {"steps", counts.steps},
+                     {"stops", counts.stops},
+                     {"longest_stop", counts.longest_stop},
+                     {"late", counts.late},
+                     {"false_alarms", counts.alarms},
+                     {"cpu_of_heartbeats", counts.cpu.heartbeats},
+                     {"cpu", counts.cpu.all}});
+    std::cerr << during << ": " << counted(counts.alarms, "false alarm") << '\n';
+    if (counts.alarms > 0) std::cerr << "first alarm: " << counts.first << '\n';
   }
-  std::cout
-      << "\n- stops: by SIGSTOP, for 0.8 s; a busy machine may end them late, and a rank has failed after 1.5 s\n"
-         "- late: by 0.3 s, or 15 s of computing\n"
-         "- heartbeats: share of the threads that send and check them, and of the thread that serves the store, in the "
-         "CPU time of all ranks\n- no timeout and no environment variable is set\n- "
-      << describe(machine) << '\n';
+  report.add_note("stops: by SIGSTOP, for 0.8 s; a busy machine may end them late, and a rank has failed after 1.5 s");
+  report.add_note("late: by 0.3 s, or 15 s of computing");
+  report.add_note(
+      "heartbeats: share of the threads that send and check them, and of the thread that serves the store, in the CPU "
+      "time of all ranks");
+  report.add_note("no timeout and no environment variable is set");
+  report.finish(options.json);
   return alarms > 0 ? 1 : 0;
 }
 

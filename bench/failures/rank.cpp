@@ -1,6 +1,5 @@
 #include "failures/rank.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <tutti/comm/communicator.h>
 #include <tutti/core/error.h>
@@ -8,12 +7,11 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
 #include "failures/work.h"
+#include "report/results.h"
 
 namespace tutti::bench {
 namespace {
@@ -26,16 +24,12 @@ std::int64_t now() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Writes the line in one call, so that the lines of several ranks do not mix.
 void append_moment(const std::string& file, const Moment& moment) {
-  std::string line = std::to_string(moment.rank) + " " + std::to_string(moment.nanoseconds);
-  line += " " + std::to_string(::getpid());
-  for (const int rank : moment.named) line += " " + std::to_string(rank);
-  line += " : " + moment.said.substr(0, moment.said.find('\n')) + "\n";
-  const int descriptor = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  const bool written = ::write(descriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  ::close(descriptor);
-  if (!written) throw std::runtime_error("cannot write to " + file);
+  append_line(file, {{"rank", moment.rank},
+                     {"nanoseconds", moment.nanoseconds},
+                     {"process", ::getpid()},
+                     {"named", moment.named},
+                     {"said", moment.said.substr(0, moment.said.find('\n'))}});
 }
 
 void fail(const FailuresOptions& options, const Communicator& other_communicator) {
@@ -90,15 +84,12 @@ int run_failures_rank(const FailuresOptions& options, const Environment& environ
 
 std::vector<Moment> read_moments(const std::string& file) {
   std::vector<Moment> moments;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    std::istringstream words(line);
-    Moment& moment = moments.emplace_back();
-    words >> moment.rank >> moment.nanoseconds >> moment.process;
-    for (int rank = 0; words >> rank;) moment.named.push_back(rank);
-    words.clear();  // clear the failbit that the colon after the ranks has set
-    words.ignore(2);
-    std::getline(words, moment.said);
+  for (const auto& line : read_lines(file)) {
+    moments.push_back({.rank = line.at("rank"),
+                       .nanoseconds = line.at("nanoseconds"),
+                       .process = line.at("process"),
+                       .named = line.at("named"),
+                       .said = line.at("said")});
   }
   return moments;
 }

@@ -8,12 +8,12 @@
 #include <tutti/train/accelerator.h>
 #include <tutti/train/local_sgd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <tuple>
+
+#include "support/temporary_folder.h"
 
 namespace tutti::bench {
 namespace {
@@ -23,26 +23,16 @@ constexpr int width = 32;
 /// A folder that all ranks of this machine share. Rank 0 removes it.
 class SharedFolder {
  public:
-  explicit SharedFolder(const Communicator& communicator) : owner_(communicator.rank() == 0) {
-    std::string path;
-    if (owner_) {
-      path = std::filesystem::temp_directory_path() / "tutti-failures-XXXXXX";
-      if (::mkdtemp(path.data()) == nullptr) throw std::runtime_error("cannot make a folder for checkpoints");
-    }
-    path_ = communicator.broadcast_object(path, 0);
+  explicit SharedFolder(const Communicator& communicator) {
+    if (communicator.rank() == 0) folder_.emplace();
+    path_ = communicator.broadcast_object(folder_ ? folder_->path().string() : "", 0);
   }
-  ~SharedFolder() {
-    std::error_code left_behind;
-    if (owner_) std::filesystem::remove_all(path_, left_behind);
-  }
-  SharedFolder(const SharedFolder&) = delete;
-  SharedFolder& operator=(const SharedFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  bool owner_;
-  std::filesystem::path path_;
+  std::optional<test::TemporaryFolder> folder_{};
+  std::filesystem::path path_{};
 };
 
 /// Trains a toy model.

@@ -1,13 +1,10 @@
-#include "flight_record/flight_record_benchmark.h"
-
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 
-#include "command/words.h"
+#include "benchmarks.h"
 #include "flight/recorder.h"
-#include "report/spread.h"
+#include "report/report.h"
+#include "report/statistics.h"
 #include "support/temporary_folder.h"
 
 namespace tutti::bench {
@@ -32,26 +29,25 @@ double nanoseconds_an_entry(flight::Recorder& recorder, int entries) {
 
 }  // namespace
 
-int run_flight_record_benchmark(const std::vector<std::string>& words) {
+int run_flight_record_benchmark(const Invocation& invocation) {
+  CommonOptions options;
   int repeats = 7;
   int entries = 1'000'000;
-  CLI::App app("Times the recording of an operation in the flight record: called, started, completed.");
-  app.name("tutti bench flight-record");
-  app.add_option("--repeats", repeats, "How often")->check(CLI::Range(1, 1000))->capture_default_str();
-  app.add_option("--entries", entries, "Operations in a repeat")
-      ->check(CLI::Range(1, 100'000'000))
-      ->capture_default_str();
-  if (!parse_words(app, words)) return 0;
-  const Machine machine = describe_machine();
+  ArgumentParser parser("flight-record",
+                        "Times the recording of an operation in the flight record: called, started, completed.",
+                        options);
+  parser.add_count("--repeats", repeats, "Repeats of the measurement");
+  parser.add_count("--entries", entries, "Operations in a repeat");
+  parser.parse_words(invocation);
+  Report report;
   const test::TemporaryFolder folder;
   const auto recorder = flight::Recorder::create(folder.path(), {});
   std::vector<double> times(static_cast<std::size_t>(repeats));
   std::ranges::generate(times, [&] { return nanoseconds_an_entry(*recorder, entries); });
-  const Spread spread = spread_of(times);
-  std::cout << "An operation in the flight record: " << number(spread.median, 0) << " ns (" << number(spread.least, 0)
-            << "-" << number(spread.most, 0) << "), median of " << repeats << " times " << entries << ".\n\n"
-            << describe(machine) << '\n';
-  return 0;
+  report.add_text("An operation in the flight record: " + cell(times, 0) + " ns, median of " + std::to_string(repeats) +
+                  " times " + std::to_string(entries) + ".");
+  report.add_json({{"figure", "flight record"}, {"unit", "ns"}, {"repeats", repeats}, {"entries", entries}}, times);
+  return report.finish(options.json);
 }
 
 }  // namespace tutti::bench

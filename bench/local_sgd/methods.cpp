@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "tutti/core/error.h"
-
 namespace tutti::bench {
 
 std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
@@ -50,17 +48,12 @@ std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
              .wire = WireFormat::int8})};
 }
 
-Method method_named(const std::string& name, const LocalSGDBenchOptions& options) {
+std::vector<Method> selected_methods(const LocalSGDBenchOptions& options) {
   const auto methods = all_methods(options);
-  const auto found = std::ranges::find(methods, name, &Method::name);
-  if (found == methods.end()) throw UsageError("there is no method '" + name + "'; the methods are " + known_methods());
-  return *found;
-}
-
-std::string known_methods() {
-  std::string names;
-  for (const Method& method : all_methods({})) names += (names.empty() ? "" : ", ") + method.name;
-  return names;
+  if (options.methods.empty()) return methods;
+  std::vector<Method> selected;
+  for (const auto& name : options.methods) selected.push_back(*std::ranges::find(methods, name, &Method::name));
+  return selected;
 }
 
 }  // namespace tutti::bench

@@ -26,8 +26,7 @@ struct Method {
 
 /// Returns all methods. The first is synchronous training, the baseline of the comparison.
 std::vector<Method> all_methods(const LocalSGDBenchOptions& options);
-/// Throws UsageError for an unknown name.
-Method method_named(const std::string& name, const LocalSGDBenchOptions& options);
-std::string known_methods();
+/// Returns the methods that the options name.
+std::vector<Method> selected_methods(const LocalSGDBenchOptions& options);
 
 }  // namespace tutti::bench

@@ -1,18 +1,14 @@
 #pragma once
 // The options of `tutti bench local-sgd`.
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "command/arguments.h"
+
 namespace tutti::bench {
 
-struct LocalSGDBenchOptions {
-  // The ranks.
-  int ranks = 2;
-  int nodes = 1;
-  std::string rate = "100mbit";
-  // The training.
+struct LocalSGDBenchOptions : CommonOptions, Place {
   std::string data;  ///< file or folder of text
   std::int64_t steps = 500;
   std::int64_t local_steps = 21;
@@ -27,15 +23,8 @@ struct LocalSGDBenchOptions {
   /// Report the loss on the half of the held-out text on which hyperparameters are chosen, not on the other half.
   bool validate = false;
   std::vector<std::string> methods{};  ///< empty: all methods
-  std::string json;
   std::string picture;
   std::string from;  ///< file of rows to draw; nothing is run
 };
-
-/// Returns nullopt after --help. Throws UsageError.
-std::optional<LocalSGDBenchOptions> parse_local_sgd_options(const std::vector<std::string>& words, bool under_launcher);
-
-/// Returns the arguments with which a rank does the same work.
-std::vector<std::string> work_arguments(const LocalSGDBenchOptions& options);
 
 }  // namespace tutti::bench

@@ -10,8 +10,8 @@
 #include "gpt/corpus.h"
 #include "gpt/model.h"
 #include "local_sgd/methods.h"
-#include "local_sgd/picture.h"
 #include "local_sgd/table.h"
+#include "report/statistics.h"
 #include "tutti/optim/schedules.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
@@ -42,8 +42,8 @@ at::Tensor half_of(const at::Tensor& text, bool first) {
   return first ? text.slice(0, 0, half) : text.slice(0, half);
 }
 
-MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::uint64_t seed, const gpt::Split& text,
-                const Communicator& communicator) {
+Labels train(const LocalSGDBenchOptions& options, const Method& method, std::uint64_t seed, const gpt::Split& text,
+             const Communicator& communicator) {
   Accelerator accelerator({.gradient_codec = method.gradient_codec, .communicator = communicator});
   auto loader = accelerator.data_loader(gpt::TextWindows(text.training, options.context),
                                         {.batch_size = options.batch_size, .shuffle = true, .seed = seed});
@@ -86,39 +86,46 @@ MethodRun train(const LocalSGDBenchOptions& options, const Method& method, std::
   accelerator.wait_for_everyone();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const LocalSgdStats stats = local_sgd.stats();
-  return {.seconds = seconds,
-          .bytes = static_cast<double>(method.options.enabled ? stats.bytes_sent : accelerator.stats().bytes_sent),
-          .stalled = method.options.enabled ? stats.seconds_blocked : accelerator.stats().seconds_waiting,
-          .loss = held_out_loss(model, half_of(text.held_out, options.validate), options.context),
-          .interval = method.interval()};
+  const bool local = method.options.enabled;
+  return {{"method", method.name},
+          {"seed", seed},
+          {"seconds", seconds},
+          {"bytes_sent", static_cast<double>(local ? stats.bytes_sent : accelerator.stats().bytes_sent)},
+          {"seconds_blocked", local ? stats.seconds_blocked : accelerator.stats().seconds_waiting},
+          {"held_out_loss", held_out_loss(model, half_of(text.held_out, options.validate), options.context)},
+          {"local_steps", method.interval()}};
+}
+
+std::string describe(const Labels& run) {
+  return run.at("method").get<std::string>() + ", seed " + run.at("seed").dump() + ": " + number(run.at("seconds"), 2) +
+         " s, " + number(run.at("bytes_sent").get<double>() / 1e6, 2) + " MB, stalled " +
+         number(run.at("seconds_blocked"), 2) + " s, held-out loss " + number(run.at("held_out_loss"), 4);
 }
 
 }  // namespace
 
-int run_local_sgd_rank(const LocalSGDBenchOptions& options, const Environment& environment) {
+int run_local_sgd_rank(LocalSGDBenchOptions options, const Environment& environment) {
   at::set_num_threads(1);
   const gpt::Split text = gpt::hold_out(gpt::read_text(options.data), options.context);
   const auto communicator = Communicator::connect(environment);
-  std::vector<Method> methods;
-  for (const std::string& name : options.methods) methods.push_back(method_named(name, options));
-  if (methods.empty()) methods = all_methods(options);
-
-  MethodTable table;
+  Report report;
+  Results runs;
   // The outer loop is over seeds, so that a change of the machine's speed affects all methods.
   for (int seed = 1; seed <= options.seeds; ++seed) {
-    for (const Method& method : methods) {
-      const MethodRun run = train(options, method, static_cast<std::uint64_t>(seed), text, communicator);
-      table.add(method.name, run);
-      if (communicator.rank() == 0) std::cerr << describe(method.name, seed, run) << std::endl;
+    for (const Method& method : selected_methods(options)) {
+      const auto run = train(options, method, static_cast<std::uint64_t>(seed), text, communicator);
+      runs.rows.push_back({.labels = run});
+      if (communicator.rank() == 0) std::cerr << describe(run) << std::endl;
     }
   }
   if (communicator.rank() == 0) {
-    LocalSGDBenchOptions place = options;
-    place.ranks = environment.world_size;
-    place.nodes = environment.num_nodes;
-    std::cout << table.markdown(place) << std::flush;
-    if (!options.json.empty()) table.write_json(place);
-    if (!options.picture.empty()) write_picture(table, options.picture);
+    if (options.results.empty()) {
+      options.ranks = environment.world_size;
+      options.nodes = environment.num_nodes;
+      report_local_sgd(report, runs, options);
+    } else {
+      write_results(options.results, runs);
+    }
   }
   communicator.barrier().wait();
   return 0;

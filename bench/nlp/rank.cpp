@@ -7,9 +7,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "command/launched.h"
 #include "nlp/systems.h"
-#include "report/results.h"
 #include "sync/compare.h"
 #include "tutti/exported/exported_module.h"
 
@@ -45,7 +43,7 @@ PeerGroup make_peer_group(const Communicator& communicator, const Environment& e
 std::vector<std::string> python_command(const NlpOptions& options, const Environment& environment,
                                         const std::string& backend) {
   std::vector<std::string> command{options.python,
-                                   python_script(),
+                                   script("nlp_peer.py"),
                                    "serve",
                                    options.folder,
                                    backend,
@@ -83,10 +81,6 @@ Systems make_systems(const NlpContext& context, PythonPeer& gloo, PythonPeer& tu
 }
 
 }  // namespace
-
-std::string python_script() {
-  return std::filesystem::path(own_program()).parent_path() / "bench" / "nlp_peer.py";
-}
 
 std::vector<std::string> model_arguments(const NlpOptions& options) {
   auto arguments = work_arguments(options, options.repeats);

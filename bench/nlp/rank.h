@@ -12,8 +12,7 @@ namespace tutti::bench {
 /// options.results. Returns the exit code.
 int run_nlp_rank(const NlpOptions& options, const Environment& environment);
 
-/// Returns the path of nlp_peer.py and its arguments.
-std::string python_script();
+/// Returns the arguments of nlp_peer.py for the model and the batches.
 std::vector<std::string> model_arguments(const NlpOptions& options);
 
 }  // namespace tutti::bench

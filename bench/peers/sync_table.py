@@ -205,11 +205,11 @@ def main():
     if dist.get_rank() == 0:
         settings = (f"AdamW with fused=True, gradient_as_bucket_view, buckets of {work.cap} MiB (with no_sync the fastest of "
                     "1, 4 and 25)")
-        rows = [dict(system=system, mode=mode, milliseconds=taken, settings=settings)
-                for (system, mode), taken in figures.items()]
         size = sum(parameter.nbytes for parameter in work.model().parameters())
+        rows = [dict(labels=dict(system=system, mode=mode, bytes=size, own_processes=True), values=taken, settings=settings)
+                for (system, mode), taken in figures.items()]
         with open(options.results, "w") as file:
-            json.dump(dict(rows=rows, gradient_bytes=size, faults=sorted(set(faults))), file)
+            json.dump(dict(rows=rows, notes=[], faults=sorted(set(faults))), file)
     dist.barrier()
     dist.destroy_process_group()
 

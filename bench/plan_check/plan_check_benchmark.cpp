@@ -1,25 +1,77 @@
-#include "plan_check/plan_check_benchmark.h"
-
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <regex>
 
+#include "benchmarks.h"
 #include "command/anonymous_file.h"
-#include "command/launched.h"
 #include "plan/figures.h"
 #include "plan/predict.h"
-#include "plan_check/options.h"
 #include "plan_check/rank.h"
-#include "plan_check/table.h"
-#include "report/spread.h"
+#include "report/report.h"
+#include "report/statistics.h"
+#include "tutti/core/error.h"
 
 namespace tutti::bench {
 namespace {
 
 /// The rate limit of nodes.sh counts frames without preamble, checksum and gap.
 constexpr double frame_on_wire = 1538.0 / 1514.0;
+
+struct PlanCheckRow {
+  plan::Layout layout;
+  std::string rate{};  ///< empty on one node
+  std::string exchange{};
+  std::vector<double> predicted{};  ///< milliseconds of a step, one for each repeat
+  std::vector<double> measured{};
+
+  /// Returns (predicted - measured) / measured of the medians.
+  double error() const { return statistics_of(predicted).median / statistics_of(measured).median - 1; }
+};
+
+/// Converts a rate such as 100mbit to Gbit/s. Throws UsageError.
+double gbit_of(const std::string& rate) {
+  std::smatch parts;
+  if (!std::regex_match(rate, parts, std::regex(R"((?=.*[1-9])([0-9]+(?:\.[0-9]+)?)([mg])bit)"))) {
+    throw UsageError("--rates '" + rate + "' is not a rate: give one such as 1gbit or 100mbit");
+  }
+  return std::stod(parts[1]) * (parts[2] == "m" ? 1e-3 : 1);
+}
+
+PlanCheckOptions parse_plan_check_options(const Invocation& invocation) {
+  PlanCheckOptions options;
+  ArgumentParser parser(
+      "plan",
+      "Compares the steps that `tutti plan` predicts with measured steps, on one node and on several nodes, which are "
+      "network namespaces of this machine (needs root).",
+      options);
+  const auto few = CLI::Range(1, 64);
+  parser.refuse_for_ranks(
+      {parser.add_option("--ranks", options.ranks, "Ranks on one node; 0: none")
+           ->delimiter(',')
+           ->check(CLI::Range(0, 64)),
+       parser.add_option("--nodes", options.nodes, "Nodes; 1: one node only")->delimiter(',')->check(few),
+       parser.add_option("--ranks-per-node", options.ranks_per_node, "Ranks on each of several nodes")
+           ->delimiter(',')
+           ->check(few),
+       parser.add_option("--rates", options.rates, "Rates of the links between nodes")->delimiter(','),
+       parser.add_count("--repeats", options.repeats, "Repeats of each measurement"), parser.json_option()});
+  parser.add_option("--exchanges", options.exchanges, "Synchronization of gradients: once in a step, or in every pass")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"once", "every"}));
+  parser.add_count("--accumulation", options.accumulation, "Micro-batches in a step");
+  parser.add_count("--steps", options.steps, "Timed steps");
+  for (const auto& [name, member] : plan::example_options()) {
+    parser.add_count(name, options.example.*member, "Size of the example GPT");
+  }
+  parser.parse_words(invocation);
+  check_gpt_width(options.example.width);
+  for (const auto& rate : options.rates) gbit_of(rate);
+  return options;
+}
 
 std::vector<PlanCheckRow> rows_for(const PlanCheckOptions& options) {
   std::vector<PlanCheckRow> rows;
@@ -54,13 +106,12 @@ auto measured(const PlanCheckOptions& options, const std::string& part, const Pl
 }
 
 double measured_step(const PlanCheckOptions& options, const PlanCheckRow& row) {
-  const AnonymousFile file;
   auto arguments = plan::words_of(options.example);
   arguments.insert(arguments.end(), {"--exchanges", row.exchange, "--steps", std::to_string(options.steps),
                                      "--accumulation", std::to_string(options.accumulation)});
-  run_ranks({.ranks = row.layout.ranks(), .nodes = row.layout.nodes, .rate = row.rate},
-            {own_program(), "plan", "--results", file.path()}, arguments);
-  return read_step_ms(file.path());
+  const auto results = take_results({.ranks = row.layout.ranks(), .nodes = row.layout.nodes, .rate = row.rate},
+                                    {own_program(), "plan"}, arguments, options.json);
+  return statistics_of(results.rows.at(0).values).median;
 }
 
 /// Measures a node that is one of several, whose messages take longer than those of loopback. Returns nullopt on a
@@ -73,7 +124,7 @@ std::optional<plan::Machine> among_nodes(const PlanCheckOptions& options, plan::
     costs.message_cpu_us = between.message_cpu_us;
     costs.message_gb_per_s = between.message_gb_per_s;
     return costs;
-  } catch (const PartFailed& part) {
+  } catch (const Exit& part) {
     if (part.code != nodes_impossible) throw;
     return std::nullopt;
   }
@@ -119,25 +170,55 @@ void take_all(const PlanCheckOptions& options, std::vector<PlanCheckRow>& rows, 
   for (PlanCheckRow& row : rows) take(options, is_of_several(row) ? *on_several : on_one, row);
 }
 
+int report_plan_check(Report& report, const std::vector<PlanCheckRow>& rows, const PlanCheckOptions& options,
+                      const std::vector<std::string>& notes) {
+  report.add_text("Milliseconds of an optimizer step of " + counted(options.accumulation, "micro-batch") +
+                  " a rank, as predicted and as measured: median of " + std::to_string(options.repeats) +
+                  ", (min-max).");
+  report.add_table({"nodes", "ranks", "link", "gradients exchanged", "predicted", "measured", "error"});
+  std::vector<double> errors;
+  for (const PlanCheckRow& row : rows) {
+    const double error = row.error();
+    errors.push_back(100 * std::abs(error));
+    report.add_row({std::to_string(row.layout.nodes), std::to_string(row.layout.ranks()), row.rate,
+                    row.exchange == "once" ? "once a step" : "in every pass", cell(row.predicted, 0),
+                    cell(row.measured, 0), (error < 0 ? "" : "+") + number(100 * error, 1) + " %"});
+    report.add_json({{"nodes", row.layout.nodes},
+                     {"ranks", row.layout.ranks()},
+                     {"exchange", row.exchange},
+                     {"predicted", statistics_of(row.predicted).median},
+                     {"error", error},
+                     {"unit", "ms/step"},
+                     {"repeats", row.measured.size()},
+                     {"steps", options.steps},
+                     {"accumulation", options.accumulation},
+                     {"rate", row.rate.empty() ? Labels() : Labels(row.rate)}},
+                    row.measured);
+  }
+  if (!errors.empty()) {
+    const auto statistics = statistics_of(errors);
+    report.add_note("the largest error is " + number(statistics.most, 1) + " %, the median " +
+                    number(statistics.median, 1) + " %; a measured step is the median of " +
+                    std::to_string(options.steps));
+  }
+  for (const auto& note : notes) report.add_note(note);
+  return report.finish(options.json);
+}
+
 }  // namespace
 
-int run_plan_check_benchmark(const std::vector<std::string>& words) {
-  const auto environment = read_environment();
-  const bool under_launcher = environment.launcher != "none";
-  const auto options = parse_plan_check_options(words, under_launcher);
-  if (!options) return 0;
-  if (under_launcher) return run_plan_check_rank(*options, environment);
-  const Machine machine = describe_machine();
-  auto rows = rows_for(*options);
+plan::Exchange exchange_named(const std::string& name) {
+  return name == "every" ? plan::Exchange::in_every_pass : plan::Exchange::once_a_step;
+}
+
+int run_plan_check_benchmark(const Invocation& invocation) {
+  const auto options = parse_plan_check_options(invocation);
+  if (invocation.under_launcher()) return run_plan_check_rank(options, invocation.environment);
+  Report report;
+  auto rows = rows_for(options);
   std::vector<std::string> notes;
-  try {
-    for (int repeat = 0; repeat < options->repeats; ++repeat) take_all(*options, rows, notes);
-  } catch (const PartFailed& part) {
-    return part.code;
-  }
-  std::cout << plan_check_markdown(rows, *options, notes, machine);
-  if (!options->json.empty()) write_file(options->json, plan_check_json(rows, *options, machine));
-  return 0;
+  for (int repeat = 0; repeat < options.repeats; ++repeat) take_all(options, rows, notes);
+  return report_plan_check(report, rows, options, notes);
 }
 
 }  // namespace tutti::bench

@@ -5,8 +5,6 @@
 #include <torch/optim/adamw.h>
 
 #include <chrono>
-#include <fstream>
-#include <stdexcept>
 
 #include "report/results.h"
 #include "tutti/train/accelerator.h"
@@ -32,7 +30,7 @@ int run_plan_check_rank(const PlanCheckOptions& options, const Environment& envi
   torch::optim::AdamW adamw(net->parameters(), 1e-3);
   auto [model, optimizer] = accelerator.prepare(net, adamw);
 
-  std::vector<double> milliseconds;
+  Row milliseconds;
   communicator.barrier().wait();
   for (int step = -steps_before; step < options.steps; ++step) {
     const auto begin = Clock::now();
@@ -42,22 +40,12 @@ int run_plan_check_rank(const PlanCheckOptions& options, const Environment& envi
     }
     optimizer.step();
     optimizer.zero_grad();
-    if (step >= 0) milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    if (step >= 0)
+      milliseconds.values.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
   }
   communicator.barrier().wait();  // rank 0 serves the store
-  if (environment.rank != 0) return 0;
-  std::ofstream out(options.results);
-  for (const double value : milliseconds) out << value << '\n';
-  out.close();
-  return out ? 0 : 1;
-}
-
-double read_step_ms(const std::string& file) {
-  std::ifstream in(file);
-  std::vector<double> milliseconds;
-  for (double value = 0; in >> value;) milliseconds.push_back(value);
-  if (milliseconds.empty()) throw std::runtime_error("the ranks wrote no times to " + file);
-  return median(milliseconds);
+  if (environment.rank == 0) write_results(options.results, {.rows = {milliseconds}});
+  return 0;
 }
 
 }  // namespace tutti::bench

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "report/commit.h"
+#include "report/statistics.h"
 
 namespace tutti::bench {
 namespace {
@@ -28,6 +29,11 @@ Machine describe_machine() {
                   .commit = commit};
   ::getloadavg(&machine.load, 1);
   return machine;
+}
+
+std::string describe(const Machine& machine) {
+  return counted(machine.cores, "core") + " of " + machine.cpu + ", load " + number(machine.load, 1) +
+         " before the run; LibTorch " + machine.libtorch + "; tutti " + machine.commit;
 }
 
 }  // namespace tutti::bench

@@ -14,4 +14,7 @@ struct Machine {
 
 Machine describe_machine();
 
+/// Returns the line that describes the machine under a table.
+std::string describe(const Machine& machine);
+
 }  // namespace tutti::bench

@@ -1,19 +1,44 @@
 #pragma once
-// The report of `tutti bench sync` and `tutti bench nlp`.
+// The report of a benchmark: Markdown tables with notes on standard output, and the rows in the file of --json.
+#include <sstream>
+#include <string>
+#include <vector>
+
 #include "report/machine.h"
 #include "report/results.h"
-#include "sync/options.h"
 
 namespace tutti::bench {
 
-/// Prints the table with its notes, writes options.json if that is set, and names wrong results on standard error.
-/// `model`: a description of the model in a line of Markdown. Returns the exit code: 1 if a result is wrong.
-int report(const Results& results, const SyncOptions& options, const Machine& machine, const std::string& model);
+class Report {
+ public:
+  /// Create it before the measurement: it reads the load of the machine.
+  Report() : machine_(describe_machine()) {}
 
-/// Describes the model of `tutti bench sync`.
-std::string describe_gpt(const SyncOptions& options);
+  /// Adds a line of text above the next table.
+  void add_text(const std::string& text);
+  /// Starts a table.
+  void add_table(const std::vector<std::string>& columns);
+  /// Adds a row to the table that was started last.
+  void add_row(const std::vector<std::string>& cells);
+  /// Adds a line to the list under the tables.
+  void add_note(const std::string& note) { notes_.push_back(note); }
 
-/// Writes options.json: a JSON array with one object for each row. Throws std::runtime_error.
-void write_json(const Results& results, const SyncOptions& options, const Machine& machine);
+  /// Adds a row of --json: `labels`, the median, smallest and largest of `values` if there are any, and the versions.
+  void add_json(Labels labels, const std::vector<double>& values = {});
+  /// Adds a row of --json for each row of `results`, with the number of its values and the labels `common`. The exit
+  /// code is 1 if a result is wrong.
+  void add_json(const Results& results, const Labels& common);
+
+  /// Prints the tables and the notes, writes the rows to `json` unless that is empty, and names wrong results on
+  /// standard error. Returns the exit code. Throws std::runtime_error if the file cannot be written.
+  int finish(const std::string& json) const;
+
+ private:
+  Machine machine_;
+  std::ostringstream text_{};
+  std::vector<std::string> notes_{};
+  std::vector<std::string> faults_{};
+  Labels json_ = Labels::array();
+};
 
 }  // namespace tutti::bench

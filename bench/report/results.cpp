@@ -2,61 +2,104 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 namespace tutti::bench {
+namespace {
 
-using nlohmann::json;
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const auto middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-void write_results(const std::string& file, const Results& results) {
-  auto rows = json::array();
-  for (const auto& row : results.rows) {
-    rows.push_back(
-        {{"system", row.system}, {"mode", row.mode}, {"milliseconds", row.milliseconds}, {"settings", row.settings}});
+bool has_labels(const Row& row, const Labels& labels) {
+  for (const auto& [key, value] : labels.items()) {
+    if (!row.labels.contains(key) || row.labels.at(key) != value) return false;
   }
-  std::ofstream out(file);
-  out << json{{"rows", rows}, {"gradient_bytes", results.gradient_bytes}, {"faults", results.faults}} << '\n';
-  out.close();
-  if (!out) throw std::runtime_error("cannot write " + file);
+  return true;
 }
 
-Results read_results(const std::string& file) {
+template <typename Value>
+void add_once(std::vector<Value>& values, const Value& value) {
+  if (std::ranges::find(values, value) == values.end()) values.push_back(value);
+}
+
+/// Returns what `parse` returns. Throws std::runtime_error with the name of the file if the JSON is not valid.
+template <typename Parse>
+auto parsed(const std::string& file, const Parse& parse) {
   std::ifstream in(file);
-  if (!in) throw std::runtime_error("the ranks wrote no results to " + file);
   try {
-    const auto document = json::parse(in);
-    Results results{.gradient_bytes = document.at("gradient_bytes"), .faults = document.at("faults")};
-    for (const auto& row : document.at("rows")) {
-      results.rows.push_back({.system = row.at("system"),
-                              .mode = row.at("mode"),
-                              .milliseconds = row.at("milliseconds"),
-                              .settings = row.at("settings")});
-    }
-    return results;
-  } catch (const json::exception& error) {
+    return parse(in);
+  } catch (const nlohmann::json::exception& error) {
     throw std::runtime_error("the results in " + file + " cannot be read: " + error.what());
   }
 }
 
-void merge(Results& results, const Results& more) {
-  for (const auto& row : more.rows) {
-    const auto same = std::ranges::find_if(
-        results.rows, [&](const Row& known) { return known.system == row.system && known.mode == row.mode; });
-    if (same == results.rows.end()) {
-      results.rows.push_back(row);
-    } else {
-      same->milliseconds.insert(same->milliseconds.end(), row.milliseconds.begin(), row.milliseconds.end());
-    }
+}  // namespace
+
+const Row* Results::find(const Labels& labels) const {
+  const auto found = std::ranges::find_if(rows, [&](const Row& row) { return has_labels(row, labels); });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+std::vector<double> Results::values(const Labels& labels) const {
+  const Row* row = find(labels);
+  return row == nullptr ? std::vector<double>{} : row->values;
+}
+
+Row& Results::row(const Labels& labels) {
+  const auto found = std::ranges::find_if(rows, [&](const Row& row) { return has_labels(row, labels); });
+  return found == rows.end() ? rows.emplace_back(Row{.labels = labels}) : *found;
+}
+
+std::vector<Labels> Results::values_of(const std::string& label) const {
+  std::vector<Labels> values;
+  for (const Row& row : rows) add_once(values, row.labels.at(label));
+  return values;
+}
+
+void Results::merge(const Results& more) {
+  for (const Row& added : more.rows) {
+    Row& known = row(added.labels);
+    known.values.insert(known.values.end(), added.values.begin(), added.values.end());
+    if (known.settings.empty()) known.settings = added.settings;
   }
-  results.faults.insert(results.faults.end(), more.faults.begin(), more.faults.end());
-  results.gradient_bytes = std::max(results.gradient_bytes, more.gradient_bytes);
+  for (const auto& note : more.notes) add_once(notes, note);
+  faults.insert(faults.end(), more.faults.begin(), more.faults.end());
+}
+
+void write_results(const std::string& file, const Results& results) {
+  auto rows = Labels::array();
+  for (const Row& row : results.rows) {
+    rows.push_back({{"labels", row.labels}, {"values", row.values}, {"settings", row.settings}});
+  }
+  write_file(file, Labels{{"rows", rows}, {"notes", results.notes}, {"faults", results.faults}}.dump());
+}
+
+Results read_results(const std::string& file) {
+  return parsed(file, [](std::istream& in) {
+    const auto document = Labels::parse(in);
+    Results results{.notes = document.at("notes"), .faults = document.at("faults")};
+    for (const auto& row : document.at("rows")) {
+      results.rows.push_back({.labels = row.at("labels"), .values = row.at("values"), .settings = row.at("settings")});
+    }
+    return results;
+  });
+}
+
+void append_line(const std::string& file, const Labels& line) {
+  std::ofstream out(file, std::ios::app);
+  if (!(out << line.dump() + "\n" << std::flush)) throw std::runtime_error("cannot write to " + file);
+}
+
+std::vector<Labels> read_lines(const std::string& file) {
+  return parsed(file, [](std::istream& in) {
+    std::vector<Labels> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(Labels::parse(line));
+    return lines;
+  });
+}
+
+void write_file(const std::string& file, const std::string& text) {
+  std::ofstream out(file);
+  out << text;
+  out.close();
+  if (!out) throw std::runtime_error("cannot write " + file);
 }
 
 }  // namespace tutti::bench

@@ -11,17 +11,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
-#include "scale/cpu_time.h"
+#include "report/results.h"
 #include "scale/forked_ranks.h"
 
 namespace tutti::bench {
@@ -45,25 +42,30 @@ torch::nn::Sequential toy_model(std::int64_t gradients) {
   return model;
 }
 
-std::int64_t entries_of(const char* folder) {
+double entries_of(const char* folder) {
   const std::filesystem::directory_iterator entries(folder);
-  return std::distance(begin(entries), end(entries));
+  return static_cast<double>(std::distance(begin(entries), end(entries)));
 }
 
-std::int64_t bytes_of_page_tables() {
+double bytes_of_page_tables() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
-    std::int64_t kilobytes = 0;
-    if (word == "VmPTE:" && status >> kilobytes) return kilobytes << 10;
+    double kilobytes = 0;
+    if (word == "VmPTE:" && status >> kilobytes) return kilobytes * 1024;
   }
   return 0;
 }
 
-/// CPU seconds of this process so far.
-double cpu_seconds() {
+double seconds_of(const timeval& time) {
+  constexpr double microsecond = 1e-6;
+  return static_cast<double>(time.tv_sec) + microsecond * static_cast<double>(time.tv_usec);
+}
+
+CpuSeconds cpu_of(int processes) {
   rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  return seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
+  ::getrusage(processes, &used);
+  const double kernel = seconds_of(used.ru_stime);
+  return {.all = seconds_of(used.ru_utime) + kernel, .kernel = kernel};
 }
 
 ResourceUsage current_usage() {
@@ -75,8 +77,9 @@ ResourceUsage current_usage() {
 
 /// Waits for all ranks, so that all processes hold their memory at the same time, as connected ranks do.
 void wait_until_all_are_here(const std::string& file, int world_size) {
-  std::ofstream(file, std::ios::app) << '.';
-  while (std::filesystem::file_size(file) < static_cast<std::uintmax_t>(world_size)) {
+  const Labels mark = "ready";
+  append_line(file, mark);
+  while (std::filesystem::file_size(file) < (mark.dump().size() + 1) * static_cast<std::size_t>(world_size)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }
@@ -98,18 +101,13 @@ ResourceUsage train(const ScaleOptions& options, const Environment& environment)
   return usage;
 }
 
-/// Writes the line in one call, so that the lines of several ranks do not mix.
-void append_usage(const std::string& file, const ResourceUsage& usage) {
-  std::ostringstream line;
-  line << '\n' << usage.threads << ' ' << usage.descriptors << ' ' << usage.page_tables << ' ' << usage.cpu;
-  std::ofstream(file, std::ios::app) << line.str();
-}
-
 int run_rank(const ScaleOptions& options, const Environment& environment) {
-  const double cpu_before = cpu_seconds();
-  ResourceUsage usage = train(options, environment);
-  usage.cpu = cpu_seconds() - cpu_before;
-  if (!options.results.empty()) append_usage(options.results, usage);
+  const double cpu_before = cpu_of(RUSAGE_SELF).all;
+  const ResourceUsage usage = train(options, environment);
+  const double cpu = cpu_of(RUSAGE_SELF).all - cpu_before;
+  if (!options.results.empty()) {
+    append_line(options.results, {usage.threads, usage.descriptors, usage.page_tables, cpu});
+  }
   return 0;
 }
 
@@ -131,19 +129,23 @@ int run_scale_rank(const ScaleOptions& options, const Environment& environment) 
                     [&](int local_rank) { return run_rank(options, forked(environment, options.forks, local_rank)); });
 }
 
+CpuSeconds cpu_of_children() {
+  return cpu_of(RUSAGE_CHILDREN);
+}
+
 ResourceUsage read_usage(const std::string& file, int ranks) {
+  auto lines = read_lines(file);
+  std::erase_if(lines, [](const Labels& line) { return line.is_string(); });  // of wait_until_all_are_here()
+  if (lines.size() != static_cast<std::size_t>(ranks)) {
+    throw std::runtime_error(std::to_string(lines.size()) + " of " + std::to_string(ranks) +
+                             " ranks wrote their usage");
+  }
   ResourceUsage all;
-  std::ifstream in(file);
-  in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');  // the marks of wait_until_all_are_here()
-  for (int rank = 0; rank < ranks; ++rank) {
-    ResourceUsage one;
-    if (!(in >> one.threads >> one.descriptors >> one.page_tables >> one.cpu)) {
-      throw std::runtime_error(std::to_string(rank) + " of " + std::to_string(ranks) + " ranks wrote their usage");
-    }
-    all.threads = std::max(all.threads, one.threads);
-    all.descriptors = std::max(all.descriptors, one.descriptors);
-    all.page_tables = std::max(all.page_tables, one.page_tables);
-    all.cpu += one.cpu;
+  for (const auto& line : lines) {
+    all.threads = std::max<double>(all.threads, line.at(0));
+    all.descriptors = std::max<double>(all.descriptors, line.at(1));
+    all.page_tables = std::max<double>(all.page_tables, line.at(2));
+    all.cpu += line.at(3).get<double>();
   }
   return all;
 }

@@ -1,19 +1,26 @@
 #pragma once
 // One rank of `tutti bench scale`.
-#include <cstdint>
 #include <string>
 
 #include "scale/options.h"
-#include "tutti/core/environment.h"
 
 namespace tutti::bench {
 
+/// CPU seconds of processes.
+struct CpuSeconds {
+  double all = 0;
+  double kernel = 0;  ///< the part in the kernel
+};
+
+/// Returns the CPU time of all child processes that have exited.
+CpuSeconds cpu_of_children();
+
 /// The resources of a process during training, and the CPU time of its main(), without LibTorch's start and end.
 struct ResourceUsage {
-  std::int64_t threads = 0;
-  std::int64_t descriptors = 0;
-  std::int64_t page_tables = 0;  ///< bytes
-  double cpu = 0;                ///< seconds of all threads
+  double threads = 0;
+  double descriptors = 0;
+  double page_tables = 0;  ///< bytes
+  double cpu = 0;          ///< seconds of all threads
 };
 
 /// Connects to the other ranks, trains with them and appends its usage to options.results. Returns the exit code.

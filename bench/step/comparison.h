@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "step/options.h"
 #include "sync/workload.h"
 
 namespace tutti::bench {

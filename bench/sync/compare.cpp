@@ -16,11 +16,15 @@ struct Entry {
   Row row;
 };
 
-std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& systems) {
+std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& systems, std::int64_t gradient_bytes) {
   std::vector<Entry> entries;
   for (const auto& system : systems) {
     for (const auto mode : system->modes()) {
-      entries.push_back({system.get(), mode, Row{.system = system->name(), .mode = name_of(mode)}});
+      const Labels labels{{"system", system->name()},
+                          {"mode", name_of(mode)},
+                          {"bytes", system->synchronizes() ? gradient_bytes : 0},
+                          {"own_processes", false}};
+      entries.push_back({system.get(), mode, Row{.labels = labels}});
     }
   }
   return entries;
@@ -30,7 +34,7 @@ std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& system
 
 Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Parameters& start,
                 bool whole_windows, const Communicator& communicator, int repeats) {
-  auto entries = entries_of(systems);
+  auto entries = entries_of(systems, bytes_of(start));
   // Warm-up runs are not counted. Systems search for their settings here.
   Guard guard(communicator, start, reference.name(), reference.run(Mode::no_sync), whole_windows);
 
@@ -39,11 +43,11 @@ Results compare(const std::vector<std::unique_ptr<System>>& systems, System& ref
   for (int repeat = 1; repeat <= repeats; ++repeat) {
     for (auto& [system, mode, row] : entries) {
       const auto measurement = system->run(mode);
-      const auto what = row.system + " " + row.mode;
+      const auto what = system->name() + " " + name_of(mode);
       if (system->synchronizes()) {
         guard.check(what, mode == Mode::accumulate, system->rounds_gradients(), measurement);
       }
-      row.milliseconds.push_back(measurement.milliseconds_per_batch);
+      row.values.push_back(measurement.milliseconds_per_batch);
       if (communicator.rank() == 0) {
         std::fprintf(stderr, "%d/%d %-38s %8.1f ms per batch\n", repeat, repeats, what.c_str(),
                      measurement.milliseconds_per_batch);
@@ -53,7 +57,7 @@ Results compare(const std::vector<std::unique_ptr<System>>& systems, System& ref
   }
   if (repeats % 2 == 1) std::ranges::reverse(entries);
 
-  Results results{.gradient_bytes = bytes_of(start), .faults = guard.faults()};
+  Results results{.faults = guard.faults()};
   for (auto& entry : entries) {
     entry.row.settings = entry.system->settings();
     results.rows.push_back(std::move(entry.row));

@@ -2,19 +2,18 @@
 
 #include <ATen/Parallel.h>
 
-#include "report/report.h"
 #include "sync/compare.h"
 #include "sync/gloo_group.h"
+#include "sync/table.h"
 
 namespace tutti::bench {
 
-int run_rank(const SyncOptions& options, const Environment& environment) {
+int run_sync_rank(SyncOptions options, const Environment& environment) {
   at::set_num_threads(1);
-  const auto machine = describe_machine();
+  Report report;
   const auto communicator = Communicator::connect(environment);
   const Workload workload(options, communicator.rank(), communicator.size());
-  const Stopwatch stopwatch(workload, communicator);
-  const BenchContext context{workload, stopwatch, communicator};
+  const BenchContext context{workload, communicator};
 
   const auto group = make_gloo_group(communicator, environment);
   std::vector<std::unique_ptr<System>> systems;
@@ -30,23 +29,26 @@ int run_rank(const SyncOptions& options, const Environment& environment) {
     systems.push_back(make_hand_written_system(context, group));
   }
   systems.push_back(make_no_communication_system(context));
-  const bool whole_windows = workload.timed().batches.size() % static_cast<std::size_t>(workload.steps()) == 0;
+  const bool whole_windows = options.batches % options.steps == 0;
   const auto results = compare(systems, reference, copy_of(workload.make_model()->parameters()), whole_windows,
                                communicator, options.repeats);
 
   int code = 0;
   if (communicator.rank() == 0) {
     if (options.results.empty()) {
-      auto place = options;
-      place.ranks = environment.world_size;
-      place.nodes = environment.num_nodes;
-      code = report(results, place, machine, describe_gpt(place));
+      options.ranks = environment.world_size;
+      options.nodes = environment.num_nodes;
+      code = report_sync(report, results, options, describe_sync_model(options));
     } else {
       write_results(options.results, results);
     }
   }
   communicator.barrier().wait();  // rank 0 serves the group's store, so all ranks must finish first
   return code;
+}
+
+std::string describe_sync_model(const SyncOptions& options) {
+  return describe_gpt(options) + "; LibTorch's AdamW unless a row names another; one thread for each rank";
 }
 
 }  // namespace tutti::bench

@@ -1,7 +1,6 @@
 #include "sync/stopwatch.h"
 
 #include <chrono>
-#include <utility>
 
 namespace tutti::bench {
 
@@ -21,15 +20,6 @@ Measurement measure(Communicator communicator, const Parameters& parameters, std
   measurement.milliseconds_per_batch = elapsed.count() / static_cast<double>(batches);
   measurement.after_epoch = copy_of(parameters);
   return measurement;
-}
-
-Stopwatch::Stopwatch(const Workload& workload, Communicator communicator)
-    : workload_(workload), communicator_(std::move(communicator)) {}
-
-Measurement Stopwatch::measure(const Parameters& parameters, const std::function<void(const Epoch&)>& train) const {
-  return bench::measure(
-      communicator_, parameters, workload_.timed().batches.size(), [&] { train(workload_.warm_up()); },
-      [&] { train(workload_.timed()); });
 }
 
 }  // namespace tutti::bench

@@ -7,26 +7,18 @@
 
 #include <array>
 #include <climits>
-#include <exception>
 #include <iostream>
 #include <string>
 
+#include "command_line.h"
 #include "core/job_secret.h"
 #include "core/launchers.h"
+#include "run_main.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/backend_status.h"
 
 namespace {
-
-constexpr int usage_exit_code = 2;
-
-constexpr const char* help =
-    "Usage: tutti env\n"
-    "\n"
-    "Prints what a program that uses tutti finds when it is started here: the launcher whose variables decide, this\n"
-    "process's place among the ranks, LibTorch, backends, processor. Start it as the program is started, for example\n"
-    "with mpirun -n 2 tutti env. Exit code: 2 where the variables make no sense, else 0.\n";
 
 void print(const std::string& what, const std::string& value) {
   constexpr std::size_t column = 16;
@@ -91,29 +83,29 @@ void print_machine() {
         at::hasCUDA() ? "yes" : "no: this program was linked against LibTorch's CPU libraries, or finds no GPU");
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::string option = argc > 1 ? argv[1] : "";
-  if (argc == 2 && (option == "--help" || option == "-h")) {
-    std::cout << help;
-    return 0;
-  }
-  if (argc > 1) {
-    std::cerr << "tutti: env takes no " << option << ": see 'tutti env --help'\n";
-    return usage_exit_code;
-  }
+/// Returns 2 if the launcher's variables contradict each other.
+int print_all() {
   int code = 0;
   try {
     print_launchers();
     print_place(tutti::read_environment());
   } catch (const tutti::UsageError& error) {
     print("error", error.what());
-    code = usage_exit_code;
-  } catch (const std::exception& error) {
-    std::cerr << "tutti: " << error.what() << '\n';
-    return 1;
+    code = tutti::usage_exit_code;
   }
   print_machine();
   return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Prints what a program that uses tutti finds when it is started here: the launcher whose variables decide, this "
+      "process's place among the ranks, LibTorch, backends, processor.");
+  app.name("tutti env");
+  app.footer(
+      "Start it as the program is started, for example with mpirun -n 2 tutti env.\n"
+      "Exit code: 2 where the variables make no sense, else 0.");
+  return tutti::run_main([&] { return tutti::parse_command_line(app, {argv + 1, argv + argc}) ? print_all() : 0; });
 }

@@ -3,53 +3,45 @@
 #include <dlfcn.h>
 
 #include <iostream>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "command_line.h"
 #include "exported/describe.h"
 #include "run_main.h"
 #include "tutti/core/error.h"
 
 namespace {
 
-constexpr const char* help =
-    "Usage: tutti export-check [--library LIB.so]... [--model NAME] FILE.pt2\n"
-    "\n"
-    "Shows what a program of torch.export holds: schema, parameters, buffers, inputs, outputs, symbolic sizes, "
-    "operators;\n"
-    "and says what keeps it from being trained with tutti::ExportedModule.\n"
-    "\n"
-    "Options:\n"
-    "  --library LIB.so    load a library that defines operators; may be given several times\n"
-    "  --model NAME        which of several models in the file\n"
-    "\n"
-    "Exit code: 0 where it can be trained, 1 where it cannot or the file is damaged, 2 for a wrong call.\n";
-
 struct Options {
   std::string file{};
   std::string model{};
+  std::vector<std::string> libraries{};
 };
 
-Options read_options(int argc, char** argv) {
+/// Returns nullopt after --help. Throws UsageError.
+std::optional<Options> read_options(const std::vector<std::string>& words) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--library" || word == "--model") {
-      if (++i == argc) throw tutti::UsageError(word + " needs a value");
-      if (word == "--model") options.model = argv[i];
-      if (word == "--library" && ::dlopen(argv[i], RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-        throw tutti::UsageError("cannot load the library: " + std::string(::dlerror()));
-      }
-    } else if (word.starts_with("-") || !options.file.empty()) {
-      throw tutti::UsageError("export-check takes no " + word + ": see 'tutti export-check --help'");
-    } else {
-      options.file = word;
-    }
-  }
-  if (options.file.empty()) throw tutti::UsageError("export-check needs a file: see 'tutti export-check --help'");
+  CLI::App app(
+      "Shows what a program of torch.export holds: schema, parameters, buffers, inputs, outputs, symbolic sizes, "
+      "operators; and says what keeps it from being trained with tutti::ExportedModule.");
+  app.name("tutti export-check");
+  app.footer("Exit code: 0 where it can be trained, 1 where it cannot or the file is damaged, 2 for a wrong call.");
+  app.add_option("FILE", options.file, "The .pt2 file")->required();
+  app.add_option("--library", options.libraries, "A library that defines operators, to be loaded; again for more")
+      ->allow_extra_args(false);
+  app.add_option("--model", options.model, "Which of several models in the file");
+  if (!tutti::parse_command_line(app, words)) return std::nullopt;
   return options;
 }
 
 int check(const Options& options) {
+  for (const std::string& library : options.libraries) {
+    if (::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+      throw tutti::UsageError("cannot load the library: " + std::string(::dlerror()));
+    }
+  }
   const auto described = tutti::exported::describe(tutti::exported::load_program(options.file, options.model));
   std::cout << described.text;
   for (const std::string& note : described.notes) std::cout << "note: " << note << '\n';
@@ -61,10 +53,8 @@ int check(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string option = argc > 1 ? argv[1] : "";
-  if (option == "--help" || option == "-h") {
-    std::cout << help;
-    return 0;
-  }
-  return tutti::run_main([&] { return check(read_options(argc, argv)); });
+  return tutti::run_main([&] {
+    const auto options = read_options({argv + 1, argv + argc});
+    return options ? check(*options) : 0;
+  });
 }

@@ -1,10 +1,9 @@
 #include "options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <iostream>
 #include <thread>
 
+#include "command_line.h"
 #include "plan/units.h"
 #include "tutti/core/error.h"
 
@@ -88,14 +87,7 @@ std::optional<PlanOptions> parse_plan_options(int argc, char** argv, bool under_
   CLI::App app("Predicts the time of an optimizer step on so many nodes, and what it is made of.");
   app.name("tutti plan");
   add_options(app, options, words);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + ": see 'tutti plan --help'");
-  }
+  if (!parse_command_line(app, {argv + 1, argv + argc})) return std::nullopt;
   if (under_launcher != !options.part.empty()) {
     throw UsageError("tutti plan is for one process: start it without ranks");
   }

@@ -101,7 +101,7 @@ class C10dReducerSystem : public System {
     auto net = context_.workload.make_model();
     torch::optim::AdamW optimizer(net->parameters(), learning_rate);
     DistributedDataParallel ddp(net->parameters(), group_, bucket_bytes_, fp16_);
-    return context_.stopwatch.measure(net->parameters(), [&](const Epoch& epoch) {
+    return context_.measure(net->parameters(), [&](const Epoch& epoch) {
       for (const auto& [tokens, ends_window] : epoch.batches) {
         // A no_sync after forward has no effect: the pass is already prepared to reduce.
         const bool synchronizes = ends_window || mode != Mode::no_sync;

@@ -16,8 +16,14 @@ namespace tutti::bench {
 /// The inputs of all systems. The references must outlive the systems.
 struct BenchContext {
   const Workload& workload;
-  const Stopwatch& stopwatch;
   const Communicator& communicator;
+
+  /// Runs `train` over the warm-up, then over the epoch, which is timed.
+  Measurement measure(const Parameters& parameters, const std::function<void(const Epoch&)>& train) const {
+    return bench::measure(
+        communicator, parameters, workload.timed().batches.size(), [&] { train(workload.warm_up()); },
+        [&] { train(workload.timed()); });
+  }
 };
 
 class System {

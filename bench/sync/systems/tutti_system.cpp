@@ -34,8 +34,7 @@ class TuttiSystem : public System {
     torch::optim::AdamW adamw(net->parameters(), learning_rate);
     auto [model, optimizer] = accelerator.prepare(net, adamw);
     TuttiTraining<gpt::Gpt> training{accelerator, model, optimizer, context_.workload.batch_size()};
-    return context_.stopwatch.measure(net->parameters(),
-                                      [&](const Epoch& epoch) { train_with_tutti(mode, training, epoch); });
+    return context_.measure(net->parameters(), [&](const Epoch& epoch) { train_with_tutti(mode, training, epoch); });
   }
 
  private:

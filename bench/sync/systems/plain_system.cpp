@@ -1,5 +1,5 @@
-// The hand-written loop of pytorch/examples' cpp/distributed/dist-mnist.cpp: one all-reduce for each parameter after
-// backward.
+// The plain LibTorch loop: without communication, the baseline of all ratios, and the hand-written loop of
+// pytorch/examples' cpp/distributed/dist-mnist.cpp, with one all-reduce for each parameter after backward.
 #include <torch/optim/adamw.h>
 
 #include "sync/systems/system.h"
@@ -17,23 +17,27 @@ void average_gradients(const Parameters& parameters, c10d::ProcessGroup& group) 
   for (const auto& parameter : parameters) parameter.grad().div_(group.getSize());
 }
 
-class HandWrittenSystem : public System {
+class PlainSystem : public System {
  public:
-  HandWrittenSystem(const BenchContext& context, c10::intrusive_ptr<c10d::ProcessGroup> group)
+  /// `group`: null for no communication.
+  PlainSystem(const BenchContext& context, c10::intrusive_ptr<c10d::ProcessGroup> group)
       : context_(context), group_(std::move(group)) {}
 
-  std::string name() const override { return "hand-written"; }
-  std::vector<Mode> modes() const override { return {Mode::baseline, Mode::no_sync}; }
+  std::string name() const override { return group_ ? "hand-written" : "none"; }
+  std::vector<Mode> modes() const override {
+    return group_ ? std::vector{Mode::baseline, Mode::no_sync} : std::vector{Mode::baseline};
+  }
+  bool synchronizes() const override { return group_.defined(); }
 
   Measurement run(Mode mode) override {
     auto net = context_.workload.make_model();
     const auto parameters = net->parameters();
     torch::optim::AdamW optimizer(parameters, learning_rate);
-    return context_.stopwatch.measure(parameters, [&](const Epoch& epoch) {
+    return context_.measure(parameters, [&](const Epoch& epoch) {
       for (const auto& [tokens, ends_window] : epoch.batches) {
         const auto loss = loss_of(net, tokens) / context_.workload.steps();
         loss.backward();
-        if (mode == Mode::baseline || ends_window) average_gradients(parameters, *group_);
+        if (group_ && (mode == Mode::baseline || ends_window)) average_gradients(parameters, *group_);
         if (ends_window) {
           optimizer.step();
           optimizer.zero_grad();
@@ -49,9 +53,13 @@ class HandWrittenSystem : public System {
 
 }  // namespace
 
+std::unique_ptr<System> make_no_communication_system(const BenchContext& context) {
+  return std::make_unique<PlainSystem>(context, nullptr);
+}
+
 std::unique_ptr<System> make_hand_written_system(const BenchContext& context,
                                                  c10::intrusive_ptr<c10d::ProcessGroup> group) {
-  return std::make_unique<HandWrittenSystem>(context, std::move(group));
+  return std::make_unique<PlainSystem>(context, std::move(group));
 }
 
 }  // namespace tutti::bench

@@ -1,12 +1,17 @@
-#include "command/words.h"
-
+#pragma once
+// Parses the command lines of `tutti` and of the programs behind it.
+#include <CLI/CLI.hpp>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "tutti/core/error.h"
 
-namespace tutti::bench {
+namespace tutti {
 
-bool parse_words(CLI::App& app, const std::vector<std::string>& words) {
+/// Parses `words` into the options of `app`, whose name is the command's. Returns false after --help, which it prints.
+/// Throws UsageError.
+inline bool parse_command_line(CLI::App& app, const std::vector<std::string>& words) {
   const std::string command = app.get_name();
   std::vector<const char*> arguments{command.c_str()};
   for (const auto& word : words) arguments.push_back(word.c_str());
@@ -21,12 +26,4 @@ bool parse_words(CLI::App& app, const std::vector<std::string>& words) {
   }
 }
 
-void refuse_under_launcher(bool under_launcher, const std::vector<CLI::Option*>& options) {
-  for (const auto* option : options) {
-    if (under_launcher && option->count() > 0) {
-      throw UsageError(option->get_name() + " is not allowed on a rank that a launcher started: remove it");
-    }
-  }
-}
-
-}  // namespace tutti::bench
+}  // namespace tutti
