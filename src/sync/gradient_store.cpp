@@ -3,9 +3,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
+#include "sync/reproducible_rules.h"
 #include "sync/sampled_hash.h"
 #include "tutti/core/error.h"
 
@@ -17,21 +17,6 @@ std::vector<at::Tensor> tensors_with_slot(const ParameterSet& parameters) {
   std::vector<at::Tensor> tensors;
   for (int i = 0; i < parameters.slots; ++i) tensors.push_back(parameters.trained[i].tensor);
   return tensors;
-}
-
-void require_reproducible(const ParameterSet& parameters, const ReducerOptions& options) {
-  if (options.gradient_codec)
-    throw UsageError("a gradient_codec rounds between nodes only, so sums cannot be reproducible");
-  for (const NamedParameter& parameter : parameters.trained) {
-    const at::ScalarType dtype = parameter.tensor.scalar_type();
-    const bool cpu = parameter.tensor.is_cpu();
-    if (!parameter.sparse && cpu && (dtype == at::kFloat || dtype == at::kDouble)) continue;
-    throw UsageError("the gradients of " + quoted(parameter) + " are " +
-                     (parameter.sparse ? "sparse"
-                      : cpu            ? std::string("of type ") + toString(dtype)
-                                       : "on a device") +
-                     ": reproducible sums need dense float or double gradients in CPU memory");
-  }
 }
 
 }  // namespace
@@ -229,16 +214,6 @@ void GradientStore::accumulate_micro_batch() {
 
 void GradientStore::drop_micro_batches() {
   if (accumulator_) accumulator_->clear();
-}
-
-void GradientStore::require_whole_block() const {
-  const auto micro_batches = static_cast<std::uint64_t>(accumulator_->micro_batches() + 1);
-  if (std::has_single_bit(micro_batches)) return;
-  throw UsageError(
-      parameters_.model_prefix() + "a window of " + std::to_string(micro_batches) + " micro-batches on each of " +
-      std::to_string(communicator_.size()) +
-      " ranks: a reproducible sum on several ranks needs 1, 2, 4, 8, ... on each. Choose another number of "
-      "micro-batches or ranks, and data that fill all windows");
 }
 
 void GradientStore::scale_bucket(std::size_t bucket, double factor) {

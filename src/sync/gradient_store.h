@@ -70,7 +70,8 @@ class GradientStore {
   bool any_written_in_flight() const;
   /// All buckets of the synchronization, `summed` in number, and the sparse gradients hold the mean. `used`: for each
   /// parameter with a slot, whether any rank has used it.
-  void set_mean(double total_weight, std::size_t summed, const std::vector<bool>& used, std::span<const at::Tensor> rows);
+  void set_mean(double total_weight, std::size_t summed, const std::vector<bool>& used,
+                std::span<const at::Tensor> rows);
   /// The synchronization has failed.
   void abandon_sync();
   /// Sets the weight of gradients that a step has used: `weight` for each rank. They are equal on all ranks.
@@ -94,10 +95,9 @@ class GradientStore {
   // Reproducible sums.
   /// Adds the gradients of a micro-batch to those of the window, and releases them.
   void accumulate_micro_batch();
-  bool holds_micro_batches() const { return accumulator_ && accumulator_->micro_batches() > 0; }
+  /// The number of micro-batches that accumulate_micro_batch() has added.
+  std::int64_t micro_batches() const { return accumulator_ ? accumulator_->micro_batches() : 0; }
   void drop_micro_batches();
-  /// Throws UsageError unless this rank's micro-batches, with the next one, form a block of the summation order.
-  void require_whole_block() const;
 
   // Changes by the program.
   /// Detects that the program has cleared the gradients of `window`. Throws UsageError if it has cleared some of them
@@ -106,6 +106,8 @@ class GradientStore {
   /// The name of a parameter whose gradient was not produced by a backward pass, or (`or_replaced`) replaced such a
   /// gradient; nullopt if none.
   std::optional<std::string> foreign(bool or_replaced) const;
+  /// Throws UsageError if there is a foreign() gradient.
+  void require_known(bool or_replaced) const;
   /// The number of gradients that were outside of their slots.
   std::int64_t copied() const { return copied_; }
 

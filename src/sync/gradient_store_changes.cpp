@@ -75,4 +75,11 @@ std::optional<std::string> GradientStore::foreign(bool or_replaced) const {
   return std::nullopt;
 }
 
+void GradientStore::require_known(bool or_replaced) const {
+  const auto unknown = foreign(or_replaced);
+  if (!unknown) return;
+  throw UsageError("the gradient of " + *unknown +
+                   " was not produced by a synchronized backward pass: call synchronize() before step");
+}
+
 }  // namespace tutti::sync

@@ -15,8 +15,8 @@ void GradientStore::save(StateDict& state) const {
     if (!grad(i).defined()) continue;
     const std::string& name = parameters_.trained[i].name;
     const auto bucket = bucket_of(i);
-    // Sparse gradients are saved dense, so that windows of several ranks can be added and any checkpoint reader supports
-    // them.
+    // Sparse gradients are saved dense, so that windows of several ranks can be added and any checkpoint reader
+    // supports them.
     state.set("gradient." + name, bucket ? grad(i).detach() : grad(i).detach().to_dense());
     state.set("averaged." + name, bucket ? buckets_[*bucket] == BucketState::mean : sparse_.averaged(i - slots()));
   }

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/core/error.h"
 #include "tutti/detail/sync/named_parameter.h"
 
 namespace tutti::sync {
@@ -16,6 +17,22 @@ struct ParameterSet {
 
   /// The prefix of errors that name no parameter; empty if models have no names.
   std::string model_prefix() const;
+  /// Runs an action and adds the prefix to its UsageErrors.
+  template <typename Action>
+  void with_model_prefix(const Action& action) const;
 };
+
+template <typename Action>
+void ParameterSet::with_model_prefix(const Action& action) const {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    const std::string prefix = model_prefix();
+    const std::string text = error.what();
+    // The message may name a parameter together with its model.
+    if (prefix.empty() || text.find(prefix.substr(0, prefix.size() - 2)) != std::string::npos) throw;
+    throw UsageError(prefix + text);
+  }
+}
 
 }  // namespace tutti::sync

@@ -1,4 +1,4 @@
-// Forwards Reducer's public methods to its implementation.
+// The public methods of Reducer. Each locks the mutex, except accessors of values that only the calling thread changes.
 #include "tutti/detail/sync/reducer.h"
 
 #include <utility>
@@ -12,82 +12,108 @@ Reducer::Reducer(std::vector<NamedParameter> parameters, Communicator communicat
 Reducer::~Reducer() = default;
 
 void Reducer::enter_accumulate(const AccumulationStep& step) {
+  const std::lock_guard lock(impl_->mutex_);
   impl_->enter_accumulate(step);
 }
 void Reducer::leave_accumulate(bool unwinding) {
+  const std::lock_guard lock(impl_->mutex_);
   impl_->leave_accumulate(unwinding);
 }
 bool Reducer::in_accumulate() const {
-  return impl_->in_accumulate();
+  return impl_->window_state_.scope().has_value();
 }
 bool Reducer::is_idle() const {
-  return impl_->is_idle();
+  const std::lock_guard lock(impl_->mutex_);
+  return !in_accumulate() && !impl_->tracker_.is_open() && impl_->window_state_.is_idle();
 }
 void Reducer::enter_no_sync() {
-  impl_->enter_no_sync();
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->decision_.enter_no_sync();
 }
 void Reducer::leave_no_sync() {
-  impl_->leave_no_sync();
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->decision_.leave_no_sync();
 }
 void Reducer::trigger_sync_in_backward() {
-  impl_->trigger_sync_in_backward();
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->decision_.trigger();
 }
 void Reducer::add_scope_weight() {
-  impl_->add_scope_weight();
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->parameters_.with_model_prefix([this] { impl_->window_state_.add_scope_weight(); });
 }
 void Reducer::on_backward_error() noexcept {
-  impl_->on_backward_error();
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->tracker_.fail_pass();
+  impl_->send_abort();
 }
 void Reducer::set_local(bool local) {
-  impl_->set_local(local);
+  const std::lock_guard lock(impl_->mutex_);
+  if (local != impl_->local_) impl_->set_local(local);
 }
 bool Reducer::local() const {
-  return impl_->local();
+  return impl_->local_;
 }
 std::int64_t Reducer::steps() const {
-  return impl_->steps();
+  return impl_->window_state_.window().steps();
 }
 void Reducer::set_check_replicas(bool check) {
-  impl_->set_check_replicas(check);
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->finish_pending();
+  impl_->checker_.set_compares_values(check);
 }
 bool Reducer::at_window_end() const {
-  return impl_->at_window_end();
+  const auto& scope = impl_->window_state_.scope();
+  return !scope || scope->syncs;
 }
 void Reducer::synchronize() {
+  const std::lock_guard lock(impl_->mutex_);
   impl_->synchronize();
 }
 double Reducer::mean_over_ranks(double value) {
+  const std::lock_guard lock(impl_->mutex_);
   return impl_->mean_over_ranks(value);
 }
 void Reducer::prepare_step() {
+  const std::lock_guard lock(impl_->mutex_);
   impl_->prepare_step();
 }
 void Reducer::set_loss_scale(double scale) {
-  impl_->set_loss_scale(scale);
+  const std::lock_guard lock(impl_->mutex_);
+  if (scale != impl_->store_.loss_scale()) impl_->set_loss_scale(scale);
 }
 bool Reducer::overflowed() const {
-  return impl_->overflowed();
+  return impl_->driver_.overflowed();
 }
 void Reducer::on_optimizer_step() {
-  impl_->on_optimizer_step();
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->store_.drop_micro_batches();
+  impl_->window_state_.step();
 }
 void Reducer::clear(bool set_to_none) {
+  const std::lock_guard lock(impl_->mutex_);
   impl_->clear(set_to_none);
 }
 void Reducer::discard_accumulation() {
+  const std::lock_guard lock(impl_->mutex_);
   impl_->discard_accumulation();
 }
 StateDict Reducer::state_dict() const {
+  const std::lock_guard lock(impl_->mutex_);
   return impl_->state_dict();
 }
 void Reducer::load_state_dict(const StateDict& state) {
+  const std::lock_guard lock(impl_->mutex_);
   impl_->load_state_dict(state);
 }
 const std::vector<NamedParameter>& Reducer::parameters() const {
-  return impl_->parameters();
+  return impl_->parameters_.trained;
 }
 SyncStats Reducer::stats() const {
-  return impl_->stats();
+  const std::lock_guard lock(impl_->mutex_);
+  SyncStats stats = impl_->stats_;
+  stats.gradients_copied = impl_->store_.copied();
+  return stats;
 }
 
 }  // namespace tutti

@@ -1,24 +1,18 @@
 #include "sync/reducer_impl.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 
 #include <utility>
 
-#include "sync/autograd_hooks.h"
 #include "sync/check_same_model.h"
-#include "sync/reducer_callbacks.h"
+#include "sync/reproducible_rules.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 
 namespace {
-
-std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedParameter& parameter : parameters) tensors.push_back(parameter.tensor);
-  return tensors;
-}
 
 /// `parameters`, if they are those of all ranks.
 std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters, const ReducerOptions& options,
@@ -30,62 +24,41 @@ std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters, cons
 }  // namespace
 
 Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options)
-    : communicator_(std::move(communicator)), options_(options),
+    : communicator_(std::move(communicator)),
+      options_(options),
       logger_(communicator_.rank()),
-      parameters_(checked(std::move(parameters), options, communicator_)),
-      checker_(parameters_, options.check_replicas),
+      parameters_(checked(std::move(parameters), options_, communicator_)),
+      decision_(options_.policy, options_.reproducible),
+      checker_(parameters_, options_.check_replicas),
       store_(parameters_, options_, communicator_),
       driver_(store_, options_, communicator_),
-      decision_(options.policy, options.reproducible),
-      fires_(static_cast<std::size_t>(parameters_.slots)),
-      expected_fires_(static_cast<std::size_t>(parameters_.slots), 1) {
-  handle_ = std::make_shared<Handle>(Handle{this});
-  hooks_ = std::make_unique<sync::AutogradHooks>(
-      tensors_of(parameters_.trained), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
-      [this](int parameter) { in_pass([&] { on_gradient_ready(parameter); }); });
-}
-
-Reducer::Impl::~Impl() {
-  handle_->reducer = nullptr;
-}
+      tracker_(parameters_.trained, store_.plan(), mutex_, *this, options_.pass_error) {}
 
 void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
-  const std::lock_guard lock(mutex_);
   finish_pending();
-  if (window_state_.is(sync::GradientState::invalid) && !window_state_.scope()) discard_window();
-  if (options_.reproducible && step.sync_each_batch) {
-    throw UsageError("sync_each_batch synchronizes each micro-batch alone, so a reproducible sum is not possible");
-  }
-  if (options_.reproducible && step.syncs && communicator_.size() > 1) store_.require_whole_block();
-  with_model_prefix([&] { window_state_.open_scope(step); });
+  if (is(GradientState::invalid) && !window_state_.scope()) discard_window();
+  if (options_.reproducible)
+    require_reproducible_scope(parameters_, step, store_.micro_batches() + 1, communicator_.size());
+  parameters_.with_model_prefix([&] { window_state_.open_scope(step); });
 }
 
 void Reducer::Impl::leave_accumulate(bool unwinding) {
-  const std::lock_guard lock(mutex_);
-  const auto abort_window = [this](const std::string& why) {
-    if (!window_state_.sync_due_at_close() || window_state_.is(sync::GradientState::invalid)) return;
-    window_state_.abort(why);
-    driver_.abort();
-    send_abort();
-  };
   // The scope stays open until its synchronization ends, because the weights are those of the scope.
   try {
     if (unwinding) {
-      abort_dangling_pass();
-      abort_window(driver_.is_refused() ? driver_.refusal()
-                                          : "an exception left the accumulate() scope that ends its step");
+      tracker_.fail_pass();
+      abort_scope(driver_.is_refused() ? driver_.refusal()
+                                       : "an exception left the accumulate() scope that ends its step");
     } else {
       close_dangling_pass();
-      if (!window_state_.is(sync::GradientState::invalid) && !window_state_.is(sync::GradientState::aborted)) {
-        try {
-          check_gradients_cleared(window_state_.sync_due_at_close(), window_state_.sync_due_at_close());
-        } catch (const UsageError& error) {
-          abort_window(error.what());
-          throw;
-        }
+      try {
+        check_gradients_cleared(window_state_.sync_due_at_close(), window_state_.sync_due_at_close());
+      } catch (const UsageError& error) {
+        abort_scope(error.what());
+        throw;
       }
-      if (window_state_.sync_due_at_close() && !window_state_.is(sync::GradientState::invalid)) run_sync();
-      if (options_.reproducible && !window_state_.scope()->syncs && !window_state_.is(sync::GradientState::invalid))
+      if (window_state_.sync_due_at_close() && !is(GradientState::invalid)) run_sync();
+      if (options_.reproducible && !window_state_.scope()->syncs && !is(GradientState::invalid))
         store_.accumulate_micro_batch();
     }
   } catch (...) {
@@ -95,24 +68,7 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
   window_state_.close_scope();
 }
 
-bool Reducer::Impl::is_idle() const {
-  const std::lock_guard lock(mutex_);
-  return !window_state_.scope() && !pass_.open && window_state_.is_idle();
-}
-
-void Reducer::Impl::enter_no_sync() {
-  const std::lock_guard lock(mutex_);
-  decision_.enter_no_sync();
-}
-
-void Reducer::Impl::leave_no_sync() {
-  const std::lock_guard lock(mutex_);
-  decision_.leave_no_sync();
-}
-
 void Reducer::Impl::set_local(bool local) {
-  const std::lock_guard lock(mutex_);
-  if (local == local_) return;
   finish_pending();
   if (options_.reproducible) throw UsageError("local steps depend on the number of ranks: they are not reproducible");
   if (window_state_.sync_due_at_close() || !window_state_.is_idle()) {
@@ -128,40 +84,7 @@ void Reducer::Impl::set_local(bool local) {
   local_ = local;
 }
 
-void Reducer::Impl::set_check_replicas(bool check) {
-  const std::lock_guard lock(mutex_);
-  finish_pending();
-  checker_.set_compares_values(check);
-}
-
-void Reducer::Impl::trigger_sync_in_backward() {
-  const std::lock_guard lock(mutex_);
-  decision_.trigger();
-}
-
-void Reducer::Impl::add_scope_weight() {
-  const std::lock_guard lock(mutex_);
-  with_model_prefix([&] { window_state_.add_scope_weight(); });
-}
-
-void Reducer::Impl::on_backward_error() noexcept {
-  const std::lock_guard lock(mutex_);
-  abort_dangling_pass();
-  send_abort();
-}
-
-// Completes the synchronization in which the other ranks wait, without waiting for them.
-void Reducer::Impl::send_abort() noexcept {
-  if (!sync::owes_abort(driver_.state())) return;
-  try {
-    close_sync();
-  } catch (const std::exception& error) {
-    invalidate(error.what());
-  }
-}
-
 void Reducer::Impl::synchronize() {
-  const std::lock_guard lock(mutex_);
   finish_pending();
   throw_if_invalid();
   if (options_.reproducible) {
@@ -173,12 +96,18 @@ void Reducer::Impl::synchronize() {
   run_sync();
 }
 
+double Reducer::Impl::mean_over_ranks(double value) {
+  finish_pending();
+  const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
+  communicator_.all_reduce(sum, ReduceOp::sum, comm::internal_call("loss")).wait();
+  return sum.item<double>() / communicator_.size();
+}
+
 void Reducer::Impl::prepare_step() {
-  const std::lock_guard lock(mutex_);
-  const bool was_aborted = window_state_.is(sync::GradientState::aborted);
+  const bool was_aborted = is(GradientState::aborted);
   finish_pending();
   throw_if_invalid();
-  if (was_aborted && !window_state_.is(sync::GradientState::aborted)) {
+  if (was_aborted && !is(GradientState::aborted)) {
     throw UsageError(parameters_.model_prefix() +
                      "step after a backward pass of this window ended with an exception: its gradients are invalid on "
                      "all ranks. Call zero_grad() and run the window again");
@@ -201,30 +130,13 @@ void Reducer::Impl::prepare_step() {
   run_sync();
 }
 
-double Reducer::Impl::mean_over_ranks(double value) {
-  const std::lock_guard lock(mutex_);
-  finish_pending();
-  const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
-  communicator_.all_reduce(sum, ReduceOp::sum, comm::internal_call("loss")).wait();
-  return sum.item<double>() / communicator_.size();
-}
-
 void Reducer::Impl::set_loss_scale(double scale) {
-  const std::lock_guard lock(mutex_);
-  if (scale == store_.loss_scale()) return;
   finish_pending();
-  if (window_state_.window().pending() > 0) check_gradients_cleared(false);
-  store_.set_loss_scale(scale, window_state_.window().pending() > 0);
-}
-
-void Reducer::Impl::on_optimizer_step() {
-  const std::lock_guard lock(mutex_);
-  store_.drop_micro_batches();
-  window_state_.step();
+  if (is_pending()) check_gradients_cleared(false);
+  store_.set_loss_scale(scale, is_pending());
 }
 
 void Reducer::Impl::clear(bool set_to_none) {
-  const std::lock_guard lock(mutex_);
   if (window_state_.clearing() == sync::Clearing::nothing && !driver_.is_refused()) return;
   abort_refused_step();
   finish_pending();
@@ -234,7 +146,6 @@ void Reducer::Impl::clear(bool set_to_none) {
 }
 
 void Reducer::Impl::discard_accumulation() {
-  const std::lock_guard lock(mutex_);
   abort_refused_step();
   finish_pending();
   if (window_state_.sync_due_at_clear() && communicator_.size() > 1) run_sync();
@@ -246,24 +157,58 @@ void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
   window_state_.on_clear(what, !set_to_none && communicator_.size() > 1);
 }
 
-SyncStats Reducer::Impl::stats() const {
-  const std::lock_guard lock(mutex_);
-  SyncStats stats = stats_;
-  stats.gradients_copied = store_.copied();
-  return stats;
-}
-
-void Reducer::Impl::abort_refused_step() {
-  if (!driver_.is_refused()) return;
-  window_state_.abort(driver_.refusal());
-  driver_.abort();
-}
-
 void Reducer::Impl::discard_window() {
   throw_if_peer_failed();
   store_.discard();
-  window_state_.discard();
   driver_.end();
+  window_state_.discard();
+}
+
+void Reducer::Impl::throw_if_invalid() const {
+  if (is(GradientState::invalid))
+    throw UsageError(parameters_.model_prefix() + "the gradients of this window are invalid (" +
+                     window_state_.reason() + "): call zero_grad() and run the window again");
+}
+
+void Reducer::Impl::throw_if_peer_failed() const {
+  if (communicator_.failed() && is(GradientState::invalid))
+    throw PeerError(parameters_.model_prefix() + window_state_.reason(), {});
+}
+
+void Reducer::Impl::check_before_step() {
+  check_plan();
+  if (is(GradientState::aborted)) return;
+  // Also for a rank without passes: other ranks have added theirs to the same gradients.
+  check_gradients_cleared(true, window_state_.scope() && window_state_.sync_due_at_step());
+  if (window_state_.scope()) return;
+  if (is_pending()) {
+    if (options_.reproducible) {
+      throw UsageError(parameters_.model_prefix() +
+                       "step outside accumulate() in the middle of a window: a reproducible sum is computed at the "
+                       "window's end");
+    }
+    checker_.check_unchanged();
+  } else if (window_state_.window().syncs() == 0) {
+    // A tensor that replaced a used mean counts as that mean, as before the step.
+    store_.require_known(!window_state_.is_over());
+  }
+}
+
+void Reducer::Impl::check_plan() const {
+  for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
+    checker_.check_trained(i);
+    if (!tracker_.still_hooked(i))
+      throw sync::changed_after_prepare(parameters_.trained[i], "its node in the graph was replaced");
+  }
+  checker_.check_frozen();
+}
+
+void Reducer::Impl::check_gradients_cleared(bool refuses_changes, bool begins_pass) {
+  // The program may change a mean until the next pass adds to it.
+  if (!is(GradientState::pending) && !(begins_pass && is(GradientState::mean))) return;
+  const sync::ExternalClear cleared = store_.find_external_clear(window_state_.window(), refuses_changes);
+  if (cleared == sync::ExternalClear::none) return;
+  window_state_.on_external_clear(cleared == sync::ExternalClear::zeroed && communicator_.size() > 1);
 }
 
 }  // namespace tutti

@@ -5,16 +5,15 @@
 namespace tutti {
 
 StateDict Reducer::Impl::state_dict() const {
-  const std::lock_guard lock(mutex_);
   throw_if_invalid();
-  if (pass_.open && !pass_.tasks.empty()) throw UsageError("save_state() inside a backward pass: call it after it");
+  if (tracker_.is_running()) throw UsageError("save_state() inside a backward pass: call it after it");
   if (window_state_.is(sync::GradientState::aborted))
     throw UsageError("save_state() after a backward pass ended with an exception: call zero_grad() first");
   if (window_state_.scope() && !window_state_.can_be_saved()) {
     throw UsageError(
         "save_state() between accumulate() and its backward pass: call it before the scope or after backward");
   }
-  if (store_.holds_micro_batches()) {
+  if (store_.micro_batches() > 0) {
     throw UsageError("save_state() inside a window whose sum is reproducible: call it between optimizer steps");
   }
   StateDict state = window_state_.state_dict();
@@ -25,9 +24,8 @@ StateDict Reducer::Impl::state_dict() const {
 }
 
 void Reducer::Impl::load_state_dict(const StateDict& state) {
-  const std::lock_guard lock(mutex_);
   throw_if_peer_failed();
-  if (window_state_.scope() || pass_.open)
+  if (window_state_.scope() || tracker_.is_open())
     throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
   // Reads all values before it changes any.
   sync::AccumulationWindowState loaded;
@@ -43,7 +41,7 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
   driver_.set_overflowed(overflowed);
   checker_.forget_values();
   store_.load(state);
-  store_.record(window_state_.window().pending() > 0);
+  store_.record(is_pending());
 }
 
 }  // namespace tutti

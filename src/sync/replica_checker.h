@@ -1,6 +1,6 @@
 #pragma once
-// Detects parameters that the program has changed: their dtype, device or shape since prepare(), which LibTorch does not
-// report, and their values, by a sampled hash. Parameters that are not in CPU memory have the hash 0.
+// Detects parameters that the program has changed: their dtype, device or shape since prepare(), which LibTorch does
+// not report, and their values, by a sampled hash. Parameters that are not in CPU memory have the hash 0.
 #include <cstdint>
 #include <string>
 #include <vector>

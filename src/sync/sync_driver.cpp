@@ -13,6 +13,20 @@ constexpr int max_syncs_to_learn_order = 20;
 
 }  // namespace
 
+std::vector<WindowLengths> SyncResult::window_lengths() const {
+  std::vector<WindowLengths> lengths;
+  for (const SyncHeader& header : headers) lengths.push_back(header.lengths);
+  return lengths;
+}
+
+std::vector<int> SyncResult::aborted_ranks() const {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < trailers.size(); ++rank) {
+    if (trailers[rank].aborted) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 SyncDriver::SyncDriver(GradientStore& store, const ReducerOptions& options, const Communicator& communicator)
     : store_(store), options_(options), communicator_(communicator) {
   if (options.buckets.reorder && store.bucket_count() > 1) syncs_left_to_learn_order_ = max_syncs_to_learn_order;

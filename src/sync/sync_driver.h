@@ -23,13 +23,18 @@ struct SyncResult {
   SyncPlan plan;
   std::vector<SyncHeader> headers;
   std::vector<SyncTrailer> trailers;
-  std::size_t summed = 0;          ///< the number of buckets that were summed
-  std::vector<bool> used;          ///< by parameter with a slot: whether any rank has used it
-  std::vector<at::Tensor> rows;    ///< the means of the sparse gradients
-  std::vector<int> order;          ///< parameters in the order of rank 0's gradients, -1 for none; empty if it is known
-  bool overflowed = false;         ///< whether a sum contains infinity or NaN, if that is detected
-  std::int64_t bytes_sent = 0;     ///< gradient bytes that this rank has sent
-  double seconds_waited = 0;       ///< duration of wait()
+  std::size_t summed = 0;        ///< the number of buckets that were summed
+  std::vector<bool> used;        ///< by parameter with a slot: whether any rank has used it
+  std::vector<at::Tensor> rows;  ///< the means of the sparse gradients
+  std::vector<int> order;        ///< parameters in the order of rank 0's gradients, -1 for none; empty if it is known
+  bool overflowed = false;       ///< whether a sum contains infinity or NaN, if that is detected
+  std::int64_t bytes_sent = 0;   ///< gradient bytes that this rank has sent
+  double seconds_waited = 0;     ///< duration of wait()
+
+  /// By rank: the lengths of its last windows.
+  std::vector<WindowLengths> window_lengths() const;
+  /// The ranks that have aborted the synchronization.
+  std::vector<int> aborted_ranks() const;
 };
 
 class SyncDriver {
@@ -83,10 +88,10 @@ class SyncDriver {
   const Communicator& communicator_;
   SyncState state_ = SyncState::idle;
   std::string refusal_;
-  std::unique_ptr<GradientSync> sync_;   // from open() to wait() or end()
-  double last_wait_seconds_ = 0;         // in the last synchronization
-  int syncs_left_to_learn_order_ = 0;    // > 0 while the order of gradients is unknown
-  bool can_rebuild_buckets_ = false;     // see SyncTrailer
+  std::unique_ptr<GradientSync> sync_;  // from open() to wait() or end()
+  double last_wait_seconds_ = 0;        // in the last synchronization
+  int syncs_left_to_learn_order_ = 0;   // > 0 while the order of gradients is unknown
+  bool can_rebuild_buckets_ = false;    // see SyncTrailer
   bool overflowed_ = false;
 };
 

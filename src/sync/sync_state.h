@@ -4,12 +4,12 @@
 namespace tutti::sync {
 
 enum class SyncState {
-  idle,          ///< there is none
-  refused,       ///< a step was refused: other ranks may wait in a synchronization that this rank has not entered
-  open,          ///< the header is sent, the trailer is not
-  closed,        ///< the trailer is sent; the result is not here
-  abort_due,     ///< an exception occurred, and other ranks may wait in a synchronization that has no header of this rank
-  abort_open,    ///< the same with the header sent: the trailer must say that this rank has aborted
+  idle,        ///< there is none
+  refused,     ///< a step was refused: other ranks may wait in a synchronization that this rank has not entered
+  open,        ///< the header is sent, the trailer is not
+  closed,      ///< the trailer is sent; the result is not here
+  abort_due,   ///< an exception occurred, and other ranks may wait in a synchronization that has no header of this rank
+  abort_open,  ///< the same with the header sent: the trailer must say that this rank has aborted
   abort_closed,  ///< the same with the trailer sent: the result must not be used
 };
 

@@ -1,0 +1,227 @@
+#include "sync/backward_tracker.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tutti/detail/core/call_site_scope.h"
+
+namespace tutti::sync {
+
+namespace {
+
+// The call site of hooks: the program may have started the pass with LibTorch's backward().
+constexpr CallSite in_backward{.file = "backward()"};
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedParameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+/// The tracker, or null after its destruction. Autograd owns callbacks, which may outlive the tracker.
+struct BackwardTracker::Handle {
+  BackwardTracker* tracker = nullptr;
+};
+
+/// Owned by a callback of a graph task. If the task is destroyed without calling it, an exception ended the backward
+/// pass: LibTorch has no other notification.
+class BackwardTracker::GraphTaskCallback {
+ public:
+  GraphTaskCallback(std::shared_ptr<Handle> handle, int task) : handle_(std::move(handle)), task_(task) {}
+  ~GraphTaskCallback() {
+    if (!called_ && handle_->tracker != nullptr) handle_->tracker->on_task_error(task_);
+  }
+  GraphTaskCallback(const GraphTaskCallback&) = delete;
+  GraphTaskCallback& operator=(const GraphTaskCallback&) = delete;
+
+  void on_end() {
+    called_ = true;
+    BackwardTracker* const tracker = handle_->tracker;
+    if (tracker != nullptr) tracker->in_pass([&] { tracker->on_task_end(task_); });
+  }
+  void on_complete() {
+    called_ = true;
+    BackwardTracker* const tracker = handle_->tracker;
+    if (tracker != nullptr) tracker->in_pass([&] { tracker->finalize(); });
+  }
+
+ private:
+  std::shared_ptr<Handle> handle_;
+  int task_;
+  bool called_ = false;
+};
+
+/// A hook on the next node of an outer backward pass after a node that ran a nested pass. Only while such a node is
+/// evaluated can a callback for the end of the outer pass be queued.
+class BackwardTracker::OuterPassHook : public torch::autograd::FunctionPreHook {
+ public:
+  OuterPassHook(std::shared_ptr<Handle> handle, std::int64_t pass) : handle_(std::move(handle)), pass_(pass) {}
+  /// Sets the pass of the hook. Returns false, and does nothing, for a hook of another tracker.
+  bool renew(const Handle* handle, std::int64_t pass) {
+    if (handle_.get() != handle) return false;
+    pass_ = pass;
+    return true;
+  }
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    // The node may outlive its pass.
+    BackwardTracker* const tracker = handle_->tracker;
+    if (tracker == nullptr) return gradients;
+    const std::lock_guard lock(tracker->mutex_);
+    if (tracker->is_open() && tracker->number_ == pass_) tracker->register_task();
+    return gradients;
+  }
+
+ private:
+  std::shared_ptr<Handle> handle_;
+  std::int64_t pass_;
+};
+
+template <typename Action>
+void BackwardTracker::in_pass(const Action& action) {
+  try {
+    const std::lock_guard lock(mutex_);
+    action();
+  } catch (...) {
+    if (on_error_) on_error_(std::current_exception());
+    throw;
+  }
+}
+
+BackwardTracker::BackwardTracker(const std::vector<NamedParameter>& parameters, const BucketPlan& plan,
+                                 std::mutex& mutex, BackwardEvents& events,
+                                 std::function<void(std::exception_ptr)> on_error)
+    : parameters_(parameters),
+      plan_(plan),
+      mutex_(mutex),
+      events_(events),
+      on_error_(std::move(on_error)),
+      fires_(plan.slots.size()),
+      expected_fires_(plan.slots.size(), 1),
+      handle_(std::make_shared<Handle>(Handle{this})),
+      hooks_(
+          tensors_of(parameters), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
+          [this](int parameter) { in_pass([&] { autograd_hook(parameter); }); }) {}
+
+BackwardTracker::~BackwardTracker() {
+  handle_->tracker = nullptr;
+}
+
+void BackwardTracker::before_accumulate_grad(int parameter) {
+  if (!is_open()) {
+    begin_pass();
+  } else if (thread_ != std::this_thread::get_id() && !tasks_.contains(torch::autograd::get_current_graph_task_id())) {
+    events_.on_concurrent_pass();
+  }
+  register_task();
+  events_.before_accumulate_grad(parameter);
+}
+
+void BackwardTracker::autograd_hook(int parameter) {
+  const CallSiteScope here(in_backward);
+  events_.on_gradient_ready(parameter);
+  const auto slot = static_cast<std::size_t>(parameter);
+  if (slot >= fires_.size() || ++fires_[slot] != expected_fires_[slot] || state_ != PassState::synchronizing) return;
+  order_.push_back(parameter);
+  if (--waiting_[plan_.slots[slot].bucket] > 0) return;
+  while (ready_ < waiting_.size() && waiting_[ready_] == 0) ++ready_;
+  events_.on_buckets_ready(ready_);
+}
+
+void BackwardTracker::begin_pass() {
+  const bool synchronizes = events_.on_pass_begin();
+  state_ = next_state(state_, synchronizes ? PassEvent::begin_synchronizing : PassEvent::begin_local);
+  ++number_;
+  thread_ = std::this_thread::get_id();
+  tasks_.clear();
+  order_.clear();
+  std::ranges::fill(fires_, 0);
+  waiting_.clear();
+  for (const Bucket& bucket : plan_.buckets) waiting_.push_back(static_cast<int>(bucket.parameters.size()));
+  ready_ = 0;
+}
+
+void BackwardTracker::register_task() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (!tasks_.insert(task).second) return;
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [token = std::make_shared<GraphTaskCallback>(handle_, task)] { token->on_end(); });
+}
+
+// If a whole model is checkpointed, only nested passes reach its parameters. A callback can be queued for the running
+// task only, which is the nested one. Hooks on the next nodes of the outer pass register the outer task.
+void BackwardTracker::register_outer_task() {
+  if (!is_open() || !tasks_.empty()) return;
+  for (const torch::autograd::Edge& edge : torch::autograd::get_current_node()->next_edges()) {
+    if (!edge.is_valid()) continue;
+    // The node of a leaf outlives the pass and may have the hook already.
+    const bool known = std::ranges::any_of(edge.function->pre_hooks(), [this](const auto& hook) {
+      auto* const outer = dynamic_cast<OuterPassHook*>(hook.get());
+      return outer != nullptr && outer->renew(handle_.get(), number_);
+    });
+    if (!known) edge.function->add_pre_hook(std::make_unique<OuterPassHook>(handle_, number_));
+  }
+}
+
+void BackwardTracker::on_task_end(int task) {
+  const CallSiteScope here(in_backward);
+  if (!is_open()) return;
+  tasks_.erase(task);
+  // A nested backward pass ends while a node of the outer one is evaluated; the pass ends with the outermost.
+  if (torch::autograd::get_current_node()) return register_outer_task();
+  flush();
+  // Other reducers of this pass must be flushed before this one waits: two ranks that reach their reducers in different
+  // orders would deadlock otherwise. The callbacks of the other reducers run before this one.
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [token = std::make_shared<GraphTaskCallback>(handle_, task)] { token->on_complete(); });
+}
+
+void BackwardTracker::on_task_error(int task) noexcept {
+  const std::lock_guard lock(mutex_);
+  tasks_.erase(task);
+  if (is_open()) fail();
+}
+
+void BackwardTracker::fail_pass() noexcept {
+  if (is_open() && !is_running()) fail();
+}
+
+void BackwardTracker::fail() noexcept {
+  const bool synchronized = state_ == PassState::synchronizing;
+  state_ = next_state(state_, PassEvent::end);
+  events_.on_pass_failed(synchronized);
+}
+
+void BackwardTracker::end_pass() {
+  flush();
+  finalize();
+}
+
+void BackwardTracker::flush() {
+  if (state_ != PassState::synchronizing) return;
+  try {
+    events_.on_all_gradients_ready();
+  } catch (...) {
+    state_ = next_state(state_, PassEvent::end);
+    throw;
+  }
+}
+
+void BackwardTracker::finalize() {
+  if (!is_open()) return;
+  const CallSiteScope here(in_backward);
+  const bool synchronized = state_ == PassState::synchronizing;
+  state_ = next_state(state_, PassEvent::end);
+  for (std::size_t i = 0; i < fires_.size(); ++i) {
+    if (fires_[i] > 0) expected_fires_[i] = fires_[i];
+  }
+  events_.finalize_backward(synchronized);
+  order_.clear();
+}
+
+}  // namespace tutti::sync

@@ -1,0 +1,192 @@
+// The reducer's events of autograd, and the synchronizations that they and the program start.
+#include <ATen/core/grad_mode.h>
+
+#include <exception>
+
+#include "sync/reducer_impl.h"
+#include "sync/reproducible_rules.h"
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+template <typename Action>
+auto Reducer::Impl::or_invalidate(const Action& action) {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    invalidate(error.what());
+    throw;
+  }
+}
+
+bool Reducer::Impl::on_pass_begin() {
+  if (options_.before_pass) options_.before_pass();
+  finish_pending();
+  if (is(GradientState::invalid)) discard_window();
+  if (at::GradMode::is_enabled()) {
+    throw UsageError(parameters_.model_prefix() +
+                     "backward does not support create_graph, because a synchronized gradient has no graph: "
+                     "use torch::autograd::grad for higher derivatives");
+  }
+  if (options_.reproducible) require_reproducible_pass(parameters_, window_state_);
+  check_gradients_cleared(true, true);
+  const auto left = carried_over();
+  const bool over = window_state_.is_over();
+  parameters_.with_model_prefix([&] { window_state_.begin_pass(left); });
+  if (over) {
+    // A pass adds to the gradients that a step has used, as in LibTorch. They are equal on all ranks, so the mean does
+    // not change them.
+    store_.set_carried_over_weight(window_state_.carried_over_weight());
+    if (!left) store_.untrack();
+  }
+  store_.begin_pass(is_pending());
+  checker_.begin_pass(is_pending());
+  ++stats_.passes;
+  return decision_.begin_pass(window_state_.window().passes(), window_state_.scope());
+}
+
+void Reducer::Impl::on_concurrent_pass() {
+  throw UsageError(parameters_.model_prefix() +
+                   "two backward passes at once over the same parameters: run them one after the other");
+}
+
+void Reducer::Impl::on_buckets_ready(std::size_t count) {
+  if (!driver_.is_open()) open_sync();
+  driver_.start_buckets(count);
+}
+
+void Reducer::Impl::on_all_gradients_ready() {
+  or_invalidate([this] { close_sync(); });
+}
+
+void Reducer::Impl::finalize_backward(bool synchronized) {
+  if (synchronized) {
+    finish_sync();
+  } else {
+    ++stats_.syncs_skipped;
+  }
+  window_state_.end_pass(synchronized);
+  store_.record(is_pending());
+  check_plan();
+}
+
+void Reducer::Impl::on_pass_failed(bool synchronized) noexcept {
+  window_state_.abort("an exception ended its backward pass");
+  if (synchronized) driver_.abort();
+}
+
+void Reducer::Impl::close_dangling_pass() {
+  if (!tracker_.is_open()) return;
+  if (tracker_.is_running()) {
+    throw UsageError(parameters_.model_prefix() +
+                     "called from inside a backward pass over the same parameters: call it after backward()");
+  }
+  tracker_.end_pass();
+}
+
+void Reducer::Impl::open_sync() {
+  // A pass that does not synchronize may have aborted the window. The other ranks do not wait before this header.
+  if (is(GradientState::aborted)) driver_.abort();
+  window_state_.begin_sync(carried_over());
+  const Window& window = window_state_.window();
+  communicator_.set_step(window.steps());
+  driver_.open({.step = window.steps(),
+                .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
+                .weighting = window.weighting(),
+                .weight = window.weight(),
+                .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
+                .only_carried_over = window_state_.is_over() ? 1 : 0,
+                .loss_scale = store_.loss_scale(),
+                .lengths = window.lengths(),
+                .parameters = checker_.combined_hash()});
+}
+
+void Reducer::Impl::close_sync() {
+  if (!driver_.is_open()) open_sync();
+  driver_.close(window_state_.reason(), tracker_.order());
+}
+
+void Reducer::Impl::run_sync() {
+  if (driver_.is_refused()) driver_.end();
+  if (!driver_.is_open()) open_sync();
+  // Gradients that a step has used are equal on all ranks, so the mean does not change them for any weights.
+  if (window_state_.is_over()) store_.set_carried_over_weight(window_state_.carried_over_weight());
+  const bool has_gradients =
+      window_state_.window().passes() > 0 || has_foreign_gradients() || window_state_.zeros_may_differ();
+  // If no rank has a gradient there is nothing to sum. A rank with gradients starts its buckets at once.
+  if (!has_gradients && or_invalidate([this] { return driver_.is_empty(); })) {
+    driver_.close_empty();
+  } else {
+    close_sync();
+  }
+  finish_sync();
+}
+
+void Reducer::Impl::finish_sync() {
+  const sync::SyncResult result = or_invalidate([this] { return driver_.wait(); });
+  stats_ += SyncStats{.syncs = 1, .bytes_sent = result.bytes_sent, .seconds_waiting = result.seconds_waited};
+  throw_if_failed(result);
+  decision_.learn(result.window_lengths());
+  driver_.apply(result);
+  window_state_.end_sync(result.plan.weighting, result.plan.empty, result.plan.only_carried_over);
+  stats_ += SyncStats{.straggler_seconds = sync::straggler_times(result.headers)};
+  if (any_needs_another_sync(result.trailers)) return run_sync();
+  driver_.learn_order(result);
+}
+
+void Reducer::Impl::throw_if_failed(const sync::SyncResult& result) {
+  if (const auto why = describe_aborts(result.trailers)) {
+    invalidate(*why);
+    throw PeerError(parameters_.model_prefix() + *why, result.aborted_ranks());
+  }
+  if (result.plan.mismatch) {
+    invalidate(*result.plan.mismatch);
+    throw MismatchError(parameters_.model_prefix() + *result.plan.mismatch);
+  }
+  if (result.plan.parameters_differ) {
+    const std::string why = checker_.describe_drift(communicator_);
+    invalidate(why);
+    throw MismatchError(why);
+  }
+}
+
+void Reducer::Impl::finish_pending() {
+  close_dangling_pass();
+  if (!driver_.is_aborted()) return;
+  // The program has seen the exception of this rank. The peers are notified here.
+  or_invalidate([this] {
+    if (owes_abort(driver_.state())) close_sync();
+    driver_.wait();
+  });
+  invalidate("peers were notified");
+  discard_window();
+}
+
+void Reducer::Impl::abort_scope(const std::string& why) {
+  if (!window_state_.sync_due_at_close() || is(GradientState::invalid)) return;
+  window_state_.abort(why);
+  driver_.abort();
+  send_abort();
+}
+
+void Reducer::Impl::abort_refused_step() {
+  if (!driver_.is_refused()) return;
+  window_state_.abort(driver_.refusal());
+  driver_.abort();
+}
+
+void Reducer::Impl::send_abort() noexcept {
+  if (!owes_abort(driver_.state())) return;
+  try {
+    close_sync();
+  } catch (const std::exception& error) {
+    invalidate(error.what());
+  }
+}
+
+void Reducer::Impl::invalidate(const std::string& why) {
+  window_state_.invalidate(why);
+  driver_.end();
+}
+
+}  // namespace tutti
