@@ -44,7 +44,7 @@ std::string cell(const std::vector<double>& values, int decimals, double base) {
 }
 
 std::string counted(std::int64_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
 }
 
 }  // namespace tutti::bench

@@ -31,7 +31,7 @@ std::string range(const Statistics& statistics, int decimals);
 /// value. Without values the text is empty; a single value has no range.
 std::string cell(const std::vector<double>& values, int decimals = three_digits, double base = 0);
 
-/// Returns "1 rank", "2 ranks".
+/// Returns "1 rank", "2 ranks", "2 batches".
 std::string counted(std::int64_t count, const std::string& noun);
 
 }  // namespace tutti::bench

@@ -28,7 +28,7 @@ double largest_bytes(const Results& results) {
 
 }  // namespace
 
-int report_sync(Report& report, const Results& results, const SyncOptions& options, const std::string& model) {
+int report_sync(Report& report, Results results, const SyncOptions& options, const std::string& model) {
   report.add_text("Milliseconds per batch, " + describe(options) + ": median of " + std::to_string(options.repeats) +
                   ", × the time without communication, (min-max).");
   report.add_note(std::to_string(options.batches) + " batches of " + std::to_string(options.batch_size) +
@@ -53,6 +53,7 @@ int report_sync(Report& report, const Results& results, const SyncOptions& optio
     report.add_note(
         "[own processes]: Python, in separate runs before and after the other rows, not alternating with them");
   }
+  for (Row& row : results.rows) row.labels["settings"] = row.settings;
   report.add_json(results, {{"nodes", options.nodes},
                             {"ranks", options.ranks},
                             {"unit", "ms/batch"},
