@@ -75,6 +75,13 @@ TEST_F(Damaged, InvalidNumbersOfTheArchiveAreRejected) {
   reject_bytes(in_entry(45, 0x70), "outside the file");
 }
 
+TEST_F(Damaged, OverlappingRecordsAreRejected) {
+  std::string bytes = zip_of(small_model());
+  const auto second = bytes.find("PK\1\2", bytes.find("PK\1\2") + 4);
+  bytes.replace(second + 42, 4, 4, '\0');  // the position of the first record
+  reject_bytes(bytes, "overlaps the record before it");
+}
+
 TEST_F(Damaged, AFlippedBitOfAWeightIsRejected) {
   std::string bytes = zip_of(small_model());
   const auto place = bytes.find("weight_0") + 8;
