@@ -4,9 +4,9 @@
 // Every rank of the group must call every collective, in the same order, with tensors of the same shape and dtype.
 // Ranks compare call signatures (operation, shape, dtype, reduction, name) before they exchange data: a mismatch throws
 // MismatchError on every rank. Every call has a timeout. A rank that does not enter the call in time causes a
-// TimeoutError, a rank that exited or disconnected a PeerError; both name the rank and the operation. After either, the
-// Communicator is aborted: every later call throws. The buffers of operations in flight stay allocated until the
-// transfers end.
+// TimeoutError. A rank that exited or disconnected causes a PeerError. Both errors name the rank and the operation.
+// After a TimeoutError or PeerError of a collective the Communicator is aborted: every later call throws. The buffers
+// of operations in flight stay allocated until the transfers end.
 //
 // A Communicator is a small value: copies share one sequence of operations, which run in the order of the calls. Use
 // duplicate() for an independent sequence. Several threads may call the methods if the order of calls is the same on
@@ -41,7 +41,7 @@ class OperationQueue;
 struct Services;
 }  // namespace comm
 
-/// A group of ranks. A small value: copies share one sequence of operations.
+/// A handle to a group of ranks. Copies share one sequence of operations.
 class Communicator {
  public:
   /// A group of one rank, without a network: every collective is the identity.
@@ -51,10 +51,10 @@ class Communicator {
   /// use) and TimeoutError (the master is unreachable, or the named ranks did not join).
   static Communicator connect(const Environment& environment, const CommunicatorOptions& options = {});
   /// Joins the group of `size` ranks that share `store` (any c10d store), as rank `rank`. Every rank must call it.
-  /// Detects the nodes: ranks are on one node if they share the machine and its PID and network namespaces. The group
-  /// opens its own connections to the store. Groups over one store each need a c10d::PrefixStore, unless all ranks
-  /// connect them in the same order. Throws UsageError (ranks disagree on size or backend), TimeoutError (the named
-  /// ranks did not join) and PeerError.
+  /// Ranks are on one node if they share the machine and its PID and network namespaces. The group opens its own
+  /// connections to the store. If all ranks connect several groups over one store in the same order, the groups can use
+  /// the store itself; otherwise each group needs a c10d::PrefixStore. Throws UsageError (ranks disagree on size or
+  /// backend), TimeoutError (the named ranks did not join) and PeerError.
   static Communicator connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                               const CommunicatorOptions& options = {});
 
@@ -70,7 +70,7 @@ class Communicator {
   // Collectives. Tensors must be dense CPU tensors. The caller must not access them until the Work has completed.
 
   /// Reduces `tensor` over all ranks, in place. Every rank gets the same bits: the order of additions depends on the
-  /// number of ranks alone, for example ((0 + 1) + (2 + 3)) + 4. mean divides the sum by size() and needs a floating
+  /// number of ranks alone, for 5 ranks ((0 + 1) + (2 + 3)) + 4. mean divides the sum by size() and needs a floating
   /// dtype.
   Work all_reduce(at::Tensor tensor, ReduceOp op = ReduceOp::sum, const CallOptions& call = {}) const;
   /// Writes every rank's `input` (n elements) to `output` (size() * n elements), in rank order.
@@ -82,8 +82,8 @@ class Communicator {
   /// Sends part r of `input` to rank r and receives part r of `output` from it. Both hold size() * n elements.
   Work all_to_all(at::Tensor output, at::Tensor input, const CallOptions& call = {}) const;
   /// Sends `inputs[r]` to rank r and receives `outputs[r]` from it. Parts may differ in size and may be empty. A part
-  /// must have the same size on its sender and its receiver: MismatchError otherwise. All have one dtype, the same on
-  /// all ranks.
+  /// must have the same size on its sender and its receiver: MismatchError otherwise. All parts have one dtype, the
+  /// same on all ranks.
   Work all_to_all_v(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                     const CallOptions& call = {}) const;
   /// Writes the `input` of rank r to `outputs[r]` of the root. Other ranks pass no outputs.
@@ -92,7 +92,7 @@ class Communicator {
   /// Writes `inputs[r]` of the root to the `output` of rank r. Other ranks pass no inputs.
   Work scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root = 0,
                const CallOptions& call = {}) const;
-  /// Reduces `tensor` over all ranks into the root's `tensor`, with the result of all_reduce(). The tensors of other
+  /// Reduces `tensor` over all ranks into the root's `tensor`, to the same bits as all_reduce(). The tensors of other
   /// ranks do not change.
   Work reduce(at::Tensor tensor, int root = 0, ReduceOp op = ReduceOp::sum, const CallOptions& call = {}) const;
   /// Copies the root's `tensor` to the `tensor` of every rank.
@@ -100,8 +100,8 @@ class Communicator {
   /// Completes when every rank has called it.
   Work barrier(const CallOptions& call = {}) const;
 
-  // Point-to-point messages. They have no order relative to collectives: neither waits for the other. A separate thread
-  // sends them over TCP connections, which the first messages open.
+  // Point-to-point messages. Messages and collectives have no order relative to one another and do not wait for one
+  // another. A separate thread sends messages over TCP connections, which the first messages open.
 
   /// Sends `tensor` to rank `peer`. Messages with one `tag` (0 or more) arrive in the order of the sends. Completes
   /// when the operating system has accepted the bytes, also if the peer has not called receive(). Throws UsageError if
@@ -115,14 +115,14 @@ class Communicator {
   Work receive_from_any(at::Tensor tensor, int tag = 0, std::function<void(int source)> on_source = {},
                         const CallOptions& call = {}) const;
   /// A barrier that names missing ranks and has no order relative to other calls. Blocks. Rank 0 throws a TimeoutError
-  /// that names the first rank that did not enter it, or all of them if `wait_for_all`. The other ranks then throw a
-  /// PeerError.
+  /// that names the first rank that did not enter the barrier, or all such ranks if `wait_for_all`. The other ranks
+  /// then throw a PeerError.
   void monitored_barrier(bool wait_for_all = false, const CallOptions& call = {}) const;
   /// Aborts the group: operations in flight and later calls end with an error, on this rank and on the others. `reason`
   /// becomes the text of the error.
   void abort(const std::string& reason) const;
 
-  /// Returns every rank's `object`, by rank. The lengths may differ. Blocks.
+  /// Returns every rank's `object`, by rank. Objects may differ in length. Blocks.
   std::vector<std::string> all_gather_object(const std::string& object, const CallOptions& call = {}) const;
   /// Returns the `object` of `root`. Blocks.
   std::string broadcast_object(const std::string& object, int root = 0, const CallOptions& call = {}) const;
@@ -136,12 +136,12 @@ class Communicator {
   Communicator subgroup(const std::vector<int>& ranks, const std::string& name) const;
   /// Returns a group of the same ranks with its own sequence of operations. Every rank must call it.
   Communicator duplicate(const std::string& name) const;
-  /// Returns the duplicate called `name`. The first call makes it, and every rank must make that call; later calls
-  /// return it. It exists as long as this communicator. Meant for many users whose operations have one order on all
-  /// ranks, such as layers.
+  /// Returns the duplicate called `name`. The first call makes the duplicate, and every rank must make that call; later
+  /// calls return the same duplicate, which exists as long as this communicator. For callers that share one sequence of
+  /// operations, such as the layers of a model.
   Communicator get_or_duplicate(const std::string& name) const;
 
-  /// Whether the communicator is aborted: an operation has failed, and every later call throws.
+  /// Whether the communicator is aborted, so that every later call throws.
   bool failed() const;
   /// Sets the training step that the flight record (`tutti inspect`) shows for later operations of this process.
   void set_step(std::int64_t step) const;

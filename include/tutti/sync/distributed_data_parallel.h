@@ -23,15 +23,15 @@ namespace tutti {
 /// Named parameters of `module`. A shared parameter occurs once.
 std::vector<NamedParameter> named_parameters_of(const torch::nn::Module& module);
 
-/// Broadcasts the tensors of rank 0 to all ranks, a few megabytes at a time. Shapes and dtypes must agree. Every rank
-/// must call it.
+/// Broadcasts the tensors of rank 0 to all ranks, a few megabytes at a time. Shapes and dtypes must be equal on all
+/// ranks. Every rank must call it.
 void replicate_tensors(const std::vector<at::Tensor>& tensors, const Communicator& communicator);
 
 /// Broadcasts the parameters and buffers of rank 0's `module` to all ranks. Every rank must call it.
 void replicate_module(const torch::nn::Module& module, const Communicator& communicator);
 
-/// Synchronizes the gradients of one model: after each backward pass .grad holds the mean over ranks (of the sum over
-/// passes since zero_grad), unless the pass ran under no_sync(). Works with any optimizer. Gradients are synchronized
+/// Synchronizes the gradients of one model. After each backward pass that did not run under no_sync(), .grad holds the
+/// mean over ranks of the sum over the passes since zero_grad(). Works with any optimizer. Gradients are synchronized
 /// until this object is destroyed.
 class DistributedDataParallel {
  public:
@@ -39,7 +39,7 @@ class DistributedDataParallel {
   /// the parameters. Every rank must call it. Throws MismatchError if the structures differ.
   DistributedDataParallel(const torch::nn::Module& module, const Communicator& communicator,
                           const ReducerOptions& options = {});
-  /// The same for a module holder or a shared_ptr.
+  /// The same constructor for a module holder or a shared_ptr to a module.
   template <typename Holder>
   requires requires(Holder& holder) {
     { *holder } -> std::convertible_to<const torch::nn::Module&>;
@@ -47,9 +47,10 @@ class DistributedDataParallel {
   DistributedDataParallel(Holder& holder, const Communicator& communicator, const ReducerOptions& options = {})
       : DistributedDataParallel(static_cast<const torch::nn::Module&>(*holder), communicator, options) {}
 
-  /// Backward passes under the returned scope keep gradients local. The first pass outside synchronizes their sum.
+  /// Backward passes in the returned scope add to local gradients. The first pass after the scope synchronizes the sum.
+  /// Has no effect if `when` is false.
   NoSyncScope no_sync(bool when = true);
-  /// The next backward pass synchronizes even under no_sync().
+  /// Makes the next backward pass synchronize, even under no_sync().
   void trigger_sync_in_backward() { reducer_->trigger_sync_in_backward(); }
   /// Synchronizes the gradients that no pass has synchronized. Every rank must call it. The compiler fills in `where`.
   void synchronize(const CallSite& where = CallSite::here()) {

@@ -1,6 +1,6 @@
 #pragma once
-// The Accelerator: a training loop written for one process runs on any number of ranks. Names are Hugging Face
-// Accelerate's. Every rank runs the same program and must call prepare(), accumulate(), synchronize(),
+// The Accelerator: a training loop written for one process runs on any number of ranks. Methods have the names of
+// Hugging Face Accelerate. Every rank runs the same program and must call prepare(), accumulate(), synchronize(),
 // clip_grad_norm_() and wait_for_everyone() in the same order. Not thread safe. The compiler fills in the last argument
 // `where` of some methods, so that messages name the line of the call.
 #include <concepts>
@@ -32,7 +32,7 @@
 
 namespace tutti {
 
-/// Joins the job, prepares models and optimizers, makes loaders, and opens the scopes in which a loop accumulates. A
+/// Joins the job, prepares models and optimizers, makes loaders, and opens scopes for gradient accumulation. A
 /// program has one Accelerator. Its collectives (gather, gather_for_metrics, reduce, broadcast, ...) and helpers are
 /// in accelerator_helpers.h. An argument `model` is a module holder, a shared_ptr to a module, or a module.
 class Accelerator : public AcceleratorHelpers<Accelerator> {
@@ -45,8 +45,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   Accelerator& operator=(const Accelerator&) = delete;
 
   /// Prepares models (module holders or shared_ptrs to modules), optimizers and learning rate schedules, in any number
-  /// and order. A schedule belongs to the optimizer before it. Every rank must call it. Returns a tuple with, for each
-  /// argument:
+  /// and order. A schedule belongs to the optimizer before it. Every rank must call prepare(). Returns a tuple with,
+  /// for each argument:
   /// - the same model, by reference for an lvalue; models are not wrapped;
   /// - a tutti::Optimizer;
   /// - a tutti::Scheduler, or for PlateauOptions a tutti::ReduceLROnPlateau, whose metric is the mean over ranks.
@@ -60,8 +60,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   /// Returns a loader over this rank's shard of `dataset` (torch::data::datasets, or a class with get_batch() and
   /// size()). A LibTorch loader is not accepted, because its sampler is private. Every rank must call it, with a
-  /// dataset of the same size and the same options: MismatchError otherwise. If several ranks run backward passes in
-  /// loops over loaders and nothing is prepared, the next batch throws UsageError.
+  /// dataset of the same size and the same options: MismatchError otherwise. In a job of several ranks, a loop that
+  /// runs a backward pass although nothing is prepared throws UsageError at its next batch.
   template <typename Dataset>
   requires(!StreamDataset<Dataset>) DataLoader<Dataset> data_loader(Dataset dataset,
                                                                     const DataLoaderOptions& options = {},
@@ -72,20 +72,20 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   StreamLoader<Dataset> data_loader(Dataset dataset, const StreamLoaderOptions& options = {},
                                     const CallSite& where = CallSite::here());
 
-  /// Opens a scope for data that do not fill all ranks and are read without repeats (even_batches = false). Loops that
-  /// begin while the scope is open have the same number of batches on every rank. A rank that has run out of data
-  /// continues with filler batches of its first samples. accumulate() gives them weight 0 and backward() multiplies
-  /// their loss by 0, so a step is the mean over the actual data. `even_batches` overrides the option of the loaders.
-  /// Every rank must open the scope. Throws UsageError while ranks take local steps (LocalSGD).
+  /// Opens a scope for loaders that repeat no samples (even_batches = false) and whose ranks may run out of data at
+  /// different times. Loops that begin while the scope is open have the same number of batches on every rank: a rank
+  /// that has run out of data gets filler batches of its first samples. accumulate() gives a filler batch weight 0 and
+  /// backward() multiplies its loss by 0, so a step uses the actual data only. `even_batches` overrides the option of
+  /// the loaders. Every rank must open the scope. Throws UsageError while ranks take local steps (LocalSGD).
   JoinScope join_uneven_inputs(std::optional<bool> even_batches = std::nullopt);
   /// True if the current batch is filler: this rank has run out of data.
   bool on_filler_batch() const;
 
   /// Opens a scope for one micro-batch of a window: `auto window = accelerator.accumulate(model);`. Takes one or more
-  /// prepared models. Inside the scope, step(), clipping and schedules act at the window's end only: after num_steps
-  /// scopes, or at the end of the data. The gradient is the weighted mean over the window's micro-batches of all ranks.
-  /// Every rank must call it. Throws UsageError for a model that is not prepared, and for a weight that is negative or
-  /// not finite.
+  /// prepared models. step(), clipping and schedules act in the window's last scope only. A window ends after
+  /// gradient_accumulation_steps() scopes, or with the data. The gradient is the weighted mean over the window's
+  /// micro-batches of all ranks. Every rank must call it. Throws UsageError for a model that is not prepared, and for a
+  /// weight that is negative or not finite.
   AccumulateScope accumulate(detail::ModelRef model, const detail::model_argument auto&... more) {
     return begin_accumulate({model, more...}, {});
   }
@@ -100,20 +100,20 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   }
 
   /// Opens a scope in which backward passes do not synchronize the model's gradients. Has no effect if `when` is false.
-  /// Throws UsageError for a model that is not prepared; so do the next three calls.
+  /// Throws UsageError for a model that is not prepared, as do the next three methods.
   NoSyncScope no_sync(detail::ModelRef model, bool when = true);
   /// Makes the next backward pass synchronize the model's gradients, in any scope. Every rank must call it.
   void trigger_sync_in_backward(detail::ModelRef model);
   /// Synchronizes the model's gradients now. Every rank must call it.
   void synchronize(detail::ModelRef model, const CallSite& where = CallSite::here());
-  /// Discards the model's pending gradients and their weights, as if the window had not begun. Use it if a loop leaves
-  /// an accumulation early, or skips a batch that all ranks agreed to skip. Either all ranks or none must call it.
+  /// Discards the model's pending gradients and their weights, as if the window had not begun. Call it if a loop ends
+  /// within a window, or skips a batch that all ranks agreed to skip. Either all ranks or none must call it.
   void discard_accumulation(detail::ModelRef model);
 
   /// Opens a scope in which forward passes and losses run in the precision AcceleratorOptions::mixed_precision, on the
   /// device of the first prepared model. Without mixed precision the scope has no effect.
   AutocastScope autocast();
-  /// Calls `forward` in such a scope and returns its result:
+  /// Calls `forward` in a scope of autocast() and returns the result of `forward`:
   /// `auto loss = accelerator.autocast([&] { return loss_of(model->forward(x), y); });`
   template <typename Forward>
   requires std::invocable<Forward&>
@@ -130,8 +130,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   /// Synchronizes gradients that are not synchronized yet, clips their total norm to `max_norm`, and returns the norm
   /// before clipping. Under fp16 the norm is that of the unscaled gradients. Every rank must call it. Before the last
-  /// micro-batch of a window it has no effect and returns nullopt. Throws UsageError for a parameter of no prepared
-  /// model, and for a norm that is not finite if `error_if_nonfinite` is set.
+  /// micro-batch of a window it has no effect and returns nullopt. Throws UsageError for a parameter that no prepared
+  /// model has, and for a norm that is not finite if `error_if_nonfinite` is set.
   std::optional<double> clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                         double norm_type = 2.0, bool error_if_nonfinite = false,
                                         const CallSite& where = CallSite::here());
@@ -157,16 +157,16 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object);
 
   /// Writes a checkpoint: prepared models, optimizers and schedules, the loss scaler, positions of loaders, pending
-  /// gradients, each rank's random state, and registered objects. Returns its folder. Every rank must call it, between
-  /// backward passes. Waits for the previous asynchronous save and rethrows its exception. Throws as write_checkpoint()
-  /// does, and UsageError if nothing is prepared or registered.
+  /// gradients, each rank's random state, and registered objects. Returns the folder of the checkpoint. Every rank must
+  /// call it, between backward passes. First waits for the previous asynchronous save and rethrows the exception of
+  /// that save. Throws as write_checkpoint() does, and UsageError if nothing is prepared or registered.
   std::filesystem::path save_state(const SaveStateOptions& options = {}, const CallSite& where = CallSite::here());
   /// Blocks until an asynchronous save is on disk. Rethrows its exception.
   void wait_for_checkpoint();
-  /// Restores the state of save_state(). Training on the same number of ranks then continues to the same bits. On
-  /// another number of ranks, every sample of the epoch is read once and the step stays the same. The program must have
-  /// prepared the objects that were saved. Every rank must call it. If a part does not match, all ranks throw
-  /// CheckpointError with its name, and no state is changed on any rank.
+  /// Restores the state that save_state() wrote. On the same number of ranks, training continues to the same bits. On
+  /// another number, every sample of the epoch is still read once, and pending gradients are distributed over the new
+  /// ranks. The program must have prepared the objects that were saved. Every rank must call it. If a part does not
+  /// match, all ranks throw CheckpointError with the part's name, and no state is changed on any rank.
   CheckpointInfo load_state(const std::filesystem::path& folder, const CallSite& where = CallSite::here());
   /// Loads the newest checkpoint with an automatic name. Returns nullopt and changes nothing if there is none. Every
   /// rank must call it. Throws as load_state() does, and UsageError without a project folder.
@@ -175,8 +175,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   // Tracking, on the main process. The calls have no effect on the other ranks.
   /// Adds a tracker for log(). Must be called before init_trackers().
   void add_tracker(std::unique_ptr<Tracker> tracker);
-  /// Starts the trackers. With a project folder they include a JsonlTracker on DIR/metrics.jsonl. `step`: the step at
-  /// which a resumed run continues.
+  /// Starts the trackers. With a project folder DIR they include a JsonlTracker on DIR/metrics.jsonl. `step`: the step
+  /// at which a resumed run continues.
   void init_trackers(const std::string& run, const Hyperparameters& hyperparameters = {}, std::int64_t step = 0);
   /// Writes `scalars` as values of optimizer step `step`, which must not decrease. Must be called after
   /// init_trackers(). Values are not averaged over ranks: call reduce() first.
@@ -184,22 +184,22 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Writes a text under `name`, such as a sample of the model.
   void log_text(const std::string& name, const std::string& text, std::int64_t step);
 
-  /// True on a window's last micro-batch, whose backward pass synchronizes gradients. Refers to the current
-  /// accumulate() scope; outside of scopes, to the last one.
+  /// True on a window's last micro-batch, whose backward pass synchronizes gradients. Outside of accumulate(): the
+  /// value for the last scope.
   bool sync_gradients() const;
-  /// Micro-batches of one rank in a window, from AcceleratorOptions or the plugin. With `reproducible`, it depends on
-  /// the number of ranks.
+  /// Micro-batches of one rank in a window, from AcceleratorOptions or GradientAccumulationPlugin. With `reproducible`,
+  /// the number depends on the number of ranks.
   int gradient_accumulation_steps() const;
 
-  /// This rank, 0 .. num_processes() - 1. process_index() is Accelerate's name for it.
+  /// This rank, 0 .. num_processes() - 1.
   int rank() const;
-  /// rank().
+  /// Accelerate's name of rank().
   int process_index() const { return rank(); }
-  /// The local rank: this rank's number on its node.
+  /// The local rank: the number of this rank on its node.
   int local_process_index() const;
   /// The world size.
   int num_processes() const;
-  /// AcceleratorOptions::device with its number; the CPU if it is unset.
+  /// AcceleratorOptions::device with the device's number; the CPU if the option is unset.
   at::Device device() const;
   /// True on rank 0.
   bool is_main_process() const { return rank() == 0; }
@@ -216,11 +216,11 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Writes a line to standard output, on the main process only.
   void print(const std::string& line) const;
 
-  /// Folder and retention from the options.
+  /// AcceleratorOptions::project: the run's folder and the retention of checkpoints.
   const ProjectConfiguration& project() const;
   /// The communicator for the program's own collectives.
   const Communicator& communicator() const;
-  /// Writes lines with a prefix to standard error. Its level is TUTTI_LOG_LEVEL.
+  /// Writes lines with a prefix to standard error. TUTTI_LOG_LEVEL sets the level.
   const Logger& logger() const;
   /// Counts and times of synchronizations on this rank, over all prepared models.
   SyncStats stats() const;
