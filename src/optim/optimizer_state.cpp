@@ -228,7 +228,7 @@ StateDict saved_by_itself(const torch::optim::Optimizer& optimizer) {
     const UniqueParametersScope each_once(optimizer);
     return state_from_save(optimizer);
   } catch (const c10::Error& error) {
-    // For example, LibTorch's LBFGS cannot be saved until it has made as many steps as its history is long.
+    // For example, LibTorch's LBFGS cannot be saved before its history is full.
     throw UsageError(type_of(optimizer) + " cannot be saved in this state: " + error.what_without_backtrace());
   }
 }

@@ -103,8 +103,8 @@ class Communicator {
   // Point-to-point messages. Messages and collectives have no order relative to one another and do not wait for one
   // another. A separate thread sends messages over TCP connections, which the first messages open.
 
-  /// Sends `tensor` to rank `peer`. Messages with one `tag` (0 or more) arrive in the order of the sends. Completes
-  /// when the operating system has accepted the bytes, also if the peer has not called receive(). Throws UsageError if
+  /// Sends `tensor` to rank `peer`. Messages with the same `tag` (>= 0) arrive in the order of sends. Completes when
+  /// the operating system has accepted the bytes, also if the peer has not called receive(). Throws UsageError if
   /// `peer` is not another rank of the group. The Work may fail with TimeoutError or PeerError, which name the peer;
   /// the group stays usable.
   Work send(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;

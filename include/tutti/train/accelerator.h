@@ -123,9 +123,9 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   }
 
   /// Runs loss.backward(). Outside accumulate() the loss is first divided by gradient_accumulation_steps, as in
-  /// Accelerate; inside, the scope's weight replaces the division. With fp16 the loss is scaled, and the
-  /// synchronization unscales the gradients. Throws UsageError for a forward pass outside autocast() if mixed precision
-  /// is set, and on several ranks if nothing is prepared.
+  /// Accelerate; inside, the window's mean replaces the division. With fp16 the loss is scaled, and the synchronization
+  /// unscales the gradients. Throws UsageError for a forward pass outside autocast() if mixed precision is set, and on
+  /// several ranks if nothing is prepared.
   void backward(const at::Tensor& loss, const CallSite& where = CallSite::here());
 
   /// Synchronizes gradients that are not synchronized yet, clips their total norm to `max_norm`, and returns the norm
@@ -184,8 +184,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Writes a text under `name`, such as a sample of the model.
   void log_text(const std::string& name, const std::string& text, std::int64_t step);
 
-  /// True on a window's last micro-batch, whose backward pass synchronizes gradients. Outside of accumulate(): the
-  /// value for the last scope.
+  /// True on a window's last micro-batch, whose backward pass synchronizes gradients. Outside of accumulate(): that of
+  /// the previous scope.
   bool sync_gradients() const;
   /// Micro-batches of one rank in a window, from AcceleratorOptions or GradientAccumulationPlugin. With `reproducible`,
   /// the number depends on the number of ranks.
@@ -199,7 +199,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   int local_process_index() const;
   /// The world size.
   int num_processes() const;
-  /// AcceleratorOptions::device with the device's number; the CPU if the option is unset.
+  /// AcceleratorOptions::device with its index; the CPU if the option is unset.
   at::Device device() const;
   /// True on rank 0.
   bool is_main_process() const { return rank() == 0; }
@@ -211,7 +211,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void wait_for_everyone(const CallSite& where = CallSite::here()) const;
   /// Releases the prepared models and optimizers and every loader. The loss scaler, registered objects and trackers
   /// stay. Memory is freed once the program has released its models and optimizers too. Every rank must call it. A rank
-  /// that waits for the gradients of another rank then throws PeerError.
+  /// that still waits for this rank's gradients throws PeerError.
   void free_memory();
   /// Writes a line to standard output, on the main process only.
   void print(const std::string& line) const;
