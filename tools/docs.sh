@@ -32,8 +32,11 @@ read_headers() {
     echo "STRIP_FROM_PATH = $(dirname "$folder")"
     echo "OUTPUT_DIRECTORY = $out"
     echo "WARN_LOGFILE = $out/warnings"
-    echo "EXCLUDE_PATTERNS = */detail/train/* */detail/data/epoch_cursor.h */detail/data/loader_a* */detail/data/loader_c* \
-      */detail/data/loader_g* */detail/data/loader_i* */detail/data/prefetcher.h */detail/data/stream_a*"
+    echo "EXCLUDE_PATTERNS = */detail/checkpoint/* */detail/comm/backend_status.h */detail/comm/gradient_communicator.h \
+      */detail/core/crc32c.h */detail/data/epoch_cursor.h */detail/data/loader_a* */detail/data/loader_c* \
+      */detail/data/loader_g* */detail/data/loader_i* */detail/data/prefetcher.h */detail/data/shard.h \
+      */detail/data/stream_a* */detail/flight/* */detail/launch/* */detail/optim/* */detail/sync/reducer.h \
+      */detail/tracking/* */detail/train/make_loader.h */detail/train/prepare* */detail/train/stage_clock.h"
   } >"$out/Doxyfile"
   doxygen "$out/Doxyfile"
   [[ ! -s $out/warnings ]] || { cat "$out/warnings" >&2; return 1; }
