@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Checks that code, messages, documents, tests, benchmarks and file names use the terms of docs/glossary.md.
 
-    tools/vocabulary.py                 # prints the count by word; exits with 1 unless it equals LIMIT
-    tools/vocabulary.py --list [WORD]   # prints every use as file:line: word
+    tools/vocabulary.py                 # prints every use as file:line: word; exits with 1 if there is one
     tools/vocabulary.py --count         # prints the sizes that are bounded: lines of code, public headers
     tools/vocabulary.py --self-test
     tools/vocabulary.py --root FOLDER [...]   # reads the files of another checkout
@@ -16,9 +15,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-# The number of uses that are left. It may only fall; at 0 the check prints each use.
-LIMIT = 0
 
 # word: (pattern over lower-case words, what to use instead, regular expression of "file: line" where the word is right).
 WORDS = {
@@ -150,20 +146,6 @@ def listing(uses):
     return [f"{file}:{line}: {found}: use {WORDS[word][1]}" for file, line, word, found in uses]
 
 
-def verdict(uses, limit):
-    """The lines of the report, and whether the check fails."""
-    counts = {word: sum(use[2] == word for use in uses) for word in WORDS}
-    counts = sorted(((count, word) for word, count in counts.items() if count), key=lambda item: -item[0])
-    lines = [f"{count:5}  {word}: use {WORDS[word][1]}" for count, word in counts]
-    left = f"vocabulary: {len(uses)} uses of words that the project does not use"
-    if len(uses) < limit:
-        return lines + [f"{left}: lower LIMIT in tools/vocabulary.py from {limit} to {len(uses)}"], True
-    if len(uses) > limit:
-        shown = ["tools/vocabulary.py --list [WORD] prints them"] if limit else listing(uses)
-        return lines + shown + [f"{left}; the limit is {limit}. docs/glossary.md has the terms"], True
-    return lines + [left] * bool(limit), False
-
-
 # Tokens that a search for comments must not look into, then comments.
 CPP_TOKEN = re.compile(r"""\b\d(?:'?[\w.])*                            # a number: 10'000
                          | R"([^()\\\s]{0,16})\(.*?\)\1"               # a raw string
@@ -216,14 +198,8 @@ def self_test():
     for file, text, expected in cases:
         if found(text, file) != expected:
             sys.exit(f"self-test: {file} with {text!r}: expected {expected}, found {found(text, file)}")
-    uses = [("a.md", 1, "crew", "crews")] * 2
-    for limit, fails, says in ((0, True, "a.md:1: crews: use local peers"), (1, True, "the limit is 1"),
-                               (2, False, "2 uses of words"), (3, True, "lower LIMIT")):
-        lines, failed = verdict(uses, limit)
-        if failed != fails or says not in "\n".join(lines):
-            sys.exit(f"self-test: 2 uses and a limit of {limit}: found {lines}")
-    if verdict([], 0) != ([], False):
-        sys.exit("self-test: no use and a limit of 0 is an error")
+    if (lines := listing([("a.md", 1, "crew", "crews")])) != ["a.md:1: crews: use local peers"]:
+        sys.exit(f"self-test: the list is {lines}")
     code = ("#pragma once\n// a comment\n\n/* one\n\nmore */ int a;  // b\nconst char* s = \"// no /* comment\";\n"
             "long n = 10'000;  // it's\nchar c = '\"';  /* \" */\nauto r = R\"x(\n// text\n)x\";\n  /* only */\n// a \\\nb\n")
     if lines_of_code(code) != 8:
@@ -244,7 +220,7 @@ def self_test():
         expected = ["src/comm: 1 lines", "tutti: 2 public", "accelerator.h: 2 lines", "bench: 2 lines of C++, 1 of"]
         if any(part not in line for part, line in zip(expected, sizes(root), strict=True)):
             sys.exit(f"self-test: expected {expected}, found {sizes(root)}")
-    print(f"vocabulary: {len(cases) + 8} cases passed")
+    print(f"vocabulary: {len(cases) + 4} cases passed")
 
 
 def main():
@@ -256,14 +232,9 @@ def main():
         self_test()
     elif arguments == ["--count"]:
         print("\n".join(sizes(root)))
-    elif arguments[:1] == ["--list"] and len(arguments) <= 2:
-        if unknown := [word for word in arguments[1:] if word not in WORDS]:
-            sys.exit(f"vocabulary: '{unknown[0]}' is not in the list: {', '.join(sorted(WORDS))}")
-        print("\n".join(listing(use for use in all_uses(root) if use[2] in arguments[1:] or not arguments[1:])))
     elif not arguments:
-        lines, failed = verdict(all_uses(root), LIMIT)
-        print("\n".join(lines), file=sys.stderr if failed else sys.stdout)
-        sys.exit(1 if failed else 0)
+        if uses := all_uses(root):
+            sys.exit("\n".join([*listing(uses), f"vocabulary: {len(uses)} uses. docs/glossary.md has the terms"]))
     else:
         sys.exit(__doc__)
 
