@@ -250,6 +250,14 @@ void OperationQueue::abort_with_report(FailureReport report, const std::string& 
   backend_->close();
 }
 
+// Call without failure_mutex_: the completion of a message runs callbacks, which may call this queue.
+void OperationQueue::close_p2p() noexcept {
+  if (!services_.p2p) return;
+  services_.p2p->close(std::make_exception_ptr(PeerError(
+                           "This communicator failed earlier and cannot be used any more: " + failure_, failed_ranks_)),
+                       /*cancel_sends=*/true);
+}
+
 void OperationQueue::set_mismatch_reason(const std::string& why) noexcept {
   const std::lock_guard lock(failure_mutex_);
   if (!failed_) mismatch_reason_ = why;

@@ -131,12 +131,4 @@ void OperationQueue::abort(const std::string& reason) noexcept {
                     reason);
 }
 
-// Call without failure_mutex_: the completion of a message runs callbacks, which may call this queue.
-void OperationQueue::close_p2p() noexcept {
-  if (!services_.p2p) return;
-  services_.p2p->close(std::make_exception_ptr(PeerError(
-                           "This communicator failed earlier and cannot be used any more: " + failure_, failed_ranks_)),
-                       /*cancel_sends=*/true);
-}
-
 }  // namespace tutti::comm

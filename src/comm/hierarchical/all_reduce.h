@@ -7,7 +7,8 @@
 
 #include "comm/backend/operation.h"
 #include "comm/hierarchical/node_groups.h"
-#include "comm/shm/in_place_all_reduce.h"
+#include "comm/shm/node_state.h"
+#include "tutti/detail/comm/pending.h"
 
 namespace tutti::comm {
 

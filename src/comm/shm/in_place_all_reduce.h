@@ -12,24 +12,6 @@
 
 namespace tutti::comm {
 
-/// The memory of one Communicator::allocate(). Offsets are equal on all ranks.
-struct ShmAllocation {
-  SharedMemory memory;
-  std::byte* begin = nullptr;  // this rank's
-  std::size_t bytes = 0;
-  std::int64_t number = 0;  // counts the allocations of a communicator
-
-  bool contains(const std::byte* data, std::size_t size) const { return data >= begin && data + size <= begin + bytes; }
-};
-
-/// The location of a tensor in an allocation.
-struct ShmLocation {
-  std::shared_ptr<const ShmAllocation> allocation;
-  std::size_t offset = 0;
-
-  std::byte* of(int rank) const { return allocation->memory.of(rank) + offset; }
-};
-
 // All-reduce number n of a communicator. Each rank owns a shard of the tensor:
 //   constructor             this rank's contribution is complete: sets reductions_started to n. The rank does not
 //                           access the memory until wait() returns.

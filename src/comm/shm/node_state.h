@@ -45,6 +45,24 @@ class SharedMemory {
 /// Throws TransferError.
 SharedMemory create_shared_memory(Backend& backend, const Operation& operation, std::size_t bytes, std::string& reason);
 
+/// The memory of one GradientCommunicator::allocate(). Offsets are equal on all ranks.
+struct ShmAllocation {
+  SharedMemory memory;
+  std::byte* begin = nullptr;  // this rank's
+  std::size_t bytes = 0;
+  std::int64_t number = 0;  // counts the allocations of a communicator
+
+  bool contains(const std::byte* data, std::size_t size) const { return data >= begin && data + size <= begin + bytes; }
+};
+
+/// The location of a tensor in an allocation.
+struct ShmLocation {
+  std::shared_ptr<const ShmAllocation> allocation;
+  std::size_t offset = 0;
+
+  std::byte* of(int rank) const { return allocation->memory.of(rank) + offset; }
+};
+
 /// The slots for small all-gathers. Larger payloads are sent as messages.
 inline constexpr std::size_t payload_slot_bytes = 8192;
 inline constexpr std::uint32_t payload_slots = 16;
