@@ -1,5 +1,5 @@
-// The window's machine against a naive model, over all sequences of events up to a length, on one rank: what .grad is,
-// and what is refused.
+// Compares AccumulationWindowState with a naive model over all sequences of events up to a length, on one rank: values
+// of .grad and refused events.
 #include "sync/accumulation_window_state.h"
 
 #include <gtest/gtest.h>
@@ -19,18 +19,18 @@ namespace {
 using sync::AccumulationWindowState;
 using sync::Clearing;
 
-/// P: a pass, Q: one under no_sync(), S: step, C: zero_grad(), A: discard_accumulation(), O: a scope opens, L: one that
-/// is its window's last, X: it closes.
+/// P: pass, Q: pass under no_sync(), S: step(), C: zero_grad(), A: discard_accumulation(), O: opens a scope, L: opens
+/// the last scope of a window, X: closes the scope.
 constexpr std::string_view events = "PQSCAOLX";
 
 double weight_of(char open) {
   return open == 'L' ? 2 : 1;
 }
 
-/// .grad as the Reducer makes it from what the machine says.
+/// Computes .grad from the state, as the Reducer does.
 class MachineUnderTest {
  public:
-  /// False where the event is refused.
+  /// Returns false if the event is refused.
   bool apply(char event, double value) {
     try {
       switch (event) {
@@ -61,7 +61,7 @@ class MachineUnderTest {
     }
     return true;
   }
-  /// The gradient; NaN where there is none, or it is no mean yet.
+  /// The gradient; NaN if there is none or it is not the mean yet.
   double mean() const { return gradient_ && averaged_ ? *gradient_ : std::nan(""); }
 
  private:
@@ -114,7 +114,7 @@ class MachineUnderTest {
   double divisor_ = 1;
 };
 
-/// The same as it is said in the documents: a list of what every pass has brought, and no states.
+/// The definition in docs/gradients.md: a list of the passes' contributions, without states.
 class NaiveModel {
  public:
   bool apply(char event, double value) {
@@ -168,7 +168,7 @@ class NaiveModel {
   }
   bool pass(double value, bool synchronizes) {
     if (contributions_.empty() && base_ && scope_ != 0) {
-      // To gradients of before only the last scope adds, and to what was stepped with only in the same scope.
+      // Only the last scope adds to an earlier window's gradients. If a step has used them, only the step's scope does.
       if (!last_ || (base_used_ && base_scope_ != scope_)) return false;
     }
     if (!contributions_.empty() && (contributions_.front().scope != 0) != (scope_ != 0)) return false;

@@ -1,4 +1,4 @@
-// Loops of two models against each other.
+// Loops that train two models adversarially.
 #include <torch/csrc/autograd/autograd.h>
 
 #include "sync/loop.h"
@@ -23,7 +23,7 @@ struct Adversaries {
 };
 
 // Gulrajani et al., "Improved Training of Wasserstein GANs", 2017: three critic steps, each with a penalty on the norm
-// of the gradient with respect to the critic's input, through which backward goes a second time.
+// of the gradient with respect to the critic's input. Backward goes through that gradient a second time.
 struct WassersteinGan : Adversaries {
   using Adversaries::Adversaries;
 
@@ -53,7 +53,7 @@ TEST(AdversarialLoops, WassersteinGanWithGradientPenaltyAndSeveralCriticSteps) {
   expect_one_process_results<WassersteinGan>();
 }
 
-// As CycleGAN does it: the critic is frozen while the generator's loss goes through it.
+// As in CycleGAN, the critic is frozen while the generator's loss goes through it.
 struct FrozenCritic : Adversaries {
   using Adversaries::Adversaries;
 

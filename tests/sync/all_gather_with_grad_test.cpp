@@ -1,4 +1,4 @@
-// all_gather inside a graph, against the graph of one process over all ranks' tensors.
+// all_gather inside a graph, compared with the graph of one process over all ranks' tensors.
 #include "tutti/sync/all_gather_with_grad.h"
 
 #include <ATen/Functions.h>
@@ -22,7 +22,7 @@ at::Tensor rows_of(int rank, at::ScalarType dtype = at::kDouble) {
   return random_tensor({2, 3}, static_cast<std::uint64_t>(40 + rank), dtype);
 }
 
-/// What every rank makes of all rows; another number on each of them.
+/// The loss of a rank over all rows, different on each rank.
 at::Tensor loss_of_rank(const at::Tensor& all, int rank) {
   return (all.matmul(all.t()) *
           random_tensor({all.size(0), all.size(0)}, static_cast<std::uint64_t>(70 + rank), all.scalar_type()))
@@ -142,7 +142,7 @@ const RankCase differ("all_gather_with_grad_differ", [](const Communicator& comm
   said = last ? thrown<UsageError>(undefined) : thrown<MismatchError>(undefined);
   expect_says(said, "'texts': the tensor is undefined");
 
-  // Two nodes of equal shapes, to which the last rank's graph comes in another order.
+  // Two nodes of equal shapes, which the last rank's backward passes reach in the other order.
   const at::Tensor one = gather(mine);
   const at::Tensor other = gather(mine);
   const auto detached = [](const at::Tensor& all) { return all.detach().requires_grad_(); };
@@ -165,7 +165,7 @@ TEST(AllGatherWithGrad, WhatDiffersBetweenRanksIsNamedOnAllOfThem) {
 
 using Gathered = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
-/// Gathers after each layer; the mean of the losses of all that this process computes.
+/// Gathers after each layer. Returns the mean loss over `inputs`.
 at::Tensor deep_loss(Mlp& model, const std::vector<at::Tensor>& inputs, const Gathered& gathered) {
   std::vector<at::Tensor> hidden, outputs;
   for (const at::Tensor& x : inputs) hidden.push_back(at::tanh(model->first(x)));
@@ -177,7 +177,7 @@ at::Tensor deep_loss(Mlp& model, const std::vector<at::Tensor>& inputs, const Ga
   return sum / static_cast<double>(inputs.size());
 }
 
-// In the middle of a model whose buckets are in flight: both run at once, on channels of their own.
+// The model's buckets are in flight at the same time, on channels of their own.
 const RankCase between_buckets("all_gather_with_grad_between_buckets", [](const Communicator& communicator) {
   const AllGatherWithGrad gather(communicator);
   Mlp one(1, at::kDouble), many(1, at::kDouble);

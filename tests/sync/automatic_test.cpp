@@ -1,5 +1,5 @@
-// The plain loop without annotation: it learns to synchronize once per optimizer step, and its result stays that of one
-// process whatever the windows' lengths are.
+// The automatic policy learns to synchronize the plain loop once per optimizer step. The result is that of one process
+// for any lengths of windows.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -12,8 +12,8 @@
 namespace tutti::test::automatic_test {
 namespace {
 
-/// Runs windows of the given lengths on `communicator`, and the same micro-batches on a model of one process; compares
-/// parameters after each step. Returns what the reducer did.
+/// Runs windows of the given lengths on `communicator`, and the same micro-batches on a model of one process. Compares
+/// parameters after each step.
 SyncStats run_windows(const Communicator& communicator, const std::vector<int>& lengths, SyncPolicy policy) {
   Mlp reference;
   Mlp model;
@@ -43,7 +43,7 @@ SyncStats run_windows(const Communicator& communicator, const std::vector<int>& 
 
 const RankCase learns_the_window("learns_the_window", [](const Communicator& communicator) {
   const SyncStats stats = run_windows(communicator, {4, 4, 4, 4, 4, 4}, SyncPolicy::automatic);
-  // Two windows of every pass, the third's first pass (whose header brings the agreement) and last, then one each.
+  // Every pass of two windows, the third's first pass (whose header brings the agreement) and its last, then one each.
   EXPECT_EQ(stats.syncs, 4 + 4 + 2 + 1 + 1 + 1);
   EXPECT_EQ(stats.syncs_skipped, 2 + 3 + 3 + 3);
   EXPECT_EQ(stats.syncs_in_step, 0);
@@ -72,8 +72,8 @@ TEST(Automatic, ALongerWindowCostsOneMoreSync) {
 
 const RankCase lasting_change("lasting_change", [](const Communicator& communicator) {
   const SyncStats stats = run_windows(communicator, {2, 2, 2, 3, 3, 3, 3}, SyncPolicy::automatic);
-  // The third window of 3 synchronizes after its second pass as before, learns from that round, and then after its
-  // last.
+  // The third window of 3 synchronizes after its second pass as before. The policy learns from that round, and the
+  // window synchronizes again after its last pass.
   EXPECT_EQ(stats.syncs_in_step, 2);
 });
 TEST(Automatic, FollowsALastingChange) {

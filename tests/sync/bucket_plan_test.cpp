@@ -47,7 +47,7 @@ TEST(BucketPlan, GroupsNeverShareABucket) {
 TEST(BucketPlan, TakesTheOrderThatItIsGiven) {
   const std::vector<GradientSize> eight(8, {.bytes = 64});
   const BucketOptions caps{.first_bucket_bytes = 128, .bucket_bytes = 128};
-  // Parameters without a gradient follow as registered, the last one first; what came twice stands at its first place.
+  // Parameters without a gradient follow in reverse order of registration. A repeated one keeps its first place.
   const std::vector<int> order = {0, 2, 4, 6, 2, -1, -1, -1};
   const BucketPlan plan = plan_buckets(eight, caps, order);
   std::vector<int> flat;
@@ -63,8 +63,8 @@ TEST(BucketPlan, RefusesCapsBelowOne) {
   EXPECT_THROW(plan_buckets({}, {.bucket_bytes = -1}), UsageError);
 }
 
-// Whatever the sizes: each parameter once, slots aligned and apart, buckets contiguous in reverse order of
-// registration.
+// For any sizes, a plan contains each parameter once, slots are aligned and do not overlap, and buckets are contiguous
+// in reverse order of registration.
 TEST(BucketPlan, HoldsItsPromisesOnRandomSizes) {
   for (std::uint32_t seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// Ranks: 2 and 3 as threads. Gradients that lie where a c10d backend sums them.
+// Ranks: 2 and 3 as threads. Gradients on a device where a c10d backend sums them.
 #include <gtest/gtest.h>
 
 #include <limits>

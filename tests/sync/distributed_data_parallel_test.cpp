@@ -43,7 +43,7 @@ TEST(DistributedDataParallel, NoSyncKeepsGradientsLocalUntilAPassOutside) {
   no_sync_keeps_gradients_local.everywhere();
 }
 
-// Forward passes under no_sync, backward passes elsewhere: where backward runs decides.
+// Forward passes run under no_sync, backward passes outside: the place of the backward pass decides.
 const RankCase trigger_synchronizes("trigger_synchronizes", [](const Communicator& communicator) {
   Mlp reference;
   Mlp model;
@@ -72,7 +72,7 @@ TEST(DistributedDataParallel, TriggerSynchronizesInsideNoSync) {
 
 const RankCase every_pass_averages("every_pass_averages", [](const Communicator& communicator) {
   Mlp reference(7);
-  Mlp model(7 + communicator.rank());  // different on every rank: the constructor makes them equal
+  Mlp model(7 + communicator.rank());  // different on every rank; the constructor makes replicas equal
   DistributedDataParallel ddp(model, communicator, {.buckets = {.first_bucket_bytes = 64, .bucket_bytes = 256}});
   for (int round = 0; round < 3; ++round) {
     mean_loss(reference, round * communicator.size(), communicator.size()).backward();

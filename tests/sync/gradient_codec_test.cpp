@@ -1,4 +1,4 @@
-// Ranks: 2 and 3 as threads and 3 as processes, on nodes of their own and on one.
+// Ranks: 2 and 3 as threads and 3 as processes, one per node and all on one node.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -20,7 +20,7 @@ constexpr double rate = 0.05;
 struct Trained {
   std::vector<at::Tensor> parameters;
   std::int64_t bytes = 0;
-  double largest_way = 0;  ///< of the steps of one parameter, their lengths added up
+  double largest_way = 0;  ///< largest sum of one element's step lengths
 };
 
 Trained train(const Communicator& communicator, std::shared_ptr<const WireCodec> hook) {
@@ -50,14 +50,14 @@ double largest_difference(const Trained& a, const Trained& b) {
   return largest;
 }
 
-// Where each rank is a node of its own.
+// Each rank is a node of its own.
 void check_between_nodes(const Communicator& communicator) {
   const Trained plain = train(communicator.duplicate("plain"), nullptr);
   for (const auto& [hook, digits] : {std::pair(fp16_codec(), 11), std::pair(bf16_codec(), 8)}) {
     const Trained narrow = train(communicator.duplicate(hook->name()), hook);
     EXPECT_EQ(2 * narrow.bytes, plain.bytes) << hook->name();
     EXPECT_GT(largest_difference(narrow, plain), 0) << hook->name() << " changed nothing";
-    // Each rank's part of a step and the step itself are rounded; what they lead to afterwards is of the same size.
+    // Each rank's part of a step and the step itself are rounded. The effects on later steps are of the same size.
     EXPECT_LT(largest_difference(narrow, plain), 2 * plain.largest_way * std::pow(2.0, -digits)) << hook->name();
     for (const at::Tensor& parameter : narrow.parameters) {
       const at::Tensor first = parameter.detach().clone();

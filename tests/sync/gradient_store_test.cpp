@@ -23,7 +23,7 @@ class GradientStoreOfOneRank : public testing::Test {
   }
   at::Tensor gradient(int parameter) const { return parameters_.trained[parameter].tensor.grad(); }
   double value(int parameter) const { return gradient(parameter)[0].item<double>(); }
-  /// The bucket holds the mean, for `total_weight`.
+  /// Makes the bucket hold the mean for `total_weight`.
   void set_mean(double total_weight) {
     store_.fill_bucket(0);
     store_.set_mean(total_weight, 1, store_.take_used(), {});

@@ -1,4 +1,4 @@
-// Loops that leave something out or stop early: epochs, steps, a rank's batch, frozen parameters.
+// Loops that stop epochs early, skip steps or a rank's batch, or freeze parameters.
 #include <ATen/Functions.h>
 
 #include <cmath>
@@ -21,8 +21,8 @@ struct OneModel {
   Trained model{stage, net.ptr()};
 };
 
-// Schulman et al., "Proximal Policy Optimization", 2017: epochs over a batch until the policy has moved too far, a step
-// for each, over micro-batches that differ in number from epoch to epoch.
+// Schulman et al., "Proximal Policy Optimization", 2017: epochs over a batch until the policy has changed too much.
+// Each epoch has one step and its own number of micro-batches.
 struct Ppo {
   explicit Ppo(const Stage& where) : stage(where) {}
   std::vector<at::Tensor> parameters() const { return net->parameters(); }
@@ -54,7 +54,7 @@ struct Ppo {
         policy.step();
         policy.zero_grad();
       }
-      // All ranks see the same mean, so that they stop together.
+      // All ranks see the same mean and stop together.
       const at::NoGradGuard no_grad;
       if (stage.mean((before - log_policy(states, actions)).mean()) > 0.01) break;
     }
@@ -78,7 +78,7 @@ TEST(InterruptedLoops, PpoThatStopsItsEpochsEarlyOverMicroBatchesThatVaryInNumbe
   });
 }
 
-/// In every third iteration the last rank's rows hold a number that is none.
+/// In every third iteration the last rank's rows hold a NaN.
 at::Tensor input_of(const Stage& stage, int i, int part) {
   at::Tensor x = stage.rows(4, 3, 2 * i + part).clone();
   const bool here = stage.alone() || stage.communicator.rank() + 1 == stage.communicator.size();
@@ -86,7 +86,7 @@ at::Tensor input_of(const Stage& stage, int i, int part) {
   return x;
 }
 
-// The loop looks at the loss before backward: all ranks must reach the same answer, so it looks at the mean.
+// The loop checks the loss before backward. It checks the mean, because all ranks must get the same answer.
 struct NanLoss : OneModel {
   using OneModel::OneModel;
   void iterate(int i) {
@@ -108,7 +108,7 @@ TEST(InterruptedLoops, AStepSkippedForALossThatIsNoNumber) {
   expect_one_process_results<NanLoss>(8);
 }
 
-// The loop looks at the norm of the gradients, which is the same on all ranks, and drops the window.
+// The loop checks the norm of the gradients, which is the same on all ranks, and discards the window.
 struct NanNorm : OneModel {
   using OneModel::OneModel;
   void iterate(int i) {
@@ -128,7 +128,7 @@ TEST(InterruptedLoops, AStepSkippedForANormThatIsNoNumber) {
   expect_one_process_results<NanNorm>(8);
 }
 
-// In accumulate() a micro-batch without a backward pass weighs nothing.
+// In accumulate() a micro-batch without a backward pass has weight 0.
 struct BadBatch : OneModel {
   using OneModel::OneModel;
   static bool is_bad(const Stage& stage, int i, int part, int rank) {
@@ -154,7 +154,7 @@ TEST(InterruptedLoops, ABadBatchThatOneRankSkipsInAScope) {
   expect_one_process_results<BadBatch>(6, {RunMode::scopes});
 }
 
-// Outside of scopes nothing says how many batches a mean is over: ranks with different passes get an error.
+// Without scopes a rank does not know how many batches a mean is over: ranks with different passes get an error.
 TEST(InterruptedLoops, ABadBatchThatOneRankSkipsOutsideOfScopesIsAnErrorOnAllRanks) {
   for (const int ranks : {2, 3}) {
     run_thread_ranks(ranks, [ranks](const Communicator& communicator) {
@@ -175,7 +175,8 @@ TEST(InterruptedLoops, ABadBatchThatOneRankSkipsOutsideOfScopesIsAnErrorOnAllRan
   }
 }
 
-// The head is trained first, then all of the model, then the head is frozen: prepared again each time.
+// The head is trained first, then the whole model, then the model without the head. Each change prepares the model
+// again.
 struct FreezeAndUnfreeze : OneModel {
   using OneModel::OneModel;
   void train(bool body, bool head) {

@@ -1,5 +1,4 @@
-// Exceptions in backward passes that do not synchronize: the other ranks learn of them when the step needs the
-// gradients.
+// Exceptions in backward passes that do not synchronize. The step that needs the gradients throws on all ranks.
 #include <gtest/gtest.h>
 
 #include "support/process_case.h"
@@ -11,7 +10,7 @@
 namespace tutti::test::invalid_window_test {
 namespace {
 
-// The gradients of the step before were kept, so the failing pass has added to one of them.
+// The gradients of the previous step were kept, so the failing pass has added to one of them.
 const ProcessCase added_to_kept_gradients("lost window: added to kept gradients", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   toy.pass({.a = 1, .b = 1});
@@ -34,7 +33,7 @@ TEST(InvalidWindow, StepNotifiesAllRanksAlsoWhereGradientsWereCarriedOver) {
   added_to_kept_gradients.on_threads({1, 2, 3});
 }
 
-// Only nested passes had reached the model before the exception, so that no task of its own could tell of it.
+// Only nested passes reach the model before the exception, so no task of the outer pass can report it.
 TEST(InvalidWindow, AnExceptionAfterANestedPassLeavesNothingBehind) {
   for (const int ranks : {1, 2, 3}) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {

@@ -29,7 +29,7 @@ struct Sequences {
   Trained model{stage, net.ptr()};
 };
 
-// A step for each chunk of the sequence; the state goes on without its graph.
+// Each chunk of the sequence has a step. The next chunk starts from the detached state.
 struct DetachedChunks : Sequences {
   using Sequences::Sequences;
   void iterate(int i) {
@@ -52,13 +52,13 @@ TEST(LongPassLoops, TruncatedBackpropagationOverChunks) {
   expect_one_process_results<DetachedChunks>();
 }
 
-// Williams and Peng, 1990: at each time the loss goes back through the last three states, over graphs that are kept.
-// A step at the sequence's end.
+// Williams and Peng, 1990: at each time the loss goes back through the last three states, over retained graphs. The
+// step is at the sequence's end.
 struct SlidingWindow : Sequences {
   using Sequences::Sequences;
   void iterate(int i) {
     const auto scope = stage.micro_batch({&model});
-    std::vector<std::pair<at::Tensor, at::Tensor>> states{{at::Tensor(), zeros()}};  // what came in, what went out
+    std::vector<std::pair<at::Tensor, at::Tensor>> states{{at::Tensor(), zeros()}};  // input, output
     for (int time = 0; time < 3 + i; ++time) {
       const at::Tensor in = states.back().second.detach().requires_grad_();
       const at::Tensor out = net(input(i, time), in);
@@ -88,7 +88,7 @@ struct TwoHeadsImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoHeads);
 
-// Each head's loss has a pass of its own through the trunk they share; a third pass starts from both at once.
+// Each head's loss has its own pass through the shared trunk. A third pass starts from two roots.
 struct SeveralLosses {
   explicit SeveralLosses(const Stage& where) : stage(where) {}
   std::vector<at::Tensor> parameters() const { return net->parameters(); }
@@ -116,7 +116,7 @@ TEST(LongPassLoops, SeveralLossesBackwardInOneStep) {
   expect_one_process_results<SeveralLosses>();
 }
 
-// All of the model runs forward again in backward. Two micro-batches a step.
+// Forward of the whole model runs again in backward. A step has two micro-batches.
 struct Checkpointed {
   explicit Checkpointed(const Stage& where) : stage(where) {}
   std::vector<at::Tensor> parameters() const { return net->parameters(); }

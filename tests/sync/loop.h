@@ -1,6 +1,6 @@
 #pragma once
-// Training loops of the field as tests. A loop is written once; it runs as the plain LibTorch program on one process,
-// over what all ranks have, and with tutti on each rank, over its own.
+// Compares training loops from the literature on several ranks with one process. A loop is written once. It runs as a
+// plain LibTorch program on one process over all ranks' data, and with tutti on each rank over the rank's own data.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -24,23 +24,23 @@ namespace tutti::test {
 /// How a loop is run.
 enum class RunMode { one_process, plain, scopes };
 
-/// A model, its optimizer, and what synchronizes it.
+/// A model, its optimizer and its reducer.
 struct Trained;
 
-/// Where a loop runs.
+/// The ranks, the run mode and the policy of a loop.
 class Stage {
  public:
   Stage(const Communicator& ranks, RunMode how, SyncPolicy which) : communicator(ranks), way(how), policy(which) {}
 
   bool alone() const { return way == RunMode::one_process; }
-  /// The ranks whose part this process computes.
+  /// The ranks whose data this process reads.
   std::vector<int> simulated_ranks() const {
     if (!alone()) return {communicator.rank()};
     std::vector<int> all;
     for (int rank = 0; rank < communicator.size(); ++rank) all.push_back(rank);
     return all;
   }
-  /// Random numbers, `count` rows for each rank: those of the ranks whose part this process computes.
+  /// Random numbers, `count` rows for each of simulated_ranks().
   at::Tensor rows(std::int64_t count, std::int64_t columns, int seed) const {
     const at::Tensor all = random_tensor({count * communicator.size(), columns}, 1000 + seed, at::kDouble);
     return alone() ? all : all.narrow(0, count * communicator.rank(), count);
@@ -51,9 +51,10 @@ class Stage {
     if (!alone()) communicator.all_reduce(sum, ReduceOp::mean).wait();
     return sum.item<double>();
   }
-  /// What a program without scopes divides the losses of a step's micro-batches by.
+  /// The factor of a micro-batch's loss. A program without scopes divides losses by the number of micro-batches of a
+  /// step.
   double share(int micro_batches) const { return way == RunMode::scopes ? 1.0 : 1.0 / micro_batches; }
-  /// A micro-batch of `models`: a scope where the loop runs in scopes.
+  /// Opens the scope of a micro-batch of `models`; nullopt if the loop runs without scopes.
   std::optional<AccumulateScope> micro_batch(std::initializer_list<Trained*> models, bool last = true,
                                              double weight = 1) const;
 
@@ -82,7 +83,7 @@ struct Trained {
         raw(std::make_shared<torch::optim::SGD>(module->parameters(), torch::optim::SGDOptions(rate).momentum(0.5))) {
     prepare();
   }
-  /// Also again, between steps, after parameters were frozen or unfrozen.
+  /// Makes the reducer. Call it again, between steps, after parameters were frozen or unfrozen.
   void prepare() {
     if (stage.alone()) return;
     optimizer.reset();
@@ -92,12 +93,12 @@ struct Trained {
   }
   void step() { optimizer ? optimizer->step() : static_cast<void>(raw->step()); }
   void zero_grad() { optimizer ? optimizer->zero_grad() : raw->zero_grad(); }
-  /// As Accelerator::backward() does it.
+  /// Runs a backward pass as Accelerator::backward() does.
   void backward(const at::Tensor& loss, bool retain_graph = false) const {
     loss.backward({}, retain_graph);
     passed();
   }
-  /// After a backward pass that was called in another way.
+  /// Call it after a backward pass that was not run by backward().
   void passed() const {
     if (reducer) reducer->add_scope_weight();
   }
@@ -120,7 +121,7 @@ inline std::optional<AccumulateScope> Stage::micro_batch(std::initializer_list<T
   return std::optional<AccumulateScope>(std::in_place, members);
 }
 
-/// `Loop` is made from a Stage; iterate(i) runs one iteration of it, and parameters() are compared after each.
+/// `Loop` is constructed from a Stage. Compares parameters() with those of one process after each call of iterate(i).
 template <typename Loop>
 void expect_one_process_results(int iterations = 5,
                                 std::initializer_list<RunMode> ways = {RunMode::plain, RunMode::scopes}) {

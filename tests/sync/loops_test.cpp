@@ -1,5 +1,5 @@
-// Training loops with several backward passes and steps an iteration, on several ranks, against the plain LibTorch
-// program on one process: with every iteration in accumulate() and without.
+// Training loops with several backward passes and steps per iteration, compared with the plain LibTorch program on one
+// process. Each loop runs on several ranks, with every iteration in accumulate() and without.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -18,7 +18,7 @@
 namespace tutti::test {
 namespace {
 
-/// How a loop is run: plain LibTorch on all ranks' samples, or tutti on this rank's.
+/// How a loop runs: plain LibTorch on all ranks' samples, or tutti on this rank's samples.
 enum class Loop { one_process, plain, scopes };
 
 struct Player {
@@ -39,14 +39,14 @@ struct Player {
   std::optional<Optimizer> optimizer;
 };
 
-/// Two models; `d` is trained on its own losses, and `g` through it.
+/// Two models. `d` is trained on its own losses, `g` on losses through `d`.
 class Game {
  public:
   Game(const Communicator& communicator, Loop loop, SyncPolicy policy)
       : communicator_(communicator), loop_(loop), d(communicator, loop, policy, 1), g(communicator, loop, policy, 2) {}
 
-  /// Each character is a move: D and G are backward passes, d and g steps, x and y zero_grad() of D and of G, X of D
-  /// behind tutti's back.
+  /// Each character is a move. D and G are backward passes, d and g are steps, x and y are zero_grad() of the
+  /// optimizers of D and of G. X is zero_grad() of the module D.
   void iterate(const std::string& moves) {
     std::optional<AccumulateScope> scope;
     if (loop_ == Loop::scopes) {

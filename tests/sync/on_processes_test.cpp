@@ -1,4 +1,4 @@
-// What files of this folder show on threads, on 3 processes too.
+// Runs every ProcessCase of this folder on 3 processes.
 #include <gtest/gtest.h>
 
 #include "support/process_case.h"

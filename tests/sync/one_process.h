@@ -1,5 +1,5 @@
 #pragma once
-// What a random program means: all ranks' micro-batches on one process, in double, without any synchronization.
+// Computes what a random program means: all ranks' micro-batches on one process, in double, without synchronization.
 #include <ATen/core/TensorBody.h>
 
 #include <vector>
@@ -12,20 +12,20 @@ class OneProcess {
  public:
   explicit OneProcess(const Program& program);
 
-  /// All ranks' backward passes, as one. `weighted`: inside accumulate().
+  /// Runs all ranks' backward passes as one. `weighted`: the passes run inside accumulate().
   void pass(const ProgramScope& scope, const ProgramPass& pass, bool weighted);
-  /// The weights of a scope's micro-batches.
+  /// Adds the weights of a scope's micro-batches.
   void weigh(const ProgramScope& scope);
-  /// The window of `optimizer` is complete: its weighted sum becomes the mean.
+  /// Ends the window of `optimizer`: its weighted sum becomes the mean.
   void complete(int optimizer);
   void halve(int optimizer);
   void step(int optimizer);
   void clear(int optimizer, bool set_to_none);
-  /// zero_grad() that does not end a window.
+  /// Clears gradients without ending the window.
   void clear_gradients(int optimizer, bool set_to_none);
 
   const at::Tensor& parameter(int index) const { return parameters_[index]; }
-  /// Undefined where no rank has used the parameter.
+  /// Undefined if no rank has used the parameter.
   const at::Tensor& gradient(int index) const { return gradients_[index]; }
 
  private:
@@ -34,7 +34,7 @@ class OneProcess {
 
   const Program& program_;
   std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> gradients_;  // sums, in a weighted window that is not complete
+  std::vector<at::Tensor> gradients_;  // sums while a weighted window is not complete
   std::vector<double> weights_;        // by optimizer
 };
 

@@ -1,5 +1,4 @@
-// A rank whose step was refused, and that discards its window, notifies its peers, which wait for it in the
-// synchronization.
+// A rank whose step was refused discards its window and so notifies its peers, which wait in the synchronization.
 #include <gtest/gtest.h>
 
 #include "support/process_case.h"
@@ -9,7 +8,7 @@
 namespace tutti::test::one_sided_errors_test {
 namespace {
 
-/// What step() says on each rank when only rank 1 has done `wrong` before.
+/// The message of step() on each rank after only rank 1 has run `wrong`.
 template <typename Wrong>
 std::vector<std::string> step_after(const Communicator& communicator, const Wrong& wrong) {
   ToyModel model(communicator, {.policy = SyncPolicy::automatic});
@@ -27,7 +26,7 @@ std::vector<std::string> step_after(const Communicator& communicator, const Wron
   } catch (const std::exception& error) {
     said = error.what();
   }
-  // All go on together.
+  // All ranks continue.
   model.a.requires_grad_(true);
   model.optimizer.zero_grad();
   model.pass({.a = 1, .b = 1});

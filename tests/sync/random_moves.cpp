@@ -54,7 +54,7 @@ class MoveGenerator {
     const bool scoped = chance(scopes_);
     const int length = chance(80) ? usual_length_ : 1 + static_cast<int>(below(4));
     if (scoped && length == 1 && chance(60)) {
-      // Everything in one scope: turns of two models, several steps.
+      // One scope has turns of both models and several steps.
       moves.push_back(open(true));
       add_turns(moves);
       moves.push_back({.verb = Verb::close});
@@ -81,7 +81,7 @@ class MoveGenerator {
     program_.iterations.push_back(std::move(moves));
   }
 
-  /// As GANs do it: some steps of the first model, one of the second.
+  /// Adds turns as in a GAN's loop: some steps of the first model, then one of the second.
   void add_turns(std::vector<Move>& moves) {
     for (std::uint64_t i = 0, count = 1 + below(3); i < count; ++i) {
       moves.push_back(pass(0));
@@ -131,7 +131,7 @@ class MoveGenerator {
   MoveProgram program_;
   int usual_length_ = 1;
   bool no_sync_ = false;
-  unsigned scopes_ = 0;  // of 100 iterations, how many have them
+  unsigned scopes_ = 0;  // percentage of iterations with scopes
 };
 
 std::string name_of(const Move& move) {
@@ -161,7 +161,7 @@ void describe(std::ostream& text, const Move& move) {
   if (move.explosion == Explosion::on_one) text << " explodes on one rank";
 }
 
-/// Hides tensors from the graph.
+/// Tensors that autograd does not see as inputs.
 struct Factors {
   at::Tensor parameter;
   at::Tensor factors;
@@ -172,7 +172,7 @@ at::Tensor term_of(const Factors& of) {
                   std::sqrt(static_cast<double>(of.factors.numel())));
 }
 
-/// A term that runs forward again in backward.
+/// A term whose forward runs again in backward.
 struct NestedTerm : torch::autograd::Function<NestedTerm> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor&, const Factors& of) {
     context->saved_data["parameter"] = of.parameter;
@@ -218,7 +218,7 @@ std::string describe(const MoveProgram& program) {
 bool uses(const MoveProgram& program, const Move& pass, int rank, int parameter) {
   const int model = program.parameters[parameter].model;
   if (model > pass.model) return false;
-  // The first one of each model always, so that every rank's pass reaches the same models.
+  // Every pass uses the first parameter of each model, so that all ranks' passes reach the same models.
   if (parameter == 0 || program.parameters[parameter - 1].model != model) return true;
   return (pass.seed >> (8 * rank + parameter)) % 4 != 0;
 }

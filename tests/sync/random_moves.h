@@ -1,9 +1,9 @@
 #pragma once
-// Random training loops, made from a seed: moves over two models that train through each other, in any order. Pure; the
-// same on every rank.
+// Generates random training loops from a seed: sequences of moves over two models that train through each other. All
+// functions are pure, so ranks get equal programs.
 //
-// Any part of a program is a program, so that one that fails can be shrunk: a move that means nothing where it stands
-// (a second scope in a scope, the end of none) is left out when it is run.
+// Every subsequence of a program's moves is a program, so that a failing program can be shrunk. A run skips a move that
+// has no meaning at its position, for example the opening of a scope inside a scope.
 #include <ATen/core/TensorBody.h>
 
 #include <array>
@@ -16,39 +16,39 @@
 namespace tutti::test {
 
 enum class Verb {
-  pass,         ///< of the model's loss; that of the second model goes through the first one
-  open,         ///< a scope
-  close,        ///< its end
-  step,         ///< of the model's optimizer
-  zero,         ///< the optimizer's zero_grad()
-  zero_behind,  ///< the LibTorch optimizer's own
-  clip,         ///< by the norm, as the Accelerator does it
-  clip_behind,  ///< by LibTorch's clip_grad_norm_, and a step
-  replace,      ///< of gradients that are means by other tensors
-  keep,         ///< the program holds the gradients
+  pass,         ///< a backward pass of the model's loss; the second model's loss also reaches the first model
+  open,         ///< opens a scope
+  close,        ///< closes the scope
+  step,         ///< step() of the model's optimizer
+  zero,         ///< zero_grad() of the model's optimizer
+  zero_behind,  ///< zero_grad() of the LibTorch optimizer
+  clip,         ///< clips by the norm, as the Accelerator does
+  clip_behind,  ///< clips by LibTorch's clip_grad_norm_(), then steps
+  replace,      ///< replaces gradients that are means by other tensors
+  keep,         ///< makes the program hold the gradients
   synchronize,
   discard,  ///< discard_accumulation()
 };
 constexpr int verbs = 12;
 
-/// An exception in a backward pass, which the program catches outside its scope.
+/// The ranks on which a backward pass throws. The program catches the exception outside its scope.
 enum class Explosion { none, on_all, on_one };
 
 struct Move {
   Verb verb = Verb::pass;
   int model = 0;
   std::uint64_t seed = 0;
-  bool in_place = false;  ///< zeroing
-  // Of a pass.
+  bool in_place = false;  ///< argument of zero and zero_behind
+  // Fields of a pass.
   bool no_sync = false;
-  bool twice = false;   ///< through one graph, which is retained
-  bool nested = false;  ///< parameters are reached in backward passes inside it, as checkpointing does
+  bool twice = false;   ///< two backward passes through one graph, which is retained
+  bool nested = false;  ///< nested backward passes reach the parameters, as in activation checkpointing
   Explosion explosion = Explosion::none;
-  // Of a scope.
+  // Fields of a scope.
   std::array<bool, 2> members{true, true};
   bool last = true;
   std::vector<double> weights{};  ///< by rank
-  int absent = -1;                ///< the rank that leaves its passes out
+  int absent = -1;                ///< the rank that skips the scope's pass; -1: none
 };
 
 struct MoveParameter {
@@ -68,14 +68,14 @@ struct MoveProgram {
 
 MoveProgram random_moves(std::uint64_t seed, int ranks);
 
-/// What a failed test prints.
+/// The program as text, for the message of a failed test.
 std::string describe(const MoveProgram& program);
 
-/// The loss of a pass on `rank`, over parameters in the program's order. The same with and without nesting.
+/// The loss of a pass on `rank`. `parameters` are in the program's order. `nested` does not change the value.
 at::Tensor loss_of(const MoveProgram& program, const Move& pass, int rank, const std::vector<at::Tensor>& parameters,
                    bool nested);
 
-/// Whether a pass of `rank` reaches a parameter.
+/// True if a pass of `rank` reaches the parameter.
 bool uses(const MoveProgram& program, const Move& pass, int rank, int parameter);
 
 }  // namespace tutti::test

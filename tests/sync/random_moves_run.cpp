@@ -18,12 +18,12 @@ namespace tutti::test {
 
 namespace {
 
-/// What a program's own faults throw.
+/// The exception of a program's own faults.
 struct Exploded : std::runtime_error {
   Exploded() : std::runtime_error("exploded") {}
 };
 
-/// Made before all else, so that backward reaches it when every reducer has noticed the pass.
+/// Throws in backward. The node is the first of the graph, so that every reducer has noticed the pass before.
 struct Bomb : torch::autograd::Function<Bomb> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& anchor) { return anchor * 0; }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
@@ -59,7 +59,7 @@ MovesRun::MovesRun(const MoveProgram& program, const Communicator& communicator)
 std::string MovesRun::run() {
   for (std::size_t i = 0; i < program_.iterations.size(); ++i) {
     const std::string wrong = run_iteration(program_.iterations[i]);
-    // Every rank's own doubts end the program on all of them.
+    // A failure of one rank ends the program on all ranks.
     for (const std::string& of_rank : status_.all_gather_object(wrong)) {
       if (!of_rank.empty()) return "iteration " + std::to_string(i) + ": " + of_rank;
     }
@@ -77,7 +77,7 @@ std::string MovesRun::run_iteration(const std::vector<Move>& moves) {
     return std::string("a timeout: ") + timeout.what();
   } catch (const std::exception& caught) {
     error = caught.what();
-    recover();  // by which others learn of it that wait for this rank
+    recover();  // notifies ranks that wait for this rank
   }
   const auto errors = status_.all_gather_object(error);
   std::string all;
@@ -130,13 +130,12 @@ std::size_t MovesRun::run_scope(const std::vector<Move>& moves, std::size_t open
 
 void MovesRun::run_move(const Move& move) {
   Model& model = models_[move.model];
-  // A rank that has left its pass out has not what the others have: it may enter the pass's synchronizations, for which
-  // they wait, and do nothing else.
+  // A rank that has skipped its pass may only enter that pass's synchronizations, for which its peers wait.
   const bool enters_the_sync = left_out_ != nullptr && move.model <= left_out_->model &&
                                !came_[static_cast<std::size_t>(move.model)] &&
                                (move.verb == Verb::step || move.verb == Verb::clip);
   if (one_is_absent() && move.verb != Verb::pass && !enters_the_sync) return;
-  // Outside of scopes a rank without passes does not know that the others wait for it.
+  // Outside of scopes a rank without passes does not know that its peers wait.
   const bool uses = move.verb == Verb::step || move.verb == Verb::clip || move.verb == Verb::clip_behind;
   if (scope_ == nullptr && uses && model.reference->uneven()) return;
   switch (move.verb) {
@@ -173,13 +172,13 @@ void MovesRun::run_move(const Move& move) {
 }
 
 bool MovesRun::one_is_absent() const {
-  // A pass that reaches a model outside of its scopes must reach it on all ranks. And after an earlier scope of the
-  // window without a pass a rank does not know which passes outside of scopes are errors.
+  // A pass that reaches a model outside of the model's scopes must reach it on all ranks. A rank that skipped its pass
+  // in an earlier scope of the window does not know which passes outside of scopes are errors.
   return scope_ != nullptr && scope_->absent >= 0 && scope_->last && scope_->members[0] && scope_->members[1];
 }
 
 int MovesRun::times(const Move& pass) const {
-  // A rank that left out two passes would enter one synchronization where the others have two.
+  // A rank that skipped two passes would enter one synchronization where its peers enter two.
   return pass.twice && !one_is_absent() ? 2 : 1;
 }
 
@@ -204,7 +203,8 @@ void MovesRun::run_pass(const Move& pass) {
   must_fail_ = must_fail_ || refused || explodes;
   if (!refused && absent && rank == scope_->absent) return record_pass(pass);
 
-  // Where others do not wait in this pass, one rank's exception reaches them at the step, if it is not cleared before.
+  // In a pass without synchronization, one rank's exception would reach the peers only at the step. All ranks throw
+  // then.
   const bool alone = pass.explosion == Explosion::on_one && synchronizes && !refused;
   const bool here = explodes && (!alone || rank == static_cast<int>(pass.seed % program_.ranks));
   std::optional<NoSyncScope> quiet;
@@ -216,7 +216,7 @@ void MovesRun::run_pass(const Move& pass) {
     try {
       loss.backward({}, /*retain_graph=*/time + 1 < times(pass));
     } catch (...) {
-      // As Accelerator::backward() does it.
+      // Accelerator::backward() makes the same call.
       for (Model& model : models_) model.reducer->on_backward_error();
       throw;
     }
@@ -263,7 +263,7 @@ void MovesRun::zero(const Move& move) {
 
 void MovesRun::zero_behind(const Move& move) {
   Model& model = models_[move.model];
-  // Zeros in the place of a mean could be what the program has made of it.
+  // The reducer cannot tell zeros in place of a mean from a change that the program made.
   const bool is_clearing =
       model.reference->empty() || (!model.reference->weighted() && model.reference->mean() == Mean::no);
   const bool in_place = move.in_place && is_clearing;
@@ -286,8 +286,8 @@ void MovesRun::clip(const Move& move) {
 void MovesRun::clip_behind(const Move& move) {
   Model& model = models_[move.model];
   if (!model.reference->at_window_end()) return;
-  // Gradients that are this rank's own: the step is an error, unless they have the mean's values by chance. A limit
-  // that changes nothing would not be noticed.
+  // If the gradients are not the mean yet, the step is an error, unless they have the mean's values by chance. The
+  // limit is small then, because clipping that changes nothing would not be noticed.
   const bool sure = model.reference->mean() == Mean::yes;
   may_fail_ = may_fail_ || !sure;
   const double most = sure ? 0.1 * static_cast<double>(1 + move.seed % 5) : 1e-3;

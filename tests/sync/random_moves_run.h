@@ -1,5 +1,5 @@
 #pragma once
-// Runs random moves on one rank, beside what they mean on one process.
+// Runs random moves on one rank and compares the results with ReferenceModel.
 #include <array>
 #include <memory>
 #include <optional>
@@ -17,11 +17,13 @@ class MovesRun {
  public:
   MovesRun(const MoveProgram& program, const Communicator& communicator);
 
-  /// What was wrong, the same on all ranks; empty if nothing was. After each iteration either parameters are those of
-  /// one process on all ranks, or all ranks had an error that the moves explain, and parameters are equal on all.
+  /// Runs all iterations. Returns the failure, the same on all ranks; empty if all iterations passed. An iteration
+  /// passes in two cases:
+  /// - No rank had an error, and all ranks' parameters are those of one process.
+  /// - All ranks had an error that the moves explain, and parameters are equal on all ranks.
   std::string run();
 
-  /// How many iterations completed, and how many failed.
+  /// Number of iterations without an error, and number of iterations with an error on all ranks.
   int completed() const { return completed_; }
   int refused() const { return refused_; }
 
@@ -38,7 +40,7 @@ class MovesRun {
     int model;
     std::size_t parameter;
     at::Tensor handle;
-    at::Tensor values{};  // since it is no longer the parameter's gradient
+    at::Tensor values{};  // set when another tensor becomes the parameter's gradient
   };
 
   std::string run_iteration(const std::vector<Move>& moves);
@@ -64,14 +66,14 @@ class MovesRun {
   std::string difference_between_ranks() const;
 
   const MoveProgram& program_;
-  Communicator status_;  // apart from what is tested
+  Communicator status_;  // for the test's own communication
   std::array<Model, 2> models_;
   const Move* scope_ = nullptr;
-  const Move* left_out_ = nullptr;  // the absent rank's pass of this scope
-  std::array<bool, 2> came_{};      // by model: to a step of this scope
+  const Move* left_out_ = nullptr;  // the pass of this scope that the absent rank skips
+  std::array<bool, 2> came_{};      // by model: true after a step in this scope
   std::vector<Held> held_;
-  std::string found_;       // in the middle of an iteration
-  bool must_fail_ = false;  // this iteration, on all ranks
+  std::string found_;       // a failure in the middle of an iteration
+  bool must_fail_ = false;  // all ranks must have an error in this iteration
   bool may_fail_ = false;
   int completed_ = 0;
   int refused_ = 0;

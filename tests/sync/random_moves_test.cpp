@@ -1,5 +1,5 @@
-// Random moves over two models, on several ranks, against one process. A failure is shrunk, and names its seed:
-// TUTTI_SEED=n replays it, TUTTI_MOVES=m runs m programs from there.
+// Random moves over two models on several ranks, compared with one process. A failure is shrunk and names its seed:
+// TUTTI_SEED=n replays seed n, TUTTI_MOVES=m runs m programs from there.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ struct Count {
   int refused = 0;
 };
 
-/// What was wrong; empty if nothing was.
+/// Runs the program. Returns the failure; empty if the program passed.
 std::string failure_of(const MoveProgram& program, Count* count = nullptr,
                        std::chrono::seconds timeout = std::chrono::seconds(30)) {
   std::mutex mutex;
@@ -51,7 +51,7 @@ std::string failure_of(const MoveProgram& program, Count* count = nullptr,
   return failure;
 }
 
-/// Every program that is `program` without one thing.
+/// All programs that lack one part of `program`.
 std::vector<MoveProgram> smaller(const MoveProgram& program) {
   std::vector<MoveProgram> all;
   const auto add = [&](const auto& change) {
@@ -81,14 +81,14 @@ std::vector<MoveProgram> smaller(const MoveProgram& program) {
   return all;
 }
 
-/// What stands before the first number: "a timeout", "parameter", "an error that not all ranks had", ...
+/// The text before the failure's first number: "a timeout", "parameter", "an error that not all ranks had", ...
 std::string kind_of(const std::string& failure) {
   const auto colon = failure.find(": ");
   const std::string text = failure.starts_with("iteration ") ? failure.substr(colon + 2) : failure;
   return text.substr(0, text.find_first_of("0123456789:["));
 }
 
-/// Takes away what can go while it still fails in the same way, for a minute at most.
+/// Removes parts for at most a minute, as long as the program fails in the same way.
 MoveProgram shrunk(MoveProgram program, const std::string& kind) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   for (bool smaller_one = true; smaller_one;) {

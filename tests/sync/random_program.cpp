@@ -35,8 +35,8 @@ class Generator {
 
  private:
   struct OptimizerState {
-    bool open = false;   // its window began in an earlier ProgramWindow
-    bool stale = false;  // its gradients are those of its last step
+    bool open = false;   // the window began in an earlier ProgramWindow
+    bool stale = false;  // the gradients are those of the last step
     double weight = 0;
   };
 
@@ -105,11 +105,11 @@ class Generator {
     const bool ends_window = fault.scope == last;
     if (window.weighted) {
       fault.swallowed = !ends_window && (!window.sync_each_batch || !in_backward);
-      // A rank that left out a synchronizing pass would be missed by the others.
+      // Peers would wait for a rank that skips a synchronizing pass.
       if (!in_backward && window.sync_each_batch && !ends_window) fault.rank.reset();
       fault.loses_window = in_backward || ends_window;
     } else {
-      // From outside it cannot be seen whether an automatic pass synchronizes: step() tells.
+      // Automatic passes may or may not synchronize. If the failing pass does not, step() reports the fault.
       fault.swallowed = program_.policy == SyncPolicy::automatic || uses_no_sync_ || chance(50);
       if (fault.swallowed && program_.optimizers > 1) {
         fault = {};
@@ -147,13 +147,14 @@ class Generator {
       pass.loss_scale = chance(80) ? scale : loss_scale();
       pass.two_losses = chance(20) && !fails;
       pass.no_sync = uses_no_sync_ && chance(40);
-      // The rank that fails discards its window at once: the others must wait for it in this pass.
+      // The failing rank discards its window at once, so its peers must wait for it in this pass.
       if (fails && window.sync_each_batch) pass.no_sync = false;
       pass.trigger = uses_no_sync_ && chance(10) && !fails;
       leaves_some_out = leaves_some_out && !pass.trigger;
     }
     for (ProgramPass& pass : scope.passes) {
-      // In a plain window all ranks' passes reach the same optimizers, or they would count passes differently.
+      // In a plain window all ranks' passes reach the same optimizers. Otherwise the ranks' counts of passes would
+      // differ.
       std::vector<bool> reached(program_.optimizers, true);
       if (!window.weighted && !last && !pass.trigger && program_.optimizers > 1 && chance(30)) {
         reached[below(program_.optimizers)] = false;
@@ -197,7 +198,7 @@ class Generator {
         if (chance(75)) uses.push_back({.parameter = parameter, .reach = reach(), .seed = random_()});
       }
       if (uses.size() == first) uses.push_back({.parameter = pick(trained), .reach = Reach::once, .seed = random_()});
-      // With two optimizers, nested passes whose ranks meet them in different orders may wait for one another.
+      // With two optimizers, ranks that reach nested passes in different orders may deadlock.
       if (program_.optimizers == 1 && !fails && chance(15)) {
         uses.push_back({.parameter = pick(trained), .reach = Reach::nested, .seed = random_()});
       }
@@ -215,7 +216,7 @@ class Generator {
       for (OptimizerState& state : state_) state.weight = 0;
     }
     if (scope.before == Interlude::synchronize) {
-      // Nothing has a mean where nothing weighs.
+      // A window of weight 0 has no mean.
       const bool weightless = std::ranges::any_of(state_, [](const OptimizerState& s) { return s.weight == 0; });
       if (weightless) scope.before = Interlude::none;
       if (!weightless) note_round();
@@ -241,7 +242,7 @@ class Generator {
     if (last || window.sync_each_batch || triggered) note_round();
   }
 
-  // Dividing by what is no power of two rounds.
+  // Dividing by a number that is not a power of two rounds.
   void note_round() {
     for (const OptimizerState& state : state_) {
       const auto weight = static_cast<std::uint64_t>(state.weight);

@@ -1,8 +1,8 @@
 #pragma once
-// Random training programs, made from a seed: the same on every rank. Pure.
+// Generates random training programs from a seed. All functions are pure, so ranks get equal programs.
 //
-// Gradients and weights are small integers, everything else is a power of two, so that sums are exact in whatever order
-// they are added: where a program says `exact`, ranks and one process must agree bit for bit.
+// Gradients and weights are small integers and all other factors are powers of two, so that sums are exact in any
+// order. If a program is `exact`, the results of ranks and of one process must have equal bits.
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -17,22 +17,22 @@ namespace tutti::test {
 struct ProgramParameter {
   std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kFloat;
-  bool transposed = false;  ///< of two dimensions, and not row-major
+  bool transposed = false;  ///< not row-major; only with two dimensions
   bool frozen = false;
-  int optimizer = 0;  ///< which one steps it
+  int optimizer = 0;  ///< index of the optimizer that steps the parameter
 };
 
 /// How a backward pass reaches a parameter.
 enum class Reach {
   once,
-  twice,   ///< two nodes of the graph lead to it
-  nested,  ///< in a backward pass inside the backward pass, as activation checkpointing does
+  twice,   ///< two nodes of the graph lead to the parameter
+  nested,  ///< in a nested backward pass, as in activation checkpointing
 };
 
 struct Use {
   int parameter = 0;
   Reach reach = Reach::once;
-  std::uint64_t seed = 0;  ///< of its gradient
+  std::uint64_t seed = 0;  ///< of the gradient
 };
 
 /// One backward pass on all ranks.
@@ -40,18 +40,18 @@ struct ProgramPass {
   std::vector<std::vector<Use>> uses;  ///< by rank
   bool two_losses = false;             ///< one backward call over two roots
   bool no_sync = false;
-  bool trigger = false;  ///< trigger_sync_in_backward() before it
+  bool trigger = false;  ///< trigger_sync_in_backward() is called before the pass
   double loss_scale = 1;
 };
 
-/// What happens between two backward passes.
+/// An action between two backward passes.
 enum class Interlude { none, evaluate, synchronize, discard, save_and_load };
 
-/// A micro-batch: inside accumulate() in a weighted window.
+/// A micro-batch. In a weighted window it runs inside accumulate().
 struct ProgramScope {
   std::vector<ProgramPass> passes;
   std::vector<double> weights;  ///< by rank
-  std::vector<bool> present;    ///< by rank: whether it calls backward at all
+  std::vector<bool> present;    ///< by rank: false if the rank calls no backward
   Interlude before = Interlude::none;
 };
 
@@ -59,39 +59,39 @@ enum class Zeroing {
   never,
   to_none,
   in_place,
-  behind_the_back_to_none,   ///< the LibTorch optimizer's own
-  behind_the_back_in_place,  ///< the same
+  behind_the_back_to_none,   ///< zero_grad() of the LibTorch optimizer
+  behind_the_back_in_place,  ///< zero_grad(false) of the LibTorch optimizer
 };
 
 enum class Clipping { none, in_place, replaced };
 
-/// An exception, thrown in one scope of a window and handled.
+/// An exception that is thrown in one scope of a window and caught.
 struct Fault {
   enum class Where {
-    between,          ///< outside everything, on all ranks; handled by discarding the window
+    between,          ///< before a scope, on all ranks; the program then discards the window
     before_backward,  ///< inside accumulate()
     in_backward,
   };
   Where where = Where::between;
   std::size_t scope = 0;
-  std::optional<int> rank{};  ///< nullopt: all of them
-  bool swallowed = false;     ///< the rank goes on with the window, instead of clearing gradients at once
-  bool loses_window = true;   ///< whether the window's gradients are lost on all ranks
+  std::optional<int> rank{};  ///< nullopt: all ranks
+  bool swallowed = false;     ///< the rank continues the window, instead of clearing gradients at once
+  bool loses_window = true;   ///< the window's gradients are lost on all ranks
 };
 
-/// What lies between two steps of the optimizers that step at its end.
+/// The passes between two steps of the optimizers that step at the window's end.
 struct ProgramWindow {
   bool weighted = false;
-  bool local = false;  ///< set_local(): all ranks then have the same gradients
+  bool local = false;  ///< set_local(true); all ranks then have the same gradients
   std::vector<ProgramScope> scopes;
-  std::vector<bool> steps;  ///< by optimizer; always at least one
+  std::vector<bool> steps;  ///< by optimizer; at least one is true
   bool sync_each_batch = false;
-  bool step_in_scopes = false;       ///< step() and zero_grad() in every scope, as the documents do
+  bool step_in_scopes = false;       ///< step() and zero_grad() in every scope, as in the documented loop
   bool zero_first = false;           ///< zero_grad() at the top of the scopes instead of after step()
   std::vector<Zeroing> zero_before;  ///< by optimizer
   std::vector<Zeroing> zero_after;   ///< by optimizer that steps
   Clipping clipping = Clipping::none;
-  bool prepares_clipping = false;  ///< by prepare_step(), as Accelerator::clip_grad_norm_ does
+  bool prepares_clipping = false;  ///< calls prepare_step() before clipping, as Accelerator::clip_grad_norm_ does
   std::optional<Fault> fault{};
 };
 
@@ -104,18 +104,18 @@ struct Program {
   SyncPolicy policy = SyncPolicy::every_pass;
   BucketOptions buckets;
   std::vector<ProgramWindow> windows;
-  bool exact = true;  ///< nothing in it is rounded
+  bool exact = true;  ///< no operation rounds
 };
 
 Program random_program(std::uint64_t seed, int ranks);
 
-/// What a failed test prints.
+/// The program as text, for the message of a failed test.
 std::string describe(const Program& program);
 
-/// Integers from -4 to 4, in double, of `shape`: a function of the seed alone.
+/// A double tensor of `shape` with integers from -4 to 4. Equal seeds give equal tensors.
 at::Tensor random_integers(at::IntArrayRef shape, std::uint64_t seed);
 
-/// The gradient that a use of a parameter brings, in double.
+/// The gradient that a use adds to its parameter, in double.
 at::Tensor gradient_of(const Program& program, const Use& use);
 
 }  // namespace tutti::test

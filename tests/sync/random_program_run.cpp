@@ -16,7 +16,7 @@ namespace tutti::test {
 
 namespace {
 
-/// What a program's own faults throw.
+/// The exception of a program's own faults.
 struct Interrupted : std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
@@ -26,7 +26,7 @@ struct NestedUse {
   at::Tensor gradient;
 };
 
-/// Reaches a parameter by a backward pass inside the backward pass.
+/// Reaches a parameter in a nested backward pass.
 struct Nested : torch::autograd::Function<Nested> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& anchor, const NestedUse& use) {
     context->saved_data["parameter"] = use.parameter;
@@ -51,8 +51,8 @@ struct Explosive : torch::autograd::Function<Explosive> {
   }
 };
 
-/// Where among its uses a failing pass fails. Backward goes through them from the last to the first, and every
-/// optimizer's reducer must have noticed the pass before.
+/// Index of the use at which a failing pass throws. Backward runs from the last use to the first, and every optimizer's
+/// reducer must have noticed the pass before.
 std::size_t explosion_of(const Program& program, const std::vector<Use>& uses) {
   std::size_t latest = uses.size() - 1;
   for (int o = 0; o < program.optimizers; ++o) {
@@ -98,7 +98,7 @@ void ProgramRun::make_reducer(int optimizer) {
     if (program_.parameters[i].optimizer == optimizer) own.push_back({.name = name, .tensor = parameters_[i]});
   }
   ReducerOptions options{.buckets = program_.buckets, .policy = program_.policy};
-  // A program that goes on from a saved state may cut its buckets otherwise.
+  // A program that continues from a saved state may use other bucket sizes.
   if (reducers_made_++ % 2 == 1) std::swap(options.buckets.first_bucket_bytes, options.buckets.bucket_bytes);
   reducers_[optimizer] = std::make_shared<Reducer>(own, communicator_.duplicate("program"), options);
 }
@@ -177,7 +177,7 @@ void ProgramRun::run_scope(const ProgramWindow& window, std::size_t index) {
 void ProgramRun::run_passes(const ProgramWindow& window, std::size_t index) {
   const ProgramScope& scope = window.scopes[index];
   std::fill(empty_.begin(), empty_.end(), false);
-  // What it means comes first, also where this rank does not take part.
+  // The reference runs first, also on ranks that skip the passes.
   if (window.weighted) one_process_.weigh(scope);
   for (const ProgramPass& pass : scope.passes) one_process_.pass(scope, pass, window.weighted);
   for (const auto& reducer : reducers_) reducer->set_loss_scale(scope.passes[0].loss_scale);
@@ -211,7 +211,7 @@ void ProgramRun::run_pass(const ProgramPass& pass, bool fails) {
   try {
     torch::autograd::backward(losses);
   } catch (...) {
-    // The Accelerator's courtesy, which a plain loop does without.
+    // The Accelerator makes this call; a plain loop does not.
     for (const auto& reducer : reducers_) {
       if (program_.seed % 2 == 0) reducer->on_backward_error();
     }
@@ -278,7 +278,7 @@ void ProgramRun::finish(const ProgramWindow& window, const std::vector<bool>& st
     if (steps[o]) {
       clear(o, window.zero_after[o]);
     } else if (window.step_in_scopes && !window.zero_first) {
-      optimizers_[o].zero_grad();  // must leave a window alone that has not been stepped
+      optimizers_[o].zero_grad();  // must not clear a window that has not been stepped
     }
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Runs a random program on one rank, beside its meaning on one process.
+// Runs a random program on one rank and compares the results with OneProcess.
 #include <torch/optim/sgd.h>
 
 #include <memory>
@@ -18,7 +18,8 @@ class ProgramRun {
  public:
   ProgramRun(const Program& program, const Communicator& communicator);
 
-  /// Fails the test (EXPECT) where parameters or gradients are not those of one process after a step.
+  /// Runs all windows. Fails the test (EXPECT) if parameters or gradients differ from those of one process after a
+  /// step.
   void run();
 
  private:
@@ -48,9 +49,9 @@ class ProgramRun {
   std::vector<std::shared_ptr<Reducer>> reducers_;
   std::vector<std::shared_ptr<torch::optim::SGD>> inner_;
   std::vector<Optimizer> optimizers_;
-  std::vector<bool> stepped_;             // its gradients have been used
-  std::vector<bool> empty_;               // no pass since they were cleared
-  std::vector<std::int64_t> last_syncs_;  // of each reducer, before the last pass
+  std::vector<bool> stepped_;             // by optimizer: a step has used the gradients
+  std::vector<bool> empty_;               // by optimizer: no pass since the gradients were cleared
+  std::vector<std::int64_t> last_syncs_;  // by reducer: the count of synchronizations before the last pass
   std::size_t window_ = 0;
   int reducers_made_ = 0;
 };

@@ -1,4 +1,4 @@
-// A random program for the reader of a failed test.
+// Describes a random program for the message of a failed test.
 #include <array>
 #include <sstream>
 

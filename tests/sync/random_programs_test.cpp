@@ -1,5 +1,5 @@
-// Random training programs on several ranks against the same on one process. A failure is shrunk, and names its seed:
-// TUTTI_SEED=n replays it, TUTTI_PROGRAMS=m runs m programs from there.
+// Random training programs on several ranks, compared with one process. A failure is shrunk and names its seed:
+// TUTTI_SEED=n replays seed n, TUTTI_PROGRAMS=m runs m programs from there.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ bool fails(const Program& program, std::chrono::seconds timeout) {
   return failures.size() > 0;
 }
 
-/// Programs that do less. What was made for the windows before cannot go: weights and gradients that are left of them.
+/// Smaller programs. Parts on which later windows depend are kept, because weights and gradients may carry over.
 std::vector<Program> smaller(const Program& program) {
   std::vector<Program> all;
   const auto add = [&](const auto& change) {
@@ -78,7 +78,7 @@ std::vector<Program> smaller(const Program& program) {
   return all;
 }
 
-/// Takes away what can go while it still fails, for a minute at most.
+/// Removes parts for at most a minute, as long as the program fails.
 Program shrunk(Program program) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   for (bool again = true; again;) {
@@ -112,7 +112,7 @@ TEST(RandomPrograms, AgreeWithOneProcess) {
   }
 }
 
-// Through shared memory.
+// The processes use shared memory.
 const RankCase on_processes("random_programs_on_processes", [](const Communicator& communicator) {
   const std::uint64_t first = variable("TUTTI_SEED", 1);
   for (std::uint64_t seed = first; seed < first + 15; ++seed) {

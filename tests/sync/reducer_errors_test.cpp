@@ -1,4 +1,4 @@
-// What a Reducer refuses or reports, by name: 1 to 3 ranks as threads and as processes.
+// Errors that a Reducer reports by parameter name: 1 to 3 ranks as threads and as processes.
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/optim/sgd.h>
@@ -16,7 +16,7 @@
 namespace tutti::test::reducer_errors_test {
 namespace {
 
-/// What a test of misuse needs: a model, its reducer, a prepared optimizer.
+/// A model, its reducer and a prepared optimizer.
 struct Prepared {
   explicit Prepared(const Communicator& communicator, SyncPolicy policy = SyncPolicy::automatic)
       : reducer(std::make_shared<Reducer>(named_parameters_of(*model), communicator.duplicate("test"),
@@ -119,7 +119,7 @@ TEST(ReducerErrors, ReplicasThatDriftedAreFoundOnAllRanksByName) {
   replicas_that_drifted_are_found_on_all_ranks_by_name.on_threads({3});
 }
 
-// Of a small parameter every element is looked at.
+// The check reads every element of a small parameter.
 const ProcessCase one_element_drifts("reducer: one element drifts", [](const Communicator& communicator) {
   Prepared prepared(communicator, SyncPolicy::every_pass);
   for (std::int64_t element = 0; element < prepared.model->first->bias.numel(); ++element) {
@@ -138,7 +138,7 @@ TEST(ReducerErrors, OneElementThatDriftedIsFound) {
   one_element_drifts.on_threads({2});
 }
 
-// Of a large one the elements are sampled: a step, which changes a part of it, is seen, also a short one.
+// The check samples a large parameter's elements. It finds a change of a short part.
 TEST(ReducerErrors, AStepOfAPartOfALargeParameterIsFound) {
   at::Tensor large = at::zeros({10'007});
   const auto before = sync::sampled_hash(large);
@@ -202,7 +202,7 @@ const ProcessCase gradients_touched_before_an_early_step_are_refused(
       }
       prepared.model->first->weight.mutable_grad().mul_(0.5);
       expect_mentions(message_of<UsageError>([&] { prepared.optimizer.step(); }), "first.weight");
-      prepared.reducer->synchronize();  // what the message says to do, before touching them
+      prepared.reducer->synchronize();  // as the message says, before the program modifies gradients
       prepared.model->first->weight.mutable_grad().mul_(0.5);
       prepared.optimizer.step();
     });
@@ -250,7 +250,7 @@ TEST(ReducerErrors, DifferentModelsAreAMismatchErrorThatNamesTheDifference) {
   different_models_are_a_divergence_that_names_the_difference.on_threads({3});
 }
 
-/// Throws in backward where told to.
+/// Throws in backward if `explode`.
 struct Explosive : torch::autograd::Function<Explosive> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, bool explode) {
     context->saved_data["explode"] = explode;
@@ -263,7 +263,7 @@ struct Explosive : torch::autograd::Function<Explosive> {
   }
 };
 
-// Rank 1's backward throws half-way through a pass in which the others synchronize.
+// Rank 1's backward throws half-way through a pass in which its peers synchronize.
 const ProcessCase an_exception_in_backward_is_told_to_the_others_and_the_next_step_works(
     "reducer: an exception in backward is told to the others and the next step works",
     [](const Communicator& communicator) {

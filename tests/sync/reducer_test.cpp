@@ -1,4 +1,4 @@
-// Gradients on uncommon ways through autograd: 1 to 3 ranks as threads and as processes.
+// Uncommon paths of gradients through autograd: 1 to 3 ranks as threads and as processes.
 #include "tutti/detail/sync/reducer.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using torch::nn::Linear;
 
-/// A model with what a Reducer must cope with: one layer shared, one not always used, one frozen.
+/// A model with a shared layer, a layer that is not always used, and a frozen layer.
 struct AwkwardImpl : torch::nn::Module {
   AwkwardImpl()
       : shared(register_module("shared", Linear(4, 4))),
@@ -41,7 +41,7 @@ const RankCase unused_tied_frozen("unused_tied_frozen", [](const Communicator& c
   Awkward model;
   DistributedDataParallel ddp(model, communicator);
   for (int round = 0; round < 3; ++round) {
-    // Only the last rank uses the layer, and no rank in the last synchronization.
+    // Only the last rank uses the layer. In the last round no rank uses the layer.
     const auto uses = [&](int rank) { return rank + 1 == communicator.size() && round < 2; };
     reference->zero_grad();
     for (int rank = 0; rank < communicator.size(); ++rank) {
@@ -61,7 +61,7 @@ TEST(Reducer, UnusedTiedAndFrozenParameters) {
   unused_tied_frozen.everywhere();
 }
 
-/// Activation checkpointing: forward again inside backward, and a backward pass inside it.
+/// Activation checkpointing: backward runs forward again and a nested backward pass.
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, Linear layer) {
     context->save_for_backward({x});
@@ -99,8 +99,8 @@ const RankCase reentrant("reentrant", [](const Communicator& communicator) {
     loss(model, input_of(round * communicator.size() + communicator.rank())).backward();
     EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference), 1e-6)) << "round " << round;
   }
-  // In the first pass the reducer did not know that the layer runs twice: it cost a second synchronization. Later
-  // passes wait for both.
+  // In the first pass the reducer does not know that the layer runs twice, and synchronizes a second time. Later passes
+  // wait for both runs.
   EXPECT_EQ(ddp.stats().syncs, 5);
 });
 TEST(Reducer, ReentrantCheckpointing) {

@@ -36,7 +36,7 @@ ReferenceModel::ReferenceModel(std::vector<at::Tensor> parameters)
 
 ReferenceModel::Gradients ReferenceModel::gradients() const {
   Gradients sum(parameters_.size());
-  // A rank's scope weighs once, however many passes it has.
+  // A rank's scope has its weight once, for any number of passes.
   std::map<int, std::vector<double>> weighed;
   for (const Contribution& one : contributions_) {
     add(sum, one.sum);
@@ -78,7 +78,7 @@ void ReferenceModel::open(bool last) {
 
 void ReferenceModel::close() {
   if (last_ && stepped_ && !contributions_.empty()) finish(false);
-  // What its passes did not synchronize, its end does.
+  // A scope's end synchronizes what the scope's passes did not.
   if (last_) mean_ = Mean::yes;
   scope_ = 0;
 }
@@ -133,7 +133,7 @@ void ReferenceModel::zero(bool in_place) {
 
 void ReferenceModel::zero_behind(bool in_place) {
   if (!in_place || !contributions_.empty() || !base_) return forget(in_place);
-  // Zeros in the place of what a step has used.
+  // The gradients that a step has used become zeros.
   scale(0);
 }
 
@@ -144,7 +144,7 @@ void ReferenceModel::forget(bool in_place) {
   for (std::size_t i = 0; i < before.size(); ++i) {
     zeros_[i] = in_place && before[i].defined() ? at::zeros_like(before[i]) : at::Tensor();
   }
-  // Ranks may have zeros for different parameters, until the next round.
+  // Until the next round, ranks may have zeros for different parameters.
   if (!in_place) mean_ = Mean::yes;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What random moves mean to one model, on one process: a list of what every pass of all ranks has brought, as
-// docs/gradients.md tells it, without states and without synchronization.
+// Computes what random moves mean to one model, on one process. The model lists the contributions of all ranks' passes,
+// as docs/gradients.md defines them, without states and without synchronization.
 #include <ATen/core/TensorBody.h>
 #include <torch/optim/sgd.h>
 
@@ -18,7 +18,7 @@ class ReferenceModel {
  public:
   using Gradients = std::vector<at::Tensor>;  // undefined where no rank has used the parameter
 
-  /// Trains `parameters`, which are its own, with the learning rate and momentum of the other side.
+  /// Trains `parameters` with options_of_moves(). The caller must not change the parameters.
   explicit ReferenceModel(std::vector<at::Tensor> parameters);
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
@@ -27,18 +27,19 @@ class ReferenceModel {
   Mean mean() const { return mean_; }
   bool in_scope() const { return scope_ != 0; }
   bool at_window_end() const { return scope_ == 0 || last_; }
-  /// Whether its window was begun by passes in scopes.
-  /// Whether some rank has left out a pass of the window.
+  /// True if a rank skipped a pass of the window.
   bool uneven() const;
   bool empty() const { return contributions_.empty(); }
+  /// True if the window's passes ran in scopes.
   bool weighted() const { return !contributions_.empty() && contributions_.front().scope != 0; }
   double norm() const;
 
   void open(bool last);
   void close();
-  /// Whether a pass is an error now.
+  /// True if a pass now is an error.
   bool refuses_pass() const;
-  /// The sum of all ranks' gradients, outside of scopes their mean; `weight`: of the ranks whose pass it was.
+  /// Adds a pass. `sum` is the sum of all ranks' gradients in a scope, and their mean outside of scopes. `weights` is
+  /// by rank: 0 for a rank that skipped the pass, and 0 outside of scopes.
   void pass(const Gradients& sum, const std::vector<double>& weights, Mean mean);
   void synchronized() { mean_ = Mean::yes; }
   void scale(double factor);
@@ -46,14 +47,14 @@ class ReferenceModel {
   void zero(bool in_place);
   void zero_behind(bool in_place);
   void discard() { forget(false); }
-  /// After an error that all ranks had: everything is cleared, and the parameters are what they are.
+  /// Recovers from an error on all ranks: clears all gradients and copies `parameters`.
   void start_again(const std::vector<at::Tensor>& parameters);
 
  private:
   struct Contribution {
     Gradients sum;
     int scope;
-    std::vector<double> weights;  // by rank; of those that brought something
+    std::vector<double> weights;  // by rank; 0 for a rank that skipped the pass
   };
   void finish(bool used);
   void forget(bool in_place);
@@ -61,10 +62,10 @@ class ReferenceModel {
   std::vector<at::Tensor> parameters_;
   torch::optim::SGD optimizer_;
   std::vector<Contribution> contributions_;
-  std::optional<Gradients> base_;  // of a window that is over
+  std::optional<Gradients> base_;  // gradients of a window that has ended
   bool base_used_ = false;
   int base_scope_ = 0;
-  Gradients zeros_;  // what was cleared in place
+  Gradients zeros_;  // zeros of gradients that were cleared in place
   Mean mean_ = Mean::yes;
   int scope_ = 0;
   int scopes_ = 0;

@@ -1,4 +1,4 @@
-// Gradients change places after the first synchronization without any other effect.
+// Buckets are reordered after the first synchronization without any other effect.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -11,7 +11,7 @@
 namespace tutti::test::reordered_buckets_test {
 namespace {
 
-/// Layers that are used in the order of their registration's reverse: gradients come first to the first ones.
+/// Layers that run in reverse order of registration, so that the first layers' gradients are ready first.
 struct BackwardsImpl : torch::nn::Module {
   BackwardsImpl() {
     for (int i = 0; i < 6; ++i) {
@@ -71,7 +71,7 @@ TEST(ReorderedBuckets, AccumulatedGradientsGoWithThem) {
     Backwards tuned, as_registered;
     DistributedDataParallel tuned_ddp(tuned, communicator, small_buckets(true));
     DistributedDataParallel plain_ddp(as_registered, communicator, small_buckets(false));
-    // No zero_grad(): every pass adds to what the one before has averaged, or to what one without synchronization left.
+    // Without zero_grad(), every pass adds to the mean or to the unsynchronized gradients of the pass before.
     for (int round = 0; round < 2 * rounds; ++round) {
       const at::Tensor input = input_of(communicator, round);
       const auto tuned_alone = tuned_ddp.no_sync(round % 2 == 1);
@@ -94,14 +94,14 @@ TEST(ReorderedBuckets, StayWhereTheUserHoldsAViewOfAGradient) {
       if (communicator.rank() == 1) view = held->layers[2]->weight.grad().view({-1});
     }
     for (int round = 1; round < 4; ++round) {
-      // Without zero_grad(), which would leave the view to itself.
+      // The loop does not call zero_grad(), after which the gradient would not share the memory of the view.
       held->forward(input_of(communicator, round)).pow(2).mean().backward();
       EXPECT_FALSE(first_lies_first(held)) << round;
       const at::Tensor now = held->layers[2]->weight.grad().view({-1});
       EXPECT_TRUE(!view.defined() || at::equal(view, now));
     }
     view.reset();
-    // A task that has just ended may hold its bucket a little longer.
+    // A task that has just ended may hold its bucket for a few more rounds.
     for (int round = 4; round < 15 && !first_lies_first(held); ++round) pass(held, input_of(communicator, round));
     EXPECT_TRUE(first_lies_first(held));
   });

@@ -16,8 +16,8 @@ struct OnlineImpl : torch::nn::Module {
 };
 TORCH_MODULE(Online);
 
-// Grill et al., "Bootstrap Your Own Latent", 2020: the student predicts what a teacher says, whose parameters are a
-// moving average of the student's. Two micro-batches a step.
+// Grill et al., "Bootstrap Your Own Latent", 2020: the student predicts a teacher's output. The teacher's parameters
+// are a moving average of the student's. A step has two micro-batches.
 struct TeacherAndStudent {
   explicit TeacherAndStudent(const Stage& where) : stage(where) {}
   std::vector<at::Tensor> parameters() const {
@@ -58,14 +58,14 @@ struct EncoderImpl : torch::nn::Module {
 };
 TORCH_MODULE(Encoder);
 
-/// Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", 2021: each image's own text
-/// against the texts of all ranks, and the other way round. Two micro-batches a step.
+/// Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", 2021: each image is
+/// compared with the texts of all ranks, and each text with the images of all ranks. A step has two micro-batches.
 struct Contrastive {
   explicit Contrastive(const Stage& where) : stage(where), gather(where.communicator) {}
   virtual ~Contrastive() = default;
   std::vector<at::Tensor> parameters() const { return encoder->parameters(); }
   at::Tensor of_all_ranks(const at::Tensor& rows) { return stage.alone() ? rows : gather(rows); }
-  /// The mean over `own` rows, which stand in `all` from `first` on.
+  /// The mean over `own` rows. Row i of `own` matches row `first` + i of `all`.
   at::Tensor cross_entropy(const at::Tensor& own, const at::Tensor& all, std::int64_t first) {
     const at::Tensor logits = own.matmul(all.t()) * encoder->temperature.exp();
     return -logits.log_softmax(1).diagonal(first).mean();

@@ -25,7 +25,7 @@ std::string bytes_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-/// Bytes of both gradients after a window of `micro_batches`; every third one leaves b alone.
+/// Bytes of both gradients after a window of `micro_batches`. Every third micro-batch does not use b.
 std::string mean_over(int ranks, std::int64_t micro_batches) {
   std::map<int, std::string> bytes;
   std::mutex mutex;
@@ -104,7 +104,7 @@ TEST_P(ReproducibleRefuses, BlocksThatCannotBeSummedAnywhere) {
     if (communicator.size() == 1) {
       EXPECT_NO_THROW(model.reducer->enter_accumulate({}));
     } else {
-      EXPECT_THROW(model.reducer->enter_accumulate({}), UsageError);  // a third of three
+      EXPECT_THROW(model.reducer->enter_accumulate({}), UsageError);  // would open a third scope
     }
   });
 }

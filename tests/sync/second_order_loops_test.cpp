@@ -1,4 +1,4 @@
-// Loops that use gradients to make gradients: MAML, SAM, PCGrad, LBFGS.
+// Loops that compute gradients from gradients: MAML, SAM, PCGrad, LBFGS.
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/optim/lbfgs.h>
 
@@ -19,7 +19,7 @@ struct OneModel {
 };
 
 // Finn et al., "Model-Agnostic Meta-Learning", 2017: the loss after two inner steps, differentiated through them. A
-// task for each rank, two micro-batches of tasks a step.
+// micro-batch has a task for each rank. A step has two micro-batches.
 struct Maml : OneModel {
   using OneModel::OneModel;
 
@@ -56,7 +56,7 @@ TEST(SecondOrderLoops, Maml) {
   expect_one_process_results<Maml>();
 }
 
-// create_graph in backward() itself would leave .grad with a graph that a mean over ranks has not.
+// backward() with create_graph would give .grad a graph, which a mean over ranks does not have.
 TEST(SecondOrderLoops, BackwardWithCreateGraphIsRefusedByName) {
   for (const int ranks : {1, 2, 3}) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {
@@ -72,7 +72,8 @@ TEST(SecondOrderLoops, BackwardWithCreateGraphIsRefusedByName) {
   }
 }
 
-// Foret et al., "Sharpness-Aware Minimization", 2021: up along the gradient, a second pass there, back, and a step.
+// Foret et al., "Sharpness-Aware Minimization", 2021: parameters move up along the gradient for a second pass, then
+// back.
 struct Sam : OneModel {
   using OneModel::OneModel;
 
@@ -99,12 +100,12 @@ struct Sam : OneModel {
   }
 };
 TEST(SecondOrderLoops, SharpnessAwareMinimization) {
-  // The plain loop needs the mean after each pass, which the automatic policy gives it from the first one on.
+  // The plain loop needs the mean after each pass. The automatic policy synchronizes each pass from the first one on.
   expect_one_process_results<Sam>();
 }
 
-// Yu et al., "Gradient Surgery for Multi-Task Learning", 2020: each task's gradient is kept, what contradicts the other
-// one is taken out of it, and their sum is put in the gradient's place.
+// Yu et al., "Gradient Surgery for Multi-Task Learning", 2020: each task's gradient loses the part that conflicts with
+// the other task's gradient. The sum of both replaces the gradient.
 struct Surgery : OneModel {
   using OneModel::OneModel;
 

@@ -6,7 +6,7 @@
 
 namespace tutti::test {
 
-/// A layer that runs forward again in backward, so that only a backward pass inside backward reaches its parameters.
+/// A layer that runs forward again in backward. Only the nested backward pass reaches the layer's parameters.
 struct Segment : torch::autograd::Function<Segment> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, torch::nn::Linear layer) {
     context->save_for_backward({x});

@@ -1,4 +1,4 @@
-// Sparse gradients: embeddings with sparse(true) train as on one process, and only the rows that were used are sent.
+// Embeddings with sparse(true) train as on one process, and ranks send only the rows that were used.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -26,7 +26,7 @@ struct WordsImpl : torch::nn::Module {
     fill(*this, 5);
   }
   at::Tensor loss(std::int64_t micro_batch) {
-    // Some rows are used by several micro-batches, some twice in one.
+    // Several micro-batches use the same rows. One micro-batch uses a row twice.
     const at::Tensor words = at::tensor({micro_batch, micro_batch + 3, std::int64_t{7}, std::int64_t{7}});
     return out(table(words)).square().mean();
   }
@@ -41,7 +41,7 @@ struct WordsRun {
         reducer(std::make_shared<Reducer>(named_parameters_of(*words), communicator.duplicate("words"), options)),
         optimizer(std::make_shared<torch::optim::SGD>(words->parameters(), 0.5), reducer) {}
 
-  /// Micro-batches [first, first + count) of this rank, and a step.
+  /// Runs micro-batches [first, first + count) of this rank and a step.
   void step(std::int64_t first, std::int64_t count) {
     for (std::int64_t i = first; i < first + count; ++i) words->loss(i).backward();
     optimizer.step();
@@ -75,7 +75,7 @@ TEST_P(SparseGradients, OnlyRowsAreSent) {
     const at::Tensor grad = run.words->table->weight.grad();
     ASSERT_EQ(grad.layout(), at::kSparse);
     EXPECT_TRUE(grad.is_coalesced());
-    // Rows r, r + 3 of each rank and the row 7 of all.
+    // Rank r uses rows r and r + 3. All ranks use row 7.
     std::set<std::int64_t> rows{7};
     for (int rank = 0; rank < communicator.size(); ++rank) rows.insert({rank, rank + 3});
     EXPECT_EQ(grad._nnz(), static_cast<std::int64_t>(rows.size()));
@@ -179,7 +179,7 @@ TEST_P(SparseGradients, InfinityIsSeenByAllRanks) {
   });
 }
 
-// No ranks: bytes that a rank cannot have sent.
+// Ranks: none. Bytes that a rank cannot have sent.
 TEST(SparseRows, BytesThatAreNoRowsAreRefusedByRank) {
   const at::Tensor parameter = at::zeros({10, 3});
   const at::Tensor gradient =

@@ -1,4 +1,4 @@
-// SyncBatchNorm against torch::nn::BatchNorm of one process that sees all ranks' samples.
+// SyncBatchNorm, compared with torch::nn::BatchNorm of one process that reads all ranks' samples.
 #include "tutti/sync/sync_batch_norm.h"
 
 #include <ATen/Functions.h>
@@ -22,14 +22,14 @@ using torch::nn::BatchNormOptions;
 
 constexpr std::int64_t channels = 4;
 
-/// Ways to share out seven samples.
+/// Numbers of samples by rank, in several distributions of seven samples.
 std::vector<std::vector<std::int64_t>> shares(int ranks) {
   if (ranks == 1) return {{7}};
   if (ranks == 2) return {{5, 2}, {0, 7}, {6, 1}};
   return {{3, 3, 1}, {0, 5, 2}, {7, 0, 0}};
 }
 
-/// This rank's part of what all ranks have.
+/// This rank's part of `all`.
 at::Tensor own_part(const at::Tensor& all, const std::vector<std::int64_t>& sizes, int rank) {
   return all.split_with_sizes(sizes)[static_cast<std::size_t>(rank)];
 }
@@ -50,7 +50,7 @@ std::vector<at::Tensor> buffers_of(const torch::nn::Module& model) {
   return buffers;
 }
 
-/// Trains both for a few batches of `shape` and compares all that comes out.
+/// Trains SyncBatchNorm and Reference on batches of `shape`. Compares outputs, gradients and buffers.
 template <typename Reference>
 void expect_equals(const Communicator& communicator, const BatchNormOptions& options, std::vector<std::int64_t> shape,
                    at::ScalarType dtype, double tolerance) {
@@ -182,7 +182,7 @@ TEST(SyncBatchNorm, HasTheNamesOfBatchNorm) {
   EXPECT_EQ(text.str(), "tutti::SyncBatchNorm(4, eps=1e-05, momentum=0.1, affine=true, track_running_stats=true)");
 }
 
-// All inputs have no samples; gradients are zeros, statistics stay.
+// No rank has samples: gradients are zeros, and statistics stay unchanged.
 TEST(SyncBatchNorm, NoSamplesAnywhere) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     SyncBatchNorm model(channels, communicator);
@@ -240,7 +240,7 @@ TEST(SyncBatchNorm, RefusesCreateGraph) {
   });
 }
 
-// Each channel of a node maps memory of all its ranks.
+// Number of shared mappings of this process. Each channel of a node maps memory of all ranks of the node.
 std::size_t shared_mappings() {
   std::ifstream maps("/proc/self/maps");
   std::size_t count = 0;
@@ -248,7 +248,7 @@ std::size_t shared_mappings() {
   return count;
 }
 
-// Layers are many, and their operations come in one order.
+// Layers share one channel, because all ranks run the layers' operations in one order.
 const RankCase share_a_channel("sync_batch_norm_channels", [](const Communicator& communicator) {
   const BatchNormOptions options(channels);
   std::vector<SyncBatchNorm> layers = {SyncBatchNorm(options, communicator)};

@@ -1,4 +1,4 @@
-// Synchronizations of one rank, which need no processes.
+// Ranks: none. Synchronizations of one rank.
 #include "sync/sync_driver.h"
 
 #include <ATen/Functions.h>

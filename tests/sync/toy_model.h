@@ -1,5 +1,5 @@
 #pragma once
-// Two parameters whose gradients are what a pass is told, behind a reducer and an optimizer.
+// A model of two parameters with a reducer and an optimizer. A ToyPass gives the gradients of a pass.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -27,10 +27,10 @@ struct Explosive : torch::autograd::Function<Explosive> {
 };
 
 struct ToyPass {
-  std::optional<double> a{};  ///< each element of the parameter's gradient; nullopt where it is not used
+  std::optional<double> a{};  ///< each element of the gradient; nullopt if the pass does not use the parameter
   std::optional<double> b{};
   double loss_scale = 1;
-  bool explodes = false;  ///< after it has reached b and before it reaches a
+  bool explodes = false;  ///< throws after reaching b and before reaching a
 };
 
 struct ToyModel {
@@ -41,7 +41,7 @@ struct ToyModel {
         inner(std::make_shared<torch::optim::SGD>(std::vector<at::Tensor>{a, b}, 1.0)),
         optimizer(inner, reducer) {}
 
-  /// As Accelerator::backward() does it.
+  /// Runs a pass as Accelerator::backward() does.
   void pass(const ToyPass& what) {
     reducer->set_loss_scale(what.loss_scale);
     at::Tensor loss = at::zeros({}).requires_grad_() * 0;

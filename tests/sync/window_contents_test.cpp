@@ -1,4 +1,4 @@
-// What belongs to a window: gradients that are cleared, kept or replaced between passes, weights, quiet passes.
+// The contents of a window: cleared, kept and replaced gradients, weights, and passes under no_sync().
 #include <gtest/gtest.h>
 
 #include "support/rank_case.h"
@@ -32,7 +32,7 @@ const RankCase weights_stay_in_scope("weights_stay_in_scope", [](const Communica
   {
     const auto window = toy.accumulate(3, false);
     toy.pass({});
-    toy.optimizer.zero_grad();  // as in the documents' loop, whose step() has done nothing yet
+    toy.optimizer.zero_grad();  // as in the documented loop, whose step() has done nothing yet
   }
   {
     const auto window = toy.accumulate(1, true);
@@ -55,7 +55,7 @@ const RankCase others_gradients("others_gradients", [](const Communicator& commu
   toy.reducer->synchronize();
   {
     const auto window = toy.accumulate(takes_part ? 2 : 0, true);
-    toy.optimizer.zero_grad();  // must not take a part away from what was synchronized
+    toy.optimizer.zero_grad();  // must not remove a part of the synchronized gradient
     toy.pass({.a = takes_part ? 4 : 0});
   }
   toy.expect_gradient(toy.a, 3);
@@ -64,7 +64,7 @@ TEST(ZeroGrad, InAScopeLeavesAloneWhatOtherRanksBrought) {
   others_gradients.on_threads({1, 2, 4});
 }
 
-// What was cleared twice, first by LibTorch alone, is nothing that a user touched.
+// Gradients that LibTorch and then tutti cleared do not count as modified by the user.
 const RankCase cleared_twice("cleared_twice", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   toy.pass({.a = 1, .b = 1});
@@ -136,7 +136,7 @@ TEST(ReplacedGradient, IsNoChangeOfAPassThatDoesNotUseIt) {
   replaced_and_unused.on_threads({1, 2});
 }
 
-// What a weighted window left is a mean like any other, whatever weighed in that window.
+// The mean that a weighted window left is a mean like any other, for any weights of that window.
 const RankCase kept_after_weights("kept_after_weights", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   {
@@ -179,7 +179,7 @@ TEST(ReplacedGradient, ClearedInPlaceIsZeros) {
   replaced_and_cleared.on_threads({1, 2, 3});
 }
 
-// A mean that happens to be zero is nothing that the program has cleared.
+// A mean that happens to be zero does not count as cleared.
 const RankCase mean_of_zero("mean_of_zero", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   {
@@ -195,7 +195,7 @@ TEST(Accumulate, AMeanOfZeroKeepsItsWeight) {
   mean_of_zero.on_threads({1, 2, 3});
 }
 
-// What came after the step of a scope stays what it is, also where a program synchronizes once more.
+// Gradients of a pass after a scope's step keep their values when the program synchronizes again.
 const RankCase synchronized_when_left("synchronized_when_left", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   {
@@ -227,7 +227,7 @@ TEST(ReplacedGradient, AfterAStepInAScopeCountsAsSynchronized) {
   replaced_in_a_scope.on_threads({1, 2, 3});
 }
 
-// One rank takes no part in a window that others began on what an earlier one left.
+// One rank has no pass in a window that its peers began on gradients of an earlier window.
 const RankCase left_out_on_kept("left_out_on_kept", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   {
@@ -247,7 +247,7 @@ TEST(ReplacedGradient, ARankWithoutPassesAgreesOnWhatTheWindowBeganOn) {
   left_out_on_kept.on_threads({1, 2, 3});
 }
 
-// As before the step, a mean that was used is the program's to replace.
+// After a step, as before it, the program may replace the mean.
 const RankCase replaced_after_step("replaced_after_step", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   toy.pass({.a = 2});
@@ -255,14 +255,15 @@ const RankCase replaced_after_step("replaced_after_step", [](const Communicator&
   toy.a.mutable_grad() = toy.a.grad() * 0.5;
   toy.optimizer.step();
   EXPECT_TRUE(at::equal(toy.a, at::full({3}, -3.0F))) << toy.a;
-  toy.b.mutable_grad() = at::ones({3});  // which no pass has brought
+  toy.b.mutable_grad() = at::ones({3});  // no pass computed this gradient
   EXPECT_THROW(toy.optimizer.step(), UsageError);
 });
 TEST(ReplacedGradient, AfterAStepCountsAsSynchronized) {
   replaced_after_step.on_threads({1, 2, 3});
 }
 
-// Ranks had zeros for different parameters; what LibTorch has cleared behind tutti's back is not missed later.
+// Ranks have zeros for different parameters. Later passes do not miss what the LibTorch optimizer's zero_grad()
+// cleared.
 const RankCase cleared_behind_zeros("cleared_behind_zeros", [](const Communicator& communicator) {
   for (const bool last : {false, true}) {
     ToyModel toy(communicator);
@@ -284,7 +285,7 @@ TEST(ZeroGrad, LibTorchsOwnAfterZerosIsNotNoticedOnSomeRanksOnly) {
   cleared_behind_zeros.on_threads({1, 2, 3});
 }
 
-// Ranks had used different parameters when they were cleared: all of them are zeros on all ranks, as on one process.
+// Ranks used different parameters before clearing. All gradients become zeros on all ranks, as on one process.
 const RankCase cleared_in_place("cleared_in_place", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   {

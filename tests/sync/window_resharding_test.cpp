@@ -1,4 +1,4 @@
-// A half-done window is saved, and another reducer goes on with it. 1 to 3 ranks as threads, 3 as processes.
+// An unfinished window is saved, and another reducer continues it. 1 to 3 ranks as threads, 3 as processes.
 #include "sync/window_resharding.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace tutti::test::window_resharding_test {
 namespace {
 
-/// A way to run one pass of a window that has `length` of them.
+/// A way to run one pass of a window of `length` passes.
 struct WindowKind {
   const char* name;
   ReducerOptions options;
@@ -88,7 +88,7 @@ void copy_parameters(const torch::nn::Module& from, const torch::nn::Module& to)
   for (std::size_t i = 0; i < values.size(); ++i) targets[i].copy_(values[i]);
 }
 
-// Three windows, so that the automatic policy has learned; interrupted before pass `interrupted` of the last.
+// Runs three windows, so that the automatic policy learns. Resumes before pass `interrupted` of the last window.
 void check_resume(const Communicator& communicator, const WindowKind& kind, int interrupted) {
   const auto weight = [](int pass) { return 1.0 + pass; };
   Replica whole(kind, communicator), first(kind, communicator);
@@ -123,7 +123,7 @@ const ProcessCase half_done("window state: a half-done window", [](const Communi
   for (const WindowKind& kind : kinds()) check_resume(communicator, kind, 2);
 });
 
-// Windows of `before` ranks go on with `after` ranks: the gradient is that of all micro-batches that either have read.
+// Windows of `before` ranks continue with `after` ranks. The gradient is that of all micro-batches that all ranks read.
 void check_redistribution(const WindowKind& kind, int before, int after) {
   const auto weight_of_old = [](int rank) { return 1.0 + rank; };
   std::vector<StateDict> saved(before);
@@ -135,7 +135,7 @@ void check_redistribution(const WindowKind& kind, int before, int after) {
     saved[communicator.rank()] = copy_to_cpu(replica.reducer->state_dict());
   });
 
-  // One process: the part before counts 1 / before, the part after 1 / after; weights are their own measure.
+  // One process: without weights an earlier micro-batch has the factor 1 / before, a later one 1 / after.
   Mlp reference;
   double total = 0;
   const auto add = [&](std::int64_t index, double weight, int ranks) {
@@ -170,7 +170,7 @@ TEST(WindowState, MovesToAnotherNumberOfRanks) {
   }
 }
 
-// All that was averaged must be averaged again even if no pass follows.
+// Averaged gradients must be averaged again, even if no pass follows.
 TEST(WindowState, AWindowThatIsAllButSteppedMovesToo) {
   const WindowKind& kind = kinds()[4];
   std::vector<StateDict> saved(2);

@@ -1,4 +1,4 @@
-// What ends a window, what it weighs, and what is noticed of gradients that the program touches: docs/gradients.md.
+// The rules of docs/gradients.md: the end and the weight of a window, and errors for modified gradients.
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 
@@ -41,7 +41,7 @@ TEST(WindowRules, AfterItsPassTheLastScopesClearingDropsWindowAndWeight) {
       toy.optimizer.zero_grad();
       EXPECT_FALSE(toy.a.grad().defined());
       toy.pass({.a = 6});
-      toy.expect_gradient(toy.a, 3);  // of this scope's weight, and of this pass alone
+      toy.expect_gradient(toy.a, 3);  // of this pass alone, with this scope's weight
       toy.optimizer.step();
     });
   }
@@ -71,7 +71,7 @@ TEST(WindowRules, BeforeItsPassAScopesClearingTakesWhatAFinishedWindowLeft) {
         toy.pass({.a = 4});
         toy.optimizer.step();
         toy.optimizer.zero_grad();
-        toy.pass({.a = 8});  // no step uses it
+        toy.pass({.a = 8});  // no step uses this pass
       }
       {
         const auto scope = toy.accumulate(1, true);
@@ -81,7 +81,7 @@ TEST(WindowRules, BeforeItsPassAScopesClearingTakesWhatAFinishedWindowLeft) {
         toy.optimizer.step();
       }
       toy.optimizer.zero_grad();
-      toy.pass({.a = 8});  // outside
+      toy.pass({.a = 8});  // outside of scopes
       const auto scope = toy.accumulate(1, true);
       toy.optimizer.zero_grad();
       toy.pass({.a = 2});
@@ -108,7 +108,7 @@ TEST(WindowRules, AModulesOwnClearingTakesTheWeightAlong) {
   }
 }
 
-// The rank that leaves its pass out has the weight of before still, and enters its peers' synchronization.
+// The rank that skips its pass still has the earlier weight, and enters its peers' synchronization.
 TEST(WindowRules, AModulesOwnClearingTakesTheWeightAlongWhereTheNextPassIsLeftOut) {
   for (const bool steps : {true, false}) {
     for (const int ranks : {2, 3}) {
@@ -205,13 +205,13 @@ TEST(WindowRules, AGradientThatTheProgramHoldsKeepsItsValues) {
       toy.optimizer.zero_grad();
       toy.pass({.a = 2, .b = 7});
       const at::Tensor second = toy.a.grad();
-      toy.inner->zero_grad();  // behind tutti's back
+      toy.inner->zero_grad();  // not the prepared optimizer
       toy.pass({.b = 5});
       EXPECT_TRUE(at::equal(held, at::full({3}, 4.0F))) << held;
       EXPECT_TRUE(at::equal(view, at::full({3}, 1.0F))) << view;
       EXPECT_TRUE(at::equal(second, at::full({3}, 2.0F))) << second;
       toy.expect_gradient(toy.b, 5);
-      // Surgery: what was held becomes the gradient, and held handles stay what they were.
+      // The program replaces the gradient by a sum of held gradients. Held handles keep their values.
       toy.a.mutable_grad() = held + second;
       toy.optimizer.step();
       EXPECT_TRUE(at::equal(toy.a, at::full({3}, -6.0F))) << toy.a;
@@ -219,8 +219,7 @@ TEST(WindowRules, AGradientThatTheProgramHoldsKeepsItsValues) {
   }
 }
 
-// The sums of a round that an exception has left are thrown away; where they are made, a gradient may lie that the
-// program holds.
+// An aborted round discards its sums. The sums' memory may hold a gradient that the program holds.
 TEST(WindowRules, AGradientThatTheProgramHoldsKeepsItsValuesWhenASyncIsAborted) {
   for (const int ranks : one_to_three) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {
@@ -329,7 +328,7 @@ TEST(WindowRules, ALoopThatBreaksLeavesItsWindowOpen) {
   }
 }
 
-// The rank that failed does nothing more with its model, so nothing else could tell the others.
+// The failed rank makes no more calls on its model, so the end of the scope must notify the peers.
 TEST(WindowRules, AScopeThatAnExceptionLeavesNotifiesPeersAtOnce) {
   run_thread_ranks(3,
                    [](const Communicator& communicator) {
