@@ -17,7 +17,7 @@
 
 namespace tutti::test {
 
-/// The requests to one rank's backends. Read it only when nothing is in flight.
+/// The requests to one rank's backends. Read the log only when nothing is in flight.
 struct BackendLog {
   std::vector<std::string> groups;
   int sums = 0;

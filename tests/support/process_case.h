@@ -17,7 +17,7 @@
 
 namespace tutti::test {
 
-/// Define it at namespace scope. The body must not share state between ranks, and must work on 3 ranks.
+/// Define cases at namespace scope. The body must not share state between ranks, and must work on 3 ranks.
 class ProcessCase {
  public:
   ProcessCase(std::string name, std::function<void(const Communicator&)> body);

@@ -12,7 +12,7 @@
 
 namespace tutti::test {
 
-/// Define it at namespace scope, as a RankProgram. The body must not share state between ranks.
+/// Define cases at namespace scope, as RankPrograms. The body must not share state between ranks.
 class RankCase {
  public:
   RankCase(std::string name, std::function<void(const Communicator&)> body)

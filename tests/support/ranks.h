@@ -1,8 +1,8 @@
 #pragma once
 // Ranks for tests: as threads of this process (run_thread_ranks in tutti/comm/thread_ranks.h), or as processes.
 //
-// A test binary linked with this library starts itself once per rank. What a rank does is a RankProgram, defined at
-// namespace scope so that the started process finds it by name:
+// A test binary linked with this library starts itself once per rank. A rank runs a RankProgram, which is defined at
+// namespace scope so that the started process finds the program by name:
 //
 //   const RankProgram adds_up("adds_up", [] {
 //     auto communicator = Communicator::connect(read_environment());
@@ -34,7 +34,7 @@ class RankProgram {
 };
 
 struct RankResult {
-  int exit_code = -1;  ///< -1 if a signal ended it
+  int exit_code = -1;  ///< -1 if a signal ended the rank
   int signal = 0;
   bool timed_out = false;  ///< killed at the deadline
   std::string output;      ///< standard output and error
@@ -63,7 +63,7 @@ class RankProcesses {
   void go();
   /// Blocks until `rank` has stopped itself with SIGSTOP, or has exited.
   void wait_until_stopped(int rank) const;
-  /// Blocks until `rank` has written `text`. Returns false if it exits or the deadline passes before.
+  /// Blocks until `rank` has written `text`. Returns false if the rank exits or the deadline passes before.
   bool wait_for_output(int rank, const std::string& text);
   /// Blocks until all ranks have exited.
   std::vector<RankResult> wait();
@@ -98,7 +98,7 @@ void wait_for_go();
 
 std::vector<RankResult> run_processes(const RankProgram& program, int size, ProcessOptions options = {});
 
-/// Expects exit code 0 of every rank; prints the output of the others.
+/// Expects exit code 0 of every rank. Prints the output of failed ranks.
 void expect_success(const std::vector<RankResult>& results);
 
 }  // namespace tutti::test

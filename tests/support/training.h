@@ -1,6 +1,6 @@
 #pragma once
-// Small models and data for tests, the same on every rank and in every process. They do not use LibTorch's global
-// generator, which ranks as threads share.
+// Small models and data for tests, the same on every rank and in every process. Their values do not depend on
+// LibTorch's global generator, which ranks as threads share.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
@@ -39,8 +39,8 @@ at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target);
 /// Copies of all gradients; undefined ones stay undefined.
 std::vector<at::Tensor> gradients_of(const torch::nn::Module& module);
 
-/// The norm of each tensor's difference relative to its own norm is at most `tolerance`; a gradient is defined in both
-/// or in neither. Rounding alone moves single elements by more, so norms are compared.
+/// True if the norm of each tensor's difference is at most `tolerance` relative to the tensor's norm, and each gradient
+/// is defined in both lists or in neither. Norms are compared, because rounding alone moves single elements by more.
 bool close(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected, double tolerance = 1e-6);
 
 }  // namespace tutti::test
