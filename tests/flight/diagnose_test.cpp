@@ -1,4 +1,4 @@
-// What records say together. Pure: records are made up, no ranks.
+// Ranks: none. Diagnoses of made-up records.
 #include "flight/diagnose.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ struct Call {
   std::string call_site = "";
 };
 
-// Calls are a second apart and take a tenth of one.
+// Calls start 1 s apart and take 0.1 s.
 RankRecord rank_with(int rank, const std::vector<Call>& calls, bool running = true) {
   RankRecord record{
       .rank = rank, .world_size = 3, .process = 100 + rank, .running = running, .host = "node", .program = "train"};

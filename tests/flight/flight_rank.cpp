@@ -1,6 +1,10 @@
-// A rank that meets the others at the barrier 'first', and then does what its argument says instead of entering the
-// barrier 'second': nothing special (well), one that is killed, is elsewhere, or calls something else. With a second
-// argument the ranks meet over a store in that file.
+// A rank for inspect_test.cpp. It enters the barrier 'first' and then the barrier 'second'. Its first argument changes
+// what rank 1 does before the barrier 'second':
+// - well: nothing
+// - killed: rank 1 kills itself
+// - elsewhere: rank 1 prints a line and pauses
+// - differs: rank 1 calls broadcast_object
+// The second argument, if any, is the file of the store over which the ranks connect.
 #include <unistd.h>
 
 #include <csignal>

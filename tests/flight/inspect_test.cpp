@@ -26,7 +26,7 @@ std::vector<std::string> ranks(int count, const std::string& mode) {
   return {"launch", "-n", std::to_string(count), "--", TUTTI_FLIGHT_RANK, mode};
 }
 
-// What the launcher calls the folder in its report, and in it what it tells.
+// The folder of records that the launcher's report names; empty if the report names none.
 std::string folder_in(const std::string& report) {
   const std::string before = "`tutti inspect ";
   const auto begin = report.find(before);
@@ -43,7 +43,7 @@ TEST(Inspect, TheLauncherReportsWhatRanksWereDoingWhenOneWasKilled) {
       AllOf(HasSubstr("Ranks 0 and 2 failed in barrier('second') (operation 1 of job, step 7, flight_rank.cpp:"),
             HasSubstr("Rank 1 never entered the call."),
             HasSubstr("Rank 1 last called barrier('first') (operation 0 of job, step 7, flight_rank.cpp:")));
-  // The records are still there for a closer look.
+  // The records remain for `tutti inspect`.
   const std::string folder = folder_in(finished.err);
   ASSERT_FALSE(folder.empty()) << finished.err;
   const auto inspected = test::run_tutti({"inspect", "--operations", "5", folder});
@@ -53,7 +53,7 @@ TEST(Inspect, TheLauncherReportsWhatRanksWereDoingWhenOneWasKilled) {
   std::filesystem::remove_all(folder);
 }
 
-// As Python's ranks do.
+// Python's ranks connect over a store.
 TEST(Inspect, RanksConnectedOverAStoreAreRecordedToo) {
   const TemporaryFolder folder;
   auto command = ranks(3, "killed");

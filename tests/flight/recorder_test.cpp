@@ -1,4 +1,4 @@
-// One rank's flight record: written, read, damaged. Threads, no ranks.
+// Ranks: none. One rank's flight record: writing, also from several threads, reading, and damaged files.
 #include "flight/recorder.h"
 
 #include <gmock/gmock.h>
@@ -85,7 +85,7 @@ TEST(Recorder, OldestEntriesAreReplacedButNotThoseInFlight) {
 TEST(Recorder, AReplacedEntryIsNotWrittenAgain) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::create(folder.path(), {});
-  // All of them are in flight: the oldest has to go after all.
+  // All entries are in flight, so the oldest entry is replaced.
   const auto first = recorder->record_call({.text = "first", .communicator = "job"});
   for (std::uint32_t i = 0; i < flight::record_capacity; ++i)
     recorder->record_call({.text = "later", .communicator = "job"});
@@ -138,7 +138,7 @@ TEST(Recorder, ASecondConnectionOfAProcessHasItsOwnFile) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "rank_0-2.flight"));
   EXPECT_TRUE(flight::read_record(folder.path() / "rank_0.flight").operations.empty());
 
-  // What an ended process left is replaced.
+  // The record of an ended process is replaced.
   first.reset();
   EXPECT_FALSE(flight::read_record(folder.path() / "rank_0.flight").running);
   first = Recorder::create(folder.path(), {.restart = 1});
@@ -212,13 +212,13 @@ TEST(Recorder, DamagedFilesAreRefused) {
   refuses(good.substr(0, good.size() - 1));
   refuses(good + "x");
   refuses("x" + good.substr(1));
-  refuses(good.substr(0, 7) + "1" + good.substr(8));  // an older tutti's
+  refuses(good.substr(0, 7) + "1" + good.substr(8));  // the format of an older tutti
   refuses(with(offsetof(flight::RecordHeader, entry_bytes), 8));
   refuses(with(offsetof(flight::RecordHeader, capacity), 0xffffffff));
   refuses(with(offsetof(flight::RecordHeader, rank), 2));
   refuses(with(offsetof(flight::RecordHeader, world_size), 0));
 
-  // An entry in a state that there is not does not count; characters that a terminal would obey are not printed.
+  // An entry with an unknown state is ignored. Control characters are not printed.
   std::string bytes = with(flight::record_bytes(0) + offsetof(flight::RecordEntry, serial), 1);
   const std::uint32_t unknown_state = 77;
   std::memcpy(bytes.data() + flight::record_bytes(0) + offsetof(flight::RecordEntry, state), &unknown_state, 4);

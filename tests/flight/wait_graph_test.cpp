@@ -1,4 +1,4 @@
-// Ranks: none. The root cause from the failure reports of the ranks; whether blocked ranks can continue.
+// Ranks: none. The root cause from the failure reports of the ranks, and whether blocked ranks can continue.
 #include "flight/wait_graph.h"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ TEST(RootCause, NoReportIsExpectedFromAnExitedProcess) {
     EXPECT_FALSE(root_cause.timed_out);
     EXPECT_NE(root_cause.message.find("rank 2 exited"), std::string::npos) << root_cause.message;
   }
-  // What it left counts: here, that it ended because of another one.
+  // The report of an exited process counts: rank 1 exited because of rank 2.
   const FailureReports told = {make_report(Reason::process_exited, {1}), make_report(Reason::connection_closed, {2}),
                                std::nullopt};
   EXPECT_FALSE(is_complete(told, 0));
