@@ -180,8 +180,7 @@ TEST(AccelerateSync, RatesAndParametersAreTheReferences) {
   schedule.everywhere();
 }
 
-// A loop inside another loop, left early every second time: the end of one loop's data does not end windows in the
-// other.
+// Every second inner loop is left early. The end of the inner loop's data does not end windows in the outer loop.
 const RankCase nested("accelerate_sync_nested", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp net_a;

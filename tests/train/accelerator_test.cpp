@@ -121,7 +121,7 @@ TEST(Accelerator, TwoOfThemAreIndependent) {
   two_accelerators.everywhere();
 }
 
-// test_sync.py, case 6, with the break that its name promises.
+// test_sync.py, case 6, with the break that the case's name announces.
 TEST(Accelerator, NestedLoadersAndBreakLeaveTheOuterWindowAlone) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = Communicator()});
   Mlp net;
@@ -164,7 +164,7 @@ TEST(Accelerator, SyncWithDataloaderOffLetsWindowsCrossEpochs) {
   EXPECT_EQ(synchronized, (std::vector<bool>{false, true, false, true, false, true}));
 }
 
-// test_sync.py, case 5: the schedule steps with the optimizer, or with micro-batches where adjust_scheduler says so.
+// test_sync.py, case 5: the schedule steps with the optimizer or with micro-batches, as adjust_scheduler decides.
 void check_schedule(ScheduleRule rule, const std::vector<double>& rates) {
   Accelerator accelerator(
       {.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 2, .schedule_rule = rule},

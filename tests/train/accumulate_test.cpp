@@ -251,7 +251,7 @@ TEST(Accumulate, ALossThatTouchesNoParameterStillTakesPart) {
   untouched.everywhere();
 }
 
-// The same without a step: the scope's end completes the synchronization.
+// Without a step, the scope's end completes the synchronization.
 const RankCase completed_by_scope("completed_by_scope",
                                   [](const Communicator& communicator) { check_untouched(communicator, false); });
 TEST(Accumulate, TheScopesEndCompletesTheSync) {

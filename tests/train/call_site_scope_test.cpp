@@ -54,7 +54,7 @@ void expect_this_file_among(const std::string& part, const Places& places) {
   EXPECT_TRUE(std::ranges::any_of(places_of(part, places), in_this_file)) << part;
 }
 
-/// No operation names a source file of tutti as its place, also operations that no test names.
+/// Expects that no operation names a source file of tutti as its place, including operations that no test names.
 void expect_no_source_of_tutti(const Places& places) {
   for (const auto& [text, of_text] : places) {
     for (const auto& place : of_text) {
@@ -88,7 +88,7 @@ const RankProgram calls_everything("call_site_everything", [] {
   (void)accelerator.check_trigger();
   { const auto scope = accelerator.main_process_first(); }
   accelerator.wait_for_everyone();
-  std::string path = TemporaryFolder().path();  // rank 0's path, which does not exist any more
+  std::string path = TemporaryFolder().path();  // rank 0's path, whose folder does not exist any more
   path = accelerator.broadcast_object(path);
   accelerator.save_state({.folder = path});
   accelerator.load_state(path);

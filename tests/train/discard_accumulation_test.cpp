@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t steps = 3;
 
-/// A model in training, and the same on one process over the micro-batches of all ranks.
+/// A model in training, and an equal model on one process over the micro-batches of all ranks.
 struct Run {
   explicit Run(const Communicator& communicator, SyncPolicy policy = SyncPolicy::automatic)
       : ranks(communicator.size()),

@@ -1,4 +1,4 @@
-// Ranks: 1, 2 and 3, as threads and as processes. Streams that rank 0 reads for all.
+// Ranks: 1, 2 and 3, as threads and as processes. Streams that rank 0 reads for all ranks.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Sample = torch::data::Example<>;
 
-/// Numbers as Examples, `count` of them an epoch; each epoch begins at 100 times its number.
+/// Numbers as Examples, `count` per epoch. Epoch e begins at 100 * e.
 struct Numbers {
   std::int64_t count = 0;
   std::optional<std::int64_t> broken_at{};

@@ -76,7 +76,7 @@ void run_failing(bool in_load) {
 const RankProgram failing_in_save("failing_in_save", [] { run_failing(false); });
 const RankProgram failing_in_load("failing_in_load", [] { run_failing(true); });
 
-class FailedRank : public testing::TestWithParam<bool> {  // in the load
+class FailedRank : public testing::TestWithParam<bool> {  // true: the rank fails in load_state()
  protected:
   const RankProgram& program() const { return GetParam() ? failing_in_load : failing_in_save; }
   std::string what() const { return GetParam() ? "load: " : "save: "; }
@@ -102,7 +102,7 @@ TEST_P(FailedRank, ARankThatExitsIsNamed) {
   expect_only_the_first();
 }
 
-// The stopped rank continues after the other ranks have timed out. It must not have saved or loaded anything either.
+// The stopped rank continues after its peers have timed out. The stopped rank must not save or load anything.
 TEST_P(FailedRank, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
   RankProcesses ranks(program(), 3, options(SIGSTOP));
   for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait_for_output(rank, what() + "TimeoutError: "));
@@ -173,7 +173,7 @@ struct Trained {
   Accelerator accelerator;
 };
 
-/// All ranks get a CheckpointError with `part` in it, and are as they were.
+/// Expects a CheckpointError with `part` on all ranks, and that the state is unchanged.
 template <typename Action>
 void expect_refused(Trained& of, const std::string& part, const Action& action) {
   const std::string before = bytes_of(*of.net);
@@ -187,7 +187,7 @@ void expect_refused(Trained& of, const std::string& part, const Action& action) 
   of.accelerator.wait_for_everyone();
 }
 
-// A file of one rank, which the other ranks do not read.
+// A file that only one rank reads.
 const ProcessCase one_bad_file("failed ranks: one bad file", [](const Communicator& communicator,
                                                                 const std::filesystem::path& folder) {
   Trained run(communicator);

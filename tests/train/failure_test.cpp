@@ -1,4 +1,4 @@
-// A rank that exits or stops during training is an exception with its number on the other ranks. Real processes.
+// A rank that exits or stops during training causes an exception with the rank's number on its peers. Real processes.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
@@ -94,7 +94,7 @@ const RankProgram one_saves("one_saves", [] {
   }
 });
 
-// How often the output names this file as the place of a call.
+// Number of times that the output names this file as the place of a call.
 int lines_named(const std::string& output) {
   int count = 0;
   for (auto at = output.find(", failure_test.cpp:"); at != std::string::npos;
@@ -104,7 +104,7 @@ int lines_named(const std::string& output) {
   return count;
 }
 
-// A common mistake of Accelerate's users, which ends only with the deadline there.
+// A common mistake of Accelerate's users. In Accelerate the mistake ends only with the deadline.
 TEST(Failure, SavingOnTheMainProcessAloneIsReportedToAllRanks) {
   for (const RankResult& result : run_processes(one_saves, 3)) {
     EXPECT_EQ(result.exit_code, 0) << result.output;

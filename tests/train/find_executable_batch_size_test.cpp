@@ -62,7 +62,7 @@ TEST(BatchSizeSearch, HalvesByDefault) {
 }
 
 const RankCase searches("search_sizes", [](const Communicator& communicator) {
-  // Each rank has less memory than the one before.
+  // Each rank has less memory than the previous rank.
   const std::int64_t fits = 100 / (communicator.rank() + 1);
   Sizes tried;
   const auto found = find_executable_batch_size(communicator, [&](std::int64_t batch_size) {

@@ -141,7 +141,7 @@ TEST(GatherForMetrics, GivesStreamsOnceToo) {
   streams.on_threads({1, 2, 3});
 }
 
-/// The loader cannot tell how many samples a batch has.
+/// A batch whose number of samples the loader cannot determine.
 struct Sealed {
   Ints numbers;
 };

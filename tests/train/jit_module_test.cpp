@@ -111,7 +111,7 @@ TEST(JitModule, ForwardGivesATensorOrWhatTheScriptReturns) {
   EXPECT_TRUE(no_tensor.forward({input}).isTuple());
 }
 
-// Converted before prepare(), the script's own tensors are converted.
+// Conversion before prepare() converts the script's own tensors.
 TEST(JitModule, StaysSharedThroughToDtype) {
   const auto script = make_script();
   auto module = std::make_shared<JitModule>(script);

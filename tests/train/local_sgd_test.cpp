@@ -307,7 +307,7 @@ const RankCase local_resume("local_resume", [](const Communicator& communicator)
     EXPECT_TRUE(train(saves[static_cast<std::size_t>(done - 1)], done, nullptr) == expected)
         << "resumed after " << done;
   }
-  // Without the LocalSGD it does not fit.
+  // A program without LocalSGD cannot load the checkpoint.
   Accelerator accelerator(options);
   Noisy net(0.0);
   accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 STRUCT = re.compile(r"^struct (\w*Options|GradientAccumulationPlugin|ProjectConfiguration|TrainingLength|StateSync) \{", re.M)
-# A call, what it is made in, and what the compiler must show.
+# A call, and the text that the compiler's error must contain.
 CALLS = [
     ("Accelerator accelerator({.mixed_precison = Precision::bf16});", "const tutti::AcceleratorOptions&"),
     ("made<Accelerator>().save_state({.asynchronus = true});", "const tutti::SaveStateOptions&"),

@@ -1,4 +1,4 @@
-// Mistakes of new users: each either works or is an error that says what to do instead.
+// Mistakes of new users: each works or is an error that says what to do instead.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -238,7 +238,7 @@ TEST(Mistakes, SynchronousStepsMayFollowLocalOnesWithAnyOptimizer) {
   after_local_steps.on_threads({2, 3});
 }
 
-// ---- smaller expectations of a program
+// ---- further mistakes
 
 TEST(Mistakes, AJoinScopeMoves) {
   Accelerator accelerator({.communicator = Communicator()});

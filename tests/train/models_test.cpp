@@ -33,7 +33,7 @@ at::Tensor mlp_loss(Mlp& model, std::int64_t index) {
   return loss_of(model->forward(batch.input), batch.target);
 }
 
-// Several dtypes in one model: a bucket holds one of them.
+// A model with several dtypes. A bucket holds one dtype.
 struct TwoTypesImpl : torch::nn::Module {
   TwoTypesImpl() : wide(register_module("wide", Mlp(1, at::kDouble))), narrow(register_module("narrow", Mlp(2))) {}
   Mlp wide{nullptr};
@@ -63,7 +63,7 @@ TEST(Models, SeveralDtypes) {
   several_dtypes.everywhere();
 }
 
-// Two optimizers over one model, one of them with a window twice as long.
+// Two optimizers over one model. The window of one optimizer is twice as long.
 const RankCase two_optimizers("models_two_optimizers", [](const Communicator& communicator) {
   const std::int64_t ranks = communicator.size();
   Mlp alone;

@@ -45,7 +45,7 @@ struct Loop {
   std::tuple<Mlp&, Optimizer> prepared;
 };
 
-/// The gradients of one process over what all ranks read in passes [0, passes), as DistributedDataParallel divides.
+/// The gradients of one process over all ranks' batches of passes [0, passes), divided as in DistributedDataParallel.
 std::vector<at::Tensor> expected_gradients(int ranks, std::int64_t passes) {
   Mlp reference;
   for (std::int64_t i = 0; i < passes * ranks; ++i) {

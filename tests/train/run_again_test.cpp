@@ -47,7 +47,7 @@ const RankCase second_run("second_run", [](const Communicator& communicator) {
     }
     EXPECT_EQ(run.trainer.global_step(), 0);
     EXPECT_EQ(checkpoints_in(folder), first_run);
-    // A second run may save there by hand. The checkpoints of the first run stay.
+    // A second run may save in the first run's folder by hand. The checkpoints of the first run stay.
     for (int save = 0; save < 3; ++save) run.accelerator.save_state();
     auto all = first_run;
     all.insert(all.end(), {"checkpoint_4_step_0", "checkpoint_5_step_0"});

@@ -1,5 +1,5 @@
 #pragma once
-// A Trainer over a small run, and a callback that writes down what it sees.
+// A Trainer over a small run, and a callback that records the Trainer's events and metrics.
 #include <torch/optim/adamw.h>
 
 #include <string>

@@ -1,5 +1,5 @@
-// Gradients in a checkpoint. Those of an open window are saved for each rank, those that a step has used are saved
-// once. 1 to 3 ranks as threads.
+// Gradients in a checkpoint. Gradients of an open window are saved for each rank, and gradients that a step has used
+// are saved once. 1 to 3 ranks as threads.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
