@@ -31,7 +31,7 @@ at::Tensor combined(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
   return at::add(a, b);
 }
 
-// Ranks [first, first + count), divided at the largest power of two below their number.
+// The reduction over ranks [first, first + count), split at the largest power of two below `count`.
 at::Tensor combined_ranks(int first, int count, std::int64_t elements, at::ScalarType dtype, at::ScalarType wide,
                           ReduceOp op) {
   if (count == 1) return tensor_of_rank(first, elements, dtype).to(wide);
@@ -208,7 +208,7 @@ void check_objects(const Communicator& communicator) {
 }
 
 void check_pending(const Communicator& communicator) {
-  // Many in flight at once, completed on the worker thread as the reducer does.
+  // Many operations are in flight at once and complete on the worker thread, as in the reducer.
   struct Round {
     std::int64_t elements;
     at::Tensor flat;

@@ -18,7 +18,7 @@ void check_groups(const Communicator& communicator);
 void check_mismatches(const Communicator& communicator);
 void check_unwaited(const Communicator& communicator);
 
-/// All of the above.
+/// Runs all checks above.
 void check_all(const Communicator& communicator);
 
 }  // namespace tutti::test

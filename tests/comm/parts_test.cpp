@@ -114,7 +114,7 @@ TEST(ReduceTree, AddsAlongATreeThatDependsOnTheCountAlone) {
 }
 
 TEST(ReduceTree, FloatsHaveTheBitsOfDoublesRoundedWhereSumsAreExact) {
-  // Lengths around the sizes that the loops work in, at odd addresses.
+  // Lengths around the loops' block sizes, at odd addresses.
   for (const std::size_t elements : {1U, 7U, 1023U, 1024U, 1025U, 5000U}) {
     std::vector<float> memory(3 * elements + 1);
     for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i % 977) - 400;
@@ -150,7 +150,7 @@ TEST(BufferPool, MemoryComesBackAndIsAligned) {
   auto part = first.part(10, 20);
   first = {};
   auto second = pool.acquire(1000);
-  EXPECT_NE(second.data, memory);  // the part still holds it
+  EXPECT_NE(second.data, memory);  // `part` still holds the memory
   part = {};
   EXPECT_EQ(pool.acquire(500).data, memory);
 }

@@ -74,7 +74,7 @@ class Job {
   std::unique_ptr<AuthProxy> proxy_;
 };
 
-/// A connection to the store as a member has it.
+/// A client that connects to the store through a client proxy with a secret.
 class AuthenticatedClient {
  public:
   explicit AuthenticatedClient(const Job& job, JobSecretPtr known = secret()) {
@@ -102,7 +102,7 @@ class UnauthenticatedClient {
     EXPECT_TRUE(wait_for(POLLOUT, 10s));
     finish_connect(socket_);
   }
-  /// Stops where the other side has hung up.
+  /// Stops if the peer closes the connection.
   void send(const std::string& text) {
     std::size_t sent = 0;
     try {
@@ -110,10 +110,10 @@ class UnauthenticatedClient {
         sent += try_write(socket_, std::as_bytes(std::span(text)).subspan(sent));
       }
     } catch (const std::system_error&) {
-      // It did not want to hear all of it.
+      // The peer has closed the connection.
     }
   }
-  /// What comes until the other side hangs up, until there are `most` bytes, or for so long.
+  /// Receives until the peer closes the connection, `most` bytes have arrived or `time` has passed.
   std::string receive(std::size_t most = 1'000'000, std::chrono::milliseconds time = 20s) {
     std::string received;
     const auto until = Clock::now() + time;
@@ -127,7 +127,7 @@ class UnauthenticatedClient {
         received += piece.substr(0, *count);
       }
     } catch (const std::system_error&) {
-      // A connection that is reset has ended too.
+      // A reset also closes the connection.
     }
     is_closed_ = received.size() < most;
     return received;
@@ -180,7 +180,7 @@ TEST(AuthProxy, AWrongSecretIsRefused) {
   EXPECT_FALSE(requires_authentication(job.store_address(), 200ms));
 }
 
-// It proves nothing, and speaks TCPStore's protocol as c10d itself does.
+// The client proves nothing and speaks TCPStore's protocol, as c10d does.
 TEST(AuthProxy, AnUnauthenticatedTcpStoreClientGetsNothing) {
   Job job;
   job.store().set("key", std::vector<std::uint8_t>{'v', 'a', 'l', 'u', 'e'});
@@ -188,7 +188,7 @@ TEST(AuthProxy, AnUnauthenticatedTcpStoreClientGetsNothing) {
   options.timeout = 1s;
   EXPECT_ANY_THROW(c10d::TCPStore(loopback, options).set("forged", std::vector<std::uint8_t>{1}));
   EXPECT_FALSE(job.store().check({"forged"}));
-  // The same through a client proxy with a wrong secret: its connections are rejected.
+  // The same through a client proxy with a wrong secret: the server proxy rejects the client proxy's connections.
   const AuthenticatedClient wrong(job, secret("the secret of another job"));
   options.port = static_cast<std::uint16_t>(wrong.port());
   EXPECT_ANY_THROW(c10d::TCPStore(loopback, options).set("forged", std::vector<std::uint8_t>{1}));
@@ -246,7 +246,7 @@ TEST(AuthProxy, ScannersDelayAClientByLessThanFiveSeconds) {
   const AuthenticatedClient client(job);
   EXPECT_EQ(client.connect()->add("visits", 1), 1);
   EXPECT_LT(Clock::now() - begin, 5s);
-  // They are not kept.
+  // The proxy does not keep idle clients.
   for (int i = 0; i < 50; ++i) {
     idle_clients.front().receive();
     EXPECT_TRUE(idle_clients.front().is_closed());
@@ -283,7 +283,7 @@ TEST(ClientProxy, ADisconnectedClientClosesItsConnection) {
   EXPECT_EQ(job.store().add("connects", 0), 30);
 }
 
-// The kernel tells who made a socket: here a thread of this test as another user.
+// The kernel reports the user that created a socket. A thread of this test runs as another user.
 TEST(ClientProxy, ServesTheSameUidOnly) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   Job job;

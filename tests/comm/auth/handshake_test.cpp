@@ -21,7 +21,7 @@ JobSecretPtr secret(const std::string& text = "the secret of this job") {
   return std::make_shared<JobSecret>(text, "a test");
 }
 
-/// All that the side has to say now.
+/// All bytes that the side sends in its present state.
 Bytes sent_by(Handshake& side, std::size_t at_a_time = 1000) {
   Bytes all;
   while (!side.to_send().empty()) {
@@ -32,7 +32,7 @@ Bytes sent_by(Handshake& side, std::size_t at_a_time = 1000) {
   return all;
 }
 
-/// Returns what it did not want to hear.
+/// Returns the bytes that the side did not accept.
 Bytes feed(Handshake& side, Bytes bytes, std::size_t at_a_time = 1000) {
   while (!bytes.empty() && !side.to_receive().empty()) {
     const auto to = side.to_receive();
@@ -117,7 +117,7 @@ TEST(Handshake, AReplayIsRefused) {
   EXPECT_EQ(client.outcome(), Outcome::unauthenticated);
 }
 
-// An attacker between two sides of one kind cannot use the bytes of one for the other.
+// An attacker cannot send a client's response back to the client as the server's result.
 TEST(Handshake, AMessageCannotBeReflected) {
   Handshake client(Side::client, secret(), "store");
   Handshake server(Side::server, secret(), "store");
@@ -136,7 +136,7 @@ TEST(Handshake, GarbageIsUnauthenticated) {
     const Bytes garbage(100'000, byte);
     Handshake server(Side::server, secret(), "store");
     sent_by(server);
-    EXPECT_GT(feed(server, garbage).size(), 90'000U);  // no more is taken than an answer has
+    EXPECT_GT(feed(server, garbage).size(), 90'000U);  // the server reads at most one response
     sent_by(server);
     EXPECT_EQ(server.outcome(), Outcome::unauthenticated);
 
@@ -153,7 +153,7 @@ TEST(Handshake, EveryHandshakeHasANewChallenge) {
   EXPECT_NE(sent_by(one), sent_by(other));
 }
 
-// RFC 4231, test case 2 has a key of 4 bytes; case 6 is the one with a key that is long enough here.
+// RFC 4231, test case 6. The key of test case 2 has only 4 bytes, which is too short here.
 TEST(Hmac, MatchesRfc4231) {
   const JobSecret key(std::string(131, '\xaa'), "RFC 4231");
   const std::string first = "Test Using Larger Than Block-Size ";

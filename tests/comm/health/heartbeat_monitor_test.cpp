@@ -1,4 +1,5 @@
-// Ranks that share a store inside one process. Rank 0 has a heartbeat monitor; the test plays the others at the store.
+// Ranks that share a store inside one process. Rank 0 has a heartbeat monitor. The test writes the values of ranks 1
+// and 2 to the store.
 #include "comm/health/heartbeat_monitor.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +49,7 @@ struct PlayedRanks {
   std::optional<SocketAddress> liveness_address_of_2{};
 };
 
-/// Rank 0's monitor among three ranks. The test plays the others, which join the rendezvous.
+/// Rank 0's monitor among three ranks. Two threads join the rendezvous as ranks 1 and 2.
 std::unique_ptr<HeartbeatMonitor> monitor_of_three(const Rendezvous& rendezvous, const Nodes& nodes,
                                                    milliseconds heartbeat_timeout, const PlayedRanks& played = {},
                                                    std::shared_ptr<LivenessTable>* table = nullptr) {
@@ -77,7 +78,7 @@ std::unique_ptr<HeartbeatMonitor> monitor_of_three(const Rendezvous& rendezvous,
   return monitor;
 }
 
-/// Whom the first alarm is about.
+/// The ranks of the first failure that the monitor reports.
 class Alarm {
  public:
   HeartbeatMonitor::Callback callback() {
@@ -101,7 +102,7 @@ TEST(HeartbeatMonitor, ReportsMissedHeartbeatsButNotExitedRanks) {
   const auto on_alarm = monitor->on_failure(alarm.callback());
   EXPECT_EQ(alarm.wait(), Ranks{1});
   EXPECT_EQ(monitor->failed_peers().ranks, Ranks{1});
-  // Later comers are told at once.
+  // A callback that is registered later is called at once.
   Ranks received;
   const auto late = monitor->on_failure([&](const FailedPeers& failed_peers) { received = failed_peers.ranks; });
   EXPECT_EQ(received, Ranks{1});
@@ -151,7 +152,7 @@ TEST(HeartbeatMonitor, PublishesFailedPeers) {
   counter_of_pair_with(rendezvous, 1, PackedCounter::exited);
   while (PackedCounter(counter_of_pair_with(rendezvous, 2)).updates() == 0) std::this_thread::yield();
   EXPECT_EQ(published_status(rendezvous), "s2\n");
-  // Those who are no partners hear it too.
+  // Pairs without rank 0 are informed too.
   while (PackedCounter(rendezvous.store->add("heartbeat_pair/1-2", 0)).updates() == 0) std::this_thread::yield();
 }
 
@@ -165,7 +166,7 @@ TEST(HeartbeatMonitor, ReadsFailedPeersThatOthersPublished) {
   EXPECT_EQ(alarm.wait(), Ranks{2});
 }
 
-/// Of another process than this one.
+/// The identity of another process than this one.
 ProcessIdentity identity_of(pid_t process) {
   ProcessIdentity identity = this_process();
   identity.pid = process;
@@ -275,7 +276,7 @@ TEST(HeartbeatMonitor, ARemainingRankSendsTheHeartbeats) {
   std::shared_ptr<LivenessTable> table;
   const auto monitor = monitor_of_three(rendezvous, with_local_peer, std::chrono::hours(1),
                                         {.process_of_1 = process.identity()}, &table);
-  // Rank 1 gives one, and no other.
+  // Rank 1 claims one heartbeat and no further heartbeats.
   while (!table->claim_heartbeat(1, milliseconds(0), Clock::now())) std::this_thread::yield();
   wait_for_heartbeats(rendezvous, 2);
   EXPECT_EQ(table->last_heartbeat().rank, 0);
@@ -354,7 +355,7 @@ TEST(PeerStatusUpdate, SurvivesEncoding) {
   EXPECT_EQ(PeerStatusUpdate::decode("s", 4).suspected, Ranks{});
 }
 
-/// Records whether the thread that made it had used it before clone().
+/// Records whether the thread that constructed the store used the store before clone().
 class RecordingStore final : public c10d::HashStore {
  public:
   std::int64_t add(const std::string& key, std::int64_t value) override {

@@ -15,7 +15,7 @@ TEST(HeartbeatPairs, AreOfTheSameLocalRankOnNeighboringNodes) {
   EXPECT_EQ(pairs_between_nodes({0, 1}), (HeartbeatPairs{{0, 1}}));
   EXPECT_EQ(pairs_between_nodes({0, 0, 1, 1}), (HeartbeatPairs{{0, 2}, {1, 3}}));
   EXPECT_EQ(pairs_between_nodes({0, 1, 0, 1, 2, 2}), (HeartbeatPairs{{0, 1}, {2, 3}, {1, 4}, {3, 5}, {0, 4}, {2, 5}}));
-  // A node with fewer ranks: its first one.
+  // A node has fewer ranks: its leader is paired with the remaining ranks of the larger node.
   EXPECT_EQ(pairs_between_nodes({0, 0, 0, 1}), (HeartbeatPairs{{0, 3}, {1, 3}, {2, 3}}));
 }
 
@@ -38,7 +38,7 @@ TEST(HeartbeatPairs, InsideANodeFormARing) {
 TEST(HeartbeatPairs, AreNamedAfterLeaders) {
   const std::vector<int> nodes{0, 0, 1, 1};
   EXPECT_EQ(pairs_between_leaders(nodes, {0, 0, 2, 2}), (HeartbeatPairs{{0, 2}}));
-  // Ranks in separate containers have no local peers; those of one node watch each other too.
+  // Ranks in separate containers have no local peers. Ranks of one node are paired with each other too.
   EXPECT_EQ(pairs_between_leaders(nodes, {0, 1, 2, 3}), (HeartbeatPairs{{0, 2}, {1, 3}, {0, 1}, {2, 3}}));
   EXPECT_EQ(pairs_between_leaders(nodes, {0, 0, 2, 3}), (HeartbeatPairs{{0, 2}, {0, 3}, {2, 3}}));
   EXPECT_EQ(pairs_between_leaders({0, 0}, {0, 0}), HeartbeatPairs{});

@@ -12,7 +12,7 @@ TEST(LivenessPort, IsReachableUntilItIsClosed) {
   auto port = std::make_unique<LivenessPort>("127.0.0.1");
   const auto address = port->address();
   ASSERT_TRUE(address);
-  // More often than the system keeps waiting.
+  // More connections than the system keeps waiting.
   for (int times = 0; times < 2000; ++times) {
     ASSERT_EQ(probe(*address), Probe::connected) << times;
     port->drain_connections();

@@ -23,14 +23,14 @@ Ranks check_suspects(LivenessTracker& tracker, Deadline now) {
 
 constexpr milliseconds interval{50};
 
-/// As a rank that looks again in 50 ms.
+/// Checks as a rank whose next check is 50 ms later.
 Ranks check_at(LivenessTracker& tracker, Deadline now) {
   auto ranks = check_suspects(tracker, now);
   tracker.set_next_check(now + interval);
   return ranks;
 }
 
-/// Looks every 50 ms, and each time the store answers with `heartbeats` of what time it is.
+/// Checks every 50 ms. Before each check the store answers with `heartbeats` of the time.
 template <typename Beats>
 Ranks run_until(LivenessTracker& tracker, milliseconds until, const Beats& heartbeats) {
   Ranks ranks;

@@ -1,4 +1,4 @@
-// One process, no store: local peers that share a liveness table in its memory.
+// One process, no store: local peers that share a liveness table in the process's memory.
 #include "comm/health/local_peers.h"
 
 #include <gtest/gtest.h>

@@ -71,7 +71,7 @@ void check_bits(const Communicator& hierarchical, const Communicator& flat) {
     for (int bucket = 0; bucket < 10; ++bucket) {
       sums.emplace_back(GradientCommunicator(hierarchical).start_all_reduce(memory.narrow(0, bucket * part, part)));
       GradientCommunicator(hierarchical).submit([sum = sums.back()] { sum->finish_reduce_scatter(0.5); });
-      // Waiting for one all-reduce in the middle must not change the order of the others.
+      // Waiting for one all-reduce in the middle must not change the order of the remaining all-reduces.
       if (bucket == 4) GradientCommunicator(hierarchical).submit([sum = sums[3]] { sum->wait(); }).wait();
     }
     GradientCommunicator(hierarchical)
@@ -115,7 +115,7 @@ const RankProgram over_gloo("hierarchical_over_gloo", [] {
   // Objects that are gathered node by node are in rank order, and small tensors use the flat algorithm.
   const auto gathered = job.all_gather_object(std::string(static_cast<std::size_t>(job.rank()), 'x'));
   for (std::size_t rank = 0; rank < gathered.size(); ++rank) EXPECT_EQ(gathered[rank].size(), rank);
-  // The first one is sent with the call signature.
+  // The smaller tensor is sent with the call signature.
   for (const std::int64_t elements : {3, 300}) {
     const at::Tensor numbers = at::full({elements}, job.rank() + 1.0F);
     job.all_reduce(numbers, ReduceOp::max).wait();

@@ -25,7 +25,7 @@ JobSecretPtr secret(const std::string& text = "the secret of this job") {
   return std::make_shared<JobSecret>(text, "a test");
 }
 
-/// An order whose end can be waited for.
+/// A request with a wait() for its completion.
 struct PendingRequest {
   std::array<char, 4> memory{'w', 'o', 'r', 'd'};
   std::promise<std::exception_ptr> result;
@@ -87,7 +87,7 @@ TEST_F(P2pEndpoints, RefuseARankWithAnotherSecret) {
   EXPECT_THROW(received.wait(), TimeoutError);
 }
 
-/// Says `words` at the address that rank 0 has left in the store.
+/// Connects to the address that rank 0 published in the store, and sends `words`.
 FileDescriptor connect_raw(const EndpointAddress& address, std::span<const std::byte> words) {
   auto socket = connect_nonblocking(address.socket);
   pollfd ready{.fd = socket.get(), .events = POLLOUT, .revents = 0};
@@ -96,7 +96,7 @@ FileDescriptor connect_raw(const EndpointAddress& address, std::span<const std::
   return socket;
 }
 
-// It has read the store, and says all that a rank says but for the proof.
+// The client has read the store and sends everything that a rank sends, except the proof.
 TEST_F(P2pEndpoints, RefuseAnUnauthenticatedClientThatKnowsTheAddress) {
   for (const bool has_secret : {false, true}) {
     P2pEndpoint to(make_rendezvous(has_secret ? secret() : nullptr), 0, "127.0.0.1");
@@ -115,7 +115,7 @@ TEST_F(P2pEndpoints, RefuseAnUnauthenticatedClientThatKnowsTheAddress) {
     if (has_secret) {
       EXPECT_THROW(received.wait(), TimeoutError);
     } else {
-      received.wait();  // what the secret is for
+      received.wait();  // without a secret the forged message is received
     }
   }
 }

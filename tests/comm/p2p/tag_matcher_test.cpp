@@ -1,4 +1,4 @@
-// Ranks: none. Which message goes to which receive.
+// Ranks: none. Matching of messages and receives.
 #include "comm/p2p/tag_matcher.h"
 
 #include <gtest/gtest.h>

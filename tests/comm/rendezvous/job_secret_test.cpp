@@ -1,4 +1,4 @@
-// Ranks: 2 and 3 processes that take themselves for nodes of their own, with a secret.
+// Ranks: 2 and 3 processes on simulated nodes of their own, with a secret.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -26,7 +26,7 @@ constexpr const char* variable = "TUTTI_JOB_SECRET";
 constexpr const char* right = "the secret of this job";
 constexpr const char* wrong = "the secret of another job";
 
-// A rank program has one thread before it connects.
+// Setting the variable is safe, because a rank program has one thread before it connects.
 void set_secret(const char* secret) {
   if (secret == nullptr) {
     ::unsetenv(variable);  // NOLINT(concurrency-mt-unsafe)
@@ -60,7 +60,7 @@ ProcessOptions nodes(int count, const std::string& secret = right) {
 const RankProgram connects_repeatedly("secret_connects_repeatedly", [] {
   for (int time = 0; time < 3; ++time) connect_and_sum();
   const auto one = Communicator::connect(read_environment());
-  connect_and_sum();  // beside the first
+  connect_and_sum();  // while the first communicator exists
   one.barrier().wait();
   for (const auto& address : listening_addresses()) EXPECT_EQ(address, "127.0.0.1");
 });
@@ -104,7 +104,8 @@ TEST(Secret, IsCheckedBeforeConnecting) {
   expect_success(run_processes(is_too_short, 2, nodes(2, "12345")));
 }
 
-/// As a scanner does: some say nothing, some talk nonsense of huge lengths. They stay.
+/// Connects as a scanner does: some clients send nothing, some send garbage with huge lengths. The connections stay
+/// open.
 void scan(int port, std::list<FileDescriptor>& clients) {
   for (int i = 0; i < 20; ++i) {
     clients.push_back(comm::connect_nonblocking({"127.0.0.1", port}));
@@ -115,8 +116,8 @@ void scan(int port, std::list<FileDescriptor>& clients) {
   }
 }
 
-// The last rank scans the job's port before it comes, and then all that rank 0 listens at, also when messages have been
-// sent.
+// The last rank scans the job's port before it connects. Then this rank scans all ports at which rank 0 listens, also
+// after messages were sent.
 const RankProgram is_scanned("secret_is_scanned", [] {
   const auto environment = read_environment();
   const bool scans = environment.rank == environment.world_size - 1;
@@ -135,7 +136,7 @@ const RankProgram is_scanned("secret_is_scanned", [] {
     const auto message = communicator.send(sum, peer);
     communicator.receive(sum, peer).wait();
     message.wait();
-    const auto group = communicator.split(0);  // asks the store
+    const auto group = communicator.split(0);  // uses the store
     group->barrier().wait();
   }
   if (scans) {
@@ -165,7 +166,7 @@ TEST(Secret, RanksConnectThroughAProxyWhereAnAgentServesAStore) {
   EXPECT_EQ(agent.listKeys().size(), 3U);  // two counters and an address
 }
 
-// A process that can write there can only direct ranks to a server that fails authentication.
+// A process that can write to the agent's store can only direct ranks to a server that fails authentication.
 const RankProgram finds_a_false_server("secret_finds_a_false_server",
                                        [] { expect_refusal("does not know the job's secret"); });
 
@@ -201,7 +202,7 @@ TEST(Secret, AnUnauthenticatedServerAtTheAgentsStoreIsDetected) {
 // On one node no rank needs a port that other machines can reach.
 const RankProgram listens_at_loopback("listens_at_loopback_only", [] {
   auto environment = read_environment();
-  // As where no launcher holds the port.
+  // No launcher holds the port.
   if (environment.master_listen_fd) ::close(*environment.master_listen_fd);
   environment.master_listen_fd = std::nullopt;
   environment.master_addr = "localhost";

@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using test::run_processes;
 
-/// No other test run on this machine has it.
+/// A job name that no other test run on this machine uses.
 std::string test_job() {
   return "test-" + std::to_string(::getpid());
 }
@@ -29,8 +29,8 @@ TEST(LocalPortDiscovery, AnswersEachRankOnce) {
   const PortServer server(test_job(), 4321, 3);
   EXPECT_EQ(query_port(test_job(), 1, 10s), 4321);
   EXPECT_EQ(query_port(test_job(), 2, 10s), 4321);
-  EXPECT_THROW(query_port(test_job(), 1, 1ms), TimeoutError);  // that is a later connect
-  EXPECT_THROW(query_port(test_job(), 3, 1ms), TimeoutError);  // there is no such rank
+  EXPECT_THROW(query_port(test_job(), 1, 1ms), TimeoutError);  // a second query belongs to a later connect
+  EXPECT_THROW(query_port(test_job(), 3, 1ms), TimeoutError);  // the job has no rank 3
 }
 
 TEST(LocalPortDiscovery, JobsAreIndependent) {

@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A store that counts how often it is connected to.
+/// A store that counts connections.
 struct Server {
   c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   int connections = 0;
@@ -91,13 +91,13 @@ int open_sockets() {
 const test::RankProgram counts_sockets("reconnecting_store_counts_sockets", [] {
   const auto communicator = Communicator::connect(read_environment());
   communicator.all_reduce(at::ones({4})).wait();
-  // Who serves the store may not yet have seen all of them leave; it has its own connection and the listening socket.
+  // Rank 0 serves the store and may see disconnections late. It keeps its own connection and the listening socket.
   while (open_sockets() > 8) std::this_thread::yield();
   EXPECT_EQ(communicator.broadcast_object(std::string("still there"), 7), "still there");
-  // A channel asks the store for nothing either: hundreds of ranks would come back to it at a time.
+  // A new channel does not use the store. Otherwise hundreds of ranks would reconnect at once.
   const auto before = open_sockets();
   communicator.duplicate("channel").barrier().wait();
-  // Rank 0 serves those that are at the next step already.
+  // Rank 0 may already serve ranks that are at the next step.
   if (communicator.rank() != 0) {
     EXPECT_LE(open_sockets(), before);
   }

@@ -1,4 +1,4 @@
-// Ranks: 8 processes that take themselves for nodes of their own. How many descriptors the store's rank may have.
+// Ranks: 8 processes on simulated nodes of their own. The limit on file descriptors of the rank that serves the store.
 #include "comm/rendezvous/store_connector.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using test::expect_success;
 using test::RankProgram;
 using test::run_processes;
 
-// Less than the 24 connections that 8 ranks make to it.
+// Less than the 24 connections that 8 ranks make to the store.
 constexpr rlim_t too_few = 12;
 
 rlimit limit_now() {

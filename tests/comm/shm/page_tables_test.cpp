@@ -1,5 +1,5 @@
-// Ranks: 8 processes. The size of a rank's page tables grows with its gradients, not with those of all ranks of its
-// node.
+// Ranks: 8 processes. The size of a rank's page tables grows with the rank's own gradients, not with the gradients of
+// all ranks of a node.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Ranks: 2 and 3 as threads. What happens when one does not take part.
+// Ranks: 2, 3 and 11 as threads. Errors of calls that a rank does not enter.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -36,7 +36,7 @@ TEST(ThreadFailures, ADeadlineNamesTheAbsentRank) {
       return;
     }
     const CallOptions call{.timeout = milliseconds(2500), .name = "loss"};
-    both_entered.arrive_and_wait();  // so that neither is late
+    both_entered.arrive_and_wait();  // so that ranks 0 and 1 are not late
     const auto failure =
         failure_of<TimeoutError>([&] { communicator.all_reduce(at::ones({4}), ReduceOp::sum, call).wait(); });
     EXPECT_EQ(failure.ranks(), std::vector<int>{2});
@@ -85,7 +85,7 @@ TEST(ThreadFailures, AllRanksNameARankThatLeaves) {
   });
 }
 
-// Small all-gathers run in several steps there: most ranks wait for a rank that waits for the late one.
+// With 11 ranks small all-gathers run in several steps: most ranks wait for a rank that waits for the late rank.
 TEST(ThreadFailures, AmongManyRanksTheLeavingRankIsNamed) {
   run_thread_ranks(11, [&](const Communicator& communicator) {
     if (communicator.rank() == 4) return;

@@ -1,4 +1,4 @@
-// Ranks: 3 processes over Gloo. What channels that share connections share, and what not.
+// Ranks: 3 processes over Gloo. Channels that share connections.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -46,7 +46,7 @@ const RankProgram makes_channels("mux_makes_channels", [] {
     ASSERT_TRUE(pair.has_value());
     check_sum(*pair);
   }
-  // Each has a thread for the calls that it was left with.
+  // Each channel has a thread for its queued calls.
   EXPECT_LE(entries_of("/proc/self/task"), threads + 20);
   EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
   for (const auto& channel : channels) check_sum(channel);
@@ -55,7 +55,7 @@ TEST(ConnectionMux, AChannelNeedsNoConnection) {
   expect_success(run_processes(makes_channels, 3));
 }
 
-// More than there are numbers for.
+// More channels than channel ids.
 const RankProgram makes_channels_one_by_one("mux_makes_channels_one_by_one", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "gloo"});
   for (int number = 0; number < 600; ++number) communicator.duplicate("channel").barrier().wait();

@@ -24,7 +24,7 @@ void say(const std::string& text) {
   std::fflush(stdout);
 }
 
-// Writes what `body` throws as "TimeoutError [2]: message", then leaves normally.
+// Prints what `body` throws as "TimeoutError [2]: message".
 void report_failure_of(const std::function<void()>& body) {
   const auto report = [](const char* type, const PeerError& failure) {
     std::string ranks;
@@ -82,7 +82,7 @@ const RankProgram one_leaves_normally("one_leaves_normally", [] {
   report_failure_of([&] { communicator.all_reduce(at::ones({4})).wait(); });
 });
 
-// Those that come do so together, however long it took to start them.
+// The started ranks connect at the same time, however long starting took.
 const RankProgram connects("connects", [] {
   wait_for_go();
   report_failure_of([] { Communicator::connect(read_environment(), {.connect_timeout = milliseconds(4500)}); });
@@ -101,7 +101,7 @@ const RankProgram times_out_with_work_in_flight("times_out_with_work_in_flight",
     wait_for_a_signal();
   }
   report_failure_of([&] { communicator.barrier({.timeout = milliseconds(300), .name = ""}).wait(); });
-  sum.reset();  // neither blocks nor crashes
+  sum.reset();  // must neither block nor crash
   say("left");
 });
 

@@ -43,7 +43,7 @@ const RankProgram two_nodes("two_nodes", [] {
   EXPECT_EQ(node->topology().local_world_size, 2);
 });
 
-// Ends without waiting for what it started.
+// Returns without waiting for the operations that it started.
 const RankProgram leaves_work_behind("leaves_work_behind", [] {
   const auto communicator = Communicator::connect(read_environment());
   check_unwaited(communicator);
@@ -51,7 +51,7 @@ const RankProgram leaves_work_behind("leaves_work_behind", [] {
 
 constexpr const char* ended_variable = "TUTTI_TEST_ENDED";
 
-// Rank 0's main() has returned before rank 1 calls what rank 0's thread still waits for.
+// Rank 0's main() has returned before rank 1 enters the all-reduce for which rank 0's thread waits.
 const RankProgram ends_while_a_thread_waits("ends_while_a_thread_waits", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "gloo"});
   auto copy = communicator.duplicate("copy");
@@ -67,12 +67,12 @@ const RankProgram ends_while_a_thread_waits("ends_while_a_thread_waits", [] {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
     std::this_thread::yield();
   }
-  // Time in which a process that did not wait would end. Whatever it is, one that waits is still there.
+  // A process that does not wait for its threads would exit in this time. A process that waits still runs.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   add_up().wait();
 });
 
-// Two at once, and another after both.
+// Connects twice at once, and again after both communicators are destroyed.
 const RankProgram connects_again("connects_again", [] {
   for (int i = 0; i < 2; ++i) {
     const auto first = Communicator::connect(read_environment());
@@ -93,7 +93,7 @@ int sockets_of_this_process() {
   return sockets;
 }
 
-// Exchanges, sums and small gathers reach everyone, and each rank talks to a few; all_to_all connects all, when it is
+// Barriers, all-reduces and small all-gathers connect each rank to few peers. all_to_all connects all ranks when it is
 // called.
 const RankProgram connects_to_few_peers("connects_to_few_peers", [] {
   const int before = sockets_of_this_process();
@@ -106,7 +106,7 @@ const RankProgram connects_to_few_peers("connects_to_few_peers", [] {
   const auto all_ranks = at::empty({size}, at::kFloat);
   communicator.all_gather(all_ranks, at::full({1}, communicator.rank(), at::kFloat)).wait();
   EXPECT_TRUE(at::equal(all_ranks, at::arange(size, at::kFloat)));
-  // 7 peers and the socket that listens; rank 0 serves the store too, and every rank has connections to it.
+  // 7 peers, the listening socket, and connections to the store. Rank 0 also serves the store.
   if (communicator.rank() != 0) {
     EXPECT_LE(sockets_of_this_process() - before, 7 + 1 + 5);
   }
@@ -131,7 +131,7 @@ TEST(Gloo, TopologyComesFromTheEnvironment) {
 TEST(Gloo, AProcessMayConnectMoreThanOnce) {
   expect_success(run_processes(connects_again, 2));
 }
-// As under torchrun: the launcher serves the store, and restarted ranks find the keys of the attempt before.
+// As under torchrun, the launcher serves the store, and restarted ranks find the keys of the previous attempt.
 TEST(Gloo, TheLaunchersStoreIsUsedAcrossRestarts) {
   c10d::TCPStoreOptions options;
   options.port = 0;

@@ -1,4 +1,4 @@
-// Ranks: none. Proofs of ranks, and those of an unauthenticated process at a rank's address.
+// Ranks: none. Proofs of ranks, and of an unauthenticated process at a rank's address.
 #include "comm/transport/gloo/peer_auth.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(PeerAuth, RefusesProofsOfAnotherSecret) {
   EXPECT_FALSE(three.ranks[0].verify(1, std::vector<std::byte>(1)));
 }
 
-// Heard when the same ranks connected before.
+// Proofs that were recorded when the same ranks connected before.
 TEST(PeerAuth, RefusesProofsOfAnEarlierConnection) {
   const ThreeRanks before(secret(), secret());
   const ThreeRanks now(secret(), secret());

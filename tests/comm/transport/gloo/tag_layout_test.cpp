@@ -30,7 +30,7 @@ TEST(GlooTags, DistinguishMessages) {
   EXPECT_EQ(tags.size(), static_cast<std::size_t>(count));
 }
 
-// Far apart, so that both are not in flight at once.
+// Operations with equal tags are so far apart that both are not in flight at once.
 TEST(GlooTags, RepeatAfterAThousandOperations) {
   const Tag early{.operation = 5, .phase = Phase::data};
   const Tag late{.operation = 5 + 1024, .phase = Phase::data};
@@ -44,7 +44,7 @@ TEST(ChannelIdPool, AreReusedWithANewGeneration) {
   ASSERT_TRUE(first && second);
   EXPECT_NE(first->number, second->number);
   ids.release(*first);
-  // The number rests until all others have been used.
+  // The number is not reused until all other numbers have been used.
   for (int left = control_channel - 2; left > 0; --left) {
     const auto next = ids.acquire();
     ASSERT_TRUE(next);

@@ -1,4 +1,4 @@
-// Ranks: none. Waits that are ended, and by what.
+// Ranks: none. The events that end a wait.
 #include "comm/transport/gloo/wait_canceller.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using Kind = TransferError::Kind;
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-// As Gloo's: where it was aborted, a message that has ended says once that it has not.
+// As in Gloo, wait() returns false once after an abort, even if the message has ended.
 class Message final : public PendingMessage {
  public:
   bool wait() override {
@@ -79,7 +79,7 @@ TEST(WaitCanceller, EndsAtTheDeadline) {
   WaitCanceller waits([] {});
   Message message;
   expect_timeout(waits, message, Clock::now() + milliseconds(20));
-  // Also at one that has passed already.
+  // A deadline that has already passed also ends the wait.
   expect_timeout(waits, message, Clock::now() - milliseconds(20));
 }
 

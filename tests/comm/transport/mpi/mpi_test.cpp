@@ -1,5 +1,5 @@
-// Ranks: 2, 3 and 4 processes under mpirun, with MPI between them; and 1, 2 without it. Where the build found no MPI
-// the tests under mpirun are skipped.
+// Ranks: 2, 3 and 4 processes under mpirun with MPI, and 1 and 2 processes without MPI. The tests under mpirun are
+// skipped if the build found no MPI.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
@@ -34,7 +34,7 @@ Communicator over_mpi(milliseconds timeout = std::chrono::minutes(30)) {
   return Communicator::connect(read_environment(), {.backend = "mpi_only", .timeout = timeout});
 }
 
-/// Says what went on, for the test to look for.
+/// Prints a line that the test expects in the output.
 void print_line(const std::string& text) {
   std::puts(text.c_str());
   std::fflush(stdout);
@@ -60,7 +60,7 @@ const RankProgram every_check("every_check_over_mpi", [] {
   check_all(communicator);
 });
 
-// One rank a node, one node, and two nodes of two: what auto composes, with MPI in Gloo's place.
+// One rank per node, one node, and two nodes of two ranks: the composition of `auto`, with MPI in Gloo's place.
 const RankProgram composed("composed_with_mpi", [] {
   const int size = read_environment().world_size;
   const std::map<int, std::string> names{{1, "shared memory + mpi"}, {2, "shared memory + mpi"}, {size, "mpi"}};
@@ -82,7 +82,7 @@ at::Tensor gradient_sum(const Communicator& communicator, std::int64_t elements)
   return flat;
 }
 
-// Short messages, which MPI sends at once, and long ones, for which it waits for the receiver.
+// Short messages, which MPI sends at once, and long messages, for which MPI waits for the receiver.
 const RankProgram sums("sums_over_mpi", [] {
   const auto gloo = Communicator::connect(read_environment(), {.backend = "gloo"});
   const auto mpi = over_mpi();
@@ -91,7 +91,7 @@ const RankProgram sums("sums_over_mpi", [] {
   }
 });
 
-// MPI has few numbers for groups (MPICH: 2048): they are given back when all ranks have left.
+// MPI has few numbers for groups (MPICH: 2048). A number is released when all ranks have left its group.
 const RankProgram groups("many_groups_over_mpi", [] {
   const auto communicator = over_mpi();
   for (int i = 0; i < 100; ++i) {
@@ -117,7 +117,7 @@ const RankProgram one_is_absent("one_is_absent_over_mpi", [] {
 // MPI cannot cancel a send: a message that the peer never receives must keep its memory, although no thread waits for
 // it.
 const RankProgram leaves_a_sum("leaves_a_sum_over_mpi", [] {
-  static std::vector<float> memory(3'000'000);  // made before MPI begins, gone after it ends
+  static std::vector<float> memory(3'000'000);  // created before MPI starts, destroyed after MPI ends
   const auto outside = Communicator::connect(read_environment(), {.backend = "gloo"});
   const auto communicator = over_mpi();
   if (communicator.rank() == 0) {
@@ -127,7 +127,7 @@ const RankProgram leaves_a_sum("leaves_a_sum_over_mpi", [] {
                    .start_all_reduce(
                        at::from_blob(memory.data(), {static_cast<std::int64_t>(memory.size())}, note, at::kFloat));
     report_failure_of([&] { communicator.barrier({.timeout = milliseconds(300), .name = ""}).wait(); });
-    sum.reset();  // neither blocks nor crashes
+    sum.reset();  // must neither block nor crash
     EXPECT_FALSE(*freed);
   }
   outside.barrier().wait();
@@ -136,7 +136,7 @@ const RankProgram leaves_a_sum("leaves_a_sum_over_mpi", [] {
 
 const RankProgram one_leaves("one_leaves_over_mpi", [] {
   const auto communicator = over_mpi();
-  // What was sent before leaving still arrives.
+  // Messages that were sent before the rank exits still arrive.
   auto ones = at::ones({500'000});
   communicator.all_reduce(ones).wait();
   EXPECT_EQ(ones.sum().item<double>(), 500'000.0 * communicator.size());
@@ -165,11 +165,11 @@ struct ProcessResult {
   std::string output;
 };
 
-/// Runs `program` on `size` ranks of mpirun. A deadline ends them all.
+/// Runs `program` on `size` ranks of mpirun. A deadline ends all ranks.
 ProcessResult under_mpirun(const RankProgram& program, int size, const std::string& variables = "") {
   const auto binary = std::filesystem::read_symlink("/proc/self/exe").string();
   std::string command = "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ";
-  // As root, and with fewer cores than ranks, Open MPI wants to be asked twice. Other MPIs take no notice.
+  // Open MPI needs these variables for root and for fewer cores than ranks. Other MPIs ignore the variables.
   command +=
       "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 MPIEXEC_TIMEOUT=400 ";
   command += std::string(program_variable) + "=" + program.name() + " " + variables;
@@ -286,7 +286,7 @@ TEST(MpiBackend, RequiresAnMpiLauncher) {
     EXPECT_EQ(mpi_unavailable_reason(lookup_in(good), 4), "") << good.begin()->first;
   }
   expect_output(mpi_unavailable_reason(lookup_in({}), 4), "no mpirun or srun started this process");
-  // A batch script, and the shell in it.
+  // The environment of a batch script, and of a shell in the script.
   expect_output(mpi_unavailable_reason(lookup_in({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}), 4),
                 "no mpirun or srun");
   // mpirun -n 1 tutti launch -n 4
