@@ -14,8 +14,8 @@
 namespace tutti::test {
 namespace {
 
-// The map is sorted by name, so that all ranks agree on the order. It is a function's static variable, because the
-// order of construction before main() is unspecified.
+// The map is sorted by name, so that all ranks agree on the order. The map is a function's static variable, because
+// the order of construction before main() is unspecified.
 std::map<std::string, std::function<void(const Communicator&)>>& cases() {
   static std::map<std::string, std::function<void(const Communicator&)>> by_name;
   return by_name;

@@ -1,5 +1,5 @@
 #pragma once
-// Small models and data for tests, the same on every rank and in every process. Their values do not depend on
+// Small models and data for tests, the same on every rank and in every process. The values do not depend on
 // LibTorch's global generator, which ranks as threads share.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>

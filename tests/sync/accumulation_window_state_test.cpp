@@ -168,7 +168,7 @@ class NaiveModel {
   }
   bool pass(double value, bool synchronizes) {
     if (contributions_.empty() && base_ && scope_ != 0) {
-      // Only the last scope adds to an earlier window's gradients. If a step has used them, only the step's scope does.
+      // Only the last scope adds to an earlier window's gradients. After a step only the step's scope does.
       if (!last_ || (base_used_ && base_scope_ != scope_)) return false;
     }
     if (!contributions_.empty() && (contributions_.front().scope != 0) != (scope_ != 0)) return false;

@@ -43,7 +43,8 @@ SyncStats run_windows(const Communicator& communicator, const std::vector<int>& 
 
 const RankCase learns_the_window("learns_the_window", [](const Communicator& communicator) {
   const SyncStats stats = run_windows(communicator, {4, 4, 4, 4, 4, 4}, SyncPolicy::automatic);
-  // Every pass of two windows, the third's first pass (whose header brings the agreement) and its last, then one each.
+  // All passes of two windows, the first pass of the third window (whose header brings the agreement) and its last
+  // pass, then one pass per window.
   EXPECT_EQ(stats.syncs, 4 + 4 + 2 + 1 + 1 + 1);
   EXPECT_EQ(stats.syncs_skipped, 2 + 3 + 3 + 3);
   EXPECT_EQ(stats.syncs_in_step, 0);

@@ -47,7 +47,7 @@ TEST(BucketPlan, GroupsNeverShareABucket) {
 TEST(BucketPlan, TakesTheOrderThatItIsGiven) {
   const std::vector<GradientSize> eight(8, {.bytes = 64});
   const BucketOptions caps{.first_bucket_bytes = 128, .bucket_bytes = 128};
-  // Parameters without a gradient follow in reverse order of registration. A repeated one keeps its first place.
+  // Parameters without a gradient follow in reverse order of registration. A repeated parameter keeps its first place.
   const std::vector<int> order = {0, 2, 4, 6, 2, -1, -1, -1};
   const BucketPlan plan = plan_buckets(eight, caps, order);
   std::vector<int> flat;

@@ -86,7 +86,7 @@ at::Tensor input_of(const Stage& stage, int i, int part) {
   return x;
 }
 
-// The loop checks the loss before backward. It checks the mean, because all ranks must get the same answer.
+// The loop checks the mean loss before backward, because all ranks must get the same answer.
 struct NanLoss : OneModel {
   using OneModel::OneModel;
   void iterate(int i) {

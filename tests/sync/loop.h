@@ -1,6 +1,6 @@
 #pragma once
-// Compares training loops from the literature on several ranks with one process. A loop is written once. It runs as a
-// plain LibTorch program on one process over all ranks' data, and with tutti on each rank over the rank's own data.
+// Compares training loops from the literature on several ranks with one process. A loop is written once: for
+// plain LibTorch on one process over all ranks' data, and for tutti on each rank over the rank's own data.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 
 namespace tutti::test {
 
-/// How a loop is run.
+/// How a loop runs.
 enum class RunMode { one_process, plain, scopes };
 
 /// A model, its optimizer and its reducer.
@@ -83,7 +83,7 @@ struct Trained {
         raw(std::make_shared<torch::optim::SGD>(module->parameters(), torch::optim::SGDOptions(rate).momentum(0.5))) {
     prepare();
   }
-  /// Makes the reducer. Call it again, between steps, after parameters were frozen or unfrozen.
+  /// Makes the reducer. Call prepare() again, between steps, after freezing or unfreezing parameters.
   void prepare() {
     if (stage.alone()) return;
     optimizer.reset();
@@ -98,7 +98,7 @@ struct Trained {
     loss.backward({}, retain_graph);
     passed();
   }
-  /// Call it after a backward pass that was not run by backward().
+  /// Counts a backward pass that was not run by backward().
   void passed() const {
     if (reducer) reducer->add_scope_weight();
   }

@@ -31,7 +31,7 @@ enum class Verb {
 };
 constexpr int verbs = 12;
 
-/// The ranks on which a backward pass throws. The program catches the exception outside its scope.
+/// The ranks on which a backward pass throws. The program catches the exception outside the scope.
 enum class Explosion { none, on_all, on_one };
 
 struct Move {

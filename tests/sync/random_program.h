@@ -47,7 +47,7 @@ struct ProgramPass {
 /// An action between two backward passes.
 enum class Interlude { none, evaluate, synchronize, discard, save_and_load };
 
-/// A micro-batch. In a weighted window it runs inside accumulate().
+/// A micro-batch, which in a weighted window runs inside accumulate().
 struct ProgramScope {
   std::vector<ProgramPass> passes;
   std::vector<double> weights;  ///< by rank

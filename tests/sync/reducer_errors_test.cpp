@@ -138,7 +138,7 @@ TEST(ReducerErrors, OneElementThatDriftedIsFound) {
   one_element_drifts.on_threads({2});
 }
 
-// The check samples a large parameter's elements. It finds a change of a short part.
+// The check samples a large parameter's elements and finds a change of a short part.
 TEST(ReducerErrors, AStepOfAPartOfALargeParameterIsFound) {
   at::Tensor large = at::zeros({10'007});
   const auto before = sync::sampled_hash(large);

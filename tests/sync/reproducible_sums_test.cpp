@@ -104,7 +104,7 @@ TEST_P(ReproducibleRefuses, BlocksThatCannotBeSummedAnywhere) {
     if (communicator.size() == 1) {
       EXPECT_NO_THROW(model.reducer->enter_accumulate({}));
     } else {
-      EXPECT_THROW(model.reducer->enter_accumulate({}), UsageError);  // would open a third scope
+      EXPECT_THROW(model.reducer->enter_accumulate({}), UsageError);  // 3 is not a power of two
     }
   });
 }

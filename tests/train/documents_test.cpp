@@ -115,7 +115,7 @@ TEST(Documents, GuideAccumulate) {
   guide_accumulate.everywhere();
 }
 
-// The English guide's snippet has no step. Its gradients are the mean over all micro-batches.
+// The English guide's snippet has no step. The gradients are the mean over all micro-batches.
 const RankCase guide_without_step("guide_without_step", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp reference, net;

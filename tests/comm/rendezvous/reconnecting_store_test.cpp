@@ -91,7 +91,7 @@ int open_sockets() {
 const test::RankProgram counts_sockets("reconnecting_store_counts_sockets", [] {
   const auto communicator = Communicator::connect(read_environment());
   communicator.all_reduce(at::ones({4})).wait();
-  // Rank 0 serves the store and may see disconnections late. It keeps its own connection and the listening socket.
+  // Rank 0 serves the store and may see disconnections late. Rank 0 keeps its connection and the listening socket.
   while (open_sockets() > 8) std::this_thread::yield();
   EXPECT_EQ(communicator.broadcast_object(std::string("still there"), 7), "still there");
   // A new channel does not use the store. Otherwise hundreds of ranks would reconnect at once.
