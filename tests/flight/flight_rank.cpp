@@ -1,5 +1,5 @@
-// A rank for inspect_test.cpp, which enters the barriers 'first' and 'second'. The first argument is the action of
-// rank 1 before the barrier 'second':
+// The ranks of inspect_test.cpp. Each rank enters the barriers 'first' and 'second'. The first argument is the action
+// of rank 1 before the barrier 'second':
 // - well: nothing
 // - killed: rank 1 kills itself
 // - elsewhere: rank 1 prints a line and pauses

@@ -1,6 +1,6 @@
 #pragma once
-// Compares training loops from the literature on several ranks with one process. A loop is written once: for
-// plain LibTorch on one process over all ranks' data, and for tutti on each rank over the rank's own data.
+// Compares training loops from the literature on several ranks with one process. A loop is written once: for plain
+// LibTorch on one process over all ranks' data, and for tutti on each rank over the rank's own data.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
