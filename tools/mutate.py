@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Puts small faults into the sources, one at a time, and checks that a test notices each of them.
 
-    tools/mutate.py --run [FOLDER ...] [--again]   # sync, comm, checkpoint, optim; all without a FOLDER
-    tools/mutate.py --list [FOLDER ...]            # the faults
-    tools/mutate.py --self-test                    # every text that a fault replaces occurs once in its file
+    tools/mutate.py --run [PLACE ...] [--again]   # sync, comm, checkpoint, optim, or a file below src/; all without a PLACE
+    tools/mutate.py --list [PLACE ...]            # the faults
+    tools/mutate.py --self-test                   # every text that a fault replaces occurs once in its file
 
 The faults go into a copy of the tracked and new files, build-mutate/, with a build of its own; the sources themselves stay as
 they are. For each fault: replace the text, build the folder's test program (one file compiles), run it, restore the file.
@@ -285,11 +285,13 @@ def run(faults, again):
     return 1 if unexplained else 0
 
 
-def chosen(folders):
-    unknown = set(folders) - {fault.folder for fault in FAULTS}
+def chosen(words):
+    """Returns the faults of the folders and files that the words name; all without words."""
+    known = {fault.folder for fault in FAULTS} | {fault.file for fault in FAULTS}
+    unknown = sorted(set(words) - known)
     if unknown:
-        sys.exit(f"no fault is in {', '.join(sorted(unknown))}: choose from {', '.join(sorted({f.folder for f in FAULTS}))}")
-    return [fault for fault in FAULTS if not folders or fault.folder in folders]
+        sys.exit(f"no fault is in {', '.join(unknown)}: choose from {', '.join(sorted(known))}")
+    return [fault for fault in FAULTS if not words or fault.folder in words or fault.file in words]
 
 
 def self_test():
