@@ -23,7 +23,7 @@ class CommandHelp : public CLI::Formatter {
     return usage_.empty() ? CLI::Formatter::make_usage(app, name) : "Usage: " + name + " " + usage_ + "\n";
   }
   std::string make_option_opts(const CLI::Option* option) const override {
-    if (option->get_type_size() == 0) return "";  // a flag
+    if (option->get_items_expected_max() == 0) return "";  // a flag
     const std::string type = option->get_type_name();
     const bool is_number = type.find("INT") != std::string::npos || type.find("FLOAT") != std::string::npos ||
                            type.find("NUMBER") != std::string::npos;
