@@ -5,15 +5,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
-#include <memory>
 #include <string_view>
+#include <system_error>
 
 #include "command_line.h"
 #include "core/launchers.h"
-#include "nearest_word.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/launch/launch_defaults.h"
 #include "tutti/detail/launch/launch_hosts.h"
@@ -23,13 +22,6 @@ namespace tutti {
 namespace {
 
 constexpr double max_grace_seconds = 86'400;
-
-class LaunchHelp : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string name) const override {
-    return "Usage: " + name + " [OPTIONS] -- PROGRAM [ARGUMENTS...]\n";
-  }
-};
 
 /// torchrun's, Accelerate's and mpirun's spellings are tutti's too.
 std::string own_spelling(const std::string& word) {
@@ -60,26 +52,25 @@ bool takes_next_word(const std::string& option) {
   return is_long ? option.find('=') == std::string::npos : option.size() == 2;
 }
 
+/// Throws UsageError for a folder, a device, a pipe and a file that is too long to be a list of hosts.
 std::string content_of(const std::string& file) {
-  std::ifstream stream(file);
-  std::string content{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream.is_open() || stream.bad()) throw UsageError("cannot read --hostfile " + file + ": check the path");
-  return content;
-}
-
-/// Throws UsageError for the first word that is no option.
-void refuse_unknown(const CLI::App& app) {
-  const auto unknown = app.remaining();
-  if (unknown.empty()) return;
-  std::vector<std::string> known;
-  for (const auto* option : app.get_options()) {
-    if (option->get_group().empty()) continue;  // not for users
-    for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+  constexpr std::size_t most_bytes = std::size_t{1} << 20;
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (!error && std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw UsageError("--hostfile " + file +
+                     " is not a regular file: name a file with a line HOST slots=N for each host");
   }
-  const std::string name = unknown.front().substr(0, unknown.front().find('='));
-  const auto meant = nearest_word(name, known);
-  throw UsageError("there is no option " + name + ": " + (meant ? "did you mean " + *meant + "? " : "") +
-                   "see 'tutti launch --help'");
+  std::ifstream stream(file, std::ios::binary);
+  std::string content(most_bytes + 1, '\0');
+  stream.read(content.data(), static_cast<std::streamsize>(content.size()));
+  if (!stream.is_open() || stream.bad()) throw UsageError("cannot read --hostfile " + file + ": check the path");
+  content.resize(static_cast<std::size_t>(stream.gcount()));
+  if (content.size() > most_bytes) {
+    throw UsageError("--hostfile " + file + " has more than " + std::to_string(most_bytes) +
+                     " bytes: name a file with a line HOST slots=N for each host");
+  }
+  return content;
 }
 
 }  // namespace
@@ -115,8 +106,6 @@ int run_launch_command(const std::vector<std::string>& words) {
 
   CLI::App app("Starts a program as N ranks on this node, watches them, and ends them all when one fails.");
   app.name("tutti launch");
-  app.allow_extras();  // to name the first one: CLI11's own message reverses them
-  app.formatter(std::make_shared<LaunchHelp>());
   app.footer(
       "A PROGRAM without a slash is looked up in PATH, then next to tutti itself.\n"
       "Exit code: that of the rank that failed first (128 + signal if a signal ended it), or 0.\n"
@@ -150,8 +139,7 @@ int run_launch_command(const std::vector<std::string>& words) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, max_grace_seconds));
 
-  if (!parse_command_line(app, option_words)) return 0;
-  refuse_unknown(app);
+  if (!parse_command_line(app, option_words, "[OPTIONS] -- PROGRAM [ARGUMENTS...]")) return 0;
   if (all_ranks_option->count() > 0) {
     if (ranks_option->count() + hostfile_option->count() > 0) {
       throw UsageError("--num-processes counts the ranks of all nodes: leave it out where -n or --hostfile tells them");

@@ -33,7 +33,7 @@ std::string help() {
   // The benchmarks are built, but not installed.
   if (tutti::has_sibling("tutti-bench")) text += "  bench         run a benchmark: tutti bench NAME ...\n";
   return text +
-         "  help          show this text; `tutti COMMAND --help` tells more\n"
+         "  help          show this text; `tutti help COMMAND` tells more\n"
          "\n"
          "Options:\n"
          "  -h, --help    show this text\n"
@@ -41,9 +41,13 @@ std::string help() {
 }
 
 int run(const std::vector<std::string>& words) {
-  if (words.empty()) throw tutti::UsageError("no command: see 'tutti --help'");
+  if (words.empty()) return run({"help"});
   const auto& command = words.front();
-  const std::vector<std::string> rest(words.begin() + 1, words.end());
+  std::vector<std::string> rest(words.begin() + 1, words.end());
+  if (command == "help" && !rest.empty()) {
+    rest.emplace_back("--help");
+    return run(rest);
+  }
   if (command == "launch") return tutti::run_launch_command(rest);
   if (command == "inspect") return tutti::run_inspect_command(rest);
   if (command == "report") tutti::become_sibling("tutti-report", rest);

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Checks docs/errors.md: it has every message that the sources throw, and the sources throw every message in it.
+"""Checks docs/errors.md and docs/error_messages.md: they have every message that the sources throw, and only those.
 
     tools/errors.py --check       # prints what is missing or stale, and exits with 1
-    tools/errors.py --write       # writes the list of all messages again, below its heading
+    tools/errors.py --write       # writes docs/error_messages.md again
     tools/errors.py --self-test
 
-The page has two parts. The first is written by hand: messages in backquotes in the first column of tables, with cause and cure.
-Each of them must occur in a message of the sources, "..." standing for what varies. The second is the list of all messages,
-made from every place in src/, include/ and cmd/ that constructs one of tutti's exceptions; --check compares it. A place whose text
-comes from elsewhere (a helper, a message of another rank) is left out: its text is listed where it is made, or is not tutti's.
+docs/errors.md is written by hand: messages in backquotes in the first column of tables, with cause and fix. Each of them must
+occur in a message of the sources, "..." standing for what varies. docs/error_messages.md is the list of all messages, made from
+every place in src/, include/ and cmd/ that constructs one of tutti's exceptions; --check compares it. A place whose text comes
+from elsewhere (a helper, a message of another rank) is left out: its text is listed where it is made, or is not tutti's.
 """
 import re
 import sys
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "errors.md"
-HEADING = "## All messages"
+LIST = ROOT / "docs" / "error_messages.md"
 TYPES = "UsageError|MismatchError|PeerError|TimeoutError|CheckpointError|DataError|NonFiniteError|OutOfMemoryError|Error"
 # Exceptions that tutti catches itself.
 INTERNAL = "TransferError|StoreUnreachable|PortInUse|Malformed"
@@ -87,22 +87,24 @@ def messages():
 
 
 def listed():
-    """Returns the second part of the page."""
-    lines = [HEADING, "", "Made from the sources by `tools/errors.py --write`. \"...\" is what varies: a name, a number, a reason.", ""]
+    """Returns the list of all messages, a page."""
+    lines = ["# All error messages", "",
+             "[Errors](errors.md) explains the frequent ones. This list is made from the sources by `tools/errors.py --write`.",
+             "\"...\" is what varies: a name, a number, a reason.", ""]
     for module, rows in messages().items():
         if not rows:
             continue
-        lines += [f"### {MODULES[module]}", "", "| error | message |", "|---|---|"]
+        lines += [f"## {MODULES[module]}", "", "| error | message |", "|---|---|"]
         for kind, message in sorted(rows, key=lambda row: (row[1].lower(), row[0])):
             lines.append(f"| {kind} | {message.replace('|', chr(92) + '|').replace('<', '&lt;').replace('*', chr(92) + '*')} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def stale(first_part, sources):
-    """Returns the messages of the first part that no source throws."""
+def stale(page, sources):
+    """Returns the messages of the page that no source throws."""
     wrong = []
-    for number, line in enumerate(first_part.splitlines(), 1):
+    for number, line in enumerate(page.splitlines(), 1):
         cell = re.match(r"\| `([^`]+)` \|", line)
         if not cell or " " not in cell[1]:
             continue  # a type
@@ -123,13 +125,12 @@ def literals():
 
 
 def check():
-    page = PAGE.read_text()
-    first, _, second = page.partition(HEADING)
-    wrong = stale(first, list(literals()))
-    if (HEADING + second).strip() != listed().strip():
-        here, there = set(second.splitlines()), set(listed().splitlines())
-        wrong += [f"docs/errors.md has not: {line}" for line in sorted(there - here)]
-        wrong += [f"docs/errors.md has, but no source: {line}" for line in sorted(here - there) if line.startswith("| ")]
+    wrong = stale(PAGE.read_text(), list(literals()))
+    page = LIST.read_text() if LIST.exists() else ""
+    if page != listed():
+        here, there = set(page.splitlines()), set(listed().splitlines())
+        wrong += [f"docs/error_messages.md has not: {line}" for line in sorted(there - here)]
+        wrong += [f"docs/error_messages.md has, but no source: {line}" for line in sorted(here - there) if line.startswith("| ")]
         wrong.append("run tools/errors.py --write")
     return wrong
 
@@ -148,7 +149,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--self-test"]:
         self_test()
     elif sys.argv[1:] == ["--write"]:
-        PAGE.write_text(PAGE.read_text().partition(HEADING)[0] + listed().rstrip() + "\n")
+        LIST.write_text(listed())
     elif sys.argv[1:] == ["--check"]:
         problems = check()
         print("\n".join(problems), end="\n" if problems else "")

@@ -5,6 +5,7 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <iostream>
@@ -73,10 +74,17 @@ void print_place(const tutti::Environment& environment) {
   if (environment.restart_count > 0) print("restart", std::to_string(environment.restart_count));
 }
 
+/// The reason without its details, which the error of a program that asks for the backend has.
+std::string first_clause(const std::string& reason) {
+  std::size_t end = reason.size();
+  for (const char* separator : {": ", " (", ". "}) end = std::min(end, reason.find(separator));
+  return reason.substr(0, end);
+}
+
 void print_machine() {
   print("LibTorch", TORCH_VERSION);
   for (const auto& backend : tutti::backend_statuses()) {
-    print("backend", backend.name + (backend.usable ? ": yes" : ": no, " + backend.reason));
+    print("backend", backend.name + (backend.usable ? ": yes" : ": no, " + first_clause(backend.reason)));
   }
   print("processor", at::get_cpu_capability() + ", " + std::to_string(at::get_num_threads()) + " threads");
   print("CUDA",

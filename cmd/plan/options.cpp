@@ -12,6 +12,7 @@ namespace {
 
 constexpr int at_most = 1 << 20;
 constexpr int heads = 4;
+constexpr double most_gradient_bytes = 1e12;
 
 /// What has to be made of words before it is an option's value.
 struct Words {
@@ -97,6 +98,9 @@ std::optional<PlanOptions> parse_plan_options(int argc, char** argv, bool under_
                      " is not a multiple of the 4 attention heads");
   }
   if (!words.gradients.empty()) options.gradient_bytes = read_bytes(words.gradients);
+  if (options.gradient_bytes > most_gradient_bytes) {
+    throw UsageError("--gradients " + words.gradients + " is more than 1 TB: give the gradients of one model");
+  }
   for (const auto& word : words.links) options.links.push_back(read_link(word));
   if (options.links.empty()) options.links = known_links();
   return options;

@@ -51,7 +51,11 @@ std::ifstream measured(const PlanOptions& options, const std::string& part, int 
                                    std::to_string(options.steps)};
   const auto words = words_of(options.example);
   command.insert(command.end(), words.begin(), words.end());
-  std::cerr << "measuring " << (part == "work" ? "the example" : "the machine") << " ...\n";
+  const std::string subject =
+      part == "work" ? "no model is given, so the example is measured for some seconds: " + describe(options.example) +
+                           ". Options for a model of your own: tutti plan --help"
+                     : "the machine is measured for some seconds: a barrier, sums, messages";
+  std::cerr << "tutti plan: " << subject << '\n';
   if (launch({.ranks_per_node = ranks, .command = command}) != 0) {
     throw std::runtime_error("the ranks that measure have failed: see their output above");
   }

@@ -48,14 +48,47 @@ std::string describe(const Machine& machine, bool measured) {
          (machine.cores == 1 ? " core" : " cores") + " a node";
 }
 
-void write_row(std::ostream& out, const Row& row) {
+using Cells = std::vector<std::string>;
+
+Cells cells_of(const Row& row) {
   const bool one_node = row.layout.nodes == 1;
   const Step& step = row.step;
-  out << "| " << row.layout.nodes << " | " << row.layout.ranks() << " | " << (one_node ? "" : row.link.name) << " | "
-      << ms(step.total_ms()) << " | " << ms(step.computing_ms) << " | " << ms(step.node_ms) << " | "
-      << (one_node ? "" : ms(step.hidden_ms)) << " | " << (one_node ? "" : ms(step.unhidden_ms)) << " | "
-      << ms(step.headers_ms) << " | " << ms(step.optimizer_ms) << " | " << number(100 * step.efficiency(), 0)
-      << " % |\n";
+  return {std::to_string(row.layout.nodes),
+          std::to_string(row.layout.ranks()),
+          one_node ? "" : row.link.name,
+          ms(step.total_ms()),
+          ms(step.computing_ms),
+          ms(step.node_ms),
+          one_node ? "" : ms(step.hidden_ms),
+          one_node ? "" : ms(step.unhidden_ms),
+          ms(step.headers_ms),
+          ms(step.optimizer_ms),
+          number(100 * step.efficiency(), 0) + " %"};
+}
+
+/// Markdown whose columns are aligned in a terminal too. Numbers are on the right of their columns.
+std::string aligned(const Cells& headings, std::size_t text_column, const std::vector<Cells>& rows) {
+  std::vector<std::size_t> widths;
+  for (std::size_t column = 0; column < headings.size(); ++column) {
+    widths.push_back(std::max(headings[column].size(), std::size_t{3}));
+    for (const Cells& row : rows) widths.back() = std::max(widths.back(), row[column].size());
+  }
+  const auto line = [&](const Cells& cells) {
+    std::string text = "|";
+    for (std::size_t column = 0; column < cells.size(); ++column) {
+      const std::string blanks(widths[column] - cells[column].size(), ' ');
+      text += " " + (column == text_column ? cells[column] + blanks : blanks + cells[column]) + " |";
+    }
+    return text + "\n";
+  };
+  std::string text = line(headings) + "|";
+  for (std::size_t column = 0; column < widths.size(); ++column) {
+    const std::string dashes(widths[column] + 1, '-');
+    text += column == text_column ? dashes + "-|" : dashes + ":|";
+  }
+  text += "\n";
+  for (const Cells& row : rows) text += line(row);
+  return text;
 }
 
 }  // namespace
@@ -65,13 +98,22 @@ std::string plan_markdown(const std::vector<Row>& rows, const PlanOptions& optio
   out << "Predicted milliseconds of an optimizer step: " << options.accumulation
       << (options.accumulation == 1 ? " micro-batch" : " micro-batches") << " a rank, "
       << number(gradient_bytes(basis.work) / 1e6, 1) << " MB of gradients exchanged "
-      << (options.exchange == Exchange::once_a_step ? "once" : "in every pass") << ".\n\n"
-      << "| nodes | ranks | link | step | computing | sums in the node | between nodes, hidden | not hidden | headers "
-         "| "
-         "optimizer | efficiency |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
-  for (const Row& row : rows) write_row(out, row);
-  out << "\n- hidden: what sums between nodes take while the backward pass goes on; it is no part of the step. "
-         "Efficiency: the step without an exchange / the step\n"
+      << (options.exchange == Exchange::once_a_step ? "once" : "in every pass") << ".\n\n";
+  std::vector<Cells> cells;
+  for (const Row& row : rows) cells.push_back(cells_of(row));
+  constexpr std::size_t link_column = 2;
+  out << aligned({"nodes", "ranks", "link", "step", "computing", "in node", "hidden", "exposed", "headers", "optimizer",
+                  "efficiency"},
+                 link_column, cells)
+      << "\n"
+         "step        the whole step: computing + in node + exposed + headers + optimizer\n"
+         "computing   forward and backward passes of all micro-batches\n"
+         "in node     sums of gradients between the ranks of a node\n"
+         "hidden      sums between nodes during the backward pass; they do not lengthen the step\n"
+         "exposed     sums between nodes after the backward pass; they lengthen the step\n"
+         "headers     small messages before and after the sums, with which ranks compare what they do\n"
+         "optimizer   the optimizer's step\n"
+         "efficiency  the time of a step without communication, in percent of the step\n\n"
       << "- " << basis.model << ": " << ms(basis.work.forward_ms) << " ms forward, " << ms(basis.work.backward_ms)
       << " ms backward, " << ms(basis.work.optimizer_ms) << " ms optimizer\n"
       << "- " << describe(basis.machine, options.measure) << '\n';

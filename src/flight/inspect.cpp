@@ -11,18 +11,20 @@ namespace tutti {
 
 std::string inspect(const InspectOptions& options) {
   auto folders = options.folders;
+  std::string text;
   if (folders.empty()) {
-    const auto newest = flight::newest_job_folder();
+    const auto newest = flight::newest_job_with_records();
     if (!newest) {
       throw UsageError(
           "found no flight records of a `tutti launch` job on this machine: name a folder that holds flight records.");
     }
     folders.push_back(*newest);
+    text = "The newest job with records is " + newest->string() + ".\n";
   }
   const auto records = flight::read_records(folders);
   const auto time = std::chrono::system_clock::now().time_since_epoch();
   const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-  std::string text = flight::diagnose(records, now);
+  text += flight::diagnose(records, now);
   if (options.last_operations == 0) return text;
   const auto sight = flight::reference_time(records, now);
   for (const auto& record : records) text += flight::last_operations(record, options.last_operations, sight);

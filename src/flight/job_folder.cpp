@@ -10,6 +10,8 @@
 #include <system_error>
 #include <vector>
 
+#include "flight/rank_record.h"
+
 namespace tutti::flight {
 namespace {
 
@@ -88,9 +90,15 @@ bool is_job_folder(const fs::path& folder) {
   return folder.parent_path() == folder_of_user();
 }
 
-std::optional<fs::path> newest_job_folder() {
-  const auto folders = job_folders();
-  return folders.empty() ? std::nullopt : std::optional(folders.front());
+std::optional<fs::path> newest_job_with_records() {
+  for (const auto& folder : job_folders()) {
+    std::error_code error;  // ignored: a folder that was removed meanwhile holds no record
+    if (std::ranges::any_of(fs::directory_iterator(folder, error),
+                            [](const fs::directory_entry& entry) { return is_record(entry.path()); })) {
+      return folder;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace tutti::flight

@@ -31,7 +31,7 @@ class JobFolder {
 /// True if `folder` is a job folder of this user.
 bool is_job_folder(const std::filesystem::path& folder);
 
-/// The newest job folder of this user; nullopt if there is none.
-std::optional<std::filesystem::path> newest_job_folder();
+/// The newest job folder of this user that holds a record; nullopt if there is none.
+std::optional<std::filesystem::path> newest_job_with_records();
 
 }  // namespace tutti::flight

@@ -5,7 +5,6 @@
 #include <sstream>
 #include <system_error>
 
-#include "flight/rank_record.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -40,11 +39,34 @@ FlightRecords::FlightRecords(const std::string& job) {
   }
 }
 
-std::string FlightRecords::describe_failure() {
-  if (folder_.empty() || !holds_records(folder_)) return "";
-  if (job_folder_) job_folder_->keep();
+std::vector<flight::RankRecord> FlightRecords::records() const {
+  if (folder_.empty() || !holds_records(folder_)) return {};
+  return flight::read_records({folder_});
+}
+
+std::set<int> FlightRecords::ranks_with_failed_calls() {
+  if (job_folder_ && holds_records(folder_)) job_folder_->keep();
+  std::set<int> ranks;
+  try {
+    for (const auto& record : records()) {
+      const auto has_failed = [](const auto& operation) { return operation.state == flight::EntryState::failed; };
+      if (std::ranges::any_of(record.operations, has_failed)) ranks.insert(record.rank);
+    }
+  } catch (const UsageError&) {
+    ranks.clear();  // describe_failure() reports the damaged record
+  }
+  return ranks;
+}
+
+std::string FlightRecords::describe_failure() const {
   std::string text = "tutti: last operations of the ranks (details: `tutti inspect " + folder_.string() + "`):\n";
   try {
+    const auto has_open_call = [](const flight::RankRecord& record) {
+      return std::ranges::any_of(record.operations, [](const flight::RecordedOperation& operation) {
+        return operation.state == flight::EntryState::failed || operation.in_flight();
+      });
+    };
+    if (std::ranges::none_of(records(), has_open_call)) return "";
     std::istringstream lines(inspect({.folders = {folder_}}));
     for (std::string line; std::getline(lines, line);) text += "    " + line + '\n';
   } catch (const UsageError& error) {

@@ -2,9 +2,12 @@
 // The flight records of a job: their folder, and the launcher's report from them when a rank fails.
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "flight/job_folder.h"
+#include "flight/rank_record.h"
 
 namespace tutti {
 
@@ -16,10 +19,15 @@ class FlightRecords {
 
   /// Empty: ranks keep no records.
   const std::filesystem::path& folder() const { return folder_; }
-  /// The diagnosis for the report of a failure; empty if there is no record. Keeps the folder after the job.
-  std::string describe_failure();
+  /// The ranks whose records hold a failed call. Keeps the folder after the job.
+  std::set<int> ranks_with_failed_calls();
+  /// The diagnosis for the report of a failure. Empty if there is no record, or no call failed or is in flight: the
+  /// records then do not explain the failure.
+  std::string describe_failure() const;
 
  private:
+  std::vector<flight::RankRecord> records() const;
+
   std::unique_ptr<flight::JobFolder> job_folder_;
   std::filesystem::path folder_;
 };

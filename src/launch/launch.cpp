@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <deque>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -31,19 +31,27 @@ namespace {
 constexpr int cannot_run = 126;
 constexpr int not_found = 127;
 
+// Flight records refuse larger jobs.
+constexpr int max_world_size = 1 << 20;
+constexpr std::chrono::seconds max_grace{86'400};
+
 // The store address of the ranks of one node. It does not depend on MASTER_ADDR, which other programs use.
 constexpr const char* loopback_address = "127.0.0.1";
 
 void check(const LaunchOptions& options) {
   const auto text = [](int number) { return std::to_string(number); };
   if (options.command.empty()) throw UsageError("no program to start: give one after --");
+  if (options.ranks_per_node > max_ranks_per_node) {
+    throw UsageError("-n " + text(options.ranks_per_node) + ": a node runs at most " + text(max_ranks_per_node) +
+                     " ranks");
+  }
   if (options.ranks_per_node < 1) {
     throw UsageError(text(options.ranks_per_node) + " ranks cannot be started: -n must be at least 1");
   }
   if (options.num_nodes < 1) throw UsageError("--nnodes " + text(options.num_nodes) + ": it must be at least 1");
-  if (options.ranks_per_node > std::numeric_limits<int>::max() / options.num_nodes) {
+  if (options.ranks_per_node > max_world_size / options.num_nodes) {
     throw UsageError(text(options.ranks_per_node) + " ranks on each of " + text(options.num_nodes) +
-                     " nodes are too many: lower -n");
+                     " nodes: a job has at most " + text(max_world_size) + " ranks");
   }
   if (options.node_rank < 0 || options.node_rank >= options.num_nodes) {
     throw UsageError("--node-rank " + text(options.node_rank) + " is out of range for --nnodes " +
@@ -57,7 +65,9 @@ void check(const LaunchOptions& options) {
         "on every node");
   }
   if (options.master_port == 0) throw UsageError("--master-port 0: choose a port from 1 to 65535, or none");
-  if (options.grace.count() < 0) throw UsageError("--grace must not be negative");
+  if (options.grace.count() < 0 || options.grace > max_grace) {
+    throw UsageError("--grace must be 0 to " + text(static_cast<int>(max_grace.count())) + " seconds");
+  }
   if (options.max_restarts < 0) {
     throw UsageError("--max-restarts " + text(options.max_restarts) + ": it must be at least 0");
   }
@@ -110,8 +120,9 @@ class Attempts {
  private:
   AttemptEnd run_one();
   MasterSocket reserve_master_port();
-  void start_ranks(std::deque<RankProcess>& ranks);
-  bool may_restart(const Supervisor::Result& result);
+  /// Returns false if SIGINT or SIGTERM came before all ranks were started.
+  bool start_ranks(std::deque<RankProcess>& ranks);
+  bool may_restart(const Supervisor::Result& result, const JobFailure& failure);
 
   const LaunchOptions& options_;
   RankCommand command_;
@@ -126,18 +137,21 @@ class Attempts {
 
 AttemptEnd Attempts::run_one() {
   std::deque<RankProcess> ranks;
-  start_ranks(ranks);
+  const bool started = start_ranks(ranks);
   const auto result = Supervisor(ranks, signals_, {&out_, &err_}, options_.grace).run();
-  const std::string records = result.first_failed == nullptr ? "" : records_->describe_failure();
-  if (may_restart(result)) {
-    err_.append(records + describe_restart(*result.first_failed, attempt_ + 1, options_.max_restarts));
+  const bool failed = result.first_failed != nullptr;
+  const auto failure = failed ? find_failure(result, 1, records_->ranks_with_failed_calls()) : JobFailure{};
+  const std::string records = failed ? records_->describe_failure() : "";
+  if (may_restart(result, failure)) {
+    err_.append(records + describe_restart(*failure.first, attempt_ + 1, options_.max_restarts));
     return {.exit_code = 0, .restarts = true};
   }
-  err_.append(describe_end(result, ranks, options_) + records);
-  return {.exit_code = result.first_failed == nullptr ? 0 : result.first_failed->exit_status()->exit_code()};
+  err_.append(describe_end(result, failure, ranks, options_) + records);
+  if (failed) return {.exit_code = failure.first->exit_status()->exit_code()};
+  return {.exit_code = started ? 0 : 128 + result.interrupted_by.value_or(SIGTERM)};
 }
 
-void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
+bool Attempts::start_ranks(std::deque<RankProcess>& ranks) {
   MasterSocket master;
   MasterSocket store;
   if (options_.node_rank == 0) master = reserve_master_port();
@@ -165,12 +179,14 @@ void Attempts::start_ranks(std::deque<RankProcess>& ranks) {
                                              : "tutti: restart " + std::to_string(attempt_) + " of " +
                                                    std::to_string(options_.max_restarts) + " begins here";
   for (int local_rank = 0; local_rank < options_.ranks_per_node; ++local_rank) {
+    if (signals_.has_pending()) return false;
     const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
     command_.inherited_fd = rank == 0 && store.fd.is_open() ? std::optional(store.fd.get()) : std::nullopt;
     command_.environment =
         environment_block(rank_variables(options_, job, local_rank, command_.inherited_fd, inherited));
     ranks.emplace_back(rank, command_, RankOutput(rank, options_.log_dir, headline), out_, err_);
   }
+  return true;
 }
 
 /// After a restart, waits up to 10 s for the port of a killed program to become free.
@@ -186,9 +202,9 @@ MasterSocket Attempts::reserve_master_port() {
   }
 }
 
-bool Attempts::may_restart(const Supervisor::Result& result) {
-  if (result.first_failed == nullptr || attempt_ >= options_.max_restarts) return false;
-  const auto& status = *result.first_failed->exit_status();
+bool Attempts::may_restart(const Supervisor::Result& result, const JobFailure& failure) {
+  if (failure.first == nullptr || attempt_ >= options_.max_restarts) return false;
+  const auto& status = *failure.first->exit_status();
   const bool could_run = status.signal != 0 || (status.code != cannot_run && status.code != not_found);
   const bool stop_requested = result.stop_requested || !signals_.take().empty();
   return could_run && !stop_requested;
@@ -202,6 +218,7 @@ int launch(const LaunchOptions& options) {
   command.program = find_program(options.command.front());
   command.arguments.assign(options.command.begin() + 1, options.command.end());
   command.guard = find_rank_guard();
+  require_descriptors("-n " + std::to_string(options.ranks_per_node), options.ranks_per_node);
   if (options.log_dir) create_log_dir(*options.log_dir);
 
   Sink out(STDOUT_FILENO);

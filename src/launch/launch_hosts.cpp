@@ -10,13 +10,13 @@
 #include <csignal>
 #include <deque>
 #include <filesystem>
-#include <limits>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "core/job_secret.h"
 #include "core/launchers.h"
+#include "launch/launch_report.h"
 #include "launch/output.h"
 #include "launch/program.h"
 #include "launch/rank_process.h"
@@ -84,11 +84,12 @@ class HostJob {
     start(0);
     if (!job_.master_port) wait_for_port();
     if (job_.master_port) {
-      for (std::size_t node = 1; node < hosts_.size(); ++node) start(node);
+      for (std::size_t node = 1; node < hosts_.size() && !signals_.has_pending(); ++node) start(node);
     }
     const auto result = Supervisor(processes_, signals_, {&out_, &err_}, job_.grace).run();
-    err_.append(describe(result));
-    if (result.first_failed != nullptr) return result.first_failed->exit_status()->exit_code();
+    const JobFailure failure = find_failure(result, job_.ranks_per_node, {});
+    err_.append(describe(result, failure));
+    if (failure.first != nullptr) return failure.first->exit_status()->exit_code();
     return result.interrupted_by ? 128 + *result.interrupted_by : 0;
   }
 
@@ -130,13 +131,13 @@ class HostJob {
     }
   }
 
-  std::string describe(const Supervisor::Result& result) const {
+  std::string describe(const Supervisor::Result& result, const JobFailure& failure) const {
     if (result.interrupted_by) {
       return std::string("tutti: stopped by ") + (*result.interrupted_by == SIGINT ? "SIGINT" : "SIGTERM") + '\n';
     }
-    if (result.first_failed == nullptr) return "";
-    const auto& status = *result.first_failed->exit_status();
-    std::string text = "tutti: host " + hosts_[static_cast<std::size_t>(result.first_failed->rank())].host;
+    if (failure.first == nullptr) return "";
+    const auto& status = *failure.first->exit_status();
+    std::string text = "tutti: host " + hosts_[static_cast<std::size_t>(failure.first->rank())].host;
     text += " failed first: " + status.describe();
     if (status.code == ssh_failed) text += " (ssh could not reach it, or was cut off)";
     return text + '\n';
@@ -169,7 +170,10 @@ LaunchOptions job_of(const HostLaunchOptions& options) {
   const bool equal = std::all_of(options.hosts.begin(), options.hosts.end(),
                                  [&](const auto& host) { return host.slots == job.ranks_per_node; });
   if (!equal || job.ranks_per_node < 1) throw UsageError("all hosts need the same number of slots, at least 1");
-  if (job.ranks_per_node > std::numeric_limits<int>::max() / job.num_nodes) throw UsageError("too many ranks");
+  if (job.ranks_per_node > max_ranks_per_node) {
+    throw UsageError(std::to_string(job.ranks_per_node) + " slots: a host runs at most " +
+                     std::to_string(max_ranks_per_node) + " ranks");
+  }
   // In user@host, the user is for ssh only.
   const auto& first = options.hosts.front().host;
   if (job.master_addr.empty()) job.master_addr = first.substr(first.find('@') + 1);
@@ -180,6 +184,7 @@ LaunchOptions job_of(const HostLaunchOptions& options) {
 
 int launch_on_hosts(const HostLaunchOptions& options) {
   auto job = job_of(options);
+  require_descriptors(std::to_string(options.hosts.size()) + " hosts", static_cast<int>(options.hosts.size()));
   Sink out(STDOUT_FILENO);
   Sink err(STDERR_FILENO);
   const int exit_code = HostJob(options, std::move(job), out, err).run();

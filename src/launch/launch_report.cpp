@@ -1,53 +1,128 @@
 #include "launch/launch_report.h"
 
+#include <algorithm>
 #include <csignal>
+#include <utility>
 
 namespace tutti {
 namespace {
 
+/// The last line that names failed ranks.
+NamedFailure named_failure_of(const std::deque<std::string>& lines) {
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (auto named = named_failure_in(*line); !named.ranks.empty()) return named;
+  }
+  return {};
+}
+
+ProcessEnd end_of(RankProcess& process, int ranks_per_process, const std::set<int>& with_failed_calls) {
+  ProcessEnd end{.process = static_cast<std::size_t>(process.rank()), .was_stopped = process.was_stopped()};
+  if (process.exit_status()->failed()) {
+    end.state = process.ended_by_launcher() ? ProcessEnd::State::ended_by_launcher : ProcessEnd::State::failed;
+  }
+  end.has_failed_call = with_failed_calls.contains(process.rank());
+  const NamedFailure named = named_failure_of(process.output().tail());
+  end.peers_were_late = named.timed_out;
+  for (const int rank : named.ranks) {
+    const int peer = rank / ranks_per_process;
+    if (peer != process.rank()) end.failed_peers.push_back(static_cast<std::size_t>(peer));
+  }
+  // A process that names only itself explains its failed call.
+  if (!named.ranks.empty() && end.failed_peers.empty()) end.has_failed_call = false;
+  return end;
+}
+
+std::string describe_status(const RankProcess& rank) {
+  return (rank.was_stopped() ? "it was stopped (SIGSTOP or Ctrl+Z), then " : "") + rank.exit_status()->describe();
+}
+
 std::string failed_after(const RankProcess& first, const std::deque<RankProcess>& ranks) {
-  std::string text;
+  std::vector<std::pair<std::string, std::vector<int>>> by_status;
   for (const auto& rank : ranks) {
     if (&rank == &first || !rank.exit_status() || !rank.exit_status()->failed()) continue;
-    text += (text.empty() ? "" : ", ") + ("rank " + std::to_string(rank.rank())) + " (" +
-            rank.exit_status()->describe() + ")";
+    const std::string status = rank.exit_status()->describe();
+    auto same = std::ranges::find(by_status, status, [](const auto& entry) { return entry.first; });
+    if (same == by_status.end()) same = by_status.insert(by_status.end(), {status, {}});
+    same->second.push_back(rank.rank());
+  }
+  std::string text;
+  for (const auto& [status, numbers] : by_status) {
+    text += (text.empty() ? "" : ", ") + describe_rank_ranges(numbers) + " (" + status + ")";
   }
   return text.empty() ? text : "tutti: failed after it: " + text + '\n';
 }
 
 /// The ranks that exited with code 0 before the failure, because an early exit makes other ranks fail. Empty if there
 /// are none.
-std::string describe_earlier_exits(const Supervisor::Result& result) {
-  std::string ranks;
-  for (const auto* rank : result.ended_before) {
-    ranks += (ranks.empty() ? "rank " : ", rank ") + std::to_string(rank->rank());
+std::string describe_earlier_exits(const JobFailure& failure) {
+  std::vector<int> ranks;
+  for (const auto* rank : failure.completed_before) ranks.push_back(rank->rank());
+  std::ranges::sort(ranks);
+  if (ranks.empty()) return "";
+  return "tutti: " + describe_rank_ranges(ranks) + " ended first, with exit code 0, while others still ran\n";
+}
+
+/// The last lines of `failed`. A line that other ranks printed too is shown with all of them.
+std::string last_lines(RankProcess& failed, const std::deque<RankProcess>& ranks) {
+  std::string text;
+  for (const auto& line : failed.output().tail()) {
+    std::vector<int> printed_by;
+    for (const auto& rank : ranks) {
+      const auto& tail = rank.output().tail();
+      if (std::ranges::find(tail, line) != tail.end()) printed_by.push_back(rank.rank());
+    }
+    text += "    " + (printed_by.size() > 1 ? '[' + describe_rank_ranges(printed_by) + "] " : "") + line + '\n';
   }
-  return ranks.empty() ? ranks : "tutti: " + ranks + " ended first, with exit code 0, while others still ran\n";
+  return text;
 }
 
 }  // namespace
 
-std::string describe_end(const Supervisor::Result& result, const std::deque<RankProcess>& ranks,
-                         const LaunchOptions& options) {
+JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
+                        const std::set<int>& with_failed_calls) {
+  if (result.first_failed == nullptr) return {};
+  if (result.interrupted_by) return {.first = result.first_failed};
+  std::vector<ProcessEnd> ends;
+  for (auto* process : result.exits) ends.push_back(end_of(*process, ranks_per_process, with_failed_calls));
+  const auto process_of = [&](std::size_t number) {
+    return *std::ranges::find(result.exits, static_cast<int>(number), &RankProcess::rank);
+  };
+  const FirstFailure found = find_first_failure(ends);
+  JobFailure failure{.first = process_of(found.process)};
+  for (const std::size_t process : found.completed_before) failure.completed_before.push_back(process_of(process));
+  return failure;
+}
+
+std::string describe_rank_ranges(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t first = 0, last = 0; first < ranks.size(); first = ++last) {
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += (first == 0 ? "" : ", ") + std::to_string(ranks[first]);
+    if (last > first) text += '-' + std::to_string(ranks[last]);
+  }
+  return text;
+}
+
+std::string describe_end(const Supervisor::Result& result, const JobFailure& failure,
+                         const std::deque<RankProcess>& ranks, const LaunchOptions& options) {
   if (result.interrupted_by) {
     return std::string("tutti: stopped by ") + (*result.interrupted_by == SIGINT ? "SIGINT" : "SIGTERM") +
            "; all ranks have ended\n";
   }
-  if (result.first_failed == nullptr) return "";
-  auto& failed = *result.first_failed;
+  if (failure.first == nullptr) return "";
+  auto& failed = *failure.first;
   const auto rank = std::to_string(failed.rank());
-  const std::string left = describe_earlier_exits(result);
+  const std::string left = describe_earlier_exits(failure);
   std::string text = '\n' + left + "tutti: rank " + rank + (left.empty() ? " failed first: " : " failed after that: ") +
-                     failed.exit_status()->describe() + '\n';
-  const auto& tail = failed.output().tail();
-  text += tail.empty() ? "tutti: it printed nothing\n" : "tutti: its last lines:\n";
-  for (const auto& line : tail) text += "    " + line + '\n';
+                     describe_status(failed) + '\n';
+  const std::string lines = last_lines(failed, ranks);
+  text += lines.empty() ? "tutti: it printed nothing\n" : "tutti: its last lines:\n" + lines;
   if (options.log_dir) text += "tutti: full output: " + (*options.log_dir / ("rank_" + rank + ".log")).string() + '\n';
   return text + failed_after(failed, ranks);
 }
 
 std::string describe_restart(const RankProcess& failed, int restart, int max_restarts) {
-  return "tutti: rank " + std::to_string(failed.rank()) + " failed first (" + failed.exit_status()->describe() +
+  return "tutti: rank " + std::to_string(failed.rank()) + " failed first (" + describe_status(failed) +
          "): all ranks start again, restart " + std::to_string(restart) + " of " + std::to_string(max_restarts) + '\n';
 }
 

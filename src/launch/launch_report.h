@@ -1,18 +1,35 @@
 #pragma once
 // The launcher's messages about the end of an attempt.
 #include <deque>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "launch/first_failure.h"
 #include "launch/rank_process.h"
 #include "launch/supervisor.h"
 #include "tutti/launch/launch.h"
 
 namespace tutti {
 
+/// The failure of a job, with the processes themselves.
+struct JobFailure {
+  RankProcess* first = nullptr;                           ///< nullptr: no process failed
+  std::vector<const RankProcess*> completed_before = {};  ///< in the order of their exits
+};
+
+/// Which process failed first, by exits, last lines and flight records. Each process runs `ranks_per_process` ranks.
+/// `with_failed_calls`: the ranks whose flight records hold a failed call.
+JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
+                        const std::set<int>& with_failed_calls);
+
+/// "rank 3", "ranks 0-3, 5". The numbers are in ascending order.
+std::string describe_rank_ranges(const std::vector<int>& ranks);
+
 /// The rank that failed first, its exit status and last lines, and the ranks that had exited with code 0 before. Or the
 /// signal that stopped the job. Empty if all ranks succeeded.
-std::string describe_end(const Supervisor::Result& result, const std::deque<RankProcess>& ranks,
-                         const LaunchOptions& options);
+std::string describe_end(const Supervisor::Result& result, const JobFailure& failure,
+                         const std::deque<RankProcess>& ranks, const LaunchOptions& options);
 
 /// One line for a failure that is followed by a restart.
 std::string describe_restart(const RankProcess& failed, int restart, int max_restarts);

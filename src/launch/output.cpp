@@ -24,6 +24,12 @@ bool is_at_line_begin(int fd) {
   return size <= 0 || (::pread(fd, &last, 1, size - 1) == 1 && last == '\n');
 }
 
+/// A line of the backtrace that LibTorch appends to an error. There are so many that they would displace the message.
+bool is_stack_frame(std::string_view line) {
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  return line.starts_with("frame #");
+}
+
 }  // namespace
 
 std::vector<std::string> LineSplitter::feed(std::string_view bytes) {
@@ -114,7 +120,7 @@ void RankOutput::finish() {
 void RankOutput::show(Stream& stream, const std::string& line) {
   if (takes_ && takes_(line)) return;
   stream.sink->append(prefix_ + line + '\n');
-  tail_.push_back(line);
+  if (!is_stack_frame(line)) tail_.push_back(line);
   if (tail_.size() > tail_lines) tail_.pop_front();
 }
 

@@ -82,6 +82,7 @@ class RankOutput {
   /// Reads all content of the pipes and shows unfinished lines.
   void finish();
 
+  /// The last lines, without those of backtraces.
   const std::deque<std::string>& tail() const { return tail_; }
 
  private:

@@ -3,12 +3,16 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <system_error>
+
+#include "tutti/core/error.h"
 
 namespace tutti {
 namespace {
@@ -74,6 +78,33 @@ Pipe open_pipe() {
   return pipe;
 }
 
+FileDescriptor open_pidfd(pid_t pid) {
+  FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd.is_open()) {
+    check(errno,
+          "pidfd_open is refused, with which tutti launch watches ranks: allow it in the container's seccomp "
+          "profile, or use Linux 5.3 or later");
+  }
+  return pidfd;
+}
+
+/// The program of a rank: the child of its guard. 0: there is none any more, or the kernel does not tell.
+pid_t child_of(pid_t guard) {
+  const std::string number = std::to_string(guard);
+  std::ifstream children("/proc/" + number + "/task/" + number + "/children");
+  pid_t child = 0;
+  children >> child;
+  return child;
+}
+
+bool is_process_stopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const auto state = line.rfind(") ");  // after the name, which may hold anything
+  return state != std::string::npos && (line[state + 2] == 'T' || line[state + 2] == 't');
+}
+
 std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   pointers.reserve(strings.size() + 1);
@@ -90,8 +121,23 @@ std::string ExitStatus::describe() const {
   return "signal " + std::to_string(signal) + (name == nullptr ? "" : std::string(" (") + name + ")");
 }
 
+void require_descriptors(const std::string& subject, int count) {
+  constexpr rlim_t for_each = 4;  // two pipes, a pidfd, a log or a pipe for its input
+  constexpr rlim_t for_others = 64;
+  const rlim_t needed = for_each * static_cast<rlim_t>(count) + for_others;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  if (limit.rlim_max >= needed) {
+    limit.rlim_cur = needed;
+    if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  }
+  throw UsageError(subject + " needs " + std::to_string(needed) + " file descriptors, but this process may open " +
+                   std::to_string(limit.rlim_max) + ": raise the hard limit (ulimit -Hn), or start fewer");
+}
+
 RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output, Sink& out, Sink& err)
     : rank_(rank), output_(std::move(output)) {
+  open_pidfd(::getpid());  // a refusal is found before the process starts
   Pipe out_pipe = open_pipe();
   Pipe err_pipe = open_pipe();
   FileActions actions;
@@ -111,7 +157,7 @@ RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output
   check(::posix_spawn(&pid_, command.guard.c_str(), actions.get(), attributes.get(), pointers_to(words).data(),
                       pointers_to(environment).data()),
         "cannot start a rank");
-  pidfd_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  pidfd_ = open_pidfd(pid_);
   output_.add_stream(std::move(out_pipe.read_end), out);
   output_.add_stream(std::move(err_pipe.read_end), err);
 }
@@ -133,6 +179,11 @@ const std::optional<ExitStatus>& RankProcess::poll_exit() {
 
 void RankProcess::signal_group(int signal) const {
   ::kill(-pid_, signal);
+}
+
+void RankProcess::note_stop() {
+  const pid_t program = child_of(pid_);
+  was_stopped_ = program > 0 && is_process_stopped(program);
 }
 
 }  // namespace tutti

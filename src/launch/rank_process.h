@@ -34,6 +34,10 @@ struct RankCommand {
   sigset_t signal_mask{};
 };
 
+/// Raises this process's limit of descriptors if it is too low for `count` processes. `subject` is what the user asked
+/// for. Throws UsageError if the hard limit is too low.
+void require_descriptors(const std::string& subject, int count);
+
 /// The constructor starts the process group. The destructor kills its remaining processes.
 class RankProcess {
  public:
@@ -44,6 +48,7 @@ class RankProcess {
 
   int rank() const { return rank_; }
   RankOutput& output() { return output_; }
+  const RankOutput& output() const { return output_; }
   /// Becomes readable when the rank has exited.
   int exit_fd() const { return pidfd_.get(); }
   /// The exit status; nullopt while the process runs. The destructor reaps the process, so that the id of its process
@@ -52,12 +57,21 @@ class RankProcess {
   const std::optional<ExitStatus>& exit_status() const { return exit_status_; }
   void signal_group(int signal) const;
 
+  /// Remembers whether a signal such as SIGSTOP has stopped the program.
+  void note_stop();
+  bool was_stopped() const { return was_stopped_; }
+  /// The process exited after the launcher's own signal.
+  void mark_ended_by_launcher() { ended_by_launcher_ = true; }
+  bool ended_by_launcher() const { return ended_by_launcher_; }
+
  private:
   int rank_;
   RankOutput output_;
   pid_t pid_ = -1;
   FileDescriptor pidfd_;
   std::optional<ExitStatus> exit_status_;
+  bool was_stopped_ = false;
+  bool ended_by_launcher_ = false;
 };
 
 }  // namespace tutti

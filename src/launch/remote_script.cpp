@@ -24,6 +24,16 @@ bool belongs_to_login(std::string_view name) {
          std::any_of(families.begin(), families.end(), [&](auto family) { return name.starts_with(family); });
 }
 
+/// True for variables that a shell sets for itself: some are readonly, some take only numbers, and a script that
+/// assigns them ends.
+bool belongs_to_shell(std::string_view name) {
+  constexpr std::array<std::string_view, 24> excluded{
+      "ARGC",   "BASHOPTS", "BASHPID", "BASH_VERSINFO", "EGID",    "EUID",   "FUNCNAME", "GID",
+      "GROUPS", "HISTCMD",  "IFS",     "KSH_VERSION",   "LINENO",  "OPTARG", "OPTERR",   "OPTIND",
+      "PPID",   "RANDOM",   "SECONDS", "SHELLOPTS",     "TTYIDLE", "UID",    "USERNAME", "ZSH_SUBSHELL"};
+  return std::ranges::find(excluded, name) != excluded.end();
+}
+
 bool can_be_exported(std::string_view name) {
   const auto is_fine = [](unsigned char c) { return c == '_' || (c < 128 && std::isalnum(c) != 0); };
   return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
@@ -50,7 +60,7 @@ std::string remote_script(const LaunchOptions& job, int node, const std::string&
   std::ostringstream script;
   script << "cd " << shell_quoted(folder) << " || exit 1\n";
   for (const auto& [name, value] : variables) {
-    if (can_be_exported(name) && !belongs_to_login(name)) {
+    if (can_be_exported(name) && !belongs_to_login(name) && !belongs_to_shell(name)) {
       script << "export " << name << '=' << shell_quoted(value) << '\n';
     }
   }

@@ -14,7 +14,7 @@ namespace tutti {
 /// Quotes any text as one word for a POSIX shell.
 std::string shell_quoted(std::string_view word);
 
-/// The script changes to `folder`, sets `variables` except those of a login or that a shell cannot set, and executes
+/// The script changes to `folder`, sets `variables` except those of a login or of a shell, and executes
 /// `tutti launch` for node `node` of the job. Without a master_port, node 0 chooses both ports and announces them.
 std::string remote_script(const LaunchOptions& job, int node, const std::string& tutti, const std::string& folder,
                           const Variables& variables);

@@ -1,5 +1,6 @@
 #include "launch/signal_events.h"
 
+#include <poll.h>
 #include <sys/signalfd.h>
 
 #include <cerrno>
@@ -32,6 +33,11 @@ SignalEvents::~SignalEvents() {
   }
   ::sigaction(SIGCHLD, &child_before_, nullptr);
   ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+bool SignalEvents::has_pending() const {
+  pollfd readable{fd_.get(), POLLIN, 0};
+  return ::poll(&readable, 1, 0) == 1;
 }
 
 std::vector<int> SignalEvents::take() {

@@ -17,6 +17,8 @@ class SignalEvents {
 
   /// Becomes readable when a signal has arrived.
   int fd() const { return fd_.get(); }
+  /// True if a signal has arrived that take() has not returned.
+  bool has_pending() const;
   /// The signals that have arrived since the last call.
   std::vector<int> take();
   /// The earlier signal mask of the thread, with which children start.

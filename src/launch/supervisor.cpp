@@ -100,12 +100,12 @@ void Supervisor::handle_ended_ranks() {
     const auto& status = rank->poll_exit();
     ++ended_;
     if (!status) continue;
-    if (!status->failed()) {
-      if (result_.first_failed == nullptr) result_.ended_before.push_back(rank);
-      continue;
-    }
+    result_.exits.push_back(rank);
+    if (is_ending_) rank->mark_ended_by_launcher();
+    if (!status->failed()) continue;
     if (result_.first_failed == nullptr) {
       result_.first_failed = rank;
+      for (auto& one : ranks_) one.note_stop();
       wake_ranks();
     }
     policy_.on_rank_failed(Clock::now());
@@ -115,6 +115,7 @@ void Supervisor::handle_ended_ranks() {
 
 void Supervisor::signal_ranks(std::optional<int> signal) {
   if (!signal) return;
+  is_ending_ = true;
   for (const auto& rank : ranks_) rank.signal_group(*signal);
   wake_ranks();
 }

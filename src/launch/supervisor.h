@@ -17,9 +17,10 @@ namespace tutti {
 class Supervisor {
  public:
   struct Result {
+    /// Of the processes that failed, the first to exit. find_first_failure() tells which one failed first.
     RankProcess* first_failed = nullptr;
-    /// Ranks that exited with code 0 before the first failure, in the order of their exits.
-    std::vector<const RankProcess*> ended_before{};
+    /// All processes, in the order of their exits.
+    std::vector<RankProcess*> exits{};
     /// The signal that ended the job before any rank failed.
     std::optional<int> interrupted_by;
     /// The launcher received SIGINT or SIGTERM, before or after a rank failed.
@@ -50,6 +51,7 @@ class Supervisor {
   /// first.
   FileDescriptor exits_;
   std::size_t ended_ = 0;
+  bool is_ending_ = false;  // the launcher has sent a signal that ends ranks
   Result result_;
   /// The end of the wait for processes that ranks left behind and that still hold their output pipes.
   std::optional<Clock::time_point> leftovers_deadline_;

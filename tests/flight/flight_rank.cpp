@@ -4,6 +4,8 @@
 // - killed: rank 1 kills itself
 // - elsewhere: rank 1 prints a line and pauses
 // - differs: rank 1 calls broadcast_object
+// - throws: rank 1 throws, and exits when rank 0 has exited
+// - refuses: every rank throws
 // The second argument, if any, is the file of the store over which the ranks connect.
 #include <unistd.h>
 
@@ -12,11 +14,13 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <thread>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include "tutti/comm/communicator.h"
 #include "tutti/core/environment.h"
+#include "tutti/core/error.h"
 
 namespace {
 
@@ -31,6 +35,7 @@ tutti::Communicator connect(const char* file) {
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "well";
+  int rank_0 = 0;  // process
   try {
     const auto communicator = connect(argc > 2 ? argv[2] : nullptr);
     communicator.set_step(7);
@@ -40,11 +45,17 @@ int main(int argc, char** argv) {
       std::cout << "is elsewhere" << std::endl;
       ::pause();
     }
+    if (mode == "refuses") throw tutti::UsageError("a wrong option");
+    if (mode == "throws") {
+      rank_0 = std::stoi(communicator.broadcast_object(std::to_string(::getpid())));
+      if (communicator.rank() == 1) throw tutti::UsageError("the reason");
+    }
     if (communicator.rank() == 1 && mode == "differs") communicator.broadcast_object("text");
     communicator.barrier({.timeout = std::nullopt, .name = "second"}).wait();
     return 0;
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
+    while (rank_0 > 0 && rank_0 != ::getpid() && ::kill(rank_0, 0) == 0) std::this_thread::yield();
     return 1;
   }
 }

@@ -53,6 +53,34 @@ TEST(Inspect, TheLauncherReportsWhatRanksWereDoingWhenOneWasKilled) {
   std::filesystem::remove_all(folder);
 }
 
+// Rank 1 throws and exits last, as a program with destructors to run does.
+TEST(Inspect, TheLauncherNamesTheRankThatThrewThoughItExitsLast) {
+  const auto finished = test::run_tutti(ranks(2, "throws"));
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_THAT(finished.err,
+              AllOf(HasSubstr("tutti: rank 1 failed first: exit code 1\ntutti: its last lines:\n    the reason"),
+                    HasSubstr("tutti: failed after it: rank 0 (exit code 1)")));
+  std::filesystem::remove_all(folder_in(finished.err));
+}
+
+TEST(Inspect, TheLauncherDoesNotReportRecordsThatExplainNothing) {
+  const auto finished = test::run_tutti(ranks(2, "refuses"));
+  EXPECT_THAT(finished.err, AllOf(HasSubstr("    [ranks 0-1] a wrong option"), Not(HasSubstr("last operations"))));
+}
+
+// Other jobs of this user may run too: so only the kind of the folder is known.
+TEST(Inspect, WithoutAFolderAJobWithoutRecordsIsPassedOver) {
+  const auto failed = test::run_tutti(ranks(3, "killed"));
+  TuttiProcess newer(test::launch_script(1, "echo folder $TUTTI_FLIGHT_RECORDS; exec sleep 1000"));
+  const std::string empty = newer.wait_for_line("folder ");
+  const auto inspected = test::run_tutti({"inspect"});
+  EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
+  EXPECT_THAT(inspected.out, AllOf(HasSubstr("The newest job with records is /"), Not(HasSubstr(empty + "."))));
+  newer.send(SIGTERM);
+  newer.wait();
+  std::filesystem::remove_all(folder_in(failed.err));
+}
+
 // Python's ranks connect over a store.
 TEST(Inspect, RanksConnectedOverAStoreAreRecordedToo) {
   const TemporaryFolder folder;

@@ -2,6 +2,7 @@
 #include "tutti/detail/launch/launch_hosts.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <fstream>
@@ -66,6 +67,22 @@ TEST(RemoteScript, PassesVariablesExceptThoseOfALogin) {
   EXPECT_TRUE(contains(remote_script(job, 0, "t", "/", {}), " --announce-port "));
 }
 
+// A shell ends where a script assigns a variable of its own: some are readonly, some take only numbers.
+TEST(RemoteScript, LeavesOutTheVariablesOfAShell) {
+  const LaunchOptions job{.master_addr = "a", .master_port = 77, .command = {"./p"}};
+  const auto script = remote_script(job, 0, "t", "/",
+                                    {{"BASHOPTS", "x"},
+                                     {"BASH_VERSINFO", "x"},
+                                     {"EUID", "1"},
+                                     {"OPTIND", "x"},
+                                     {"PPID", "1"},
+                                     {"SHELLOPTS", "x"},
+                                     {"UID", "1"},
+                                     {"ZONE", "kept"}});
+  EXPECT_EQ(lines_with(script, "export "), 1) << script;
+  EXPECT_TRUE(contains(script, "export ZONE='kept'\n")) << script;
+}
+
 TEST(RemoteScript, PortAnnouncement) {
   const auto line = port_announcement({.master = 4321, .store = 1234});
   const auto ports = announced_ports(line.substr(0, line.size() - 1));
@@ -127,6 +144,29 @@ TEST_F(LaunchHosts, StartsRanksOnEachHost) {
   EXPECT_EQ(lines_with(done.out, "," + port), 4) << done.out;
   EXPECT_EQ(lines_with(done.out, ""), 8) << done.out;  // the line that announces the ports is not shown
   EXPECT_EQ(done.err, "");
+}
+
+TEST_F(LaunchHosts, VariablesOfAShellDoNotEndTheScript) {
+  write_ssh("exec bash --posix");  // the shell in which most of them are readonly
+  const auto done = TuttiProcess(launch_script("echo started $ZONE"),
+                                 {.variables = {"UID=1", "EUID=1", "PPID=1", "SHELLOPTS=braceexpand", "ZONE=here"}})
+                        .wait();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(lines_with(done.out, "started here"), 4) << done.out << done.err;
+}
+
+TEST_F(LaunchHosts, NamesTheHostOfTheRankThatOthersName) {
+  // The launcher on beta fails after that on alpha, whose rank 1 names rank 2.
+  const auto guard = folder_.path() / "guard_of_alpha";
+  ASSERT_EQ(::mkfifo(guard.c_str(), 0600), 0);
+  write_ssh("if [ $host = alpha ]; then echo $PPID >" + guard.string() + " & fi; exec \"$@\"");
+  const auto script =
+      "if [ $RANK = 1 ]; then echo 'barrier (operation 3): rank 2 exited; rank 1 was waiting'; exit 7; fi; "
+      "[ $RANK = 2 ] || exit 0; read guard <" +
+      guard.string() + "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; exit 4";
+  const auto done = TuttiProcess(launch_script(script, {"--grace", "600"})).wait();
+  EXPECT_EQ(done.exit_code, 4);
+  EXPECT_TRUE(contains(done.err, "\ntutti: host beta failed first: exit code 4\n")) << done.err;
 }
 
 /// The ranks write the secret to files. It must not appear where other users can read it.
@@ -240,6 +280,14 @@ TEST_F(LaunchHosts, RefusesBadInputInOneLine) {
     EXPECT_TRUE(contains(done.err, part)) << part << " is not in: " << done.err;
   };
   expect_refusal({"launch", "--hostfile", "/no/such/file", "--", "true"}, "cannot read --hostfile /no/such/file");
+  for (const std::string& file : {std::string("/dev/zero"), std::string("/dev/stdin"), folder_.path().string()}) {
+    expect_refusal({"launch", "--hostfile", file, "--", "true"}, "--hostfile " + file + " is not a regular file");
+  }
+  const auto many = folder_.path() / "many";
+  std::ofstream(many) << std::string((std::size_t{1} << 20) + 1, '#');
+  expect_refusal({"launch", "--hostfile", many.string(), "--", "true"}, "has more than 1048576 bytes");
+  std::ofstream(many) << "alpha slots=5000\n";
+  expect_refusal({"launch", "--hostfile", many.string(), "--", "true"}, "a host runs at most 4096 ranks");
   expect_refusal({"launch", "--hostfile", hostfile()}, "no program to start");
   expect_refusal({"launch", "--hostfile", hostfile(), "--nnodes", "2", "--", "true"}, "leave them out");
   expect_refusal({"launch", "--hostfile", hostfile(), "--max-restarts", "2", "--", "true"},

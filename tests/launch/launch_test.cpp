@@ -69,6 +69,65 @@ TEST(Launch, WaitsForOtherRanksToReportAFailure) {
   EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 0 (exit code 7)\n")) << done.err;
 }
 
+/// Two ranks. Rank 1 runs `fails` and exits with code 7. Then rank 0 runs `rest`.
+Finished run_rank_0_last(const std::string& fails, const std::string& rest) {
+  const TemporaryFolder folder;
+  const auto fifo = folder.path() / "guard_of_rank_1";
+  EXPECT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  return run_tutti(launch_script(2,
+                                 "if [ $RANK = 1 ]; then echo $PPID >" + fifo.string() + "; " + fails +
+                                     "; exit 7; fi; read guard <" + fifo.string() +
+                                     "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; " + rest,
+                                 long_grace));
+}
+
+TEST(Launch, NamesTheRankThatOthersNameThoughItExitsLater) {
+  const auto done = run_rank_0_last("echo 'barrier (operation 3): rank 0 disconnected (connection closed)'",
+                                    "echo the reason; exit 2");
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_TRUE(contains(done.err, "tutti: rank 0 failed first: exit code 2\n")) << done.err;
+  EXPECT_TRUE(contains(done.err, "    the reason\n")) << done.err;
+  EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 1 (exit code 7)\n")) << done.err;
+}
+
+TEST(Launch, NamesARankThatOthersNameAndThatExitsWithCode0Later) {
+  const auto done = run_rank_0_last("echo 'barrier (operation 3): rank 0 exited; rank 1 was waiting'", "exit 0");
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_TRUE(contains(done.err, "tutti: rank 0 ended first, with exit code 0, while others still ran\n")) << done.err;
+  EXPECT_TRUE(contains(done.err, "tutti: rank 1 failed after that: exit code 7\n")) << done.err;
+}
+
+TEST(Launch, NamesAStoppedRankThatOthersName) {
+  const TemporaryFolder folder;
+  const auto fifo = folder.path() / "rank_0";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto script = "if [ $RANK = 0 ]; then echo $$ >" + fifo.string() + "; kill -STOP $$; exit 3; fi; read other <" +
+                      fifo.string() + "; until grep -q State:.T /proc/$other/status; do sleep 0.01; done; " +
+                      "echo 'barrier (operation 3): rank 0 has been stopped for 2 s (SIGSTOP or Ctrl+Z)'; exit 7";
+  const auto done = run_tutti(launch_script(2, script, long_grace));
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_TRUE(contains(done.err, "tutti: rank 0 failed first: it was stopped (SIGSTOP or Ctrl+Z), then exit code 3\n"))
+      << done.err;
+  EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 1 (exit code 7)\n")) << done.err;
+}
+
+TEST(Launch, LeavesBacktracesOutOfTheLastLines) {
+  const auto done = run_tutti(
+      launch_script(1,
+                    "echo the message; for i in $(seq 0 30); do echo \"frame #$i: f() + 0x1 (0x2 in lib.so)\"; done; "
+                    "exit 1"));
+  EXPECT_TRUE(contains(done.out, "[rank 0] frame #30: f()")) << done.out;
+  EXPECT_TRUE(contains(done.err, "tutti: its last lines:\n    the message\n")) << done.err;
+  EXPECT_FALSE(contains(done.err, "frame #")) << done.err;
+}
+
+TEST(Launch, FoldsLinesThatSeveralRanksPrinted) {
+  const auto done =
+      run_tutti(launch_script(4, "echo bad option; [ $RANK = 3 ] || exit 2; echo one more; exit 2", long_grace));
+  EXPECT_EQ(lines_with(done.err, "    [ranks 0-3] bad option"), 1) << done.err;
+  EXPECT_EQ(lines_with(done.err, "(exit code 2)"), 1) << done.err;
+}
+
 TEST(Launch, ContinuesAStoppedRankAfterAFailure) {
   TemporaryFolder folder;
   const auto fifo = folder.path() / "rank_1";
@@ -244,6 +303,21 @@ TEST(Launch, KillsAfterTheGraceTimeOfAnInterruption) {
   EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
 }
 
+// A signal that waits for the launcher when it begins to start ranks.
+TEST(Launch, StartsNoMoreRanksAfterASignal) {
+  const CommandsInPath in_path;
+  const TemporaryFolder folder;
+  sigset_t term;
+  sigset_t before;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &term, &before);
+  ::raise(SIGTERM);
+  EXPECT_EQ(launch({.ranks_per_node = 3, .command = {"touch", (folder.path() / "started").string()}}), 128 + SIGTERM);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "started"));
+}
+
 TEST(Launch, KillsAtOnceOnTheSecondCtrlC) {
   TuttiProcess process(launch_script(
       1, "trap 'echo once' INT; echo ready; while true; do sleep 1000 >/dev/null 2>&1 & wait; done", long_grace));
@@ -328,6 +402,9 @@ TEST(Launch, RefusesInvalidOptions) {
   const std::vector<std::string> command{"true"};
   EXPECT_THROW(launch({}), UsageError);
   EXPECT_THROW(launch({.ranks_per_node = 0, .command = command}), UsageError);
+  EXPECT_THROW(launch({.ranks_per_node = max_ranks_per_node + 1, .command = command}), UsageError);
+  EXPECT_THROW(launch({.ranks_per_node = 2, .num_nodes = 1 << 20, .master_port = 1, .command = command}), UsageError);
+  EXPECT_THROW(launch({.grace = std::chrono::milliseconds::max(), .command = command}), UsageError);
   EXPECT_THROW(launch({.num_nodes = 0, .command = command}), UsageError);
   EXPECT_THROW(launch({.node_rank = 1, .command = command}), UsageError);
   EXPECT_THROW(launch({.num_nodes = 2, .command = command}), UsageError);

@@ -25,7 +25,7 @@ void expect_refusal(const Words& arguments, const std::string& part) {
 }
 
 TEST(TuttiCommand, ShowsHelpAndVersion) {
-  for (const Words& arguments : {Words{"--help"}, Words{"-h"}, Words{"help"}}) {
+  for (const Words& arguments : {Words{}, Words{"--help"}, Words{"-h"}, Words{"help"}}) {
     const auto done = run_tutti(arguments);
     EXPECT_EQ(done.exit_code, 0);
     EXPECT_TRUE(contains(done.out, "tutti launch -n 4 -- ./train")) << done.out;
@@ -34,10 +34,13 @@ TEST(TuttiCommand, ShowsHelpAndVersion) {
   const auto launch_help = run_tutti({"launch", "--help"});
   EXPECT_EQ(launch_help.exit_code, 0);
   EXPECT_TRUE(contains(launch_help.out, "--master-port")) << launch_help.out;
+  EXPECT_EQ(run_tutti({"help", "launch"}).out, launch_help.out);
+  EXPECT_TRUE(contains(run_tutti({"help", "inspect"}).out, "--operations"));
+  expect_refusal({"help", "lanch"}, "there is no command 'lanch': did you mean launch?");
+  for (const auto* noise : {"INT", "FLOAT", " in [", "--help TEXT"}) EXPECT_FALSE(contains(launch_help.out, noise)) << launch_help.out;
 }
 
 TEST(TuttiCommand, RefusesBadInputInOneLine) {
-  expect_refusal({}, "no command");
   expect_refusal({"train"}, "there is no command 'train'");
   expect_refusal({"launch"}, "no program to start");
   expect_refusal({"launch", "-n", "2", "--"}, "no program to start");
@@ -45,6 +48,11 @@ TEST(TuttiCommand, RefusesBadInputInOneLine) {
   expect_refusal({"launch", "-n", "0", "--", "true"}, "-n must be at least 1");
   expect_refusal({"launch", "-n", "-3", "--", "true"}, "-n must be at least 1");
   expect_refusal({"launch", "-n", "many", "--", "true"}, "many");
+  expect_refusal({"launch", "-n", "100000000", "--", "true"}, "-n 100000000: a node runs at most 4096 ranks");
+  expect_refusal({"launch", "-n", "99999999999999", "--", "true"}, "-n 99999999999999 is out of range");
+  expect_refusal({"launch", "--num-processes", "200000", "--", "true"}, "at most 4096 ranks");
+  expect_refusal({"launch", "--nnodes", "2000000", "--master-addr", "a", "--master-port", "1", "--", "true"},
+                 "a job has at most 1048576 ranks");
   expect_refusal({"launch", "--ranks", "2", "--", "true"}, "there is no option --ranks");
   expect_refusal({"launch", "--grace", "-1", "--", "true"}, "--grace");
   expect_refusal({"launch", "--master-port", "70000", "--", "true"}, "--master-port");
@@ -60,6 +68,28 @@ TEST(TuttiCommand, RefusesBadInputInOneLine) {
   expect_refusal({"launch", "--", "./there-is-no-such-program"}, "check the path");
   expect_refusal({"launch", "--", "/etc/passwd"}, "chmod +x");
   expect_refusal({"launch", "--log-dir", "/proc/nowhere", "--", "true"}, "--log-dir");
+}
+
+TEST(TuttiCommand, NamesTheLimitOfDescriptorsBeforeItStartsRanks) {
+  const std::string script = "ulimit -n 100 && exec " TUTTI_COMMAND " launch -n 100 -- true";
+  const auto done = run_tutti(launch_script(1, script));
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_TRUE(contains(done.err, "[rank 0] tutti: -n 100 needs 464 file descriptors, but this process may open 100"))
+      << done.err;
+  const std::string raised = "ulimit -Sn 100 && exec " TUTTI_COMMAND " launch -n 20 -- sh -c 'echo rank $RANK'";
+  EXPECT_EQ(lines_with(run_tutti(launch_script(1, raised)).out, "rank 19"), 1);
+}
+
+TEST(TuttiCommand, NamesOptionsAsTheUserTypedThem) {
+  expect_refusal({"launch", "-n", "two", "--", "true"}, "tutti: -n takes a whole number, not 'two': see");
+  expect_refusal({"launch", "--nproc_per_node=two", "true"}, "tutti: --nproc-per-node takes a whole number, not 'two'");
+  expect_refusal({"launch", "--grace", "soon", "true"}, "tutti: --grace");
+  expect_refusal({"launch", "-n", "1", "-n", "2", "true"}, "tutti: -n is given more than once: give it once");
+  expect_refusal({"launch", "-n", "--", "true"}, "tutti: -n needs a value after it");
+  expect_refusal({"launch", "--master-port", "0", "true"}, "tutti: --master-port: Value 0 not in range 1 to 65535");
+  expect_refusal({"inspect", "-n"}, "tutti: -n needs a value after it");
+  expect_refusal({"inspect", "-n", "x"}, "tutti: -n takes a whole number, not 'x'");
+  expect_refusal({"inspect", "--operation", "3"}, "there is no option --operation: did you mean --operations?");
 }
 
 TEST(TuttiCommand, SuggestsTheNearestName) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +36,17 @@ TEST(PlanCommand, PredictsARowForEachNumberOfNodesAndLink) {
                                      "2", "--link", "10gbit", "--link", "lab=30,1", "--json", file.string()}));
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(lines_with(done.out, "| 10gbit | "), 2) << done.out;
-  EXPECT_EQ(lines_with(done.out, "| lab | "), 2) << done.out;
+  EXPECT_EQ(lines_with(done.out, "| lab    | "), 2) << done.out;
+  std::istringstream lines(done.out);
+  std::set<std::size_t> widths;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('|')) widths.insert(line.size());
+  }
+  EXPECT_EQ(widths.size(), 1U) << done.out;
+  for (const auto* column :
+       {"step ", "computing ", "in node ", "hidden ", "exposed ", "headers ", "optimizer ", "efficiency "}) {
+    EXPECT_TRUE(contains(done.out, "\n" + std::string(column))) << column << " is not explained in " << done.out;
+  }
   EXPECT_TRUE(contains(done.out, "lab: 30 µs, 1 Gbit/s\n")) << done.out;
   EXPECT_TRUE(contains(done.out, "10 Gbit/s, assumed")) << done.out;
   std::ifstream in(file);
@@ -65,6 +77,7 @@ TEST(PlanCommand, MeasuresTheFiguresThatAreNotGiven) {
             "2",         "--width",      "16",  "--layers",    "1",     "--context",        "8", "--vocabulary",
             "32",        "--batch-size", "2",   "--every-pass"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_TRUE(contains(done.err, "no model is given, so the example is measured")) << done.err;
   EXPECT_TRUE(contains(done.out, "measured here: GPT of width 16")) << done.out;
   EXPECT_TRUE(contains(done.out, "measured here: a barrier inside a node takes")) << done.out;
   EXPECT_TRUE(contains(done.out, "exchanged in every pass")) << done.out;
@@ -76,6 +89,7 @@ TEST(PlanCommand, NamesTheInvalidOption) {
       {{"--forward-ms", "3"}, "give --gradients or --model too"},
       {with_times({"--gradients", "1MB", "--model", "x"}), "leave one of them out"},
       {with_times({"--gradients", "many"}), "is not a size"},
+      {with_times({"--gradients", "1000TB"}), "is more than 1 TB"},
       {with_times({"--gradients", "1MB", "--link", "5gbit"}), "--link 5gbit is not a link"},
       {with_times({"--gradients", "1MB", "--nodes", "0"}), "--nodes"},
       {with_times({"--gradients", "1MB", "--json", "/no/such/folder/rows.json"}), "cannot write --json"},

@@ -100,6 +100,23 @@ TEST(CurveFigure, MarksWhereARunResumed) {
   EXPECT_EQ(count_of(html, "run resumed from step 50"), 1);
 }
 
+TEST(CurveFigure, NamesTheStepAxis) {
+  EXPECT_EQ(
+      count_of(curve_figure("loss", {run_with("loss", {{1, 1}, {2, 2}})}, ChartSize::half), ">optimizer step</text>"),
+      1);
+}
+
+TEST(CurveFigure, DrawsTheClippedNormIntoTheFigureOfTheNorm) {
+  auto run = run_with("grad_norm", {{1, 4}, {2, 1}});
+  run.series.push_back({"grad_norm_post_clip", {{1, 2}, {2, 1}}});
+  const auto html = curve_figure("grad_norm", {run}, ChartSize::half);
+  EXPECT_EQ(test::xml_problem(html), "");
+  EXPECT_EQ(count_of(html, "class=\"curve run0 companion\""), 1) << html;
+  EXPECT_EQ(count_of(html, "data-name=\"run, after clipping\""), 1) << html;
+  run.series.back().points = run.series.front().points;  // no step was clipped
+  EXPECT_EQ(count_of(curve_figure("grad_norm", {run}, ChartSize::half), "companion"), 0);
+}
+
 TEST(CurveFigure, EscapesNames) {
   auto run = run_with("a\"<&>'b", {{1, 1}, {2, 2}});
   run.name = "\"<script>&'";

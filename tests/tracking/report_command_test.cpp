@@ -60,6 +60,9 @@ TEST(ReportCommand, RefusesBadInputInOneLine) {
   expect_refusal({"report", (folder.path() / "a.jsonl").string(), "-o", "/proc/page.html"},
                  "cannot write /proc/page.html");
   expect_refusal({"report", (folder.path() / "a.jsonl").string(), "--format", "pdf"}, "tutti report --help");
+  expect_refusal({"report", (folder.path() / "a.jsonl").string(), "--titel", "x"},
+                 "there is no option --titel: did you mean --title?");
+  expect_refusal({"report", "/dev/zero"}, "there is no run in /dev/zero");
   EXPECT_EQ(run_tutti({"report", "--help"}).exit_code, 0);
 }
 

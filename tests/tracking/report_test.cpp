@@ -62,6 +62,32 @@ TEST(Report, ShowsTheUsualScalarsFirstAndNoTimesAmongTheCurves) {
   EXPECT_EQ(count_of(page, ">rank 1</text>"), 2);  // in the wide figure and in the narrow one
 }
 
+TEST(Report, ShowsTheEvaluationTogetherAndNoEpoch) {
+  const TemporaryFolder folder;
+  JsonlTracker tracker(folder.path() / "a.jsonl");
+  tracker.start("first", {}, 0);
+  for (const int step : {1, 2}) {
+    tracker.log(step, {{"epoch", 1.0 * step},
+                       {"eval/accuracy", 0.5},
+                       {"eval/loss", 1.0},
+                       {"grad_norm", 4.0},
+                       {"grad_norm_post_clip", 1.0},
+                       {"loss", 1.0},
+                       {"lr", 0.1}});
+  }
+  const auto page = render_report({folder.path() / "a.jsonl"});
+  std::size_t before = 0;
+  for (const auto* name : {"loss", "eval/loss", "eval/accuracy", "lr", "grad_norm"}) {
+    const auto place = page.find("<h3>" + std::string(name) + "</h3>");
+    ASSERT_NE(place, std::string::npos) << name;
+    EXPECT_LT(before, place) << name;
+    before = place;
+  }
+  EXPECT_EQ(count_of(page, "<h3>epoch</h3>"), 0);
+  EXPECT_EQ(count_of(page, "<h3>grad_norm_post_clip</h3>"), 0);
+  EXPECT_GT(count_of(page, "after clipping"), 0);
+}
+
 // `./dev docs` tests the page in a browser.
 TEST(Report, HasFiguresAndATableForNarrowWindows) {
   const TemporaryFolder folder;
@@ -108,6 +134,7 @@ TEST(Report, ReportsOmittedValues) {
 TEST(Report, RefusesMissingRuns) {
   EXPECT_THROW(render_report({}), UsageError);
   EXPECT_THROW(render_report({"/nowhere/run.jsonl"}), UsageError);
+  EXPECT_THROW(render_report({"/dev/zero"}), UsageError);
 }
 
 TEST(SummaryTable, ShowsLastAndBestLoss) {
@@ -122,6 +149,20 @@ TEST(SummaryTable, ShowsLastAndBestLoss) {
   for (const auto* cell : {">2.5<", ">1.25<small>step 2<", ">1,234<", ">1 h 02 min<", ">2,000<small>median<"}) {
     EXPECT_EQ(count_of(html, cell), 1) << cell << " is not in " << html;
   }
+}
+
+TEST(SummaryTable, ShowsTheBestAccuracyAndWhyTheRunEnded) {
+  RunRecord run{.name = "run",
+                .series = {{"eval/accuracy", {{1, 0.5}, {2, 0.75}, {3, 0.7}}}},
+                .texts = {{.step = 3, .name = end_of_training, .text = "EarlyStopping: <2> evaluations"}},
+                .session_steps = {0, 2},
+                .last_step = 3};
+  const auto html = summary_table({run});
+  EXPECT_EQ(test::xml_problem(html), "");
+  EXPECT_EQ(count_of(html, ">0.75<small>step 2<"), 1) << html;
+  EXPECT_EQ(count_of(html, "resumed at 2; EarlyStopping: &lt;2&gt; evaluations"), 1) << html;
+  run.last_step = 9;  // a later start went on
+  EXPECT_EQ(count_of(summary_table({run}), "EarlyStopping"), 0);
 }
 
 TEST(HyperparameterTable, MarksRowsInWhichRunsDiffer) {

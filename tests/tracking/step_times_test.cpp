@@ -56,6 +56,19 @@ TEST(StepTimesFigure, HasABarForEachRankAndNamesTheSlowest) {
   EXPECT_EQ(test::count_of(html, "rank 0, forward: 100 ms a step, 50%"), 1) << html;
 }
 
+TEST(StepTimesFigure, NamesNoRankIfTheDifferenceIsSmall) {
+  const auto figure = [](double waiting) {
+    return step_times_figure({RunRecord{
+        .name = "run",
+        .series = {series("time/rank_0/other", {{10, 100 - waiting}}), series("time/rank_0/waiting", {{10, waiting}}),
+                   series("time/rank_1/other", {{10, 80.0}}), series("time/rank_1/waiting", {{10, 20.0}})},
+        .session_steps = {0}}});
+  };
+  EXPECT_EQ(test::count_of(figure(29), "waits least"), 0);
+  EXPECT_EQ(test::count_of(figure(31), "waits least"), 1);
+  EXPECT_EQ(test::count_of(figure(29), "other (logging, evaluation"), 1);
+}
+
 TEST(StepTimesFigure, IsEmptyWithoutTimes) {
   EXPECT_EQ(step_times_figure({RunRecord{.series = {series("loss", {{1, 1}})}}}), "");
 }

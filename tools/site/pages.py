@@ -17,7 +17,7 @@ SIDEBAR = {
     "Begin": ["README.md", "docs/from_zero.md", "docs/guides/from_accelerate.md", "docs/guides/gradient_accumulation.md",
               "docs/guides/same_result.md", "docs/guides/train_step.md", "docs/guides/local_sgd.md",
               "docs/guides/several_machines.md", "docs/guides/python.md", "docs/guides/*"],
-    "Look up": ["docs/options.md", "docs/errors.md", "docs/hangs.md", "docs/reliability.md", "docs/scale.md",
+    "Look up": ["docs/options.md", "docs/errors.md", "docs/error_messages.md", "docs/hangs.md", "docs/reliability.md", "docs/scale.md",
                 "docs/loops.md", "docs/launching.md", "docs/collectives.md", "docs/data.md", "docs/gradients.md", "docs/local_sgd.md", "docs/metrics.md", "docs/formats.md"],
     "Inside": ["docs/architecture.md", "docs/algorithms.md", "docs/comparison.md", "bench/RESULTS.md", "bench/HISTORY.md", "docs/tested.md",
                "docs/first_light.md", "docs/dependencies.md", "CONTRIBUTING.md", "CHANGELOG.md"],

@@ -9,9 +9,12 @@
 
 namespace tutti {
 
+/// The largest number of ranks that one launcher starts.
+inline constexpr int max_ranks_per_node = 4096;
+
 /// Options of launch(): those of the command `tutti launch`.
 struct LaunchOptions {
-  int ranks_per_node = 1;                 ///< processes on this node
+  int ranks_per_node = 1;                 ///< processes on this node, at most max_ranks_per_node
   int num_nodes = 1;                      ///< nodes of the job, each with its own launcher
   int node_rank = 0;                      ///< number of this node, from 0
   std::string master_addr = "127.0.0.1";  ///< host name or address of node 0, which serves the store
@@ -41,8 +44,9 @@ struct LaunchOptions {
 /// unless it is set. Prefixes each line of their output with "[rank R] ".
 ///
 /// Returns 0 if all ranks exited with 0. Otherwise prints which rank failed first and its last lines, and returns its
-/// exit code (128 + signal if a signal ended it). Stopped ranks are continued before they are ended. Forwards SIGINT
-/// and SIGTERM to the ranks in the same way. No process that it started outlives the call.
+/// exit code (128 + signal if a signal ended it). A rank that other ranks' errors name has failed before them, though
+/// it may exit after them. Stopped ranks are continued before they are ended. Forwards SIGINT and SIGTERM to the ranks
+/// in the same way. No process that it started outlives the call.
 ///
 /// With max_restarts, each attempt has its own store, and TORCHELASTIC_RESTART_COUNT counts the attempts. The last one
 /// determines the result. SIGINT, SIGTERM, and exit codes 126 and 127 (a program that cannot be run) are not followed

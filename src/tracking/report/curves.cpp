@@ -21,10 +21,12 @@ struct Curve {
   std::size_t run = 0;
   const RunRecord* of = nullptr;
   const Series* series = nullptr;
+  bool is_companion = false;
   std::vector<std::size_t> shown{};
   std::vector<double> smooth{};  ///< empty if the curve is not noisy
 
   double line_value(std::size_t i) const { return smooth.empty() ? series->points[i].value : smooth[i]; }
+  std::string name() const { return of->name + (is_companion ? ", after clipping" : ""); }
 };
 
 struct Plot {
@@ -34,17 +36,31 @@ struct Plot {
   Axis y{};
 };
 
+Curve curve_of(std::size_t run, const RunRecord& record, const Series& series) {
+  Curve curve{.run = run, .of = &record, .series = &series, .shown = shown_points(series.points, most_points)};
+  if (is_noisy(series.points)) {
+    constexpr double windows = 40;  // windows per curve
+    curve.smooth = smoothed(series.points, std::max(10.0, static_cast<double>(series.points.size()) / windows));
+  }
+  return curve;
+}
+
+bool has_equal_values(const Series& a, const Series& b) {
+  return std::ranges::equal(a.points, b.points, [](const Point& x, const Point& y) {
+    return x.step == y.step && (x.value == y.value || (std::isnan(x.value) && std::isnan(y.value)));
+  });
+}
+
 std::vector<Curve> curves_of(const std::string& scalar, const std::vector<RunRecord>& runs) {
+  const std::string companion = companion_of(scalar);
   std::vector<Curve> curves;
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const auto* series = runs[run].find(scalar);
-    if (series == nullptr) continue;
-    Curve curve{.run = run, .of = &runs[run], .series = series, .shown = shown_points(series->points, most_points)};
-    if (is_noisy(series->points)) {
-      constexpr double windows = 40;  // windows per curve
-      curve.smooth = smoothed(series->points, std::max(10.0, static_cast<double>(series->points.size()) / windows));
-    }
-    curves.push_back(std::move(curve));
+    const auto* second = companion.empty() ? nullptr : runs[run].find(companion);
+    if (series != nullptr) curves.push_back(curve_of(run, runs[run], *series));
+    if (second == nullptr || (series != nullptr && has_equal_values(*series, *second))) continue;
+    curves.push_back(curve_of(run, runs[run], *second));
+    curves.back().is_companion = true;
   }
   return curves;
 }
@@ -103,12 +119,12 @@ Axis step_axis(const std::vector<RunRecord>& runs) {
 
 Plot plot_of(const std::string& scalar, const std::vector<RunRecord>& runs, const std::vector<Curve>& curves,
              ChartSize size) {
-  Plot plot{.width = size == ChartSize::wide ? 1120.0 : 540.0, .height = size == ChartSize::wide ? 360.0 : 230.0};
+  Plot plot{.width = size == ChartSize::wide ? 1120.0 : 540.0, .height = size == ChartSize::wide ? 380.0 : 250.0};
   plot.x = step_axis(runs);
   plot.x.from = 52;
   plot.x.to = plot.width - 14;
   plot.y = value_axis(scalar, curves);
-  plot.y.from = plot.height - 26;
+  plot.y.from = plot.height - 46;
   plot.y.to = 12;
   return plot;
 }
@@ -139,6 +155,7 @@ std::string axes(const Plot& plot, ChartSize size) {
     svg +=
         line("notch", x, plot.y.from, x, plot.y.from + 4) + label("tick column", x, plot.y.from + 18, column_labels[i]);
   }
+  svg += label("tick column", (plot.x.from + plot.x.to) / 2, plot.y.from + 40, "optimizer step");
   return svg + line("base", plot.x.from, plot.y.from, plot.x.to, plot.y.from) + "</g>";
 }
 
@@ -178,7 +195,7 @@ std::string data_attributes(const Curve& curve) {
     values.append(comma).append(plain_number(point.value));
     if (!curve.smooth.empty()) smooth.append(comma).append(plain_number(curve.smooth[i]));
   }
-  return " data-name=\"" + escape(curve.of->name) + "\" data-steps=\"" + steps + "\" data-values=\"" + values + "\"" +
+  return " data-name=\"" + escape(curve.name()) + "\" data-steps=\"" + steps + "\" data-values=\"" + values + "\"" +
          (smooth.empty() ? "" : " data-smooth=\"" + smooth + "\"");
 }
 
@@ -196,7 +213,7 @@ std::string lost_marks(const Curve& curve, const Plot& plot) {
     // A cross on the step axis for NaN, an arrow out of the plot for an infinity.
     const double y = kind == 1 ? plot.y.to : plot.y.from - 6;
     const std::string shape = kind == 0 ? "m-4 -4l8 8m0 -8l-8 8" : kind == 1 ? "m-4 5l4 -6l4 6z" : "m-4 -3l4 6l4 -6z";
-    svg += "<path class=\"lost\" d=\"M" + px(x) + " " + px(y) + shape + "\"><title>" + escape(curve.of->name) + ": " +
+    svg += "<path class=\"lost\" d=\"M" + px(x) + " " + px(y) + shape + "\"><title>" + escape(curve.name()) + ": " +
            format_number(value) + " at step " + format_count(step) + "</title></path>";
   }
   return svg;
@@ -205,7 +222,8 @@ std::string lost_marks(const Curve& curve, const Plot& plot) {
 std::string draw(const Curve& curve, const Plot& plot) {
   const auto& points = curve.series->points;
   const auto x_of = [&](std::size_t i) { return plot.x.position(static_cast<double>(points[i].step)); };
-  std::string svg = "<g class=\"curve " + run_class(curve.run) + "\"" + data_attributes(curve) + ">";
+  std::string svg = "<g class=\"curve " + run_class(curve.run) + (curve.is_companion ? " companion" : "") + "\"" +
+                    data_attributes(curve) + ">";
   for (const auto step : curve.of->session_steps) {
     const double x = plot.x.position(static_cast<double>(step));
     if (step <= 0 || x <= plot.x.from || x > plot.x.to) continue;
@@ -231,7 +249,7 @@ std::string legend(const std::vector<Curve>& curves) {
   std::string html = "<ul class=\"legend\">";
   for (const auto& curve : curves) {
     const auto& points = curve.series->points;
-    html += "<li>" + run_swatch(curve.run) + "<span class=\"name\">" + escape(curve.of->name) + "</span> <b>" +
+    html += "<li>" + run_swatch(curve.run) + "<span class=\"name\">" + escape(curve.name()) + "</span> <b>" +
             format_number(points.back().value) + "</b>";
     const auto is_lost = [](const Point& point) { return !std::isfinite(point.value); };
     const auto lost = std::count_if(points.begin(), points.end(), is_lost);
@@ -246,6 +264,10 @@ std::string legend(const std::vector<Curve>& curves) {
 }
 
 }  // namespace
+
+std::string companion_of(const std::string& scalar) {
+  return scalar == "grad_norm" ? "grad_norm_post_clip" : "";
+}
 
 std::string curve_figure(const std::string& scalar, const std::vector<RunRecord>& runs, ChartSize size) {
   const auto curves = curves_of(scalar, runs);

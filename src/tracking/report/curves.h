@@ -17,7 +17,12 @@ constexpr std::string_view figure_class(ChartSize size) {
 }
 
 /// A figure with the runs that have this scalar. Each run keeps its number and colour. For a noisy run, a smoothed line
-/// is drawn over a faint line of raw values. NaN and infinities are marks at the axis.
+/// is drawn over a faint line of raw values. NaN and infinities are marks at the axis. A scalar that companion_of()
+/// returns is drawn in the same figure with dashes, where its values differ.
 std::string curve_figure(const std::string& scalar, const std::vector<RunRecord>& runs, ChartSize size);
+
+/// The scalar that belongs into the figure of `scalar`: the norm after clipping into that of "grad_norm". Empty if
+/// there is none.
+std::string companion_of(const std::string& scalar);
 
 }  // namespace tutti

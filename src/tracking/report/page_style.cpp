@@ -49,6 +49,7 @@ thead th { padding-top: 0; padding-bottom: 7px; color: var(--soft); font-size: 1
 .summary { width: 100%; margin-top: 34px; }
 .summary tbody tr:last-child > * { border-bottom: 0; }
 .summary td { font-size: 17px; white-space: nowrap; }
+.summary td small { white-space: normal; max-width: 20em; margin-left: auto; }
 .summary .run { font-weight: 600; font-size: 15.5px; line-height: 25px; overflow-wrap: anywhere; min-width: 180px; }
 .summary .run small { padding-left: 36px; white-space: nowrap; }
 th.number, td.number { text-align: right; }
@@ -86,6 +87,7 @@ figcaption { display: flex; flex-wrap: wrap; align-items: baseline; column-gap: 
 .column { text-anchor: middle; }
 .line { fill: none; stroke: var(--run); stroke-width: 1.75; stroke-linejoin: round; stroke-linecap: round; }
 .raw { stroke-width: 1; stroke-opacity: 0.28; }
+.companion .line { stroke-dasharray: 5 4; }
 .mark { fill: var(--run); stroke: var(--ground); stroke-width: 1; }
 .resumed { fill: none; stroke: var(--run); stroke-width: 1; stroke-dasharray: 2 4; stroke-opacity: 0.75; }
 .lost { fill: var(--ground); stroke: var(--run); stroke-width: 1.75; }

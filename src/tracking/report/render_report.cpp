@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "tracking/report/curves.h"
@@ -13,7 +14,8 @@
 namespace tutti {
 namespace {
 
-const std::vector<std::string> first_scalars{"loss", "eval/loss", "lr", "grad_norm"};
+/// The scalars whose figures come first. "eval/" stands for all others of the evaluation.
+const std::vector<std::string> first_scalars{"loss", "eval/loss", "eval/", "lr", "grad_norm"};
 
 std::vector<RunRecord> read_runs(const std::vector<std::filesystem::path>& paths) {
   if (paths.empty()) throw UsageError("no run: name a .jsonl file, or a folder with metrics.jsonl");
@@ -29,17 +31,23 @@ std::vector<RunRecord> read_runs(const std::vector<std::filesystem::path>& paths
   return runs;
 }
 
-/// The most common scalars first, then all others by name.
+/// The most common scalars first, then all others by name. The epoch has no figure: it is a straight line.
 std::vector<std::string> scalars_in_order(const std::vector<RunRecord>& runs) {
   std::set<std::string> names;
   for (const auto& run : runs) {
     for (const auto& series : run.series) {
-      if (!is_step_time(series.name)) names.insert(series.name);
+      if (!is_step_time(series.name) && series.name != "epoch") names.insert(series.name);
     }
   }
   std::vector<std::string> order;
-  for (const auto& name : first_scalars) {
-    if (names.erase(name) > 0) order.push_back(name);
+  for (const auto& first : first_scalars) {
+    for (auto name = names.lower_bound(first); name != names.end() && name->starts_with(first);) {
+      const bool is_chosen = first.ends_with('/') || *name == first;
+      if (is_chosen) order.push_back(*name);
+      name = is_chosen ? names.erase(name) : std::next(name);
+    }
+    if (names.contains(companion_of(first)) && !order.empty() && order.back() == first)
+      names.erase(companion_of(first));
   }
   order.insert(order.end(), names.begin(), names.end());
   return order;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "tracking/report/html.h"
 #include "tutti/core/error.h"
@@ -135,6 +136,14 @@ const Series* RunRecord::find(const std::string& scalar) const {
   return found == series.end() ? nullptr : &*found;
 }
 
+std::string RunRecord::end_reason() const {
+  const auto last =
+      std::find_if(texts.rbegin(), texts.rend(), [](const Text& one) { return one.name == end_of_training; });
+  // A later start has continued the run.
+  const bool is_last = last != texts.rend() && (session_steps.empty() || session_steps.back() <= last->step);
+  return is_last && last->step >= last_step ? last->text : "";
+}
+
 RunRecord parse_run(std::istream& lines) {
   RunParser parser;
   std::size_t unread = 0;
@@ -146,8 +155,10 @@ RunRecord parse_run(std::istream& lines) {
 
 RunRecord read_run(const std::filesystem::path& path) {
   const auto file = std::filesystem::is_directory(path) ? path / "metrics.jsonl" : path;
-  std::ifstream lines(file);
-  if (!lines || std::filesystem::is_directory(file)) {
+  std::error_code error;
+  std::ifstream lines;
+  if (std::filesystem::is_regular_file(file, error)) lines.open(file);  // a device or pipe may never end
+  if (!lines.is_open()) {
     throw UsageError("there is no run in " + path.string() + ": name a .jsonl file, or a folder with metrics.jsonl");
   }
   RunRecord run = parse_run(lines);

@@ -21,6 +21,9 @@ struct Series {
   std::vector<Point> points{};
 };
 
+/// The name of the text that says why a run ended. The Trainer logs it.
+inline constexpr const char* end_of_training = "end of training";
+
 struct Text {
   std::int64_t step = 0;
   std::string name{};
@@ -40,6 +43,8 @@ struct RunRecord {
   std::size_t void_values = 0;
   std::size_t unread_lines = 0;
 
+  /// Why the last session ended; empty if it did not log that.
+  std::string end_reason() const;
   /// nullptr if the scalar was never logged.
   const Series* find(const std::string& scalar) const;
 };

@@ -115,7 +115,7 @@ std::string finding(const RunRecord& run, const std::map<int, StageTimes>& ranks
   if (ranks.size() < 2) return "";
   const auto less = [&](const auto& a, const auto& b) { return waiting(a) < waiting(b); };
   const auto [least, most] = std::minmax_element(ranks.begin(), ranks.end(), less);
-  constexpr double notable = 0.05;
+  constexpr double notable = 0.1;
   if (waiting(*most) - waiting(*least) < notable) return "";
   const auto percent = [](double share) { return std::to_string(std::lround(share * 100)) + "%"; };
   return "<p class=\"finding\"><b>" + escape(run.name) + "</b>: rank " + std::to_string(least->first) +
@@ -136,7 +136,8 @@ std::string stage_legend(const std::vector<std::map<int, StageTimes>>& runs) {
         "<rect class=\"stage " +
         name + "\" width=\"14\" height=\"14\" rx=\"2\"/>";
     if (name == "waiting") html += "<rect class=\"hatch\" width=\"14\" height=\"14\" rx=\"2\"/>";
-    html += "</svg>" + name + "</li>";
+    html += "</svg>" + name +
+            (name == "other" ? " (logging, evaluation, checkpoints, the program\u2019s own code)" : "") + "</li>";
   }
   return html + "</ul>";
 }

@@ -25,10 +25,16 @@ std::string run_cell(const RunRecord& run, std::size_t number) {
          format_date(run.started) + "</small></th>";
 }
 
-const Point* lowest(const Series& series) {
+/// Which value of a scalar is the best one.
+enum class Best { lowest, highest };
+
+const Point* best_of(const Series& series, Best kind) {
   const Point* best = nullptr;
   for (const auto& point : series.points) {
-    if (std::isfinite(point.value) && (best == nullptr || point.value < best->value)) best = &point;
+    if (!std::isfinite(point.value)) continue;
+    const bool is_better =
+        best == nullptr || (kind == Best::lowest ? point.value < best->value : point.value > best->value);
+    if (is_better) best = &point;
   }
   return best;
 }
@@ -37,8 +43,8 @@ std::string last_cell(const char* label, const Series* series) {
   return series == nullptr ? empty_cell(label) : number_cell(label, format_number(series->points.back().value));
 }
 
-std::string best_cell(const char* label, const Series* series) {
-  const auto* best = series == nullptr ? nullptr : lowest(*series);
+std::string best_cell(const char* label, const Series* series, Best kind = Best::lowest) {
+  const auto* best = series == nullptr ? nullptr : best_of(*series, kind);
   if (best == nullptr) return empty_cell(label);
   return number_cell(label, format_number(best->value), "step " + format_count(best->step));
 }
@@ -57,12 +63,13 @@ std::optional<double> samples_per_second(const RunRecord& run) {
   return *middle;
 }
 
-std::string resumed_text(const RunRecord& run) {
+std::string session_text(const RunRecord& run) {
   std::string text;
   for (const auto step : run.session_steps) {
     if (step > 0) text += (text.empty() ? "resumed at " : ", ") + format_count(step);
   }
-  return text;
+  const std::string reason = run.end_reason();
+  return text + (text.empty() || reason.empty() ? "" : "; ") + escape(reason);
 }
 
 }  // namespace
@@ -72,9 +79,11 @@ std::string summary_table(const std::vector<RunRecord>& runs) {
     return std::any_of(runs.begin(), runs.end(), [&](const RunRecord& run) { return run.find(scalar) != nullptr; });
   };
   const bool has_evaluation = any_has("eval/loss");
+  const bool has_accuracy = any_has("eval/accuracy");
   const bool has_rate = any_has("samples_per_second");
   std::vector<const char*> columns{"Steps", "Last loss", "Best loss"};
   if (has_evaluation) columns.push_back("Best eval loss");
+  if (has_accuracy) columns.push_back("Best eval accuracy");
   columns.push_back("Wall time");
   if (has_rate) columns.push_back("Samples/s");
   std::string html = "<div class=\"scroll\"><table class=\"summary\"><thead><tr><th scope=\"col\">Run</th>";
@@ -82,9 +91,10 @@ std::string summary_table(const std::vector<RunRecord>& runs) {
   html += "</tr></thead><tbody>";
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const auto& one = runs[run];
-    html += "<tr>" + run_cell(one, run) + number_cell("Steps", format_count(one.last_step), resumed_text(one)) +
+    html += "<tr>" + run_cell(one, run) + number_cell("Steps", format_count(one.last_step), session_text(one)) +
             last_cell("Last loss", one.find("loss")) + best_cell("Best loss", one.find("loss"));
     if (has_evaluation) html += best_cell("Best eval loss", one.find("eval/loss"));
+    if (has_accuracy) html += best_cell("Best eval accuracy", one.find("eval/accuracy"), Best::highest);
     html += number_cell("Wall time", format_wall_time(one.wall_seconds));
     if (has_rate) {
       const auto rate = samples_per_second(one);

@@ -12,8 +12,8 @@ namespace tutti {
 
 /// Options of inspect().
 struct InspectOptions {
-  /// Folders with the records of one job, one for each node. Empty: the newest job that this user started with `tutti
-  /// launch` on this machine.
+  /// Folders with the records of one job, one for each node. Empty: the newest job with records that this user
+  /// started with `tutti launch` on this machine; the text then names its folder.
   std::vector<std::filesystem::path> folders = {};
   /// Number of last operations to list for each rank, in addition to the diagnosis.
   std::size_t last_operations = 0;

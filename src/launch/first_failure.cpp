@@ -1,0 +1,137 @@
+#include "launch/first_failure.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <optional>
+#include <set>
+
+namespace tutti {
+namespace {
+
+struct Ending {
+  std::string_view text;
+  bool timed_out;
+};
+
+// What messages say of failed ranks, after the ranks (flight/wait_graph.cpp, comm/health/root_cause.cpp).
+constexpr std::array<Ending, 10> endings{{{" exited", false},
+                                          {" disconnected (", false},
+                                          {" aborted ", false},
+                                          {", which serves the store, ", false},
+                                          {" has been stopped for ", true},
+                                          {" have been stopped for ", true},
+                                          {" missed heartbeats for ", true},
+                                          {" did not enter the call within ", true},
+                                          {" did not join within ", true},
+                                          {" or the launcher has exited", false}}};
+
+/// Removes a list of numbers ("0, 1, 5") from the beginning of `text`.
+std::vector<int> take_numbers(std::string_view& text) {
+  std::vector<int> numbers;
+  while (true) {
+    int number = 0;
+    const std::string_view rest = text.substr(numbers.empty() || !text.starts_with(", ") ? 0 : 2);
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    if (error != std::errc{} || (!numbers.empty() && rest.size() == text.size())) return numbers;
+    numbers.push_back(number);
+    text = rest.substr(static_cast<std::size_t>(end - rest.data()));
+  }
+}
+
+class Search {
+ public:
+  explicit Search(const std::vector<ProcessEnd>& ends) : ends_(ends) {}
+
+  const ProcessEnd& run() {
+    const auto* current = &*std::ranges::find(ends_, ProcessEnd::State::failed, &ProcessEnd::state);
+    while (const auto* next = next_of(*current)) current = next;
+    return *current;
+  }
+
+ private:
+  const ProcessEnd* find(std::size_t process) const {
+    const auto found = std::ranges::find(ends_, process, &ProcessEnd::process);
+    return found == ends_.end() ? nullptr : &*found;
+  }
+
+  /// A process that was stopped fails when it continues, because its peers have left.
+  static bool is_suspect(const ProcessEnd& end) {
+    return end.state == ProcessEnd::State::failed ||
+           (end.was_stopped && end.state == ProcessEnd::State::ended_by_launcher);
+  }
+
+  bool all_visited(const std::vector<std::size_t>& processes) const {
+    return std::ranges::all_of(processes, [&](std::size_t process) { return visited_.contains(process); });
+  }
+
+  /// The process because of which `end` failed; nullptr if nothing shows another one.
+  const ProcessEnd* next_of(const ProcessEnd& end) {
+    visited_.insert(end.process);
+    if (end.was_stopped) return nullptr;
+    if (end.failed_peers.empty()) return end.has_failed_call ? without_failed_call() : nullptr;
+    for (const std::size_t process : end.failed_peers) {
+      const auto* next = find(process);
+      if (next == nullptr || !is_suspect(*next) || visited_.contains(process)) continue;
+      // Two processes that name each other say nothing, unless one was late.
+      const bool names_back = !next->failed_peers.empty() && all_visited(next->failed_peers);
+      if (names_back && !end.peers_were_late && !next->was_stopped) continue;
+      return next;
+    }
+    return nullptr;
+  }
+
+  /// The first process that failed outside a call. Its own error is the reason for the failed calls of others.
+  const ProcessEnd* without_failed_call() const {
+    const auto found = std::ranges::find_if(ends_, [&](const ProcessEnd& end) {
+      return is_suspect(end) && !visited_.contains(end.process) && end.failed_peers.empty() &&
+             (end.was_stopped || !end.has_failed_call);
+    });
+    return found == ends_.end() ? nullptr : &*found;
+  }
+
+  const std::vector<ProcessEnd>& ends_;
+  std::set<std::size_t> visited_;
+};
+
+}  // namespace
+
+NamedFailure named_failure_in(std::string_view line) {
+  NamedFailure named;
+  for (auto at = line.find("rank"); at != std::string_view::npos; at = line.find("rank", at + 1)) {
+    std::string_view rest = line.substr(at + 4);
+    if (rest.starts_with('s')) rest.remove_prefix(1);
+    const bool is_in_word = at > 0 && std::isalnum(static_cast<unsigned char>(line[at - 1])) != 0;
+    if (is_in_word || !rest.starts_with(' ')) continue;
+    rest.remove_prefix(1);
+    const bool is_self = rest.starts_with('(') && line.substr(0, at).ends_with("timed out waiting for this ");
+    if (is_self) rest.remove_prefix(1);
+    auto ranks = take_numbers(rest);
+    if (ranks.empty()) continue;
+    if (is_self) return {.ranks = std::move(ranks), .timed_out = true};
+    // An error that all ranks throw because of one: "rank 0: cannot write ...".
+    const bool is_reason = at == 0 && rest.starts_with(": ");
+    if (is_reason || line.substr(0, at).ends_with("no answer from "))
+      return {.ranks = std::move(ranks), .timed_out = false};
+    const auto ending = std::ranges::find_if(endings, [&](const Ending& one) { return rest.starts_with(one.text); });
+    if (ending != endings.end()) return {.ranks = std::move(ranks), .timed_out = ending->timed_out};
+  }
+  return named;
+}
+
+FirstFailure find_first_failure(const std::vector<ProcessEnd>& ends) {
+  const ProcessEnd& first = Search(ends).run();
+  FirstFailure failure{.process = first.process, .completed_before = {}};
+  bool before_any_failure = true;
+  for (const ProcessEnd& end : ends) {
+    before_any_failure = before_any_failure && end.state == ProcessEnd::State::completed;
+    const bool is_named = std::ranges::find(first.failed_peers, end.process) != first.failed_peers.end();
+    if (end.state == ProcessEnd::State::completed && (before_any_failure || is_named)) {
+      failure.completed_before.push_back(end.process);
+    }
+  }
+  return failure;
+}
+
+}  // namespace tutti
