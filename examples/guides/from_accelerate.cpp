@@ -166,7 +166,7 @@ void plateau(const tutti::Communicator& communicator) {
       accelerator, model, optimizer, scheduler, loader,
       Functions{
           .loss = [](auto& some, auto& batch) { return torch::mse_loss(some->forward(batch.data), batch.target); }},
-      {.max_steps = 16, .evaluate_every = 4, .progress_bar = false});
+      {.max_steps = 16, .evaluate_every = 4, .stop_on_signal = false, .progress_bar = false});
   trainer.set_evaluation([] { return tutti::Scalars{{"loss", 1.0}}; });  // it never falls
   trainer.fit();
   say(accelerator, "plateau, rate", optimizer.learning_rate());

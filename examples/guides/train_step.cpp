@@ -117,7 +117,8 @@ struct LargestNorm final : tutti::Callback {
   double largest = 0;
 };
 
-void with_the_trainer(const tutti::Communicator& communicator, const std::filesystem::path& project) {
+/// Returns false if a signal has interrupted the run.
+bool with_the_trainer(const tutti::Communicator& communicator, const std::filesystem::path& project) {
   Setting setting(communicator, project);
   auto& accelerator = setting.accelerator;
   auto net = toy::make_net();
@@ -143,11 +144,12 @@ void with_the_trainer(const tutti::Communicator& communicator, const std::filesy
   trainer.add_callback(norms);
   trainer.add_callback(std::make_shared<tutti::NanGuard>());
   trainer.add_callback(std::make_shared<tutti::EarlyStopping>(tutti::EarlyStoppingOptions{.patience = 50}));
-  trainer.fit();
+  if (trainer.fit() == tutti::StopReason::signal) return false;
   const double test_loss = trainer.evaluate().at(0).second;
   accelerator.print("with the Trainer: " + std::to_string(trainer.global_step()) + " steps, test loss " +
                     std::to_string(test_loss) + ", digest " + digest(*model) + ", largest norm " +
                     std::to_string(norms->largest));
+  return true;
 }
 
 }  // namespace
@@ -158,8 +160,8 @@ int main(int argc, char** argv) {
     at::set_num_threads(1);
     const auto communicator = tutti::Communicator::connect(tutti::read_environment());
     by_hand(communicator, std::filesystem::path(argv[1]) / "hand");
-    with_the_trainer(communicator, std::filesystem::path(argv[1]) / "trainer");
-    return 0;
+    const bool complete = with_the_trainer(communicator, std::filesystem::path(argv[1]) / "trainer");
+    return complete ? 0 : 130;  // 130: a shell's exit code for SIGINT
   } catch (const std::exception& error) {
     std::cerr << "train_step: " << error.what() << '\n';
     return 1;

@@ -1,5 +1,5 @@
 // The GPT of examples/gpt with tutti's Trainer: schedule, clipping, mixed precision, evaluation, checkpoints, metrics,
-// callbacks. Ctrl-C saves and ends the run; --resume resumes it with the same bits:
+// callbacks. Ctrl-C saves and ends the run with exit code 130; --resume resumes it with the same bits:
 //
 //   tutti launch -n 2 -- trainer --data /usr/include/c++/12 --project runs/first
 //   tutti launch -n 2 --max-restarts 3 -- trainer --data /usr/include/c++/12 --project runs/first --resume
@@ -54,7 +54,7 @@ std::string_view to_string(tutti::StopReason reason) {
   }
 }
 
-void train(const TrainerProgramOptions& options) {
+tutti::StopReason train(const TrainerProgramOptions& options) {
   const Split text = hold_out(read_text(options.data), options.model.context);
   tutti::Accelerator accelerator(
       {.gradient_accumulation_steps = options.accumulation,
@@ -103,7 +103,8 @@ void train(const TrainerProgramOptions& options) {
 
   const tutti::StopReason reason = trainer.fit();
   accelerator.print(std::string(to_string(reason)) + " after " + std::to_string(trainer.global_step()) + " steps");
-  accelerator.print("digest " + digest(*model));
+  if (reason != tutti::StopReason::signal) accelerator.print("digest " + digest(*model));
+  return reason;
 }
 
 int report(const std::string& message, int exit_code) {
@@ -112,9 +113,10 @@ int report(const std::string& message, int exit_code) {
 }
 
 int run(int argc, char** argv) {
+  constexpr int interrupted = 130;  // a shell's exit code for SIGINT, so that no further command runs on this result
   try {
-    if (const auto options = parse_trainer_options(argc, argv)) train(*options);
-    return 0;
+    const auto options = parse_trainer_options(argc, argv);
+    return options && train(*options) == tutti::StopReason::signal ? interrupted : 0;
   } catch (const tutti::UsageError& error) {
     return report(error.what(), 2);
   } catch (const c10::Error& error) {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "data/option_limits.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/data/loader_group.h"
 
@@ -25,6 +26,7 @@ std::string describe(const DataLoaderOptions& options, std::int64_t dataset_size
   if (options.batch_sampler) words += ", by a batch sampler";
   if (options.drop_last) words += ", drop_last";
   if (!options.even_batches) words += ", without even_batches";
+  if (options.evaluation) words += ", for evaluation";
   return words;
 }
 
@@ -39,7 +41,10 @@ ShardOptions shard_options(const DataLoaderOptions& options, std::int64_t datase
   if (options.prefetch_factor < 1) {
     throw UsageError("prefetch_factor is " + std::to_string(options.prefetch_factor) + ": it must be at least 1");
   }
+  require_at_most("num_workers", options.num_workers, most_workers);
+  require_at_most("prefetch_factor", options.prefetch_factor, most_batches_ahead);
   const auto batch_size = options.split_batches ? split_over(options.batch_size, world_size) : options.batch_size;
+  require_micro_batch(options.batch_size, batch_size, world_size);
   return {.dataset_size = dataset_size,
           .rank = rank,
           .world_size = world_size,

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "data/option_limits.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -21,8 +22,20 @@ std::int64_t LoaderCursor::batch_index() const {
   return batches;
 }
 
+double LoaderCursor::batches_of_this_sharding() const {
+  const auto samples_of = [](const EpochSegment& segment) {
+    return static_cast<double>(segment.world_size) * static_cast<double>(segment.batch_size);
+  };
+  double batches = 0;
+  for (const EpochSegment& segment : segments_) {
+    batches += static_cast<double>(segment.batches) * (samples_of(segment) / samples_of(new_segment_));
+  }
+  return batches;
+}
+
 void LoaderCursor::set_epoch(std::int64_t epoch) {
   if (epoch < 0) throw UsageError("set_epoch: the epoch is " + std::to_string(epoch) + ": it must not be negative");
+  require_at_most("set_epoch: the epoch", epoch, last_epoch);
   if (reading()) {
     next_epoch_ = epoch;
     return;
@@ -40,6 +53,7 @@ void LoaderCursor::skip(std::int64_t batches) {
     throw UsageError("skip_first_batches: cannot skip " + std::to_string(batches) +
                      (left < 0 ? "" : " of the " + std::to_string(left) + " batches that are left"));
   }
+  require_at_most("skip_first_batches: the number of batches", batches, most_skipped_batches);
   if (batches > 0) count(batches);
 }
 

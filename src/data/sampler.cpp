@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "data/option_limits.h"
 #include "data/positions.h"
 #include "tutti/core/error.h"
 
@@ -29,6 +30,8 @@ void validate(const ShardOptions& options) {
   require(options.batch_size >= 1, "batch_size is " + std::to_string(options.batch_size) + ": it must be at least 1");
   require(options.accumulation_steps >= 1,
           "accumulation_steps is " + std::to_string(options.accumulation_steps) + ": it must be at least 1");
+  require_at_most("batch_size", options.batch_size, most_samples_in_micro_batch);
+  require_at_most("accumulation_steps", options.accumulation_steps, most_accumulation_steps);
 }
 
 /// The samples of an epoch in order. Positions wrap around after the last sample.

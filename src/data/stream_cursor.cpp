@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "data/option_limits.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -30,7 +31,8 @@ void StreamCursor::load_state_dict(const StateDict& state) {
   }
   ReadState read_state = read_state_from(state);
   for (const EpochSegment& segment : read_state.segments) {
-    if (segment.world_size < 1 || segment.batch_size < 1 || segment.batches < 0) {
+    if (segment.world_size < 1 || segment.batch_size < 1 || segment.batches < 0 ||
+        segment.batches > most_skipped_batches) {
       throw CheckpointError("the saved position in the stream is damaged: " + std::to_string(segment.batches) +
                             " batches of " + std::to_string(segment.batch_size) + " on " +
                             std::to_string(segment.world_size) + " ranks");

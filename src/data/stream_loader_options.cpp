@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "data/option_limits.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -20,6 +21,7 @@ std::string describe(const StreamLoaderOptions& options) {
   if (options.split_batches) words += " split over the ranks";
   if (options.drop_last) words += ", drop_last";
   if (!options.even_batches) words += ", without even_batches";
+  if (options.evaluation) words += ", for evaluation";
   return words;
 }
 
@@ -31,12 +33,14 @@ std::int64_t checked_batch_size(const StreamLoaderOptions& options, const Loader
       "num_workers is " + std::to_string(options.num_workers) + ": a stream is read in order, so it must be 0 or 1");
   require_option(options.prefetch_factor >= 1,
                  "prefetch_factor is " + std::to_string(options.prefetch_factor) + ": it must be at least 1");
+  require_at_most("prefetch_factor", options.prefetch_factor, most_batches_ahead);
   require_option(
       options.sharding == StreamSharding::slices || group.world_size == 1 || group.agreement,
       "StreamSharding::per_rank: ranks must agree on where their streams end, and no agreement is set. Make the loader "
       "with Accelerator::data_loader(), or set LoaderGroup::agreement");
   const auto batch_size = options.split_batches ? split_over(options.batch_size, group.world_size) : options.batch_size;
   require_option(batch_size >= 1, "batch_size is " + std::to_string(options.batch_size) + ": it must be at least 1");
+  require_micro_batch(options.batch_size, batch_size, group.world_size);
   return batch_size;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "data/option_limits.h"
 #include "tutti/core/error.h"
 #include "tutti/data/samplers.h"
 
@@ -33,6 +34,7 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, std::i
     throw UsageError("WeightedRandomSampler: num_samples is " + std::to_string(num_samples_) +
                      ": it must be at least 1");
   }
+  require_at_most("WeightedRandomSampler: num_samples", num_samples_, most_samples_in_micro_batch);
   if (!options_.replacement && num_samples_ > possible) {
     throw UsageError("WeightedRandomSampler: " + std::to_string(num_samples_) +
                      " samples without replacement, but only " + std::to_string(possible) + " have a positive weight");

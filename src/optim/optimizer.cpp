@@ -3,7 +3,9 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cmath>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "optim/fused_step.h"
@@ -107,6 +109,10 @@ double Optimizer::learning_rate() const {
 }
 
 void Optimizer::set_learning_rate(double rate) {
+  if (!std::isfinite(rate) || rate < 0) {
+    throw UsageError("set_learning_rate: the rate is " + std::to_string(rate) +
+                     ": it must be 0 or positive, and finite");
+  }
   for (torch::optim::OptimizerParamGroup& group : optimizer_->param_groups()) group.options().set_lr(rate);
 }
 

@@ -1,6 +1,7 @@
 #include "tutti/optim/plateau.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -119,6 +120,10 @@ void ReduceLROnPlateau::load_state_dict(const StateDict& state) {
   if (loaded.last_rates.size() != groups.size()) {
     throw CheckpointError("the saved ReduceLROnPlateau is for " + std::to_string(loaded.last_rates.size()) +
                           " parameter groups, the optimizer has " + std::to_string(groups.size()));
+  }
+  for (const double rate : loaded.last_rates) {
+    if (std::isfinite(rate)) continue;
+    throw CheckpointError("the saved ReduceLROnPlateau is damaged: it has a learning rate of " + std::to_string(rate));
   }
   for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(loaded.last_rates[i]);
   *state_ = std::move(loaded);

@@ -17,6 +17,14 @@ void check_at_least_one(const char* name, std::int64_t value) {
   require_length(value >= 1, std::string(name) + " is " + std::to_string(value) + ", must be at least 1");
 }
 
+// Products of two such numbers do not overflow.
+void check_count(const char* name, std::int64_t value) {
+  constexpr std::int64_t most = 2'147'483'647;
+  check_at_least_one(name, value);
+  require_length(value <= most,
+                 std::string(name) + " is " + std::to_string(value) + ", must be at most " + std::to_string(most));
+}
+
 /// Both shardings give the same number: rounds of one micro-batch per rank, the last round filled or dropped.
 std::int64_t batches_of_epoch(const TrainingLength& length) {
   check_at_least_one("dataset_size", length.dataset_size);
@@ -49,10 +57,10 @@ std::int64_t advance(const SchedulePace& pace, bool at_window_end) {
 }
 
 std::int64_t gradient_accumulation_steps(const TrainingLength& length) {
-  check_at_least_one("batch_size", length.batch_size);
-  check_at_least_one("num_processes", length.num_processes);
+  check_count("batch_size", length.batch_size);
+  check_count("num_processes", length.num_processes);
   const std::int64_t given = length.gradient_accumulation_steps.value_or(1);
-  check_at_least_one("gradient_accumulation_steps", given);
+  check_count("gradient_accumulation_steps", given);
   if (!length.real_batch_size) return given;
 
   const std::int64_t real = *length.real_batch_size;

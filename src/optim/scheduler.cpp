@@ -48,6 +48,10 @@ void Scheduler::load_state_dict(const StateDict& state) {
     throw CheckpointError("the saved schedule is for " + std::to_string(loaded.base_rates.size()) +
                           " parameter groups, the optimizer has " + std::to_string(state_->base_rates.size()));
   }
+  for (const double rate : loaded.base_rates) {
+    if (!std::isfinite(rate))
+      throw CheckpointError("the saved schedule is damaged: it has a learning rate of " + std::to_string(rate));
+  }
   if (loaded.applied < 0 || loaded.position < loaded.applied) {
     throw CheckpointError("the saved schedule is damaged: its position is " + std::to_string(loaded.position) +
                           ", with the rate of " + std::to_string(loaded.applied));

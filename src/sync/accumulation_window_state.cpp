@@ -49,7 +49,7 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
 
 void AccumulationWindowState::add_scope_weight() {
   if (!scope_ || std::exchange(weight_added_, true)) return;
-  window_.add_weight(scope_->weight);
+  window_.add_weight(scope_->weight, scope_->of_split_batch ? WeightUnit::split_batch_part : WeightUnit::micro_batch);
 }
 
 void AccumulationWindowState::end_pass(bool synchronized) {

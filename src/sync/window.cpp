@@ -4,6 +4,11 @@
 
 namespace tutti {
 
+WeightUnit combined(WeightUnit a, WeightUnit b) {
+  if (a == WeightUnit::none || a == b) return b;
+  return b == WeightUnit::none ? a : WeightUnit::mixed;
+}
+
 void Window::begin_plain_pass() {
   if (weighting_ == Weighting::weighted) {
     throw UsageError(
@@ -19,7 +24,7 @@ void Window::begin_weighted_pass() {
   ++passes_;
 }
 
-void Window::add_weight(double weight) {
+void Window::add_weight(double weight, WeightUnit unit) {
   if (weighting_ == Weighting::plain) {
     throw UsageError(
         "a backward pass inside accumulate() in a window whose other passes were outside: they have no weights. Call "
@@ -27,6 +32,7 @@ void Window::add_weight(double weight) {
   }
   weighting_ = Weighting::weighted;
   weight_ += weight;
+  if (weight > 0) weight_unit_ = combined(weight_unit_, unit);
 }
 
 void Window::restart(bool stepped) {
@@ -37,6 +43,17 @@ void Window::restart(bool stepped) {
   weighting_ = Weighting::undecided;
   passes_ = pending_ = syncs_ = 0;
   weight_ = 0;
+  weight_unit_ = WeightUnit::none;
+}
+
+WeightUnit weight_unit_of(const StateDict& window) {
+  // Windows of earlier versions have no unit.
+  if (!window.contains("weight_unit")) return WeightUnit::micro_batch;
+  const auto unit = window.get<std::int64_t>("weight_unit");
+  if (unit < 0 || unit > static_cast<std::int64_t>(WeightUnit::mixed)) {
+    throw CheckpointError("the saved window is damaged: its unit of weights is " + std::to_string(unit));
+  }
+  return static_cast<WeightUnit>(unit);
 }
 
 StateDict Window::state_dict() const {
@@ -46,6 +63,7 @@ StateDict Window::state_dict() const {
   state.set("pending", pending_);
   state.set("rounds", syncs_);
   state.set("weight", weight_);
+  state.set("weight_unit", static_cast<std::int64_t>(weight_unit_));
   state.set("steps", steps_);
   state.set("last_length", lengths_.last);
   state.set("length_before", lengths_.before);
@@ -68,6 +86,7 @@ void Window::load_state_dict(const StateDict& state) {
   loaded.pending_ = count("pending");
   loaded.syncs_ = count("rounds");
   loaded.weight_ = state.get<double>("weight");
+  loaded.weight_unit_ = weight_unit_of(state);
   loaded.steps_ = count("steps");
   loaded.lengths_ = {.last = count("last_length"), .before = count("length_before")};
   *this = loaded;

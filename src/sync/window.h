@@ -11,6 +11,19 @@ namespace tutti {
 /// accumulate()): the sum divided by the weights of all scopes of all ranks.
 enum class Weighting { undecided, plain, weighted };
 
+/// What the weights of a window's scopes count. On another number of ranks, a rank's part of a split batch has another
+/// size, so the weights of parts change with the number of ranks.
+enum class WeightUnit {
+  none,              ///< no weight above 0
+  micro_batch,       ///< micro-batches, or what the program counts, such as tokens
+  split_batch_part,  ///< a rank's parts of batches that are split over all ranks
+  mixed,             ///< both
+};
+/// The unit of the sum of weights of two units.
+WeightUnit combined(WeightUnit a, WeightUnit b);
+/// The unit in Window::state_dict(). Throws CheckpointError if it is not valid.
+WeightUnit weight_unit_of(const StateDict& window);
+
 class Window {
  public:
   /// A backward pass begins outside accumulate(). Throws UsageError if the window has weighted passes.
@@ -18,7 +31,7 @@ class Window {
   /// A backward pass begins inside an accumulate() scope. Throws UsageError if the window has plain passes.
   void begin_weighted_pass();
   /// Adds the weight of an accumulate() scope; must be called once per scope. Throws as begin_weighted_pass().
-  void add_weight(double weight);
+  void add_weight(double weight, WeightUnit unit = WeightUnit::micro_batch);
   /// A pass ended without a synchronization.
   void add_pending() { ++pending_; }
   /// A synchronization of all passes has ended.
@@ -38,7 +51,8 @@ class Window {
   std::int64_t pending() const { return pending_; }  ///< passes whose gradients are not synchronized
   std::int64_t syncs() const { return syncs_; }      ///< synchronizations so far in this window
   double weight() const { return weight_; }          ///< of this rank's scopes
-  std::int64_t steps() const { return steps_; }      ///< windows that a step has consumed
+  WeightUnit weight_unit() const { return weight_unit_; }
+  std::int64_t steps() const { return steps_; }  ///< windows that a step has consumed
   const WindowLengths& lengths() const { return lengths_; }
 
  private:
@@ -47,6 +61,7 @@ class Window {
   std::int64_t pending_ = 0;
   std::int64_t syncs_ = 0;
   double weight_ = 0;
+  WeightUnit weight_unit_ = WeightUnit::none;
   std::int64_t steps_ = 0;
   WindowLengths lengths_;
 };

@@ -29,14 +29,25 @@ StateDict reshard_windows(std::span<const StateDict> of_ranks, int rank, int siz
   const at::NoGradGuard no_grad;
   const auto old_size = static_cast<int>(of_ranks.size());
   bool any_weighted = false;
+  WeightUnit unit = WeightUnit::none;
   for (const StateDict& state : of_ranks) {
     any_weighted = any_weighted || weighted(state);
+    unit = combined(unit, weight_unit_of(state.part("window")));
     if (state.get<std::int64_t>("window.steps") != of_ranks[0].get<std::int64_t>("window.steps")) {
       throw CheckpointError("the ranks' saved windows belong to different optimizer steps: the checkpoint is damaged");
     }
   }
   // Gradients that a step has used are the same mean on every rank.
   if (of_ranks[0].get<bool>("consumed") || of_ranks[0].contains("left")) return of_ranks[rank % old_size];
+  if (unit == WeightUnit::mixed) {
+    throw CheckpointError(
+        "the checkpoint was saved inside a window with scopes on split batches (split_batches) and with other scopes, "
+        "whose weights cannot be compared on another number of ranks: start the same number of ranks, or save between "
+        "optimizer steps");
+  }
+  // A plain mean divides by the number of ranks, which has changed. So has the size of a part of a split batch.
+  const bool parts = unit == WeightUnit::split_batch_part;
+  const double factor = parts || !any_weighted ? static_cast<double>(size) / old_size : 1;
   // A rank without a predecessor has the same counters and no gradients.
   StateDict result;
   for (const auto& [name, value] : of_ranks[rank % old_size].values()) {
@@ -54,14 +65,14 @@ StateDict reshard_windows(std::span<const StateDict> of_ranks, int rank, int siz
       if (!is_first) sum->second.add_(local_share);
     }
   }
-  result.set("window.weight", weight);
+  result.set("window.weight", parts ? weight * factor : weight);
+  result.set("window.weight_unit", static_cast<std::int64_t>(unit));
   const bool any_gradient =
       std::ranges::any_of(of_ranks, [](const StateDict& state) { return !state.part("gradient").empty(); });
   // Local shares of a mean are pending on every rank.
   if (any_gradient) result.set("window.pending", std::max<std::int64_t>(1, result.get<std::int64_t>("window.pending")));
   for (auto& [name, sum] : sums) {
-    // A plain mean divides by the number of ranks, which has changed.
-    if (!any_weighted) sum.mul_(static_cast<double>(size) / old_size);
+    if (factor != 1) sum.mul_(factor);
     result.set("gradient." + name, sum);
     result.set("averaged." + name, false);
   }

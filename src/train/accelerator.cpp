@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "core/launchers.h"
 #include "train/accelerator_state.h"
@@ -34,8 +35,12 @@ GradientAccumulationPlugin plugin_of(const AcceleratorOptions& options) {
   return plugin;
 }
 
-/// `uneven` is equal on all ranks, so all ranks throw and none waits.
-void refuse_uneven(const LoaderPosition& position) {
+/// Both are equal on all ranks, so all ranks throw and none waits.
+void refuse_untrainable(const LoaderPosition& position) {
+  if (position.evaluation) {
+    throw UsageError(
+        "training in a loop over a loader that was made with evaluation = true: make a loader for training without it");
+  }
   if (!position.uneven) return;
   throw UsageError(
       "ranks receive different numbers of batches in this loop, so the last steps would wait for ranks without data: "
@@ -76,7 +81,7 @@ Accelerator::State::State(const AcceleratorOptions& options)
                      .reproducible = options.reproducible.has_value(),
                      .before_pass = [guard = precision, loops = loader_stack] {
                        const LoaderPosition position = loops->innermost();
-                       refuse_uneven(position);
+                       refuse_untrainable(position);
                        guard->check(position.filler);
                      }};
   if (!reproducible) return;
@@ -90,9 +95,34 @@ Accelerator::State::State(const AcceleratorOptions& options)
   at::set_num_threads(reproducible->threads);
 }
 
-Accelerator::Accelerator(const AcceleratorOptions& options) : state_(std::make_unique<State>(options)) {}
+void Accelerator::State::warn_of_extra_window() {
+  if (!is_main_process() || std::exchange(warned_of_extra_window, true)) return;
+  logger.warning(
+      "accumulate(): a scope on the last batch of a loop ends a window of its own. An earlier scope on this batch was "
+      "taken for the last, because earlier batches had fewer scopes, or different numbers of scopes. Open the same "
+      "number of scopes on every batch, or see 'Several micro-batches from one batch' in "
+      "docs/guides/gradient_accumulation.md");
+}
+
+void Accelerator::State::warn_of_open_window(const LoaderPosition& position) {
+  if (!is_main_process() || warned_of_open_window) return;
+  const auto left_open = [&](const auto& of_reducer) { return of_reducer.second.left_open_by(position, scope_rule()); };
+  if (std::ranges::none_of(scopes, left_open)) return;
+  warned_of_open_window = true;
+  logger.warning(
+      "accumulate(): a loop over a loader ended inside a window, because its last batch had no scope, or fewer scopes "
+      "than earlier batches. The gradients count in the next window. Open the same number of scopes on every batch, or "
+      "call discard_accumulation() after the loop: see 'Several micro-batches from one batch' in "
+      "docs/guides/gradient_accumulation.md");
+}
+
+Accelerator::Accelerator(const AcceleratorOptions& options) : state_(std::make_unique<State>(options)) {
+  state_->loader_stack->after_loops(
+      [state = state_.get()](const LoaderPosition& position) { state->warn_of_open_window(position); });
+}
 
 Accelerator::~Accelerator() {
+  state_->loader_stack->after_loops({});  // loaders may outlive this object
   const SyncStats sum = stats();
   if (sum.syncs > 0) {
     logger().debug("synchronized gradients " + std::to_string(sum.syncs) + " times: " + std::to_string(sum.bytes_sent) +
@@ -103,24 +133,27 @@ Accelerator::~Accelerator() {
 AccumulateScope Accelerator::begin_accumulate(const std::vector<detail::ModelRef>& models,
                                               const AccumulateOptions& options) {
   const LoaderPosition position = state_->loader_stack->innermost();
-  refuse_uneven(position);
-  const bool end_of_data = state_->plugin.sync_with_dataloader && position.last_batch;
+  refuse_untrainable(position);
+  const ScopeCounter::Rule rule = state_->scope_rule();
   std::vector<AccumulateScope::Member> members;
   for (const auto& reducer : state_->reducers_of(models)) {
     // Also on a rank whose scope runs no backward pass: all ranks must send the same scale in the sync header.
     if (state_->scaler) reducer->set_loss_scale(state_->scaler->scale());
-    const std::int64_t scopes = state_->scopes[reducer.get()] + 1;
-    if (state_->reproducible) state_->seed_micro_batch(*reducer, scopes - 1);
+    const ScopeCounter& counter = state_->scopes[reducer.get()];
+    if (state_->reproducible) state_->seed_micro_batch(*reducer, counter.scopes());
     members.push_back({.reducer = reducer,
-                       .step = {.weight = position.filler ? 0 : options.weight,
-                                .syncs = end_of_data || scopes % state_->plugin.num_steps == 0,
-                                .sync_each_batch = state_->plugin.sync_each_batch}});
+                       .step = {.weight = position.filler ? 0 : options.weight.value_or(1),
+                                .syncs = counter.ends_window(position, rule),
+                                .sync_each_batch = state_->plugin.sync_each_batch,
+                                .of_split_batch = position.split && !options.weight}});
   }
   AccumulateScope scope(members);
   // Counted after construction, because a scope that throws is not opened.
   state_->sync_gradients = true;
   for (const AccumulateScope::Member& member : members) {
-    state_->scopes[member.reducer.get()] = member.step.syncs ? 0 : state_->scopes[member.reducer.get()] + 1;
+    ScopeCounter& counter = state_->scopes[member.reducer.get()];
+    if (counter.ends_too_many(position, rule)) state_->warn_of_extra_window();
+    counter.open(position, rule);
     state_->sync_gradients = state_->sync_gradients && member.step.syncs;
   }
   return scope;
@@ -143,7 +176,7 @@ void Accelerator::synchronize(detail::ModelRef model, const CallSite& where) {
 void Accelerator::discard_accumulation(detail::ModelRef model) {
   for (const auto& reducer : state_->reducers_of({model})) {
     reducer->discard_accumulation();
-    state_->scopes.erase(reducer.get());  // the next scope is a window's first
+    state_->scopes[reducer.get()].restart_window();
   }
 }
 

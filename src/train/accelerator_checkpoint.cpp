@@ -119,30 +119,8 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
     parts.all.back().early = true;
   }
   parts.all.push_back({.name = "accumulation",
-                       .save =
-                           [this] {
-                             // Summed over ranks, so that the window resumes on another number of ranks.
-                             std::vector<std::int64_t> micro_batches;
-                             for (const auto& one : reducers) {
-                               micro_batches.push_back(scopes[one.reducer.get()] * num_processes());
-                             }
-                             StateDict state;
-                             state.set("micro_batches", std::move(micro_batches));
-                             return state;
-                           },
-                       .load =
-                           [this](const StateDict& state) {
-                             const auto& micro_batches = state.get<std::vector<std::int64_t>>("micro_batches");
-                             if (micro_batches.size() != reducers.size()) {
-                               throw CheckpointError("the checkpoint has " + std::to_string(micro_batches.size()) +
-                                                     " prepared optimizers and models without one, this program has " +
-                                                     std::to_string(reducers.size()));
-                             }
-                             for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-                               scopes[reducers[i].reducer.get()] =
-                                   std::min<std::int64_t>(micro_batches[i] / num_processes(), plugin.num_steps - 1);
-                             }
-                           }});
+                       .save = [this] { return accumulation_state(); },
+                       .load = [this](const StateDict& state) { load_accumulation_state(state); }});
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     parts.add(numbered("optimizer", i), std::make_shared<Optimizer>(optimizers[i]), is_local);
   }

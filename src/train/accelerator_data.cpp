@@ -83,7 +83,7 @@ void Accelerator::check_same_loader(const std::function<std::string()>& make) {
 DataLoaderOptions Accelerator::loader_options(DataLoaderOptions options) const {
   if (!options.device) options.device = state_->device;
   if (!options.seed) options.seed = state_->loader_seed;
-  if (!state_->reproducible) return options;
+  if (!state_->reproducible || options.evaluation) return options;
   if (options.sampler || options.batch_sampler || options.split_batches || options.sharding == Sharding::batches) {
     throw UsageError(
         "data_loader(): reproducible training shards the dataset in blocks by window: set no sampler, batch_sampler, "
@@ -95,18 +95,18 @@ DataLoaderOptions Accelerator::loader_options(DataLoaderOptions options) const {
 
 StreamLoaderOptions Accelerator::loader_options(StreamLoaderOptions options) const {
   if (!options.device) options.device = state_->device;
-  if (!state_->reproducible) return options;
+  if (!state_->reproducible || options.evaluation) return options;
   throw UsageError("data_loader(): a stream cannot be sharded in blocks by window (reproducible)");
 }
 
-void Accelerator::check_whole_steps(const ShardOptions& options) const {
-  if (!state_->reproducible) return;
+void Accelerator::check_whole_steps(const ShardOptions& options, bool evaluation) const {
+  if (!state_->reproducible || evaluation) return;
   const std::int64_t step = options.batch_size * state_->reproducible->micro_batches;
   const std::int64_t rest = options.dataset_size % step;
   if (rest == 0) return;
   throw UsageError("data_loader(): " + std::to_string(options.dataset_size) + " samples do not fill steps of " +
                    std::to_string(step) + ", so that the last one would depend on the number of ranks: leave out " +
-                   std::to_string(rest) + " (reproducible)");
+                   std::to_string(rest) + ", or set evaluation for a loader that is not for training (reproducible)");
 }
 
 void Accelerator::register_loader(std::shared_ptr<Stateful> cursor) {

@@ -139,6 +139,20 @@ void Accelerator::State::watch_buffers() {
   }
 }
 
+StateDict Accelerator::State::accumulation_state() const {
+  std::vector<ScopeCounter> counters;
+  for (const PreparedReducer& one : reducers) {
+    const auto known = scopes.find(one.reducer.get());
+    counters.push_back(known == scopes.end() ? ScopeCounter() : known->second);
+  }
+  return ScopeCounter::save(counters, num_processes());
+}
+
+void Accelerator::State::load_accumulation_state(const StateDict& state) {
+  const auto counters = ScopeCounter::load(state, reducers.size(), num_processes(), plugin.num_steps);
+  for (std::size_t i = 0; i < counters.size(); ++i) scopes[reducers[i].reducer.get()] = counters[i];
+}
+
 double Accelerator::State::mean_over_ranks(double value) const {
   const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
   prepare_communicator.all_reduce(sum, ReduceOp::sum, comm::internal_call("metric")).wait();

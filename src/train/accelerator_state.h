@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "train/precision_guard.h"
+#include "train/scope_counter.h"
 #include "train/unprepared_training_detector.h"
 #include "tutti/detail/checkpoint/checkpoint_writer.h"
 #include "tutti/detail/sync/named_parameter.h"
@@ -65,6 +66,16 @@ struct Accelerator::State {
   /// Makes every optimizer's step synchronize the buffers of the models that it trains.
   void watch_buffers();
 
+  ScopeCounter::Rule scope_rule() const {
+    return {.num_steps = plugin.num_steps, .sync_with_dataloader = plugin.sync_with_dataloader};
+  }
+  /// Warns, once, of a scope that ends a window although an earlier scope on the same batch was taken for the last.
+  void warn_of_extra_window();
+  /// Warns, once, if the loop at `position` has ended inside a window.
+  void warn_of_open_window(const LoaderPosition& position);
+  StateDict accumulation_state() const;
+  void load_accumulation_state(const StateDict& state);
+
   /// Returns false in the middle of a window. At its end runs the synchronization that is still due and returns true.
   bool gradients_are_ready(const std::vector<at::Tensor>& parameters) const;
   /// Seeds the random generators for micro-batch `scope` of this rank's block (ReproducibleOptions).
@@ -101,7 +112,9 @@ struct Accelerator::State {
   std::unordered_map<ParameterKey, std::shared_ptr<Reducer>> reducer_of;
   /// Cache for prepared models: iterating over all parameters in every micro-batch is too slow.
   std::unordered_map<const torch::nn::Module*, std::vector<std::shared_ptr<Reducer>>> reducers_of_model;
-  std::unordered_map<const Reducer*, std::int64_t> scopes;  // number of scopes since the last window's end
+  std::unordered_map<const Reducer*, ScopeCounter> scopes;
+  bool warned_of_extra_window = false;
+  bool warned_of_open_window = false;
   std::vector<Optimizer> optimizers;
   std::vector<std::shared_ptr<Stateful>> schedulers;
   std::vector<std::shared_ptr<Stateful>> loaders;

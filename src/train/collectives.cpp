@@ -3,7 +3,9 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "comm/describe_call.h"
 #include "train/tensor_headers.h"
@@ -46,6 +48,34 @@ std::string why_not_reducible(const NestedTensors& local, ReduceOp op, double sc
     if (at::isFloatingType(dtype) || (at::isComplexType(dtype) && op != ReduceOp::mean)) continue;
     if (op == ReduceOp::mean) return "the mean needs a floating dtype: convert the tensor, or use sum";
     if (scale != 1.0) return "a scale needs a floating dtype: convert the tensor";
+  }
+  if (!std::isfinite(scale)) return "scale is " + std::to_string(scale) + ": it must be finite";
+  return "";
+}
+
+/// The reason why a tensor of `dtype` cannot hold `pad_index`, or empty.
+std::string why_not_padding(at::ScalarType dtype, double pad_index) {
+  const std::string what = "pad_index is " + spelled(pad_index) + ", but " + at::toString(dtype) + " holds ";
+  const std::string remedy = ": choose another pad_index, or convert the tensor";
+  if (at::isIntegralType(dtype, /*includeBool=*/true)) {
+    const int bits = dtype == at::kBool ? 1 : static_cast<int>(8 * at::elementSize(dtype));
+    const bool has_sign = dtype != at::kBool && at::isSignedType(dtype);
+    const double end = std::ldexp(1.0, has_sign ? bits - 1 : bits);  // the first integer above the range
+    const double first = has_sign ? -end : 0;
+    if (pad_index >= first && pad_index < end && pad_index == std::trunc(pad_index)) return "";
+    const std::string most = bits == 64 ? (has_sign ? "2^63 - 1" : "2^64 - 1") : spelled(end - 1);
+    return what + "integers from " + (bits == 64 && has_sign ? "-2^63" : spelled(first)) + " to " + most + remedy;
+  }
+  if (!at::isFloatingType(dtype) || !std::isfinite(pad_index)) return "";
+  if (std::isfinite(at::scalar_tensor(pad_index, at::kDouble).to(dtype).to(at::kDouble).item<double>())) return "";
+  return what + "smaller numbers only" + remedy;
+}
+
+std::string why_not_paddable(const NestedTensors& local, const PadOptions& options) {
+  for (const NestedTensor& one : local) {
+    if (!one.tensor.defined() || options.dim >= one.tensor.dim() || options.dim < -one.tensor.dim()) continue;
+    std::string why = why_not_padding(one.tensor.scalar_type(), options.pad_index);
+    if (!why.empty()) return one.path.empty() ? why : one.path + " " + why;
   }
   return "";
 }
@@ -128,7 +158,8 @@ Tensors pad_tensors(const Communicator& communicator, const NestedTensors& local
   std::string what = "pad_across_processes(dim " + std::to_string(options.dim);
   what += ", pad_index " + spelled(options.pad_index);
   what += options.pad_first ? ", pad_first)" : ")";
-  const auto ranks = exchange_headers(communicator, what, local, SameShape::dims, call);
+  const auto ranks =
+      exchange_headers(communicator, what, local, SameShape::dims, call, why_not_paddable(local, options));
   Tensors all;
   for (std::size_t place = 0; place < local.size(); ++place) {
     const at::Tensor& tensor = local[place].tensor;

@@ -9,10 +9,20 @@
 
 namespace tutti {
 
+namespace {
+
+constexpr int most_threads = 4096;
+
+}  // namespace
+
 int micro_batches_of_rank(const ReproducibleOptions& options, int world_size) {
   if (options.micro_batches < 1 || options.threads < 1) {
     throw UsageError("reproducible with " + std::to_string(options.micro_batches) + " micro-batches and " +
                      std::to_string(options.threads) + " threads: both must be at least 1");
+  }
+  if (options.threads > most_threads) {
+    throw UsageError("reproducible with " + std::to_string(options.threads) + " threads: at most " +
+                     std::to_string(most_threads) + " are allowed");
   }
   const int share = options.micro_batches / world_size;
   const bool fits = share * world_size == options.micro_batches;

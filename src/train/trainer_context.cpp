@@ -3,8 +3,10 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iostream>
 #include <limits>
 #include <utility>
 
@@ -86,6 +88,7 @@ bool TrainerContext::done() const {
 void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   batches_per_epoch_ = batches_per_epoch;
   stop_requested_ = signal_received_ = false;
+  stop_reason_.clear();
   if (options_.resume) {
     accelerator_.load_latest_state({});
   } else if (!accelerator_.project().project_dir.empty()) {
@@ -111,8 +114,33 @@ StopReason TrainerContext::end_fit() {
   accelerator_.wait_for_checkpoint();
   bar_.reset();
   signal_.reset();
-  if (signal_received_) return StopReason::signal;
-  return stop_requested_ ? StopReason::callback : StopReason::finished;
+  const StopReason reason = signal_received_  ? StopReason::signal
+                            : stop_requested_ ? StopReason::callback
+                                              : StopReason::finished;
+  report_end(reason);
+  return reason;
+}
+
+void TrainerContext::report_end(StopReason reason) const {
+  if (!accelerator_.is_main_process()) return;
+  std::string line = "fit() ended at step " + std::to_string(global_step());
+  if (options_.max_steps) line += " of " + std::to_string(*options_.max_steps);
+  switch (reason) {
+    case StopReason::finished:
+      line += global_step() >= options_.max_steps.value_or(global_step() + 1) ? ": max_steps is reached"
+                                                                              : ": max_epochs is reached";
+      break;
+    case StopReason::callback:
+      line += ": " + (stop_reason_.empty() ? "a callback called stop()" : stop_reason_);
+      break;
+    case StopReason::signal:
+      line += ": a signal (SIGINT or SIGTERM) stopped the run";
+      line += saved_step_ == global_step() && !accelerator_.project().project_dir.empty()
+                  ? ", which TrainerOptions::resume continues"
+                  : "";
+      break;
+  }
+  std::cerr << line + '\n' << std::flush;
 }
 
 void TrainerContext::count(const at::Tensor& loss, double weight, std::int64_t samples, std::int64_t tokens) {
@@ -122,7 +150,7 @@ void TrainerContext::count(const at::Tensor& loss, double weight, std::int64_t s
   sums_.tokens += tokens;
 }
 
-void TrainerContext::optimizer_step(std::int64_t batches_read) {
+void TrainerContext::optimizer_step(double batches_read) {
   constexpr double no_limit = std::numeric_limits<double>::infinity();
   const double limit = options_.max_grad_norm.value_or(no_limit);
   clock_.measure(Stage::optimizer, [&] {
@@ -145,7 +173,7 @@ void TrainerContext::optimizer_step(std::int64_t batches_read) {
   trigger(&Callback::on_optimizer_step_end);
 }
 
-void TrainerContext::reduce_metrics(std::int64_t batches_read) {
+void TrainerContext::reduce_metrics(double batches_read) {
   // One small all-reduce per step, with the values that must be equal on all ranks, including requests to stop.
   const bool signal = signal_ && signal_->received();
   const at::Tensor totals =
@@ -168,7 +196,7 @@ void TrainerContext::reduce_metrics(std::int64_t batches_read) {
   metrics_.seconds_waiting = waited - std::exchange(waited_before_, waited);
   metrics_.epoch = static_cast<double>(epoch());
   if (batches_per_epoch_.value_or(0) > 0) {
-    metrics_.epoch += static_cast<double>(batches_read) / static_cast<double>(*batches_per_epoch_);
+    metrics_.epoch += std::min(1.0, batches_read / static_cast<double>(*batches_per_epoch_));
   }
 }
 

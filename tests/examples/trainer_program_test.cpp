@@ -170,11 +170,28 @@ TEST_F(TrainerProgram, CtrlCSavesAndTheRunResumes) {
     process.send(SIGINT);
     const Finished finished = process.wait();
     EXPECT_TRUE(contains(finished.out, "stopped by a signal")) << finished.out << finished.err;
+    EXPECT_EQ(digest_in(finished.out), "") << finished.out;  // the run is not complete
+    EXPECT_EQ(finished.exit_code, 130) << finished.err;
   }
   interrupted.more = {"--resume"};
   const Finished finished = run_tutti(interrupted.words(2));
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_EQ(digest_in(finished.out), expected);
+}
+
+// The launcher has received no signal, so the exit code is that of the program.
+TEST_F(TrainerProgram, ASignalToARankEndsTheProgramWithItsOwnExitCode) {
+  Job interrupted = job();
+  interrupted.steps = 100'000;
+  TuttiProcess process(interrupted.words(2));
+  process.wait_for_line("rank 0");
+  const auto ranks = ranks_of(process.pid());
+  ASSERT_EQ(ranks.size(), 2U);
+  ::kill(ranks[1], SIGINT);
+  const Finished finished = process.wait();
+  EXPECT_TRUE(contains(finished.out, "stopped by a signal")) << finished.out << finished.err;
+  EXPECT_TRUE(contains(finished.err, "a signal (SIGINT or SIGTERM) stopped the run")) << finished.err;
+  EXPECT_EQ(finished.exit_code, 130) << finished.err;
 }
 
 TEST_F(TrainerProgram, TrainsInEveryPrecisionAndReportsIt) {

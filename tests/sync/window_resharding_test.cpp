@@ -22,6 +22,7 @@ struct WindowKind {
   bool accumulate = false;
   bool sync_each_batch = false;
   bool no_sync = false;
+  bool of_split_batch = false;
 };
 
 const std::vector<WindowKind>& kinds() {
@@ -48,8 +49,11 @@ struct Replica {
     std::optional<AccumulateScope> window;
     std::optional<NoSyncScope> quiet;
     if (kind.accumulate) {
-      window.emplace(std::vector<AccumulateScope::Member>{
-          {.reducer = reducer, .step = {.weight = weight, .syncs = last, .sync_each_batch = kind.sync_each_batch}}});
+      window.emplace(std::vector<AccumulateScope::Member>{{.reducer = reducer,
+                                                           .step = {.weight = weight,
+                                                                    .syncs = last,
+                                                                    .sync_each_batch = kind.sync_each_batch,
+                                                                    .of_split_batch = kind.of_split_batch}}});
     }
     if (kind.no_sync && !last) quiet.emplace(std::vector{reducer});
     const Batch batch = batch_of(index);
@@ -168,6 +172,46 @@ TEST(WindowState, MovesToAnotherNumberOfRanks) {
       check_redistribution(kind, before, after);
     }
   }
+}
+
+// Each pass reads a batch that is split over the ranks: a batch weighs 1 on any number of ranks.
+TEST(WindowState, PartsOfSplitBatchesKeepTheWeightOfTheirBatch) {
+  const WindowKind kind{.name = "accumulate", .options = {}, .accumulate = true, .of_split_batch = true};
+  for (const auto& [before, after] : {std::pair{2, 3}, {2, 1}, {3, 2}, {1, 3}}) {
+    std::vector<StateDict> saved(before);
+    run_thread_ranks(before, [&](const Communicator& communicator) {
+      Replica replica(kind, communicator);
+      for (int pass = 0; pass < length - 1; ++pass) replica.run(pass, index_of(communicator, 0, pass), 1);
+      saved[communicator.rank()] = copy_to_cpu(replica.reducer->state_dict());
+    });
+    Mlp reference;
+    const auto add = [&](std::int64_t index, int ranks) {
+      const Batch batch = batch_of(index);
+      (loss_of(reference->forward(batch.input), batch.target) / (ranks * length)).backward();
+    };
+    for (int i = 0; i < (length - 1) * before; ++i) add(i, before);
+    for (int rank = 0; rank < after; ++rank) add(1000 + rank, after);
+    run_thread_ranks(after, [&](const Communicator& communicator) {
+      Replica replica(kind, communicator);
+      replica.reducer->load_state_dict(reshard_windows(saved, communicator.rank(), communicator.size()));
+      replica.run(length - 1, 1000 + communicator.rank(), 1);
+      replica.reducer->prepare_step();
+      EXPECT_TRUE(close(gradients_of(*replica.net), gradients_of(*reference), 1e-5)) << before << " to " << after;
+    });
+  }
+}
+
+TEST(WindowState, WeightsOfDifferentUnitsAreRefusedOnAnotherNumberOfRanks) {
+  const WindowKind parts{.name = "parts", .options = {}, .accumulate = true, .of_split_batch = true};
+  const WindowKind whole{.name = "whole", .options = {}, .accumulate = true};
+  run_thread_ranks(1, [&](const Communicator& communicator) {
+    Replica first(parts, communicator), second(whole, communicator);
+    first.run(0, 0, 1);
+    second.run(0, 0, 1);
+    std::vector<StateDict> saved{copy_to_cpu(first.reducer->state_dict()), copy_to_cpu(second.reducer->state_dict())};
+    EXPECT_THROW(reshard_windows(saved, 0, 1), CheckpointError);
+    EXPECT_NO_THROW(reshard_windows(std::vector{saved[0], saved[0]}, 0, 1));
+  });
 }
 
 // Averaged gradients must be averaged again, even if no pass follows.

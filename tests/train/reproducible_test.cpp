@@ -107,5 +107,27 @@ TEST(Reproducible, RefusesWhatWouldDependOnTheNumberOfRanks) {
   EXPECT_NO_THROW(accelerator.data_loader(Samples{32}, {.batch_size = 2}));
 }
 
+// 500 samples in batches of 25 are two steps of 200 and 100 samples.
+TEST(Reproducible, ALoaderForEvaluationNeedNotFillSteps) {
+  for (const int ranks : {1, 2}) {
+    run_thread_ranks(ranks, [](const Communicator& communicator) {
+      Accelerator accelerator({.reproducible = ReproducibleOptions{.micro_batches = 8}, .communicator = communicator});
+      Noisy net(0);
+      auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.05));
+      EXPECT_THROW(accelerator.data_loader(Samples{500}, {.batch_size = 25}), UsageError);
+      auto loader = accelerator.data_loader(Samples{500}, {.batch_size = 25, .evaluation = true});
+      std::int64_t samples = 0;
+      for (auto& batch : loader) samples += accelerator.gather_for_metrics(batch.target).size(0);
+      EXPECT_EQ(samples, 500);
+      auto split = accelerator.data_loader(Samples{10}, {.batch_size = 4, .split_batches = true, .evaluation = true});
+      for (auto& batch : split) {
+        EXPECT_THROW((void)accelerator.accumulate(model), UsageError);
+        EXPECT_THROW(accelerator.backward(loss_of(model->forward(batch.input), batch.target)), UsageError);
+        break;
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test::reproducible_test

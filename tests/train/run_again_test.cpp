@@ -83,7 +83,12 @@ TEST(RunAgain, ARunThatWasEndedEarlyStaysEnded) {
     return std::pair(reason, one.trainer.global_step());
   };
   const auto ended = std::pair(StopReason::callback, std::int64_t{6});
+  testing::internal::CaptureStderr();
   EXPECT_EQ(run(2), ended);
+  const std::string ending = testing::internal::GetCapturedStderr();
+  EXPECT_NE(ending.find("fit() ended at step 6 of 20: EarlyStopping: 2 evaluations without progress of eval/loss"),
+            std::string::npos)
+      << ending;
   EXPECT_EQ(evaluations, 3);
   testing::internal::CaptureStderr();
   EXPECT_EQ(run(2), ended);

@@ -56,7 +56,9 @@ TEST(TrainerContext, ACallbackStopsSavesAndReadsWhatIsThere) {
     if (trainer.global_step() == 5) trainer.stop();
   };
   run.trainer.add_callback(callback);
+  testing::internal::CaptureStderr();
   EXPECT_EQ(run.trainer.fit(), StopReason::callback);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "fit() ended at step 5 of 100: a callback called stop()\n");
   EXPECT_EQ(run.trainer.global_step(), 5);
   EXPECT_EQ(losses.size(), 5U);
   EXPECT_EQ(last_evaluations, (std::vector<double>{-1, -1, 9, 9, 8}));

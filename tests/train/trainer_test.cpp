@@ -150,7 +150,10 @@ const RankCase stops_on_signal("stops_on_signal", [](const Communicator& communi
     }
   };
   run.trainer.add_callback(std::make_shared<Raise>());
+  testing::internal::CaptureStderr();
   EXPECT_EQ(run.trainer.fit(), StopReason::signal);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said.find("fit() ended at step 4: a signal") != std::string::npos, communicator.rank() == 0) << said;
   EXPECT_EQ(run.trainer.global_step(), 4);
   const auto newest = CheckpointFolder(std::filesystem::path(folder) / "checkpoints").newest();
   ASSERT_TRUE(newest);

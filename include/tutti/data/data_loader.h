@@ -139,7 +139,10 @@ class DataLoader<Dataset>::Loop {
                   .uneven = reading_.uneven(),
                   .samples = static_cast<std::int64_t>(next.samples.size()),
                   .repeated = next.repeated,
-                  .filler = next.filler});
+                  .filler = next.filler,
+                  .split = loader_.options_.split_batches,
+                  .evaluation = loader_.options_.evaluation,
+                  .loader = loader_.cursor_});
     return true;
   }
   /// The batch of the last advance().
@@ -190,11 +193,11 @@ template <typename Dataset>
 std::int64_t DataLoader<Dataset>::size_of(const Dataset& dataset) {
   const auto size = dataset.size();
   if constexpr (std::integral<std::remove_cvref_t<decltype(size)>>) {
-    return static_cast<std::int64_t>(size);
+    return checked_dataset_size(size);
   } else {
     // torch::data::datasets return an optional, empty for streams.
     if (!size) throw UsageError("the dataset has no size, so it cannot be sharded: pass a dataset whose size() is set");
-    return static_cast<std::int64_t>(*size);
+    return checked_dataset_size(*size);
   }
 }
 

@@ -2,10 +2,13 @@
 // The options of loaders over map-style datasets and over streams. The names are Accelerate's and PyTorch's.
 #include <c10/core/Device.h>
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "tutti/core/error.h"
 #include "tutti/detail/data/epoch_cursor.h"
 #include "tutti/detail/data/loader_group.h"
 #include "tutti/detail/data/stream_cursor.h"
@@ -14,7 +17,8 @@ namespace tutti {
 
 /// Options of a DataLoader. Every rank must pass the same, except for `device`.
 struct DataLoaderOptions {
-  /// Number of samples in this rank's micro-batch; with split_batches, in the micro-batches of all ranks together.
+  /// Number of samples in this rank's micro-batch; with split_batches, in the micro-batches of all ranks together. A
+  /// rank's micro-batch has at most 2^31 - 1 samples.
   std::int64_t batch_size = 1;
   /// Permute the samples of each epoch with torch.randperm under seed + epoch.
   bool shuffle = false;
@@ -37,15 +41,28 @@ struct DataLoaderOptions {
   /// split_batches.
   BatchSampler batch_sampler{};
   /// Number of threads that call get_batch() ahead. Each uses a copy of the dataset, made when a loop begins. Worker i
-  /// reads batches i, i + num_workers, ... of the loop. 0: the loop's own thread reads each batch when it is needed.
+  /// reads batches i, i + num_workers, ... of the loop. 0: the loop's own thread reads each batch when it is needed. At
+  /// most 1024.
   int num_workers = 0;
-  /// Number of batches that each worker reads ahead.
+  /// Number of batches that each worker reads ahead, 1 to 16384.
   int prefetch_factor = 2;
   /// Device to move batches to, see to_device.h. Unset: batches stay on the device where the dataset creates them.
   std::optional<at::Device> device{};
   /// Copy to a CUDA device from pinned memory, asynchronously: see Placement.
   bool non_blocking = false;
+  /// The loader is for evaluation only: a backward pass in a loop over it throws UsageError. With
+  /// AcceleratorOptions::reproducible its data need not fill steps, and its other options are free.
+  bool evaluation = false;
 };
+
+/// `size` as a number of samples. Throws UsageError if it is negative or above 2^62.
+template <std::integral Size>
+std::int64_t checked_dataset_size(Size size) {
+  constexpr std::int64_t limit = std::int64_t{1} << 62;
+  if (std::cmp_greater_equal(size, 0) && std::cmp_less_equal(size, limit)) return static_cast<std::int64_t>(size);
+  throw UsageError("the dataset's size() returned " + std::to_string(size) + ": it must be 0 to " +
+                   std::to_string(limit) + " samples");
+}
 
 /// A description of dataset and options, equal on ranks whose loaders belong together.
 std::string describe(const DataLoaderOptions& options, std::int64_t dataset_size);
@@ -56,7 +73,8 @@ ShardOptions shard_options(const DataLoaderOptions& options, std::int64_t datase
 
 /// Options of a StreamLoader. Every rank must pass the same, except for `device`.
 struct StreamLoaderOptions {
-  /// Number of samples in this rank's micro-batch; with split_batches, in the micro-batches of all ranks together.
+  /// Number of samples in this rank's micro-batch; with split_batches, in the micro-batches of all ranks together. A
+  /// rank's micro-batch has at most 2^31 - 1 samples.
   std::int64_t batch_size = 1;
   /// Whether all ranks read the same stream and each keeps its part, or each rank reads its own stream.
   StreamSharding sharding = StreamSharding::slices;
@@ -71,12 +89,15 @@ struct StreamLoaderOptions {
   bool even_batches = true;
   /// 1: a thread calls get_batch() ahead. At most 1, because a stream is read in order.
   int num_workers = 0;
-  /// Number of batches that it reads ahead, besides the two that every loop reads ahead.
+  /// Number of batches that it reads ahead, besides the two that every loop reads ahead; 1 to 16384.
   int prefetch_factor = 2;
   /// Device to move batches to, see to_device.h. Unset: batches stay on the device where the dataset creates them.
   std::optional<at::Device> device{};
   /// Copy to a CUDA device from pinned memory, asynchronously: see Placement.
   bool non_blocking = false;
+  /// The loader is for evaluation only: a backward pass in a loop over it throws UsageError. With
+  /// AcceleratorOptions::reproducible its data need not fill steps, and its other options are free.
+  bool evaluation = false;
 };
 
 /// A description of the options, equal on ranks whose loaders belong together.

@@ -139,7 +139,10 @@ class StreamLoader<Dataset>::Loop {
                   .samples = samples_in(*batch_),
                   .repeated = part.repeated,
                   .all_repeated = part.all_repeated,
-                  .filler = part.filler});
+                  .filler = part.filler,
+                  .split = loader_.options_.split_batches,
+                  .evaluation = loader_.options_.evaluation,
+                  .loader = loader_.cursor_});
     return true;
   }
   /// The batch of the last advance().

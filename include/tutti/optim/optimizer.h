@@ -63,9 +63,10 @@ class Optimizer final : public Stateful {
   const std::vector<torch::optim::OptimizerParamGroup>& param_groups() const {
     return std::as_const(*optimizer_).param_groups();
   }
-  /// The learning rate of the first parameter group.
+  /// The learning rate of the first parameter group; Scheduler::last_rates() returns those of all groups.
   double learning_rate() const;
-  /// Sets the learning rate of all parameter groups. A schedule overwrites it at its next step.
+  /// Sets the learning rate of all parameter groups to the same rate. A schedule overwrites it at its next step. Throws
+  /// UsageError for a rate that is negative or not finite.
   void set_learning_rate(double rate);
 
   /// State by parameter name, options by group. optimizer_state.h lists the supported optimizers.

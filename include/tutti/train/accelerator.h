@@ -84,8 +84,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Opens a scope for one micro-batch of a window: `auto window = accelerator.accumulate(model);`. Takes one or more
   /// prepared models. step(), clipping and schedules act in the window's last scope only. A window ends after
   /// gradient_accumulation_steps() scopes, or with the data. The gradient is the weighted mean over the window's
-  /// micro-batches of all ranks. Every rank must call it. Throws UsageError for a model that is not prepared, and for a
-  /// weight that is negative or not finite.
+  /// micro-batches of all ranks. Every rank must call it. Throws UsageError for a model that is not prepared, for a
+  /// weight that is negative or not finite, and in a loop over a loader for evaluation.
   AccumulateScope accumulate(detail::ModelRef model, const detail::model_argument auto&... more) {
     return begin_accumulate({model, more...}, {});
   }
@@ -246,7 +246,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   LoaderGroup loader_group();
   DataLoaderOptions loader_options(DataLoaderOptions options) const;
   StreamLoaderOptions loader_options(StreamLoaderOptions options) const;
-  void check_whole_steps(const ShardOptions& options) const;
+  void check_whole_steps(const ShardOptions& options, bool evaluation) const;
   void check_same_loader(const std::function<std::string()>& make);
   void register_loader(std::shared_ptr<Stateful> cursor);
 

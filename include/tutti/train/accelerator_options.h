@@ -23,7 +23,8 @@ struct GradientAccumulationPlugin {
   int num_steps = 1;
   /// The unit in which prepared schedules count. Accelerate's adjust_scheduler is ScheduleRule::accelerate_micro_batch.
   ScheduleRule schedule_rule = ScheduleRule::optimizer_step;
-  /// End a window with the last batch of the innermost running loop over a loader.
+  /// End a window with the last batch of the innermost running loop over a loader: with the last scope on that batch,
+  /// as far as earlier batches show how many scopes a batch has (docs/guides/gradient_accumulation.md).
   bool sync_with_dataloader = true;
   /// Synchronize in every backward pass, to save memory or to inspect gradients. The step stays at the window's end.
   bool sync_each_batch = false;
@@ -55,7 +56,7 @@ struct ReproducibleOptions {
   int micro_batches = 1;
   /// Seed of dropout and other random operations. Each micro-batch derives its own seed from it.
   std::uint64_t seed = 0;
-  /// Number of compute threads of a rank. The order of LibTorch's sums inside an operation depends on it.
+  /// Number of compute threads of a rank, at most 4096. The order of LibTorch's sums inside an operation depends on it.
   int threads = 1;
 };
 
@@ -88,7 +89,8 @@ struct AcceleratorOptions {
   /// How optimizer steps synchronize the models' buffers.
   BufferSync buffer_sync = BufferSync::broadcast;
   /// Train to the same bits on any number of ranks. This sets gradient_accumulation_steps and LibTorch's number of
-  /// threads. Loaders shard blocks_by_window, and their data must fill whole steps. Every backward pass must run inside
+  /// threads. Loaders shard blocks_by_window, and their data must fill whole steps, except loaders with
+  /// DataLoaderOptions::evaluation. Every backward pass must run inside
   /// accumulate(). Gradients are synchronized when clipping, step() or the scope's end needs them, not in backward.
   /// Throws UsageError for options and calls that would change the bits.
   std::optional<ReproducibleOptions> reproducible{};
@@ -103,7 +105,9 @@ struct AcceleratorOptions {
 /// Options of one accumulate() scope. They may differ between ranks.
 struct AccumulateOptions {
   /// Weight of this micro-batch in the step's mean, for example its number of tokens if the loss is a sum over tokens.
-  double weight = 1.0;
+  /// Unset: 1. After a resume on another number of ranks, a weight that is set stays what it was, and 1 stands for a
+  /// whole batch if the loader has split_batches.
+  std::optional<double> weight{};
 };
 
 /// Options of save_state(). Every rank must pass the same.

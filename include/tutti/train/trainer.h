@@ -50,7 +50,9 @@ class Trainer final : public TrainerContext {
   }
 
   /// Trains until the end of the run, or until a callback or a signal stops it. Saves a checkpoint at the end if the
-  /// project has a folder. Returns the reason why the run ended. Every rank must call it.
+  /// project has a folder. Returns the reason why the run ended, and rank 0 writes it to standard error in a line.
+  /// After StopReason::signal the run is not complete: a program should then exit with a code other than 0. Every rank
+  /// must call it.
   StopReason fit(const CallSite& where = CallSite::here()) {
     const CallSiteScope here(where);
     begin_fit(batches_per_epoch());
@@ -71,15 +73,16 @@ class Trainer final : public TrainerContext {
     trigger(&Callback::on_step_start);
     model_->train();
     const bool counts = !accelerator_.on_filler_batch();
-    const double weight = !counts ? 0.0 : functions_.weight ? functions_.weight(batch) : 1.0;
+    const auto own_weight = functions_.weight && counts ? std::optional(functions_.weight(batch)) : std::nullopt;
+    const double weight = counts ? own_weight.value_or(1) : 0;
     {
-      const auto window = accelerator_.accumulate(model_, {.weight = weight});
+      const auto window = accelerator_.accumulate(model_, {.weight = own_weight});
       const at::Tensor loss = clock_.measure(
           Stage::forward, [&] { return accelerator_.autocast([&] { return functions_.loss(model_, batch); }); });
       clock_.measure(Stage::backward, [&] { accelerator_.backward(loss, {}); });
       count(loss, weight, counts && functions_.samples ? functions_.samples(batch) : 0,
             counts && functions_.tokens ? functions_.tokens(batch) : 0);
-      if (accelerator_.sync_gradients()) optimizer_step(loader_.cursor()->batch_index());
+      if (accelerator_.sync_gradients()) optimizer_step(loader_.cursor()->batches_of_this_sharding());
     }
     if (accelerator_.sync_gradients()) after_optimizer_step();
     trigger(&Callback::on_step_end);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/detail/train/stage_clock.h"
@@ -57,8 +58,12 @@ class TrainerContext {
   Scalars evaluate(const CallSite& where = CallSite::here());
   /// Saves a checkpoint and returns its folder. Every rank must call it, between steps.
   std::filesystem::path save_checkpoint(const CallSite& where = CallSite::here());
-  /// Ends the run after the current step. Every rank must call it in the same step.
-  void stop() { stop_requested_ = true; }
+  /// Ends the run after the current step. Every rank must call it in the same step. `reason`: shown when fit() ends,
+  /// for example "EarlyStopping: eval/loss has not improved".
+  void stop(std::string reason = {}) {
+    stop_requested_ = true;
+    if (stop_reason_.empty()) stop_reason_ = std::move(reason);
+  }
 
   /// The Accelerator that prepared the model.
   Accelerator& accelerator() { return accelerator_; }
@@ -104,7 +109,7 @@ class TrainerContext {
   /// Adds a micro-batch to the window's sums.
   void count(const at::Tensor& loss, double weight, std::int64_t samples, std::int64_t tokens);
   /// Clips, steps, advances the schedule, clears gradients, and reduces metrics over all ranks.
-  void optimizer_step(std::int64_t batches_read);
+  void optimizer_step(double batches_read);
   /// Logs, evaluates and saves in the steps that the options select.
   void after_optimizer_step();
   /// Logs, evaluates and saves at the end of the run, if the last step has not.
@@ -126,7 +131,9 @@ class TrainerContext {
     std::int64_t tokens = 0;
   };
 
-  void reduce_metrics(std::int64_t batches_read);
+  void reduce_metrics(double batches_read);
+  /// Writes the reason why the run ended, on rank 0.
+  void report_end(StopReason reason) const;
   void step_plateau_schedule();
   void log_metrics();
   void log(Scalars scalars);
@@ -141,6 +148,7 @@ class TrainerContext {
   Sums sums_;
   std::optional<std::int64_t> batches_per_epoch_;
   bool stop_requested_ = false;
+  std::string stop_reason_;
   bool signal_received_ = false;
   std::int64_t logged_step_ = 0;
   std::int64_t evaluated_step_ = -1;

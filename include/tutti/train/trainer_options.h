@@ -47,11 +47,12 @@ struct TrainerOptions {
   Hyperparameters hyperparameters{};
 };
 
-/// The reason why a run ended.
+/// The reason why a run ended; Trainer::fit() returns it.
 enum class StopReason {
   finished,  ///< max_epochs or max_steps was reached
-  callback,  ///< stop() was called
-  signal,    ///< a rank received SIGINT or SIGTERM
+  callback,  ///< stop() was called, for example by EarlyStopping
+  /// A rank received SIGINT or SIGTERM. The run is not complete and can be resumed.
+  signal,
 };
 
 }  // namespace tutti

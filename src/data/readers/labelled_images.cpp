@@ -2,6 +2,7 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -31,7 +32,12 @@ LabelledImages::LabelledImages(at::Tensor images, at::Tensor targets, const Pixe
   if (!fits)
     throw UsageError("LabelledImages requires uint8 images [n, channels, height, width] and int64 targets [n]");
   for (const double value : scaling.std) {
-    if (!(value > 0)) throw UsageError("PixelScaling: a std of " + std::to_string(value) + ": it must be positive");
+    if (!(value > 0) || !std::isfinite(value))
+      throw UsageError("PixelScaling: a std of " + std::to_string(value) + ": it must be positive and finite");
+  }
+  for (const double value : scaling.mean) {
+    if (!std::isfinite(value))
+      throw UsageError("PixelScaling: a mean of " + std::to_string(value) + ": it must be finite");
   }
   mean_ = by_channel(scaling.mean, "mean", images_.size(1));
   std_ = by_channel(scaling.std, "std", images_.size(1));

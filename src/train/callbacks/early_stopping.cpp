@@ -1,5 +1,6 @@
 #include "tutti/train/callbacks/early_stopping.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,8 @@ namespace tutti {
 EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
     : options_(std::move(options)), best_(worst_metric(options_.lower_is_better)) {
   if (options_.patience < 1) throw UsageError("EarlyStopping: patience must be at least 1");
-  if (!(options_.min_delta >= 0)) throw UsageError("EarlyStopping: min_delta must not be negative");
+  if (!(options_.min_delta >= 0) || !std::isfinite(options_.min_delta))
+    throw UsageError("EarlyStopping: min_delta must not be negative, and must be finite");
 }
 
 StateDict EarlyStopping::state_dict() const {
@@ -30,7 +32,7 @@ void EarlyStopping::load_state_dict(const StateDict& state) {
 
 void EarlyStopping::on_fit_start(TrainerContext& trainer) {
   if (bad_ < options_.patience) return;
-  trainer.stop();
+  trainer.stop("EarlyStopping ended this run before");
   if (!trainer.accelerator().is_main_process()) return;
   trainer.accelerator().logger().warning("EarlyStopping ended this run at step " +
                                          std::to_string(trainer.global_step()) + ", after " + std::to_string(bad_) +
@@ -43,7 +45,7 @@ void EarlyStopping::on_evaluate_end(TrainerContext& trainer, const Scalars& resu
     best_ = value;
     bad_ = 0;
   } else if (++bad_ >= options_.patience) {
-    trainer.stop();
+    trainer.stop("EarlyStopping: " + std::to_string(bad_) + " evaluations without progress of " + options_.metric);
   }
 }
 

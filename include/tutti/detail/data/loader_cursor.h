@@ -18,7 +18,10 @@ class LoaderCursor : public Stateful {
   /// Number of micro-batches of epoch() that each rank has received, including the one in the loop's body; the sum over
   /// all segments.
   std::int64_t batch_index() const;
-  /// The same by segment, in the order of reading.
+  /// The samples that all ranks have received of epoch(), in micro-batches of the loader's present sharding. Differs
+  /// from batch_index() after a resume on another number of ranks or with another batch size.
+  double batches_of_this_sharding() const;
+  /// batch_index() by segment, in the order of reading.
   const std::vector<EpochSegment>& segments() const { return segments_; }
   /// True while a loop runs.
   bool reading() const { return reading_ != 0; }

@@ -2,6 +2,7 @@
 // The positions of the running loops over loaders. Gradient accumulation ends a window with the data, and metrics leave
 // out repeated samples.
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,6 +26,14 @@ struct LoaderPosition {
   bool all_repeated = false;
   /// The batch is filler: this rank has run out of data and another rank has not. Its weight is 0 (see JoinScope).
   bool filler = false;
+  /// The batch is this rank's part of a batch that is split over all ranks.
+  bool split = false;
+  /// The loader is not for training, so no backward pass may run on its batches.
+  bool evaluation = false;
+  /// Identifies the loader; empty without a loop. A weak pointer, so that no later loader compares equal.
+  std::weak_ptr<const void> loader{};
+  std::int64_t loop = 0;   ///< number of the loop in this process, from 1; 0 without a loop
+  std::int64_t batch = 0;  ///< number of the batch in the loop, from 1
 };
 
 /// The running loops, innermost last, and the open join scopes. Not thread safe.
@@ -40,6 +49,9 @@ class LoaderStack {
   /// Sets a function that is called before each batch of a loop, on the loop's thread. The loop rethrows its
   /// exceptions.
   void before_batches(std::function<void()> call) { before_batch_ = std::move(call); }
+  /// Sets a function that is called at the end of each loop that has delivered its last batch and that no exception
+  /// ends, with the position of the loop. It must not throw. Empty: none.
+  void after_loops(std::function<void(const LoaderPosition&)> call) { after_loop_ = std::move(call); }
   /// True if the innermost loop has delivered its last batch.
   bool at_last_batch() const { return innermost().last_batch; }
 
@@ -55,6 +67,8 @@ class LoaderStack {
   friend class RunningLoop;
 
   std::function<void()> before_batch_;
+  std::function<void(const LoaderPosition&)> after_loop_;
+  std::int64_t loops_begun_ = 0;
   std::vector<std::shared_ptr<const LoaderPosition>> loops_;
   std::vector<std::shared_ptr<const std::optional<bool>>> joins_;  // even_batches of the open scopes
 };
@@ -63,21 +77,31 @@ class LoaderStack {
 class RunningLoop {
  public:
   explicit RunningLoop(std::shared_ptr<LoaderStack> stack)
-      : stack_(std::move(stack)), position_(std::make_shared<LoaderPosition>()) {
+      : stack_(std::move(stack)), position_(std::make_shared<LoaderPosition>()), number_(++stack_->loops_begun_) {
     stack_->push(position_);
   }
-  ~RunningLoop() { stack_->remove(position_.get()); }
+  ~RunningLoop() {
+    stack_->remove(position_.get());
+    const bool unwinding = std::uncaught_exceptions() > exceptions_;
+    if (position_->last_batch && !unwinding && stack_->after_loop_) stack_->after_loop_(*position_);
+  }
   RunningLoop(const RunningLoop&) = delete;
   RunningLoop& operator=(const RunningLoop&) = delete;
 
+  /// The loop delivers a batch. The numbers of loop and batch are set here.
   void set(const LoaderPosition& position) {
     if (stack_->before_batch_) stack_->before_batch_();
+    const std::int64_t batch = position_->batch + 1;
     *position_ = position;
+    position_->loop = number_;
+    position_->batch = batch;
   }
 
  private:
   std::shared_ptr<LoaderStack> stack_;
   std::shared_ptr<LoaderPosition> position_;
+  std::int64_t number_;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 /// While the scope is open, loops that begin over loaders of this stack without even_batches have the same number of

@@ -14,6 +14,8 @@ struct AccumulationStep {
   double weight = 1;             ///< weight of the micro-batch in the mean; 0 or positive
   bool syncs = true;             ///< the scope is the last of its window
   bool sync_each_batch = false;  ///< synchronize even if the scope is not the last
+  /// The weight of 1 stands for a rank's part of a batch that is split over all ranks.
+  bool of_split_batch = false;
 };
 
 /// While it exists, backward passes keep their gradients local. It may enclose backward alone, without the forward

@@ -31,7 +31,9 @@ Loader Accelerator::make_loader(Dataset&& dataset, const Options& options, const
   // An exception of one rank is reported to all ranks, so that no rank waits for it.
   check_same_loader([&] {
     loader.emplace(std::forward<Dataset>(dataset), loader_options(options), group);
-    if constexpr (std::same_as<Options, DataLoaderOptions>) check_whole_steps(loader->cursor()->options());
+    if constexpr (std::same_as<Options, DataLoaderOptions>) {
+      check_whole_steps(loader->cursor()->options(), options.evaluation);
+    }
     return loader->description();
   });
   register_loader(loader->cursor());

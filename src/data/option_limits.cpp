@@ -1,0 +1,17 @@
+#include "data/option_limits.h"
+
+#include "tutti/core/error.h"
+
+namespace tutti {
+
+void require_at_most(const std::string& option, std::int64_t value, std::int64_t most) {
+  if (value <= most) return;
+  throw UsageError(option + " is " + std::to_string(value) + ": it must be at most " + std::to_string(most));
+}
+
+void require_micro_batch(std::int64_t batch_size, std::int64_t of_rank, int world_size) {
+  if (batch_size == of_rank) return require_at_most("batch_size", batch_size, most_samples_in_micro_batch);
+  require_at_most("batch_size", batch_size, most_samples_in_micro_batch * world_size);
+}
+
+}  // namespace tutti
