@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -111,7 +110,7 @@ RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output
   check(::posix_spawn(&pid_, command.guard.c_str(), actions.get(), attributes.get(), pointers_to(words).data(),
                       pointers_to(environment).data()),
         "cannot start a rank");
-  pidfd_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  exit_event_.emplace(pid_);
   output_.add_stream(std::move(out_pipe.read_end), out);
   output_.add_stream(std::move(err_pipe.read_end), err);
 }

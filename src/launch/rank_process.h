@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file_descriptor.h"
+#include "launch/exit_event.h"
 #include "launch/output.h"
 
 namespace tutti {
@@ -45,7 +45,7 @@ class RankProcess {
   int rank() const { return rank_; }
   RankOutput& output() { return output_; }
   /// Becomes readable when the rank has exited.
-  int exit_fd() const { return pidfd_.get(); }
+  int exit_fd() const { return exit_event_->fd(); }
   /// The exit status; nullopt while the process runs. The destructor reaps the process, so that the id of its process
   /// group is not reused before.
   const std::optional<ExitStatus>& poll_exit();
@@ -56,7 +56,7 @@ class RankProcess {
   int rank_;
   RankOutput output_;
   pid_t pid_ = -1;
-  FileDescriptor pidfd_;
+  std::optional<ExitEvent> exit_event_;
   std::optional<ExitStatus> exit_status_;
 };
 
