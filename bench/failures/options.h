@@ -1,11 +1,16 @@
 #pragma once
 // The options of `tutti bench failures`.
+#include <chrono>
 #include <string>
 #include <vector>
 
 #include "command/arguments.h"
 
 namespace tutti::bench {
+
+/// The heartbeat timeout and the deadlock timeout of the ranks, instead of the default of 15 s. A trial then takes less
+/// time, and false alarms are more likely.
+inline constexpr std::chrono::seconds failure_timeout{2};
 
 struct FailuresOptions : CommonOptions {
   std::vector<std::string> failures{"killed", "stopped", "astray", "cut"};

@@ -9,7 +9,7 @@
 
 #include "comm/algorithms/p2p_backend.h"
 #include "comm/backend/describe.h"
-#include "comm/backend/heartbeat_timeout.h"
+#include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
 #include "comm/device/nccl.h"
@@ -41,13 +41,13 @@ std::string host_if_any(const BindAddress& bind_address) {
 }
 
 // The heartbeat monitor of a job with several nodes; null with one node.
-std::shared_ptr<HeartbeatMonitor> monitor_of_job(const RendezvousResult& result, std::chrono::milliseconds timeout) {
+std::shared_ptr<HeartbeatMonitor> monitor_of_job(const RendezvousResult& result, const CommunicatorOptions& options) {
   if (pairs_between_nodes(result.nodes).empty()) return nullptr;
   return std::make_shared<HeartbeatMonitor>(result.rendezvous,
                                             HeartbeatMonitorOptions{.rank = result.rank,
                                                                     .node_of_rank = result.nodes,
-                                                                    .heartbeat_timeout = heartbeat_timeout(),
-                                                                    .connect_timeout = timeout,
+                                                                    .heartbeat_timeout = heartbeat_timeout(options),
+                                                                    .connect_timeout = options.connect_timeout,
                                                                     .host = host_if_any(result.bind_address)});
 }
 
@@ -73,7 +73,8 @@ BackendRequest check_options(const CommunicatorOptions& options) {
       throw UsageError("CommunicatorOptions: a timeout must be positive, not " + describe_duration(timeout) + ".");
     }
   }
-  (void)heartbeat_timeout();  // throws UsageError for a malformed variable
+  (void)heartbeat_timeout(options);  // both throw UsageError for a wrong value
+  (void)deadlock_timeout(options);
   return requested;
 }
 
@@ -89,12 +90,13 @@ Communicator connect_ranks(const RendezvousResult& result, const std::string& re
   const auto timeout = options.connect_timeout;
   std::vector<int> all_ranks(result.nodes.size());
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
-  GroupHealth monitor{monitor_of_job(result, timeout), all_ranks};
+  GroupHealth monitor{monitor_of_job(result, options), all_ranks};
   auto transport =
       requested.starts_with("mpi")
           ? connect_mpi(result.rendezvous, result.rank, std::move(monitor), timeout)
           : make_gloo_transport(result.rendezvous, result.bind_address, result.rank, std::move(monitor), timeout);
-  auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(result.nodes, result.rank));
+  auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(result.nodes, result.rank),
+                                               heartbeat_timeout(options));
   const bool best_for_host = requested == "mpi" || requested == "nccl";
   auto backend = select_backend(messages, best_for_host ? "auto" : requested, "job", timeout);
   if (requested == "nccl") backend = make_device_backend(backend, nccl_backend_factory(result.rendezvous.store), "job");
@@ -104,8 +106,11 @@ Communicator connect_ranks(const RendezvousResult& result, const std::string& re
   const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
   auto p2p = std::make_shared<GroupEndpoint>(std::make_shared<LazyEndpoint>(result.rendezvous, result.rank, host),
                                              "job", std::move(all_ranks), result.rank);
-  auto deadlock_detector = std::make_shared<DeadlockDetector>(
-      result.rendezvous, result.rank, static_cast<int>(result.nodes.size()), may_disconnect_store);
+  auto deadlock_detector =
+      std::make_shared<DeadlockDetector>(result.rendezvous, DeadlockDetectorOptions{.rank = result.rank,
+                                                                                    .size = static_cast<int>(result.nodes.size()),
+                                                                                    .timeout = deadlock_timeout(options),
+                                                                                    .may_disconnect_store = may_disconnect_store});
   return make_communicator(
       std::move(backend), options, "job",
       {.recorder = std::move(recorder), .p2p = std::move(p2p), .deadlock_detector = std::move(deadlock_detector)});

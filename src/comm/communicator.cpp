@@ -10,6 +10,7 @@
 #include "comm/describe_call.h"
 #include "comm/make_communicator.h"
 #include "comm/operation_queue.h"
+#include "comm/os/in_this_process.h"
 #include "comm/reduction/reduce_tree.h"
 #include "comm/single_backend.h"
 #include "comm/tensor_checks.h"
@@ -31,8 +32,8 @@ using comm::require_rank;
 
 Communicator make_communicator(std::shared_ptr<comm::Backend> backend, const CommunicatorOptions& options,
                                std::string name, comm::Services services) {
-  return Communicator(std::make_shared<comm::OperationQueue>(std::move(backend), options.timeout, std::move(name),
-                                                             std::move(services)));
+  return Communicator(comm::make_shared_in_this_process<comm::OperationQueue>(
+      std::move(backend), options.timeout, std::move(name), std::move(services)));
 }
 
 Communicator::Communicator()

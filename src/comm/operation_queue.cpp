@@ -163,8 +163,9 @@ void OperationQueue::complete(Call& call) {
 std::shared_ptr<WorkState> OperationQueue::submit(std::function<void()> task) {
   if (backend_->size() == 1) return run_now(task);
   // Calls in the task get the call site of this call.
-  return track(worker_.submit([task = std::move(task), where = CallSiteScope::current()] {
+  return track(worker_.submit([task = std::move(task), where = CallSiteScope::current(), callers = callers()] {
     const CallSiteScope here(where);
+    const CallerThreads::Task running(callers);
     task();
   }));
 }
@@ -172,6 +173,10 @@ std::shared_ptr<WorkState> OperationQueue::submit(std::function<void()> task) {
 std::shared_ptr<WorkState> OperationQueue::track(std::shared_ptr<WorkState> work) const {
   work->set_inflight_calls(calls_);
   return work;
+}
+
+std::shared_ptr<CallerThreads> OperationQueue::callers() const {
+  return calls_ ? calls_->callers() : nullptr;
 }
 
 std::string OperationQueue::next_child_name(const std::string& kind) {
@@ -221,7 +226,7 @@ void OperationQueue::fail(const Operation& operation, const TransferError& error
     root_cause = {.failed_ranks = error.peers(),
                   .timed_out = late,
                   .message = operation.describe() + ": no answer from " + describe_ranks(error.peers()) + " (" +
-                             lookup_error.what() + ")"};
+                             first_line(lookup_error.what()) + ")"};
   }
   failure_ = root_cause.message;
   failed_ranks_ = root_cause.failed_ranks;

@@ -119,10 +119,13 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   /// Aborts the queue unless it has failed already. Publishes `report`, then closes the connections.
   void abort_with_report(flight::FailureReport report, const std::string& reason) noexcept;
   bool set_blocked(bool blocked) noexcept override { return backend_->set_blocked(blocked); }
+  bool is_starting() const noexcept override { return worker_.is_starting(); }
   void set_mismatch_reason(const std::string& why) noexcept override;
   void abort_blocked_calls() noexcept override;
   /// Attaches this queue's calls to `work`.
   std::shared_ptr<WorkState> track(std::shared_ptr<WorkState> work) const;
+  /// The threads that may make calls, as the deadlock detector counts them; null without one.
+  std::shared_ptr<CallerThreads> callers() const;
 
   /// Makes an operation without a number.
   Operation make_operation(const std::string& what, const CallOptions& options) const;

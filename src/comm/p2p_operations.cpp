@@ -51,6 +51,7 @@ std::shared_ptr<WorkState> OperationQueue::send(const at::Tensor& memory, int pe
                                                 const char* what) {
   auto request = make_request(what, memory, peer, tag, options);
   auto state = std::make_shared<WorkState>();
+  state->set_callers(callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
   services_.p2p->send(std::move(request));
   return state;
@@ -61,9 +62,11 @@ std::shared_ptr<WorkState> OperationQueue::receive(const at::Tensor& memory, int
                                                    const char* what) {
   auto request = make_request(what, memory, peer, tag, options);
   auto state = std::make_shared<WorkState>();
+  state->set_callers(callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
-  request->on_completed = [on_completed = std::move(on_completed)](int source) {
+  request->on_completed = [on_completed = std::move(on_completed), callers = callers()](int source) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    const CallerThreads::Task task(on_completed ? callers : nullptr);
     if (on_completed) on_completed(source);
   };
   services_.p2p->receive(std::move(request));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/algorithms/p2p_backend.h"
+#include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
 #include "comm/make_communicator.h"
 #include "comm/p2p/group_endpoint.h"
@@ -57,7 +58,8 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
   const auto make = [&](int rank) {
     auto& communicator = made[static_cast<std::size_t>(rank)];
     std::shared_ptr<comm::Backend> backend = std::make_shared<comm::P2pBackend>(
-        std::move(transports[static_cast<std::size_t>(rank)]), comm::make_topology(node_of_rank, rank));
+        std::move(transports[static_cast<std::size_t>(rank)]), comm::make_topology(node_of_rank, rank),
+        comm::heartbeat_timeout(options));
     // Messages between threads are copies in memory, so "auto" needs no other backend.
     if (options.backend != "auto") {
       backend = comm::select_backend(std::move(backend), options.backend, "threads", options.connect_timeout);

@@ -36,14 +36,29 @@ namespace comm {
 
 void WorkState::end(std::exception_ptr failure) {
   std::vector<std::function<void()>> continuations;
+  std::shared_ptr<CallerThreads> callers;
   {
     const std::lock_guard lock(mutex_);
     completed_ = true;
     failure_ = std::move(failure);
     continuations.swap(continuations_);
+    callers = callers_;
   }
   ended_.notify_all();
+  if (continuations.empty()) return;
+  const CallerThreads::Task task(std::move(callers));
   for (const auto& continuation : continuations) continuation();
+}
+
+void WorkState::set_inflight_calls(std::shared_ptr<InflightCalls> calls) {
+  const std::lock_guard lock(mutex_);
+  if (calls) callers_ = calls->callers();
+  calls_ = std::move(calls);
+}
+
+void WorkState::set_callers(std::shared_ptr<CallerThreads> callers) {
+  const std::lock_guard lock(mutex_);
+  callers_ = std::move(callers);
 }
 
 void WorkState::then(std::function<void()> continuation) {
@@ -66,6 +81,7 @@ void WorkState::wait() {
   std::unique_lock lock(mutex_);
   if (!completed_) {
     const InflightCalls::WaitingOnQueue waiting(calls_.get());
+    const CallerThreads::Task task(calls_ ? nullptr : callers_);
     ended_.wait(lock, [&] { return completed_; });
   }
   if (failure_) std::rethrow_exception(failure_);
@@ -180,6 +196,11 @@ std::shared_ptr<WorkState> Worker::submit(std::function<void()> task) {
 bool Worker::idle() const {
   const std::lock_guard lock(queue_->mutex);
   return queue_->entries.empty() && !queue_->running;
+}
+
+bool Worker::is_starting() const {
+  const std::lock_guard lock(queue_->mutex);
+  return !queue_->entries.empty() && !queue_->running;
 }
 
 }  // namespace comm

@@ -16,8 +16,10 @@ namespace tutti::comm {
 class WorkState {
  public:
   void end(std::exception_ptr failure);
-  /// Sets the calls that wait() waits for. Call before another thread has this state.
-  void set_inflight_calls(std::shared_ptr<InflightCalls> calls) { calls_ = std::move(calls); }
+  /// Sets the calls that wait() waits for. Call before another thread waits.
+  void set_inflight_calls(std::shared_ptr<InflightCalls> calls);
+  /// The same for a work that no call of a communicator completes: a thread in wait() counts as one that may make calls.
+  void set_callers(std::shared_ptr<CallerThreads> callers);
   void wait();
   bool is_completed() const;
   /// The exception of a failed operation; null if the operation is in flight or succeeded.
@@ -32,6 +34,7 @@ class WorkState {
   std::exception_ptr failure_;
   std::vector<std::function<void()>> continuations_;
   std::shared_ptr<InflightCalls> calls_;
+  std::shared_ptr<CallerThreads> callers_;  // the thread that runs continuations is one of them meanwhile
 };
 
 /// Runs `task` on the calling thread. The returned state keeps its exception.
@@ -52,6 +55,8 @@ class Worker {
   static bool is_on_worker_thread();
   /// Whether all submitted tasks have completed.
   bool idle() const;
+  /// Whether a submitted task has not begun although no other task runs.
+  bool is_starting() const;
 
  private:
   struct Queue;

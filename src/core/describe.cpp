@@ -13,4 +13,8 @@ std::string describe_duration(std::chrono::milliseconds duration) {
   return count % 1000 == 0 ? std::to_string(count / 1000) + " s" : std::to_string(count) + " ms";
 }
 
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace tutti

@@ -10,5 +10,7 @@ namespace tutti {
 std::string describe_ranks(const std::vector<int>& ranks);
 /// "30 s", "1500 ms".
 std::string describe_duration(std::chrono::milliseconds duration);
+/// The first line of an error's text. LibTorch and c10d append a backtrace.
+std::string first_line(const std::string& text);
 
 }  // namespace tutti

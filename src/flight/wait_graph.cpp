@@ -113,7 +113,8 @@ FailureReport FailureReport::from_text(const std::string& text) {
   std::int64_t milliseconds = 0;
   std::size_t count = 0;
   stream >> reason_number >> report.operation >> milliseconds >> count;
-  report.reason = static_cast<Reason>(reason_number);
+  const bool is_known = reason_number >= 0 && reason_number <= static_cast<int>(Reason::process_exited);
+  report.reason = is_known ? static_cast<Reason>(reason_number) : Reason::connection_closed;
   report.timeout = std::chrono::milliseconds(milliseconds);
   for (int rank = 0; count > 0 && stream >> rank; --count) report.waiting_for.push_back(rank);
   stream.ignore(1);

@@ -4,7 +4,6 @@
 #include <spawn.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,17 +76,6 @@ Pipe open_pipe() {
   if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) check(errno, "fcntl");
   return pipe;
 }
-
-FileDescriptor open_pidfd(pid_t pid) {
-  FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd.is_open()) {
-    check(errno,
-          "pidfd_open is refused, with which tutti launch watches ranks: allow it in the container's seccomp "
-          "profile, or use Linux 5.3 or later");
-  }
-  return pidfd;
-}
-
 /// The program of a rank: the child of its guard. 0: there is none any more, or the kernel does not tell.
 pid_t child_of(pid_t guard) {
   const std::string number = std::to_string(guard);
@@ -122,7 +110,7 @@ std::string ExitStatus::describe() const {
 }
 
 void require_descriptors(const std::string& subject, int count) {
-  constexpr rlim_t for_each = 4;  // two pipes, a pidfd, a log or a pipe for its input
+  constexpr rlim_t for_each = 4;  // two pipes, the event of its exit, a log or a pipe for its input
   constexpr rlim_t for_others = 64;
   const rlim_t needed = for_each * static_cast<rlim_t>(count) + for_others;
   rlimit limit{};
@@ -137,7 +125,6 @@ void require_descriptors(const std::string& subject, int count) {
 
 RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output, Sink& out, Sink& err)
     : rank_(rank), output_(std::move(output)) {
-  open_pidfd(::getpid());  // a refusal is found before the process starts
   Pipe out_pipe = open_pipe();
   Pipe err_pipe = open_pipe();
   FileActions actions;
@@ -157,7 +144,7 @@ RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output
   check(::posix_spawn(&pid_, command.guard.c_str(), actions.get(), attributes.get(), pointers_to(words).data(),
                       pointers_to(environment).data()),
         "cannot start a rank");
-  pidfd_ = open_pidfd(pid_);
+  exit_event_.emplace(pid_);
   output_.add_stream(std::move(out_pipe.read_end), out);
   output_.add_stream(std::move(err_pipe.read_end), err);
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file_descriptor.h"
+#include "launch/exit_event.h"
 #include "launch/output.h"
 
 namespace tutti {
@@ -50,7 +50,7 @@ class RankProcess {
   RankOutput& output() { return output_; }
   const RankOutput& output() const { return output_; }
   /// Becomes readable when the rank has exited.
-  int exit_fd() const { return pidfd_.get(); }
+  int exit_fd() const { return exit_event_->fd(); }
   /// The exit status; nullopt while the process runs. The destructor reaps the process, so that the id of its process
   /// group is not reused before.
   const std::optional<ExitStatus>& poll_exit();
@@ -68,7 +68,7 @@ class RankProcess {
   int rank_;
   RankOutput output_;
   pid_t pid_ = -1;
-  FileDescriptor pidfd_;
+  std::optional<ExitEvent> exit_event_;
   std::optional<ExitStatus> exit_status_;
   bool was_stopped_ = false;
   bool ended_by_launcher_ = false;

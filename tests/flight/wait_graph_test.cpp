@@ -26,6 +26,13 @@ TEST(RootCause, AReportSurvivesEncoding) {
   EXPECT_EQ(read.description, report.description);
 }
 
+TEST(RootCause, AnUnknownReasonIsAClosedConnection) {
+  for (const char* reason : {"99", "-1"}) {
+    const auto read = FailureReport::from_text(std::string(reason) + " 17 30000 1 2 all_reduce");
+    EXPECT_EQ(read.reason, Reason::connection_closed) << reason;
+  }
+}
+
 TEST(RootCause, ARankWithoutAReportIsTheRootCause) {
   const FailureReports reports = {make_report(Reason::timeout, {2}), make_report(Reason::timeout, {2}), std::nullopt};
   const auto root_cause = find_root_cause(reports, 0);

@@ -87,6 +87,8 @@ void RankProcesses::start(int rank, int size, const RankProgram& program, const 
       {"MASTER_ADDR", "127.0.0.1"},
       {"MASTER_PORT", std::to_string(port_)},
       {"OMP_NUM_THREADS", "1"},
+      {"TUTTI_HEARTBEAT_TIMEOUT", "2"},
+      {"TUTTI_DEADLOCK_TIMEOUT", "2"},
   };
   if (rank == 0) variables["TUTTI_MASTER_LISTEN_FD"] = std::to_string(store_socket_in_child);
   for (const auto& [name, value] : options.variables) variables[name] = value;

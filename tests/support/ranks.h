@@ -43,7 +43,7 @@ struct RankResult {
 struct ProcessOptions {
   std::chrono::seconds deadline{60};
   int num_nodes = 1;  ///< number of simulated nodes
-  /// Set in every rank's environment.
+  /// Set in every rank's environment. TUTTI_HEARTBEAT_TIMEOUT and TUTTI_DEADLOCK_TIMEOUT are 2 by default.
   std::map<std::string, std::string> variables = {};
   /// Ranks that are not started.
   std::vector<int> absent = {};

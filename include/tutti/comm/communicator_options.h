@@ -22,6 +22,15 @@ struct CommunicatorOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   /// The timeout of connecting: reaching the master and waiting for all ranks.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
+  /// The time after which a process that is stopped, or a node that misses heartbeats, has failed. A log line reports
+  /// it after 2 s. If a program leaves the default, TUTTI_HEARTBEAT_TIMEOUT (seconds) replaces it. A process that exits
+  /// is a failure at once.
+  std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(15);
+  /// The time after which ranks that wait in calls that other ranks do not make throw MismatchError. During this time
+  /// no rank may have made progress, and no other thread of the program may have used CPU time. A log line reports the
+  /// calls after 2 s. Zero: no error before `timeout`. If a program leaves the default, TUTTI_DEADLOCK_TIMEOUT
+  /// (seconds) replaces it.
+  std::chrono::milliseconds deadlock_timeout = std::chrono::seconds(15);
 };
 
 }  // namespace tutti

@@ -33,8 +33,11 @@ class EqualParts {
 
 }  // namespace
 
-P2pBackend::P2pBackend(std::shared_ptr<Transport> transport, Topology topology)
-    : Backend({.name = transport->name()}, transport->rank(), std::move(topology)), transport_(std::move(transport)) {}
+P2pBackend::P2pBackend(std::shared_ptr<Transport> transport, Topology topology,
+                       std::chrono::milliseconds heartbeat_timeout)
+    : Backend({.name = transport->name(), .heartbeat_timeout = heartbeat_timeout}, transport->rank(),
+              std::move(topology)),
+      transport_(std::move(transport)) {}
 
 std::unique_ptr<PendingAllReduce> P2pBackend::start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                                const std::shared_ptr<const WireCodec>& codec) {
@@ -175,7 +178,8 @@ std::shared_ptr<Backend> P2pBackend::split(const std::vector<int>& members, cons
                                            std::chrono::milliseconds timeout) {
   auto transport = transport_->split(members, name, timeout);
   const int new_rank = transport->rank();
-  return std::make_shared<P2pBackend>(std::move(transport), topology_of(topology(), members, new_rank));
+  return std::make_shared<P2pBackend>(std::move(transport), topology_of(topology(), members, new_rank),
+                                      traits().heartbeat_timeout);
 }
 
 }  // namespace tutti::comm

@@ -9,7 +9,7 @@ namespace tutti::comm {
 
 class P2pBackend final : public Backend {
  public:
-  P2pBackend(std::shared_ptr<Transport> transport, Topology topology);
+  P2pBackend(std::shared_ptr<Transport> transport, Topology topology, std::chrono::milliseconds heartbeat_timeout);
 
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override;

@@ -33,6 +33,7 @@ struct BackendTraits {
   int spin_count = 0;                      ///< the number of times to poll a small all-gather before blocking
   bool all_devices = false;                ///< start_all_reduce() takes tensors on every device
   std::optional<at::DeviceType> device{};  ///< start_all_reduce() also takes tensors on such devices
+  std::chrono::milliseconds heartbeat_timeout{0};  ///< see CommunicatorOptions
 
   bool supports(at::DeviceType type) const { return type == at::kCPU || all_devices || type == device; }
 };

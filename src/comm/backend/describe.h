@@ -9,6 +9,7 @@
 namespace tutti::comm {
 
 using tutti::describe_duration;
+using tutti::first_line;
 using tutti::describe_ranks;
 /// "float [4, 3]".
 std::string describe_tensor(const at::Tensor& tensor);

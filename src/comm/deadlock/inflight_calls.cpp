@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "flight/call_text.h"
 
@@ -31,7 +32,23 @@ void CallerThreads::add(pid_t thread) {
 std::set<pid_t> CallerThreads::running() {
   const std::lock_guard lock(mutex_);
   std::erase_if(threads_, has_exited);
-  return threads_;
+  auto threads = threads_;
+  threads.insert(in_task_.begin(), in_task_.end());
+  return threads;
+}
+
+CallerThreads::Task::Task(std::shared_ptr<CallerThreads> threads) : threads_(std::move(threads)) {
+  if (!threads_) return;
+  threads_->change();
+  const std::lock_guard lock(threads_->mutex_);
+  threads_->in_task_.insert(this_thread());
+}
+
+CallerThreads::Task::~Task() {
+  if (!threads_) return;
+  threads_->change();
+  const std::lock_guard lock(threads_->mutex_);
+  threads_->in_task_.erase(threads_->in_task_.find(this_thread()));
 }
 
 void InflightCalls::on_call(const Operation& operation, bool on_own_thread) {
@@ -56,6 +73,7 @@ InflightCalls::InCall::InCall(InflightCalls* calls, flight::EntryId entry) : cal
     slots[slot_].thread.store(this_thread(), std::memory_order_release);
     return;
   }
+  calls_->unrecorded_.fetch_add(1);
 }
 
 InflightCalls::InCall::~InCall() {
@@ -63,6 +81,8 @@ InflightCalls::InCall::~InCall() {
   if (slot_ < calls_->in_call_.size()) {
     calls_->in_call_[slot_].thread.store(0, std::memory_order_relaxed);
     calls_->in_call_[slot_].serial.store(0, std::memory_order_release);
+  } else {
+    calls_->unrecorded_.fetch_sub(1);
   }
   calls_->callers_->change(std::memory_order_release);
 }
@@ -90,6 +110,11 @@ bool InflightCalls::set_blocked(bool blocked) {
   return listener_ == nullptr || listener_->set_blocked(blocked);
 }
 
+bool InflightCalls::is_starting() {
+  const std::lock_guard lock(listener_mutex_);
+  return listener_ != nullptr && listener_->is_starting();
+}
+
 void InflightCalls::set_mismatch_reason(const std::string& why) {
   const std::lock_guard lock(listener_mutex_);
   if (listener_ != nullptr) listener_->set_mismatch_reason(why);
@@ -107,11 +132,14 @@ InflightCalls::Snapshot InflightCalls::take_snapshot() const {
     snapshot.communicator = {.calls = calls_, .members = global_ranks_};
     snapshot.waiting_on_queue = {waiting_on_queue_.begin(), waiting_on_queue_.end()};
   }
+  snapshot.is_complete = unrecorded_.load() == 0;
   for (const Slot& slot : in_call_) {
     const auto thread = slot.thread.load(std::memory_order_acquire);
     const flight::EntryId entry{.serial = slot.serial.load(std::memory_order_relaxed),
                                 .record = slot.record.load(std::memory_order_relaxed)};
-    const auto call = thread != 0 ? flight::read_entry(entry, ::getpid()) : std::nullopt;
+    if (thread == 0) continue;
+    const auto call = flight::read_entry(entry, ::getpid());
+    if (!call) snapshot.is_complete = false;
     if (!call) continue;
     snapshot.in_call[thread] = {
         .communicator = communicator_, .number = call->operation, .text = flight::describe_call(*call)};

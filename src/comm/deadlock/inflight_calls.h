@@ -19,12 +19,26 @@
 
 namespace tutti::comm {
 
-/// The threads of this process that have made calls on any communicator, except queue threads. Thread safe.
+/// The threads of this process that may make calls: those that have made one on any communicator, except queue threads,
+/// and those that run a task of the program. Thread safe.
 class CallerThreads {
  public:
   void add(pid_t thread);
   /// The threads that have not exited.
   std::set<pid_t> running();
+
+  /// Marks its thread as one that may make calls, for the object's lifetime: it runs a submitted task or a
+  /// continuation, or waits for a point-to-point message.
+  class Task {
+   public:
+    explicit Task(std::shared_ptr<CallerThreads> threads);
+    ~Task();
+    Task(const Task&) = delete;
+    Task& operator=(const Task&) = delete;
+
+   private:
+    std::shared_ptr<CallerThreads> threads_;  // may be null
+  };
 
   /// A number that differs after a call on any communicator was made, began or ended, or a waiting thread continued.
   std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
@@ -34,6 +48,7 @@ class CallerThreads {
   std::atomic<std::uint64_t> changes_ = 0;
   std::mutex mutex_;
   std::set<pid_t> threads_;
+  std::multiset<pid_t> in_task_;
 };
 
 /// Thread safe.
@@ -46,7 +61,7 @@ class InflightCalls {
   void on_call(const Operation& operation, bool on_own_thread);
 
   /// Marks its thread as inside the call of `entry`, for the object's lifetime. A fifth thread at a time, or a call
-  /// without an entry, is not recorded: the detector then treats the thread as running and reports no deadlock.
+  /// without an entry, is not recorded: snapshots are then incomplete, and no deadlock is found.
   class InCall {
    public:
     InCall(InflightCalls* calls, flight::EntryId entry);
@@ -78,6 +93,8 @@ class InflightCalls {
     /// Publishes whether this rank is blocked. Returns false if some rank is known, without the store, not to be
     /// blocked.
     virtual bool set_blocked(bool blocked) noexcept = 0;
+    /// Whether the queue thread is about to run a task.
+    virtual bool is_starting() const noexcept = 0;
     /// Sets the error text of all failures from now on.
     virtual void set_mismatch_reason(const std::string& why) noexcept = 0;
     /// Aborts the communicator, whose blocked calls can never complete.
@@ -87,6 +104,7 @@ class InflightCalls {
   /// listener.
   void set_listener(Listener* listener);
   bool set_blocked(bool blocked);
+  bool is_starting();
   void set_mismatch_reason(const std::string& why);
   void abort_blocked_calls();
 
@@ -94,6 +112,7 @@ class InflightCalls {
     WaitState::CommunicatorCalls communicator;
     std::map<pid_t, WaitState::PendingCall> in_call;  ///< the call that a thread is inside, by thread
     std::set<pid_t> waiting_on_queue;
+    bool is_complete = true;  ///< false if a thread is inside a call that is not in `in_call`
 
     /// The call that `thread` is blocked in, directly or through the queue thread; nullptr if it is not blocked.
     const WaitState::PendingCall* pending_call_of(pid_t thread) const;
@@ -101,6 +120,7 @@ class InflightCalls {
   Snapshot take_snapshot() const;
   const std::string& communicator() const { return communicator_; }
   const std::vector<int>& global_ranks() const { return global_ranks_; }
+  const std::shared_ptr<CallerThreads>& callers() const { return callers_; }
 
  private:
   struct Slot {
@@ -114,6 +134,7 @@ class InflightCalls {
   const std::shared_ptr<CallerThreads> callers_;
 
   std::array<Slot, 4> in_call_;
+  std::atomic<int> unrecorded_ = 0;  // threads that are inside a call and have no slot
 
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;

@@ -39,7 +39,7 @@ auto rethrow_as_transfer_error(const Call& call) {
   try {
     return call();
   } catch (const std::exception& error) {
-    throw TransferError(TransferError::Kind::connection_closed, {}, error.what());
+    throw TransferError(TransferError::Kind::connection_closed, {}, first_line(error.what()));
   }
 }
 
@@ -107,7 +107,7 @@ class DeviceBackend final : public ForwardingBackend {
         group_ = std::move(group);
       }
     } catch (const std::exception& error) {
-      throw PeerError("Connecting over " + factory_.name + " on " + device.str() + " failed: " + error.what(), {});
+      throw PeerError("Connecting over " + factory_.name + " on " + device.str() + " failed: " + first_line(error.what()), {});
     }
     return at::zeros({bytes}, at::TensorOptions(at::kByte).device(device));
   }

@@ -7,16 +7,20 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "comm/backend/failure_timeouts.h"
 #include "comm/health/heartbeat_store.h"
 #include "comm/health/liveness_port.h"
 #include "comm/health/liveness_tracker.h"
 #include "comm/health/local_peers.h"
 #include "comm/health/peer_status.h"
+#include "core/describe.h"
 #include "core/thread_name.h"
+#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
@@ -66,6 +70,7 @@ struct HeartbeatMonitor::Shared {
   LivenessTracker tracker;
   FailedPeers failed_peers;
   std::list<Callback> callbacks;
+  std::set<int> logged;  // the ranks whose silence or stop this rank has logged; -1 for the store
 
   // The next local peer whose process runs.
   int next_peer = -1;
@@ -182,17 +187,45 @@ struct HeartbeatMonitor::Shared {
     if (state == ProcessState::exited && is_running(next_peer)) report_exit(next_peer);
     next_stopped.check(now, state == ProcessState::stopped);
     if (next_stopped.is_expired(heartbeat_timeout, polls_fast())) report_suspected({next_peer});
+    log_if(next_stopped.value() >= report_delay, {next_peer}, "been stopped", "SIGSTOP or Ctrl+Z");
   }
 
   /// Whether this rank has waited for any of the others for long enough.
   void check_heartbeats() {
-    const auto suspects = tracker.check(Clock::now());
+    const auto now = Clock::now();
+    const auto suspects = tracker.check(now);
     if (suspects.store && !failed_peers.store) {
       fail_store();
       table->mark_store_unreachable();
       table->wake_all();
     }
     for (const int leader : suspects.ranks) report_suspected(local_peers.members(leader));
+    log_silent_peers(tracker.silent_for(report_delay, now));
+  }
+
+  void log_silent_peers(const LivenessTracker::Suspects& silent) {
+    log_if(silent.store, {}, "not answered", "network partition, or its host is down");
+    if (silent.store) return;
+    for (const int leader : heartbeat_store.peers()) {
+      log_if(std::ranges::binary_search(silent.ranks, leader), local_peers.members(leader), "missed heartbeats",
+             "host down, network partition, or process stopped");
+    }
+  }
+
+  /// Logs once what has lasted for report_delay. `ranks` are empty for the store, else local peers of one another.
+  void log_if(bool lasts, const std::vector<int>& ranks, const std::string& what, const std::string& cause) {
+    const int first = ranks.empty() ? -1 : ranks.front();
+    if (!lasts) {
+      if (logged.erase(first) > 0) table->release_log(first);
+      return;
+    }
+    const bool has_failed = ranks.empty() ? failed_peers.store : std::ranges::binary_search(failed_peers.ranks, first);
+    if (has_failed || logged.contains(first) || !table->claim_log(first)) return;
+    logged.insert(first);
+    Logger(rank).warning((ranks.empty() ? "the job's store" : describe_ranks(ranks)) +
+                         (ranks.size() > 1 ? " have " : " has ") + what + " for " + describe_duration(report_delay) +
+                         " (" + cause + "). This is a failure after " + describe_duration(heartbeat_timeout) +
+                         " (CommunicatorOptions::heartbeat_timeout).");
   }
 
   void report_exit(int other) {

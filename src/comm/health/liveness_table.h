@@ -39,6 +39,11 @@ class LivenessTable {
   Deadline fast_polling_until() const { return Deadline(Clock::duration(head().fast_polling_until.load())); }
   void poll_fast_until(Deadline end) { head().fast_polling_until.store(end.time_since_epoch().count()); }
 
+  /// Claims the log line about `rank` (-1: about the store) for the caller; false if a local peer has claimed it.
+  bool claim_log(int rank) { return !is_logged(rank).exchange(true); }
+  /// Call it after a successful claim, when the state that the line reports has ended.
+  void release_log(int rank) { is_logged(rank).store(false); }
+
   LastHeartbeat last_heartbeat() const;
   /// Whether the next one is `rank`'s to give.
   bool is_sender(int rank) const { return is_sender(rank, last_heartbeat()); }
@@ -65,15 +70,18 @@ class LivenessTable {
     std::atomic<std::int64_t> last_reply;
     std::atomic<std::int64_t> fast_polling_until;
     std::atomic<bool> store_unreachable;
+    std::atomic<bool> is_logged;
   };
   struct Rank {
     std::atomic<std::int64_t> heartbeats;
     std::atomic<std::uint8_t> marks;
+    std::atomic<bool> is_logged;
   };
 
   bool is_sender(int rank, const LastHeartbeat& last) const {
     return last.rank < 0 || last.rank == rank || (marks(last.rank) & (inactive | exited)) != 0;
   }
+  std::atomic<bool>& is_logged(int rank) { return rank < 0 ? head().is_logged : of(rank).is_logged; }
   Head& head() const { return *static_cast<Head*>(memory_.get()); }
   Rank& of(int rank) const { return reinterpret_cast<Rank*>(&head() + 1)[rank]; }
 

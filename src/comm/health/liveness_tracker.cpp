@@ -40,10 +40,14 @@ LivenessTracker::Suspects LivenessTracker::check(Deadline now) {
     requested_at_ += stopped;
     for (Peer& peer : peers_) peer.changed += stopped;
   }
-  if (time_without_reply(now) >= heartbeat_timeout_) return {.ranks = {}, .store = true};
+  return silent_for(heartbeat_timeout_, now);
+}
+
+LivenessTracker::Suspects LivenessTracker::silent_for(Clock::duration time, Deadline now) const {
+  if (time_without_reply(now) >= time) return {.ranks = {}, .store = true};
   Suspects suspects;
   for (const Peer& peer : peers_) {
-    if (time_without_heartbeat(peer) >= heartbeat_timeout_) suspects.ranks.push_back(peer.rank);
+    if (time_without_heartbeat(peer) >= time) suspects.ranks.push_back(peer.rank);
   }
   std::ranges::sort(suspects.ranks);
   return suspects;

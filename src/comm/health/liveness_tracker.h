@@ -41,6 +41,8 @@ class LivenessTracker {
     bool store = false;      ///< has not answered for too long: nothing is known of the ranks then
   };
   Suspects check(Deadline now);
+  /// The ranks and the store that have been silent for `time`, as of the last check().
+  Suspects silent_for(Clock::duration time, Deadline now) const;
   /// Sets the time of the next check(). A process that checks much later was stopped itself: the time in between does
   /// not count.
   void set_next_check(Deadline next_check) { next_check_ = next_check; }
@@ -84,6 +86,8 @@ class StoppedDuration {
   /// apart once it is stopped do not count in full, since the polling process may have been stopped with it.
   Clock::duration check(Deadline now, bool stopped);
   bool is_stopped() const { return stopped_ > Clock::duration::zero(); }
+  /// For how long it has been stopped, at the last check().
+  Clock::duration value() const { return stopped_; }
   /// Whether it has been stopped for `heartbeat_timeout`. With `poll_fast` a shorter time is enough: the rank that
   /// waits for the process has detected the stop and may leave.
   bool is_expired(Clock::duration heartbeat_timeout, bool poll_fast) const {

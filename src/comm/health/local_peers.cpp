@@ -28,9 +28,9 @@ std::shared_ptr<SharedSegment> create_table(int size) {
   }
 }
 
-std::shared_ptr<SharedSegment> open_table(const SegmentAddress& address) {
+std::shared_ptr<SharedSegment> open_table(const SegmentAddress& address, int size) {
   try {
-    return address.descriptor < 0 ? nullptr : SharedSegment::open(address);
+    return address.descriptor < 0 ? nullptr : SharedSegment::open(address, LivenessTable::bytes(size));
   } catch (const std::system_error&) {
     return nullptr;
   }
@@ -111,7 +111,7 @@ LocalPeerMap discover_local_peers(const Rendezvous& rendezvous, int rank, const 
     local_peers.infos.push_back(LocalPeerInfo::from_text(text));
   }
   int leader = find_leaders(node_of_rank, local_peers.infos)[static_cast<std::size_t>(rank)];
-  auto table = leader == rank ? own_segment : open_table(local_peers.infos[static_cast<std::size_t>(leader)].table);
+  auto table = leader == rank ? own_segment : open_table(local_peers.infos[static_cast<std::size_t>(leader)].table, size);
   if (!table) {
     leader = rank;
     table = own_segment;

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "comm/backend/describe.h"
 
@@ -16,6 +17,13 @@ constexpr auto reachability_poll_interval = std::chrono::milliseconds(20);
 // The interval grows, because many ranks that fail at once poll one store.
 constexpr auto first_poll_interval = std::chrono::milliseconds(10);
 constexpr auto max_poll_interval = std::chrono::milliseconds(40);
+
+// Ranks that the group does not have are left out.
+FailureReport report_of_peer(const std::string& text, std::size_t size) {
+  auto report = FailureReport::from_text(text);
+  std::erase_if(report.waiting_for, [&](int rank) { return rank < 0 || std::cmp_greater_equal(rank, size); });
+  return report;
+}
 
 }  // namespace
 
@@ -40,8 +48,9 @@ struct RootCauseQuery::Shared {
         lock.unlock();
         auto exited_before = failure_board.exited_ranks();
         FailureReports found;
-        for (const auto& post : failure_board.read()) {
-          found.push_back(post ? std::optional(FailureReport::from_text(*post)) : std::nullopt);
+        const auto posts = failure_board.read();
+        for (const auto& post : posts) {
+          found.push_back(post ? std::optional(report_of_peer(*post, posts.size())) : std::nullopt);
         }
         lock.lock();
         reports = std::move(found);

@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "comm/os/in_this_process.h"
+
 namespace tutti::comm {
 namespace {
 
@@ -13,6 +15,7 @@ class GuardCount {
  public:
   GuardCount() = default;
   ~GuardCount() {
+    if (!in_this_process_) return;  // the threads that the guards are for are not in a forked child
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, max_exit_delay, [&] { return count_ == 0; });
   }
@@ -30,6 +33,7 @@ class GuardCount {
   std::mutex mutex_;
   std::condition_variable changed_;
   int count_ = 0;
+  InThisProcess in_this_process_;
 };
 
 // A static object, because its destructor delays the exit of the process. LibTorch's static objects are constructed

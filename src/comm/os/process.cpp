@@ -47,6 +47,15 @@ std::optional<ProcStat> read_proc_stat(pid_t process) {
   return error == std::errc() ? std::optional(proc_stat) : std::nullopt;
 }
 
+// A process that writes a core file has failed, and writing may take minutes. Its state in /proc/PID/stat is that of a
+// running process.
+bool is_dumping_core(pid_t process) {
+  const FileDescriptor file(::open(("/proc/" + std::to_string(process) + "/status").c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> text{};
+  const auto length = file.is_open() ? ::read(file.get(), text.data(), text.size()) : -1;
+  return length > 0 && reports_core_dump({text.data(), static_cast<std::size_t>(length)});
+}
+
 ProcessIdentity identify() {
   ProcessIdentity identity;
   identity.pid = ::getpid();
@@ -75,6 +84,10 @@ Nonce random_nonce() {
   return nonce;
 }
 
+bool reports_core_dump(std::string_view status) {
+  return status.find("\nCoreDumping:\t1\n") != std::string_view::npos;
+}
+
 const ProcessIdentity& this_process() {
   static const ProcessIdentity identity = identify();
   return identity;
@@ -93,7 +106,8 @@ ProcessState ProcessProbe::state() const {
   if (!proc_stat) return has_been_reaped(pid_) ? ProcessState::exited : ProcessState::running;
   const bool pid_reused = start_time_ != 0 && proc_stat->start_time != start_time_;
   if (pid_reused || proc_stat->state == 'Z' || proc_stat->state == 'X') return ProcessState::exited;
-  return proc_stat->state == 'T' ? ProcessState::stopped : ProcessState::running;
+  if (proc_stat->state == 'T') return ProcessState::stopped;
+  return is_dumping_core(pid_) ? ProcessState::exited : ProcessState::running;
 }
 
 }  // namespace tutti::comm

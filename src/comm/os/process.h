@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace tutti::comm {
 
@@ -39,8 +40,11 @@ const ProcessIdentity& this_process();
 enum class ProcessState {
   running,
   stopped,  ///< suspended by a signal (SIGSTOP, Ctrl+Z); a process that a debugger stopped counts as running
-  exited,   ///< includes a process that its parent has not reaped yet
+  exited,   ///< includes a process that its parent has not reaped yet, and one that writes a core file
 };
+
+/// Whether the content of /proc/PID/status says that the process writes a core file. No I/O.
+bool reports_core_dump(std::string_view status);
 
 /// Reads the state of a process in the same PID namespace. A probe holds no file descriptor, because each rank has one
 /// probe for every rank of its node. Thread safe.
@@ -51,7 +55,7 @@ class ProcessProbe {
   /// Takes the start time from `process` and reads no file: N ranks create N * N probes.
   explicit ProcessProbe(const ProcessIdentity& process);
 
-  /// Reads a file of /proc. A process whose file cannot be read counts as running.
+  /// Reads files of /proc. A process whose file cannot be read counts as running.
   ProcessState state() const;
 
  private:

@@ -23,6 +23,7 @@
 #include "comm/backend/describe.h"
 #include "core/file_descriptor.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 #include "tutti/detail/core/crc32c.h"
 
 namespace tutti::comm {
@@ -160,7 +161,9 @@ PortServer::PortServer(const std::string& job, std::uint16_t port, int size)
 PortServer::~PortServer() = default;
 
 std::uint16_t query_port(const std::string& job, int rank, std::chrono::milliseconds timeout) {
-  const auto deadline = Clock::now() + timeout;
+  const auto begin = Clock::now();
+  const auto deadline = begin + timeout;
+  bool is_logged = false;
   const auto address = address_of(job);
   for (;;) {
     const FileDescriptor client = unix_socket();
@@ -177,6 +180,12 @@ std::uint16_t query_port(const std::string& job, int rank, std::chrono::millisec
                              describe_duration(timeout) + ". Check that rank 0 of job " + job +
                              " runs on this node and in the same container, or set MASTER_ADDR and MASTER_PORT.",
                          {0});
+    }
+    if (!is_logged && Clock::now() > begin + absence_log_delay) {
+      is_logged = true;
+      Logger(rank).warning("this rank has waited for " + describe_duration(absence_log_delay) +
+                           " for rank 0, which has not joined. It fails after " + describe_duration(timeout) +
+                           " (connect_timeout).");
     }
     std::this_thread::sleep_for(query_interval);
   }

@@ -10,6 +10,9 @@
 
 namespace tutti::comm {
 
+/// A rank that connects logs for whom it waits after this time.
+inline constexpr std::chrono::milliseconds absence_log_delay = std::chrono::seconds(10);
+
 /// A socket that listens on a free loopback port. The caller owns it.
 struct LoopbackSocket {
   int descriptor = -1;

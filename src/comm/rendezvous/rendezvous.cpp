@@ -29,21 +29,24 @@ constexpr auto abort_poll_interval = std::chrono::milliseconds(250);
 constexpr auto linger_timeout = std::chrono::seconds(2);
 constexpr auto idle_timeout = std::chrono::milliseconds(300);
 constexpr auto port_release_timeout = std::chrono::seconds(3);
+/// Ranks that were given another number of ranks may not find the list complete. So a rank that waits looks again.
+constexpr std::chrono::milliseconds second_look_delay = std::chrono::seconds(1);
 
 bool is_port_in_use_error(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::tolower(letter); });
   return text.find("eaddrinuse") != std::string::npos || text.find("address already in use") != std::string::npos;
 }
 
-// Throws StoreUnreachable and PortInUse.
+// Tries for `attempt_timeout`. `timeout` is the default timeout of later requests. Throws StoreUnreachable and PortInUse.
 Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& secret,
-                           std::chrono::milliseconds timeout) {
+                           std::chrono::milliseconds attempt_timeout, std::chrono::milliseconds timeout) {
   const bool serve = rank_serves_store(environment);
   try {
-    StoreConnector connector(environment, secret, timeout);
+    StoreConnector connector(environment, secret, attempt_timeout);
     Rendezvous rendezvous;
-    rendezvous.store = connector.connect(timeout);
-    rendezvous.failure_store = connector.connect(timeout);
+    rendezvous.store = connector.connect(attempt_timeout);
+    rendezvous.failure_store = connector.connect(attempt_timeout);
+    for (const auto& store : {rendezvous.store, rendezvous.failure_store}) store->setTimeout(timeout);
     rendezvous.store_owner = environment.agent_store && !secret ? -1 : 0;
     rendezvous.secret = secret;
     // A restarted job may find the keys of its earlier attempts where the agent's store outlives the ranks, and a
@@ -150,6 +153,17 @@ bool wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milli
   }
 }
 
+/// The lowest rank that has joined logs which ranks have not.
+void log_absent(const std::vector<int>& absent, int rank, std::chrono::milliseconds timeout) {
+  for (int lower = 0; lower < rank; ++lower) {
+    if (std::ranges::find(absent, lower) == absent.end()) return;
+  }
+  if (absent.empty()) return;
+  Logger(rank).warning("connecting has waited for " + describe_duration(absence_log_delay) + " for " +
+                       describe_ranks(absent) + (absent.size() == 1 ? ", which has" : ", which have") +
+                       " not joined. It fails after " + describe_duration(timeout) + " (connect_timeout).");
+}
+
 // Each rank appends its value to a list. The rank that finds the list complete sets the outcome; a rank that times out
 // sets the absent ranks as the outcome. The first outcome holds, so that all ranks read the same one: also ranks that
 // join later, and ranks that began to wait later. Throws StoreUnreachable, TimeoutError and, where `is_aborted` says
@@ -167,7 +181,19 @@ std::vector<std::string> gather_values(c10d::Store& store, const std::string& to
     append(store, list, encode_entry(rank, value));
     // Two processes may have been given the same rank: the number of those that came is not enough.
     if (store.add(topic + "/count", 1) >= size && find_absent().empty()) set_outcome({});
-    if (!wait_for_key(store, outcome, timeout, is_aborted)) set_outcome(find_absent());
+    const auto begin = Clock::now();
+    const auto wait_until = [&](std::chrono::milliseconds end) {
+      const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+      const auto rest = std::max(std::min(end, timeout) - passed, std::chrono::milliseconds(1));
+      return wait_for_key(store, outcome, rest, is_aborted);
+    };
+    if (!wait_until(second_look_delay)) {
+      if (find_absent().empty()) set_outcome({});
+      if (!wait_until(absence_log_delay)) {
+        if (timeout > absence_log_delay) log_absent(find_absent(), rank, timeout);
+        if (!wait_until(timeout)) set_outcome(find_absent());
+      }
+    }
     const auto decided = store.get(outcome);
     const auto absent = parse_absent(as_text(decided));
     if (std::ranges::find(absent, rank) != absent.end()) {
@@ -175,7 +201,8 @@ std::vector<std::string> gather_values(c10d::Store& store, const std::string& to
     }
     if (!absent.empty()) throw_absent(absent, size, timeout);
     std::vector<std::string> all;
-    for (auto& found : read_values(store, list, size)) all.push_back(std::move(found.value()));
+    // Ranks that were given a smaller size do not wait for all: their values say so.
+    for (auto& found : read_values(store, list, size)) all.push_back(std::move(found).value_or(""));
     return all;
   } catch (const PeerError&) {
     throw;
@@ -227,11 +254,16 @@ JobRendezvous join_store(const Environment& environment, const std::string& valu
   }
   const auto begin = Clock::now();
   const auto deadline = begin + timeout;
+  bool is_logged = rank_serves_store(environment);  // that the store is unreachable
+  const auto time_until = [](Deadline end) {
+    return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()),
+                    std::chrono::milliseconds(1));
+  };
   for (;;) {
-    const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     Rendezvous rendezvous;  // out here: it may have to outlive the exception
     try {
-      rendezvous = open_rendezvous(environment, secret, std::max(remaining, std::chrono::milliseconds(1)));
+      const auto end_of_attempt = is_logged ? deadline : std::min(deadline, begin + absence_log_delay);
+      rendezvous = open_rendezvous(environment, secret, time_until(end_of_attempt), timeout);
       auto values = gather_values(*rendezvous.store, "job", environment.rank, environment.world_size, value, timeout);
       return {std::move(rendezvous), std::move(values)};
     } catch (const TimeoutError&) {
@@ -254,6 +286,13 @@ JobRendezvous join_store(const Environment& environment, const std::string& valu
                 "and that no firewall is between. (" +
                 unreachable.cause + ")",
             {0});
+      }
+      if (!is_logged && Clock::now() + reconnect_interval > begin + absence_log_delay) {
+        is_logged = true;
+        Logger(environment.rank)
+            .warning("this rank has tried for " + describe_duration(absence_log_delay) + " to reach the store at " +
+                     describe_store_address(environment) + ": rank 0 has not joined, or the address differs. It fails after " +
+                     describe_duration(timeout) + " (connect_timeout).");
       }
       std::this_thread::sleep_for(reconnect_interval);
     }

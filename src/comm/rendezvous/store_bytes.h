@@ -22,7 +22,8 @@ inline std::string encode_entry(int rank, const std::string& text) {
   return std::to_string(rank) + ' ' + std::to_string(text.size()) + ' ' + text;
 }
 
-/// By rank the last entry of each in such a list. Reads up to the first entry that no rank of `size` can have written.
+/// By rank the last entry of each in such a list. Reads up to the first malformed entry. Leaves out entries of ranks that
+/// a group of `size` does not have: they may have been given another size.
 inline std::vector<std::optional<std::string>> parse_entries(const std::string& entries, int size) {
   std::vector<std::optional<std::string>> by_rank(static_cast<std::size_t>(size));
   std::istringstream stream(entries);
@@ -30,8 +31,8 @@ inline std::vector<std::optional<std::string>> parse_entries(const std::string& 
   std::size_t length = 0;
   while (stream >> rank >> length && stream.get() == ' ') {
     const auto begin = static_cast<std::size_t>(stream.tellg());
-    if (rank < 0 || rank >= size || length > entries.size() - begin) break;
-    by_rank[static_cast<std::size_t>(rank)] = entries.substr(begin, length);
+    if (rank < 0 || length > entries.size() - begin) break;
+    if (rank < size) by_rank[static_cast<std::size_t>(rank)] = entries.substr(begin, length);
     stream.seekg(static_cast<std::streamoff>(begin + length));
   }
   return by_rank;

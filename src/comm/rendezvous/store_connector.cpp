@@ -170,10 +170,6 @@ SocketAddress parse_address(const std::string& text) {
 
 }  // namespace
 
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
 StoreConnector::StoreConnector(const Environment& environment, const JobSecretPtr& secret,
                                std::chrono::milliseconds timeout)
     : host_(environment.master_addr),

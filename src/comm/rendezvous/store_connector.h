@@ -27,9 +27,6 @@ struct PortInUse {
   std::string cause;
 };
 
-/// c10d appends where in its sources an error arose; the first line says what it was.
-std::string first_line(const std::string& text);
-
 /// Whether this rank serves the store of the job.
 inline bool rank_serves_store(const Environment& environment) {
   return environment.rank == 0 && !environment.agent_store;

@@ -49,7 +49,7 @@ Mapping::Mapping(int descriptor, std::size_t bytes, Pages pages) {
 }
 
 Mapping::~Mapping() {
-  ::munmap(reserved_, reserved_bytes_);
+  if (in_this_process_) ::munmap(reserved_, reserved_bytes_);
 }
 
 }  // namespace tutti::comm

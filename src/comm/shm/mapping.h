@@ -6,6 +6,8 @@
 // mapped many times faster.
 #include <cstddef>
 
+#include "comm/os/in_this_process.h"
+
 namespace tutti::comm {
 
 /// The size of a huge page, equal to the memory that one page table of 4 KiB maps. On processors with another size, no
@@ -23,7 +25,7 @@ class Mapping {
     on_demand,  ///< the first access maps 16 pages or one huge page, so page tables grow with use
   };
 
-  /// A forked child does not inherit the mapping. Throws std::system_error.
+  /// A forked child does not inherit the mapping, and the destructor does nothing there. Throws std::system_error.
   Mapping(int descriptor, std::size_t bytes, Pages pages);
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -35,6 +37,7 @@ class Mapping {
   void* reserved_ = nullptr;
   std::size_t reserved_bytes_ = 0;
   std::byte* data_ = nullptr;
+  InThisProcess in_this_process_;
 };
 
 }  // namespace tutti::comm

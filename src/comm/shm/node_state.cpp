@@ -1,16 +1,20 @@
 #include "comm/shm/node_state.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <new>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "comm/backend/current_operation.h"
 #include "comm/backend/describe.h"
+#include "comm/backend/failure_timeouts.h"
+#include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 #include "tutti/detail/comm/pending.h"
 
@@ -21,19 +25,24 @@ namespace {
 template <typename T>
 std::vector<T> gather_values_of(Backend& backend, const Operation& operation, const T& local_value) {
   const auto bytes = backend.bootstrap_all_gather(operation, std::as_bytes(std::span(&local_value, 1)));
-  std::vector<T> all(bytes.size() / sizeof(T));
+  std::vector<T> all(static_cast<std::size_t>(backend.size()));
+  if (bytes.size() != all.size() * sizeof(T)) {
+    throw PeerError("Unexpected data from other ranks: they run another version of tutti, or another program uses the same store.", {});
+  }
   std::memcpy(all.data(), bytes.data(), bytes.size());
   return all;
 }
 
 struct Status {
-  bool ok = true;
-  char reason[127] = {};
+  char failed = 0;  // not a bool, because a peer sends it
+  std::array<char, 127> reason{};
 
   void set_error(const std::exception& error) {
-    ok = false;
-    std::strncpy(reason, error.what(), sizeof(reason) - 1);
+    failed = 1;
+    const std::string_view text = error.what();
+    std::ranges::copy(text.substr(0, reason.size()), reason.begin());
   }
+  std::string text() const { return {reason.begin(), std::ranges::find(reason, '\0')}; }
 };
 
 struct SegmentOffer {
@@ -41,11 +50,11 @@ struct SegmentOffer {
   SegmentAddress address;
 };
 
-/// True if all of `statuses` are ok; otherwise sets `reason` from the first one that is not.
+/// True if none of `statuses` has failed; otherwise sets `reason` from the first one that is not.
 bool all_ok(std::span<const Status> statuses, std::string& reason) {
   for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
-    if (statuses[rank].ok) continue;
-    reason = "rank " + std::to_string(rank) + ": " + statuses[rank].reason;
+    if (statuses[rank].failed == 0) continue;
+    reason = "rank " + std::to_string(rank) + ": " + statuses[rank].text();
     return false;
   }
   return true;
@@ -63,10 +72,11 @@ MappedMemory create_and_map(Backend& backend, const Operation& operation, std::s
   const std::size_t stride = bytes < huge_page_bytes ? (bytes + page_bytes - 1) / page_bytes * page_bytes : 0;
   const auto creates_memory = [&](int rank) { return stride == 0 || rank == 0; };
   SegmentOffer offer{.status = {}, .address = {.process = this_process()}};
+  const std::size_t segment_bytes = stride > 0 ? ranks * stride : bytes;
   std::shared_ptr<SharedSegment> local_segment;
   try {
     if (creates_memory(backend.rank())) {
-      local_segment = SharedSegment::create(stride > 0 ? ranks * stride : bytes);
+      local_segment = SharedSegment::create(segment_bytes);
       offer.address = local_segment->address();
     }
   } catch (const std::system_error& error) {
@@ -84,7 +94,7 @@ MappedMemory create_and_map(Backend& backend, const Operation& operation, std::s
   Status status;
   try {
     for (int rank = 0; rank < backend.size() && creates_memory(rank); ++rank) {
-      segments.push_back(rank == backend.rank() ? local_segment : SharedSegment::open(mapped.addresses[rank]));
+      segments.push_back(rank == backend.rank() ? local_segment : SharedSegment::open(mapped.addresses[rank], segment_bytes));
     }
   } catch (const std::system_error& error) {
     status.set_error(error);
@@ -105,11 +115,13 @@ SharedMemory create_shared_memory(Backend& backend, const Operation& operation, 
 std::shared_ptr<NodeState> NodeState::connect(Backend& backend, const Operation& operation, std::string& reason) {
   MappedMemory mapped = create_and_map(backend, operation, sizeof(RankState), reason);
   if (mapped.memory.empty()) return nullptr;
-  return std::shared_ptr<NodeState>(new NodeState(std::move(mapped.memory), backend.rank(), mapped.addresses));
+  return std::shared_ptr<NodeState>(new NodeState(std::move(mapped.memory), backend.rank(), mapped.addresses,
+                                                  backend.traits().heartbeat_timeout));
 }
 
-NodeState::NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses)
-    : memory_(std::move(memory)), rank_(rank) {
+NodeState::NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses,
+                     std::chrono::milliseconds heartbeat_timeout)
+    : memory_(std::move(memory)), rank_(rank), heartbeat_timeout_(heartbeat_timeout) {
   for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process);
   // Spinning helps only if the awaited rank runs at the same time. The queue thread needs a core beside the thread that
   // computes. A thread that waits for a result has a core to itself, because it does not compute meanwhile.
@@ -123,17 +135,27 @@ NodeState::NodeState(SharedMemory memory, int rank, const std::vector<SegmentAdd
 class NodeState::PeerCheck {
  public:
   explicit PeerCheck(const NodeState& node) : node_(node) {}
+  ~PeerCheck() { end_stop_log(); }
+  PeerCheck(const PeerCheck&) = delete;
+  PeerCheck& operator=(const PeerCheck&) = delete;
 
   /// Throws TransferError if `rank` cannot reach `awaited` any more. Logs a warning if one is due.
   void operator()(int rank, const AwaitedCounter& awaited, const Operation& operation) {
     // Timers start with the first check, because most waits end before it.
     const auto now = Clock::now();
-    if (std::exchange(rank_, rank) != rank) stopped_timer_.emplace(now);
+    if (rank_ != rank) {
+      end_stop_log();
+      rank_ = rank;
+      stopped_timer_.emplace(now);
+    }
     if (!warning_) warning_.emplace(now);
     const bool closed = node_.of(rank).closed.load();
     const bool due = stopped_timer_->due(now);
     const auto state = due ? node_.processes_[rank].state() : ProcessState::running;
-    const bool stopped = due && stopped_timer_->check(now, state == ProcessState::stopped) >= node_.heartbeat_timeout_;
+    const auto stopped_time =
+        due ? stopped_timer_->check(now, state == ProcessState::stopped) : Clock::duration::zero();
+    if (due && state != ProcessState::stopped) end_stop_log();
+    const bool stopped = stopped_time >= node_.heartbeat_timeout_;
     // A rank that has reached the value and closed the communicator since then has not failed. Its state was read
     // above, before this check.
     if (node_.reached(rank, awaited)) return;
@@ -145,13 +167,22 @@ class NodeState::PeerCheck {
       throw TransferError(TransferError::Kind::process_exited, {rank}, "process exited");
     // A rank publishes its failure report before it sets `closed`.
     if (closed) throw TransferError(TransferError::Kind::peer_closed, {rank}, "the peer has closed the communicator");
+    if (stopped_time >= report_delay && !has_logged_stop_ && !node_.of(rank).stop_logged.exchange(true)) {
+      has_logged_stop_ = true;
+      node_.log_stopped_peer(rank, operation, now);
+    }
     if (!SuppressSlowWarning::is_active() && warning_->due(now))
       node_.log_slow_peers(awaited, operation, warning_->waited(now), now);
   }
 
  private:
+  void end_stop_log() {
+    if (std::exchange(has_logged_stop_, false)) node_.of(rank_).stop_logged.store(false);
+  }
+
   const NodeState& node_;
   int rank_ = -1;
+  bool has_logged_stop_ = false;
   std::optional<StoppedTimer> stopped_timer_;
   std::optional<SlowOperationWarning> warning_;
 };
@@ -218,9 +249,7 @@ std::vector<int> NodeState::closed_ranks() const {
 void NodeState::log_slow_peers(const AwaitedCounter& awaited, const Operation& operation, std::chrono::seconds waited,
                                Deadline now) const {
   constexpr int max_named = 4;
-  const auto name = [this](int rank) {
-    return "rank " + std::to_string(global_ranks_.empty() ? rank : global_ranks_[rank]);
-  };
+  const auto name = [this](int rank) { return "rank " + std::to_string(global_rank(rank)); };
   std::string absent;
   int count = 0;
   for (int rank = 0; rank < size(); ++rank) {
@@ -233,8 +262,17 @@ void NodeState::log_slow_peers(const AwaitedCounter& awaited, const Operation& o
         (count > 1 ? "; " : "") + name(rank) + " (its last call here: " + of(rank).last_operation.describe(now) + ")";
   }
   if (count > max_named) absent += "; and " + std::to_string(count - max_named) + " more";
-  Logger(global_ranks_.empty() ? rank_ : global_ranks_[rank_])
+  Logger(global_rank(rank_))
       .warning(operation.describe_with_call_site() + " has waited for " + describe_duration(waited) + " for " + absent);
+}
+
+void NodeState::log_stopped_peer(int peer, const Operation& operation, Deadline now) const {
+  Logger(global_rank(rank_))
+      .warning("rank " + std::to_string(global_rank(peer)) + " has been stopped for " +
+               describe_duration(report_delay) + " (SIGSTOP or Ctrl+Z; its last call here: " +
+               of(peer).last_operation.describe(now) + "). " + operation.describe_with_call_site() +
+               " waits for it and fails after " + describe_duration(heartbeat_timeout_) +
+               " (CommunicatorOptions::heartbeat_timeout).");
 }
 
 bool NodeState::set_blocked(bool blocked) const noexcept {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "comm/backend/backend.h"
-#include "comm/backend/heartbeat_timeout.h"
 #include "comm/backend/slow_operation_warning.h"
 #include "comm/os/process.h"
 #include "comm/shm/last_operation.h"
@@ -84,6 +83,7 @@ struct RankState {
   alignas(64) SequenceCounter chunks_read;
   alignas(64) std::atomic<bool> closed;  // the rank has closed the communicator
   std::atomic<bool> blocked;             // see PeerHealth::set_blocked
+  std::atomic<bool> stop_logged;         // a waiting rank has logged that this rank's process is stopped
   alignas(64) LastOperation last_operation;
   alignas(64) std::atomic<std::uint32_t> failure_message_length;  // 0 before the rank publishes a failure report
   char failure_message[failure_message_bytes];                    // the rank's failure report
@@ -136,7 +136,8 @@ class NodeState {
   void close() noexcept;
 
  private:
-  NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses);
+  NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses,
+            std::chrono::milliseconds heartbeat_timeout);
   class PeerCheck;
   struct AwaitedCounter {
     SequenceCounter RankState::*counter;
@@ -148,11 +149,13 @@ class NodeState {
   }
   void log_slow_peers(const AwaitedCounter& awaited, const Operation& operation, std::chrono::seconds waited,
                       Deadline now) const;
+  void log_stopped_peer(int peer, const Operation& operation, Deadline now) const;
+  int global_rank(int rank) const { return global_ranks_.empty() ? rank : global_ranks_[rank]; }
 
   SharedMemory memory_;
   int rank_;
   std::vector<int> global_ranks_;
-  std::chrono::milliseconds heartbeat_timeout_ = heartbeat_timeout();
+  std::chrono::milliseconds heartbeat_timeout_;
   int queue_spin_count_;                 // on the communicator's queue thread
   int spin_count_;                       // on the thread that waits for the result
   std::vector<ProcessProbe> processes_;  // by rank

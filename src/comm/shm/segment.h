@@ -12,26 +12,27 @@
 
 namespace tutti::comm {
 
-class SharedSegment;
-
-/// The address at which processes of the same user open a segment: /proc/PID/fd/N. It is sent between ranks as bytes.
+/// The address at which processes of the same user open a segment: /proc/PID/fd/N. It is sent between ranks as bytes, and
+/// is checked by the receiver: it holds no pointer.
 struct SegmentAddress {
   ProcessIdentity process;
   int descriptor = -1;
   std::uint64_t bytes = 0;
-  Nonce nonce{};                     ///< also stored in the file, after the segment's bytes
-  SharedSegment* segment = nullptr;  ///< for ranks that are threads of the same process
+  Nonce nonce{};  ///< also stored in the file, after the segment's bytes
 };
 
+class CreatedSegments;
+
 /// A mapped segment. Thread safe.
-class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
+class SharedSegment {
  public:
   /// Creates a segment with all pages allocated, so that a lack of memory is an error here and not a signal later.
   /// Throws std::system_error.
   static std::shared_ptr<SharedSegment> create(std::size_t bytes);
-  /// Maps a segment that another process created and still holds open. Returns the existing mapping if it was created
-  /// in this process. Throws std::system_error, also if the file at the address is another one.
-  static std::shared_ptr<SharedSegment> open(const SegmentAddress& address);
+  /// Maps a segment of `bytes` that another process created and still holds open. Returns the existing mapping if it
+  /// was created in this process. Throws std::system_error, also if the file at the address is another one, can change
+  /// its size, or belongs to another user.
+  static std::shared_ptr<SharedSegment> open(const SegmentAddress& address, std::size_t bytes);
 
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
@@ -39,7 +40,7 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
 
   std::byte* data() const { return mapping_.data(); }
   std::size_t size() const { return size_; }
-  SegmentAddress address();
+  SegmentAddress address() const;
   /// Call it after all other ranks have opened the segment.
   void close_descriptor();
 
@@ -50,6 +51,7 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
   int descriptor_ = -1;
   std::size_t size_ = 0;
   Nonce nonce_;
+  std::shared_ptr<CreatedSegments> created_;  // null if another process has created it
 };
 
 }  // namespace tutti::comm

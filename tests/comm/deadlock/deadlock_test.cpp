@@ -3,12 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <future>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "support/ranks.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::test::deadlock_test {
 namespace {
@@ -131,6 +135,129 @@ const RankProgram another_thread_is_running("deadlock_another_thread_is_running"
 
 TEST(Deadlock, AThreadThatMayStillCallIsNoDeadlock) {
   expect_success(run_processes(another_thread_is_running, 2));
+}
+
+// Longer than it takes to detect a deadlock in `soon`.
+constexpr auto detection_time = 4s;
+const ProcessOptions soon{.variables = {{"TUTTI_DEADLOCK_TIMEOUT", "1"}}};
+
+void compute() {
+  const auto end = std::chrono::steady_clock::now() + detection_time;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+struct Groups {
+  Communicator job = connect();
+  Communicator other = job.duplicate("other");
+  Communicator tasks = job.duplicate("tasks");
+};
+
+void two_barriers(const Communicator& communicator) {
+  communicator.barrier().wait();
+  communicator.barrier().wait();
+}
+
+// Rank 1 waits in two calls on `other`, and rank 0 in a call on `job`. `start_calls` of rank 0 has started what makes the
+// calls on `other` later. `before_waiting` runs on rank 1.
+void wait_for_later_calls(const std::function<void(const Groups&)>& start_calls,
+                          const std::function<void(const Groups&)>& before_waiting = [](const Groups&) {}) {
+  const Groups groups;
+  if (groups.job.rank() == 0) {
+    start_calls(groups);
+  } else {
+    before_waiting(groups);
+    two_barriers(groups.other);
+  }
+  two_barriers(groups.job);
+}
+
+// The thread has not made a call before, so the detector does not know it.
+const RankProgram first_call_of_a_thread("deadlock_first_call_of_a_thread", [] {
+  std::thread late;
+  wait_for_later_calls([&](const Groups& groups) {
+    late = std::thread([other = groups.other] {
+      compute();
+      two_barriers(other);
+    });
+  });
+  if (late.joinable()) late.join();
+});
+
+TEST(Deadlock, AThreadThatComputesBeforeItsFirstCallIsNoDeadlock) {
+  expect_success(run_processes(first_call_of_a_thread, 2, soon));
+}
+
+// A queue thread runs the task. It sleeps, so it uses no CPU time.
+const RankProgram submitted_task("deadlock_submitted_task", [] {
+  wait_for_later_calls([](const Groups& groups) {
+    (void)comm::GradientCommunicator(groups.tasks).submit([other = groups.other] {
+      std::this_thread::sleep_for(detection_time);
+      two_barriers(other);
+    });
+  });
+});
+
+TEST(Deadlock, ASubmittedTaskIsNoDeadlock) {
+  expect_success(run_processes(submitted_task, 2, soon));
+}
+
+// The message releases rank 1 after rank 0 has called, so that the queue thread completes the call of rank 0.
+const RankProgram continuation("deadlock_continuation", [] {
+  const at::Tensor message = at::ones({1});
+  wait_for_later_calls(
+      [&](const Groups& groups) {
+        groups.other.barrier().then([other = groups.other] {
+          std::this_thread::sleep_for(detection_time);
+          (void)other.barrier();
+        });
+        groups.job.send(message, 1).wait();
+      },
+      [&](const Groups& groups) { groups.job.receive(message, 0).wait(); });
+});
+
+TEST(Deadlock, AContinuationIsNoDeadlock) {
+  expect_success(run_processes(continuation, 2, soon));
+}
+
+// The thread that moves messages runs the continuation.
+const RankProgram continuation_of_a_message("deadlock_continuation_of_a_message", [] {
+  const at::Tensor message = at::ones({1});
+  wait_for_later_calls(
+      [&](const Groups& groups) {
+        const Work received = groups.job.receive(message, 1);
+        received.then([other = groups.other] {
+          std::this_thread::sleep_for(detection_time);
+          two_barriers(other);
+        });
+        groups.job.send(at::ones({1}), 1).wait();
+      },
+      [&](const Groups& groups) {
+        groups.job.receive(message, 0).wait();
+        groups.job.send(message, 0).wait();
+      });
+});
+
+TEST(Deadlock, AContinuationOfAMessageIsNoDeadlock) {
+  expect_success(run_processes(continuation_of_a_message, 2, soon));
+}
+
+const RankProgram never("deadlock_never", [] {
+  const Communicator job = connect();
+  const Communicator other = job.duplicate("other");
+  (void)error_of(job.rank() == 0 ? other : job, job.rank() == 0 ? "saving" : "training");
+});
+
+TEST(Deadlock, IsLoggedBeforeItIsAnError) {
+  for (const auto& [timeout, end] : std::map<std::string, std::string>{
+           {"0", "the calls time out."}, {"3600", "all ranks throw MismatchError after 3600 s."}}) {
+    RankProcesses ranks(never, 2, {.variables = {{"TUTTI_DEADLOCK_TIMEOUT", timeout}}});
+    const std::string place = "deadlock_test.cpp:" + std::to_string(line_of_call);
+    EXPECT_TRUE(ranks.wait_for_output(
+        0, "no rank has made progress for 2 s: called on some ranks only: rank 0 waits in barrier 'saving' (operation 0, " +
+               place + ") of 'job/0-other', which rank 1 has not called; rank 1 waits in barrier 'training' (operation "));
+    EXPECT_TRUE(ranks.wait_for_output(0, end));
+  }
 }
 
 }  // namespace

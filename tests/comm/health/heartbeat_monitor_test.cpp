@@ -60,7 +60,7 @@ std::unique_ptr<HeartbeatMonitor> monitor_of_three(const Rendezvous& rendezvous,
     const auto infos = store_all_gather(rendezvous, "heartbeat", rank, 3, info.to_text(), connect_timeout);
     const auto leader = LocalPeerInfo::from_text(infos[0]);
     if (rank == 1 && table != nullptr) {
-      const auto memory = SharedSegment::open(leader.table);
+      const auto memory = SharedSegment::open(leader.table, LivenessTable::bytes(3));
       *table = std::make_shared<LivenessTable>(std::shared_ptr<void>(memory, memory->data()), 3);
     }
     const bool is_local_peer =

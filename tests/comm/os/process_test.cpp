@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,10 +15,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <map>
 #include <string>
 #include <system_error>
+#include <type_traits>
 
-#include "comm/backend/heartbeat_timeout.h"
+#include "comm/backend/failure_timeouts.h"
 #include "comm/shm/segment.h"
 #include "comm/shm/stopped_timer.h"
 #include "tutti/core/error.h"
@@ -102,25 +106,55 @@ TEST(ProcessProbe, DistinguishesAStoppedProcessFromAWaitingOne) {
 /// Sets the environment variable for the object's lifetime.
 class Variable {
  public:
-  explicit Variable(const std::string& value) { ::setenv(name, value.c_str(), 1); }
-  ~Variable() { ::unsetenv(name); }
+  explicit Variable(const std::string& value, const char* name = "TUTTI_HEARTBEAT_TIMEOUT") : name_(name) {
+    ::setenv(name_, value.c_str(), 1);
+  }
+  ~Variable() { ::unsetenv(name_); }
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
 
  private:
-  static constexpr const char* name = "TUTTI_HEARTBEAT_TIMEOUT";
+  const char* name_;
 };
 
 TEST(HeartbeatTimeout, ComesFromTheVariable) {
-  EXPECT_EQ(heartbeat_timeout(), std::chrono::milliseconds(1500));
+  EXPECT_EQ(heartbeat_timeout(), std::chrono::seconds(15));
+  EXPECT_EQ(heartbeat_timeout({.heartbeat_timeout = std::chrono::seconds(3)}), std::chrono::seconds(3));
   {
     const Variable seconds("0.25");
     EXPECT_EQ(heartbeat_timeout(), std::chrono::milliseconds(250));
+    EXPECT_EQ(heartbeat_timeout({.heartbeat_timeout = std::chrono::seconds(3)}), std::chrono::seconds(3))
+        << "the program's option has precedence";
   }
   for (const char* wrong : {"", "0", "-1", "soon", "1s", "1e99", "nan"}) {
     const Variable variable(wrong);
     EXPECT_THROW((void)heartbeat_timeout(), UsageError) << wrong;
   }
+  for (const int wrong : {0, -1}) {
+    EXPECT_THROW((void)heartbeat_timeout({.heartbeat_timeout = std::chrono::seconds(wrong)}), UsageError) << wrong;
+  }
+}
+
+TEST(DeadlockTimeout, ComesFromTheVariableAndMayBeZero) {
+  constexpr const char* name = "TUTTI_DEADLOCK_TIMEOUT";
+  EXPECT_EQ(deadlock_timeout(), std::chrono::seconds(15));
+  EXPECT_EQ(deadlock_timeout({.deadlock_timeout = std::chrono::seconds(0)}), std::chrono::seconds(0));
+  EXPECT_THROW((void)deadlock_timeout({.deadlock_timeout = std::chrono::seconds(-1)}), UsageError);
+  for (const auto& [value, expected] : std::map<std::string, std::chrono::milliseconds>{
+           {"0", std::chrono::milliseconds(0)}, {"0.5", std::chrono::milliseconds(500)}}) {
+    const Variable variable(value, name);
+    EXPECT_EQ(deadlock_timeout(), expected) << value;
+  }
+  const Variable variable("-1", name);
+  EXPECT_THROW((void)deadlock_timeout(), UsageError);
+}
+
+TEST(ProcessProbe, ACoreDumpIsReadFromTheStatus) {
+  const std::string before = "Name:\ttrain\nState:\tD (disk sleep)\nCoreDumping:\t";
+  EXPECT_TRUE(reports_core_dump(before + "1\nTHP_enabled:\t1\n"));
+  EXPECT_FALSE(reports_core_dump(before + "0\nTHP_enabled:\t1\n"));
+  EXPECT_FALSE(reports_core_dump("Name:\tCoreDumping:\t1\n")) << "a name that looks like the line";
+  EXPECT_FALSE(reports_core_dump(""));
 }
 
 TEST(StoppedTimer, CountsOnlyFrequentChecks) {
@@ -191,7 +225,7 @@ SegmentAddress of_another(SegmentAddress address) {
 /// The error number of opening the segment; 0 for success.
 int error_of(const SegmentAddress& address) {
   try {
-    SharedSegment::open(address);
+    SharedSegment::open(address, 100);
     return 0;
   } catch (const std::system_error& error) {
     return error.code().value();
@@ -205,7 +239,7 @@ TEST(SharedSegment, OfAnotherProcessIsMappedThroughItsDescriptor) {
     EXPECT_TRUE(
         std::all_of(identity->data(), identity->data() + bytes, [](std::byte byte) { return byte == std::byte{0}; }));
     identity->data()[bytes - 1] = std::byte{42};
-    const auto other = SharedSegment::open(of_another(identity->address()));
+    const auto other = SharedSegment::open(of_another(identity->address()), bytes);
     EXPECT_NE(identity->data(), other->data());
     EXPECT_EQ(other->size(), bytes);
     EXPECT_EQ(other->data()[bytes - 1], std::byte{42});
@@ -235,6 +269,8 @@ TEST(SharedSegment, IsRefusedFromAnotherFile) {
   wrong = address;
   ++wrong.bytes;
   EXPECT_EQ(error_of(wrong), ESTALE);
+  const auto longer = SharedSegment::create(200);
+  EXPECT_EQ(error_of(of_another(longer->address())), ESTALE) << "not the size that this rank expects";
   wrong = address;
   ++wrong.nonce[1];
   EXPECT_EQ(error_of(wrong), ESTALE);
@@ -243,6 +279,38 @@ TEST(SharedSegment, IsRefusedFromAnotherFile) {
   EXPECT_EQ(error_of(wrong), ESTALE);
   ::close(wrong.descriptor);
   EXPECT_EQ(error_of(wrong), ENOENT);
+}
+
+// A rank may be a thread of this process. All that it sends may be forged.
+TEST(SharedSegment, IsRefusedIfThisProcessHasNotCreatedIt) {
+  static_assert(std::is_trivially_copyable_v<SegmentAddress>);
+  auto segment = SharedSegment::create(100);
+  const SegmentAddress address = segment->address();
+  EXPECT_EQ(error_of(address), 0);
+  SegmentAddress wrong = address;
+  ++wrong.nonce[0];
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  wrong = SharedSegment::create(200)->address();
+  wrong.bytes = 100;
+  EXPECT_EQ(error_of(wrong), ESTALE);
+  segment.reset();
+  EXPECT_EQ(error_of(address), ESTALE) << "it does not exist any more";
+}
+
+// Writes to a mapping beyond the end of a file that shrank are a signal.
+TEST(SharedSegment, IsRefusedFromAFileWhoseLengthCanChange) {
+  const auto segment = SharedSegment::create(100);
+  SegmentAddress address = of_another(segment->address());
+  EXPECT_NE(::ftruncate(address.descriptor, 10), 0);
+  std::array<std::byte, 100 + sizeof(Nonce)> bytes{};
+  std::memcpy(bytes.data() + 100, address.nonce.data(), sizeof(Nonce));
+  const int file = ::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(::pwrite(file, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  address.descriptor = file;
+  EXPECT_EQ(error_of(address), ESTALE);
+  ASSERT_EQ(::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  EXPECT_EQ(error_of(address), 0);
+  ::close(file);
 }
 
 }  // namespace

@@ -19,6 +19,11 @@ TEST(StoreBytes, TheListKeepsTheLastEntryOfEachRank) {
   EXPECT_EQ(parse_entries("", 1), std::vector<std::optional<std::string>>(1));
 }
 
+TEST(StoreBytes, EntriesOfRanksBeyondTheSizeAreLeftOut) {
+  const auto entries = parse_entries(encode_entry(2, "of three") + encode_entry(0, "a") + encode_entry(1, "b"), 2);
+  EXPECT_EQ(entries, (std::vector<std::optional<std::string>>{"a", "b"}));
+}
+
 TEST(StoreBytes, AMalformedListIsReadUpToTheError) {
   for (const std::string wrong : {"4 1 x", "-1 1 x", "1 99 x", "1 18446744073709551615 x", "1", "1 2", "x", "1 -1 x"}) {
     const auto entries = parse_entries(encode_entry(0, "fine") + wrong, 2);

@@ -2,11 +2,18 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <future>
 #include <iostream>
 #include <span>
 #include <thread>
@@ -180,7 +187,7 @@ const RankProgram stopped_before_a_sum("shm_stopped_before_a_sum", [] {
 TEST(SharedMemory, AStoppedRankIsNamedLongBeforeTheDeadline) {
   test::RankProcesses ranks(stopped_before_a_sum, 3);
   for (const int rank : {0, 1}) {
-    EXPECT_TRUE(ranks.wait_for_output(rank, "rank 2 has been stopped for 1500 ms (SIGSTOP or Ctrl+Z)"));
+    EXPECT_TRUE(ranks.wait_for_output(rank, "rank 2 has been stopped for 2 s (SIGSTOP or Ctrl+Z)"));
   }
   ranks.send_signal(2, SIGCONT);
   const auto results = ranks.wait();
@@ -188,25 +195,66 @@ TEST(SharedMemory, AStoppedRankIsNamedLongBeforeTheDeadline) {
   EXPECT_EQ(results[2].output.find("summed"), std::string::npos) << results[2].output;
 }
 
+const RankProgram stops_for_a_while("shm_stops_for_a_while", [] {
+  const Communicator communicator = connect("shared_memory");
+  communicator.barrier({.name = "before"}).wait();
+  if (communicator.rank() == 1) raise(SIGSTOP);
+  communicator.barrier({.name = "after"}).wait();
+});
+
+TEST(SharedMemory, AStopIsLoggedLongBeforeItIsAFailure) {
+  test::RankProcesses ranks(stops_for_a_while, 2, {.variables = {{"TUTTI_HEARTBEAT_TIMEOUT", "3600"}}});
+  EXPECT_TRUE(ranks.wait_for_output(
+      0, "rank 1 has been stopped for 2 s (SIGSTOP or Ctrl+Z; its last call here: barrier 'before' (operation 0, "));
+  EXPECT_TRUE(ranks.wait_for_output(0, " waits for it and fails after 3600 s"));
+  ranks.send_signal(1, SIGCONT);
+  test::expect_success(ranks.wait());
+}
+
+// A child is forked without its parent's threads and shared memory. At exit() it destroys static objects.
+const RankProgram forks_and_exits("shm_forks_and_exits", [] {
+  static const Communicator communicator = connect("auto");
+  at::Tensor large = at::ones({1 << 20});
+  communicator.all_reduce(large).wait();  // starts the queue thread
+  const pid_t child = ::fork();
+  if (child == 0) std::exit(0);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "ended by signal " << WTERMSIG(status);
+  communicator.barrier().wait();
+});
+
+TEST(SharedMemory, AForkedChildExitsWithAStaticCommunicator) {
+  test::expect_success(test::run_processes(forks_and_exits, 2));
+}
+
 TEST(SharedSegment, IsTheSameMappingInAProcessAndOutlivesItsDescriptor) {
   const auto created = SharedSegment::create(10'000);
-  const auto opened = SharedSegment::open(created->address());
+  const auto opened = SharedSegment::open(created->address(), 10'000);
   created->close_descriptor();
   EXPECT_EQ(created->data(), opened->data());
   created->data()[9'999] = std::byte{42};
   EXPECT_EQ(opened->data()[9'999], std::byte{42});
 }
 
-TEST(SequenceCounter, WakesWaitersInTheOrderOfValues) {
+// Each value is set only after the waiter for the value before has returned. So a waiter that returns early is seen.
+TEST(SequenceCounter, AWaiterReturnsWhenItsValueIsReachedAndNotBefore) {
+  constexpr std::uint32_t last = 4;
   SequenceCounter counter{};
+  std::atomic<std::uint32_t> set = 0;
+  std::array<std::promise<std::uint32_t>, last + 1> returned;  // by awaited value: the value that was set by then
   std::vector<std::thread> waiters;
-  for (std::uint32_t value = 1; value <= 4; ++value) {
-    waiters.emplace_back([&counter, value] {
+  for (std::uint32_t value = last; value >= 1; --value) {
+    waiters.emplace_back([&, value] {
       EXPECT_TRUE(counter.wait_for(value, 0, Clock::now() + std::chrono::seconds(30), [] {}));
-      EXPECT_TRUE(counter.reached(value));
+      returned[value].set_value(set.load());
     });
   }
-  for (std::uint32_t value = 1; value <= 4; ++value) counter.advance_to(value);
+  for (std::uint32_t value = 1; value <= last; ++value) {
+    set = value;
+    counter.advance_to(value);
+    EXPECT_EQ(returned[value].get_future().get(), value);
+  }
   for (auto& waiter : waiters) waiter.join();
 }
 

@@ -15,6 +15,7 @@
 
 #include "comm/os/sigpipe_guard.h"
 #include "comm/transport/gloo/tag_layout.h"
+#include "core/thread_name.h"
 
 namespace tutti::comm {
 namespace {
@@ -43,7 +44,8 @@ class GlooConnections final : public Connections {
   GlooConnections(const Rendezvous& rendezvous, const BindAddress& bind_address, int rank, int size,
                   std::chrono::milliseconds timeout)
       : connected_(static_cast<std::size_t>(size)) {
-    const SigpipeGuard guard;  // also for the thread that Gloo starts here
+    const SigpipeGuard guard;                             // also for the thread that Gloo starts here
+    const ScopedThreadName gloo_thread("tutti-gloo-io");  // likewise
     auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     constexpr bool lazy_init = true;
     options->devices = {bind_address.interface.empty()

@@ -58,9 +58,9 @@ class GlooTransport final : public Transport {
       throw;
     } catch (const TransferError& error) {
       const auto ranks = health_.members_among(error.peers());  // the multiplexer names global ranks
-      throw PeerError("Connecting over Gloo: " + describe_ranks(ranks) + ": " + error.what() + ".", ranks);
+      throw PeerError("Connecting over Gloo: " + describe_ranks(ranks) + ": " + first_line(error.what()) + ".", ranks);
     } catch (const std::exception& error) {
-      throw PeerError(std::string("Connecting over Gloo failed: ") + error.what(), {});
+      throw PeerError("Connecting over Gloo failed: " + first_line(error.what()), {});
     }
     if (closed_) close();
   }
@@ -120,7 +120,7 @@ class GlooTransport final : public Transport {
       channel = mux_->open_channel();
       own_value = channel->local_address();
     } catch (const std::exception& error) {
-      own_value = error_marker + std::string(error.what());
+      own_value = error_marker + first_line(error.what());
     }
     const auto gathered =
         store_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(), size(),
@@ -171,7 +171,7 @@ std::shared_ptr<Transport> make_gloo_transport(const Rendezvous& rendezvous, con
     try {
       return make_gloo_connections(gloo_rendezvous, bind_address, rank, size, timeout);
     } catch (const std::exception& error) {
-      throw Error("listening on " + bind_address.describe() + " failed: " + error.what());
+      throw Error("listening on " + bind_address.describe() + " failed: " + first_line(error.what()));
     }
   };
   auto mux = std::make_shared<ConnectionMux>(connect, rank, size, rendezvous.secret, health.monitor());

@@ -66,7 +66,7 @@ std::unique_ptr<Transfer> MuxChannel::post(bool send, int member, Tag tag, const
   try {
     mux_->connect_to(peer);
   } catch (const std::exception& error) {
-    throw TransferError(Kind::connection_closed, {member}, error.what());
+    throw TransferError(Kind::connection_closed, {member}, first_line(error.what()));
   }
   {
     const std::lock_guard lock(mux_->mutex_);
@@ -80,7 +80,7 @@ std::unique_ptr<Transfer> MuxChannel::post(bool send, int member, Tag tag, const
     auto message = mux_->connections_->post(send, peer, gloo_tag(number, tag, block.size), block);
     return std::make_unique<MuxTransfer>(shared_from_this(), std::move(message), member, tag);
   } catch (const std::exception& error) {
-    throw TransferError(Kind::connection_closed, {member}, error.what());
+    throw TransferError(Kind::connection_closed, {member}, first_line(error.what()));
   }
 }
 
@@ -107,7 +107,7 @@ void MuxChannel::wait(PendingMessage& message, int member, std::uint64_t operati
   } catch (const std::exception& error) {
     health_.throw_if_heartbeat_lost();
     health_.poll_fast();
-    throw TransferError(TransferError::Kind::connection_closed, {member}, error.what());
+    throw TransferError(TransferError::Kind::connection_closed, {member}, first_line(error.what()));
   }
 }
 

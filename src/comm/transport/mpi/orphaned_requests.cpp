@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "comm/os/in_this_process.h"
 #include "comm/transport/mpi/mpi_environment.h"
 
 namespace tutti::comm {
@@ -74,7 +75,9 @@ std::size_t OrphanedRequests::unreleased_groups() {
 
 void finalize_mpi_at_exit() {
   OrphanedRequests::of_process();  // lives longer than what is registered after it
+  static const InThisProcess in_this_process;
   std::atexit([] {
+    if (!in_this_process) return;
     const bool failed = OrphanedRequests::of_process()->failed();
     mpi_api().finalize(failed ? static_cast<long>(finalize_timeout.count()) : -1);
   });
