@@ -39,6 +39,7 @@ class Window {
   std::int64_t syncs() const { return syncs_; }      ///< synchronizations so far in this window
   double weight() const { return weight_; }          ///< of this rank's scopes
   std::int64_t steps() const { return steps_; }      ///< windows that a step has consumed
+  void set_steps(std::int64_t steps) { steps_ = steps; }
   const WindowLengths& lengths() const { return lengths_; }
 
  private:

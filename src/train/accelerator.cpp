@@ -42,6 +42,15 @@ void refuse_uneven(const LoaderPosition& position) {
       "open join_uneven_inputs() around the loop, or leave even_batches on");
 }
 
+BatchPosition batch_position(const LoaderStack& loops) {
+  if (loops.empty()) return {};
+  const LoaderPosition position = loops.innermost();
+  return {.loader = position.loader,
+          .epoch = position.epoch,
+          .batch = position.batch,
+          .may_differ = !loops.is_comparable()};
+}
+
 Communicator join(const AcceleratorOptions& options) {
   if (options.communicator) return options.communicator->duplicate("accelerator");
   return Communicator::connect(read_environment(),
@@ -54,6 +63,7 @@ Accelerator::State::State(const AcceleratorOptions& options)
     : plugin(plugin_of(options)),
       mixed_precision(options.mixed_precision),
       fused_optimizers(options.fused_optimizers),
+      grad_scaler(options.grad_scaler),
       buffer_sync(options.buffer_sync),
       reproducible(options.reproducible),
       device(options.device),
@@ -78,7 +88,8 @@ Accelerator::State::State(const AcceleratorOptions& options)
                        const LoaderPosition position = loops->innermost();
                        refuse_uneven(position);
                        guard->check(position.filler);
-                     }};
+                     },
+                     .batch_position = [loops = loader_stack] { return batch_position(*loops); }};
   if (!reproducible) return;
   const int share = micro_batches_of_rank(*reproducible, num_processes());
   if (plugin.num_steps != 1 && plugin.num_steps != share) {
@@ -181,6 +192,11 @@ void Accelerator::backward(const at::Tensor& loss, const CallSite& where) {
   for (const auto& synchronized : state_->reducers) synchronized.reducer->add_scope_weight();
 }
 
+void Accelerator::State::note_clipping(const std::vector<at::Tensor>& parameters, const char* name,
+                                       double limit) const {
+  for (const auto& reducer : reducers_of(parameters)) reducer->note_clipping(name, limit);
+}
+
 bool Accelerator::State::gradients_are_ready(const std::vector<at::Tensor>& parameters) const {
   const auto trained = reducers_of(parameters);
   if (!std::ranges::all_of(trained, &Reducer::at_window_end)) return false;
@@ -192,7 +208,12 @@ std::optional<double> Accelerator::clip_grad_norm_(const std::vector<at::Tensor>
                                                    double norm_type, bool error_if_nonfinite, const CallSite& where) {
   const CallSiteScope here(where);
   if (!state_->gradients_are_ready(parameters)) return std::nullopt;
-  return clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite);
+  const double norm = clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite);
+  if (max_norm < norm + 1e-6) {
+    state_->note_clipping(parameters, "max_norm of clip_grad_norm_()", max_norm);
+    state_->note_clipping(parameters, "norm_type of clip_grad_norm_()", norm_type);
+  }
+  return norm;
 }
 
 std::optional<double> Accelerator::clip_grad_norm_(detail::ModelRef model, double max_norm, double norm_type,
@@ -205,6 +226,7 @@ bool Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, do
   const CallSiteScope here(where);
   if (!state_->gradients_are_ready(parameters)) return false;
   clip_grad_value(parameters, clip_value);
+  state_->note_clipping(parameters, "clip_value of clip_grad_value_()", clip_value);
   return true;
 }
 

@@ -50,6 +50,7 @@ LoaderGroup Accelerator::loader_group() {
   return {.rank = rank(),
           .world_size = num_processes(),
           .accumulation_steps = state_->plugin.num_steps,
+          .loader = state_->loaders_made++,
           .stack = state_->loader_stack,
           .agreement = state_->loader_agreement};
 }

@@ -3,12 +3,15 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
+#include "core/different_line.h"
 #include "sync/model_name.h"
 #include "train/accelerator_state.h"
 #include "train/model_buffers.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/sync/reducer.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
@@ -49,6 +52,22 @@ std::vector<NamedParameter> listed_once(const std::vector<NamedParameter>& param
   return once;
 }
 
+/// Finds the names of parameters in the models as they are at the call.
+std::function<std::string(const at::Tensor&)> name_in(const auto& models) {
+  std::vector<std::weak_ptr<torch::nn::Module>> modules;
+  for (const auto& model : models) modules.push_back(model.module);
+  return [modules](const at::Tensor& tensor) {
+    for (const auto& weak : modules) {
+      const auto module = weak.lock();
+      if (!module) continue;
+      for (const auto& item : module->named_parameters()) {
+        if (item.value().is_same(tensor)) return "'" + item.key() + "'";
+      }
+    }
+    return std::string();
+  };
+}
+
 const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous) {
   if (previous) return *previous;
   throw UsageError("prepare(): a schedule belongs to the optimizer before it, and there is none");
@@ -56,7 +75,30 @@ const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous)
 
 }  // namespace
 
+void Accelerator::State::compare_options() {
+  if (std::exchange(options_compared, true) || num_processes() == 1) return;
+  std::ostringstream text;
+  text << "gradient_accumulation_steps " << plugin.num_steps << "\nschedule_rule " << static_cast<int>(plugin.schedule_rule)
+       << "\nsync_with_dataloader " << plugin.sync_with_dataloader << "\nsync_each_batch " << plugin.sync_each_batch
+       << "\nmixed_precision " << static_cast<int>(mixed_precision) << "\nbuffer_sync " << static_cast<int>(buffer_sync)
+       << "\nfused_optimizers " << fused_optimizers << '\n';
+  if (scaler) {
+    text << "grad_scaler.init_scale " << grad_scaler.init_scale << "\ngrad_scaler.growth_factor "
+         << grad_scaler.growth_factor << "\ngrad_scaler.backoff_factor " << grad_scaler.backoff_factor
+         << "\ngrad_scaler.growth_interval " << grad_scaler.growth_interval << '\n';
+  }
+  if (reproducible) {
+    text << "reproducible.micro_batches " << reproducible->micro_batches << "\nreproducible.seed " << reproducible->seed
+         << "\nreproducible.threads " << reproducible->threads << '\n';
+  }
+  const auto texts = prepare_communicator.all_gather_object(text.str(), comm::internal_call("options"));
+  if (const std::string difference = first_different_line(texts); !difference.empty()) {
+    throw MismatchError("different options of the Accelerator: " + difference + ". Pass the same options on all ranks");
+  }
+}
+
 void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
+  state_->compare_options();
   auto parameters = named_parameters_of(*module);
   const auto known = std::ranges::find(state_->models, module, &State::Model::module);
   if (known != state_->models.end()) {
@@ -77,6 +119,7 @@ void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
 }
 
 Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  state_->compare_options();
   if (state_->local()) throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() first");
   const std::vector<NamedParameter> listed = state_->trained_by(*optimizer);
   std::vector<std::string> names;
@@ -94,6 +137,7 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   if (again) known->zero_grad();
   const auto reducer =
       std::make_shared<Reducer>(parameters, state_->communicator.duplicate("optimizer"), state_->reducer_options);
+  if (again) reducer->set_steps(known->reducer()->steps());
   state_->add(reducer, parameters, true);
   state_->logger.debug("prepared an optimizer: " + described(parameters, state_->reducer_options));
   replicate_optimizer(*optimizer, state_->prepare_communicator);
@@ -105,7 +149,8 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
                                   OptimizerOptions{.names = std::move(names),
                                                    .scaler = state_->scaler,
                                                    .fused = state_->fused_optimizers,
-                                                   .logger = state_->logger});
+                                                   .logger = state_->logger,
+                                                   .name_of = name_in(state_->models)});
   return state_->optimizers.back();
 }
 
@@ -148,6 +193,7 @@ void Accelerator::complete_models() {
     state_->reducers_of_model[model.module.get()] = state_->reducers_of(model.module->parameters());
   }
   state_->watch_buffers();
+  state_->compare_parameters_without_optimizer();
 }
 
 }  // namespace tutti

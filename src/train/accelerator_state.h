@@ -64,9 +64,15 @@ struct Accelerator::State {
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
   /// Makes every optimizer's step synchronize the buffers of the models that it trains.
   void watch_buffers();
+  /// Makes the synchronizations of every optimizer also compare the parameters that no optimizer steps.
+  void compare_parameters_without_optimizer();
+  /// Throws MismatchError on all ranks if ranks have other options that a step depends on. Compares them once.
+  void compare_options();
 
   /// Returns false in the middle of a window. At its end runs the synchronization that is still due and returns true.
   bool gradients_are_ready(const std::vector<at::Tensor>& parameters) const;
+  /// Must be called after the gradients of `parameters` were limited.
+  void note_clipping(const std::vector<at::Tensor>& parameters, const char* name, double limit) const;
   /// Seeds the random generators for micro-batch `scope` of this rank's block (ReproducibleOptions).
   void seed_micro_batch(const Reducer& reducer, std::int64_t scope) const;
   double mean_over_ranks(double value) const;
@@ -81,17 +87,20 @@ struct Accelerator::State {
   GradientAccumulationPlugin plugin;
   Precision mixed_precision;
   bool fused_optimizers;
+  GradScalerOptions grad_scaler;
   BufferSync buffer_sync;
   std::optional<ReproducibleOptions> reproducible;
   std::optional<at::Device> device;
   ProjectConfiguration project;
   ReducerOptions reducer_options;
+  bool options_compared = false;
 
   Communicator communicator;
   Communicator prepare_communicator;
   Logger logger;
   std::shared_ptr<LoaderStack> loader_stack = std::make_shared<LoaderStack>();
   LoaderAgreement loader_agreement;
+  std::int64_t loaders_made = 0;
   std::optional<std::uint64_t> loader_seed;  // from set_seed()
   bool sync_gradients = true;
 

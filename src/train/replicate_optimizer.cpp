@@ -1,12 +1,21 @@
 #include "train/replicate_optimizer.h"
 
+#include <c10/util/Type.h>
+
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 #include "checkpoint/agreement.h"
+#include "core/different_line.h"
+#include "optim/step_options.h"
+#include "sync/step_options.h"
 #include "train/broadcast_state.h"
+#include "tutti/core/error.h"
+#include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/optim/optimizer_state.h"
 
 namespace tutti {
@@ -28,13 +37,29 @@ std::vector<std::string> numbered(const torch::optim::Optimizer& optimizer) {
   return names;
 }
 
+/// What must be equal on all ranks, one a line: the type, the groups, and options that cannot be replaced.
+std::string kind_of(const torch::optim::Optimizer& optimizer) {
+  std::string text = "an optimizer of type " + c10::demangle(typeid(optimizer).name()) + '\n';
+  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+    text += "parameter group " + std::to_string(i) + " with " +
+            std::to_string(optimizer.param_groups()[i].params().size()) + " parameters\n";
+  }
+  if (has_parameter_names(optimizer)) return text;
+  return text + sync::describe(step_options_of({std::shared_ptr<void>(), &optimizer}));
+}
+
 }  // namespace
 
 void replicate_optimizer(torch::optim::Optimizer& optimizer, const Communicator& communicator) {
   if (communicator.size() == 1) return;
+  const auto kinds = communicator.all_gather_object(kind_of(optimizer), comm::internal_call("optimizer"));
+  if (const std::string difference = first_different_line(kinds); !difference.empty()) {
+    throw MismatchError("different optimizers on two ranks: " + difference + ". Make the same optimizer on all ranks");
+  }
   const std::vector<std::string> names = numbered(optimizer);
   const StateDict state = broadcast_state(communicator, call_name, [&] {
-    return optimizer.state().empty() ? StateDict() : optimizer_state(optimizer, names);
+    const bool has_no_state = optimizer.state().empty() && !has_parameter_names(optimizer);
+    return has_no_state ? StateDict() : optimizer_state(optimizer, names);
   });
   checkpoint::on_all_ranks(communicator, call_name, [&] {
     if (communicator.rank() == 0) return std::string();

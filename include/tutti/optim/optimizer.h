@@ -30,6 +30,8 @@ struct OptimizerOptions {
   bool fused = true;
   /// Receives the reason if a step is not fused.
   Logger logger{};
+  /// Returns the name of a parameter that was added after the construction, for errors; empty if it has none.
+  std::function<std::string(const at::Tensor&)> name_of{};
 };
 
 /// A handle: copies share the optimizer. Every rank must call step() in the same order. Not thread safe. The compiler
@@ -41,7 +43,8 @@ class Optimizer final : public Stateful {
             OptimizerOptions options = {});
 
   /// Inside accumulate(): steps if the scope ends its window, otherwise does nothing. Outside: synchronizes pending
-  /// gradients, then steps. Throws UsageError if a gradient may not be the mean over ranks.
+  /// gradients, then steps. Throws UsageError if a gradient may not be the mean over ranks, and for a parameter that has
+  /// a gradient and was added to the optimizer after prepare(), which no reducer synchronizes.
   void step(const CallSite& where = CallSite::here());
   /// For optimizers that evaluate the loss several times in a step (LBFGS). `closure` calls zero_grad(), runs forward
   /// and backward over this rank's data, and returns the loss, a scalar. After each evaluation, gradients and loss are
@@ -65,7 +68,8 @@ class Optimizer final : public Stateful {
   }
   /// The learning rate of the first parameter group.
   double learning_rate() const;
-  /// Sets the learning rate of all parameter groups. A schedule overwrites it at its next step.
+  /// Sets the learning rate of all parameter groups. A schedule overwrites it at its next step. Throws UsageError for a
+  /// rate that is negative or not finite.
   void set_learning_rate(double rate);
 
   /// State by parameter name, options by group. optimizer_state.h lists the supported optimizers.
@@ -82,15 +86,27 @@ class Optimizer final : public Stateful {
  private:
   friend class Accelerator;
 
+  struct Listed {
+    const at::TensorImpl* parameter;
+    bool synchronized;
+  };
   // Shared by copies.
   struct State {
     std::shared_ptr<Reducer> reducer;
     std::vector<std::string> names;
+    std::function<std::string(const at::Tensor&)> name_of{};
     std::function<void()> after_step{};  // on all ranks, also after a skipped step
+    std::vector<Listed> listed{};        // the parameters of all groups, when they were listed last
     bool repeats = false;                // a parameter is listed twice
     bool skipped = false;
     std::string not_fused_reason{};
   };
+  /// Connects the optimizer and its reducer.
+  void bind();
+  /// Records the parameters of the groups, and which of them the reducer synchronizes.
+  void list_parameters();
+  /// Throws UsageError for a parameter that has a gradient and that the reducer does not synchronize.
+  void require_synchronized();
   void step_parameters();
   /// Replaces the parameters in all copies.
   void rebind(std::shared_ptr<Reducer> reducer, std::vector<std::string> names);

@@ -25,6 +25,19 @@ struct LoaderPosition {
   bool all_repeated = false;
   /// The batch is filler: this rank has run out of data and another rank has not. Its weight is 0 (see JoinScope).
   bool filler = false;
+  /// Number of the loader, equal on all ranks; -1 for a loader that ranks do not read together.
+  std::int64_t loader = -1;
+  /// The epoch, counted from 0; -1 if all epochs of the loader have the same batches.
+  std::int64_t epoch = -1;
+  /// Number of the batch in the epoch, counted from 0.
+  std::int64_t batch = 0;
+};
+
+/// The position of a loop's first batch.
+struct LoopStart {
+  std::int64_t loader = -1;
+  std::int64_t epoch = -1;
+  std::int64_t batch = 0;
 };
 
 /// The running loops, innermost last, and the open join scopes. Not thread safe.
@@ -40,6 +53,11 @@ class LoaderStack {
   /// Sets a function that is called before each batch of a loop, on the loop's thread. The loop rethrows its
   /// exceptions.
   void before_batches(std::function<void()> call) { before_batch_ = std::move(call); }
+  /// True if the position of the innermost loop says which batch all ranks should be at: no other loop runs, and no rank
+  /// may have run out of data.
+  bool is_comparable() const {
+    return loops_.size() == 1 && joins_.empty() && !loops_.back()->uneven && !loops_.back()->filler;
+  }
   /// True if the innermost loop has delivered its last batch.
   bool at_last_batch() const { return innermost().last_batch; }
 
@@ -62,22 +80,27 @@ class LoaderStack {
 /// Keeps a loop on the stack until destruction, also on a break or an exception.
 class RunningLoop {
  public:
-  explicit RunningLoop(std::shared_ptr<LoaderStack> stack)
-      : stack_(std::move(stack)), position_(std::make_shared<LoaderPosition>()) {
+  explicit RunningLoop(std::shared_ptr<LoaderStack> stack, const LoopStart& start = {})
+      : stack_(std::move(stack)), position_(std::make_shared<LoaderPosition>()), next_(start) {
     stack_->push(position_);
   }
   ~RunningLoop() { stack_->remove(position_.get()); }
   RunningLoop(const RunningLoop&) = delete;
   RunningLoop& operator=(const RunningLoop&) = delete;
 
-  void set(const LoaderPosition& position) {
+  /// Records that the loop has received its next batch. Sets the last three members of `position`.
+  void set(LoaderPosition position) {
     if (stack_->before_batch_) stack_->before_batch_();
+    position.loader = next_.loader;
+    position.epoch = next_.epoch;
+    position.batch = next_.batch++;
     *position_ = position;
   }
 
  private:
   std::shared_ptr<LoaderStack> stack_;
   std::shared_ptr<LoaderPosition> position_;
+  LoopStart next_;
 };
 
 /// While the scope is open, loops that begin over loaders of this stack without even_batches have the same number of
