@@ -37,14 +37,17 @@ Optimizer::Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::sh
       fused_(options.fused),
       logger_(options.logger),
       state_(std::make_shared<State>(State{.reducer = std::move(reducer),
+                                           .local_reducer = std::move(options.local_reducer),
                                            .names = std::move(options.names),
                                            .name_of = std::move(options.name_of)})) {
   if (state_->names.empty()) state_->names = numbers_of(*optimizer_);
   bind();
 }
 
-void Optimizer::rebind(std::shared_ptr<Reducer> reducer, std::vector<std::string> names) {
+void Optimizer::rebind(std::shared_ptr<Reducer> reducer, std::shared_ptr<Reducer> local_reducer,
+                       std::vector<std::string> names) {
   state_->reducer = std::move(reducer);
+  state_->local_reducer = std::move(local_reducer);
   state_->names = std::move(names);
   bind();
 }
@@ -56,8 +59,10 @@ void Optimizer::bind() {
 
 void Optimizer::list_parameters() {
   std::unordered_set<const at::TensorImpl*> synchronized;
-  for (const NamedParameter& parameter : reducer()->parameters())
-    synchronized.insert(parameter.tensor.unsafeGetTensorImpl());
+  for (const auto& of : {reducer(), state_->local_reducer}) {
+    if (!of) continue;
+    for (const NamedParameter& parameter : of->parameters()) synchronized.insert(parameter.tensor.unsafeGetTensorImpl());
+  }
   state_->repeats = has_repeated_parameters(*optimizer_);
   state_->listed.clear();
   for (const auto& group : param_groups()) {
@@ -100,11 +105,13 @@ void Optimizer::step(const CallSite& where) {
   const CallSiteScope here(where);
   if (!reducer()->at_window_end()) return;
   reducer()->prepare_step();
+  if (state_->local_reducer) state_->local_reducer->prepare_step();
   require_synchronized();
   state_->skipped = scaler_ && reducer()->overflowed();
   if (!state_->skipped) step_parameters();
   if (scaler_) scaler_->update(state_->skipped);
   reducer()->on_optimizer_step();
+  if (state_->local_reducer) state_->local_reducer->on_optimizer_step();
   if (state_->after_step) state_->after_step();
 }
 
@@ -113,6 +120,11 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
   if (scaler_) {
     throw UsageError(
         "step(closure) cannot skip a step whose gradients overflow: train in bf16, or without a loss scaler");
+  }
+  if (state_->local_reducer) {
+    throw UsageError(
+        "step(closure) searches along all parameters at once, so ignored_parameters would make ranks differ: give them "
+        "an optimizer of their own");
   }
   if (reducer()->in_accumulate()) {
     throw UsageError(
@@ -154,6 +166,7 @@ void Optimizer::step_parameters() {
 
 void Optimizer::zero_grad(bool set_to_none) {
   reducer()->clear(set_to_none);
+  if (state_->local_reducer) state_->local_reducer->clear(set_to_none);
   if (!reducer()->at_window_end()) return;
   // Parameters that were frozen when they were prepared may hold gradients of earlier passes.
   std::size_t index = 0;

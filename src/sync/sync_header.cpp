@@ -40,7 +40,8 @@ bool batches_may_differ(std::span<const SyncHeader> headers) {
 }
 
 std::string describe(const BatchPosition& position) {
-  return "batch " + std::to_string(position.batch) + " of epoch " + std::to_string(position.epoch);
+  const std::string batch = "batch " + std::to_string(position.batch);
+  return position.epoch < 0 ? batch : batch + " of epoch " + std::to_string(position.epoch);
 }
 
 std::optional<std::string> batch_conflict(std::span<const SyncHeader> headers) {

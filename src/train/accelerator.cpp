@@ -65,6 +65,7 @@ Accelerator::State::State(const AcceleratorOptions& options)
       fused_optimizers(options.fused_optimizers),
       grad_scaler(options.grad_scaler),
       buffer_sync(options.buffer_sync),
+      ignored_names(options.ignored_parameters),
       reproducible(options.reproducible),
       device(options.device),
       project(options.project),
@@ -90,6 +91,10 @@ Accelerator::State::State(const AcceleratorOptions& options)
                        guard->check(position.filler);
                      },
                      .batch_position = [loops = loader_stack] { return batch_position(*loops); }};
+  if (!ignored_names.empty() && (scaler || reproducible)) {
+    throw UsageError("ignored_parameters with " + std::string(scaler ? "fp16" : "reproducible") +
+                     ": ranks would skip different steps or have different bits. Train in bf16 or without it");
+  }
   if (!reproducible) return;
   const int share = micro_batches_of_rank(*reproducible, num_processes());
   if (plugin.num_steps != 1 && plugin.num_steps != share) {
@@ -208,12 +213,17 @@ std::optional<double> Accelerator::clip_grad_norm_(const std::vector<at::Tensor>
                                                    double norm_type, bool error_if_nonfinite, const CallSite& where) {
   const CallSiteScope here(where);
   if (!state_->gradients_are_ready(parameters)) return std::nullopt;
-  const double norm = clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite);
+  // The gradients of ignored parameters differ between ranks, and so does their norm.
+  std::vector<at::Tensor> shared, ignored;
+  for (const at::Tensor& parameter : parameters) (state_->is_ignored(parameter) ? ignored : shared).push_back(parameter);
+  const double norm = clip_grad_norm(shared, max_norm, norm_type, error_if_nonfinite);
   if (max_norm < norm + 1e-6) {
-    state_->note_clipping(parameters, "max_norm of clip_grad_norm_()", max_norm);
-    state_->note_clipping(parameters, "norm_type of clip_grad_norm_()", norm_type);
+    state_->note_clipping(shared, "max_norm of clip_grad_norm_()", max_norm);
+    state_->note_clipping(shared, "norm_type of clip_grad_norm_()", norm_type);
   }
-  return norm;
+  if (ignored.empty()) return norm;
+  const double of_ignored = clip_grad_norm(ignored, max_norm, norm_type, error_if_nonfinite);
+  return shared.empty() ? of_ignored : norm;
 }
 
 std::optional<double> Accelerator::clip_grad_norm_(detail::ModelRef model, double max_norm, double norm_type,

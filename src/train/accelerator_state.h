@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "train/precision_guard.h"
@@ -31,6 +32,7 @@ struct Accelerator::State {
   struct PreparedReducer {
     std::shared_ptr<Reducer> reducer;
     bool has_optimizer = false;
+    bool ignored = false;  ///< of ignored_parameters: takes local steps
   };
   struct NamedObject {
     std::string name;
@@ -45,8 +47,12 @@ struct Accelerator::State {
   int num_processes() const { return communicator.size(); }
   bool is_main_process() const { return rank() == 0; }
 
-  /// True if ranks take local steps, so that models and optimizers differ between ranks.
+  /// True if models and optimizers differ between ranks: in local steps, and with ignored parameters in an optimizer.
   bool local() const;
+  /// True while LocalSGD takes local steps.
+  bool takes_local_steps() const;
+  /// True for AcceleratorOptions::ignored_parameters.
+  bool is_ignored(const at::Tensor& parameter) const { return ignored.contains(parameter.unsafeGetTensorImpl()); }
   const NamedParameter* find(ParameterKey key) const;
   /// Name in checkpoints of the model with this parameter: "model", "model_1", ...
   std::string model_of(ParameterKey key) const;
@@ -54,12 +60,12 @@ struct Accelerator::State {
   /// The parameters of `optimizer`, with unique names. Throws UsageError if one is in no prepared model.
   std::vector<NamedParameter> trained_by(const torch::optim::Optimizer& optimizer) const;
 
-  void add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters, bool has_optimizer);
+  void add(const PreparedReducer& prepared, const std::vector<NamedParameter>& parameters);
   /// Removes `also`, and the reducers without an optimizer that own any of `parameters`. Throws UsageError and changes
   /// nothing if another optimizer trains one of them.
-  void release(const std::vector<NamedParameter>& parameters, const std::shared_ptr<Reducer>& also);
-  /// The reducers of these models or parameters, without duplicates. Throws UsageError for a parameter of no prepared
-  /// model.
+  void release(const std::vector<NamedParameter>& parameters, const std::vector<std::shared_ptr<Reducer>>& also);
+  /// The reducers of these models or parameters, without duplicates. An ignored parameter may have none. Throws
+  /// UsageError for a parameter of no prepared model.
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<detail::ModelRef>& models) const;
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
   /// Makes every optimizer's step synchronize the buffers of the models that it trains.
@@ -89,6 +95,7 @@ struct Accelerator::State {
   bool fused_optimizers;
   GradScalerOptions grad_scaler;
   BufferSync buffer_sync;
+  std::vector<std::string> ignored_names;
   std::optional<ReproducibleOptions> reproducible;
   std::optional<at::Device> device;
   ProjectConfiguration project;
@@ -108,6 +115,7 @@ struct Accelerator::State {
   std::vector<Model> models;
   std::vector<PreparedReducer> reducers;
   std::unordered_map<ParameterKey, std::shared_ptr<Reducer>> reducer_of;
+  std::unordered_set<ParameterKey> ignored;
   /// Cache for prepared models: iterating over all parameters in every micro-batch is too slow.
   std::unordered_map<const torch::nn::Module*, std::vector<std::shared_ptr<Reducer>>> reducers_of_model;
   std::unordered_map<const Reducer*, std::int64_t> scopes;  // number of scopes since the last window's end

@@ -63,6 +63,12 @@ class LocalSGD::SavedPart final : public Stateful {
 LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const LocalSGDOptions& options)
     : accelerator_(accelerator), reducers_(accelerator.state_->reducers_of({model})) {
   if (!options.enabled) return;
+  const Accelerator::State& state = *accelerator.state_;
+  std::vector<NamedParameter> parameters = named_parameters_of(*model);
+  std::erase_if(parameters, [&state](const NamedParameter& one) { return state.is_ignored(one.tensor); });
+  for (const Accelerator::State::PreparedReducer& one : state.reducers) {
+    if (one.ignored) std::erase(reducers_, one.reducer);
+  }
   // The inner optimizer, if one optimizer trains the whole model.
   std::shared_ptr<torch::optim::Optimizer> inner;
   if (reducers_.size() == 1) {
@@ -72,7 +78,7 @@ LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const Local
       inner = {owner, &owner->inner()};
     }
   }
-  algorithm_ = std::make_shared<LocalSgdAlgorithm>(named_parameters_of(*model), named_buffers_of(*model), inner,
+  algorithm_ = std::make_shared<LocalSgdAlgorithm>(parameters, named_buffers_of(*model), inner,
                                                    accelerator.state_->communicator.duplicate("local_sgd"),
                                                    algorithm_options(options));
   for (const auto& reducer : reducers_) steps_before_.push_back(reducer->steps());
@@ -139,7 +145,8 @@ void LocalSGD::replicate_optimizers() {
   // Momentum differs between ranks after local steps, so replicas would differ after one more step.
   for (Optimizer& optimizer : accelerator_.state_->optimizers) {
     if (std::ranges::find(reducers_, optimizer.reducer()) == reducers_.end()) continue;
-    replicate_optimizer(optimizer.inner(), accelerator_.state_->prepare_communicator);
+    const auto is_ignored = [this](const at::Tensor& one) { return accelerator_.state_->is_ignored(one); };
+    replicate_optimizer(optimizer.inner(), accelerator_.state_->prepare_communicator, is_ignored);
   }
 }
 

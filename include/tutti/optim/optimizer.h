@@ -32,6 +32,8 @@ struct OptimizerOptions {
   Logger logger{};
   /// Returns the name of a parameter that was added after the construction, for errors; empty if it has none.
   std::function<std::string(const at::Tensor&)> name_of{};
+  /// The reducer of parameters of which every rank trains its own, in local steps; null if there are none.
+  std::shared_ptr<Reducer> local_reducer{};
 };
 
 /// A handle: copies share the optimizer. Every rank must call step() in the same order. Not thread safe. The compiler
@@ -93,6 +95,7 @@ class Optimizer final : public Stateful {
   // Shared by copies.
   struct State {
     std::shared_ptr<Reducer> reducer;
+    std::shared_ptr<Reducer> local_reducer;
     std::vector<std::string> names;
     std::function<std::string(const at::Tensor&)> name_of{};
     std::function<void()> after_step{};  // on all ranks, also after a skipped step
@@ -109,7 +112,7 @@ class Optimizer final : public Stateful {
   void require_synchronized();
   void step_parameters();
   /// Replaces the parameters in all copies.
-  void rebind(std::shared_ptr<Reducer> reducer, std::vector<std::string> names);
+  void rebind(std::shared_ptr<Reducer> reducer, std::shared_ptr<Reducer> local_reducer, std::vector<std::string> names);
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<GradScaler> scaler_;

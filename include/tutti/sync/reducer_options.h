@@ -29,7 +29,7 @@ enum class SyncPolicy {
 /// The position of a batch in the data that all ranks read together.
 struct BatchPosition {
   std::int64_t loader = -1;  ///< number of the loader, equal on all ranks; -1: the batch is of no such loader
-  std::int64_t epoch = 0;    ///< counted from 0
+  std::int64_t epoch = 0;    ///< counted from 0; -1 if all epochs have the same batches
   std::int64_t batch = 0;    ///< within the epoch, counted from 0
   /// Ranks may be at different batches by right. The reducer then compares no position any more.
   bool may_differ = false;
