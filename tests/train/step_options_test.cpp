@@ -226,8 +226,10 @@ const RankCase local_steps("step_options_local_steps", [](const Communicator& co
   Mlp net;
   auto [model, optimizer, scheduler] =
       accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1), linear_with_warmup(0, 100));
-  const auto step = [&, &model = model, &optimizer = optimizer, &scheduler = scheduler](std::int64_t index) {
+  const auto step = [&, &model = model, &optimizer = optimizer, &scheduler = scheduler](std::int64_t index,
+                                                                                        double limit = 1e9) {
     accelerator.backward(loss_on(model, index));
+    accelerator.clip_grad_norm_(model, limit);
     optimizer.step();
     scheduler.step();
     optimizer.zero_grad();
@@ -237,8 +239,7 @@ const RankCase local_steps("step_options_local_steps", [](const Communicator& co
     LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 10});
     for (int i = 0; i < 2; ++i) {
       optimizer.set_learning_rate(0.1 * (1 + communicator.rank()));
-      step(i * communicator.size() + communicator.rank());
-      accelerator.clip_grad_norm_(model, 1e-3 * (1 + communicator.rank()));
+      step(i * communicator.size() + communicator.rank(), 1e-3 * (1 + communicator.rank()));
       local_sgd.step();
     }
     EXPECT_EQ(accelerator.stats().syncs, 1);
