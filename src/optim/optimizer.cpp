@@ -6,9 +6,11 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "optim/fused_step.h"
+#include "optim/step_options.h"
 #include "optim/unique_parameters.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/call_site_scope.h"
@@ -35,25 +37,83 @@ Optimizer::Optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::sh
       scaler_(std::move(options.scaler)),
       fused_(options.fused),
       logger_(options.logger),
-      state_(std::make_shared<State>(State{.reducer = std::move(reducer), .names = std::move(options.names)})) {
+      state_(std::make_shared<State>(State{.reducer = std::move(reducer),
+                                           .local_reducer = std::move(options.local_reducer),
+                                           .names = std::move(options.names),
+                                           .name_of = std::move(options.name_of)})) {
   if (state_->names.empty()) state_->names = numbers_of(*optimizer_);
-  state_->repeats = has_repeated_parameters(*optimizer_);
+  bind();
 }
 
-void Optimizer::rebind(std::shared_ptr<Reducer> reducer, std::vector<std::string> names) {
+void Optimizer::rebind(std::shared_ptr<Reducer> reducer, std::shared_ptr<Reducer> local_reducer,
+                       std::vector<std::string> names) {
   state_->reducer = std::move(reducer);
+  state_->local_reducer = std::move(local_reducer);
   state_->names = std::move(names);
+  bind();
+}
+
+void Optimizer::bind() {
+  list_parameters();
+  reducer()->set_step_options(step_options_of(optimizer_));
+}
+
+void Optimizer::list_parameters() {
+  std::unordered_set<const at::TensorImpl*> synchronized;
+  for (const auto& of : {reducer(), state_->local_reducer}) {
+    if (!of) continue;
+    for (const NamedParameter& parameter : of->parameters())
+      synchronized.insert(parameter.tensor.unsafeGetTensorImpl());
+  }
   state_->repeats = has_repeated_parameters(*optimizer_);
+  state_->listed.clear();
+  for (const auto& group : param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const at::TensorImpl* const key = parameter.unsafeGetTensorImpl();
+      state_->listed.push_back({.parameter = key, .synchronized = synchronized.contains(key)});
+    }
+  }
+}
+
+void Optimizer::require_synchronized() {
+  std::vector<Listed>& listed = state_->listed;
+  std::size_t index = 0;
+  std::size_t group_index = 0;
+  for (const auto& group : param_groups()) {
+    for (std::size_t i = 0; i < group.params().size(); ++i, ++index) {
+      const at::Tensor& parameter = group.params()[i];
+      const auto is_listed = [&] {
+        return index < listed.size() && listed[index].parameter == parameter.unsafeGetTensorImpl();
+      };
+      if (!is_listed()) list_parameters();
+      if (listed[index].synchronized || !parameter.grad().defined()) continue;
+      std::string name = state_->name_of ? state_->name_of(parameter) : std::string();
+      if (!name.empty()) name += ", ";
+      name += "number " + std::to_string(i) + " of parameter group " + std::to_string(group_index);
+      if (!parameter.requires_grad()) {
+        throw UsageError("step(): the frozen parameter " + name +
+                         ", has a gradient that no rank synchronizes and that the step would use: call zero_grad() of "
+                         "the optimizer or the model after freezing");
+      }
+      throw UsageError("step(): the parameter " + name +
+                       ", has a gradient that no reducer synchronizes, so each rank would train it alone: prepare the "
+                       "model and this optimizer again after adding or unfreezing parameters");
+    }
+    ++group_index;
+  }
 }
 
 void Optimizer::step(const CallSite& where) {
   const CallSiteScope here(where);
   if (!reducer()->at_window_end()) return;
   reducer()->prepare_step();
+  if (state_->local_reducer) state_->local_reducer->prepare_step();
+  require_synchronized();
   state_->skipped = scaler_ && reducer()->overflowed();
   if (!state_->skipped) step_parameters();
   if (scaler_) scaler_->update(state_->skipped);
   reducer()->on_optimizer_step();
+  if (state_->local_reducer) state_->local_reducer->on_optimizer_step();
   if (state_->after_step) state_->after_step();
 }
 
@@ -62,6 +122,11 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
   if (scaler_) {
     throw UsageError(
         "step(closure) cannot skip a step whose gradients overflow: train in bf16, or without a loss scaler");
+  }
+  if (state_->local_reducer) {
+    throw UsageError(
+        "step(closure) searches along all parameters at once, so ignored_parameters would make ranks differ: give them "
+        "an optimizer of their own");
   }
   if (reducer()->in_accumulate()) {
     throw UsageError(
@@ -72,6 +137,7 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
     const at::AutoGradMode with_grad(true);
     const at::Tensor mine = closure();
     reducer()->prepare_step();
+    require_synchronized();
     const double mean = reducer()->mean_over_ranks(mine.item<double>());
     // The parameters change before the next evaluation, so each evaluation is a window.
     reducer()->on_optimizer_step();
@@ -102,6 +168,17 @@ void Optimizer::step_parameters() {
 
 void Optimizer::zero_grad(bool set_to_none) {
   reducer()->clear(set_to_none);
+  if (state_->local_reducer) state_->local_reducer->clear(set_to_none);
+  if (!reducer()->at_window_end()) return;
+  // Parameters that were frozen when they were prepared may hold gradients of earlier passes.
+  std::size_t index = 0;
+  for (const auto& group : param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (index == state_->listed.size()) return;
+      const Listed& listed = state_->listed[index++];
+      if (listed.parameter == parameter.unsafeGetTensorImpl() && !listed.synchronized) parameter.mutable_grad().reset();
+    }
+  }
 }
 
 double Optimizer::learning_rate() const {

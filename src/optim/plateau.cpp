@@ -83,7 +83,9 @@ void ReduceLROnPlateau::reduce() {
   auto& groups = optimizer_.inner().param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const double before = groups[i].options().get_lr();
-    const double reduced = std::max(before * options_.factor, options_.min_lr.at(i));
+    // A group that was added later has the last lower bound.
+    const double least = i < options_.min_lr.size() ? options_.min_lr[i] : options_.min_lr.back();
+    const double reduced = std::max(before * options_.factor, least);
     if (before - reduced > options_.eps) groups[i].options().set_lr(reduced);
   }
 }

@@ -68,6 +68,9 @@ void Scheduler::enter(State next) {
   }
   if (schedule_.has_momentum()) set_momentum(optimizer_.inner(), schedule_.momentum(next.applied));
   auto& groups = optimizer_.inner().param_groups();
+  // A group that was added later starts from its own rate.
+  for (std::size_t i = next.base_rates.size(); i < groups.size(); ++i)
+    next.base_rates.push_back(groups[i].options().get_lr());
   for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(next.base_rates[i] * factor);
   *state_ = std::move(next);
 }

@@ -83,6 +83,8 @@ class AccumulationWindowState {
   void discard();
   /// Like discard(); also resets the counters.
   void reset();
+  /// Sets the number of windows that a step has consumed.
+  void set_steps(std::int64_t steps) { window_.set_steps(steps); }
 
   /// The weight of gradients of an ended window: the weight of this rank's part of the new window, so that their mean
   /// does not change.

@@ -57,10 +57,25 @@ bool Reducer::local() const {
 std::int64_t Reducer::steps() const {
   return impl_->window_state_.window().steps();
 }
+void Reducer::set_steps(std::int64_t steps) {
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->window_state_.set_steps(steps);
+}
 void Reducer::set_check_replicas(bool check) {
   const std::lock_guard lock(impl_->mutex_);
-  impl_->finish_pending();
-  impl_->checker_.set_compares_values(check);
+  impl_->set_check_replicas(check);
+}
+void Reducer::compare_also(std::vector<NamedParameter> parameters) {
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->compare_also(std::move(parameters));
+}
+void Reducer::set_step_options(StepOptions options) {
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->step_options_ = std::move(options);
+}
+void Reducer::note_clipping(const char* name, double limit) {
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->clippings_.push_back({.name = name, .limit = limit});
 }
 bool Reducer::at_window_end() const {
   const auto& scope = impl_->window_state_.scope();
@@ -87,8 +102,7 @@ bool Reducer::overflowed() const {
 }
 void Reducer::on_optimizer_step() {
   const std::lock_guard lock(impl_->mutex_);
-  impl_->store_.drop_micro_batches();
-  impl_->window_state_.step();
+  impl_->on_optimizer_step();
 }
 void Reducer::clear(bool set_to_none) {
   const std::lock_guard lock(impl_->mutex_);

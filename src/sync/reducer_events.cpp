@@ -3,9 +3,11 @@
 
 #include <exception>
 
+#include "core/different_line.h"
 #include "sync/reducer_impl.h"
 #include "sync/reproducible_rules.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 
@@ -41,6 +43,7 @@ bool Reducer::Impl::on_pass_begin() {
   }
   store_.begin_pass(is_pending());
   checker_.begin_pass(is_pending());
+  if (!is_pending()) clippings_.clear();
   ++stats_.passes;
   return decision_.begin_pass(window_state_.window().passes(), window_state_.scope());
 }
@@ -60,11 +63,8 @@ void Reducer::Impl::on_all_gradients_ready() {
 }
 
 void Reducer::Impl::finalize_backward(bool synchronized) {
-  if (synchronized) {
-    finish_sync();
-  } else {
-    ++stats_.syncs_skipped;
-  }
+  if (synchronized) finish_sync();
+  if (!synchronized || local_) ++stats_.syncs_skipped;
   window_state_.end_pass(synchronized);
   store_.record(is_pending());
   check_plan();
@@ -90,15 +90,20 @@ void Reducer::Impl::open_sync() {
   window_state_.begin_sync(carried_over());
   const Window& window = window_state_.window();
   communicator_.set_step(window.steps());
-  driver_.open({.step = window.steps(),
-                .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
-                .weighting = window.weighting(),
-                .weight = window.weight(),
-                .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
-                .only_carried_over = window_state_.is_over() ? 1 : 0,
-                .loss_scale = store_.loss_scale(),
-                .lengths = window.lengths(),
-                .parameters = checker_.combined_hash()});
+  driver_.open(
+      {.step = window.steps(),
+       .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
+       .weighting = window.weighting(),
+       .weight = window.weight(),
+       .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
+       .only_carried_over = window_state_.is_over() ? 1 : 0,
+       .loss_scale = store_.loss_scale(),
+       .lengths = window.lengths(),
+       .parameters = checker_.combined_hash(),
+       .compared_only = compared_only_checker_ && compares_ranks() ? compared_only_checker_->combined_hash() : 0,
+       .step_options =
+           compares_ranks() ? sync::hash_of([this](const StepOptionSink& sink) { visit_step_options(sink); }) : 0,
+       .batch = batch_position()});
 }
 
 void Reducer::Impl::close_sync() {
@@ -124,7 +129,10 @@ void Reducer::Impl::run_sync() {
 
 void Reducer::Impl::finish_sync() {
   const sync::SyncResult result = or_invalidate([this] { return driver_.wait(); });
-  stats_ += SyncStats{.syncs = 1, .bytes_sent = result.bytes_sent, .seconds_waiting = result.seconds_waited};
+  // A local step ends its window without another rank.
+  stats_ +=
+      SyncStats{.syncs = local_ ? 0 : 1, .bytes_sent = result.bytes_sent, .seconds_waiting = result.seconds_waited};
+  batches_may_differ_ = batches_may_differ_ || result.plan.batches_may_differ;
   throw_if_failed(result);
   decision_.learn(result.window_lengths());
   driver_.apply(result);
@@ -143,8 +151,17 @@ void Reducer::Impl::throw_if_failed(const sync::SyncResult& result) {
     invalidate(*result.plan.mismatch);
     throw MismatchError(parameters_.model_prefix() + *result.plan.mismatch);
   }
-  if (result.plan.parameters_differ) {
-    const std::string why = checker_.describe_drift(communicator_);
+  if (result.plan.step_options_differ) {
+    const std::string of_rank = sync::describe([this](const StepOptionSink& sink) { visit_step_options(sink); });
+    const auto of_ranks = communicator_.all_gather_object(of_rank, comm::internal_call("step options"));
+    const std::string why = "ranks step differently: " + first_different_line(of_ranks) +
+                            ". Set the same options, schedules and clipping on all ranks";
+    invalidate(why);
+    throw MismatchError(parameters_.model_prefix() + why);
+  }
+  if (result.plan.parameters_differ || result.plan.compared_only_differ) {
+    const auto& checker = result.plan.parameters_differ ? checker_ : *compared_only_checker_;
+    const std::string why = checker.describe_drift(communicator_);
     invalidate(why);
     throw MismatchError(why);
   }

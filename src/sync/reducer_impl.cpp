@@ -30,9 +30,12 @@ Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communi
       parameters_(checked(std::move(parameters), options_, communicator_)),
       decision_(options_.policy, options_.reproducible),
       checker_(parameters_, options_.check_replicas),
+      compares_ranks_(options_.check_replicas),
       store_(parameters_, options_, communicator_),
       driver_(store_, options_, communicator_),
-      tracker_(parameters_.trained, store_.plan(), mutex_, *this, options_.pass_error) {}
+      tracker_(parameters_.trained, store_.plan(), mutex_, *this, options_.pass_error) {
+  compare_also({});
+}
 
 void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
   finish_pending();
@@ -40,6 +43,8 @@ void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
   if (options_.reproducible)
     require_reproducible_scope(parameters_, step, store_.micro_batches() + 1, communicator_.size());
   parameters_.with_model_prefix([&] { window_state_.open_scope(step); });
+  // A rank that weighs its micro-batches may have other numbers of them than other ranks.
+  batches_may_differ_ = batches_may_differ_ || step.weight != 1;
 }
 
 void Reducer::Impl::leave_accumulate(bool unwinding) {
@@ -76,10 +81,15 @@ void Reducer::Impl::set_local(bool local) {
                      "local steps must begin and end between optimizer steps: this window already has backward passes");
   }
   discard_window();
-  // Ranks may take different numbers of local steps, so counters and the learned window length may differ.
+  // Ranks may take different numbers of local steps, so the counters and the learned window length may differ. The
+  // number of steps goes on; the caller makes it equal on all ranks again.
+  const std::int64_t steps = window_state_.window().steps();
   window_state_.reset();
+  window_state_.set_steps(steps);
   decision_.reset_learned();
   checker_.forget_values();
+  used_clippings_.clear();
+  batches_may_differ_ = true;
   std::swap(communicator_, inactive_communicator_);
   local_ = local;
 }
@@ -125,7 +135,7 @@ void Reducer::Impl::prepare_step() {
       logger_.info("step() ran after " + std::to_string(window_state_.window().passes()) + " backward passes where " +
                    std::to_string(*expected) + " were expected: synchronizing inside step()");
     }
-    ++stats_.syncs_in_step;
+    if (!local_) ++stats_.syncs_in_step;
   }
   run_sync();
 }
@@ -134,6 +144,39 @@ void Reducer::Impl::set_loss_scale(double scale) {
   finish_pending();
   if (is_pending()) check_gradients_cleared(false);
   store_.set_loss_scale(scale, is_pending());
+}
+
+void Reducer::Impl::on_optimizer_step() {
+  store_.drop_micro_batches();
+  window_state_.step();
+  used_clippings_.swap(clippings_);
+  clippings_.clear();
+}
+
+void Reducer::Impl::set_check_replicas(bool check) {
+  finish_pending();
+  checker_.set_compares_values(check);
+  if (compared_only_checker_) compared_only_checker_->set_compares_values(check);
+  compares_ranks_ = check;
+}
+
+void Reducer::Impl::compare_also(std::vector<NamedParameter> parameters) {
+  compared_only_.trained = parameters_.frozen;
+  for (NamedParameter& parameter : parameters) compared_only_.trained.push_back(std::move(parameter));
+  compared_only_checker_.reset();
+  if (!compared_only_.trained.empty()) compared_only_checker_.emplace(compared_only_, compares_ranks_);
+}
+
+BatchPosition Reducer::Impl::batch_position() const {
+  if (!compares_ranks()) return {};
+  BatchPosition position = options_.batch_position ? options_.batch_position() : BatchPosition{};
+  position.may_differ = position.may_differ || batches_may_differ_;
+  return position;
+}
+
+void Reducer::Impl::visit_step_options(const StepOptionSink& sink) const {
+  if (step_options_) step_options_(sink);
+  for (const Clipping& clipping : used_clippings_) sink(clipping.name, -1, clipping.limit);
 }
 
 void Reducer::Impl::clear(bool set_to_none) {
@@ -155,6 +198,7 @@ void Reducer::Impl::discard_accumulation() {
 void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
   store_.clear(set_to_none);
   window_state_.on_clear(what, !set_to_none && communicator_.size() > 1);
+  if (what == sync::Clearing::window) clippings_.clear();
 }
 
 void Reducer::Impl::discard_window() {
@@ -162,6 +206,7 @@ void Reducer::Impl::discard_window() {
   store_.discard();
   driver_.end();
   window_state_.discard();
+  clippings_.clear();
 }
 
 void Reducer::Impl::throw_if_invalid() const {

@@ -12,6 +12,7 @@
 #include "sync/gradient_store.h"
 #include "sync/parameter_set.h"
 #include "sync/replica_checker.h"
+#include "sync/step_options.h"
 #include "sync/sync_decision.h"
 #include "sync/sync_driver.h"
 #include "tutti/comm/communicator.h"
@@ -39,8 +40,11 @@ class Reducer::Impl final : private sync::BackwardEvents {
   double mean_over_ranks(double value);
   void prepare_step();
   void set_loss_scale(double scale);
+  void on_optimizer_step();
   void clear(bool set_to_none);
   void discard_accumulation();
+  void set_check_replicas(bool check);
+  void compare_also(std::vector<NamedParameter> parameters);
   StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
 
@@ -53,6 +57,12 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void on_all_gradients_ready() override;
   void finalize_backward(bool synchronized) override;
   void on_pass_failed(bool synchronized) noexcept override;
+
+  // The comparison of ranks.
+  bool compares_ranks() const { return compares_ranks_ && communicator_.size() > 1; }
+  BatchPosition batch_position() const;
+  /// The options of the next step, then the limits of clipping of the last one.
+  void visit_step_options(const StepOptionSink& sink) const;
 
   // Synchronizations.
   void open_sync();
@@ -108,6 +118,17 @@ class Reducer::Impl final : private sync::BackwardEvents {
   sync::AccumulationWindowState window_state_;
   sync::SyncDecision decision_;
   sync::ReplicaChecker checker_;
+  bool compares_ranks_;
+  sync::ParameterSet compared_only_{std::vector<NamedParameter>()};
+  std::optional<sync::ReplicaChecker> compared_only_checker_;
+  bool batches_may_differ_ = false;  // equal on all ranks after a synchronization
+  StepOptions step_options_;
+  struct Clipping {
+    const char* name;
+    double limit;
+  };
+  std::vector<Clipping> clippings_;       // of the window
+  std::vector<Clipping> used_clippings_;  // of the window that the last step has used
   sync::GradientStore store_;
   sync::SyncDriver driver_;
   SyncStats stats_;

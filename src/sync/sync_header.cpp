@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tutti::sync {
 
@@ -31,11 +32,38 @@ std::optional<std::string> weighting_conflict(std::span<const SyncHeader> header
          " inside: use accumulate() on all ranks or on none";
 }
 
+/// Ranks at different loaders choose what they read, so their positions say nothing from then on.
+bool batches_may_differ(std::span<const SyncHeader> headers) {
+  return std::ranges::any_of(headers, [&](const SyncHeader& header) {
+    return header.batch.may_differ || header.batch.loader != headers[0].batch.loader;
+  });
+}
+
+std::string describe(const BatchPosition& position) {
+  const std::string batch = "batch " + std::to_string(position.batch);
+  return position.epoch < 0 ? batch : batch + " of epoch " + std::to_string(position.epoch);
+}
+
+std::optional<std::string> batch_conflict(std::span<const SyncHeader> headers) {
+  if (headers[0].batch.loader < 0) return std::nullopt;
+  const auto rank =
+      first_difference(headers, [](const SyncHeader& o) { return std::pair(o.batch.epoch, o.batch.batch); });
+  if (!rank) return std::nullopt;
+  return "rank 0 is at " + describe(headers[0].batch) + " of data loader " + std::to_string(headers[0].batch.loader) +
+         ", " + rank_name(*rank) + " at " + describe(headers[*rank].batch) +
+         " (all counted from 0): a rank skipped a batch, read one more or left its loop. Skip batches on all ranks or "
+         "on none; a rank may leave out a batch inside accumulate() by its weight 0";
+}
+
 }  // namespace
 
 SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
   SyncPlan plan;
   plan.parameters_differ = first_difference(headers, [](const SyncHeader& o) { return o.parameters; }).has_value();
+  plan.compared_only_differ =
+      first_difference(headers, [](const SyncHeader& o) { return o.compared_only; }).has_value();
+  plan.step_options_differ = first_difference(headers, [](const SyncHeader& o) { return o.step_options; }).has_value();
+  plan.batches_may_differ = batches_may_differ(headers);
 
   if (const auto rank = first_difference(headers, [](const SyncHeader& o) { return o.step; })) {
     plan.mismatch = "rank 0 is at optimizer step " + std::to_string(headers[0].step) + ", " + rank_name(*rank) +
@@ -46,6 +74,7 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
   plan.empty = std::ranges::all_of(headers, [](const SyncHeader& header) { return header.passes == 0; });
   plan.only_carried_over =
       std::ranges::all_of(headers, [](const SyncHeader& header) { return header.only_carried_over != 0; });
+  if (!plan.empty && !plan.batches_may_differ && (plan.mismatch = batch_conflict(headers))) return plan;
   if ((plan.mismatch = weighting_conflict(headers))) return plan;
   if (const auto rank = first_difference(headers, [](const SyncHeader& o) { return o.loss_scale; })) {
     plan.mismatch = "rank 0 scales its loss by " + std::to_string(headers[0].loss_scale) + ", " + rank_name(*rank) +

@@ -11,6 +11,7 @@
 
 #include "sync/sync_policy.h"
 #include "sync/window.h"
+#include "tutti/sync/reducer_options.h"
 
 namespace tutti::sync {
 
@@ -25,6 +26,9 @@ struct SyncHeader {
   double loss_scale = 1;               ///< factor on this rank's losses
   WindowLengths lengths{};             ///< for the automatic policy
   std::uint64_t parameters = 0;        ///< a sampled hash of this rank's parameters
+  std::uint64_t compared_only = 0;     ///< the same for parameters whose gradients the reducer does not synchronize
+  std::uint64_t step_options = 0;      ///< a hash of what this rank's steps depend on besides gradients
+  BatchPosition batch{};               ///< where this rank is in its data
   double seconds_waited = 0;           ///< in this rank's last synchronization
 };
 
@@ -34,6 +38,9 @@ struct SyncPlan {
   double total_weight = 0;              ///< of all ranks; the number of ranks if the window is plain
   double scale = 1;                     ///< factor on the sums
   bool parameters_differ = false;       ///< parameters differ between ranks
+  bool compared_only_differ = false;    ///< the same for parameters that are only compared
+  bool step_options_differ = false;     ///< ranks step differently
+  bool batches_may_differ = false;      ///< positions in the data cannot be compared, now and later
   bool empty = false;                   ///< no rank has run a pass: there is nothing to sum
   bool only_carried_over = false;       ///< all gradients belong to the previous window
   std::optional<std::string> mismatch;  ///< why the synchronization must fail

@@ -53,6 +53,7 @@ class Window {
   double weight() const { return weight_; }          ///< of this rank's scopes
   WeightUnit weight_unit() const { return weight_unit_; }
   std::int64_t steps() const { return steps_; }  ///< windows that a step has consumed
+  void set_steps(std::int64_t steps) { steps_ = steps; }
   const WindowLengths& lengths() const { return lengths_; }
 
  private:

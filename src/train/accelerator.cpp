@@ -47,6 +47,15 @@ void refuse_untrainable(const LoaderPosition& position) {
       "open join_uneven_inputs() around the loop, or leave even_batches on");
 }
 
+BatchPosition batch_position(const LoaderStack& loops) {
+  if (loops.empty()) return {};
+  const LoaderPosition position = loops.innermost();
+  return {.loader = position.start.loader,
+          .epoch = position.start.epoch,
+          .batch = position.start.batch + position.batch - 1,
+          .may_differ = !loops.is_comparable()};
+}
+
 Communicator join(const AcceleratorOptions& options) {
   if (options.communicator) return options.communicator->duplicate("accelerator");
   return Communicator::connect(read_environment(),
@@ -59,7 +68,9 @@ Accelerator::State::State(const AcceleratorOptions& options)
     : plugin(plugin_of(options)),
       mixed_precision(options.mixed_precision),
       fused_optimizers(options.fused_optimizers),
+      grad_scaler(options.grad_scaler),
       buffer_sync(options.buffer_sync),
+      ignored_names(options.ignored_parameters),
       reproducible(options.reproducible),
       device(options.device),
       project(options.project),
@@ -79,11 +90,17 @@ Accelerator::State::State(const AcceleratorOptions& options)
                      .gradient_codec = options.gradient_codec,
                      .detect_overflow = mixed_precision == Precision::fp16,
                      .reproducible = options.reproducible.has_value(),
-                     .before_pass = [guard = precision, loops = loader_stack] {
-                       const LoaderPosition position = loops->innermost();
-                       refuse_untrainable(position);
-                       guard->check(position.filler);
-                     }};
+                     .before_pass =
+                         [guard = precision, loops = loader_stack] {
+                           const LoaderPosition position = loops->innermost();
+                           refuse_untrainable(position);
+                           guard->check(position.filler);
+                         },
+                     .batch_position = [loops = loader_stack] { return batch_position(*loops); }};
+  if (!ignored_names.empty() && (scaler || reproducible)) {
+    throw UsageError("ignored_parameters with " + std::string(scaler ? "fp16" : "reproducible") +
+                     ": ranks would skip different steps or have different bits. Train in bf16 or without it");
+  }
   if (!reproducible) return;
   const int share = micro_batches_of_rank(*reproducible, num_processes());
   if (plugin.num_steps != 1 && plugin.num_steps != share) {
@@ -214,6 +231,11 @@ void Accelerator::backward(const at::Tensor& loss, const CallSite& where) {
   for (const auto& synchronized : state_->reducers) synchronized.reducer->add_scope_weight();
 }
 
+void Accelerator::State::note_clipping(const std::vector<at::Tensor>& parameters, const char* name,
+                                       double limit) const {
+  for (const auto& reducer : reducers_of(parameters)) reducer->note_clipping(name, limit);
+}
+
 bool Accelerator::State::gradients_are_ready(const std::vector<at::Tensor>& parameters) const {
   const auto trained = reducers_of(parameters);
   if (!std::ranges::all_of(trained, &Reducer::at_window_end)) return false;
@@ -225,7 +247,18 @@ std::optional<double> Accelerator::clip_grad_norm_(const std::vector<at::Tensor>
                                                    double norm_type, bool error_if_nonfinite, const CallSite& where) {
   const CallSiteScope here(where);
   if (!state_->gradients_are_ready(parameters)) return std::nullopt;
-  return clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite);
+  // The gradients of ignored parameters differ between ranks, and so does their norm.
+  std::vector<at::Tensor> shared, ignored;
+  for (const at::Tensor& parameter : parameters)
+    (state_->is_ignored(parameter) ? ignored : shared).push_back(parameter);
+  const double norm = clip_grad_norm(shared, max_norm, norm_type, error_if_nonfinite);
+  if (max_norm < norm + 1e-6) {
+    state_->note_clipping(shared, "max_norm of clip_grad_norm_()", max_norm);
+    state_->note_clipping(shared, "norm_type of clip_grad_norm_()", norm_type);
+  }
+  if (ignored.empty()) return norm;
+  const double of_ignored = clip_grad_norm(ignored, max_norm, norm_type, error_if_nonfinite);
+  return shared.empty() ? of_ignored : norm;
 }
 
 std::optional<double> Accelerator::clip_grad_norm_(detail::ModelRef model, double max_norm, double norm_type,
@@ -238,6 +271,7 @@ bool Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, do
   const CallSiteScope here(where);
   if (!state_->gradients_are_ready(parameters)) return false;
   clip_grad_value(parameters, clip_value);
+  state_->note_clipping(parameters, "clip_value of clip_grad_value_()", clip_value);
   return true;
 }
 

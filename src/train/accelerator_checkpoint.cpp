@@ -218,8 +218,8 @@ CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, cons
     saved_local = saved.per_rank.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
     if ((saved_local || !state_->per_rank.empty()) && saved_by != num_processes()) {
       throw CheckpointError(folder.string() + " was saved by " + std::to_string(saved_by) +
-                            " ranks that took local steps, each with its own state: start the same number of ranks, or "
-                            "save after LocalSGD's finish()");
+                            " ranks that took local steps or have ignored_parameters, each with its own state: start "
+                            "the same number of ranks, or save after LocalSGD's finish()");
     }
     for (const State::SavedParts::Part& part : parts.all) {
       if (!saved.shared.contains(part.name)) {

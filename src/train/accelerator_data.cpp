@@ -50,6 +50,7 @@ LoaderGroup Accelerator::loader_group() {
   return {.rank = rank(),
           .world_size = num_processes(),
           .accumulation_steps = state_->plugin.num_steps,
+          .loader = state_->loaders_made++,
           .stack = state_->loader_stack,
           .agreement = state_->loader_agreement};
 }
@@ -129,6 +130,11 @@ void Accelerator::State::seed_micro_batch(const Reducer& reducer, std::int64_t s
 }
 
 JoinScope Accelerator::join_uneven_inputs(std::optional<bool> even_batches) {
+  if (state_->local() && !state_->takes_local_steps()) {
+    throw UsageError(
+        "join_uneven_inputs() with ignored_parameters: their gradient is the mean of one rank's batches and has no "
+        "filler batches. Leave even_batches on");
+  }
   if (state_->local()) {
     throw UsageError(
         "join_uneven_inputs() while ranks take local steps: a local step is the mean of one rank's batches and has no "

@@ -19,6 +19,7 @@ void Accelerator::free_memory() {
   state_->scopes.clear();
   state_->reducers_of_model.clear();
   state_->reducer_of.clear();
+  state_->ignored.clear();
   state_->schedulers.clear();
   state_->optimizers.clear();
   state_->reducers.clear();

@@ -3,12 +3,15 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
+#include "core/different_line.h"
 #include "sync/model_name.h"
 #include "train/accelerator_state.h"
 #include "train/model_buffers.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/sync/reducer.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
@@ -49,6 +52,27 @@ std::vector<NamedParameter> listed_once(const std::vector<NamedParameter>& param
   return once;
 }
 
+/// Whether an entry of ignored_parameters names this parameter, or a module above it.
+bool is_named_by(const NamedParameter& parameter, const std::string& entry) {
+  return parameter.name == entry || parameter.name.starts_with(entry + ".");
+}
+
+/// Finds the names of parameters in the models as they are at the call.
+std::function<std::string(const at::Tensor&)> name_in(const auto& models) {
+  std::vector<std::weak_ptr<torch::nn::Module>> modules;
+  for (const auto& model : models) modules.push_back(model.module);
+  return [modules](const at::Tensor& tensor) {
+    for (const auto& weak : modules) {
+      const auto module = weak.lock();
+      if (!module) continue;
+      for (const auto& item : module->named_parameters()) {
+        if (item.value().is_same(tensor)) return "'" + item.key() + "'";
+      }
+    }
+    return std::string();
+  };
+}
+
 const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous) {
   if (previous) return *previous;
   throw UsageError("prepare(): a schedule belongs to the optimizer before it, and there is none");
@@ -56,8 +80,38 @@ const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous)
 
 }  // namespace
 
+void Accelerator::State::compare_options() {
+  if (std::exchange(options_compared, true) || num_processes() == 1) return;
+  std::ostringstream text;
+  text << "gradient_accumulation_steps " << plugin.num_steps << "\nschedule_rule "
+       << static_cast<int>(plugin.schedule_rule) << "\nsync_with_dataloader " << plugin.sync_with_dataloader
+       << "\nsync_each_batch " << plugin.sync_each_batch << "\nmixed_precision " << static_cast<int>(mixed_precision)
+       << "\nbuffer_sync " << static_cast<int>(buffer_sync) << "\nfused_optimizers " << fused_optimizers << '\n';
+  for (const std::string& name : ignored_names) text << "ignored_parameters '" << name << "'\n";
+  if (scaler) {
+    text << "grad_scaler.init_scale " << grad_scaler.init_scale << "\ngrad_scaler.growth_factor "
+         << grad_scaler.growth_factor << "\ngrad_scaler.backoff_factor " << grad_scaler.backoff_factor
+         << "\ngrad_scaler.growth_interval " << grad_scaler.growth_interval << '\n';
+  }
+  if (reproducible) {
+    text << "reproducible.micro_batches " << reproducible->micro_batches << "\nreproducible.seed " << reproducible->seed
+         << "\nreproducible.threads " << reproducible->threads << '\n';
+  }
+  const auto texts = prepare_communicator.all_gather_object(text.str(), comm::internal_call("options"));
+  if (const std::string difference = first_different_line(texts); !difference.empty()) {
+    throw MismatchError("different options of the Accelerator: " + difference + ". Pass the same options on all ranks");
+  }
+}
+
 void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
+  state_->compare_options();
   auto parameters = named_parameters_of(*module);
+  for (const NamedParameter& parameter : parameters) {
+    const auto names_it = [&](const std::string& name) { return is_named_by(parameter, name); };
+    if (std::ranges::any_of(state_->ignored_names, names_it)) {
+      state_->ignored.insert(parameter.tensor.unsafeGetTensorImpl());
+    }
+  }
   const auto known = std::ranges::find(state_->models, module, &State::Model::module);
   if (known != state_->models.end()) {
     // The model may have changed since it was prepared.
@@ -77,11 +131,17 @@ void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
 }
 
 Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
-  if (state_->local()) throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() first");
+  state_->compare_options();
+  if (state_->takes_local_steps())
+    throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() first");
   const std::vector<NamedParameter> listed = state_->trained_by(*optimizer);
   std::vector<std::string> names;
   for (const NamedParameter& parameter : listed) names.push_back(parameter.name);
   const std::vector<NamedParameter> parameters = listed_once(listed);
+  std::vector<NamedParameter> shared, ignored;
+  for (const NamedParameter& parameter : parameters) {
+    (state_->is_ignored(parameter.tensor) ? ignored : shared).push_back(parameter);
+  }
 
   const auto is_this = [&optimizer](const Optimizer& one) { return &one.inner() == optimizer.get(); };
   const auto known = std::ranges::find_if(state_->optimizers, is_this);
@@ -89,23 +149,39 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   if (again && !known->reducer()->is_idle()) {
     throw UsageError("prepare() of an optimizer in the middle of its step: call it after step() and zero_grad()");
   }
-  state_->release(parameters, again ? known->reducer() : nullptr);
+  std::vector<std::shared_ptr<Reducer>> old;
+  if (again) old.push_back(known->reducer());
+  if (again && known->state_->local_reducer) old.push_back(known->state_->local_reducer);
+  state_->release(parameters, old);
   // The gradients of the last step are in the memory of the old reducer, which is destroyed.
   if (again) known->zero_grad();
-  const auto reducer =
-      std::make_shared<Reducer>(parameters, state_->communicator.duplicate("optimizer"), state_->reducer_options);
-  state_->add(reducer, parameters, true);
+  std::shared_ptr<Reducer> reducer, local_reducer;
+  if (!ignored.empty()) {
+    local_reducer = std::make_shared<Reducer>(ignored, Communicator(), state_->reducer_options);
+    local_reducer->set_local(true);
+    state_->add({.reducer = local_reducer, .has_optimizer = true, .ignored = true}, ignored);
+  }
+  if (!shared.empty() || ignored.empty()) {
+    reducer = std::make_shared<Reducer>(shared, state_->communicator.duplicate("optimizer"), state_->reducer_options);
+    state_->add({.reducer = reducer, .has_optimizer = true}, shared);
+    replicate_optimizer(*optimizer, state_->prepare_communicator,
+                        [this](const at::Tensor& parameter) { return state_->is_ignored(parameter); });
+  } else {
+    reducer = std::exchange(local_reducer, nullptr);
+  }
+  if (again) reducer->set_steps(known->reducer()->steps());
   state_->logger.debug("prepared an optimizer: " + described(parameters, state_->reducer_options));
-  replicate_optimizer(*optimizer, state_->prepare_communicator);
   if (again) {
-    known->rebind(reducer, std::move(names));
+    known->rebind(reducer, local_reducer, std::move(names));
     return *known;
   }
   state_->optimizers.emplace_back(std::move(optimizer), reducer,
                                   OptimizerOptions{.names = std::move(names),
                                                    .scaler = state_->scaler,
                                                    .fused = state_->fused_optimizers,
-                                                   .logger = state_->logger});
+                                                   .logger = state_->logger,
+                                                   .name_of = name_in(state_->models),
+                                                   .local_reducer = local_reducer});
   return state_->optimizers.back();
 }
 
@@ -127,20 +203,38 @@ ReduceLROnPlateau Accelerator::prepare_plateau(const std::optional<Optimizer>& o
 void Accelerator::complete_models() {
   state_->unprepared_training.reset();
   UnpreparedTrainingDetector::note_prepared();
+  for (const std::string& name : state_->ignored_names) {
+    const auto has_it = [&name](const State::Model& model) {
+      return std::ranges::any_of(model.parameters,
+                                 [&name](const auto& parameter) { return is_named_by(parameter, name); });
+    };
+    if (std::ranges::any_of(state_->models, has_it)) continue;
+    throw UsageError("ignored_parameters: no prepared model has a parameter or a module '" + name +
+                     "': use the names of named_parameters()");
+  }
   for (State::Model& model : state_->models) {
     std::vector<NamedParameter> free;
     for (const NamedParameter& parameter : model.parameters) {
+      if (state_->is_ignored(parameter.tensor)) continue;
       if (!state_->reducer_of.contains(parameter.tensor.unsafeGetTensorImpl())) free.push_back(parameter);
     }
     if (!free.empty()) {
       // No optimizer steps these parameters, so the end of their window is unknown.
       ReducerOptions options = state_->reducer_options;
       if (options.policy == SyncPolicy::automatic) options.policy = SyncPolicy::every_pass;
-      state_->add(std::make_shared<Reducer>(free, state_->communicator.duplicate("model"), options), free, false);
+      state_->add({.reducer = std::make_shared<Reducer>(free, state_->communicator.duplicate("model"), options)}, free);
       state_->logger.debug("prepared parameters without an optimizer: " + described(free, options));
     }
     // The reducers have compared structures before, so the broadcast is called with matching tensors.
-    if (!std::exchange(model.replicated, true)) replicate_module(*model.module, state_->prepare_communicator);
+    if (std::exchange(model.replicated, true)) continue;
+    std::vector<at::Tensor> tensors;
+    for (const NamedParameter& parameter : model.parameters) {
+      if (!state_->is_ignored(parameter.tensor)) tensors.push_back(parameter.tensor);
+    }
+    for (const at::Tensor& buffer : model.module->buffers()) {
+      if (buffer.defined()) tensors.push_back(buffer);
+    }
+    replicate_tensors(tensors, state_->prepare_communicator);
   }
   // An optimizer prepared later may train parameters of any model.
   state_->reducers_of_model.clear();
@@ -148,6 +242,7 @@ void Accelerator::complete_models() {
     state_->reducers_of_model[model.module.get()] = state_->reducers_of(model.module->parameters());
   }
   state_->watch_buffers();
+  state_->compare_parameters_without_optimizer();
 }
 
 }  // namespace tutti

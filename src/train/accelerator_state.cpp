@@ -17,6 +17,10 @@ bool Accelerator::State::local() const {
   return std::ranges::any_of(reducers, [](const PreparedReducer& one) { return one.reducer->local(); });
 }
 
+bool Accelerator::State::takes_local_steps() const {
+  return std::ranges::any_of(reducers, [](const PreparedReducer& one) { return !one.ignored && one.reducer->local(); });
+}
+
 const NamedParameter* Accelerator::State::find(ParameterKey key) const {
   for (const Model& model : models) {
     for (const NamedParameter& parameter : model.parameters) {
@@ -39,18 +43,19 @@ std::string Accelerator::State::numbered(const std::string& name, std::size_t in
   return index == 0 ? name : name + "_" + std::to_string(index);
 }
 
-void Accelerator::State::add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters,
-                             bool has_optimizer) {
-  reducers.push_back({.reducer = reducer, .has_optimizer = has_optimizer});
-  for (const NamedParameter& parameter : parameters) reducer_of[parameter.tensor.unsafeGetTensorImpl()] = reducer;
+void Accelerator::State::add(const PreparedReducer& prepared, const std::vector<NamedParameter>& parameters) {
+  reducers.push_back(prepared);
+  for (const NamedParameter& parameter : parameters) {
+    reducer_of[parameter.tensor.unsafeGetTensorImpl()] = prepared.reducer;
+  }
 }
 
-void Accelerator::State::release(const std::vector<NamedParameter>& parameters, const std::shared_ptr<Reducer>& also) {
-  std::vector<std::shared_ptr<Reducer>> released;
-  if (also) released.push_back(also);
+void Accelerator::State::release(const std::vector<NamedParameter>& parameters,
+                                 const std::vector<std::shared_ptr<Reducer>>& also) {
+  std::vector<std::shared_ptr<Reducer>> released = also;
   for (const NamedParameter& parameter : parameters) {
     const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
-    if (held == reducer_of.end() || held->second == also) continue;
+    if (held == reducer_of.end() || std::ranges::find(released, held->second) != released.end()) continue;
     if (std::ranges::find(reducers, held->second, &PreparedReducer::reducer)->has_optimizer) {
       throw UsageError("prepare(): parameter '" + parameter.name + "' of " +
                        model_of(parameter.tensor.unsafeGetTensorImpl()) +
@@ -110,6 +115,7 @@ std::vector<std::shared_ptr<Reducer>> Accelerator::State::reducers_of(const std:
   for (const at::Tensor& parameter : parameters) {
     const auto entry = reducer_of.find(parameter.unsafeGetTensorImpl());
     if (entry == reducer_of.end()) {
+      if (is_ignored(parameter)) continue;
       throw UsageError("a parameter belongs to no prepared model: pass its model to prepare()");
     }
     if (std::ranges::find(found, entry->second) == found.end()) found.push_back(entry->second);
@@ -151,6 +157,21 @@ StateDict Accelerator::State::accumulation_state() const {
 void Accelerator::State::load_accumulation_state(const StateDict& state) {
   const auto counters = ScopeCounter::load(state, reducers.size(), num_processes(), plugin.num_steps);
   for (std::size_t i = 0; i < counters.size(); ++i) scopes[reducers[i].reducer.get()] = counters[i];
+}
+
+void Accelerator::State::compare_parameters_without_optimizer() {
+  std::vector<NamedParameter> unstepped;
+  for (const Model& model : models) {
+    for (const NamedParameter& parameter : model.parameters) {
+      const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
+      if (held == reducer_of.end() || held->second->local()) continue;
+      const auto known = std::ranges::find(reducers, held->second, &PreparedReducer::reducer);
+      if (!known->has_optimizer) unstepped.push_back(parameter);
+    }
+  }
+  for (const PreparedReducer& one : reducers) {
+    if (one.has_optimizer) one.reducer->compare_also(unstepped);
+  }
 }
 
 double Accelerator::State::mean_over_ranks(double value) const {

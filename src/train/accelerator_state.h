@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "train/precision_guard.h"
@@ -32,6 +33,7 @@ struct Accelerator::State {
   struct PreparedReducer {
     std::shared_ptr<Reducer> reducer;
     bool has_optimizer = false;
+    bool ignored = false;  ///< of ignored_parameters: takes local steps
   };
   struct NamedObject {
     std::string name;
@@ -46,8 +48,12 @@ struct Accelerator::State {
   int num_processes() const { return communicator.size(); }
   bool is_main_process() const { return rank() == 0; }
 
-  /// True if ranks take local steps, so that models and optimizers differ between ranks.
+  /// True if models and optimizers differ between ranks: in local steps, and with ignored parameters in an optimizer.
   bool local() const;
+  /// True while LocalSGD takes local steps.
+  bool takes_local_steps() const;
+  /// True for AcceleratorOptions::ignored_parameters.
+  bool is_ignored(const at::Tensor& parameter) const { return ignored.contains(parameter.unsafeGetTensorImpl()); }
   const NamedParameter* find(ParameterKey key) const;
   /// Name in checkpoints of the model with this parameter: "model", "model_1", ...
   std::string model_of(ParameterKey key) const;
@@ -55,16 +61,20 @@ struct Accelerator::State {
   /// The parameters of `optimizer`, with unique names. Throws UsageError if one is in no prepared model.
   std::vector<NamedParameter> trained_by(const torch::optim::Optimizer& optimizer) const;
 
-  void add(const std::shared_ptr<Reducer>& reducer, const std::vector<NamedParameter>& parameters, bool has_optimizer);
+  void add(const PreparedReducer& prepared, const std::vector<NamedParameter>& parameters);
   /// Removes `also`, and the reducers without an optimizer that own any of `parameters`. Throws UsageError and changes
   /// nothing if another optimizer trains one of them.
-  void release(const std::vector<NamedParameter>& parameters, const std::shared_ptr<Reducer>& also);
-  /// The reducers of these models or parameters, without duplicates. Throws UsageError for a parameter of no prepared
-  /// model.
+  void release(const std::vector<NamedParameter>& parameters, const std::vector<std::shared_ptr<Reducer>>& also);
+  /// The reducers of these models or parameters, without duplicates. An ignored parameter may have none. Throws
+  /// UsageError for a parameter of no prepared model.
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<detail::ModelRef>& models) const;
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
   /// Makes every optimizer's step synchronize the buffers of the models that it trains.
   void watch_buffers();
+  /// Makes the synchronizations of every optimizer also compare the parameters that no optimizer steps.
+  void compare_parameters_without_optimizer();
+  /// Throws MismatchError on all ranks if ranks have other options that a step depends on. Compares them once.
+  void compare_options();
 
   ScopeCounter::Rule scope_rule() const {
     return {.num_steps = plugin.num_steps, .sync_with_dataloader = plugin.sync_with_dataloader};
@@ -78,6 +88,8 @@ struct Accelerator::State {
 
   /// Returns false in the middle of a window. At its end runs the synchronization that is still due and returns true.
   bool gradients_are_ready(const std::vector<at::Tensor>& parameters) const;
+  /// Must be called after the gradients of `parameters` were limited.
+  void note_clipping(const std::vector<at::Tensor>& parameters, const char* name, double limit) const;
   /// Seeds the random generators for micro-batch `scope` of this rank's block (ReproducibleOptions).
   void seed_micro_batch(const Reducer& reducer, std::int64_t scope) const;
   double mean_over_ranks(double value) const;
@@ -92,17 +104,21 @@ struct Accelerator::State {
   GradientAccumulationPlugin plugin;
   Precision mixed_precision;
   bool fused_optimizers;
+  GradScalerOptions grad_scaler;
   BufferSync buffer_sync;
+  std::vector<std::string> ignored_names;
   std::optional<ReproducibleOptions> reproducible;
   std::optional<at::Device> device;
   ProjectConfiguration project;
   ReducerOptions reducer_options;
+  bool options_compared = false;
 
   Communicator communicator;
   Communicator prepare_communicator;
   Logger logger;
   std::shared_ptr<LoaderStack> loader_stack = std::make_shared<LoaderStack>();
   LoaderAgreement loader_agreement;
+  std::int64_t loaders_made = 0;
   std::optional<std::uint64_t> loader_seed;  // from set_seed()
   bool sync_gradients = true;
 
@@ -110,6 +126,7 @@ struct Accelerator::State {
   std::vector<Model> models;
   std::vector<PreparedReducer> reducers;
   std::unordered_map<ParameterKey, std::shared_ptr<Reducer>> reducer_of;
+  std::unordered_set<ParameterKey> ignored;
   /// Cache for prepared models: iterating over all parameters in every micro-batch is too slow.
   std::unordered_map<const torch::nn::Module*, std::vector<std::shared_ptr<Reducer>>> reducers_of_model;
   std::unordered_map<const Reducer*, ScopeCounter> scopes;

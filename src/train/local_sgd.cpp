@@ -45,7 +45,12 @@ class LocalSGD::SavedPart final : public Stateful {
     return state;
   }
   void load_state_dict(const StateDict& state) override {
-    const auto steps_before = state.get<std::int64_t>("steps_before");
+    const auto& steps_before = state.get<std::vector<std::int64_t>>("steps_before");
+    if (steps_before.size() != local_sgd_.reducers_.size()) {
+      throw CheckpointError("the saved local steps are of " + std::to_string(steps_before.size()) +
+                            " optimizers and models without one, this program has " +
+                            std::to_string(local_sgd_.reducers_.size()));
+    }
     local_sgd_.algorithm_->load_state_dict(state.part("algorithm"));
     local_sgd_.set_local(!local_sgd_.algorithm_->synchronous());
     local_sgd_.steps_before_ = steps_before;
@@ -58,6 +63,12 @@ class LocalSGD::SavedPart final : public Stateful {
 LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const LocalSGDOptions& options)
     : accelerator_(accelerator), reducers_(accelerator.state_->reducers_of({model})) {
   if (!options.enabled) return;
+  const Accelerator::State& state = *accelerator.state_;
+  std::vector<NamedParameter> parameters = named_parameters_of(*model);
+  std::erase_if(parameters, [&state](const NamedParameter& one) { return state.is_ignored(one.tensor); });
+  for (const Accelerator::State::PreparedReducer& one : state.reducers) {
+    if (one.ignored) std::erase(reducers_, one.reducer);
+  }
   // The inner optimizer, if one optimizer trains the whole model.
   std::shared_ptr<torch::optim::Optimizer> inner;
   if (reducers_.size() == 1) {
@@ -67,10 +78,10 @@ LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const Local
       inner = {owner, &owner->inner()};
     }
   }
-  algorithm_ = std::make_shared<LocalSgdAlgorithm>(named_parameters_of(*model), named_buffers_of(*model), inner,
+  algorithm_ = std::make_shared<LocalSgdAlgorithm>(parameters, named_buffers_of(*model), inner,
                                                    accelerator.state_->communicator.duplicate("local_sgd"),
                                                    algorithm_options(options));
-  steps_before_ = optimizer_steps();
+  for (const auto& reducer : reducers_) steps_before_.push_back(reducer->steps());
   set_local(!algorithm_->synchronous());
   auto& parts = accelerator.state_->per_rank;
   saved_ = std::make_shared<SavedPart>(*this);
@@ -87,15 +98,14 @@ LocalSGD::~LocalSGD() noexcept(false) {
 
 std::int64_t LocalSGD::optimizer_steps() const {
   std::int64_t steps = 0;
-  for (const auto& reducer : reducers_) steps = std::max(steps, reducer->steps());
+  for (std::size_t i = 0; i < reducers_.size(); ++i) steps = std::max(steps, reducers_[i]->steps() - steps_before_[i]);
   return steps;
 }
 
 void LocalSGD::step(double weight, const CallSite& where) {
   const CallSiteScope here(where);
   if (!algorithm_) return;
-  if (optimizer_steps() - steps_before_ == algorithm_->stats().steps)
-    return;  // a micro-batch without an optimizer step
+  if (optimizer_steps() == algorithm_->stats().steps) return;  // a micro-batch without an optimizer step
   algorithm_->step(weight);
   if (!algorithm_->synchronous()) set_local(true);
 }
@@ -105,6 +115,7 @@ void LocalSGD::finish(const CallSite& where) {
   if (!algorithm_) return;
   algorithm_->finish();
   set_local(false);
+  replicate_step_counts();
   replicate_optimizers();
   replicate_scale_and_schedules();
   last_stats_ = algorithm_->stats();
@@ -113,10 +124,20 @@ void LocalSGD::finish(const CallSite& where) {
 }
 
 void LocalSGD::set_local(bool local) {
+  bool changed = false;
   for (const auto& reducer : reducers_) {
-    if (reducer->local() == local) continue;
+    changed = changed || reducer->local() != local;
     reducer->set_local(local);
-    steps_before_ = -algorithm_->stats().steps;
+  }
+  if (changed) accelerator_.state_->compare_parameters_without_optimizer();
+}
+
+void LocalSGD::replicate_step_counts() {
+  // Ranks may have taken different numbers of local steps. From here on all ranks count as rank 0 does.
+  for (const auto& reducer : reducers_) {
+    const at::Tensor steps = at::scalar_tensor(reducer->steps(), at::kLong);
+    accelerator_.state_->prepare_communicator.broadcast(steps, 0, comm::internal_call("local_sgd")).wait();
+    reducer->set_steps(steps.item<std::int64_t>());
   }
 }
 
@@ -124,14 +145,14 @@ void LocalSGD::replicate_optimizers() {
   // Momentum differs between ranks after local steps, so replicas would differ after one more step.
   for (Optimizer& optimizer : accelerator_.state_->optimizers) {
     if (std::ranges::find(reducers_, optimizer.reducer()) == reducers_.end()) continue;
-    replicate_optimizer(optimizer.inner(), accelerator_.state_->prepare_communicator);
+    const auto is_ignored = [this](const at::Tensor& one) { return accelerator_.state_->is_ignored(one); };
+    replicate_optimizer(optimizer.inner(), accelerator_.state_->prepare_communicator, is_ignored);
   }
 }
 
 void LocalSGD::replicate_scale_and_schedules() {
   // Ranks may have skipped different steps. From here on all ranks use the scale and schedules of rank 0.
   const Accelerator::State& prepared = *accelerator_.state_;
-  if (!prepared.scaler) return;
   const auto agree = [this](Stateful& object, const std::vector<std::string>& names) {
     StateDict state = object.state_dict();
     for (const std::string& name : names) {
@@ -148,7 +169,7 @@ void LocalSGD::replicate_scale_and_schedules() {
     }
     object.load_state_dict(state);
   };
-  agree(*prepared.scaler, {"scale", "_growth_tracker"});
+  if (prepared.scaler) agree(*prepared.scaler, {"scale", "_growth_tracker"});
   for (const auto& scheduler : prepared.schedulers) agree(*scheduler, {"position", "applied_position"});
 }
 

@@ -43,6 +43,31 @@ TEST(Scheduler, SetsTheFirstRateAtOnceAndMovesEveryGroup) {
   EXPECT_EQ(scheduler.position(), 4);
 }
 
+TEST(Scheduler, MovesAGroupThatIsAddedLaterFromItsOwnRate) {
+  const OneRank rank;
+  Optimizer optimizer = rank.sgd({1.0});
+  Scheduler scheduler(optimizer, linear_with_warmup(0, 4));
+  rank.backward();
+  optimizer.step();
+  optimizer.inner().add_param_group(
+      {std::vector<at::Tensor>{at::zeros({1})}, std::make_unique<torch::optim::SGDOptions>(10.0)});
+  scheduler.step();
+  EXPECT_EQ(scheduler.last_rates(), (Rates{0.75, 7.5}));
+  scheduler.step();
+  EXPECT_EQ(scheduler.last_rates(), (Rates{0.5, 5}));
+}
+
+TEST(PreparedOptimizer, RefusesALearningRateThatIsNoRate) {
+  const OneRank rank;
+  Optimizer optimizer = rank.sgd({1.0});
+  for (const double bad : {-0.1, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THROW(optimizer.set_learning_rate(bad), UsageError);
+  }
+  EXPECT_EQ(optimizer.learning_rate(), 1.0);
+  optimizer.set_learning_rate(0);
+  EXPECT_EQ(optimizer.learning_rate(), 0.0);
+}
+
 class SchedulerPace : public testing::TestWithParam<std::tuple<ScheduleRule, int, int>> {};
 
 // Accelerate's scheduler test, extended by short last windows of two epochs and by every rule.

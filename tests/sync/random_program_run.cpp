@@ -97,7 +97,12 @@ void ProgramRun::make_reducer(int optimizer) {
     name += std::to_string(i);
     if (program_.parameters[i].optimizer == optimizer) own.push_back({.name = name, .tensor = parameters_[i]});
   }
-  ReducerOptions options{.buckets = program_.buckets, .policy = program_.policy};
+  // All ranks run the same scopes, so that they are at the same batch of a loader.
+  ReducerOptions options{.buckets = program_.buckets, .policy = program_.policy, .batch_position = [this] {
+                           return BatchPosition{.loader = 0,
+                                                .epoch = static_cast<std::int64_t>(window_),
+                                                .batch = static_cast<std::int64_t>(scope_)};
+                         }};
   // A program that continues from a saved state may use other bucket sizes.
   if (reducers_made_++ % 2 == 1) std::swap(options.buckets.first_bucket_bytes, options.buckets.bucket_bytes);
   reducers_[optimizer] = std::make_shared<Reducer>(own, communicator_.duplicate("program"), options);
@@ -147,6 +152,7 @@ void ProgramRun::run_window(const ProgramWindow& window) {
 
 void ProgramRun::run_scope(const ProgramWindow& window, std::size_t index) {
   const ProgramScope& scope = window.scopes[index];
+  scope_ = index;
   if (!window.weighted) {
     run_passes(window, index);
     return;

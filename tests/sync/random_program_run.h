@@ -53,6 +53,7 @@ class ProgramRun {
   std::vector<bool> empty_;               // by optimizer: no pass since the gradients were cleared
   std::vector<std::int64_t> last_syncs_;  // by reducer: the count of synchronizations before the last pass
   std::size_t window_ = 0;
+  std::size_t scope_ = 0;
   int reducers_made_ = 0;
 };
 

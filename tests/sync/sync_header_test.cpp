@@ -61,6 +61,55 @@ TEST(SyncHeaders, SeesParametersThatDrifted) {
   EXPECT_TRUE(make_sync_plan(headers).parameters_differ);
 }
 
+TEST(SyncHeaders, SeesWhatElseDiffers) {
+  Headers headers{plain_pass(), plain_pass()};
+  EXPECT_FALSE(make_sync_plan(headers).compared_only_differ);
+  EXPECT_FALSE(make_sync_plan(headers).step_options_differ);
+  headers[1].compared_only = 7;
+  EXPECT_TRUE(make_sync_plan(headers).compared_only_differ);
+  headers[0].step_options = 7;
+  EXPECT_TRUE(make_sync_plan(headers).step_options_differ);
+}
+
+TEST(SyncHeaders, NameTheBatchesOfRanksThatDiffer) {
+  const auto at = [](const BatchPosition& position) {
+    SyncHeader header = plain_pass();
+    header.batch = position;
+    return header;
+  };
+  const SyncPlan equal = make_sync_plan(Headers{at({0, 1, 4}), at({0, 1, 4})});
+  EXPECT_FALSE(equal.mismatch);
+  EXPECT_FALSE(equal.batches_may_differ);
+  const SyncPlan differ = make_sync_plan(Headers{at({2, 1, 4}), at({2, 1, 4}), at({2, 1, 5})});
+  ASSERT_TRUE(differ.mismatch);
+  EXPECT_NE(differ.mismatch->find("rank 0 is at batch 4 of epoch 1 of data loader 2, rank 2 at batch 5 of epoch 1"),
+            std::string::npos)
+      << *differ.mismatch;
+  EXPECT_TRUE(make_sync_plan(Headers{at({0, 1, 4}), at({0, 2, 4})}).mismatch);
+  const SyncPlan shuffled_never = make_sync_plan(Headers{at({0, -1, 4}), at({0, -1, 3})});
+  ASSERT_TRUE(shuffled_never.mismatch);
+  EXPECT_NE(shuffled_never.mismatch->find("rank 1 at batch 3 ("), std::string::npos) << *shuffled_never.mismatch;
+}
+
+TEST(SyncHeaders, DoNotCompareBatchesThatMayDiffer) {
+  const auto at = [](const BatchPosition& position) {
+    SyncHeader header = plain_pass();
+    header.batch = position;
+    return header;
+  };
+  // Ranks choose between loaders, are outside of loops, or say so.
+  for (const BatchPosition& position : {BatchPosition{1, 0, 3}, BatchPosition{}, BatchPosition{0, 0, 3, true}}) {
+    const SyncPlan plan = make_sync_plan(Headers{at({0, 0, 4}), at(position)});
+    EXPECT_FALSE(plan.mismatch) << *plan.mismatch;
+    EXPECT_TRUE(plan.batches_may_differ);
+  }
+  EXPECT_FALSE(make_sync_plan(Headers{at({-1, 0, 3}), at({-1, 0, 4})}).mismatch);
+  // Nothing is summed.
+  Headers empty{at({0, 0, 3}), at({0, 0, 4})};
+  for (SyncHeader& header : empty) header.passes = 0;
+  EXPECT_FALSE(make_sync_plan(empty).mismatch);
+}
+
 TEST(SyncHeaders, NamesEveryRankThatAborted) {
   Trailers trailers(3);
   EXPECT_FALSE(describe_aborts(trailers));

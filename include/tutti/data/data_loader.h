@@ -121,7 +121,8 @@ class DataLoader<Dataset>::Loop {
   explicit Loop(DataLoader& loader)
       : loader_(loader),
         reading_(loader.cursor_, loader.group_.stack->tail(loader.options_.even_batches), loader.group_.agreement),
-        running_(loader.group_.stack) {
+        running_(loader.group_.stack, loop_start(loader.group_, *loader.cursor_,
+                                                 loader.options_.shuffle || loader.cursor_->sampled_by_user())) {
     if (reading_.size() > 0 && loader.options_.num_workers > 0) start_workers();
   }
 

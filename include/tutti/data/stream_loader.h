@@ -110,7 +110,9 @@ class StreamLoader<Dataset>::Loop {
                   .drop_last = loader.options_.drop_last,
                   .tail = tail_},
                  loader.cursor_->next_epoch(), loader.cursor_->read_before()),
-        running_(loader.group_.stack) {
+        // A stream that is read by a collective cannot be read differently.
+        running_(loader.group_.stack,
+                 CollectiveStream<Dataset> ? LoopStart{} : loop_start(loader.group_, *loader.cursor_, true)) {
     if (loader.options_.num_workers > 0) start_worker();
     pending_ = start_read_ahead();
     next_ = finish_read_ahead();

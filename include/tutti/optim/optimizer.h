@@ -30,6 +30,10 @@ struct OptimizerOptions {
   bool fused = true;
   /// Receives the reason if a step is not fused.
   Logger logger{};
+  /// Returns the name of a parameter that was added after the construction, for errors; empty if it has none.
+  std::function<std::string(const at::Tensor&)> name_of{};
+  /// The reducer of parameters of which every rank trains its own, in local steps; null if there are none.
+  std::shared_ptr<Reducer> local_reducer{};
 };
 
 /// A handle: copies share the optimizer. Every rank must call step() in the same order. Not thread safe. The compiler
@@ -41,7 +45,8 @@ class Optimizer final : public Stateful {
             OptimizerOptions options = {});
 
   /// Inside accumulate(): steps if the scope ends its window, otherwise does nothing. Outside: synchronizes pending
-  /// gradients, then steps. Throws UsageError if a gradient may not be the mean over ranks.
+  /// gradients, then steps. Throws UsageError if a gradient may not be the mean over ranks, and for a parameter that
+  /// has a gradient and was added to the optimizer after prepare(), which no reducer synchronizes.
   void step(const CallSite& where = CallSite::here());
   /// For optimizers that evaluate the loss several times in a step (LBFGS). `closure` calls zero_grad(), runs forward
   /// and backward over this rank's data, and returns the loss, a scalar. After each evaluation, gradients and loss are
@@ -83,18 +88,31 @@ class Optimizer final : public Stateful {
  private:
   friend class Accelerator;
 
+  struct Listed {
+    const at::TensorImpl* parameter;
+    bool synchronized;
+  };
   // Shared by copies.
   struct State {
     std::shared_ptr<Reducer> reducer;
+    std::shared_ptr<Reducer> local_reducer;
     std::vector<std::string> names;
+    std::function<std::string(const at::Tensor&)> name_of{};
     std::function<void()> after_step{};  // on all ranks, also after a skipped step
+    std::vector<Listed> listed{};        // the parameters of all groups, when they were listed last
     bool repeats = false;                // a parameter is listed twice
     bool skipped = false;
     std::string not_fused_reason{};
   };
+  /// Connects the optimizer and its reducer.
+  void bind();
+  /// Records the parameters of the groups, and which of them the reducer synchronizes.
+  void list_parameters();
+  /// Throws UsageError for a parameter that has a gradient and that the reducer does not synchronize.
+  void require_synchronized();
   void step_parameters();
   /// Replaces the parameters in all copies.
-  void rebind(std::shared_ptr<Reducer> reducer, std::vector<std::string> names);
+  void rebind(std::shared_ptr<Reducer> reducer, std::shared_ptr<Reducer> local_reducer, std::vector<std::string> names);
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<GradScaler> scaler_;

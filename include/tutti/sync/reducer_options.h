@@ -26,14 +26,23 @@ enum class SyncPolicy {
   automatic,   ///< learns the number of passes in a step, then only the last pass of a step
 };
 
-/// Options of a Reducer. Must be equal on all ranks, except before_pass and pass_error.
+/// The position of a batch in the data that all ranks read together.
+struct BatchPosition {
+  std::int64_t loader = -1;  ///< number of the loader, equal on all ranks; -1: the batch is of no such loader
+  std::int64_t epoch = 0;    ///< counted from 0; -1 if all epochs have the same batches
+  std::int64_t batch = 0;    ///< within the epoch, counted from 0
+  /// Ranks may be at different batches by right. The reducer then compares no position any more.
+  bool may_differ = false;
+};
+
+/// Options of a Reducer. Must be equal on all ranks, except before_pass, batch_position and pass_error.
 struct ReducerOptions {
   /// How gradients are grouped into buckets.
   BucketOptions buckets{};
   /// Which backward passes outside accumulate() synchronize.
   SyncPolicy policy = SyncPolicy::every_pass;
-  /// Compare a sampled hash of the parameters at every synchronization. Turn it off if replicas may differ in their
-  /// last bits (machines of different kinds).
+  /// Compare at every synchronization: a sampled hash of the parameters, the options of the step, and the positions in
+  /// the data. Turn it off if replicas may differ in their last bits (machines of different kinds).
   bool check_replicas = true;
   /// Wire codec of dense fp32 gradients between nodes, for example bf16_codec(). Null: gradients are sent as fp32.
   /// Sparse gradients are never encoded.
@@ -48,6 +57,10 @@ struct ReducerOptions {
   bool reproducible = false;
   /// Called when a backward pass begins, on the thread of the pass. An exception ends the pass.
   std::function<void()> before_pass{};
+  /// Returns the position of this rank's current batch. Called when a synchronization begins. A rank at another batch
+  /// than the others is a MismatchError on all ranks. Positions are not compared if ranks are at different loaders, or
+  /// after an accumulate() scope with a weight other than 1, or after local steps.
+  std::function<BatchPosition()> batch_position{};
   /// Called with an exception that is about to leave a backward pass, on the thread of the pass. It may throw another
   /// exception instead. Python bindings need this: LibTorch keeps the type of Python exceptions only.
   std::function<void(std::exception_ptr)> pass_error{};

@@ -10,8 +10,8 @@ namespace tutti {
 /// Counters since the construction of the reducer.
 struct SyncStats {
   std::int64_t passes = 0;            ///< backward passes
-  std::int64_t syncs = 0;             ///< synchronizations
-  std::int64_t syncs_skipped = 0;     ///< passes that did not synchronize
+  std::int64_t syncs = 0;             ///< synchronizations; local steps (Local SGD) are none
+  std::int64_t syncs_skipped = 0;     ///< passes that did not synchronize, with those of local steps
   std::int64_t syncs_in_step = 0;     ///< syncs that ran inside step(), without overlap with backward
   std::int64_t gradients_copied = 0;  ///< gradients that lay outside their slot (net->zero_grad(), user code)
   /// Gradient bytes sent to other ranks, as messages or through shared memory: 2 n (N - 1) / N per synchronization, for

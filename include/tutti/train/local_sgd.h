@@ -66,6 +66,7 @@ class LocalSGD {
 
   std::int64_t optimizer_steps() const;
   void set_local(bool local);
+  void replicate_step_counts();
   void replicate_optimizers();
   void replicate_scale_and_schedules();
 
@@ -74,8 +75,7 @@ class LocalSGD {
   std::shared_ptr<LocalSgdAlgorithm> algorithm_;  // null: not enabled, or finished
   std::shared_ptr<SavedPart> saved_;              // the part of checkpoints that holds the algorithm's state
   LocalSgdStats last_stats_{};
-  // The reducers' step counts at the algorithm's step 0.
-  std::int64_t steps_before_ = 0;
+  std::vector<std::int64_t> steps_before_;  // the reducers' step counts at the algorithm's step 0
   int exceptions_ = std::uncaught_exceptions();
 };
 

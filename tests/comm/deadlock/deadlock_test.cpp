@@ -158,10 +158,11 @@ void two_barriers(const Communicator& communicator) {
   communicator.barrier().wait();
 }
 
-// Rank 1 waits in two calls on `other`, and rank 0 in a call on `job`. `start_calls` of rank 0 has started what makes the
-// calls on `other` later. `before_waiting` runs on rank 1.
-void wait_for_later_calls(const std::function<void(const Groups&)>& start_calls,
-                          const std::function<void(const Groups&)>& before_waiting = [](const Groups&) {}) {
+// Rank 1 waits in two calls on `other`, and rank 0 in a call on `job`. `start_calls` of rank 0 has started what makes
+// the calls on `other` later. `before_waiting` runs on rank 1.
+void wait_for_later_calls(
+    const std::function<void(const Groups&)>& start_calls,
+    const std::function<void(const Groups&)>& before_waiting = [](const Groups&) {}) {
   const Groups groups;
   if (groups.job.rank() == 0) {
     start_calls(groups);
@@ -254,8 +255,10 @@ TEST(Deadlock, IsLoggedBeforeItIsAnError) {
     RankProcesses ranks(never, 2, {.variables = {{"TUTTI_DEADLOCK_TIMEOUT", timeout}}});
     const std::string place = "deadlock_test.cpp:" + std::to_string(line_of_call);
     EXPECT_TRUE(ranks.wait_for_output(
-        0, "no rank has made progress for 2 s: called on some ranks only: rank 0 waits in barrier 'saving' (operation 0, " +
-               place + ") of 'job/0-other', which rank 1 has not called; rank 1 waits in barrier 'training' (operation "));
+        0,
+        "no rank has made progress for 2 s: called on some ranks only: rank 0 waits in barrier 'saving' (operation "
+        "0, " +
+            place + ") of 'job/0-other', which rank 1 has not called; rank 1 waits in barrier 'training' (operation "));
     EXPECT_TRUE(ranks.wait_for_output(0, end));
   }
 }

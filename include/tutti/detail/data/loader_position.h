@@ -13,6 +13,13 @@
 
 namespace tutti {
 
+/// The position of a loop's first batch in the data that ranks read together.
+struct LoopStart {
+  std::int64_t loader = -1;  ///< number of the loader, equal on all ranks; -1 if ranks do not read it together
+  std::int64_t epoch = -1;   ///< counted from 0; -1 if all epochs of the loader have the same batches
+  std::int64_t batch = 0;    ///< number of the batch in the epoch, counted from 0
+};
+
 /// The position of one loop over a loader.
 struct LoaderPosition {
   bool last_batch = false;  ///< the current batch is the loop's last
@@ -34,6 +41,7 @@ struct LoaderPosition {
   std::weak_ptr<const void> loader{};
   std::int64_t loop = 0;   ///< number of the loop in this process, from 1; 0 without a loop
   std::int64_t batch = 0;  ///< number of the batch in the loop, from 1
+  LoopStart start{};
 };
 
 /// The running loops, innermost last, and the open join scopes. Not thread safe.
@@ -52,6 +60,11 @@ class LoaderStack {
   /// Sets a function that is called at the end of each loop that has delivered its last batch and that no exception
   /// ends, with the position of the loop. It must not throw. Empty: none.
   void after_loops(std::function<void(const LoaderPosition&)> call) { after_loop_ = std::move(call); }
+  /// True if the position of the innermost loop says which batch all ranks should be at: no other loop runs, and no
+  /// rank may have run out of data.
+  bool is_comparable() const {
+    return loops_.size() == 1 && joins_.empty() && !loops_.back()->uneven && !loops_.back()->filler;
+  }
   /// True if the innermost loop has delivered its last batch.
   bool at_last_batch() const { return innermost().last_batch; }
 
@@ -76,8 +89,11 @@ class LoaderStack {
 /// Keeps a loop on the stack until destruction, also on a break or an exception.
 class RunningLoop {
  public:
-  explicit RunningLoop(std::shared_ptr<LoaderStack> stack)
-      : stack_(std::move(stack)), position_(std::make_shared<LoaderPosition>()), number_(++stack_->loops_begun_) {
+  explicit RunningLoop(std::shared_ptr<LoaderStack> stack, const LoopStart& start = {})
+      : stack_(std::move(stack)),
+        position_(std::make_shared<LoaderPosition>()),
+        start_(start),
+        number_(++stack_->loops_begun_) {
     stack_->push(position_);
   }
   ~RunningLoop() {
@@ -88,18 +104,20 @@ class RunningLoop {
   RunningLoop(const RunningLoop&) = delete;
   RunningLoop& operator=(const RunningLoop&) = delete;
 
-  /// The loop delivers a batch. The numbers of loop and batch are set here.
+  /// The loop delivers a batch. The numbers of loop and batch, and the start, are set here.
   void set(const LoaderPosition& position) {
     if (stack_->before_batch_) stack_->before_batch_();
     const std::int64_t batch = position_->batch + 1;
     *position_ = position;
     position_->loop = number_;
     position_->batch = batch;
+    position_->start = start_;
   }
 
  private:
   std::shared_ptr<LoaderStack> stack_;
   std::shared_ptr<LoaderPosition> position_;
+  LoopStart start_;
   std::int64_t number_;
   int exceptions_ = std::uncaught_exceptions();
 };

@@ -13,6 +13,7 @@
 // PeerError, TimeoutError) leave backward() or the methods below on every running rank. The gradients of the window are
 // then invalid, and a step throws until the next backward pass or clear().
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,13 +28,18 @@ class Communicator;
 
 struct AccumulationStep;
 
+/// Receives a value that a step depends on: its name, the index of its parameter group (-1: of no group), the value.
+using StepOptionSink = std::function<void(const char* name, std::int64_t group, double value)>;
+/// Passes all values that a step depends on besides gradients to a sink, in the same order on all ranks.
+using StepOptions = std::function<void(const StepOptionSink& sink)>;
+
 /// The part of DistributedDataParallel and Accelerator that synchronizes gradients; use it for custom loops. One thread
 /// calls its methods; hooks run on LibTorch's threads.
 class Reducer final : public Stateful {
  public:
   /// Every rank must construct it with the same parameters (names, shapes, dtypes); throws MismatchError otherwise.
-  /// Parameters that do not require gradients take part in the replica check only. `communicator` must have no other
-  /// user.
+  /// Parameters that do not require gradients take part in the replica check only: see compare_also(). `communicator`
+  /// must have no other user.
   Reducer(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options = {});
   ~Reducer() override;
   Reducer(const Reducer&) = delete;
@@ -67,13 +73,25 @@ class Reducer final : public Stateful {
   void set_local(bool local);
   /// The last argument of set_local().
   bool local() const;
-  /// Windows that a step has consumed so far, since the last set_local().
+  /// Windows that a step has consumed so far, on this rank.
   std::int64_t steps() const;
+  /// Continues the count of another reducer, or that of another rank after local steps. Every rank must call it with
+  /// the same number, between the same steps.
+  void set_steps(std::int64_t steps);
+
+  // The comparison of ranks at every synchronization.
+  /// Sets whether synchronizations compare the ranks; the initial value is ReducerOptions::check_replicas. Turn it off
+  /// while ranks without data take no steps. Every rank must call it between the same steps.
+  void set_check_replicas(bool check);
+  /// Compares parameters whose gradients this reducer does not synchronize, besides its own without gradients. Every
+  /// rank must call it with the same parameters, between the same steps.
+  void compare_also(std::vector<NamedParameter> parameters);
+  /// Sets what steps depend on. It is called when a synchronization begins, on the thread of its backward pass.
+  void set_step_options(StepOptions options);
+  /// Must be called after the gradients of the window were limited. `name` names the limit; it must be a literal.
+  void note_clipping(const char* name, double limit);
 
   // Steps.
-  /// Sets whether synchronizations compare the replicas; the initial value is ReducerOptions::check_replicas. Turn it
-  /// off while ranks without data take no steps. Every rank must call it between the same steps.
-  void set_check_replicas(bool check);
   /// Whether a step may use the gradients now: false inside an accumulate() scope that is not the last of its window.
   bool at_window_end() const;
   /// Synchronizes the pending gradients. Every rank must call it.

@@ -1,0 +1,15 @@
+#pragma once
+// The options of an optimizer's parameter groups, for a comparison of ranks.
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+
+#include "tutti/detail/sync/reducer.h"
+
+namespace tutti {
+
+/// Passes the number of parameters and all options of each group to its sink. Of options that tutti does not know, it
+/// passes the learning rate only, if they have one.
+StepOptions step_options_of(std::shared_ptr<const torch::optim::Optimizer> optimizer);
+
+}  // namespace tutti
