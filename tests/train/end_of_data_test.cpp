@@ -215,6 +215,37 @@ TEST(EndOfData, WarnsOnceWhereItCannotBeKnown) {
   EXPECT_EQ(times(of_short_batch, "ends a window of its own"), 0) << of_short_batch;
 }
 
+// The last batch has 6 of 12 samples. Its second scope has no backward pass.
+TEST(EndOfData, AMissingScopeMayBeOpenedWithoutABackwardPass) {
+  Noisy expected(0);
+  Accelerator alone({.communicator = Communicator()});
+  ASSERT_EQ((CutBatches{.samples = 30, .piece = 12, .num_steps = 1}.train(alone, expected)), 3);
+  for (const int ranks : {1, 2}) {
+    testing::internal::CaptureStderr();
+    run_thread_ranks(ranks, [&](const Communicator& communicator) {
+      Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
+      Noisy net(0);
+      auto loader = accelerator.data_loader(Samples{30}, {.batch_size = 12, .split_batches = true});
+      auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+      int steps = 0;
+      for (auto& batch : loader) {
+        const auto inputs = batch.input.split(6 / ranks), targets = batch.target.split(6 / ranks);
+        for (std::size_t i = 0; i < 2; ++i) {
+          const bool missing = i >= inputs.size();
+          const auto window = accelerator.accumulate(model, {.weight = missing ? 0.0 : 1.0});
+          if (!missing) accelerator.backward(loss_of(model->forward(inputs[i]), targets[i]));
+          optimizer.step();
+          optimizer.zero_grad();
+          steps += accelerator.sync_gradients() ? 1 : 0;
+        }
+      }
+      EXPECT_EQ(steps, 3);
+      EXPECT_TRUE(close(net->parameters(), expected->parameters(), 1e-5));
+    });
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  }
+}
+
 TEST(EndOfData, AResumedLoopKnowsHowManyScopesABatchHas) {
   const TemporaryFolder scratch;
   const auto folder = scratch.path() / "checkpoint";
