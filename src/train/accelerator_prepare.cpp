@@ -6,7 +6,7 @@
 
 #include "sync/model_name.h"
 #include "train/accelerator_state.h"
-#include "train/model_buffers.h"
+#include "train/jit_layers.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/sync/reducer.h"
@@ -57,6 +57,7 @@ const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous)
 }  // namespace
 
 void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
+  if (num_processes() > 1 && state_->reducer_options.check_replicas) refuse_rank_dependent_layers(*module);
   auto parameters = named_parameters_of(*module);
   const auto known = std::ranges::find(state_->models, module, &State::Model::module);
   if (known != state_->models.end()) {
@@ -140,7 +141,9 @@ void Accelerator::complete_models() {
       state_->logger.debug("prepared parameters without an optimizer: " + described(free, options));
     }
     // The reducers have compared structures before, so the broadcast is called with matching tensors.
-    if (!std::exchange(model.replicated, true)) replicate_module(*model.module, state_->prepare_communicator);
+    if (!std::exchange(model.replicated, true)) {
+      replicate_module(*model.module, state_->prepare_communicator, state_->buffer_sync == BufferSync::none);
+    }
   }
   // An optimizer prepared later may train parameters of any model.
   state_->reducers_of_model.clear();
