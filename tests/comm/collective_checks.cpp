@@ -316,7 +316,9 @@ void check_lazy_inputs(const Communicator& communicator, Lazy kind, std::int64_t
     EXPECT_TRUE(at::equal(outputs[static_cast<std::size_t>(other)], lazy_of_rank(kind, other, elements)));
   }
   communicator.gather(rank == 0 ? outputs : std::vector<at::Tensor>(), own).wait();
-  if (rank == 0) EXPECT_TRUE(at::equal(at::cat(outputs), all));
+  if (rank == 0) {
+    EXPECT_TRUE(at::equal(at::cat(outputs), all));
+  }
   communicator.scatter(scattered, rank == 0 ? inputs : std::vector<at::Tensor>()).wait();
   EXPECT_TRUE(at::equal(scattered, lazy_of_rank(kind, 0, elements)));
 
@@ -352,7 +354,9 @@ void check_outputs_that_share_memory(const Communicator& communicator) {
     EXPECT_THROW(communicator.all_to_all(tensor, at::ones({2 * size, 3})), UsageError);
     EXPECT_THROW(communicator.reduce_scatter(tensor, at::ones({2 * size * size, 3})), UsageError);
     EXPECT_THROW(communicator.scatter(tensor, {}, static_cast<int>(size) - 1), UsageError);
-    if (size > 1) EXPECT_THROW(communicator.receive(tensor, communicator.rank() == 0 ? 1 : 0), UsageError);
+    if (size > 1) {
+      EXPECT_THROW(communicator.receive(tensor, communicator.rank() == 0 ? 1 : 0), UsageError);
+    }
   }
   EXPECT_THROW(communicator.all_reduce(at::_efficientzerotensor({3}, at::kFloat)), UsageError);
   EXPECT_TRUE(at::equal(row, at::ones({1, 3})));
