@@ -25,6 +25,15 @@ def _sparse_weights(module):
     return {id(part.weight) for part in module.modules() if isinstance(part, tables) and part.sparse}
 
 
+def _table_with_max_norm(module):
+    """The name of a trained table whose forward renormalizes rows of the rank's own batch; None if there is none."""
+    for name, part in module.named_modules():
+        if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and part.max_norm is not None:
+            if part.weight.requires_grad:
+                return name
+    return None
+
+
 class DistributedDataParallel(torch.nn.Module, Joinable):
     """A model whose gradients are the mean over the ranks of a group when an optimizer uses them.
 
@@ -139,6 +148,13 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
                     f"parameter '{name}' is on {tensor.device}: gradients must be in CPU memory; for devices "
                     "use PyTorch's DistributedDataParallel"
                 )
+        table = _table_with_max_norm(self.module)
+        if table is not None and self._check_replicas and dist.get_world_size(self.process_group) > 1:
+            raise UsageError(
+                f"the table '{table}' has max_norm: its forward renormalizes the rows of this rank's batch, so replicas "
+                "would differ. Leave max_norm out and renormalize all rows after each step, on all ranks, or freeze the "
+                "weight. If ranks may differ, set check_replicas=False"
+            )
 
     def _make_reducer(self):
         named = self._named_parameters()

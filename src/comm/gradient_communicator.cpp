@@ -31,7 +31,9 @@ std::unique_ptr<PendingAllReduce> GradientCommunicator::start_all_reduce(
   require_dense("start_all_reduce", flat);
   if (!supports_device(flat.device())) require_on_cpu("start_all_reduce", flat);
   require_reducible("start_all_reduce", flat, ReduceOp::sum);
-  if (!flat.is_contiguous()) throw UsageError("start_all_reduce: the tensor must be contiguous.");
+  if (!flat.is_contiguous() || flat.is_conj() || flat.is_neg()) {
+    throw UsageError("start_all_reduce: the tensor must be contiguous, without a lazy conj() or negation.");
+  }
   return queue_->start_all_reduce(flat.detach(), flat.scalar_type() == at::kFloat ? codec : nullptr);
 }
 

@@ -1,6 +1,10 @@
 #include "comm/tensor_checks.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "comm/backend/describe.h"
 #include "tutti/core/error.h"
@@ -14,15 +18,42 @@ void require_same_dtype(const char* what, const at::Tensor& output, const at::Te
                    "; they must have the same dtype.");
 }
 
-// Returns `tensor` as contiguous memory that it owns, or a copy. Ownership matters because transfers in flight may
+// Returns the plain memory of `tensor` if that is owned, else a copy. Ownership matters because transfers in flight may
 // access the memory after a failed call. A tensor of at::from_blob() without a deleter does not own its memory.
-at::Tensor contiguous_and_kept(const at::Tensor& tensor) {
-  const auto flat = tensor.contiguous();
+at::Tensor plain_and_kept(const at::Tensor& tensor) {
+  const auto flat = plain_memory(tensor);
   const bool is_kept = flat.nbytes() == 0 || flat.storage().data_ptr().get_context() != nullptr;
   return is_kept ? flat : flat.clone();
 }
 
+// Whether two elements may have the same place in memory, as after expand() or unfold().
+bool elements_may_overlap(const at::Tensor& tensor) {
+  if (tensor.numel() == 0 || tensor.is_non_overlapping_and_dense()) return false;
+  std::vector<std::pair<std::int64_t, std::int64_t>> dimensions;  // stride, size
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) > 1) dimensions.emplace_back(tensor.stride(i), tensor.size(i));
+  }
+  std::ranges::sort(dimensions);
+  std::int64_t last = 0;  // the last place that the dimensions with smaller strides reach
+  for (const auto& [stride, size] : dimensions) {
+    if (stride <= last) return true;
+    last += stride * (size - 1);
+  }
+  return false;
+}
+
 }  // namespace
+
+at::Tensor plain_memory(const at::Tensor& tensor) {
+  const bool lazy = tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor();
+  return lazy ? tensor.clone(at::MemoryFormat::Contiguous) : tensor.contiguous();
+}
+
+void require_writable(const char* what, const at::Tensor& tensor) {
+  if (!tensor._is_zerotensor() && !elements_may_overlap(tensor)) return;
+  throw UsageError(std::string(what) + ": elements of the tensor " + describe_tensor(tensor) +
+                   " share memory (expand() or unfold()), so it cannot hold a result. Pass its clone().");
+}
 
 void require_dense(const char* what, const at::Tensor& tensor) {
   const std::string prefix = std::string(what) + ": ";
@@ -41,16 +72,20 @@ void require_on_cpu(const char* what, const at::Tensor& tensor) {
 ContiguousTensor ContiguousTensor::for_output(const char* what, const at::Tensor& tensor) {
   require_dense(what, tensor);
   require_on_cpu(what, tensor);
+  require_writable(what, tensor);
   if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-  const auto plain = tensor.detach();
-  return {plain, contiguous_and_kept(plain)};
+  const auto outside_autograd = tensor.detach();
+  ContiguousTensor output(outside_autograd, plain_and_kept(outside_autograd));
+  // Ends copy-on-write here: other threads write to the memory by its address.
+  (void)output.memory_.mutable_data_ptr();
+  return output;
 }
 
 ContiguousTensor ContiguousTensor::for_input(const char* what, const at::Tensor& tensor) {
   require_dense(what, tensor);
   require_on_cpu(what, tensor);
-  const auto plain = tensor.detach();
-  return {plain, contiguous_and_kept(plain)};
+  const auto outside_autograd = tensor.detach();
+  return {outside_autograd, plain_and_kept(outside_autograd)};
 }
 
 void ContiguousTensor::write_back() const {

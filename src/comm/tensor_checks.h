@@ -6,12 +6,17 @@
 
 namespace tutti::comm {
 
-/// A tensor as contiguous memory outside autograd. The memory is the tensor's own, or a copy if that is not contiguous
-/// or has no owner (at::from_blob without a deleter).
+/// Returns a tensor whose contiguous memory holds the values of `tensor`: `tensor` itself, or a copy. The memory of a
+/// tensor may hold other values than the tensor: conj() and the imaginary part of a conj() are lazy, and a zero tensor
+/// has no memory. Code that reads memory must read that of the result.
+at::Tensor plain_memory(const at::Tensor& tensor);
+
+/// A tensor as contiguous memory outside autograd. The memory is the tensor's own, or a copy if that is not
+/// plain_memory() or has no owner (at::from_blob without a deleter).
 class ContiguousTensor {
  public:
-  /// Throws UsageError unless the tensor is dense and on the CPU. for_output() bumps the tensor's version, because the
-  /// collective will write to it.
+  /// Throws UsageError unless the tensor is dense and on the CPU. for_output() throws it also if elements share memory,
+  /// and bumps the tensor's version, because the collective will write to it.
   static ContiguousTensor for_output(const char* what, const at::Tensor& tensor);
   static ContiguousTensor for_input(const char* what, const at::Tensor& tensor);
 
@@ -27,6 +32,8 @@ class ContiguousTensor {
 };
 
 void require_dense(const char* what, const at::Tensor& tensor);
+/// Requires that each element has memory of its own, so that every value can be written.
+void require_writable(const char* what, const at::Tensor& tensor);
 void require_on_cpu(const char* what, const at::Tensor& tensor);
 void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op);
 /// Requires that `whole` holds `size` times the elements of `part`, of the same dtype.

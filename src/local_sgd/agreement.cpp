@@ -50,7 +50,9 @@ void check_agreement(const std::vector<NamedParameter>& parameters, const std::v
                      const LocalSgdAlgorithmOptions& options, const Communicator& communicator) {
   std::string local_text = describe(options) + '\n';
   for (const NamedParameter& parameter : parameters) local_text += describe("parameter", parameter) + '\n';
-  for (const NamedParameter& buffer : buffers) local_text += describe("buffer", buffer) + '\n';
+  if (options.state_sync.buffers != BufferRule::local) {
+    for (const NamedParameter& buffer : buffers) local_text += describe("buffer", buffer) + '\n';
+  }
   const std::vector<std::string> all =
       communicator.all_gather_object(local_text, comm::internal_call("Local SGD options"));
   const std::vector<std::string> first = lines_of(all.front());

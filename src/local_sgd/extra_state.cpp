@@ -1,8 +1,6 @@
 #include "local_sgd/extra_state.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <torch/optim/optimizer.h>
 
 #include <map>
@@ -11,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "sync/replicate.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/core/crc32c.h"
@@ -20,22 +19,6 @@ namespace tutti::local_sgd {
 namespace {
 
 constexpr const char* state_prefix = "state.";
-
-at::Tensor concatenated(const std::vector<at::Tensor>& tensors, at::ScalarType dtype) {
-  if (tensors.empty()) return at::empty({0}, dtype);
-  std::vector<at::Tensor> flat;
-  flat.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}).to(dtype));
-  return at::cat(flat);
-}
-
-void unflatten_into(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
-  std::int64_t begin = 0;
-  for (const at::Tensor& tensor : tensors) {
-    tensor.detach().copy_(flat.slice(0, begin, begin + tensor.numel()).view(tensor.sizes()));
-    begin += tensor.numel();
-  }
-}
 
 void require_usable(const NamedParameter& buffer) {
   const at::Tensor& tensor = buffer.tensor;
@@ -110,9 +93,9 @@ void ExtraState::mean_of(const std::vector<at::Tensor>& tensors, at::ScalarType 
   for (const at::Tensor& tensor : tensors) {
     if ((tensor.scalar_type() == at::kDouble) == (dtype == at::kDouble)) chosen.push_back(tensor);
   }
-  const at::Tensor flat = concatenated(chosen, dtype);
+  const at::Tensor flat = sync::flatten(chosen, dtype);
   mean(flat, check);
-  unflatten_into(flat, chosen);
+  sync::unflatten_into(flat, chosen);
 }
 
 std::int64_t ExtraState::combine(const Communicator& group, const Mean& mean) const {
@@ -123,9 +106,9 @@ std::int64_t ExtraState::combine(const Communicator& group, const Mean& mean) co
   if (state_sync_.buffers == BufferRule::average) {
     averaged = floating_;
     if (!integer_.empty()) {
-      const at::Tensor flat = concatenated(integer_, at::kLong);
+      const at::Tensor flat = sync::flatten(integer_, at::kLong);
       group.all_reduce(flat, ReduceOp::max, call).wait();
-      unflatten_into(flat, integer_);
+      sync::unflatten_into(flat, integer_);
       bytes += 2 * static_cast<std::int64_t>(flat.nbytes()) * (group.size() - 1) / group.size();
     }
   } else {
@@ -133,9 +116,9 @@ std::int64_t ExtraState::combine(const Communicator& group, const Mean& mean) co
       if (tensors->empty()) continue;
       // Doubles keep their precision; integers are combined exactly.
       const at::ScalarType dtype = tensors == &integer_ ? at::kLong : any_double_ ? at::kDouble : at::kFloat;
-      const at::Tensor flat = concatenated(*tensors, dtype);
+      const at::Tensor flat = sync::flatten(*tensors, dtype);
       group.broadcast(flat, 0, call).wait();
-      unflatten_into(flat, *tensors);
+      sync::unflatten_into(flat, *tensors);
       if (group.rank() == 0) bytes += static_cast<std::int64_t>(flat.nbytes()) * (group.size() - 1);
     }
   }

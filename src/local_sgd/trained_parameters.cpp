@@ -26,6 +26,7 @@ void require_reducible(const NamedParameter& parameter) {
   if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
     throw UsageError(who + "is not dense: make it contiguous()");
   }
+  if (tensor.is_neg()) throw UsageError(who + "is a lazy negation: register its resolve_neg()");
 }
 
 }  // namespace

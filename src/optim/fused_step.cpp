@@ -19,7 +19,7 @@ using torch::optim::OptimizerParamGroup;
 /// the same.
 bool lies_alike(const at::Tensor& parameter, const at::Tensor& other) {
   if (!other.defined() || other.layout() != at::kStrided || other.device() != parameter.device() ||
-      other.scalar_type() != parameter.scalar_type() || other.sizes() != parameter.sizes()) {
+      other.scalar_type() != parameter.scalar_type() || other.sizes() != parameter.sizes() || other.is_neg()) {
     return false;
   }
   for (std::int64_t i = 0; i < parameter.dim(); ++i) {
@@ -36,6 +36,7 @@ const char* misfit_of(const at::Tensor& parameter) {
   const at::ScalarType type = parameter.scalar_type();
   if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) return "it is not float, double or bfloat16";
   if (!parameter.is_non_overlapping_and_dense()) return "it has gaps or overlaps in memory";
+  if (parameter.is_neg()) return "its memory holds negated values";
   return nullptr;
 }
 

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "comm/tensor_checks.h"
 #include "process_group/arguments.h"
 #include "process_group/group_work.h"
 #include "process_group/sparse.h"
@@ -34,8 +35,10 @@ Communicator connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, int
                                 .connect_timeout = options->connect_timeout});
 }
 
-void bump_versions(const Tensors& tensors) {
+/// Must be called for outputs that the operation writes with copy_to_each(): the communicator does not see them.
+void prepare_outputs(const char* what, const Tensors& tensors) {
   for (const auto& tensor : tensors) {
+    comm::require_writable(what, tensor);
     if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
@@ -121,7 +124,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce(Tensors& tensors, const 
   constexpr const char* what = "all_reduce";
   require_not_shut_down(what);
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == at::kSparse) {
-    bump_versions(tensors);
+    if (!tensors[0].is_inference()) tensors[0].unsafeGetTensorImpl()->bump_version();
     return start_work(
         {process_group::sparse_all_reduce(communicator_, tensors[0], options.reduceOp, call_options(options.timeout)),
          options.timeout, tensors});
@@ -176,7 +179,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather(std::vector<Tensors>& ou
   require_each_like(what, list, input, size_);
   const at::Tensor all = make_flat(input, size_);
   Parts parts{{.type = OpType::ALLGATHER, .what = what, .outputs = list}, options.timeout, inputs};
-  bump_versions(list);
+  prepare_outputs(what, list);
   parts.works.push_back(communicator_.all_gather(all, input, call_options(options.timeout)));
   parts.on_completed = [all, list] { copy_to_each(all, list); };
   return start_work(std::move(parts));
@@ -202,7 +205,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_coalesced(std::vector<Te
   std::vector<at::Tensor> gathered;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     gathered.push_back(make_flat(inputs[i], size_));
-    bump_versions(by_input[i]);
+    prepare_outputs(what, by_input[i]);
     parts.works.push_back(communicator_.all_gather(gathered[i], inputs[i], call_options(options.timeout)));
   }
   for (const auto& list : outputs) parts.outputs.insert(parts.outputs.end(), list.begin(), list.end());
@@ -308,6 +311,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall_base(at::Tensor& output, 
   constexpr const char* what = "all_to_all_single";
   require_not_shut_down(what);
   const Tensors outputs = process_group::split_rows(what, "output", output, output_splits, size_);
+  comm::require_writable(what, output);
   const Tensors inputs = process_group::split_rows(what, "input", input, input_splits, size_);
   Parts parts{{.type = OpType::ALLTOALL_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
   parts.works.push_back(communicator_.all_to_all_v(outputs, inputs, call_options(options.timeout)));

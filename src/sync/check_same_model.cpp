@@ -1,6 +1,9 @@
 #include "sync/check_same_model.h"
 
+#include <torch/nn/module.h>
+
 #include <algorithm>
+#include <map>
 #include <sstream>
 #include <string>
 
@@ -30,7 +33,80 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+bool can_be_sent(const at::Tensor& buffer) {
+  return buffer.layout() == at::kStrided && !buffer.is_quantized() && !buffer.is_meta();
+}
+
+/// The dtype and shape of each buffer, a line for each.
+std::string describe_buffers(const std::vector<NamedParameter>& buffers) {
+  std::ostringstream text;
+  for (const NamedParameter& buffer : buffers) {
+    text << quoted(buffer) << '\t';
+    if (buffer.tensor.defined()) {
+      text << toString(buffer.tensor.scalar_type()) << buffer.tensor.sizes()
+           << (can_be_sent(buffer.tensor) ? "" : " (not dense)");
+    } else {
+      text << "undefined";
+    }
+    text << '\n';
+  }
+  return text.str();
+}
+
+std::map<std::string, std::string> buffers_in(const std::string& text) {
+  std::map<std::string, std::string> by_name;
+  for (const std::string& line : lines_of(text)) {
+    const auto tab = line.rfind('\t');
+    by_name[line.substr(0, tab)] = line.substr(tab + 1);
+  }
+  return by_name;
+}
+
+MismatchError other_buffer(const std::string& name, const std::string& first, const std::string& other,
+                           std::size_t rank) {
+  return MismatchError("buffer " + name + " is " + first + " on rank 0 and " + other + " on rank " +
+                       std::to_string(rank) +
+                       ": give it the same shape and dtype on all ranks, or set buffer_sync to BufferSync::none, so "
+                       "that each rank keeps its own buffers");
+}
+
 }  // namespace
+
+std::vector<NamedParameter> named_buffers_of(const torch::nn::Module& module) {
+  std::vector<NamedParameter> buffers;
+  for (const auto& item : module.named_buffers()) buffers.push_back({.name = item.key(), .tensor = item.value()});
+  return buffers;
+}
+
+std::vector<at::Tensor> check_same_buffers(const std::vector<NamedParameter>& buffers, bool may_differ,
+                                           const Communicator& communicator) {
+  const std::vector<std::string> texts =
+      communicator.all_gather_object(describe_buffers(buffers), comm::internal_call("buffers"));
+  std::map<std::string, std::string> equal = buffers_in(texts.front());
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts.front()) continue;
+    std::map<std::string, std::string> left = buffers_in(texts[rank]);  // those that rank 0 does not have, at the end
+    for (const auto& [name, what] : buffers_in(texts.front())) {
+      const auto found = left.extract(name);
+      if (!found.empty() && found.mapped() == what) continue;
+      equal.erase(name);
+      if (!may_differ) throw other_buffer(name, what, found.empty() ? "missing" : found.mapped(), rank);
+    }
+    if (!may_differ && !left.empty()) throw other_buffer(left.begin()->first, "missing", left.begin()->second, rank);
+  }
+  std::vector<at::Tensor> result;
+  for (const NamedParameter& buffer : buffers) {
+    if (!buffer.tensor.defined()) continue;
+    if (can_be_sent(buffer.tensor)) {
+      if (equal.contains(quoted(buffer))) result.push_back(buffer.tensor);
+    } else if (!may_differ) {
+      throw UsageError("buffer " + quoted(buffer) +
+                       " is sparse or quantized, which cannot be sent: make it dense, or set buffer_sync to "
+                       "BufferSync::none");
+    }
+  }
+  return result;
+}
 
 void check_same_model(const std::vector<NamedParameter>& parameters, const ReducerOptions& options,
                       const Communicator& communicator) {

@@ -4,7 +4,9 @@
 
 #include <unordered_set>
 
+#include "sync/check_same_model.h"
 #include "sync/model_name.h"
+#include "sync/rank_dependent_layers.h"
 #include "sync/replicate.h"
 
 namespace tutti {
@@ -24,8 +26,10 @@ std::unordered_set<const void*> sparse_tables_of(const torch::nn::Module& module
   return tables;
 }
 
-/// Adds the model's name, because other models may have parameters of the same names.
-std::vector<NamedParameter> with_model_name(const torch::nn::Module& module) {
+/// The parameters to synchronize. Adds the model's name, because other models may have parameters of the same names.
+std::vector<NamedParameter> checked_parameters(const torch::nn::Module& module, const Communicator& communicator,
+                                               const ReducerOptions& options) {
+  if (communicator.size() > 1 && options.check_replicas) sync::refuse_rank_dependent_layers(module);
   auto parameters = named_parameters_of(module);
   const auto model = std::make_shared<const std::string>(sync::short_name_of(module));
   for (NamedParameter& parameter : parameters) parameter.model = model;
@@ -51,18 +55,17 @@ void replicate_tensors(const std::vector<at::Tensor>& tensors, const Communicato
 }
 
 void replicate_module(const torch::nn::Module& module, const Communicator& communicator) {
-  std::vector<at::Tensor> tensors;
+  if (communicator.size() == 1) return;
+  auto tensors = sync::check_same_buffers(sync::named_buffers_of(module), /*may_differ=*/false, communicator);
   for (const NamedParameter& parameter : named_parameters_of(module)) tensors.push_back(parameter.tensor);
-  for (const at::Tensor& buffer : module.buffers()) {
-    if (buffer.defined()) tensors.push_back(buffer);
-  }
   sync::replicate(tensors, communicator);
 }
 
 DistributedDataParallel::DistributedDataParallel(const torch::nn::Module& module, const Communicator& communicator,
                                                  const ReducerOptions& options)
     // The reducer is constructed first: it compares the structures, so the tensors match in the broadcast.
-    : reducer_(std::make_shared<Reducer>(with_model_name(module), communicator.duplicate("ddp"), options)) {
+    : reducer_(std::make_shared<Reducer>(checked_parameters(module, communicator, options),
+                                         communicator.duplicate("ddp"), options)) {
   replicate_module(module, communicator);
 }
 

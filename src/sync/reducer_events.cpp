@@ -42,7 +42,7 @@ bool Reducer::Impl::on_pass_begin() {
     if (!left) store_.untrack();
   }
   store_.begin_pass(is_pending());
-  checker_.begin_pass(is_pending());
+  if (communicator_.size() > 1) checker_.begin_pass(is_pending());
   if (!is_pending()) clippings_.clear();
   ++stats_.passes;
   return decision_.begin_pass(window_state_.window().passes(), window_state_.scope());
@@ -99,7 +99,7 @@ void Reducer::Impl::open_sync() {
        .only_carried_over = window_state_.is_over() ? 1 : 0,
        .loss_scale = store_.loss_scale(),
        .lengths = window.lengths(),
-       .parameters = checker_.combined_hash(),
+       .parameters = communicator_.size() > 1 ? checker_.combined_hash() : 0,
        .compared_only = compared_only_checker_ && compares_ranks() ? compared_only_checker_->combined_hash() : 0,
        .step_options =
            compares_ranks() ? sync::hash_of([this](const StepOptionSink& sink) { visit_step_options(sink); }) : 0,

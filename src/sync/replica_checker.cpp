@@ -63,19 +63,20 @@ void ReplicaChecker::set_compares_values(bool compares_values) {
 
 void ReplicaChecker::begin_pass(bool window_is_pending) {
   if (!compares_values_) return;
-  std::vector<std::uint64_t> now = hashes();
+  if (!window_is_pending) ++window_round_;
+  std::vector<std::uint64_t> now = hashes(window_round_);
   if (window_is_pending) throw_if_changed(now);
   hashes_ = std::move(now);
 }
 
 void ReplicaChecker::check_unchanged() const {
-  if (compares_values_) throw_if_changed(hashes());
+  if (compares_values_) throw_if_changed(hashes(window_round_));
 }
 
-std::vector<std::uint64_t> ReplicaChecker::hashes() const {
+std::vector<std::uint64_t> ReplicaChecker::hashes(std::int64_t round) const {
   std::vector<std::uint64_t> hashes;
   hashes.reserve(parameters_.trained.size());
-  for (const NamedParameter& parameter : parameters_.trained) hashes.push_back(sampled_hash(parameter.tensor));
+  for (const NamedParameter& parameter : parameters_.trained) hashes.push_back(sampled_hash(parameter.tensor, round));
   return hashes;
 }
 
@@ -83,17 +84,23 @@ void ReplicaChecker::throw_if_changed(const std::vector<std::uint64_t>& now) con
   if (hashes_.empty()) return;
   const auto changed = std::ranges::mismatch(hashes_, now).in1 - hashes_.begin();
   if (changed == std::ssize(hashes_)) return;
+  for (std::size_t i = 0; i < hashes_.size(); ++i) {
+    // An optimizer step changes every parameter that has a gradient.
+    if (hashes_[i] == now[i] && parameters_.trained[i].tensor.grad().defined()) return;
+  }
   throw UsageError("parameter " + quoted(parameters_.trained[changed]) +
                    " changed between the backward passes of a step: an optimizer stepped with gradients that were not "
-                   "synchronized. Step with the optimizer that prepare() returned");
+                   "synchronized, or forward writes parameters. Step with the optimizer that prepare() returned, and "
+                   "write parameters after its step, alike on all ranks");
 }
 
-std::uint64_t ReplicaChecker::combined_hash() const {
-  return compares_values_ ? combine(hashes()) : 0;
+std::uint64_t ReplicaChecker::combined_hash() {
+  ++rank_round_;
+  return compares_values_ ? combine(hashes(rank_round_)) : 0;
 }
 
 std::string ReplicaChecker::describe_drift(const Communicator& communicator) const {
-  const std::vector<std::uint64_t> local_hashes = hashes();
+  const std::vector<std::uint64_t> local_hashes = hashes(rank_round_);
   const auto exchange =
       comm::GradientCommunicator(communicator).start_small_all_gather(std::as_bytes(std::span(local_hashes)));
   const auto all = exchange->wait();
@@ -104,8 +111,10 @@ std::string ReplicaChecker::describe_drift(const Communicator& communicator) con
     for (int rank = 1; rank < communicator.size(); ++rank) {
       if (of_all[rank * count + parameter] != of_all[parameter]) {
         return "parameter " + quoted(parameters_.trained[parameter]) + " of rank " + std::to_string(rank) +
-               " differs from that of rank 0: it was changed on some ranks only, or an optimizer stepped with "
-               "gradients that were not synchronized. Step with the optimizer that prepare() returned";
+               " differs from that of rank 0. Either forward writes it from the rank's own data (max_norm, normalized "
+               "or clipped weights), or an optimizer stepped with gradients that were not synchronized, or the "
+               "program changed it on some ranks only. Step with the optimizer that prepare() returned, and write "
+               "parameters alike on all ranks";
       }
     }
   }

@@ -1,6 +1,10 @@
 #pragma once
 // Detects parameters that the program has changed: their dtype, device or shape since prepare(), which LibTorch does
 // not report, and their values, by a sampled hash. Parameters that are not in CPU memory have the hash 0.
+//
+// An optimizer step on some ranks changes all elements, so the next synchronization detects it. Forward may write a few
+// elements of a parameter from a rank's own data. Each synchronization samples other elements: a difference that
+// remains is detected within min(1000, ceil(n / 16)) synchronizations, for a parameter of n elements.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,17 +29,21 @@ class ReplicaChecker {
   void check_frozen() const;
 
   void set_compares_values(bool compares_values);
+  // Between passes, on several ranks: on one rank nothing can differ, and a step between passes is the program's own.
   /// A backward pass begins. Throws as check_unchanged() if gradients of earlier passes are pending.
   void begin_pass(bool window_is_pending);
-  /// Throws UsageError if a trained parameter has changed since the last pass began.
+  /// Throws UsageError if an optimizer seems to have stepped since the last pass began: a trained parameter has
+  /// changed, and so has every one that has a gradient. If fewer have changed, forward may have written them, on all
+  /// ranks alike; the synchronization compares the ranks.
   void check_unchanged() const;
   /// Must be called when a change of parameters is allowed.
   void forget_values() { hashes_.clear(); }
 
-  /// A hash of all trained parameters, for a comparison of ranks; 0 if values are not compared.
-  std::uint64_t combined_hash() const;
+  /// A hash of all trained parameters, for a comparison of ranks; 0 if values are not compared. Each call samples other
+  /// elements, so every rank must make the same calls.
+  std::uint64_t combined_hash();
   /// Returns a message that names the first parameter that differs between ranks, and a rank. Every rank must call it,
-  /// after their combined hashes differ.
+  /// after their last combined hashes differ.
   std::string describe_drift(const Communicator& communicator) const;
 
  private:
@@ -47,7 +55,7 @@ class ReplicaChecker {
   };
   static std::vector<ParameterTraits> traits_of(const std::vector<NamedParameter>& parameters);
   static void check(const NamedParameter& parameter, const ParameterTraits& traits);
-  std::vector<std::uint64_t> hashes() const;
+  std::vector<std::uint64_t> hashes(std::int64_t round) const;
   void throw_if_changed(const std::vector<std::uint64_t>& now) const;
 
   const ParameterSet& parameters_;
@@ -55,6 +63,8 @@ class ReplicaChecker {
   std::vector<ParameterTraits> trained_;
   std::vector<ParameterTraits> frozen_;
   std::vector<std::uint64_t> hashes_;  // of trained parameters when the last pass began; empty if there was none
+  std::int64_t window_round_ = 0;      // of hashes_
+  std::int64_t rank_round_ = 0;        // of the last combined hash
 };
 
 }  // namespace tutti::sync

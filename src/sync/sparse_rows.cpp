@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/tensor_checks.h"
 #include "tutti/core/error.h"
 
 namespace tutti::sync {
@@ -60,8 +61,8 @@ std::vector<std::byte> pack_rows(const at::Tensor& gradient) {
   std::vector<std::byte> packed;
   if (!gradient.defined()) return packed;
   const at::NoGradGuard no_grad;
-  const at::Tensor indices = gradient.indices().cpu().contiguous();
-  const at::Tensor values = gradient.values().cpu().contiguous();
+  const at::Tensor indices = comm::plain_memory(gradient.indices().cpu());
+  const at::Tensor values = comm::plain_memory(gradient.values().cpu());
   const std::int64_t rows = indices.size(1);
   packed.resize(sizeof(rows));
   std::memcpy(packed.data(), &rows, sizeof(rows));

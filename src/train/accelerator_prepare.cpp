@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "core/different_line.h"
+#include "sync/check_same_model.h"
 #include "sync/model_name.h"
 #include "train/accelerator_state.h"
-#include "train/model_buffers.h"
+#include "train/jit_layers.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
@@ -105,6 +106,7 @@ void Accelerator::State::compare_options() {
 
 void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   state_->compare_options();
+  if (num_processes() > 1 && state_->reducer_options.check_replicas) refuse_rank_dependent_layers(*module);
   auto parameters = named_parameters_of(*module);
   for (const NamedParameter& parameter : parameters) {
     const auto names_it = [&](const std::string& name) { return is_named_by(parameter, name); };
@@ -226,13 +228,11 @@ void Accelerator::complete_models() {
       state_->logger.debug("prepared parameters without an optimizer: " + described(free, options));
     }
     // The reducers have compared structures before, so the broadcast is called with matching tensors.
-    if (std::exchange(model.replicated, true)) continue;
-    std::vector<at::Tensor> tensors;
+    if (std::exchange(model.replicated, true) || num_processes() == 1) continue;
+    auto tensors = sync::check_same_buffers(sync::named_buffers_of(*model.module),
+                                            state_->buffer_sync == BufferSync::none, state_->prepare_communicator);
     for (const NamedParameter& parameter : model.parameters) {
       if (!state_->is_ignored(parameter.tensor)) tensors.push_back(parameter.tensor);
-    }
-    for (const at::Tensor& buffer : model.module->buffers()) {
-      if (buffer.defined()) tensors.push_back(buffer);
     }
     replicate_tensors(tensors, state_->prepare_communicator);
   }

@@ -125,22 +125,27 @@ std::vector<std::shared_ptr<Reducer>> Accelerator::State::reducers_of(const std:
 
 void Accelerator::State::watch_buffers() {
   if (buffer_sync == BufferSync::none || num_processes() == 1) return;
-  for (Optimizer& optimizer : optimizers) {
-    std::vector<at::Tensor> buffers;
-    for (const Model& model : models) {
-      const auto& of_model = reducers_of_model[model.module.get()];
-      if (std::ranges::find(of_model, optimizer.reducer()) == of_model.end()) continue;
-      for (const at::Tensor& buffer : model.module->buffers()) {
-        if (buffer.defined()) buffers.push_back(buffer);
-      }
+  const auto optimizers_of = [this](const std::vector<at::Tensor>& parameters) {
+    std::set<BufferSchedule::OptimizerIndex> found;
+    for (const at::Tensor& parameter : parameters) {
+      const auto reducer = reducer_of.find(parameter.unsafeGetTensorImpl());
+      if (reducer == reducer_of.end()) continue;
+      const auto optimizer = std::ranges::find(optimizers, reducer->second, &Optimizer::reducer);
+      if (optimizer != optimizers.end()) found.insert(static_cast<std::size_t>(optimizer - optimizers.begin()));
     }
+    return found;
+  };
+  const auto schedule = std::make_shared<BufferSchedule>();
+  for (const Model& model : models) schedule->add(model.module, model.error_name, optimizers_of);
+  for (std::size_t index = 0; index < optimizers.size(); ++index) {
+    Optimizer& optimizer = optimizers[index];
     optimizer.state_->after_step = nullptr;
-    if (buffers.empty()) continue;
+    if (!schedule->concerns(index)) continue;
     if (!buffer_communicator) buffer_communicator = communicator.duplicate("buffers");
-    optimizer.state_->after_step = [buffers, how = buffer_sync, group = *buffer_communicator,
+    optimizer.state_->after_step = [schedule, index, how = buffer_sync, group = *buffer_communicator,
                                     weak_reducer = std::weak_ptr(optimizer.reducer())] {
       const auto reducer = weak_reducer.lock();
-      if (reducer && !reducer->local()) synchronize_buffers(buffers, how, group);
+      if (reducer && !reducer->local()) synchronize_buffers(schedule->after_step(index), how, group);
     };
   }
 }

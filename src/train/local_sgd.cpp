@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "sync/check_same_model.h"
 #include "train/accelerator_state.h"
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
@@ -24,12 +25,6 @@ LocalSgdAlgorithmOptions algorithm_options(const LocalSGDOptions& options) {
   }
   algorithm.local_steps = options.local_sgd_steps;
   return algorithm;
-}
-
-std::vector<NamedParameter> named_buffers_of(const torch::nn::Module& module) {
-  std::vector<NamedParameter> buffers;
-  for (const auto& buffer : module.named_buffers()) buffers.push_back({.name = buffer.key(), .tensor = buffer.value()});
-  return buffers;
 }
 
 }  // namespace
@@ -78,7 +73,7 @@ LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const Local
       inner = {owner, &owner->inner()};
     }
   }
-  algorithm_ = std::make_shared<LocalSgdAlgorithm>(parameters, named_buffers_of(*model), inner,
+  algorithm_ = std::make_shared<LocalSgdAlgorithm>(parameters, sync::named_buffers_of(*model), inner,
                                                    accelerator.state_->communicator.duplicate("local_sgd"),
                                                    algorithm_options(options));
   for (const auto& reducer : reducers_) steps_before_.push_back(reducer->steps());

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include "comm/tensor_checks.h"
 #include "tutti/core/error.h"
 
 namespace tutti::detail {
@@ -40,8 +41,7 @@ void ObjectCodec<at::Tensor>::write(std::string& bytes, const at::Tensor& tensor
   }
   append_number(bytes, static_cast<std::int32_t>(tensor.scalar_type()));
   ObjectCodec<std::vector<std::int64_t>>::write(bytes, tensor.sizes().vec());
-  const at::Tensor memory = tensor.detach().to(at::kCPU).contiguous();
-  bytes += bytes_of(memory);
+  bytes += bytes_of(comm::plain_memory(tensor.detach().to(at::kCPU)));
 }
 
 at::Tensor ObjectCodec<at::Tensor>::read(ByteReader& bytes) {

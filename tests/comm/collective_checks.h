@@ -14,6 +14,7 @@ void check_broadcast(const Communicator& communicator);
 void check_objects(const Communicator& communicator);
 void check_pending(const Communicator& communicator);
 void check_layout_of_tensors(const Communicator& communicator);
+void check_lazy_tensors(const Communicator& communicator);
 void check_groups(const Communicator& communicator);
 void check_mismatches(const Communicator& communicator);
 void check_unwaited(const Communicator& communicator);

@@ -38,6 +38,7 @@ const std::vector<std::pair<const char*, Check>> checks = {
     {"objects", &check_objects},
     {"pending", &check_pending},
     {"layout_of_tensors", &check_layout_of_tensors},
+    {"lazy_tensors", &check_lazy_tensors},
     {"groups", &check_groups},
     {"mismatches", &check_mismatches},
     {"unwaited", &check_unwaited},

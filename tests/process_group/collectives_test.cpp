@@ -49,6 +49,39 @@ TEST(GroupCollectives, AllReduce) {
   });
 }
 
+TEST(GroupCollectives, SendTheValuesOfLazilyConjugatedTensors) {
+  run_everywhere([](ProcessGroupTutti& group) {
+    const int size = group.getSize();
+    const auto of = [](int rank) { return at::complex(mine(rank), mine(rank) + 1).conj(); };
+    Tensors input{of(group.getRank())};
+    std::vector<Tensors> gathered(1);
+    for (int rank = 0; rank < size; ++rank) gathered[0].push_back(at::zeros_like(input[0]).conj());
+    group.allgather(gathered, input, {})->wait();
+    for (int rank = 0; rank < size; ++rank) expect_equal(gathered[0][static_cast<std::size_t>(rank)], of(rank));
+
+    Tensors output{at::zeros({small}, at::kComplexFloat)};
+    std::vector<Tensors> parts{Tensors(static_cast<std::size_t>(size), of(group.getRank()))};
+    group.reduce_scatter(output, parts, {})->wait();
+    at::Tensor sum = of(0).clone();
+    for (int rank = 1; rank < size; ++rank) sum += of(rank);
+    expect_equal(output[0], sum);
+    group.allreduce(input, {})->wait();
+    expect_equal(input[0], sum);
+  });
+}
+
+TEST(GroupCollectives, RefuseOutputsWhoseElementsShareMemory) {
+  run_everywhere([](ProcessGroupTutti& group) {
+    const at::Tensor expanded = at::zeros({1}).expand({small});
+    Tensors input{mine(0)};
+    std::vector<Tensors> outputs{Tensors(static_cast<std::size_t>(group.getSize()), expanded)};
+    EXPECT_NE(message_of<UsageError>([&] { group.allgather(outputs, input, {}); }).find("share memory"),
+              std::string::npos);
+    Tensors both{expanded};
+    EXPECT_NE(message_of<UsageError>([&] { group.allreduce(both, {}); }).find("share memory"), std::string::npos);
+  });
+}
+
 TEST(GroupCollectives, SupportTensorsWithAnyStrides) {
   run_everywhere([](ProcessGroupTutti& group) {
     const int size = group.getSize();

@@ -51,6 +51,30 @@ void expect_says(const std::string& message, const std::string& words) {
   EXPECT_NE(message.find(words), std::string::npos) << message;
 }
 
+// The gradient of a conj() is lazily conjugated too.
+const RankCase conjugated("all_gather_with_grad_conjugated", [](const Communicator& communicator) {
+  const AllGatherWithGrad gather(communicator);
+  const auto of = [](int rank) { return at::complex(rows_of(rank), rows_of(rank + 10)).requires_grad_(); };
+  const auto loss_of = [](const at::Tensor& all) {
+    return at::real(all.conj() * at::complex(at::arange(3.0, at::kDouble), at::ones({3}, at::kDouble))).square().sum();
+  };
+  const at::Tensor mine = of(communicator.rank());
+  std::vector<at::Tensor> every;
+  std::vector<at::Tensor> conjugates;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    every.push_back(of(rank));
+    conjugates.push_back(every.back().conj());
+  }
+  const at::Tensor all = gather(mine.conj());
+  EXPECT_TRUE(at::equal(all, at::cat(conjugates)));
+  loss_of(all).backward();
+  (loss_of(at::cat(conjugates)) * communicator.size()).backward();
+  EXPECT_TRUE(at::allclose(mine.grad(), every[static_cast<std::size_t>(communicator.rank())].grad()));
+});
+TEST(AllGatherWithGrad, SendsTheValuesOfAConjugate) {
+  conjugated.on_threads({1, 2, 3});
+}
+
 const RankCase first_order("all_gather_with_grad_first_order", [](const Communicator& communicator) {
   const AllGatherWithGrad gather(communicator);
   const int rank = communicator.rank();

@@ -138,6 +138,38 @@ TEST(ReducerErrors, OneElementThatDriftedIsFound) {
   one_element_drifts.on_threads({2});
 }
 
+// Forward or the program changes a few elements of a large parameter on one rank.
+const ProcessCase few_elements_drift("reducer: few elements drift", [](const Communicator& communicator) {
+  struct Table : torch::nn::Module {
+    at::Tensor weight = register_parameter("weight", random_tensor({300, 8}, 5));
+  };
+  const auto table = std::make_shared<Table>();
+  const DistributedDataParallel ddp(*table, communicator);
+  table->weight.square().sum().backward();
+  if (communicator.rank() == 1) table->weight.data()[123][4].add_(1e-4);
+  const std::string message = message_of<MismatchError>([&] {
+    for (int sync = 0; sync < 150; ++sync) table->weight.square().sum().backward();  // ceil(2400 / 16)
+  });
+  expect_mentions(message, "'weight'");
+  expect_mentions(message, "of rank 1 differs");
+  expect_mentions(message, "max_norm");
+});
+TEST(ReducerErrors, FewElementsThatDriftedAreFoundInTheStatedNumberOfSyncs) {
+  few_elements_drift.on_threads({2, 3});
+}
+
+// On one rank nothing can differ, so a parameter that changes between passes is the program's own choice.
+TEST(ReducerErrors, OneRankMayChangeParametersBetweenPasses) {
+  Prepared prepared((Communicator()), SyncPolicy::manual);
+  {
+    const auto quiet = NoSyncScope({prepared.reducer});
+    prepared.pass(0);
+    prepared.raw->step();
+    EXPECT_NO_THROW(prepared.pass(1));
+  }
+  EXPECT_NO_THROW(prepared.optimizer.step());
+}
+
 // The check samples a large parameter's elements and finds a change of a short part.
 TEST(ReducerErrors, AStepOfAPartOfALargeParameterIsFound) {
   at::Tensor large = at::zeros({10'007});

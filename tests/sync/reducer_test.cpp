@@ -36,6 +36,35 @@ at::Tensor input_of(std::int64_t index) {
   return random_tensor({3, 4}, 50 + static_cast<std::uint64_t>(index));
 }
 
+/// Gradients that reach the parameters as lazy conjugates and negations.
+struct SpectrumImpl : torch::nn::Module {
+  at::Tensor loss(std::int64_t index) {
+    const at::Tensor x = input_of(index);
+    const at::Tensor conjugate = weight.conj();
+    return (at::real(conjugate) * x + at::imag(conjugate) * bias).square().sum() + conjugate.sum().abs();
+  }
+  at::Tensor weight = register_parameter("weight", at::complex(input_of(1), input_of(2)));
+  at::Tensor bias = register_parameter("bias", random_tensor({4}, 3));
+};
+TORCH_MODULE(Spectrum);
+
+const RankCase conjugated("reducer_conjugated", [](const Communicator& communicator) {
+  Spectrum reference;
+  Spectrum model;
+  DistributedDataParallel ddp(model, communicator);
+  for (int round = 0; round < 2; ++round) {
+    for (int rank = 0; rank < communicator.size(); ++rank) {
+      (reference->loss(round * communicator.size() + rank) / communicator.size()).backward();
+    }
+    model->loss(round * communicator.size() + communicator.rank()).backward();
+    EXPECT_TRUE(at::allclose(model->weight.grad(), reference->weight.grad(), 1e-4, 1e-5)) << round;
+    EXPECT_TRUE(at::allclose(model->bias.grad(), reference->bias.grad(), 1e-4, 1e-5)) << round;
+  }
+});
+TEST(Reducer, SumsTheValuesOfLazilyConjugatedGradients) {
+  conjugated.on_threads({1, 2, 3});
+}
+
 const RankCase unused_tied_frozen("unused_tied_frozen", [](const Communicator& communicator) {
   Awkward reference;
   Awkward model;

@@ -4,6 +4,9 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "sync/sampled_hash.h"
 
 namespace tutti::replica_checker_test {
@@ -75,6 +78,80 @@ TEST(ReplicaChecker, HashesTrainedParametersIfItComparesValues) {
   checker.begin_pass(false);
   write(set.trained[1].tensor, 2);
   EXPECT_NO_THROW(checker.begin_pass(true));
+}
+
+// Weights that forward normalizes change between passes, on all ranks alike. An optimizer changes every parameter that
+// has a gradient.
+TEST(ReplicaChecker, AllowsForwardToWriteSomeOfTheParametersWithGradients) {
+  const ParameterSet set = parameters();
+  for (const NamedParameter& parameter : set.trained) {
+    parameter.tensor.mutable_grad() = at::ones(parameter.tensor.sizes());
+  }
+  ReplicaChecker checker(set, true);
+  checker.begin_pass(false);
+  write(set.trained[0].tensor, 1);
+  EXPECT_NO_THROW(checker.begin_pass(true));
+  for (const NamedParameter& parameter : set.trained) write(parameter.tensor, 2);
+  EXPECT_THROW(checker.begin_pass(true), UsageError);
+}
+
+// Every combined hash reads other elements, so ranks find any difference within the stated number of synchronizations.
+TEST(ReplicaChecker, CombinedHashesReadEveryElementInTurn) {
+  constexpr std::int64_t elements = 5'000;
+  const auto weights = [] {
+    return ParameterSet({{.name = "weight", .tensor = at::zeros({elements}).requires_grad_()}});
+  };
+  const ParameterSet first = weights();
+  const ParameterSet second = weights();
+  for (const std::int64_t element : {0, 1, 2'499, 4'999}) {
+    ReplicaChecker one(first, true);
+    ReplicaChecker other(second, true);
+    write(second.trained[0].tensor[element], 1);
+    std::int64_t rounds = 1;
+    while (rounds <= elements && one.combined_hash() == other.combined_hash()) ++rounds;
+    EXPECT_LE(rounds, sync::rounds_to_read_all(elements)) << element;
+    write(second.trained[0].tensor[element], 0);
+  }
+}
+
+TEST(SampledHash, ReadsEveryElementInTheStatedNumberOfRounds) {
+  EXPECT_EQ(sync::rounds_to_read_all(0), 1);
+  for (const std::int64_t elements : {1, 16, 17, 1'000, 16'001, 40'000}) {
+    const std::int64_t rounds = sync::rounds_to_read_all(elements);
+    EXPECT_LE(rounds, std::min<std::int64_t>(1'000, (elements + 15) / 16)) << elements;
+    const at::Tensor tensor = at::zeros({elements});
+    std::vector<std::uint64_t> before;
+    for (std::int64_t round = 0; round < rounds; ++round) before.push_back(sync::sampled_hash(tensor, round));
+    for (std::int64_t element = 0; element < elements; element += std::max<std::int64_t>(1, elements / 37)) {
+      write(tensor[element], 1);
+      std::int64_t found = 0;
+      for (std::int64_t round = 0; round < rounds; ++round) {
+        if (sync::sampled_hash(tensor, round) != before[static_cast<std::size_t>(round)]) ++found;
+      }
+      EXPECT_GE(found, 1) << element << " of " << elements;
+      write(tensor[element], 0);
+    }
+  }
+}
+
+// A hash is one of the values: of all bytes of an element, in any layout, and of conj() as of its resolve_conj().
+TEST(SampledHash, IsOneOfTheValues) {
+  const at::Tensor wide = at::zeros({4}, at::kComplexDouble);
+  const std::uint64_t before = sync::sampled_hash(wide);
+  at::imag(wide)[2].fill_(1);
+  EXPECT_NE(sync::sampled_hash(wide), before);
+  EXPECT_EQ(sync::sampled_hash(wide.conj()), sync::sampled_hash(wide.conj().resolve_conj()));
+  EXPECT_NE(sync::sampled_hash(wide.conj()), sync::sampled_hash(wide));
+  const at::Tensor negated = at::imag(wide.conj());
+  EXPECT_EQ(sync::sampled_hash(negated), sync::sampled_hash(negated.resolve_neg()));
+
+  const at::Tensor with_gaps = at::zeros({4, 6}).slice(1, 0, 6, 2);
+  const std::uint64_t of_zeros = sync::sampled_hash(with_gaps);
+  for (std::int64_t i = 0; i < with_gaps.numel(); ++i) {
+    write(with_gaps[i / 3][i % 3], 1);
+    EXPECT_NE(sync::sampled_hash(with_gaps), of_zeros) << i;
+    write(with_gaps[i / 3][i % 3], 0);
+  }
 }
 
 TEST(SampledHash, SeesEveryElementOfASmallTensor) {

@@ -53,6 +53,15 @@ struct WordsRun {
   Optimizer optimizer;
 };
 
+TEST(SparseRows, AreTheValuesOfAConjugate) {
+  const at::Tensor rows = at::tensor({std::int64_t{1}, std::int64_t{3}}).view({1, 2});
+  const at::Tensor values = at::complex(random_tensor({2, 4}, 1), random_tensor({2, 4}, 2)).conj();
+  const auto packed = [&](const at::Tensor& of) {
+    return sync::pack_rows(at::sparse_coo_tensor(rows, of, {5, 4})._coalesced_(true));
+  };
+  EXPECT_EQ(packed(values), packed(values.resolve_conj()));
+}
+
 class SparseGradients : public testing::TestWithParam<int> {};  // the number of ranks
 
 TEST_P(SparseGradients, TrainAsDenseOnesDo) {

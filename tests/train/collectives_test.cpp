@@ -64,6 +64,28 @@ TEST(Gather, PutsTheRanksRowsOneAfterTheOther) {
   gathers.everywhere();
 }
 
+// The memory of a conj() and of its imaginary part does not hold their values.
+const RankCase lazy_values("collectives_lazy_values", [](const Communicator& communicator) {
+  const int size = communicator.size();
+  const auto of = [](int rank) { return at::complex(at::arange(3.0) + rank, at::arange(3.0) + 7).conj(); };
+  for (const bool negated : {false, true}) {
+    const auto lazy = [&](int rank) { return negated ? at::imag(of(rank)) : of(rank); };
+    std::vector<at::Tensor> all;
+    for (int rank = 0; rank < size; ++rank) all.push_back(lazy(rank));
+    const at::Tensor mine = lazy(communicator.rank());
+    ASSERT_TRUE(mine.is_conj() || mine.is_neg());
+    EXPECT_TRUE(at::equal(gather(communicator, mine), at::cat(all)));
+    EXPECT_TRUE(at::allclose(reduce(communicator, mine, ReduceOp::sum), at::stack(all).sum(0)));
+    EXPECT_TRUE(at::equal(broadcast(communicator, mine, size - 1), all.back()));
+    const auto objects = gather_object(communicator, std::vector<at::Tensor>{mine});
+    for (int rank = 0; rank < size; ++rank)
+      EXPECT_TRUE(at::equal(objects[static_cast<std::size_t>(rank)], all[static_cast<std::size_t>(rank)]));
+  }
+});
+TEST(Collectives, SendTheValuesOfLazyTensors) {
+  lazy_values.on_threads({1, 2, 3});
+}
+
 // Every rank computes the same loss over the outputs of all ranks. The mean over ranks is the gradient of that loss.
 const RankCase gathers_in_the_graph("collectives_gather_in_the_graph", [](const Communicator& communicator) {
   const auto loss_of_rows = [](const at::Tensor& rows) { return rows.matmul(rows.t()).tanh().sum(); };

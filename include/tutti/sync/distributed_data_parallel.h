@@ -27,7 +27,8 @@ std::vector<NamedParameter> named_parameters_of(const torch::nn::Module& module)
 /// ranks. Every rank must call it.
 void replicate_tensors(const std::vector<at::Tensor>& tensors, const Communicator& communicator);
 
-/// Broadcasts the parameters and buffers of rank 0's `module` to all ranks. Every rank must call it.
+/// Broadcasts the parameters and buffers of rank 0's `module` to all ranks. Every rank must call it. Throws
+/// MismatchError, naming a buffer whose shape or dtype differs between ranks.
 void replicate_module(const torch::nn::Module& module, const Communicator& communicator);
 
 /// Synchronizes the gradients of one model. After each backward pass that did not run under no_sync(), .grad holds the
@@ -36,7 +37,8 @@ void replicate_module(const torch::nn::Module& module, const Communicator& commu
 class DistributedDataParallel {
  public:
   /// Compares the model's structure across ranks, broadcasts parameters and buffers from rank 0 and attaches hooks to
-  /// the parameters. Every rank must call it. Throws MismatchError if the structures differ.
+  /// the parameters. Every rank must call it. Throws MismatchError if the structures differ. On several ranks throws
+  /// UsageError for an Embedding with max_norm, unless ReducerOptions::check_replicas is false.
   DistributedDataParallel(const torch::nn::Module& module, const Communicator& communicator,
                           const ReducerOptions& options = {});
   /// The same constructor for a module holder or a shared_ptr to a module.

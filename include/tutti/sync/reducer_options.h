@@ -41,8 +41,10 @@ struct ReducerOptions {
   BucketOptions buckets{};
   /// Which backward passes outside accumulate() synchronize.
   SyncPolicy policy = SyncPolicy::every_pass;
-  /// Compare at every synchronization: a sampled hash of the parameters, the options of the step, and the positions in
-  /// the data. Turn it off if replicas may differ in their last bits (machines of different kinds).
+  /// Compare at every synchronization of several ranks: a sampled hash of the parameters, the options of the step, and
+  /// the positions in the data. Each synchronization samples other elements: a difference in one of n elements is found
+  /// within min(1000, ceil(n / 16)) synchronizations. Turn it off if replicas may differ, for example in their last
+  /// bits (machines of different kinds).
   bool check_replicas = true;
   /// Wire codec of dense fp32 gradients between nodes, for example bf16_codec(). Null: gradients are sent as fp32.
   /// Sparse gradients are never encoded.

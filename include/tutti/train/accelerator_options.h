@@ -42,11 +42,13 @@ struct ProjectConfiguration {
   RetentionOptions retention{};
 };
 
-/// How an optimizer step synchronizes the buffers of the models that it trains (BatchNorm's running statistics).
+/// How an optimizer step synchronizes the buffers of the models that it trains (BatchNorm's running statistics). A
+/// buffer is synchronized after the step of the last optimizer that trains its layer, or after the second step of one
+/// of them. It is written only if it differs between ranks, so that a graph that needs it stays valid.
 enum class BufferSync {
   broadcast,  ///< broadcast from rank 0, as with DistributedDataParallel's broadcast_buffers
   mean,       ///< average floating-point buffers over ranks; broadcast other buffers from rank 0
-  none,       ///< each rank keeps its own buffers
+  none,       ///< each rank keeps its own buffers, whose shapes may differ
 };
 
 /// Options of training whose bits do not depend on the number of ranks. Runs with equal options have equal bits: 1 rank
@@ -83,8 +85,11 @@ struct AcceleratorOptions {
   SyncPolicy sync_policy = SyncPolicy::automatic;
   /// How gradients are grouped into buckets, and the order of the buckets.
   BucketOptions buckets{};
-  /// Compare a sampled hash of the parameters at every synchronization. Replicas that differ are a MismatchError. Turn
-  /// it off if replicas may differ in their last bits (machines of different kinds).
+  /// Compare a sampled hash of the parameters at every synchronization of several ranks. Replicas that differ are a
+  /// MismatchError. Each synchronization samples other elements, so that a difference in one of n elements is found
+  /// within min(1000, ceil(n / 16)) synchronizations. Layers that write parameters from a rank's own data (Embedding
+  /// with max_norm) are a UsageError in prepare(). Turn it off if replicas may differ, for example in their last bits
+  /// (machines of different kinds).
   bool check_replicas = true;
   /// Wire codec of fp32 gradients between nodes, for example bf16_codec(). Null: fp32.
   std::shared_ptr<const WireCodec> gradient_codec{};

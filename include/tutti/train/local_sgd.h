@@ -49,7 +49,8 @@ class LocalSGD {
   LocalSGD(const LocalSGD&) = delete;
   LocalSGD& operator=(const LocalSGD&) = delete;
 
-  /// Must be called after optimizer.step(). Calls after a micro-batch without an optimizer step have no effect.
+  /// Must be called after optimizer.step(), with several optimizers after the step of the last one: a round writes all
+  /// parameters and buffers. Calls after a micro-batch without an optimizer step have no effect.
   /// `weight`: the weight of this rank's step (tokens, samples). Throws as LocalSgdAlgorithm::step() does.
   void step(double weight = 1, const CallSite& where = CallSite::here());
   /// Averages the steps since the last average, and turns gradient synchronization on again. Every rank must call it.

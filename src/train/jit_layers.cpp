@@ -1,0 +1,52 @@
+#include "train/jit_layers.h"
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <string>
+
+#include "sync/rank_dependent_layers.h"
+#include "tutti/train/jit_module.h"
+
+namespace tutti {
+
+namespace {
+
+bool trains(const torch::jit::Module& layer) {
+  for (const at::Tensor& parameter : layer.parameters(/*recurse=*/false)) {
+    if (parameter.requires_grad()) return true;
+  }
+  return false;
+}
+
+bool has_max_norm(const torch::jit::Module& layer) {
+  return layer.hasattr("max_norm") && !layer.attr("max_norm").isNone();
+}
+
+/// Nested blocks are not searched: LibTorch's own Embedding calls it in a branch for a max_norm that may be None.
+bool calls_embedding_renorm(const torch::jit::Module& layer) {
+  static const auto renorm = c10::Symbol::fromQualString("aten::embedding_renorm_");
+  for (const torch::jit::Method& method : layer.get_methods()) {
+    for (const torch::jit::Node* node : method.graph()->nodes()) {
+      if (node->kind() == renorm) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void refuse_rank_dependent_layers(const torch::nn::Module& module) {
+  sync::refuse_rank_dependent_layers(module);
+  for (const auto& item : module.named_modules()) {
+    const auto* script = dynamic_cast<const JitModule*>(item.value().get());
+    if (script == nullptr) continue;
+    // Each submodule of a JitModule is a JitModule, so only this layer is examined.
+    const torch::jit::Module& layer = script->script();
+    if (trains(layer) && (has_max_norm(layer) || calls_embedding_renorm(layer))) {
+      sync::refuse_max_norm("the scripted layer" + (item.key().empty() ? "" : " '" + item.key() + "'"));
+    }
+  }
+}
+
+}  // namespace tutti

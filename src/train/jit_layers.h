@@ -1,0 +1,13 @@
+#pragma once
+// Layers of any module, also of scripts, whose forward writes their parameters from a rank's own data.
+namespace torch::nn {
+class Module;
+}
+
+namespace tutti {
+
+/// As sync::refuse_rank_dependent_layers(), and also for the layers of JitModules: a scripted Embedding with max_norm,
+/// or a traced or scripted method that calls embedding_renorm_.
+void refuse_rank_dependent_layers(const torch::nn::Module& module);
+
+}  // namespace tutti
