@@ -34,7 +34,7 @@ Loader Accelerator::make_loader(Dataset&& dataset, const Options& options, const
     if constexpr (std::same_as<Options, DataLoaderOptions>) check_whole_steps(loader->cursor()->options());
     return loader->description();
   });
-  register_loader(loader->cursor());
+  register_loader(loader->cursor(), loader->description());
   return std::move(*loader);
 }
 
