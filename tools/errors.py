@@ -75,7 +75,7 @@ def messages():
                 continue
             text = re.sub(r"^\s*//.*$", lambda comment: " " * len(comment[0]), file.read_text(), flags=re.M)
             parts = [part for part in file.relative_to(ROOT).parts if part in MODULES]
-            for site in re.finditer(rf"(?<![\w~])(?:tutti::)?({TYPES})\(", text):
+            for site in re.finditer(rf"(?<![\w~])(?:tutti::)?(?:Damaged)?({TYPES})\(", text):
                 expression = text[site.end():end_of_call(text, site.end()) - 1]
                 message = template(expression)
                 name = re.match(r"\s*(?:std::move\()?(\w+)(?:\.str\(\))?\)?\s*(?:,|$)", expression)

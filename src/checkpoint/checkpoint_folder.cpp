@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <string>
 #include <system_error>
 #include <tuple>
 #include <utility>
 
+#include "checkpoint/damaged.h"
 #include "checkpoint/file.h"
 #include "checkpoint/folder_names.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/prune.h"
+#include "checkpoint/reservation.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -34,17 +38,6 @@ const CheckpointInfo* best_of(const std::vector<CheckpointInfo>& oldest_first, b
   return best;
 }
 
-std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> entries;
-  std::error_code error;
-  if (!std::filesystem::exists(folder, error)) return entries;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    entries.push_back(entry->path());
-  }
-  if (error) throw CheckpointError("cannot list " + folder.string() + ": " + error.message());
-  return entries;
-}
-
 }  // namespace
 
 std::vector<CheckpointInfo> removable(std::vector<CheckpointInfo> checkpoints, const RetentionOptions& options) {
@@ -62,15 +55,25 @@ std::vector<CheckpointInfo> removable(std::vector<CheckpointInfo> checkpoints, c
   return result;
 }
 
+std::vector<std::filesystem::path> CheckpointFolder::folders() const {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : checkpoint::entries_of(path_)) {
+    std::error_code ignored;
+    if (checkpoint::checkpoint_number(entry) && std::filesystem::is_directory(entry, ignored)) found.push_back(entry);
+  }
+  std::ranges::sort(found, std::ranges::greater(), [](const std::filesystem::path& folder) {
+    return std::pair(*checkpoint::checkpoint_numbers(folder), folder);
+  });
+  return found;
+}
+
 std::vector<CheckpointInfo> CheckpointFolder::all() const {
   std::vector<CheckpointInfo> checkpoints;
-  for (const auto& entry : entries_of(path_)) {
-    std::error_code ignored;
-    if (!checkpoint::checkpoint_number(entry)) continue;
+  for (const auto& folder : folders()) {
     // tutti gives a folder its final name last, so a folder without a manifest is not tutti's. An unreadable manifest
     // is an error: continuing silently with an older checkpoint would lose work.
-    if (!std::filesystem::exists(entry / checkpoint::manifest_name, ignored)) continue;
-    checkpoints.push_back(read_checkpoint_info(entry));
+    if (checkpoint::name_exists(folder / checkpoint::manifest_name))
+      checkpoints.push_back(read_checkpoint_info(folder));
   }
   std::sort(checkpoints.begin(), checkpoints.end(), is_older);
   return checkpoints;
@@ -84,25 +87,38 @@ std::optional<CheckpointInfo> CheckpointFolder::newest() const {
 
 std::filesystem::path CheckpointFolder::next(std::int64_t step) const {
   std::int64_t number = -1;
-  for (const auto& entry : entries_of(path_)) {
+  for (const auto& entry : checkpoint::entries_of(path_)) {
     number = std::max(number, checkpoint::checkpoint_number(entry).value_or(-1));
   }
   return path_ / checkpoint::checkpoint_name(number + 1, step);
 }
 
 void CheckpointFolder::prune(const RetentionOptions& options, const std::string& run) const {
-  auto of_run = all();
-  std::erase_if(of_run, [&run](const CheckpointInfo& info) { return info.run != run; });
+  checkpoint::prune(*this, options, run, checkpoint::FileSystem::system());
+}
+
+void checkpoint::prune(const CheckpointFolder& checkpoints, const RetentionOptions& options, const std::string& run,
+                       const FileSystem& files) {
+  std::vector<CheckpointInfo> of_run;
+  for (const auto& folder : checkpoints.folders()) {
+    try {
+      CheckpointInfo info = read_checkpoint_info(folder);
+      if (info.run == run) of_run.push_back(std::move(info));
+    } catch (const DamagedCheckpointError&) {
+      // Its run is unknown, so it is not removed.
+    }
+  }
   const auto old = removable(std::move(of_run), options);
-  for (const auto& entry : entries_of(path_)) {
-    if (checkpoint::is_leftover(entry)) checkpoint::remove_folder(entry);
+  std::set<std::filesystem::path> unfinished;
+  for (const auto& entry : entries_of(checkpoints.path())) {
+    if (is_leftover(entry)) unfinished.insert(*folder_of_hidden(entry));
   }
-  for (const CheckpointInfo& info : old) {
-    // Renamed first, so that a killed process leaves no partial checkpoint under a valid name.
-    const auto doomed = checkpoint::removed_of(info.folder);
-    checkpoint::rename_and_sync(info.folder, doomed);
-    checkpoint::remove_folder(doomed);
+  for (const auto& folder : unfinished) {
+    // A process that runs keeps its right to the name.
+    if (const auto reservation = Reservation::try_take(folder, files)) reservation->remove_leftovers();
   }
+  // Renamed first, so that a killed process leaves no partial checkpoint under a valid name.
+  for (const CheckpointInfo& info : old) discard(info.folder, info.folder, files);
 }
 
 }  // namespace tutti

@@ -7,7 +7,9 @@
 
 #include "checkpoint/agreement.h"
 #include "checkpoint/file.h"
+#include "checkpoint/prune.h"
 #include "checkpoint/tied_tensors.h"
+#include "checkpoint/write_checkpoint.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 #include "tutti/detail/core/call_site_scope.h"
@@ -24,13 +26,15 @@ CheckpointContent copy_of(const CheckpointContent& content) {
 }
 
 void write_and_prune(const std::filesystem::path& folder, const CheckpointContent& content,
-                     const RetentionOptions& retention, const Communicator& communicator) {
-  write_checkpoint(folder, content, communicator);
+                     const RetentionOptions& retention, const Communicator& communicator,
+                     const checkpoint::FileSystem& files, std::shared_ptr<checkpoint::Reservation> reserved) {
+  checkpoint::write_checkpoint(folder, content, communicator, files, std::move(reserved));
   // All ranks throw, because the other ranks would wait in the next save for a rank 0 that threw alone.
   checkpoint::on_all_ranks(communicator, "checkpoint: retention", [&]() -> std::string {
     if (communicator.rank() != 0) return {};
     try {
-      CheckpointFolder(checkpoint::normalized(folder).parent_path()).prune(retention, content.run);
+      const CheckpointFolder parent(checkpoint::normalized(folder).parent_path());
+      checkpoint::prune(parent, retention, content.run, files);
     } catch (const CheckpointError& error) {
       throw CheckpointError(folder.string() +
                             " is written, but older checkpoints could not be removed: " + error.what());
@@ -45,12 +49,13 @@ void write_and_prune(const std::filesystem::path& folder, const CheckpointConten
 class CheckpointWriter::Job {
  public:
   Job(std::filesystem::path folder, CheckpointContent content, const RetentionOptions& retention,
-      Communicator communicator)
+      Communicator communicator, const checkpoint::FileSystem& files, std::shared_ptr<checkpoint::Reservation> reserved)
       : thread_([this, folder = std::move(folder), content = std::move(content), retention,
-                 communicator = std::move(communicator), where = CallSiteScope::current()] {
+                 communicator = std::move(communicator), &files, reserved = std::move(reserved),
+                 where = CallSiteScope::current()]() mutable {
           const CallSiteScope here(where);
           try {
-            write_and_prune(folder, content, retention, communicator);
+            write_and_prune(folder, content, retention, communicator, files, std::move(reserved));
           } catch (...) {
             error_ = std::current_exception();
           }
@@ -70,7 +75,8 @@ class CheckpointWriter::Job {
   std::thread thread_;
 };
 
-CheckpointWriter::CheckpointWriter(Communicator communicator) : communicator_(std::move(communicator)) {}
+CheckpointWriter::CheckpointWriter(Communicator communicator, const checkpoint::FileSystem* files)
+    : communicator_(std::move(communicator)), files_(files != nullptr ? files : &checkpoint::FileSystem::system()) {}
 
 CheckpointWriter::~CheckpointWriter() {
   try {
@@ -85,10 +91,10 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::start(const std::filesystem::path& folder, const CheckpointContent& content,
-                             const RetentionOptions& retention) {
+                             const RetentionOptions& retention, std::shared_ptr<checkpoint::Reservation> reserved) {
   wait();
   removable({}, retention);  // throws for invalid options
-  job_ = std::make_unique<Job>(folder, copy_of(content), retention, communicator_);
+  job_ = std::make_unique<Job>(folder, copy_of(content), retention, communicator_, *files_, std::move(reserved));
 }
 
 void CheckpointWriter::wait() {

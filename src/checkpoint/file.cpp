@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/damaged.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/crc32c.h"
 
@@ -33,37 +34,48 @@ auto until_not_interrupted(Call call) {
 // Closes explicitly, because close() must not be called again after EINTR.
 class Descriptor {
  public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
+  Descriptor(int number, const FileSystem& files) : number_(number), files_(files) {}
+  ~Descriptor() { files_.close(number_); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int number() const { return number_; }
 
  private:
   int number_;
+  const FileSystem& files_;
 };
 
-int open_file(const std::filesystem::path& path, int flags, const std::string& what) {
-  const int descriptor = until_not_interrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+int open_file(const std::filesystem::path& path, int flags, const std::string& what, const FileSystem& files) {
+  const int descriptor = until_not_interrupted([&] { return files.open(path, flags); });
   if (descriptor < 0) fail(what, path, errno);
   return descriptor;
 }
 
+int open_input(const std::filesystem::path& path) {
+  // Without O_NONBLOCK, opening a pipe by mistake would wait for a writer.
+  const int descriptor = until_not_interrupted([&] { return FileSystem::system().open(path, O_RDONLY | O_NONBLOCK); });
+  if (descriptor >= 0) return descriptor;
+  if (errno == ENOENT || errno == ESTALE) {
+    throw DamagedCheckpointError("cannot open " + path.string() + ": " + std::generic_category().message(errno));
+  }
+  fail("open", path, errno);
+}
+
 }  // namespace
 
-OutputFile::OutputFile(std::filesystem::path path)
-    : path_(std::move(path)), descriptor_(open_file(path_, O_WRONLY | O_CREAT | O_TRUNC, "create")) {}
+OutputFile::OutputFile(std::filesystem::path path, const FileSystem& files)
+    : path_(std::move(path)),
+      files_(files),
+      descriptor_(open_file(path_, O_WRONLY | O_CREAT | O_TRUNC, "create", files)) {}
 
 OutputFile::~OutputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_ >= 0) files_.close(descriptor_);
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto next = bytes.first(std::min(bytes.size(), portion));
-    const ssize_t count = until_not_interrupted([&] { return ::write(descriptor_, next.data(), next.size()); });
+    const ssize_t count = until_not_interrupted([&] { return files_.write(descriptor_, next); });
     if (count < 0) fail("write", path_, errno);
     const auto written = bytes.first(static_cast<std::size_t>(count));
     digest_.crc = crc32c(written, digest_.crc);
@@ -73,15 +85,13 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 }
 
 FileDigest OutputFile::finish() {
-  if (until_not_interrupted([&] { return ::fsync(descriptor_); }) != 0) fail("sync", path_, errno);
+  if (until_not_interrupted([&] { return files_.sync(descriptor_); }) != 0) fail("sync", path_, errno);
   // Some file systems report a full disk only on close().
-  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("close", path_, errno);
+  if (files_.close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("close", path_, errno);
   return digest_;
 }
 
-InputFile::InputFile(std::filesystem::path path)
-    // Without O_NONBLOCK, opening a pipe by mistake would wait for a writer.
-    : path_(std::move(path)), descriptor_(open_file(path_, O_RDONLY | O_NONBLOCK, "open")) {
+InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)), descriptor_(open_input(path_)) {
   struct stat status {};
   const int failure = ::fstat(descriptor_, &status) != 0 ? errno : 0;
   if (failure == 0 && S_ISREG(status.st_mode)) {
@@ -90,7 +100,7 @@ InputFile::InputFile(std::filesystem::path path)
   }
   ::close(descriptor_);
   if (failure != 0) fail("read", path_, failure);
-  throw CheckpointError("cannot read " + path_.string() + ": it is not a regular file");
+  throw DamagedCheckpointError("cannot read " + path_.string() + ": it is not a regular file");
 }
 
 InputFile::~InputFile() {
@@ -101,8 +111,9 @@ void InputFile::read(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const auto next = bytes.first(std::min(bytes.size(), portion));
     const ssize_t count = until_not_interrupted([&] { return ::read(descriptor_, next.data(), next.size()); });
+    if (count < 0 && errno == EIO) throw DamagedCheckpointError("cannot read " + path_.string() + ": the disk failed");
     if (count < 0) fail("read", path_, errno);
-    if (count == 0) throw CheckpointError(path_.string() + " was truncated while it was read");
+    if (count == 0) throw DamagedCheckpointError(path_.string() + " was truncated while it was read");
     const auto got = bytes.first(static_cast<std::size_t>(count));
     digest_.crc = crc32c(got, digest_.crc);
     digest_.size += got.size();
@@ -110,14 +121,18 @@ void InputFile::read(std::span<std::byte> bytes) {
   }
 }
 
-FileDigest write_text(const std::filesystem::path& path, const std::string& text) {
-  OutputFile file(path);
+FileDigest write_text(const std::filesystem::path& path, const std::string& text, const FileSystem& files) {
+  OutputFile file(path, files);
   file.write(std::as_bytes(std::span(text)));
   return file.finish();
 }
 
-FileText read_text(const std::filesystem::path& path) {
+FileText read_text(const std::filesystem::path& path, std::uint64_t max_size) {
   InputFile file(path);
+  if (file.size() > max_size) {
+    throw DamagedCheckpointError(path.string() + " has " + std::to_string(file.size()) + " bytes; the limit is " +
+                                 std::to_string(max_size));
+  }
   FileText content;
   content.text.resize(file.size());
   file.read(std::as_writable_bytes(std::span(content.text)));
@@ -125,10 +140,10 @@ FileText read_text(const std::filesystem::path& path) {
   return content;
 }
 
-void sync_folder(const std::filesystem::path& folder) {
-  const Descriptor descriptor(open_file(folder, O_RDONLY | O_DIRECTORY, "open"));
-  if (until_not_interrupted([&] { return ::fsync(descriptor.number()); }) == 0) return;
-  if (errno != EINVAL && errno != ENOTSUP && errno != ENOSYS) fail("sync", folder, errno);
+void sync_folder(const std::filesystem::path& folder, const FileSystem& files) {
+  const Descriptor descriptor(open_file(folder, O_RDONLY | O_DIRECTORY, "open", files), files);
+  if (until_not_interrupted([&] { return files.sync(descriptor.number()); }) == 0) return;
+  if (!is_unsupported(errno)) fail("sync", folder, errno);
 }
 
 std::filesystem::path normalized(const std::filesystem::path& path) {
@@ -137,7 +152,25 @@ std::filesystem::path normalized(const std::filesystem::path& path) {
   return normal.has_parent_path() ? normal : "." / normal;
 }
 
-void make_folders(const std::filesystem::path& folder) {
+bool name_exists(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
+
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) return entries;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw CheckpointError("cannot list " + folder.string() + ": " + error.message());
+  }
+  return entries;
+}
+
+void make_folders(const std::filesystem::path& folder, const FileSystem& files) {
   std::vector<std::filesystem::path> missing;
   std::error_code error;
   for (auto path = normalized(folder); !std::filesystem::exists(path, error); path = normalized(path).parent_path()) {
@@ -145,26 +178,41 @@ void make_folders(const std::filesystem::path& folder) {
     if (path.parent_path() == path) break;
   }
   for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
-    std::filesystem::create_directory(*path, error);
-    if (error) fail("create the folder", *path, error.value());
-    sync_folder(normalized(*path).parent_path());
+    // Another process may create it at the same time.
+    if (files.make_folder(*path) != 0 && errno != EEXIST) fail("create the folder", *path, errno);
+    sync_folder(normalized(*path).parent_path(), files);
   }
   if (!std::filesystem::is_directory(folder, error)) {
     throw CheckpointError("cannot use " + folder.string() + " as a folder: it is not a folder");
   }
 }
 
-void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to) {
-  std::error_code error;
-  std::filesystem::rename(from, to, error);
-  if (error) fail("rename " + from.string() + " to", to, error.value());
-  sync_folder(normalized(to).parent_path());
+void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to, const FileSystem& files) {
+  if (files.rename(from, to) != 0) fail("rename " + from.string() + " to", to, errno);
+  sync_folder(normalized(to).parent_path(), files);
 }
 
-void remove_folder(const std::filesystem::path& folder) {
+bool rename_to_new_and_sync(const std::filesystem::path& from, const std::filesystem::path& to,
+                            const FileSystem& files) {
+  int result = files.rename_to_new(from, to);
+  if (result != 0 && is_unsupported(errno)) {
+    // POSIX replaces a folder by a folder only if it is empty, so a complete checkpoint is not replaced.
+    if (name_exists(to)) return false;
+    result = files.rename(from, to);
+  }
+  if (result != 0 && (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR)) return false;
+  if (result != 0) fail("rename " + from.string() + " to", to, errno);
+  sync_folder(normalized(to).parent_path(), files);
+  return true;
+}
+
+void remove_folder(const std::filesystem::path& folder, const FileSystem& files) {
   std::error_code error;
-  std::filesystem::remove_all(folder, error);
-  if (error) fail("remove", folder, error.value());
+  const bool is_folder = std::filesystem::is_directory(std::filesystem::symlink_status(folder, error));
+  if (is_folder) {
+    for (const auto& entry : entries_of(folder)) remove_folder(entry, files);
+  }
+  if (files.remove(folder) != 0 && errno != ENOENT) fail("remove", folder, errno);
 }
 
 }  // namespace tutti::checkpoint

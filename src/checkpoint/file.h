@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
+
+#include "checkpoint/file_system.h"
 
 namespace tutti::checkpoint {
 
@@ -16,10 +19,10 @@ struct FileDigest {
   bool operator==(const FileDigest&) const = default;
 };
 
-/// Creates or truncates a file. All methods throw CheckpointError.
+/// Creates or truncates a file. All methods throw CheckpointError. `files` must outlive it.
 class OutputFile {
  public:
-  explicit OutputFile(std::filesystem::path path);
+  explicit OutputFile(std::filesystem::path path, const FileSystem& files = FileSystem::system());
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -31,6 +34,7 @@ class OutputFile {
 
  private:
   std::filesystem::path path_;
+  const FileSystem& files_;
   int descriptor_;
   FileDigest digest_{};
 };
@@ -57,27 +61,42 @@ class InputFile {
   FileDigest digest_{};
 };
 
-FileDigest write_text(const std::filesystem::path& path, const std::string& text);
+FileDigest write_text(const std::filesystem::path& path, const std::string& text,
+                      const FileSystem& files = FileSystem::system());
 
 struct FileText {
   std::string text{};
   FileDigest digest{};
 };
-FileText read_text(const std::filesystem::path& path);
+/// Reads a whole file. Throws DamagedCheckpointError, before it reads or allocates, if the file has more than
+/// `max_size` bytes.
+FileText read_text(const std::filesystem::path& path, std::uint64_t max_size);
 
 /// Syncs the names in `folder` to disk. Does nothing on file systems that do not support it.
-void sync_folder(const std::filesystem::path& folder);
+void sync_folder(const std::filesystem::path& folder, const FileSystem& files = FileSystem::system());
 
 /// `path` without a slash at its end, and with a parent: "a/" becomes "./a".
 std::filesystem::path normalized(const std::filesystem::path& path);
 
+/// True if `path` names anything, also a link whose target is missing.
+bool name_exists(const std::filesystem::path& path);
+
+/// The paths in `folder`; empty if it does not exist.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
+
 /// Creates `folder` and its missing parents, and syncs the folders with new names.
-void make_folders(const std::filesystem::path& folder);
+void make_folders(const std::filesystem::path& folder, const FileSystem& files = FileSystem::system());
 
-/// Renames within one folder, and syncs the folder.
-void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to);
+/// Renames within one folder, and syncs the folder. `to` may be a file that exists; it is replaced.
+void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to,
+                     const FileSystem& files = FileSystem::system());
 
-/// Removes `folder` with its content; does nothing if it does not exist.
-void remove_folder(const std::filesystem::path& folder);
+/// Renames a folder within its parent, and syncs the parent. Returns false, and changes nothing, if `to` exists.
+/// Without support for this rename, `to` may be replaced if it is an empty folder.
+bool rename_to_new_and_sync(const std::filesystem::path& from, const std::filesystem::path& to,
+                            const FileSystem& files = FileSystem::system());
+
+/// Removes `folder` with its content. Does nothing if it does not exist. Several processes may remove it at once.
+void remove_folder(const std::filesystem::path& folder, const FileSystem& files = FileSystem::system());
 
 }  // namespace tutti::checkpoint

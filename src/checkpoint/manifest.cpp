@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "checkpoint/damaged.h"
 #include "checkpoint/state_json.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/crc32c.h"
@@ -34,7 +35,7 @@ std::uint32_t parse_crc(std::string_view text) {
   std::uint32_t crc = 0;
   const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), crc, 16);
   if (text.size() != crc_digits || stopped != text.data() + text.size() || error != std::errc{}) {
-    throw CheckpointError("it is damaged, or not written by tutti: a checksum is missing");
+    throw DamagedCheckpointError("it is damaged, or not written by tutti: a checksum is missing");
   }
   return crc;
 }
@@ -60,6 +61,48 @@ bool is_rank_name(const std::string& name) {
   constexpr std::string_view start = "rank_";
   return name.starts_with(start) && name.size() > start.size() &&
          std::all_of(name.begin() + start.size(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+/// The JSON of a manifest whose checksum is right.
+json checked_body(const std::string& text) {
+  const std::size_t covered = opening.size() + crc_digits + closing.size();
+  if (text.size() < covered || !text.starts_with(opening) ||
+      std::string_view(text).substr(opening.size() + crc_digits, closing.size()) != closing) {
+    throw DamagedCheckpointError("it is damaged, or not written by tutti");
+  }
+  const std::string_view rest = std::string_view(text).substr(covered);
+  if (parse_crc(std::string_view(text).substr(opening.size(), crc_digits)) != crc32c(std::as_bytes(std::span(rest)))) {
+    throw DamagedCheckpointError("it is damaged: its checksum is wrong");
+  }
+  return parse_json(text);
+}
+
+void check_format(const json& body) {
+  if (field(body, "format") != format_name) throw CheckpointError("it has another format");
+  const std::int64_t version = integer_from_json(field(body, "version"), "version");
+  if (version != format_version) {
+    throw CheckpointError("it is of format version " + std::to_string(version) + ", but this version of tutti reads " +
+                          std::to_string(format_version) + "; read it with the tutti that wrote it");
+  }
+}
+
+Manifest manifest_from(const json& body) {
+  Manifest manifest{.step = integer_from_json(field(body, "step"), "step")};
+  const std::int64_t size = integer_from_json(field(body, "world_size"), "world_size");
+  const json& files = field(body, "files");
+  if (size < 1 || size > std::numeric_limits<int>::max()) throw CheckpointError("its number of ranks is invalid");
+  if (!files.is_object()) throw CheckpointError("its list of files is invalid");
+  manifest.world_size = static_cast<int>(size);
+  if (body.contains("metric")) manifest.metric = double_from_json(body["metric"], "metric");
+  if (body.contains("run")) {
+    if (!body["run"].is_string()) throw CheckpointError("its 'run' is not a string");
+    manifest.run = body["run"].get<std::string>();
+  }
+  for (const auto& [name, entry] : files.items()) {
+    if (!is_plain_name(name)) throw CheckpointError("it names a file outside its folder");
+    manifest.files.emplace(name, parse_digest(entry));
+  }
+  return manifest;
 }
 
 }  // namespace
@@ -101,53 +144,37 @@ std::string manifest_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text) {
-  const std::size_t covered = opening.size() + crc_digits + closing.size();
-  if (text.size() < covered || !text.starts_with(opening) ||
-      std::string_view(text).substr(opening.size() + crc_digits, closing.size()) != closing) {
-    throw CheckpointError("it is damaged, or not written by tutti");
+  json body;
+  try {
+    body = checked_body(text);
+  } catch (const CheckpointError& error) {
+    throw DamagedCheckpointError(error.what());
   }
-  const std::string_view rest = std::string_view(text).substr(covered);
-  if (parse_crc(std::string_view(text).substr(opening.size(), crc_digits)) != crc32c(std::as_bytes(std::span(rest)))) {
-    throw CheckpointError("it is damaged: its checksum is wrong");
+  check_format(body);
+  try {
+    return manifest_from(body);
+  } catch (const CheckpointError& error) {
+    throw DamagedCheckpointError(error.what());
   }
-  const json body = json::parse(text, nullptr, false);
-  if (body.is_discarded()) throw CheckpointError("it is not JSON");
-  if (field(body, "format") != format_name) throw CheckpointError("it has another format");
-  const std::int64_t version = integer_from_json(field(body, "version"), "version");
-  if (version != format_version) {
-    throw CheckpointError("it is of format version " + std::to_string(version) + ", but this version of tutti reads " +
-                          std::to_string(format_version) + "; read it with the tutti that wrote it");
-  }
-  Manifest manifest{.step = integer_from_json(field(body, "step"), "step")};
-  const std::int64_t size = integer_from_json(field(body, "world_size"), "world_size");
-  const json& files = field(body, "files");
-  if (size < 1 || size > std::numeric_limits<int>::max()) throw CheckpointError("its number of ranks is invalid");
-  if (!files.is_object()) throw CheckpointError("its list of files is invalid");
-  manifest.world_size = static_cast<int>(size);
-  if (body.contains("metric")) manifest.metric = double_from_json(body["metric"], "metric");
-  if (body.contains("run")) {
-    if (!body["run"].is_string()) throw CheckpointError("its 'run' is not a string");
-    manifest.run = body["run"].get<std::string>();
-  }
-  for (const auto& [name, entry] : files.items()) {
-    if (!is_plain_name(name)) throw CheckpointError("it names a file outside its folder");
-    manifest.files.emplace(name, parse_digest(entry));
-  }
-  return manifest;
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {
   const auto path = folder / manifest_name;
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
-    throw CheckpointError(folder.string() + " is not a complete checkpoint: it has no " + manifest_name +
-                          "; choose another checkpoint");
+    throw DamagedCheckpointError(folder.string() + " is not a complete checkpoint: it has no " + manifest_name +
+                                 "; choose another checkpoint");
   }
-  const std::string text = read_text(path).text;
+  const std::string text = read_text(path, max_manifest_size).text;
+  const auto explained = [&path](const CheckpointError& error) {
+    return "cannot use " + path.string() + ": " + error.what() + ". Choose another checkpoint";
+  };
   try {
     return parse_manifest(text);
+  } catch (const DamagedCheckpointError& error) {
+    throw DamagedCheckpointError(explained(error));
   } catch (const CheckpointError& error) {
-    throw CheckpointError("cannot use " + path.string() + ": " + error.what() + ". Choose another checkpoint");
+    throw CheckpointError(explained(error));
   }
 }
 

@@ -24,6 +24,10 @@ struct Manifest {
 };
 
 inline constexpr const char* manifest_name = "manifest.json";
+/// A manifest has about 150 bytes for each rank.
+inline constexpr std::uint64_t max_manifest_size = std::uint64_t{64} << 20;
+/// The largest state.json and rank_N.json. Tensors are in other files.
+inline constexpr std::uint64_t max_state_size = std::uint64_t{256} << 20;
 inline constexpr const char* state_name = "state.json";
 
 /// File names.
@@ -35,10 +39,11 @@ std::string rank_state_name(int rank);
 void check_part_name(const std::string& name);
 
 std::string manifest_text(const Manifest& manifest);
-/// Throws CheckpointError if `text` is damaged or has another format or version.
+/// Throws DamagedCheckpointError if `text` is damaged, and CheckpointError if it has another format or version.
 Manifest parse_manifest(const std::string& text);
 
-/// Reads the manifest of the checkpoint in `folder`. Throws CheckpointError naming the file.
+/// Reads the manifest of the checkpoint in `folder`. Throws as parse_manifest() does, naming the file, and
+/// DamagedCheckpointError if the file is missing or longer than max_manifest_size.
 Manifest read_manifest(const std::filesystem::path& folder);
 CheckpointInfo info_of(const std::filesystem::path& folder, const Manifest& manifest);
 

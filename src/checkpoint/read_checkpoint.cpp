@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "checkpoint/damaged.h"
 #include "checkpoint/file.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors_file.h"
@@ -26,11 +27,15 @@ class Reader {
 
   json read_json(const std::string& name) const {
     const FileDigest& expected = expect(name);
-    checkpoint::FileText file = checkpoint::read_text(folder_ / name);
+    const checkpoint::FileText file = checkpoint::read_text(folder_ / name, checkpoint::max_state_size);
     compare(name, file.digest, expected);
-    json parsed = json::parse(file.text, nullptr, false);
-    if (parsed.is_discarded() || !parsed.is_object()) fail(name, "was not written by tutti");
-    return parsed;
+    try {
+      json parsed = checkpoint::parse_json(file.text);
+      if (parsed.is_object()) return parsed;
+    } catch (const CheckpointError& error) {
+      fail(name, std::string("was not written by tutti: ") + error.what());
+    }
+    fail(name, "was not written by tutti");
   }
 
   /// The values of one part, and the tensors that belong to it.
@@ -57,8 +62,8 @@ class Reader {
 
  private:
   [[noreturn]] void fail(const std::string& name, const std::string& why) const {
-    throw CheckpointError((folder_ / name).string() + " " + why +
-                          ". The checkpoint cannot be used; choose another checkpoint");
+    throw checkpoint::DamagedCheckpointError((folder_ / name).string() + " " + why +
+                                             ". The checkpoint cannot be used; choose another checkpoint");
   }
 
   // Checks the size before reading, so that the error of a truncated file says so.
@@ -98,8 +103,8 @@ Checkpoint read_checkpoint(const std::filesystem::path& folder, const std::optio
   const int world_size = reader.manifest().world_size;
   // The list of files bounds the number of ranks, so a damaged number does not allocate memory.
   if (static_cast<std::size_t>(world_size) > reader.manifest().files.size()) {
-    throw CheckpointError(result.info.folder.string() + " lacks the files of some of its " +
-                          std::to_string(world_size) + " ranks; choose another checkpoint");
+    throw checkpoint::DamagedCheckpointError(result.info.folder.string() + " lacks the files of some of its " +
+                                             std::to_string(world_size) + " ranks; choose another checkpoint");
   }
   result.per_rank.resize(static_cast<std::size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) {

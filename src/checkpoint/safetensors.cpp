@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/damaged.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/safetensors_layout.h"
 #include "tutti/core/error.h"
@@ -78,10 +79,10 @@ void check_savable(const Safetensors& content) {
   make_header(layout);
 }
 
-FileDigest write_safetensors(const std::filesystem::path& path, const Safetensors& content) {
+FileDigest write_safetensors(const std::filesystem::path& path, const Safetensors& content, const FileSystem& files) {
   SafetensorsLayout layout = layout_of(content);
   const std::string header = make_header(layout);
-  OutputFile file(path);
+  OutputFile file(path, files);
   file.write(std::as_bytes(std::span(header)));
   for (const TensorEntry& entry : layout.tensors) {
     // One tensor at a time, so that at most one is in memory twice.
@@ -103,7 +104,7 @@ SafetensorsLayout read_layout(InputFile& file, const std::filesystem::path& path
     file.read(header);
     return parse_header(header, file.size() - prefix_size - header.size());
   } catch (const CheckpointError& error) {
-    throw CheckpointError("cannot read " + path.string() + ": " + error.what());
+    throw DamagedCheckpointError("cannot read " + path.string() + ": " + error.what());
   }
 }
 

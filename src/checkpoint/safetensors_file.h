@@ -14,9 +14,10 @@ namespace tutti::checkpoint {
 void check_savable(const Safetensors& content);
 
 /// save_safetensors() that returns the digest of the file.
-FileDigest write_safetensors(const std::filesystem::path& path, const Safetensors& content);
+FileDigest write_safetensors(const std::filesystem::path& path, const Safetensors& content,
+                             const FileSystem& files = FileSystem::system());
 
-/// Reads the header of `file`, up to its data. `path` is for messages. Throws CheckpointError.
+/// Reads the header of `file`, up to its data. `path` is for messages. Throws DamagedCheckpointError.
 SafetensorsLayout read_layout(InputFile& file, const std::filesystem::path& path);
 
 struct ReadSafetensors {

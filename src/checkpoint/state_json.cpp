@@ -97,6 +97,32 @@ std::int64_t integer_from_json(const json& value, const std::string& name) {
   return value.get<std::int64_t>();
 }
 
+json parse_json(const std::string& text) {
+  constexpr int max_depth = 16;
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    if (in_string) {
+      if (letter == '\\') {
+        ++i;
+      } else if (letter == '"') {
+        in_string = false;
+      }
+    } else if (letter == '"') {
+      in_string = true;
+    } else if (letter == '[' || letter == '{') {
+      if (++depth > max_depth)
+        throw CheckpointError("it is nested deeper than " + std::to_string(max_depth) + " levels");
+    } else if (letter == ']' || letter == '}') {
+      --depth;
+    }
+  }
+  json parsed = json::parse(text, nullptr, false);
+  if (parsed.is_discarded()) throw CheckpointError("it is not JSON");
+  return parsed;
+}
+
 json to_json(const StateDict& state) {
   json object = json::object();
   for (const auto& [name, value] : state.values()) {

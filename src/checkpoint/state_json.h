@@ -9,10 +9,15 @@
 //   std::vector<int64_t>    {"integers": [1, 2]}
 //   std::vector<double>     {"doubles": [1.0, {"bits": "7ff0000000000000"}]}
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "tutti/state/state_dict.h"
 
 namespace tutti::checkpoint {
+
+/// Throws CheckpointError if `text` is not JSON, or is nested deeper than a file of tutti. An empty list takes more
+/// than twenty times the memory of its text, so the depth is checked before the text is parsed.
+nlohmann::json parse_json(const std::string& text);
 
 /// Leaves tensors out. Throws UsageError naming a value or a name that is not UTF-8.
 nlohmann::json to_json(const StateDict& state);

@@ -194,7 +194,9 @@ void Optimizer::set_learning_rate(double rate) {
 }
 
 StateDict Optimizer::state_dict() const {
-  return optimizer_state(*optimizer_, state_->names);
+  StateDict state = optimizer_state(*optimizer_, state_->names);
+  set_parameter_names(state, state_->names);
+  return state;
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {

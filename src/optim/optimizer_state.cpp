@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,7 @@ using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optim
 
 constexpr const char* type_key = "type";
 constexpr const char* saved_key = "saved";
+constexpr const char* names_key = "param_names";
 
 std::string group_key(std::size_t group, const std::string& field) {
   return "group." + std::to_string(group) + "." + field;
@@ -63,6 +65,55 @@ void check_names(const torch::optim::Optimizer& optimizer, std::span<const std::
 
 [[noreturn]] void misfit(const std::string& what) {
   throw CheckpointError("the saved state does not fit this optimizer, and nothing was loaded: " + what);
+}
+
+/// The names of the parameters by number; nullopt in a state that holds none.
+using SavedNames = std::optional<std::vector<std::string>>;
+
+SavedNames names_in(const StateDict& state) {
+  const StateDict part = state.part(names_key);
+  if (part.empty()) return std::nullopt;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < part.values().size(); ++i) names.push_back(part.get<std::string>(std::to_string(i)));
+  return names;
+}
+
+StateDict without_names(const StateDict& state) {
+  const std::string prefix = std::string(names_key) + ".";
+  StateDict rest;
+  for (const auto& [key, value] : state.values()) {
+    if (!key.starts_with(prefix)) rest.set(key, value);
+  }
+  return rest;
+}
+
+/// The first few of the names that only `some` has.
+std::string only_in(const std::vector<std::string>& some, const std::vector<std::string>& others) {
+  constexpr std::size_t shown = 4;
+  std::vector<std::string> names;
+  std::ranges::set_difference(some, others, std::back_inserter(names));
+  if (names.empty()) return "no others";
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), shown); ++i) text += (i == 0 ? "'" : ", '") + names[i] + "'";
+  return names.size() > shown ? text + " and " + std::to_string(names.size() - shown) + " more" : text;
+}
+
+/// `positions`: the numbers of the saved group's parameters in `saved_names`.
+void check_group(std::size_t group, const std::vector<std::int64_t>& positions,
+                 const std::vector<std::string>& saved_names, std::vector<std::string> here) {
+  std::vector<std::string> saved;
+  for (const std::int64_t position : positions) {
+    if (position < 0 || static_cast<std::size_t>(position) >= saved_names.size()) {
+      misfit("its group " + std::to_string(group) + " has a parameter without a name");
+    }
+    saved.push_back(saved_names[static_cast<std::size_t>(position)]);
+  }
+  std::ranges::sort(saved);
+  std::ranges::sort(here);
+  if (saved == here) return;
+  misfit("its group " + std::to_string(group) + " has the parameters " + only_in(saved, here) +
+         ", where this optimizer's has " + only_in(here, saved) +
+         ": make the groups that were saved, in the same order");
 }
 
 // The values of a state. Every value must be used.
@@ -114,7 +165,7 @@ class Known {
   }
 
   static void load(torch::optim::Optimizer& optimizer, std::span<const std::string> names, const StateDict& state,
-                   const char* type) {
+                   const SavedNames& saved_names, const char* type) {
     Saved saved(state);
     if (const auto& other = saved.get<std::string>(type_key); other != type) {
       misfit("it belongs to " + other + ", but this optimizer is " + type);
@@ -127,6 +178,10 @@ class Known {
       options.push_back(options_of(group));
       visit_options(options.back(),
                     [&](const char* field, auto& value) { from_value(saved, group_key(i, field), value); });
+      if (saved_names) {
+        check_group(i, saved.get<std::vector<std::int64_t>>(group_key(i, "params")), *saved_names,
+                    {names.begin() + index, names.begin() + index + group.params().size()});
+      }
       std::vector<std::int64_t> indices;
       for (const at::Tensor& parameter : group.params()) {
         if (auto loaded = load_parameter(saved, parameter, names[index])) {
@@ -134,7 +189,8 @@ class Known {
         }
         indices.push_back(static_cast<std::int64_t>(index++));
       }
-      if (const auto& other = saved.get<std::vector<std::int64_t>>(group_key(i, "params")); other != indices) {
+      const auto& other = saved.get<std::vector<std::int64_t>>(group_key(i, "params"));
+      if (!saved_names && other != indices) {
         misfit("its group " + std::to_string(i) + " has " + std::to_string(other.size()) +
                " parameters, this one has " + std::to_string(indices.size()) +
                (other.size() == indices.size() ? " others" : ""));
@@ -246,9 +302,19 @@ StateDict save_unknown(const torch::optim::Optimizer& optimizer) {
   return result;
 }
 
-void load_unknown(torch::optim::Optimizer& optimizer, const StateDict& state) {
+// save() writes by number, so the names must be in the saved order.
+void load_unknown(torch::optim::Optimizer& optimizer, std::span<const std::string> names, const StateDict& state,
+                  const SavedNames& saved_names) {
   if (const auto& other = state.get<std::string>(type_key); other != type_of(optimizer)) {
     misfit("it belongs to " + other + ", but this optimizer is " + type_of(optimizer));
+  }
+  for (std::size_t i = 0; saved_names && i < std::max(names.size(), saved_names->size()); ++i) {
+    const std::string here = i < names.size() ? "'" + names[i] + "'" : "no parameter";
+    const std::string there = i < saved_names->size() ? "'" + (*saved_names)[i] + "'" : "no parameter";
+    if (here != there) {
+      misfit("its parameter " + std::to_string(i) + " is " + there + ", this optimizer's is " + here +
+             ": make the groups that were saved, in the same order");
+    }
   }
   const StateDict saved = state.part(saved_key);
   if (saved.values().size() + 1 != state.values().size()) misfit("it has entries that save() does not write");
@@ -284,6 +350,13 @@ bool with_known(const torch::optim::Optimizer& optimizer, Action action) {
 
 }  // namespace
 
+void set_parameter_names(StateDict& state, std::span<const std::string> names) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    std::string key = names_key;
+    state.set(key.append(".").append(std::to_string(i)), names[i]);
+  }
+}
+
 bool has_parameter_names(const torch::optim::Optimizer& optimizer) {
   return with_known(optimizer, [](const auto&, const char*) {});
 }
@@ -299,9 +372,11 @@ StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<co
 void load_optimizer_state(torch::optim::Optimizer& optimizer, std::span<const std::string> names,
                           const StateDict& state) {
   check_names(optimizer, names);
-  const bool known =
-      with_known(optimizer, [&](auto type, const char* type_name) { type.load(optimizer, names, state, type_name); });
-  if (!known) load_unknown(optimizer, state);
+  const SavedNames saved_names = names_in(state);
+  const StateDict rest = without_names(state);
+  const bool known = with_known(
+      optimizer, [&](auto type, const char* type_name) { type.load(optimizer, names, rest, saved_names, type_name); });
+  if (!known) load_unknown(optimizer, names, rest, saved_names);
 }
 
 }  // namespace tutti

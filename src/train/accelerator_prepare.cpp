@@ -190,7 +190,7 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
 Scheduler Accelerator::prepare_schedule(const std::optional<Optimizer>& optimizer, LrSchedule schedule) {
   Scheduler scheduler(optimizer_of_schedule(optimizer), std::move(schedule),
                       {.rule = state_->plugin.schedule_rule, .num_processes = num_processes()});
-  state_->schedulers.push_back(std::make_shared<Scheduler>(scheduler));
+  state_->schedulers.push_back({.object = std::make_shared<Scheduler>(scheduler), .optimizer = &optimizer->inner()});
   return scheduler;
 }
 
@@ -198,7 +198,8 @@ ReduceLROnPlateau Accelerator::prepare_plateau(const std::optional<Optimizer>& o
                                                const PlateauOptions& options) {
   ReduceLROnPlateau scheduler(optimizer_of_schedule(optimizer), options,
                               [state = state_.get()](double metric) { return state->mean_over_ranks(metric); });
-  state_->schedulers.push_back(std::make_shared<ReduceLROnPlateau>(scheduler));
+  state_->schedulers.push_back(
+      {.object = std::make_shared<ReduceLROnPlateau>(scheduler), .optimizer = &optimizer->inner()});
   return scheduler;
 }
 

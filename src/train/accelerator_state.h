@@ -35,9 +35,18 @@ struct Accelerator::State {
     bool has_optimizer = false;
     bool ignored = false;  ///< of ignored_parameters: takes local steps
   };
-  struct NamedObject {
-    std::string name;
+  struct PreparedSchedule {
     std::shared_ptr<Stateful> object;
+    const torch::optim::Optimizer* optimizer = nullptr;
+  };
+  struct NamedLoader {
+    std::weak_ptr<Stateful> cursor;
+    std::string description;
+  };
+  struct NamedObject {
+    std::string name{};
+    std::shared_ptr<Stateful> object{};  // may refer to an object of the program, without owning it
+    std::weak_ptr<const void> lifetime{};
   };
   struct SavedParts;
 
@@ -95,6 +104,11 @@ struct Accelerator::State {
   double mean_over_ranks(double value) const;
 
   SavedParts saved_parts();
+  /// Forgets loaders and registered objects that the program has destroyed.
+  void end_registrations();
+  /// Loads the checkpoint `folder` on all ranks, or changes nothing. Throws checkpoint::DamagedCheckpointError on
+  /// all ranks if it is not whole, and CheckpointError if it does not fit the program.
+  CheckpointInfo load(const std::filesystem::path& folder);
   std::filesystem::path checkpoints_folder() const { return project.project_dir / "checkpoints"; }
   /// Throws UsageError on all ranks if the newest checkpoint in the project's folder belongs to another run. `caller`
   /// and `remedy` are parts of the message.
@@ -133,14 +147,14 @@ struct Accelerator::State {
   bool warned_of_extra_window = false;
   bool warned_of_open_window = false;
   std::vector<Optimizer> optimizers;
-  std::vector<std::shared_ptr<Stateful>> schedulers;
-  std::vector<std::shared_ptr<Stateful>> loaders;
+  std::vector<PreparedSchedule> schedulers;
+  std::vector<NamedLoader> loaders;
   std::vector<NamedObject> registered;
   /// Set on several ranks while loaders exist and nothing is prepared. Unset once the program has used communicator(),
   /// because the program may then synchronize gradients itself.
   std::shared_ptr<UnpreparedTrainingDetector> unprepared_training;
   bool communicator_exposed = false;
-  std::vector<NamedObject> per_rank;  // objects with a state per rank: the algorithms of local steps
+  std::vector<NamedObject> per_rank;  // the algorithms of local steps, each with the class of its model as its name
   std::shared_ptr<GradScaler> scaler;
   std::shared_ptr<PrecisionGuard> precision;
   std::unique_ptr<CheckpointWriter> writer;

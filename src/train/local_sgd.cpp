@@ -78,10 +78,8 @@ LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const Local
                                                    algorithm_options(options));
   for (const auto& reducer : reducers_) steps_before_.push_back(reducer->steps());
   set_local(!algorithm_->synchronous());
-  auto& parts = accelerator.state_->per_rank;
   saved_ = std::make_shared<SavedPart>(*this);
-  parts.push_back(
-      {.name = parts.empty() ? "local_sgd" : "local_sgd_" + std::to_string(parts.size()), .object = saved_});
+  accelerator.state_->per_rank.push_back({.name = model->name(), .object = saved_});
 }
 
 LocalSGD::~LocalSGD() noexcept(false) {
@@ -165,7 +163,7 @@ void LocalSGD::replicate_scale_and_schedules() {
     object.load_state_dict(state);
   };
   if (prepared.scaler) agree(*prepared.scaler, {"scale", "_growth_tracker"});
-  for (const auto& scheduler : prepared.schedulers) agree(*scheduler, {"position", "applied_position"});
+  for (const auto& scheduler : prepared.schedulers) agree(*scheduler.object, {"position", "applied_position"});
 }
 
 }  // namespace tutti

@@ -68,14 +68,15 @@ TrainerContext::TrainerContext(Accelerator& accelerator, std::shared_ptr<torch::
   if (schedule_.follows_a_metric() && options_.evaluate_every == 0) {
     throw UsageError("Trainer: ReduceLROnPlateau follows an evaluation result: set evaluate_every");
   }
-  accelerator_.register_for_checkpointing("trainer", progress_);
+  accelerator_.register_for_checkpointing("trainer", *progress_);  // until the Trainer is destroyed
 }
 
 TrainerContext::~TrainerContext() = default;
 
 void TrainerContext::add_callback(std::shared_ptr<Callback> callback) {
   if (const std::string name = callback->name(); !name.empty()) {
-    accelerator_.register_for_checkpointing("callback_" + name, callback);
+    accelerator_.register_for_checkpointing("callback_" + name, *callback);
+    accelerator_.state_->registered.back().lifetime = progress_->lifetime().watch();
   }
   callbacks_.push_back(std::move(callback));
 }

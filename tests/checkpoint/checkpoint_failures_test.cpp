@@ -1,6 +1,7 @@
 // Disks that fail, ranks that disagree, and damaged files.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -9,7 +10,9 @@
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/scratch.h"
+#include "checkpoint/state_json.h"
 #include "checkpoint/states.h"
+#include "checkpoint/write_checkpoint.h"
 #include "support/process_case.h"
 #include "support/ranks.h"
 #include "tutti/checkpoint/checkpoint.h"
@@ -112,6 +115,18 @@ TEST(CheckpointFailures, AFolderThatCannotBeCreatedThrowsOnAllRanks) {
   no_folder.on_threads({2});
 }
 
+// Creates files in another folder than the one that is asked for.
+class OtherDisk final : public checkpoint::FileSystem {
+ public:
+  explicit OtherDisk(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  int open(const std::filesystem::path& path, int flags) const override {
+    return FileSystem::open((flags & O_CREAT) != 0 ? folder_ / path.filename() : path, flags);
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
 // Two ranks with different folders.
 const ProcessCase no_common_disk("checkpoint: no common file system", [](const Communicator& all,
                                                                          const std::filesystem::path& folder) {
@@ -120,10 +135,15 @@ const ProcessCase no_common_disk("checkpoint: no common file system", [](const C
   const auto mine = folder / std::to_string(pair->rank());
   const auto write = [&] { write_checkpoint(mine / "checkpoint_1", small_content(1, pair->rank()), *pair); };
   expect_error<CheckpointError>(write, {"rank 1", "one file system"});
-  // The same error if an earlier attempt has left a partial folder.
-  if (pair->rank() == 1) std::filesystem::create_directories(mine / ".checkpoint_1.partial");
-  pair->barrier().wait();
-  expect_error<CheckpointError>(write, {"rank 0", "rank_1.json", "one file system"});
+  // The same error if rank 1 sees the folder but writes its files elsewhere.
+  const OtherDisk other(folder / "1");
+  const auto& files = pair->rank() == 1 ? other : checkpoint::FileSystem::system();
+  if (pair->rank() == 1) std::filesystem::create_directories(folder / "1");
+  expect_error<CheckpointError>(
+      [&] {
+        checkpoint::write_checkpoint(folder / "0" / "checkpoint_1", small_content(1, pair->rank()), *pair, files);
+      },
+      {"rank 0", "rank_1.json", "one file system"});
   pair->barrier().wait();
   EXPECT_TRUE(std::filesystem::is_empty(folder / "0"));
 });
@@ -238,6 +258,35 @@ TEST_F(Damaged, AForgedManifestIsRefused) {
   expect_refused({"manifest.json"});
   write_content(path_ / "manifest.json", "{\"format\": \"someone else's\", \"version\": 1, \"files\": {}}");
   expect_refused({"manifest.json", "not written by tutti"});
+}
+
+// A sparse file of 3 GiB: nothing of it is read.
+TEST_F(Damaged, AHugeManifestIsRefusedBeforeItIsRead) {
+  std::filesystem::resize_file(path_ / "manifest.json", std::uintmax_t{3} << 30);
+  expect_refused({"manifest.json", "3221225472 bytes", "the limit is"});
+  expect_error<CheckpointError>([&] { read_checkpoint_info(path_); }, {"manifest.json", "the limit is"});
+}
+
+TEST_F(Damaged, AHugeStateFileIsRefusedBeforeItIsRead) {
+  // The forged manifest declares the size that the file has.
+  const std::string rest = rest_of_manifest();
+  const std::string declared = "\"size\": " + std::to_string(std::filesystem::file_size(path_ / "rank_1.json"));
+  std::string forged = rest;
+  const auto entry = forged.find("\"rank_1.json\"");
+  forged.replace(forged.find(declared, entry), declared.size(), "\"size\": 3221225472");
+  std::filesystem::resize_file(path_ / "rank_1.json", std::uintmax_t{3} << 30);
+  write_manifest(forged);
+  expect_refused({"rank_1.json", "the limit is"});
+}
+
+TEST_F(Damaged, DeeplyNestedJsonIsRefused) {
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_NO_THROW(checkpoint::parse_json(nested(16)));
+  expect_error<CheckpointError>([&] { checkpoint::parse_json(nested(17)); }, {"nested deeper than 16"});
+  EXPECT_NO_THROW(checkpoint::parse_json("{\"" + std::string(100, '[') + "\\\"" + std::string(100, '{') + "\": 1}"));
+  const std::string rest = rest_of_manifest();
+  write_manifest(replaced(rest, "\"files\":", "\"other\": " + nested(1000) + ", \"files\":"));
+  expect_refused({"manifest.json", "nested deeper"});
 }
 
 TEST_F(Damaged, AMissingFolderIsNamed) {

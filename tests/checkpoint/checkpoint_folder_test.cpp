@@ -113,6 +113,19 @@ TEST_F(Folder, ADamagedManifestIsAnErrorAndNotSkipped) {
   expect_error<CheckpointError>([&] { checkpoints_.newest(); }, {"checkpoint_1", "manifest.json"});
 }
 
+TEST_F(Folder, ListsFoldersNewestFirstWholeOrNot) {
+  write("checkpoint_9_step_1");
+  write("checkpoint_10_step_2");
+  write("checkpoint_10_step_10");  // of another job
+  write("checkpoint_3");
+  std::filesystem::create_directory(folder_.path() / "checkpoint_11");
+  write_content(folder_.path() / "checkpoint_12", "");
+  write_content(folder_.path() / "checkpoint_9_step_1" / "manifest.json", "{}");
+  std::string listed;
+  for (const auto& folder : checkpoints_.folders()) listed += folder.filename().string() + " ";
+  EXPECT_EQ(listed, "checkpoint_11 checkpoint_10_step_10 checkpoint_10_step_2 checkpoint_9_step_1 checkpoint_3 ");
+}
+
 TEST_F(Folder, PruneRemovesOldCheckpointsAndLeftovers) {
   for (int number = 0; number < 5; ++number) write("checkpoint_" + std::to_string(number), number == 1 ? 0.5 : 1.0);
   std::filesystem::create_directories(folder_.path() / ".checkpoint_7.partial" / "deep");

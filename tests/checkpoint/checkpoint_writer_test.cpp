@@ -5,8 +5,11 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include "checkpoint/scratch.h"
 #include "checkpoint/states.h"
+#include "checkpoint/test_files.h"
 #include "support/process_case.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/core/error.h"
@@ -62,18 +65,31 @@ TEST(CheckpointWriter, ErrorsAreThrownOnceByWaitOrTheNextStart) {
 
 const ProcessCase no_pruning("checkpoint writer: a failure to prune", [](const Communicator& communicator,
                                                                          const std::filesystem::path& folder) {
-  if (communicator.rank() == 0) {
-    std::filesystem::create_directory(folder / "checkpoint_0");
-    write_content(folder / "checkpoint_0" / "manifest.json", "{}");
-  }
-  communicator.barrier().wait();
-  CheckpointWriter writer(communicator.duplicate("checkpoints"));
+  write_checkpoint(folder / "checkpoint_0", small_content(0, communicator.rank()), communicator);
+  const TestFiles files([&](const TestFiles::Event& event) {
+    return event.path.filename() == "checkpoint_0" ? EIO : 0;  // when it is renamed
+  });
+  CheckpointWriter writer(communicator.duplicate("checkpoints"), &files);
   writer.start(folder / "checkpoint_1", small_content(1, communicator.rank()), {.keep_last = 1});
   expect_error<CheckpointError>([&] { writer.wait(); }, {"checkpoint_1 is written", "checkpoint_0"});
   EXPECT_NO_THROW(read_checkpoint(folder / "checkpoint_1"));
 });
 TEST(CheckpointWriter, AFailureToPruneReachesAllRanks) {
   no_pruning.on_threads({2});
+}
+
+// A damaged checkpoint must not end the runs that skip it. 1 rank.
+TEST(CheckpointWriter, RetentionLeavesACheckpointWithADamagedManifestAlone) {
+  const TemporaryFolder folder;
+  for (const char* name : {"checkpoint_0", "checkpoint_1"}) {
+    write_checkpoint(folder.path() / name, small_content(0, 0), Communicator());
+  }
+  write_content(folder.path() / "checkpoint_1" / "manifest.json", "{}");
+  CheckpointWriter writer{Communicator()};
+  writer.start(folder.path() / "checkpoint_2", small_content(2, 0), {.keep_last = 1});
+  EXPECT_NO_THROW(writer.wait());
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "checkpoint_1"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "checkpoint_0"));
 }
 
 TEST(CheckpointWriter, RefusesInvalidOptionsInStart) {

@@ -24,22 +24,25 @@ struct RetentionOptions {
 std::vector<CheckpointInfo> removable(std::vector<CheckpointInfo> checkpoints, const RetentionOptions& options);
 
 /// A folder whose checkpoints are named `checkpoint_<number>_step_<step>`. The number counts saves from 0 and continues
-/// after the highest existing one, so the name of a resumed run's next checkpoint is free. Not thread safe; to be used
-/// by one process.
+/// after the highest existing one, so the name of a resumed run's next checkpoint is free. Several jobs may write
+/// checkpoints to one folder. Not thread safe.
 class CheckpointFolder {
  public:
   /// `path` need not exist yet.
   explicit CheckpointFolder(std::filesystem::path path) : path_(std::move(path)) {}
 
-  /// Complete checkpoints, oldest first. Partial checkpoints of killed runs are left out.
+  /// Complete checkpoints, oldest first. Partial checkpoints of killed runs are left out. Throws CheckpointError if a
+  /// manifest is damaged.
   std::vector<CheckpointInfo> all() const;
+  /// The folders with a checkpoint's name, newest first, whole or damaged. Reads no file.
+  std::vector<std::filesystem::path> folders() const;
   /// The last of all(); nullopt if there is none.
   std::optional<CheckpointInfo> newest() const;
   /// The path of the next checkpoint, taken after optimizer step `step`.
   std::filesystem::path next(std::int64_t step) const;
   /// Removes the checkpoints of `run` (CheckpointInfo::run) that `options` does not keep, and partial checkpoints of
-  /// killed runs. Checkpoints of other runs are neither removed nor counted. Call it after a save, not before, so that
-  /// a complete checkpoint always exists.
+  /// processes that have exited. Checkpoints of other runs, and those with a damaged manifest, are neither removed nor
+  /// counted. Call it after a save, not before, so that a complete checkpoint always exists.
   void prune(const RetentionOptions& options, const std::string& run = {}) const;
 
   /// The path that was passed to the constructor.

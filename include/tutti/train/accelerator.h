@@ -150,8 +150,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// True if a prepared optimizer skipped its last step because gradients had overflowed.
   bool optimizer_step_was_skipped() const;
 
-  /// Adds `object` to checkpoints under `name`. The object is referenced and must outlive the Accelerator. Every rank
-  /// must call it. Throws UsageError if `name` is taken, or has other characters than letters, digits, '_' and '-'.
+  /// Adds `object` to checkpoints under `name` until the object is destroyed. Every rank must call it. Throws
+  /// UsageError if `name` is taken, or has other characters than letters, digits, '_' and '-'.
   void register_for_checkpointing(const std::string& name, Stateful& object);
   /// Does the same for a shared object. The Accelerator keeps a reference to it.
   void register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object);
@@ -165,11 +165,16 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void wait_for_checkpoint();
   /// Restores the state that save_state() wrote. On the same number of ranks, training continues to the same bits. On
   /// another number, every sample of the epoch is still read once, and pending gradients are distributed over the new
-  /// ranks. The program must have prepared the objects that were saved. Every rank must call it. If a part does not
-  /// match, all ranks throw CheckpointError with the part's name, and no state is changed on any rank.
+  /// ranks. The program must have prepared the objects that were saved, in any order: models are matched by their
+  /// classes, and optimizers, schedules and windows by the names of their parameters, where these differ. A saved
+  /// loader that the program does not have is left out, with a warning if it was within an epoch. Every rank must call
+  /// it. If a part does not match, all ranks throw CheckpointError with the part's name, and no state is changed on any
+  /// rank.
   CheckpointInfo load_state(const std::filesystem::path& folder, const CallSite& where = CallSite::here());
-  /// Loads the newest checkpoint with an automatic name. Returns nullopt and changes nothing if there is none. Every
-  /// rank must call it. Throws as load_state() does, and UsageError without a project folder.
+  /// Loads the newest whole checkpoint with an automatic name. All ranks skip a checkpoint that has a missing or
+  /// damaged file on any of them, with a warning that names the file. Returns nullopt and changes nothing if there is
+  /// none. Throws CheckpointError if there are checkpoints and none is whole. Every rank must call it. Throws as
+  /// load_state() does, and UsageError without a project folder.
   std::optional<CheckpointInfo> load_latest_state(const CallSite& where = CallSite::here());
 
   // Tracking, on the main process. The calls have no effect on the other ranks.
@@ -248,7 +253,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   StreamLoaderOptions loader_options(StreamLoaderOptions options) const;
   void check_whole_steps(const ShardOptions& options, bool evaluation) const;
   void check_same_loader(const std::function<std::string()>& make);
-  void register_loader(std::shared_ptr<Stateful> cursor);
+  void register_loader(const std::shared_ptr<Stateful>& cursor, std::string description);
 
   // For AcceleratorHelpers.
   const Communicator& internal_communicator() const;

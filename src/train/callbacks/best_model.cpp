@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "checkpoint/file.h"
+#include "checkpoint/folder_names.h"
+#include "checkpoint/reservation.h"
 #include "train/callbacks/metric.h"
 #include "tutti/checkpoint/model_file.h"
 #include "tutti/core/error.h"
@@ -34,10 +37,12 @@ void BestModel::on_evaluate_end(TrainerContext& trainer, const Scalars& results)
     file = project / "best_model.safetensors";
   }
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  std::filesystem::path partial = file;
-  partial += ".partial";
+  // Another job may write a model of this name at the same time.
+  const auto reservation = checkpoint::Reservation::try_take(file);
+  if (reservation) reservation->remove_leftovers();
+  const auto partial = reservation ? reservation->partial() : checkpoint::partial_of(file, checkpoint::new_token());
   save_model(trainer.model(), partial);
-  std::filesystem::rename(partial, file);
+  checkpoint::rename_and_sync(partial, file);
 }
 
 }  // namespace tutti

@@ -16,11 +16,17 @@ namespace tutti {
 /// The tensors are shared with the optimizer.
 StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<const std::string> names);
 
+/// Adds the names of the parameters to the result of optimizer_state(), by their numbers in "group.0.params":
+/// "param_names.0", "param_names.1", ...
+void set_parameter_names(StateDict& state, std::span<const std::string> names);
+
 /// Whether optimizer_state() stores the state of each parameter under its name.
 bool has_parameter_names(const torch::optim::Optimizer& optimizer);
 
 /// Restores the state on the device of the parameters. Throws CheckpointError, before it changes anything, if the state
-/// does not fit (another optimizer, other parameters or shapes); the message names the difference.
+/// does not fit (another optimizer, other parameters or shapes); the message names the difference. If the state holds
+/// the names of the parameters, each group must have the parameters of the saved group in its place, in any order.
+/// Options are saved by group, so a state without names, as earlier versions saved, can only be matched by place.
 void load_optimizer_state(torch::optim::Optimizer& optimizer, std::span<const std::string> names,
                           const StateDict& state);
 

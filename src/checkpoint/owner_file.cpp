@@ -1,0 +1,76 @@
+#include "checkpoint/owner_file.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "comm/os/process.h"
+
+namespace tutti::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+std::string host() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Differs between machines, and between boots of one machine. The inode of the first PID namespace does not.
+std::string boot() {
+  std::string text;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), text);
+  return text;
+}
+
+json parsed(const std::string& text) {
+  const json owner = json::parse(text, nullptr, false);
+  return owner.is_object() ? owner : json::object();
+}
+
+}  // namespace
+
+std::string owner_text() {
+  const comm::ProcessIdentity& process = comm::this_process();
+  return json{{"host", host()},
+              {"boot", boot()},
+              {"pid", process.pid},
+              {"namespace_device", process.namespace_device},
+              {"namespace_inode", process.namespace_inode},
+              {"start_time", process.start_time},
+              {"time_namespace", process.time_namespace}}
+      .dump(1, ' ', false, json::error_handler_t::replace);
+}
+
+bool owner_has_exited(const std::string& text) {
+  const json owner = parsed(text);
+  const auto number = [&owner](const char* name) {
+    const auto found = owner.find(name);
+    return found != owner.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+  };
+  const std::string here = boot();
+  const auto there = owner.find("boot");
+  if (here.empty() || there == owner.end() || *there != here || number("pid") == 0) return false;
+  comm::ProcessIdentity process;
+  process.pid = static_cast<pid_t>(number("pid"));
+  process.namespace_device = number("namespace_device");
+  process.namespace_inode = number("namespace_inode");
+  process.start_time = number("start_time");
+  process.time_namespace = number("time_namespace");
+  if (!comm::this_process().shares_pid_namespace_with(process)) return false;
+  return comm::ProcessProbe(process).state() == comm::ProcessState::exited;
+}
+
+std::string owner_name(const std::string& text) {
+  const json owner = parsed(text);
+  if (!owner.contains("pid") || !owner["pid"].is_number() || !owner.contains("host") || !owner["host"].is_string()) {
+    return "another process";
+  }
+  return "process " + owner["pid"].dump() + " on " + owner["host"].get<std::string>();
+}
+
+}  // namespace tutti::checkpoint

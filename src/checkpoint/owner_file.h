@@ -1,0 +1,17 @@
+#pragma once
+// The text of an owner file: which process created it. No I/O but reading /proc.
+#include <string>
+
+namespace tutti::checkpoint {
+
+/// The identity of the calling process, as JSON.
+std::string owner_text();
+
+/// True only if it is certain that the process that wrote `text` has exited: it ran in this boot of the system and in
+/// this PID namespace, and does not run any more.
+bool owner_has_exited(const std::string& text);
+
+/// The process for a message: "process 4711 on node7".
+std::string owner_name(const std::string& text);
+
+}  // namespace tutti::checkpoint

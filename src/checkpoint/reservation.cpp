@@ -1,0 +1,207 @@
+#include "checkpoint/reservation.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "checkpoint/file.h"
+#include "checkpoint/folder_names.h"
+#include "checkpoint/owner_file.h"
+#include "tutti/checkpoint/checkpoint_folder.h"
+#include "tutti/core/error.h"
+
+namespace tutti::checkpoint {
+namespace {
+
+// Owner files are a few hundred bytes.
+constexpr std::uint64_t max_owner_size = 1 << 16;
+
+[[noreturn]] void owner_failure(const std::string& what, const std::filesystem::path& path, int reason) {
+  throw CheckpointError("cannot " + what + " " + path.string() + ": " + std::generic_category().message(reason));
+}
+
+enum class Lock { taken, held_elsewhere, unsupported };
+
+Lock lock(int descriptor, const std::filesystem::path& path, const FileSystem& files) {
+  if (files.lock(descriptor) == 0) return Lock::taken;
+  if (errno == EWOULDBLOCK || errno == EAGAIN || errno == EINTR) return Lock::held_elsewhere;
+  if (is_unsupported(errno)) return Lock::unsupported;
+  owner_failure("lock", path, errno);
+}
+
+// False if the file was removed, and perhaps created again, since it was opened.
+bool is_at(int descriptor, const std::filesystem::path& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  try {
+    return read_text(path, max_owner_size).text;
+  } catch (const CheckpointError&) {
+    return {};  // removed meanwhile, or of another user
+  }
+}
+
+class OpenOwner {
+ public:
+  OpenOwner(const std::filesystem::path& path, int flags, const FileSystem& files)
+      : path_(path), files_(files), descriptor_(files.open(path, flags)) {}
+  ~OpenOwner() {
+    if (descriptor_ >= 0) files_.close(descriptor_);
+  }
+  OpenOwner(const OpenOwner&) = delete;
+  OpenOwner& operator=(const OpenOwner&) = delete;
+  int descriptor() const { return descriptor_; }
+  int release() { return std::exchange(descriptor_, -1); }
+  Lock lock() const { return checkpoint::lock(descriptor_, path_, files_); }
+  bool is_current() const { return is_at(descriptor_, path_); }
+
+ private:
+  const std::filesystem::path& path_;
+  const FileSystem& files_;
+  int descriptor_;
+};
+
+// Removes the owner file of a process that has exited. Returns false if the process may still run.
+bool remove_ended(const std::filesystem::path& path, const FileSystem& files) {
+  const OpenOwner owner(path, O_RDWR, files);
+  if (owner.descriptor() < 0) {
+    if (errno == ENOENT) return true;
+    if (errno == EACCES || errno == EPERM) return false;
+    owner_failure("open", path, errno);
+  }
+  switch (owner.lock()) {
+    case Lock::held_elsewhere:
+      return false;
+    case Lock::taken:
+      break;
+    case Lock::unsupported:
+      if (!owner_has_exited(text_of(path))) return false;
+  }
+  // A file that is at this path is removed only by the process that holds its lock.
+  if (owner.is_current() && files.remove(path) != 0 && errno != ENOENT) owner_failure("remove", path, errno);
+  return true;
+}
+
+// Returns the descriptor of a new, locked owner file; -1 if there is one already.
+int create_owner(const std::filesystem::path& path, const FileSystem& files) {
+  OpenOwner owner(path, O_WRONLY | O_CREAT | O_EXCL, files);
+  if (owner.descriptor() < 0) {
+    if (errno == EEXIST) return -1;
+    owner_failure("create", path, errno);
+  }
+  try {
+    // Another process may have found the file before it was locked, and have removed it.
+    const Lock result = owner.lock();
+    if (result == Lock::held_elsewhere || (result == Lock::taken && !owner.is_current())) return -1;
+    const std::string text = owner_text();
+    if (files.write(owner.descriptor(), std::as_bytes(std::span(text))) < 0) owner_failure("write", path, errno);
+  } catch (const CheckpointError&) {
+    files.remove(path);
+    throw;
+  }
+  return owner.release();
+}
+
+}  // namespace
+
+std::optional<Reservation> Reservation::try_take(const std::filesystem::path& folder, const FileSystem& files) {
+  const auto target = normalized(folder);
+  make_folders(target.parent_path(), files);
+  const auto path = owner_of(target);
+  constexpr int attempts = 10;  // an attempt fails only if another process looks at the file at the same time
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    const int descriptor = create_owner(path, files);
+    if (descriptor >= 0) return Reservation(target, descriptor, files);
+    if (!remove_ended(path, files)) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+Reservation Reservation::take(const std::filesystem::path& folder, const FileSystem& files) {
+  const auto target = normalized(folder);
+  const auto refuse_existing = [&target] {
+    if (name_exists(target)) throw UsageError(target.string() + " already exists: choose another name, or remove it");
+  };
+  refuse_existing();
+  auto reservation = try_take(target, files);
+  if (!reservation) {
+    const auto path = owner_of(target);
+    throw UsageError(owner_name(text_of(path)) + " writes " + target.string() +
+                     " now: choose another name. If this process has exited, remove " + path.string());
+  }
+  refuse_existing();  // another process may have committed it meanwhile
+  return std::move(*reservation);
+}
+
+Reservation Reservation::take_next(const std::filesystem::path& parent, std::int64_t step, const FileSystem& files) {
+  for (auto number = *checkpoint_number(CheckpointFolder(parent).next(step));; ++number) {
+    const auto folder = parent / checkpoint_name(number, step);
+    auto reservation = try_take(folder, files);
+    if (reservation && !name_exists(folder)) return std::move(*reservation);
+  }
+}
+
+Reservation::Reservation(std::filesystem::path folder, int descriptor, const FileSystem& files)
+    : folder_(std::move(folder)), partial_(partial_of(folder_, new_token())), descriptor_(descriptor), files_(files) {}
+
+Reservation::Reservation(Reservation&& other) noexcept
+    : folder_(std::move(other.folder_)),
+      partial_(std::move(other.partial_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      files_(other.files_) {}
+
+Reservation::~Reservation() {
+  if (descriptor_ < 0) return;
+  try {
+    remove_folder(partial_, files_);
+  } catch (const std::exception&) {
+    // The next process that takes the right tries again.
+  }
+  if (const auto path = owner_of(folder_); is_at(descriptor_, path)) files_.remove(path);
+  files_.close(descriptor_);
+}
+
+void Reservation::remove_leftovers() const {
+  const auto own = owner_of(folder_).filename();
+  for (const auto& entry : entries_of(folder_.parent_path())) {
+    if (entry.filename() == own || entry == partial_) continue;
+    const auto of = folder_of_hidden(entry);
+    if (of && of->filename() == folder_.filename()) discard(entry, folder_, files_);
+  }
+}
+
+void Reservation::make_partial() const {
+  remove_leftovers();
+  make_folders(partial_, files_);
+}
+
+void Reservation::commit() const {
+  if (rename_to_new_and_sync(partial_, folder_, files_)) return;
+  throw CheckpointError("cannot rename " + partial_.string() + " to " + folder_.string() +
+                        ", which another process has created meanwhile: save under another name");
+}
+
+void Reservation::abandon() {
+  if (descriptor_ >= 0) files_.close(std::exchange(descriptor_, -1));
+}
+
+void discard(const std::filesystem::path& path, const std::filesystem::path& folder, const FileSystem& files) {
+  const auto removed = removed_of(folder, new_token());
+  try {
+    rename_to_new_and_sync(path, removed, files);
+  } catch (const CheckpointError&) {
+    if (!name_exists(path)) return;  // another process has removed it
+    throw;
+  }
+  remove_folder(removed, files);
+}
+
+}  // namespace tutti::checkpoint

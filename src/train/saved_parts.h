@@ -1,0 +1,58 @@
+#pragma once
+// The parts of a checkpoint: which objects are saved, under which names, and which saved part belongs to which object.
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/accelerator_state.h"
+
+namespace tutti {
+
+/// The name of the shared part with the identities of the numbered parts.
+inline constexpr const char* identities_part = "objects";
+
+/// The parts, in the order in which they are loaded.
+struct Accelerator::State::SavedParts {
+  struct Part {
+    std::string name{};
+    std::function<StateDict()> save{};
+    std::function<void(const StateDict&)> load{};
+    /// True if each rank has its own state. Rank 0's state is also written as a shared part, for other readers.
+    bool per_rank = false;
+    /// True if it is loaded before the windows, because it determines whether they are local.
+    bool early = false;
+    /// "model" for "model_1"; empty for a part whose name is unique.
+    std::string kind{};
+    /// What the object is, for match_saved().
+    std::string identity{};
+    /// Set by match(): the part of the checkpoint that is loaded into the object; nullopt if there is none.
+    std::optional<std::string> saved_name{};
+  };
+  static Part part_of(std::shared_ptr<Stateful> object);
+
+  std::vector<Part> all{};
+  /// The identities of the reducers, whose windows are saved by rank.
+  std::vector<std::string> windows{};
+  /// Set by match(): the number of the saved window of each reducer.
+  std::vector<std::size_t> saved_windows{};
+
+  /// Adds a part with the next name of this kind: "model", "model_1", ...
+  void add(const std::string& kind, const std::string& identity, Part part);
+  /// The identities of all parts, as a part of their own.
+  StateDict identities() const;
+  /// Determines which parts of a checkpoint are loaded into which objects. Returns the names of the parts that no
+  /// object uses. Throws CheckpointError if an object has no saved part.
+  std::vector<std::string> match(const std::map<std::string, StateDict>& shared, const std::string& folder);
+  /// Does the same for the windows, after match(), and puts their counts in `shared` in the order of this program.
+  /// Throws CheckpointError if their numbers differ.
+  void match_windows(std::map<std::string, StateDict>& shared);
+
+  static std::string window_part(std::size_t number);
+  /// Name of the shared part with the gradients that a step has used.
+  static std::string gradients_part(std::size_t number);
+};
+
+}  // namespace tutti
