@@ -55,7 +55,7 @@ void Optimizer::rebind(std::shared_ptr<Reducer> reducer, std::shared_ptr<Reducer
 
 void Optimizer::bind() {
   list_parameters();
-  reducer()->set_step_options(step_options_of(optimizer_));
+  if (reducer()) reducer()->set_step_options(step_options_of(optimizer_));
 }
 
 void Optimizer::list_parameters() {

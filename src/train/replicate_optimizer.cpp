@@ -73,8 +73,9 @@ void replicate_optimizer(torch::optim::Optimizer& optimizer, const Communicator&
   StateDict state = broadcast_state(communicator, call_name, [&] {
     const bool has_no_state = optimizer.state().empty() && !has_parameter_names(optimizer);
     if (has_no_state) return StateDict();
+    const StateDict all = optimizer_state(optimizer, names);
     StateDict shared;
-    for (const auto& [key, value] : optimizer_state(optimizer, names).values()) {
+    for (const auto& [key, value] : all.values()) {
       if (!is_of_ignored(key)) shared.set(key, value);
     }
     return shared;
@@ -82,7 +83,8 @@ void replicate_optimizer(torch::optim::Optimizer& optimizer, const Communicator&
   checkpoint::on_all_ranks(communicator, call_name, [&] {
     if (communicator.rank() == 0) return std::string();
     if (any_ignored) {
-      for (const auto& [key, value] : optimizer_state(optimizer, names).values()) {
+      const StateDict of_this_rank = optimizer_state(optimizer, names);
+      for (const auto& [key, value] : of_this_rank.values()) {
         if (is_of_ignored(key)) state.set(key, value);
       }
     }

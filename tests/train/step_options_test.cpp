@@ -11,6 +11,7 @@
 #include "support/rank_case.h"
 #include "train/training_run.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/sync/reducer.h"
 #include "tutti/optim/schedules.h"
 #include "tutti/train/accelerator.h"
 #include "tutti/train/local_sgd.h"

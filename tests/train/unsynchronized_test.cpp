@@ -12,6 +12,7 @@
 #include "support/rank_case.h"
 #include "train/training_run.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/sync/reducer.h"
 #include "tutti/train/accelerator.h"
 #include "tutti/train/local_sgd.h"
 
@@ -205,26 +206,27 @@ TEST(Drift, OfAFrozenParameterIsFound) {
 const RankCase local_drift("unsynchronized_local_drift", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   Mlp local(1), synchronous(2);
-  torch::optim::SGD by_hand(local->first->parameters(), 0.1);
+  freeze(local, true);
   auto [a, b, first, second] =
       accelerator.prepare(local, synchronous, torch::optim::SGD(local->second->parameters(), 0.1),
                           torch::optim::SGD(synchronous->parameters(), 0.1));
   const auto step = [&, &first = first, &second = second](std::int64_t index) {
     accelerator.backward(loss_on(local, index));
     first.step();
-    by_hand.step();
     first.zero_grad();
-    by_hand.zero_grad();
     accelerator.backward(loss_on(synchronous, index));
     second.step();
     second.zero_grad();
   };
   {
     LocalSGD local_sgd(accelerator, local, {.local_sgd_steps = 2});
+    const at::Tensor before = local->first->bias.detach().clone();
+    change(local->first->bias, communicator.rank());
     for (int i = 0; i < 3; ++i) {
       EXPECT_NO_THROW(step(i * communicator.size() + communicator.rank()));
       local_sgd.step();
     }
+    local->first->bias.data().copy_(before);
   }
   EXPECT_NO_THROW(step(communicator.rank()));
 });
