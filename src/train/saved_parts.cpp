@@ -167,8 +167,9 @@ void Accelerator::State::SavedParts::match_windows(std::map<std::string, StateDi
   for (std::size_t i = 0; i < counts.size(); ++i) saved.push_back(identity_in(shared, window_part(i)));
   saved_windows.clear();
   for (const auto& number : match_saved(windows, saved)) saved_windows.push_back(number.value());
-  for (const auto& [name, value] : StateDict(accumulation).values()) {
-    const auto counts_of = accumulation.get<std::vector<std::int64_t>>(name);
+  const StateDict as_saved = accumulation;
+  for (const auto& [name, value] : as_saved.values()) {
+    const auto counts_of = as_saved.get<std::vector<std::int64_t>>(name);
     if (counts_of.size() != windows.size()) continue;  // the part's load() refuses it
     std::vector<std::int64_t> reordered;
     for (const std::size_t number : saved_windows) reordered.push_back(counts_of[number]);
