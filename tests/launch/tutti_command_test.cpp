@@ -37,7 +37,8 @@ TEST(TuttiCommand, ShowsHelpAndVersion) {
   EXPECT_EQ(run_tutti({"help", "launch"}).out, launch_help.out);
   EXPECT_TRUE(contains(run_tutti({"help", "inspect"}).out, "--operations"));
   expect_refusal({"help", "lanch"}, "there is no command 'lanch': did you mean launch?");
-  for (const auto* noise : {"INT", "FLOAT", " in [", "--help TEXT"}) EXPECT_FALSE(contains(launch_help.out, noise)) << launch_help.out;
+  for (const auto* noise : {"INT", "FLOAT", " in [", "--help TEXT"})
+    EXPECT_FALSE(contains(launch_help.out, noise)) << launch_help.out;
 }
 
 TEST(TuttiCommand, RefusesBadInputInOneLine) {
