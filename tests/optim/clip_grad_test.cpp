@@ -23,6 +23,15 @@ std::vector<at::Tensor> parameters_with_gradients(const std::vector<at::Tensor>&
   return parameters;
 }
 
+// A sparse gradient that holds a row twice is the sum of both.
+TEST(ClipGradNorm, AddsTheRowsThatASparseGradientHoldsTwice) {
+  const auto rows = at::tensor({1, 1}, at::kLong).unsqueeze(0);
+  const at::Tensor parameter = at::zeros({3, 1}).requires_grad_();
+  parameter.mutable_grad() = at::sparse_coo_tensor(rows, at::tensor({1.0F, 3.0F}).unsqueeze(1), {3, 1});
+  EXPECT_DOUBLE_EQ(clip_grad_norm({parameter}, 2.0), 4.0);
+  EXPECT_NEAR(parameter.grad().to_dense()[1].item<float>(), 2.0, 1e-6);
+}
+
 TEST(ClipGradNorm, ScalesTheJointNormDownAndReturnsTheNormBefore) {
   const auto parameters = parameters_with_gradients({at::full({1}, 3.0F), at::full({1}, 4.0F)});
   EXPECT_DOUBLE_EQ(clip_grad_norm(parameters, 1.0), 5.0);
