@@ -106,9 +106,9 @@ FAULTS = [
           "check_signatures(gathered.by_rank, call.operation.number);", ""),
 
     Fault("checkpoint/file.cpp", "a file is not synchronized",
-          'if (until_not_interrupted([&] { return ::fsync(descriptor_); }) != 0) fail("sync", path_, errno);', ""),
+          'if (until_not_interrupted([&] { return files_.sync(descriptor_); }) != 0) fail("sync", path_, errno);', ""),
     Fault("checkpoint/file.cpp", "a folder is not synchronized",
-          "if (until_not_interrupted([&] { return ::fsync(descriptor.number()); }) == 0) return;", "return;"),
+          "if (until_not_interrupted([&] { return files.sync(descriptor.number()); }) == 0) return;", "return;"),
     Fault("checkpoint/write_checkpoint.cpp", "files of other ranks are not checked before the commit",
           "check_presence(partial, manifest.files);", ""),
     Fault("checkpoint/checkpoint_folder.cpp", "the worst checkpoint is kept as the best",

@@ -122,26 +122,27 @@ StopReason TrainerContext::end_fit() {
   return reason;
 }
 
-void TrainerContext::report_end(StopReason reason) const {
+void TrainerContext::report_end(StopReason reason) {
   if (!accelerator_.is_main_process()) return;
-  std::string line = "fit() ended at step " + std::to_string(global_step());
-  if (options_.max_steps) line += " of " + std::to_string(*options_.max_steps);
+  std::string why;
   switch (reason) {
     case StopReason::finished:
-      line += global_step() >= options_.max_steps.value_or(global_step() + 1) ? ": max_steps is reached"
-                                                                              : ": max_epochs is reached";
+      why = global_step() >= options_.max_steps.value_or(global_step() + 1) ? "max_steps is reached"
+                                                                            : "max_epochs is reached";
       break;
     case StopReason::callback:
-      line += ": " + (stop_reason_.empty() ? "a callback called stop()" : stop_reason_);
+      why = stop_reason_.empty() ? "a callback called stop()" : stop_reason_;
       break;
     case StopReason::signal:
-      line += ": a signal (SIGINT or SIGTERM) stopped the run";
-      line += saved_step_ == global_step() && !accelerator_.project().project_dir.empty()
-                  ? ", which TrainerOptions::resume continues"
-                  : "";
+      why = "a signal (SIGINT or SIGTERM) stopped the run";
+      if (saved_step_ == global_step() && !accelerator_.project().project_dir.empty())
+        why += ", which TrainerOptions::resume continues";
       break;
   }
-  std::cerr << line + '\n' << std::flush;
+  accelerator_.log_text("end of training", why, global_step());  // `tutti report` shows it
+  const std::string of = options_.max_steps ? " of " + std::to_string(*options_.max_steps) : "";
+  std::cerr << "fit() ended at step " + std::to_string(global_step()) + of + ": " + why + '
+' << std::flush;
 }
 
 void TrainerContext::count(const at::Tensor& loss, double weight, std::int64_t samples, std::int64_t tokens) {

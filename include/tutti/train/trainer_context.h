@@ -133,7 +133,7 @@ class TrainerContext {
 
   void reduce_metrics(double batches_read);
   /// Writes the reason why the run ended, on rank 0.
-  void report_end(StopReason reason) const;
+  void report_end(StopReason reason);
   void step_plateau_schedule();
   void log_metrics();
   void log(Scalars scalars);
