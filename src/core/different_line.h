@@ -7,7 +7,8 @@
 
 namespace tutti {
 
-/// "rank 0 has X where rank 1 has Y", for the first line that differs from that of rank 0; empty if all texts are equal.
+/// "rank 0 has X where rank 1 has Y", for the first line that differs from that of rank 0; empty if all texts are
+/// equal.
 inline std::string first_different_line(std::span<const std::string> of_ranks) {
   for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
     if (of_ranks[rank] == of_ranks[0]) continue;

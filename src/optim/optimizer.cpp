@@ -61,7 +61,8 @@ void Optimizer::list_parameters() {
   std::unordered_set<const at::TensorImpl*> synchronized;
   for (const auto& of : {reducer(), state_->local_reducer}) {
     if (!of) continue;
-    for (const NamedParameter& parameter : of->parameters()) synchronized.insert(parameter.tensor.unsafeGetTensorImpl());
+    for (const NamedParameter& parameter : of->parameters())
+      synchronized.insert(parameter.tensor.unsafeGetTensorImpl());
   }
   state_->repeats = has_repeated_parameters(*optimizer_);
   state_->listed.clear();

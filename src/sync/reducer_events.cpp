@@ -90,19 +90,20 @@ void Reducer::Impl::open_sync() {
   window_state_.begin_sync(carried_over());
   const Window& window = window_state_.window();
   communicator_.set_step(window.steps());
-  driver_.open({.step = window.steps(),
-                .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
-                .weighting = window.weighting(),
-                .weight = window.weight(),
-                .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
-                .only_carried_over = window_state_.is_over() ? 1 : 0,
-                .loss_scale = store_.loss_scale(),
-                .lengths = window.lengths(),
-                .parameters = checker_.combined_hash(),
-                .compared_only = compared_only_checker_ && compares_ranks() ? compared_only_checker_->combined_hash() : 0,
-                .step_options =
-                    compares_ranks() ? sync::hash_of([this](const StepOptionSink& sink) { visit_step_options(sink); }) : 0,
-                .batch = batch_position()});
+  driver_.open(
+      {.step = window.steps(),
+       .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
+       .weighting = window.weighting(),
+       .weight = window.weight(),
+       .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
+       .only_carried_over = window_state_.is_over() ? 1 : 0,
+       .loss_scale = store_.loss_scale(),
+       .lengths = window.lengths(),
+       .parameters = checker_.combined_hash(),
+       .compared_only = compared_only_checker_ && compares_ranks() ? compared_only_checker_->combined_hash() : 0,
+       .step_options =
+           compares_ranks() ? sync::hash_of([this](const StepOptionSink& sink) { visit_step_options(sink); }) : 0,
+       .batch = batch_position()});
 }
 
 void Reducer::Impl::close_sync() {
@@ -153,8 +154,10 @@ void Reducer::Impl::throw_if_failed(const sync::SyncResult& result) {
   if (result.plan.step_options_differ) {
     const std::string of_rank = sync::describe([this](const StepOptionSink& sink) { visit_step_options(sink); });
     const auto of_ranks = communicator_.all_gather_object(of_rank, comm::internal_call("step options"));
-    const std::string why = "ranks step differently: " + first_different_line(of_ranks) +
-                            ". Set the same options, schedules and clipping on all ranks";
+    const std::string difference = first_different_line(of_ranks);
+    const std::string why =
+        "ranks step differently: " + (difference.empty() ? "their options differ in the last digits" : difference) +
+        ". Set the same options, schedules and clipping on all ranks";
     invalidate(why);
     throw MismatchError(parameters_.model_prefix() + why);
   }

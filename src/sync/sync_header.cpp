@@ -46,7 +46,8 @@ std::string describe(const BatchPosition& position) {
 
 std::optional<std::string> batch_conflict(std::span<const SyncHeader> headers) {
   if (headers[0].batch.loader < 0) return std::nullopt;
-  const auto rank = first_difference(headers, [](const SyncHeader& o) { return std::pair(o.batch.epoch, o.batch.batch); });
+  const auto rank =
+      first_difference(headers, [](const SyncHeader& o) { return std::pair(o.batch.epoch, o.batch.batch); });
   if (!rank) return std::nullopt;
   return "rank 0 is at " + describe(headers[0].batch) + " of data loader " + std::to_string(headers[0].batch.loader) +
          ", " + rank_name(*rank) + " at " + describe(headers[*rank].batch) +
@@ -59,7 +60,8 @@ std::optional<std::string> batch_conflict(std::span<const SyncHeader> headers) {
 SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
   SyncPlan plan;
   plan.parameters_differ = first_difference(headers, [](const SyncHeader& o) { return o.parameters; }).has_value();
-  plan.compared_only_differ = first_difference(headers, [](const SyncHeader& o) { return o.compared_only; }).has_value();
+  plan.compared_only_differ =
+      first_difference(headers, [](const SyncHeader& o) { return o.compared_only; }).has_value();
   plan.step_options_differ = first_difference(headers, [](const SyncHeader& o) { return o.step_options; }).has_value();
   plan.batches_may_differ = batches_may_differ(headers);
 

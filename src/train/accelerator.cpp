@@ -85,11 +85,12 @@ Accelerator::State::State(const AcceleratorOptions& options)
                      .gradient_codec = options.gradient_codec,
                      .detect_overflow = mixed_precision == Precision::fp16,
                      .reproducible = options.reproducible.has_value(),
-                     .before_pass = [guard = precision, loops = loader_stack] {
-                       const LoaderPosition position = loops->innermost();
-                       refuse_uneven(position);
-                       guard->check(position.filler);
-                     },
+                     .before_pass =
+                         [guard = precision, loops = loader_stack] {
+                           const LoaderPosition position = loops->innermost();
+                           refuse_uneven(position);
+                           guard->check(position.filler);
+                         },
                      .batch_position = [loops = loader_stack] { return batch_position(*loops); }};
   if (!ignored_names.empty() && (scaler || reproducible)) {
     throw UsageError("ignored_parameters with " + std::string(scaler ? "fp16" : "reproducible") +
@@ -215,7 +216,8 @@ std::optional<double> Accelerator::clip_grad_norm_(const std::vector<at::Tensor>
   if (!state_->gradients_are_ready(parameters)) return std::nullopt;
   // The gradients of ignored parameters differ between ranks, and so does their norm.
   std::vector<at::Tensor> shared, ignored;
-  for (const at::Tensor& parameter : parameters) (state_->is_ignored(parameter) ? ignored : shared).push_back(parameter);
+  for (const at::Tensor& parameter : parameters)
+    (state_->is_ignored(parameter) ? ignored : shared).push_back(parameter);
   const double norm = clip_grad_norm(shared, max_norm, norm_type, error_if_nonfinite);
   if (max_norm < norm + 1e-6) {
     state_->note_clipping(shared, "max_norm of clip_grad_norm_()", max_norm);

@@ -83,10 +83,10 @@ const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous)
 void Accelerator::State::compare_options() {
   if (std::exchange(options_compared, true) || num_processes() == 1) return;
   std::ostringstream text;
-  text << "gradient_accumulation_steps " << plugin.num_steps << "\nschedule_rule " << static_cast<int>(plugin.schedule_rule)
-       << "\nsync_with_dataloader " << plugin.sync_with_dataloader << "\nsync_each_batch " << plugin.sync_each_batch
-       << "\nmixed_precision " << static_cast<int>(mixed_precision) << "\nbuffer_sync " << static_cast<int>(buffer_sync)
-       << "\nfused_optimizers " << fused_optimizers << '\n';
+  text << "gradient_accumulation_steps " << plugin.num_steps << "\nschedule_rule "
+       << static_cast<int>(plugin.schedule_rule) << "\nsync_with_dataloader " << plugin.sync_with_dataloader
+       << "\nsync_each_batch " << plugin.sync_each_batch << "\nmixed_precision " << static_cast<int>(mixed_precision)
+       << "\nbuffer_sync " << static_cast<int>(buffer_sync) << "\nfused_optimizers " << fused_optimizers << '\n';
   for (const std::string& name : ignored_names) text << "ignored_parameters '" << name << "'\n";
   if (scaler) {
     text << "grad_scaler.init_scale " << grad_scaler.init_scale << "\ngrad_scaler.growth_factor "
@@ -132,7 +132,8 @@ void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
 
 Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
   state_->compare_options();
-  if (state_->takes_local_steps()) throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() first");
+  if (state_->takes_local_steps())
+    throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() first");
   const std::vector<NamedParameter> listed = state_->trained_by(*optimizer);
   std::vector<std::string> names;
   for (const NamedParameter& parameter : listed) names.push_back(parameter.name);
@@ -204,7 +205,8 @@ void Accelerator::complete_models() {
   UnpreparedTrainingDetector::note_prepared();
   for (const std::string& name : state_->ignored_names) {
     const auto has_it = [&name](const State::Model& model) {
-      return std::ranges::any_of(model.parameters, [&name](const auto& parameter) { return is_named_by(parameter, name); });
+      return std::ranges::any_of(model.parameters,
+                                 [&name](const auto& parameter) { return is_named_by(parameter, name); });
     };
     if (std::ranges::any_of(state_->models, has_it)) continue;
     throw UsageError("ignored_parameters: no prepared model has a parameter or a module '" + name +

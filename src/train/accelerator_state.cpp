@@ -18,8 +18,7 @@ bool Accelerator::State::local() const {
 }
 
 bool Accelerator::State::takes_local_steps() const {
-  return std::ranges::any_of(reducers,
-                             [](const PreparedReducer& one) { return !one.ignored && one.reducer->local(); });
+  return std::ranges::any_of(reducers, [](const PreparedReducer& one) { return !one.ignored && one.reducer->local(); });
 }
 
 const NamedParameter* Accelerator::State::find(ParameterKey key) const {

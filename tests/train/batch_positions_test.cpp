@@ -48,7 +48,8 @@ const RankCase skipped("batch_positions_skipped", [](const Communicator& communi
   for (const bool shuffle : {false, true}) {
     Training training(communicator);
     auto other = training.accelerator.data_loader(Samples{6}, {.batch_size = 1});
-    auto loader = training.accelerator.data_loader(Samples{12 * communicator.size()}, {.batch_size = 2, .shuffle = shuffle});
+    auto loader =
+        training.accelerator.data_loader(Samples{12 * communicator.size()}, {.batch_size = 2, .shuffle = shuffle});
     int steps = 0;
     const std::string why = mismatch_of([&] {
       for (int epoch = 0; epoch < 2; ++epoch) {
@@ -62,8 +63,8 @@ const RankCase skipped("batch_positions_skipped", [](const Communicator& communi
     });
     EXPECT_EQ(steps, 6 + 3);
     const std::string epoch = shuffle ? " of epoch 1" : "";
-    EXPECT_NE(why.find("rank 0 is at batch 3" + epoch + " of data loader 1, rank " + std::to_string(last) + " at batch 4" +
-                       epoch),
+    EXPECT_NE(why.find("rank 0 is at batch 3" + epoch + " of data loader 1, rank " + std::to_string(last) +
+                       " at batch 4" + epoch),
               std::string::npos)
         << why;
   }
@@ -100,7 +101,8 @@ const RankCase left_early("batch_positions_left_early", [](const Communicator& c
       }
     }
   });
-  EXPECT_NE(why.find("rank 0 is at batch 1 of epoch 0 of data loader 0, rank 1 at batch 0 of epoch 1"), std::string::npos)
+  EXPECT_NE(why.find("rank 0 is at batch 1 of epoch 0 of data loader 0, rank 1 at batch 0 of epoch 1"),
+            std::string::npos)
       << why;
 });
 TEST(BatchPositions, ALoopThatOneRankLeavesIsAnErrorOnAllRanks) {
@@ -220,7 +222,8 @@ const RankCase resumed("batch_positions_resumed", [](const Communicator& communi
   const std::string folder = communicator.broadcast_object(scratch.path().string()) + "/saved";
   for (const bool resumes : {false, true}) {
     Training training(communicator);
-    auto loader = training.accelerator.data_loader(Samples{8 * communicator.size()}, {.batch_size = 2, .shuffle = true});
+    auto loader =
+        training.accelerator.data_loader(Samples{8 * communicator.size()}, {.batch_size = 2, .shuffle = true});
     if (resumes) training.accelerator.load_state(folder);
     int steps = 0;
     for (auto& samples : loader) {

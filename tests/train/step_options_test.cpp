@@ -39,7 +39,8 @@ at::Tensor loss_on(Mlp& model, std::int64_t index) {
 }
 
 void expect_equal_replicas(const Communicator& communicator, const torch::nn::Module& model) {
-  for (const std::string& bytes : communicator.all_gather_object(bytes_of(model))) EXPECT_TRUE(bytes == bytes_of(model));
+  for (const std::string& bytes : communicator.all_gather_object(bytes_of(model)))
+    EXPECT_TRUE(bytes == bytes_of(model));
 }
 
 // Optimizers without a state yet.
@@ -174,8 +175,8 @@ const RankCase changed_later("step_options_changed_later", [](const Communicator
   }
   {
     Run run(communicator);
-    auto [model, optimizer, scheduler] = run.accelerator.prepare(
-        run.net, torch::optim::SGD(run.net->parameters(), 1), linear_with_warmup(0, other ? 8 : 4));
+    auto [model, optimizer, scheduler] = run.accelerator.prepare(run.net, torch::optim::SGD(run.net->parameters(), 1),
+                                                                 linear_with_warmup(0, other ? 8 : 4));
     run.backward();
     run.step(optimizer);
     scheduler.step();

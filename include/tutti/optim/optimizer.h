@@ -45,8 +45,8 @@ class Optimizer final : public Stateful {
             OptimizerOptions options = {});
 
   /// Inside accumulate(): steps if the scope ends its window, otherwise does nothing. Outside: synchronizes pending
-  /// gradients, then steps. Throws UsageError if a gradient may not be the mean over ranks, and for a parameter that has
-  /// a gradient and was added to the optimizer after prepare(), which no reducer synchronizes.
+  /// gradients, then steps. Throws UsageError if a gradient may not be the mean over ranks, and for a parameter that
+  /// has a gradient and was added to the optimizer after prepare(), which no reducer synchronizes.
   void step(const CallSite& where = CallSite::here());
   /// For optimizers that evaluate the loss several times in a step (LBFGS). `closure` calls zero_grad(), runs forward
   /// and backward over this rank's data, and returns the loss, a scalar. After each evaluation, gradients and loss are

@@ -90,11 +90,11 @@ struct AcceleratorOptions {
   /// How optimizer steps synchronize the models' buffers.
   BufferSync buffer_sync = BufferSync::broadcast;
   /// Parameters of which every rank trains its own: names of a prepared model's named_parameters(), or names of its
-  /// modules for all parameters below them. prepare() does not broadcast them, and no check compares them. Their gradient
-  /// is the mean over this rank's micro-batches, and clip_grad_norm_() clips them by their own norm. Checkpoints hold the
-  /// state of each rank, so they are loaded on the same number of ranks. Throws UsageError with fp16, with `reproducible`
-  /// and in join_uneven_inputs(). prepare() throws UsageError for a name that no prepared model has. Buffers follow
-  /// `buffer_sync`.
+  /// modules for all parameters below them. prepare() does not broadcast them, and no check compares them. Their
+  /// gradient is the mean over this rank's micro-batches, and clip_grad_norm_() clips them by their own norm.
+  /// Checkpoints hold the state of each rank, so they are loaded on the same number of ranks. Throws UsageError with
+  /// fp16, with `reproducible` and in join_uneven_inputs(). prepare() throws UsageError for a name that no prepared
+  /// model has. Buffers follow `buffer_sync`.
   std::vector<std::string> ignored_parameters{};
   /// Train to the same bits on any number of ranks. This sets gradient_accumulation_steps and LibTorch's number of
   /// threads. Loaders shard blocks_by_window, and their data must fill whole steps. Every backward pass must run inside

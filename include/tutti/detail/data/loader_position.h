@@ -53,8 +53,8 @@ class LoaderStack {
   /// Sets a function that is called before each batch of a loop, on the loop's thread. The loop rethrows its
   /// exceptions.
   void before_batches(std::function<void()> call) { before_batch_ = std::move(call); }
-  /// True if the position of the innermost loop says which batch all ranks should be at: no other loop runs, and no rank
-  /// may have run out of data.
+  /// True if the position of the innermost loop says which batch all ranks should be at: no other loop runs, and no
+  /// rank may have run out of data.
   bool is_comparable() const {
     return loops_.size() == 1 && joins_.empty() && !loops_.back()->uneven && !loops_.back()->filler;
   }

@@ -75,8 +75,8 @@ class Reducer final : public Stateful {
   bool local() const;
   /// Windows that a step has consumed so far, on this rank.
   std::int64_t steps() const;
-  /// Continues the count of another reducer, or that of another rank after local steps. Every rank must call it with the
-  /// same number, between the same steps.
+  /// Continues the count of another reducer, or that of another rank after local steps. Every rank must call it with
+  /// the same number, between the same steps.
   void set_steps(std::int64_t steps);
 
   // The comparison of ranks at every synchronization.
