@@ -154,8 +154,10 @@ void Reducer::Impl::throw_if_failed(const sync::SyncResult& result) {
   if (result.plan.step_options_differ) {
     const std::string of_rank = sync::describe([this](const StepOptionSink& sink) { visit_step_options(sink); });
     const auto of_ranks = communicator_.all_gather_object(of_rank, comm::internal_call("step options"));
-    const std::string why = "ranks step differently: " + first_different_line(of_ranks) +
-                            ". Set the same options, schedules and clipping on all ranks";
+    const std::string difference = first_different_line(of_ranks);
+    const std::string why =
+        "ranks step differently: " + (difference.empty() ? "their options differ in the last digits" : difference) +
+        ". Set the same options, schedules and clipping on all ranks";
     invalidate(why);
     throw MismatchError(parameters_.model_prefix() + why);
   }

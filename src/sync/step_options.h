@@ -8,7 +8,7 @@
 
 namespace tutti::sync {
 
-/// A hash of all values. Allocates nothing.
+/// A hash of all values, rounded to float. Allocates nothing.
 std::uint64_t hash_of(const StepOptions& options);
 
 /// The values as text, one a line.

@@ -141,8 +141,7 @@ void TrainerContext::report_end(StopReason reason) {
   }
   accelerator_.log_text("end of training", why, global_step());  // `tutti report` shows it
   const std::string of = options_.max_steps ? " of " + std::to_string(*options_.max_steps) : "";
-  std::cerr << "fit() ended at step " + std::to_string(global_step()) + of + ": " + why + '
-' << std::flush;
+  std::cerr << "fit() ended at step " + std::to_string(global_step()) + of + ": " + why + '\n' << std::flush;
 }
 
 void TrainerContext::count(const at::Tensor& loss, double weight, std::int64_t samples, std::int64_t tokens) {
