@@ -271,9 +271,8 @@ enum class Lazy { conjugated, negated, zero };
 /// A tensor of `rank` whose memory does not hold its values. Sums of the values are exact.
 at::Tensor lazy_of_rank(Lazy kind, int rank, std::int64_t elements) {
   const at::Tensor real = at::arange(elements, at::kDouble) + rank;
-  const at::Tensor conjugate = at::complex(real, 2 * real + 1).conj();
-  if (kind == Lazy::conjugated) return conjugate;
-  if (kind == Lazy::negated) return at::imag(conjugate);
+  if (kind == Lazy::conjugated) return at::complex(real, 2 * real + 1).conj();
+  if (kind == Lazy::negated) return at::_neg_view(real);  // as the imaginary part of a conj(), but contiguous
   return at::_efficientzerotensor({elements}, at::kDouble);
 }
 

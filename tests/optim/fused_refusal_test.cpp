@@ -62,6 +62,22 @@ TEST(FusedStepRefusal, TensorsThatTheKernelsDoNotSupport) {
   }
 }
 
+// The memory holds the negated values, as that of the imaginary part of a conj().
+TEST(FusedStepRefusal, LazyNegations) {
+  const auto negated = [] { return at::_neg_view(random({3}, 1)); };
+  const at::Tensor weight = random({3}, 3).requires_grad_();
+  weight.mutable_grad() = negated();
+  ASSERT_TRUE(weight.grad().is_neg());
+  optim::SGD optimizer({weight}, SGDOptions(0.1));
+  expect_refused(
+      optimizer, {weight}, [] {}, "its gradient has another");
+  const at::Tensor lazy = negated().requires_grad_();
+  lazy.mutable_grad() = at::ones({3});
+  optim::SGD of_lazy({lazy}, SGDOptions(0.1));
+  expect_refused(
+      of_lazy, {lazy}, [] {}, "negated values");
+}
+
 TEST(FusedStepRefusal, AStateThatTheKernelsDoNotSupport) {
   const at::Tensor weight = random({8, 6}, 1).requires_grad_();
   optim::AdamW optimizer({weight}, AdamWOptions(0.1));

@@ -117,6 +117,30 @@ TEST(Buffers, AStepBetweenTwoPassesOfOneForwardLeavesTheGraphAlone) {
   two_optimizers.on_threads({1, 2, 3});
 }
 
+const RankCase scopes("buffers_scopes", [](const Communicator& communicator) {
+  for (const auto how : {BufferSync::broadcast, BufferSync::mean}) {
+    Accelerator accelerator(options_of(communicator, how, SyncPolicy::automatic));
+    Halves net;
+    auto [model, first, second] = accelerator.prepare(net, torch::optim::SGD(net->a->parameters(), 0.1),
+                                                      torch::optim::SGD(net->b->parameters(), 0.1));
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const auto scope = accelerator.accumulate(model);
+      const auto [a, b] = model->losses(step * communicator.size() + communicator.rank());
+      accelerator.backward(a);
+      first.step();
+      accelerator.backward(b);
+      second.step();
+      first.zero_grad();
+      second.zero_grad();
+    }
+    EXPECT_TRUE(close(model->parameters(), trained_alone(communicator.size()), 1e-5));
+    expect_equal_buffers(communicator, *model);
+  }
+});
+TEST(Buffers, AStepInAScopeLeavesTheGraphAlone) {
+  scopes.on_threads({1, 2, 3});
+}
+
 // One optimizer: a step changes only parameters that have a gradient.
 const RankCase one_optimizer("buffers_one_optimizer", [](const Communicator& communicator) {
   for_each_mode([&](BufferSync how, SyncPolicy policy) {

@@ -64,12 +64,12 @@ TEST(Gather, PutsTheRanksRowsOneAfterTheOther) {
   gathers.everywhere();
 }
 
-// The memory of a conj() and of its imaginary part does not hold their values.
+// The memory of a conj() and of a lazy negation does not hold their values.
 const RankCase lazy_values("collectives_lazy_values", [](const Communicator& communicator) {
   const int size = communicator.size();
   const auto of = [](int rank) { return at::complex(at::arange(3.0) + rank, at::arange(3.0) + 7).conj(); };
   for (const bool negated : {false, true}) {
-    const auto lazy = [&](int rank) { return negated ? at::imag(of(rank)) : of(rank); };
+    const auto lazy = [&](int rank) { return negated ? at::_neg_view(at::arange(3.0) + rank) : of(rank); };
     std::vector<at::Tensor> all;
     for (int rank = 0; rank < size; ++rank) all.push_back(lazy(rank));
     const at::Tensor mine = lazy(communicator.rank());

@@ -67,7 +67,8 @@ class Communicator {
   /// The name of the backend: "gloo", "mpi", "shared memory + gloo", "threads", "single" and so on.
   const std::string& backend_name() const;
 
-  // Collectives. Tensors must be dense CPU tensors. The caller must not access them until the Work has completed.
+  // Collectives. Tensors must be dense CPU tensors; each element of an output must have memory of its own, which
+  // expand() and unfold() do not give. The caller must not access them until the Work has completed.
 
   /// Reduces `tensor` over all ranks, in place. Every rank gets the same bits: the order of additions depends on the
   /// number of ranks alone, for 5 ranks ((0 + 1) + (2 + 3)) + 4. mean divides the sum by size() and needs a floating
