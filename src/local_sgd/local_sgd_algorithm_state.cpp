@@ -4,11 +4,13 @@
 #include <torch/optim/optimizer.h>
 
 #include <cmath>
+#include <span>
 #include <sstream>
 #include <utility>
 
 #include "local_sgd/check_options.h"
 #include "local_sgd/local_sgd_algorithm_impl.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti {
 
@@ -32,6 +34,16 @@ double weight_of(const StateDict& state, const std::string& name) {
   const auto value = state.get<double>(name);
   if (!std::isfinite(value) || value < 0) throw_mismatch("'" + name + "' is not a valid weight");
   return value;
+}
+
+/// Fragments are flat, so their values belong to parameters by the order of the names.
+std::int64_t checksum_of_names(const local_sgd::TrainedParameters& parameters) {
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < parameters.count(); ++i) {
+    const std::string line = parameters[static_cast<int>(i)].name + "\n";
+    sum = crc32c(std::as_bytes(std::span(line)), sum);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -65,6 +77,7 @@ StateDict LocalSgdAlgorithm::Impl::state_dict() const {
   state.set("steps", stats_.steps);
   state.set("warmed", schedule_.warmed());
   state.set("position", schedule_.position());
+  state.set("parameters", checksum_of_names(parameters_));
   state.set("fragments", static_cast<std::int64_t>(fragments_.size()));
   set_progress("since_node", since_node_);
   set_progress("since_state", since_state_);
@@ -112,6 +125,12 @@ LocalSgdAlgorithm::Impl::ParsedState LocalSgdAlgorithm::Impl::read(const Impl& i
   if (count_of(state, "fragments") != static_cast<std::int64_t>(into.fragments_.size())) {
     throw_mismatch("it has " + std::to_string(count_of(state, "fragments")) + " fragments, this algorithm has " +
                    std::to_string(into.fragments_.size()));
+  }
+  if (state.contains("parameters")) {  // not in states of earlier versions
+    if (count_of(state, "parameters") != checksum_of_names(into.parameters_)) {
+      throw_mismatch("its parameters have other names, or are in another order");
+    }
+    ++used;
   }
   parsed.steps = count_of(state, "steps");
   if (!parsed.schedule.move_to(count_of(state, "warmed"), count_of(state, "position"))) {

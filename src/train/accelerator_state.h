@@ -162,6 +162,9 @@ struct Accelerator::State {
   std::optional<std::string> run;
   std::optional<Communicator> buffer_communicator;  // made with the first model that has buffers
   std::vector<std::unique_ptr<Tracker>> trackers;   // on the main process
+  /// Those of `trackers` that write to the project's folder: one of each, however often runs start.
+  Tracker* project_metrics = nullptr;
+  Tracker* project_tensorboard = nullptr;
 };
 
 }  // namespace tutti

@@ -11,8 +11,10 @@ void Accelerator::add_tracker(std::unique_ptr<Tracker> tracker) {
 }
 
 void Accelerator::init_trackers(const std::string& run, const Hyperparameters& hyperparameters, std::int64_t step) {
-  if (!state_->project.project_dir.empty() && is_main_process()) {
-    add_tracker(std::make_unique<JsonlTracker>(state_->project.project_dir / "metrics.jsonl"));
+  if (!state_->project.project_dir.empty() && is_main_process() && state_->project_metrics == nullptr) {
+    auto tracker = std::make_unique<JsonlTracker>(state_->project.project_dir / "metrics.jsonl");
+    state_->project_metrics = tracker.get();
+    add_tracker(std::move(tracker));
   }
   for (const auto& tracker : state_->trackers) tracker->start(run, hyperparameters, step);
 }

@@ -96,8 +96,11 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
     accelerator_.state_->require_same_run("Trainer", "set TrainerOptions::resume to resume it");
   }
   logged_step_ = evaluated_step_ = saved_step_ = global_step();
-  if (options_.tensorboard && accelerator_.is_main_process()) {
-    accelerator_.add_tracker(std::make_unique<TensorBoardTracker>(accelerator_.project().project_dir / "tensorboard"));
+  Tracker*& tensorboard = accelerator_.state_->project_tensorboard;
+  if (options_.tensorboard && accelerator_.is_main_process() && tensorboard == nullptr) {
+    auto tracker = std::make_unique<TensorBoardTracker>(accelerator_.project().project_dir / "tensorboard");
+    tensorboard = tracker.get();
+    accelerator_.add_tracker(std::move(tracker));
   }
   accelerator_.init_trackers(options_.run_name, options_.hyperparameters, global_step());
   if (options_.progress_bar && accelerator_.is_main_process()) {

@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "checkpoint/manifest.h"
+#include "checkpoint/owner_file.h"
 #include "checkpoint/safetensors_layout.h"
 #include "checkpoint/scratch.h"
 #include "checkpoint/states.h"
@@ -18,6 +22,7 @@
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti::test::mutations_test {
 namespace {
@@ -66,6 +71,37 @@ TEST(Mutations, TheParserReturnsALayoutOrThrows) {
     }
   }
   // Both outcomes occurred.
+  EXPECT_GT(accepted, iterations / 100);
+  EXPECT_LT(accepted, iterations / 2);
+}
+
+// Forged manifests with the right checksum, and owner files.
+TEST(Mutations, AManifestIsParsedOrRefused) {
+  const std::string whole = checkpoint::manifest_text(
+      {.step = 3, .world_size = 2, .metric = 0.5, .run = "r", .files = {{"rank_0.json", {.size = 3, .crc = 7}}}});
+  const std::string owner = checkpoint::owner_text();
+  constexpr std::size_t covered = 22;  // bytes before those that the checksum covers
+  Random random(3);
+  int accepted = 0;
+  constexpr int iterations = 20'000;
+  for (int i = 0; i < iterations; ++i) {
+    std::string rest = whole.substr(covered);
+    for (std::size_t count = 1 + below(3, random); count > 0; --count) mutate(rest, {whole, owner}, words, random);
+    std::array<char, 9> crc{};
+    std::snprintf(crc.data(), crc.size(), "%08x", crc32c(std::as_bytes(std::span(rest))));
+    try {
+      const auto manifest = checkpoint::parse_manifest(std::string("{\"crc32c\": \"") + crc.data() + "\"," + rest);
+      ++accepted;
+      ASSERT_GE(manifest.world_size, 1);
+      for (const auto& [name, digest] : manifest.files) ASSERT_EQ(name.find('/'), std::string::npos);
+    } catch (const CheckpointError&) {
+      // The expected error; any other exception fails the test.
+    }
+    std::string text = owner;
+    mutate(text, {whole, owner}, words, random);
+    checkpoint::owner_has_exited(text);
+    checkpoint::owner_name(text);
+  }
   EXPECT_GT(accepted, iterations / 100);
   EXPECT_LT(accepted, iterations / 2);
 }

@@ -121,6 +121,7 @@ TEST(Resume, RefusesAStateThatDoesNotFit) {
     refused("rank", std::int64_t{1} - communicator.rank());
     refused("size", std::int64_t{3});
     refused("fragments", std::int64_t{2});
+    refused("parameters", std::int64_t{1});  // other names, or another order
     refused("warmed", std::int64_t{1});
     refused("position", std::int64_t{-1});
     refused("since_node.weight", -1.0);

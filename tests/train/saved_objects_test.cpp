@@ -320,6 +320,21 @@ TEST(SavedObjects, ATrainerAndItsCallbacksEndTheirRegistrations) {
   }
 }
 
+// The trackers of a project belong to the Accelerator, not to each run.
+TEST(SavedObjects, TwoRunsOfATrainerWriteMetricsOnce) {
+  const TemporaryFolder scratch;
+  TrainerRun run(alone(scratch.path()), {.max_steps = 2, .tensorboard = true});
+  run.trainer.fit();
+  run.trainer.fit();
+  run.accelerator.log({{"after", 1.5}}, 2);
+  const std::string metrics = content_of(scratch.path() / "metrics.jsonl");
+  const auto first = metrics.find("\"after\"");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(metrics.find("\"after\"", first + 1), std::string::npos);
+  const std::filesystem::directory_iterator events(scratch.path() / "tensorboard");
+  EXPECT_EQ(std::distance(begin(events), end(events)), 1);
+}
+
 TEST(SavedObjects, AlgorithmsOfLocalStepsGetTheirNumbersFromThoseThatExist) {
   const TemporaryFolder scratch;
   Gan gan(alone(scratch.path()), false);
