@@ -15,11 +15,10 @@ namespace {
 
 FailuresOptions parse_failures_options(const Invocation& invocation) {
   FailuresOptions options;
-  ArgumentParser parser(
-      "failures",
-      "Times the failure reports of the other ranks after a rank fails; with --false-alarms, counts "
-      "reports of ranks that have not failed.",
-      options);
+  ArgumentParser parser("failures",
+                        "Times the failure reports of the other ranks after a rank fails; with --false-alarms, counts "
+                        "reports of ranks that have not failed.",
+                        options);
   parser.refuse_for_ranks(
       {parser
            .add_option("--failures", options.failures,
@@ -122,7 +121,8 @@ int run_failures_benchmark(const Invocation& invocation) {
       add_row(report, *row, options);
     }
   }
-  report.add_note("heartbeat_timeout and deadlock_timeout are 2 s; no other timeout and no environment variable is set");
+  report.add_note(
+      "heartbeat_timeout and deadlock_timeout are 2 s; no other timeout and no environment variable is set");
   report.finish(options.json);
   return misnamed > 0 ? 1 : 0;
 }

@@ -113,8 +113,8 @@ int run_healthy_rank(const FailuresOptions& options, const Environment& environm
   CpuTime cpu;
   Labels line;
   try {
-    const auto communicator = Communicator::connect(
-        environment, {.heartbeat_timeout = failure_timeout, .deadlock_timeout = failure_timeout});
+    const auto communicator =
+        Communicator::connect(environment, {.heartbeat_timeout = failure_timeout, .deadlock_timeout = failure_timeout});
     const auto step = work_of(options.during.front(), communicator);
     const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(options.false_alarm_minutes);
     const CpuTime before = cpu_time();
@@ -179,7 +179,8 @@ int count_false_alarms(const FailuresOptions& options) {
   report.add_note(
       "heartbeats: share of the threads that send and check them, and of the thread that serves the store, in the CPU "
       "time of all ranks");
-  report.add_note("heartbeat_timeout and deadlock_timeout are 2 s; no other timeout and no environment variable is set");
+  report.add_note(
+      "heartbeat_timeout and deadlock_timeout are 2 s; no other timeout and no environment variable is set");
   report.finish(options.json);
   return alarms > 0 ? 1 : 0;
 }

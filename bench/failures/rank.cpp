@@ -55,8 +55,8 @@ void kill_stopped_rank(const FailuresOptions& options, const Communicator& all) 
 }  // namespace
 
 int run_failures_rank(const FailuresOptions& options, const Environment& environment) {
-  const auto communicator = Communicator::connect(
-      environment, {.heartbeat_timeout = failure_timeout, .deadlock_timeout = failure_timeout});
+  const auto communicator =
+      Communicator::connect(environment, {.heartbeat_timeout = failure_timeout, .deadlock_timeout = failure_timeout});
   const auto other_communicator = communicator.duplicate("elsewhere");
   const int rank = communicator.rank();
   try {

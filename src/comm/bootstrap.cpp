@@ -106,11 +106,11 @@ Communicator connect_ranks(const RendezvousResult& result, const std::string& re
   const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
   auto p2p = std::make_shared<GroupEndpoint>(std::make_shared<LazyEndpoint>(result.rendezvous, result.rank, host),
                                              "job", std::move(all_ranks), result.rank);
-  auto deadlock_detector =
-      std::make_shared<DeadlockDetector>(result.rendezvous, DeadlockDetectorOptions{.rank = result.rank,
-                                                                                    .size = static_cast<int>(result.nodes.size()),
-                                                                                    .timeout = deadlock_timeout(options),
-                                                                                    .may_disconnect_store = may_disconnect_store});
+  auto deadlock_detector = std::make_shared<DeadlockDetector>(
+      result.rendezvous, DeadlockDetectorOptions{.rank = result.rank,
+                                                 .size = static_cast<int>(result.nodes.size()),
+                                                 .timeout = deadlock_timeout(options),
+                                                 .may_disconnect_store = may_disconnect_store});
   return make_communicator(
       std::move(backend), options, "job",
       {.recorder = std::move(recorder), .p2p = std::move(p2p), .deadlock_detector = std::move(deadlock_detector)});

@@ -32,8 +32,8 @@ using comm::require_rank;
 
 Communicator make_communicator(std::shared_ptr<comm::Backend> backend, const CommunicatorOptions& options,
                                std::string name, comm::Services services) {
-  return Communicator(comm::make_shared_in_this_process<comm::OperationQueue>(
-      std::move(backend), options.timeout, std::move(name), std::move(services)));
+  return Communicator(comm::make_shared_in_this_process<comm::OperationQueue>(std::move(backend), options.timeout,
+                                                                              std::move(name), std::move(services)));
 }
 
 Communicator::Communicator()

@@ -124,9 +124,9 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   try {
     result.rendezvous = open_rendezvous(store, rank);
   } catch (const std::exception& error) {
-    throw PeerError("rank " + std::to_string(rank) + " could not use the store that the ranks share: " +
-                        first_line(error.what()),
-                    {});
+    throw PeerError(
+        "rank " + std::to_string(rank) + " could not use the store that the ranks share: " + first_line(error.what()),
+        {});
   }
   try {
     result.rank = rank;

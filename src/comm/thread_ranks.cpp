@@ -57,9 +57,9 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
   std::vector<std::optional<Communicator>> made(static_cast<std::size_t>(size));
   const auto make = [&](int rank) {
     auto& communicator = made[static_cast<std::size_t>(rank)];
-    std::shared_ptr<comm::Backend> backend = std::make_shared<comm::P2pBackend>(
-        std::move(transports[static_cast<std::size_t>(rank)]), comm::make_topology(node_of_rank, rank),
-        comm::heartbeat_timeout(options));
+    std::shared_ptr<comm::Backend> backend =
+        std::make_shared<comm::P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
+                                           comm::make_topology(node_of_rank, rank), comm::heartbeat_timeout(options));
     // Messages between threads are copies in memory, so "auto" needs no other backend.
     if (options.backend != "auto") {
       backend = comm::select_backend(std::move(backend), options.backend, "threads", options.connect_timeout);

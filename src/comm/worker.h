@@ -18,7 +18,8 @@ class WorkState {
   void end(std::exception_ptr failure);
   /// Sets the calls that wait() waits for. Call before another thread waits.
   void set_inflight_calls(std::shared_ptr<InflightCalls> calls);
-  /// The same for a work that no call of a communicator completes: a thread in wait() counts as one that may make calls.
+  /// The same for a work that no call of a communicator completes: a thread in wait() counts as one that may make
+  /// calls.
   void set_callers(std::shared_ptr<CallerThreads> callers);
   void wait();
   bool is_completed() const;

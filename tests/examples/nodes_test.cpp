@@ -78,8 +78,8 @@ const RankProgram loses_its_link("loses_its_link", [] {
 });
 
 TEST_P(Nodes, ANodeWithoutItsLinkIsNamedBeforeTheTimeout) {
-  const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR TUTTI_HEARTBEAT_TIMEOUT=2 " NODES_SCRIPT " " + std::to_string(GetParam()) +
-                        " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
+  const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR TUTTI_HEARTBEAT_TIMEOUT=2 " NODES_SCRIPT " " +
+                        std::to_string(GetParam()) + " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
                         "=loses_its_link \"$(readlink /proc/" + std::to_string(::getpid()) + "/exe)\" 2>&1");
   if (apart.exit_code == impossible) GTEST_SKIP() << apart.output;
   EXPECT_EQ(apart.exit_code, 0) << apart.output;

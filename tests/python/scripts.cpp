@@ -12,7 +12,7 @@ Finished run_script(const std::string& python, const std::string& script, int ra
                {"--", python, "-u", script.starts_with('/') ? script : std::string(PYTHON_SCRIPTS) + "/" + script});
   words.insert(words.end(), arguments.begin(), arguments.end());
   const TuttiProcess::Options with_package{.variables = {"PYTHONPATH=" PYTHON_PACKAGES, "OMP_NUM_THREADS=1",
-                                                        "TUTTI_HEARTBEAT_TIMEOUT=2", "TUTTI_DEADLOCK_TIMEOUT=2"}};
+                                                         "TUTTI_HEARTBEAT_TIMEOUT=2", "TUTTI_DEADLOCK_TIMEOUT=2"}};
   return TuttiProcess(words, with_package).wait();
 }
 

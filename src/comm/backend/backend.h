@@ -27,12 +27,12 @@
 namespace tutti::comm {
 
 struct BackendTraits {
-  std::string name;                        ///< see Communicator::backend_name()
-  std::size_t inline_payload_bytes = 0;    ///< a small all-gather carries such a payload at no extra cost
-  bool equal_lengths = false;              ///< ranks must pass a small all-gather equally many bytes
-  int spin_count = 0;                      ///< the number of times to poll a small all-gather before blocking
-  bool all_devices = false;                ///< start_all_reduce() takes tensors on every device
-  std::optional<at::DeviceType> device{};  ///< start_all_reduce() also takes tensors on such devices
+  std::string name;                                ///< see Communicator::backend_name()
+  std::size_t inline_payload_bytes = 0;            ///< a small all-gather carries such a payload at no extra cost
+  bool equal_lengths = false;                      ///< ranks must pass a small all-gather equally many bytes
+  int spin_count = 0;                              ///< the number of times to poll a small all-gather before blocking
+  bool all_devices = false;                        ///< start_all_reduce() takes tensors on every device
+  std::optional<at::DeviceType> device{};          ///< start_all_reduce() also takes tensors on such devices
   std::chrono::milliseconds heartbeat_timeout{0};  ///< see CommunicatorOptions
 
   bool supports(at::DeviceType type) const { return type == at::kCPU || all_devices || type == device; }

@@ -9,8 +9,8 @@
 namespace tutti::comm {
 
 using tutti::describe_duration;
-using tutti::first_line;
 using tutti::describe_ranks;
+using tutti::first_line;
 /// "float [4, 3]".
 std::string describe_tensor(const at::Tensor& tensor);
 

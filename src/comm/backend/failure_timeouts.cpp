@@ -19,8 +19,8 @@ std::chrono::milliseconds seconds_in(const std::string& variable, const std::str
   double seconds = 0;
   const bool is_number = text >> seconds && text.eof();
   if (!is_number || !(may_be_zero ? seconds >= 0 : seconds > 0) || seconds > max_seconds) {
-    throw UsageError(variable + "=" + value + ": a " + (may_be_zero ? "number of seconds, not negative," : "positive number of seconds") +
-                     " is needed.");
+    throw UsageError(variable + "=" + value + ": a " +
+                     (may_be_zero ? "number of seconds, not negative," : "positive number of seconds") + " is needed.");
   }
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }

@@ -241,7 +241,8 @@ struct DeadlockDetector::Shared {
   }
 
   bool is_log_due() const {
-    const bool error_comes_first = options.timeout > std::chrono::milliseconds::zero() && options.timeout <= report_delay;
+    const bool error_comes_first =
+        options.timeout > std::chrono::milliseconds::zero() && options.timeout <= report_delay;
     return options.rank == 0 && !error_comes_first;
   }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Whether threads of the program run. A thread that has not made a call yet may make the call that other ranks wait for.
+// Whether threads of the program run. A thread that has not made a call yet may make the call that other ranks wait
+// for.
 #include <sys/types.h>
 
 #include <cstdint>

@@ -107,7 +107,8 @@ class DeviceBackend final : public ForwardingBackend {
         group_ = std::move(group);
       }
     } catch (const std::exception& error) {
-      throw PeerError("Connecting over " + factory_.name + " on " + device.str() + " failed: " + first_line(error.what()), {});
+      throw PeerError(
+          "Connecting over " + factory_.name + " on " + device.str() + " failed: " + first_line(error.what()), {});
     }
     return at::zeros({bytes}, at::TensorOptions(at::kByte).device(device));
   }

@@ -111,7 +111,8 @@ LocalPeerMap discover_local_peers(const Rendezvous& rendezvous, int rank, const 
     local_peers.infos.push_back(LocalPeerInfo::from_text(text));
   }
   int leader = find_leaders(node_of_rank, local_peers.infos)[static_cast<std::size_t>(rank)];
-  auto table = leader == rank ? own_segment : open_table(local_peers.infos[static_cast<std::size_t>(leader)].table, size);
+  auto table =
+      leader == rank ? own_segment : open_table(local_peers.infos[static_cast<std::size_t>(leader)].table, size);
   if (!table) {
     leader = rank;
     table = own_segment;

@@ -1,6 +1,7 @@
 #pragma once
-// Objects in a forked child. A child has copies of all objects, but no threads, and does not inherit shared memory. Static
-// objects are destroyed when it calls exit(): their destructors must neither join threads nor access that memory.
+// Objects in a forked child. A child has copies of all objects, but no threads, and does not inherit shared memory.
+// Static objects are destroyed when it calls exit(): their destructors must neither join threads nor access that
+// memory.
 #include <unistd.h>
 
 #include <memory>

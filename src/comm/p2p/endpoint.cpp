@@ -60,7 +60,8 @@ class P2pEndpoint::EventLoop : public std::enable_shared_from_this<EventLoop> {
       listening_ = listen_tcp(host);
       store_->set(address_key(rank), EndpointAddress{listening_.address, nonce_}.to_text());
     } catch (const std::exception& error) {
-      throw PeerError("rank " + std::to_string(rank) + " cannot take messages at " + host + ": " + first_line(error.what()), {});
+      throw PeerError(
+          "rank " + std::to_string(rank) + " cannot take messages at " + host + ": " + first_line(error.what()), {});
     }
   }
 

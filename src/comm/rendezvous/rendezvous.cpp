@@ -37,7 +37,8 @@ bool is_port_in_use_error(std::string text) {
   return text.find("eaddrinuse") != std::string::npos || text.find("address already in use") != std::string::npos;
 }
 
-// Tries for `attempt_timeout`. `timeout` is the default timeout of later requests. Throws StoreUnreachable and PortInUse.
+// Tries for `attempt_timeout`. `timeout` is the default timeout of later requests. Throws StoreUnreachable and
+// PortInUse.
 Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& secret,
                            std::chrono::milliseconds attempt_timeout, std::chrono::milliseconds timeout) {
   const bool serve = rank_serves_store(environment);
@@ -291,8 +292,9 @@ JobRendezvous join_store(const Environment& environment, const std::string& valu
         is_logged = true;
         Logger(environment.rank)
             .warning("this rank has tried for " + describe_duration(absence_log_delay) + " to reach the store at " +
-                     describe_store_address(environment) + ": rank 0 has not joined, or the address differs. It fails after " +
-                     describe_duration(timeout) + " (connect_timeout).");
+                     describe_store_address(environment) +
+                     ": rank 0 has not joined, or the address differs. It fails after " + describe_duration(timeout) +
+                     " (connect_timeout).");
       }
       std::this_thread::sleep_for(reconnect_interval);
     }

@@ -22,8 +22,8 @@ inline std::string encode_entry(int rank, const std::string& text) {
   return std::to_string(rank) + ' ' + std::to_string(text.size()) + ' ' + text;
 }
 
-/// By rank the last entry of each in such a list. Reads up to the first malformed entry. Leaves out entries of ranks that
-/// a group of `size` does not have: they may have been given another size.
+/// By rank the last entry of each in such a list. Reads up to the first malformed entry. Leaves out entries of ranks
+/// that a group of `size` does not have: they may have been given another size.
 inline std::vector<std::optional<std::string>> parse_entries(const std::string& entries, int size) {
   std::vector<std::optional<std::string>> by_rank(static_cast<std::size_t>(size));
   std::istringstream stream(entries);

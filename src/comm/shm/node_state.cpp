@@ -27,7 +27,9 @@ std::vector<T> gather_values_of(Backend& backend, const Operation& operation, co
   const auto bytes = backend.bootstrap_all_gather(operation, std::as_bytes(std::span(&local_value, 1)));
   std::vector<T> all(static_cast<std::size_t>(backend.size()));
   if (bytes.size() != all.size() * sizeof(T)) {
-    throw PeerError("Unexpected data from other ranks: they run another version of tutti, or another program uses the same store.", {});
+    throw PeerError(
+        "Unexpected data from other ranks: they run another version of tutti, or another program uses the same store.",
+        {});
   }
   std::memcpy(all.data(), bytes.data(), bytes.size());
   return all;
@@ -94,7 +96,8 @@ MappedMemory create_and_map(Backend& backend, const Operation& operation, std::s
   Status status;
   try {
     for (int rank = 0; rank < backend.size() && creates_memory(rank); ++rank) {
-      segments.push_back(rank == backend.rank() ? local_segment : SharedSegment::open(mapped.addresses[rank], segment_bytes));
+      segments.push_back(rank == backend.rank() ? local_segment
+                                                : SharedSegment::open(mapped.addresses[rank], segment_bytes));
     }
   } catch (const std::system_error& error) {
     status.set_error(error);
@@ -115,8 +118,8 @@ SharedMemory create_shared_memory(Backend& backend, const Operation& operation, 
 std::shared_ptr<NodeState> NodeState::connect(Backend& backend, const Operation& operation, std::string& reason) {
   MappedMemory mapped = create_and_map(backend, operation, sizeof(RankState), reason);
   if (mapped.memory.empty()) return nullptr;
-  return std::shared_ptr<NodeState>(new NodeState(std::move(mapped.memory), backend.rank(), mapped.addresses,
-                                                  backend.traits().heartbeat_timeout));
+  return std::shared_ptr<NodeState>(
+      new NodeState(std::move(mapped.memory), backend.rank(), mapped.addresses, backend.traits().heartbeat_timeout));
 }
 
 NodeState::NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses,
@@ -269,10 +272,10 @@ void NodeState::log_slow_peers(const AwaitedCounter& awaited, const Operation& o
 void NodeState::log_stopped_peer(int peer, const Operation& operation, Deadline now) const {
   Logger(global_rank(rank_))
       .warning("rank " + std::to_string(global_rank(peer)) + " has been stopped for " +
-               describe_duration(report_delay) + " (SIGSTOP or Ctrl+Z; its last call here: " +
-               of(peer).last_operation.describe(now) + "). " + operation.describe_with_call_site() +
-               " waits for it and fails after " + describe_duration(heartbeat_timeout_) +
-               " (CommunicatorOptions::heartbeat_timeout).");
+               describe_duration(report_delay) +
+               " (SIGSTOP or Ctrl+Z; its last call here: " + of(peer).last_operation.describe(now) + "). " +
+               operation.describe_with_call_site() + " waits for it and fails after " +
+               describe_duration(heartbeat_timeout_) + " (CommunicatorOptions::heartbeat_timeout).");
 }
 
 bool NodeState::set_blocked(bool blocked) const noexcept {

@@ -28,8 +28,8 @@ FileDescriptor require_open(int descriptor, const char* what) {
 
 constexpr int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 
-/// True if the file has the length of the segment at `address` and holds its nonce, if its owner is this process's user,
-/// and if no process can change its length. (An access beyond the end of a file that shrank is a signal.)
+/// True if the file has the length of the segment at `address` and holds its nonce, if its owner is this process's
+/// user, and if no process can change its length. (An access beyond the end of a file that shrank is a signal.)
 bool contains_segment(const FileDescriptor& file, const SegmentAddress& address) {
   struct stat about {};
   Nonce nonce{};

@@ -12,8 +12,8 @@
 
 namespace tutti::comm {
 
-/// The address at which processes of the same user open a segment: /proc/PID/fd/N. It is sent between ranks as bytes, and
-/// is checked by the receiver: it holds no pointer.
+/// The address at which processes of the same user open a segment: /proc/PID/fd/N. It is sent between ranks as bytes,
+/// and is checked by the receiver: it holds no pointer.
 struct SegmentAddress {
   ProcessIdentity process;
   int descriptor = -1;

@@ -38,14 +38,15 @@ TEST(Join, DifferentWorldSizesAreAnErrorOnAllRanks) {
   }
 }
 
-const RankProgram joins("join_joins", [] { (void)Communicator::connect(read_environment(), {.connect_timeout = 30min}); });
+const RankProgram joins("join_joins",
+                        [] { (void)Communicator::connect(read_environment(), {.connect_timeout = 30min}); });
 
 // The default of the timeout is 5 min.
 TEST(Join, AbsentRanksAreLoggedLongBeforeTheTimeout) {
   RankProcesses without_rank_1(joins, 2, {.absent = {1}});
   RankProcesses without_rank_0(joins, 2, {.absent = {0}});
-  EXPECT_TRUE(
-      without_rank_1.wait_for_output(0, "connecting has waited for 10 s for rank 1, which has not joined. It fails after 1800 s"));
+  EXPECT_TRUE(without_rank_1.wait_for_output(
+      0, "connecting has waited for 10 s for rank 1, which has not joined. It fails after 1800 s"));
   EXPECT_TRUE(without_rank_0.wait_for_output(1, "this rank has tried for 10 s to reach the store at 127.0.0.1:"));
 }
 
