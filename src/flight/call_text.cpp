@@ -1,6 +1,19 @@
 #include "flight/call_text.h"
 
+#include <algorithm>
+#include <cctype>
+
 namespace tutti::flight {
+namespace {
+
+/// True for "reduce(sum)": an identifier, followed by a parenthesis.
+bool is_call_text(std::string_view name) {
+  const auto is_identifier = [](unsigned char character) { return std::isalnum(character) != 0 || character == '_'; };
+  const auto end = std::ranges::find_if_not(name, is_identifier);
+  return end != name.begin() && end != name.end() && *end == '(';
+}
+
+}  // namespace
 
 std::string call_text(std::string_view op_name, std::string_view arguments, std::string_view name) {
   std::string text(op_name);
@@ -11,8 +24,8 @@ std::string call_text(std::string_view op_name, std::string_view arguments, std:
 
 std::string describe_call(std::string_view op_name, std::string_view name, std::uint64_t number,
                           std::string_view call_site) {
-  std::string text(op_name);
-  if (!name.empty()) text.append(" '").append(name).append("'");
+  std::string text(is_call_text(name) ? name : op_name);
+  if (!name.empty() && !is_call_text(name)) text.append(" '").append(name).append("'");
   text.append(" (operation ").append(std::to_string(number));
   if (!call_site.empty()) text.append(", ").append(call_site);
   return text + ")";

@@ -38,7 +38,7 @@ constexpr char loader_failed = 'f';
 
 LoaderGroup Accelerator::loader_group() {
   if (num_processes() > 1 && !state_->loader_agreement) {
-    state_->loader_agreement = agreement_over(state_->communicator.duplicate("data loaders"));
+    state_->loader_agreement = agreement_over(state_->communicator.duplicate("data_loader()"));
   }
   if (num_processes() > 1 && state_->reducers.empty() && !state_->communicator_exposed &&
       !state_->unprepared_training) {

@@ -185,6 +185,11 @@ TEST(CallText, OfARecordAndOfAMessage) {
   EXPECT_EQ(flight::call_text("barrier", "", "epoch"), "barrier('epoch')");
   EXPECT_EQ(flight::call_text("reduce", "sum", ""), "reduce(sum)");
   EXPECT_EQ(described("gradient sum"), "gradient sum (operation 3)");
+  // The name is the user's call, which led to this operation.
+  EXPECT_EQ(described("all_gather_object('reduce(sum)')"), "reduce(sum) (operation 3)");
+  EXPECT_EQ(flight::describe_call("all_reduce", "reduce(sum)", 3, "train.cpp:42"),
+            "reduce(sum) (operation 3, train.cpp:42)");
+  EXPECT_EQ(flight::describe_call("all_reduce", "loss (train)", 3), "all_reduce 'loss (train)' (operation 3)");
   EXPECT_EQ(described("barrier('trunca"), "barrier 'trunca' (operation 3)");
 }
 

@@ -37,8 +37,8 @@ struct CheckpointContent {
 };
 
 /// Writes the checkpoint `folder`. Every rank of `communicator` must call it, on a file system that all ranks share.
-/// Throws UsageError if `folder` exists or another job writes it, and CheckpointError, naming the rank whose disk failed;
-/// then all ranks throw, and the partial checkpoint is removed. Rethrows the errors of the communicator.
+/// Throws UsageError if `folder` exists or another job writes it, and CheckpointError, naming the rank whose disk
+/// failed; then all ranks throw, and the partial checkpoint is removed. Rethrows the errors of the communicator.
 void write_checkpoint(const std::filesystem::path& folder, const CheckpointContent& content,
                       const Communicator& communicator);
 

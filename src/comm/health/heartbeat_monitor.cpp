@@ -70,7 +70,7 @@ struct HeartbeatMonitor::Shared {
   LivenessTracker tracker;
   FailedPeers failed_peers;
   std::list<Callback> callbacks;
-  std::set<int> logged;  // the ranks whose silence or stop this rank has logged; -1 for the store
+  std::set<int> logged;  // the ranks whose stop or missed heartbeats this rank has logged; -1 for the store
 
   // The next local peer whose process runs.
   int next_peer = -1;

@@ -77,7 +77,8 @@ TEST(DeviceBackend, AFailureOnTheHostAbortsTheC10dBackend) {
 }
 
 TEST(DeviceBackend, ABackendThatCannotConnectIsAPeerErrorThatSaysWhy) {
-  auto host = std::make_shared<comm::P2pBackend>(comm::make_thread_transports(1).front(), comm::make_topology({0}, 0));
+  auto host = std::make_shared<comm::P2pBackend>(comm::make_thread_transports(1).front(), comm::make_topology({0}, 0),
+                                                 CommunicatorOptions().heartbeat_timeout);
   comm::C10dBackendFactory broken{
       .name = "broken", .device = at::kCPU, .make = [](const auto&, int, int) -> c10::intrusive_ptr<c10d::Backend> {
         throw std::runtime_error("two ranks on one device");

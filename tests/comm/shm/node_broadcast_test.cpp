@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct Member {
 
   explicit Member(const std::shared_ptr<Transport>& transport) {
     const std::vector<int> nodes(static_cast<std::size_t>(transport->size()), 0);
-    P2pBackend messages(transport, make_topology(nodes, transport->rank()));
+    P2pBackend messages(transport, make_topology(nodes, transport->rank()), std::chrono::seconds(15));
     std::string reason;
     node = NodeState::connect(messages, operation, reason);
     node_broadcast = std::make_unique<NodeBroadcast>(
