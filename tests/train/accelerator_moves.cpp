@@ -65,10 +65,15 @@ class TrainingGenerator {
     add(TrainingVerb::zero, part);
   }
 
-  /// Perhaps changes the parameters of a part. Returns true if the change is not prepared.
+  /// Perhaps changes a part. Returns true if the change must be refused.
   bool add_change() {
-    if (!chance(30)) return false;
     const int part = static_cast<int>(below(2));
+    if (chance(15)) {
+      const bool is_refused = program_.ranks > 1 && chance(40);
+      add(is_refused ? TrainingVerb::set_rate_of_one_rank : TrainingVerb::set_rate, part);
+      return is_refused;
+    }
+    if (!chance(30)) return false;
     const bool unfreezes = frozen_[part] && chance(60);
     add(unfreezes ? TrainingVerb::unfreeze : TrainingVerb::add_layer, part);
     frozen_[part] = frozen_[part] && !unfreezes;
@@ -91,8 +96,8 @@ TrainingProgram random_training(std::uint64_t seed, int ranks) {
 }
 
 std::string describe(const TrainingProgram& program) {
-  const std::array names{"forward", "backward", "clip",      "step",   "zero_grad",
-                         "gather",  "unfreeze", "add_layer", "prepare"};
+  const std::array names{"forward",  "backward",  "clip",    "step",     "zero_grad",           "gather",
+                         "unfreeze", "add_layer", "prepare", "set_rate", "set_rate_of_one_rank"};
   const std::array policies{"every pass", "manual", "automatic"};
   std::ostringstream text;
   text << "seed " << program.seed << ", " << program.ranks << " ranks, "

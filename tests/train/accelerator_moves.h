@@ -11,15 +11,17 @@
 namespace tutti::test {
 
 enum class TrainingVerb {
-  forward,    ///< one forward pass of both parts, with a loss for each
-  backward,   ///< the backward pass of the part's loss
-  clip,       ///< clips the norm of the part's gradients
-  step,       ///< step() of the part's optimizer
-  zero,       ///< zero_grad() of the part's optimizer
-  gather,     ///< collectives over complex tensors whose conjugation is lazy
-  unfreeze,   ///< unfreezes the part's frozen parameter and adds it to the optimizer, as a group
-  add_layer,  ///< adds a parameter to the part and to its optimizer, as a group
-  prepare,    ///< prepares the model and both optimizers again
+  forward,               ///< one forward pass of both parts, with a loss for each
+  backward,              ///< the backward pass of the part's loss
+  clip,                  ///< clips the norm of the part's gradients
+  step,                  ///< step() of the part's optimizer
+  zero,                  ///< zero_grad() of the part's optimizer
+  gather,                ///< collectives over complex tensors whose conjugation is lazy
+  unfreeze,              ///< unfreezes the part's frozen parameter and adds it to the optimizer, as a group
+  add_layer,             ///< adds a parameter to the part and to its optimizer, as a group
+  prepare,               ///< prepares the model and both optimizers again
+  set_rate,              ///< sets the learning rate of the part's optimizer
+  set_rate_of_one_rank,  ///< sets the learning rate on the last rank only
 };
 
 struct TrainingMove {
@@ -30,7 +32,8 @@ struct TrainingMove {
 
 struct TrainingIteration {
   std::vector<TrainingMove> moves;
-  /// True if a parameter joins an optimizer that is not prepared again, so that its step is an error on all ranks.
+  /// True if the iteration must be an error on all ranks: a parameter joins an optimizer that is not prepared again, or
+  /// ranks have different learning rates.
   bool is_refused = false;
 };
 

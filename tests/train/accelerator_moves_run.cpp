@@ -30,6 +30,10 @@ double largest_norm(const TrainingMove& clip) {
   return 0.05 * static_cast<double>(1 + clip.seed % 5);
 }
 
+double rate_of(const TrainingMove& move) {
+  return 0.01 * static_cast<double>(1 + move.seed % 5);
+}
+
 at::Tensor samples_of(const TrainingMove& forward, int rank) {
   return random_tensor({5, 3}, forward.seed + static_cast<std::uint64_t>(rank), at::kDouble);
 }
@@ -165,6 +169,11 @@ void TrainingRun::run_move(const TrainingMove& move) {
       return grow(part->add_layer());
     case TrainingVerb::prepare:
       return prepare();
+    case TrainingVerb::set_rate:
+      return optimizer->set_learning_rate(rate_of(move));
+    case TrainingVerb::set_rate_of_one_rank:
+      if (status_.rank() + 1 == program_.ranks) optimizer->set_learning_rate(0.5 * optimizer->learning_rate());
+      return;
   }
 }
 
@@ -212,6 +221,9 @@ void TrainingRun::run_on_one_process(const TrainingMove& move) {
     if (move.verb == TrainingVerb::zero) part->zero_grad();
   }
   if (move.verb == TrainingVerb::step) step_replicas(move.part);
+  if (move.verb == TrainingVerb::set_rate) {
+    for (auto& group : replica_sgd_[move.part]->param_groups()) group.options().set_lr(rate_of(move));
+  }
   if (move.verb == TrainingVerb::clip) {
     average_gradients(move.part);
     torch::nn::utils::clip_grad_norm_(trained(*replicas_[0].model->part(move.part)), largest_norm(move));
