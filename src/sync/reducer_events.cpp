@@ -100,6 +100,7 @@ void Reducer::Impl::open_sync() {
        .loss_scale = store_.loss_scale(),
        .lengths = window.lengths(),
        .parameters = communicator_.size() > 1 ? checker_.combined_hash() : 0,
+       .in_pass = tracker_.is_running() ? 1 : 0,
        .compared_only = compared_only_checker_ && compares_ranks() ? compared_only_checker_->combined_hash() : 0,
        .step_options =
            compares_ranks() ? sync::hash_of([this](const StepOptionSink& sink) { visit_step_options(sink); }) : 0,

@@ -60,9 +60,13 @@ std::optional<std::string> batch_conflict(std::span<const SyncHeader> headers) {
 SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
   SyncPlan plan;
   plan.parameters_differ = first_difference(headers, [](const SyncHeader& o) { return o.parameters; }).has_value();
-  plan.compared_only_differ =
-      first_difference(headers, [](const SyncHeader& o) { return o.compared_only; }).has_value();
-  plan.step_options_differ = first_difference(headers, [](const SyncHeader& o) { return o.step_options; }).has_value();
+  // Where some ranks are in backward and others in a later call, the program may have changed these in between.
+  if (!first_difference(headers, [](const SyncHeader& o) { return o.in_pass; })) {
+    plan.compared_only_differ =
+        first_difference(headers, [](const SyncHeader& o) { return o.compared_only; }).has_value();
+    plan.step_options_differ =
+        first_difference(headers, [](const SyncHeader& o) { return o.step_options; }).has_value();
+  }
   plan.batches_may_differ = batches_may_differ(headers);
 
   if (const auto rank = first_difference(headers, [](const SyncHeader& o) { return o.step; })) {

@@ -26,6 +26,7 @@ struct SyncHeader {
   double loss_scale = 1;               ///< factor on this rank's losses
   WindowLengths lengths{};             ///< for the automatic policy
   std::uint64_t parameters = 0;        ///< a sampled hash of this rank's parameters
+  std::int32_t in_pass = 0;            ///< 1: a backward pass began the synchronization, 0: a later call
   std::uint64_t compared_only = 0;     ///< the same for parameters whose gradients the reducer does not synchronize
   std::uint64_t step_options = 0;      ///< a hash of what this rank's steps depend on besides gradients
   BatchPosition batch{};               ///< where this rank is in its data

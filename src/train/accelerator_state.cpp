@@ -165,17 +165,17 @@ void Accelerator::State::load_accumulation_state(const StateDict& state) {
 }
 
 void Accelerator::State::compare_parameters_without_optimizer() {
-  std::vector<NamedParameter> unstepped;
-  for (const Model& model : models) {
-    for (const NamedParameter& parameter : model.parameters) {
-      const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
-      if (held == reducer_of.end() || held->second->local()) continue;
-      const auto known = std::ranges::find(reducers, held->second, &PreparedReducer::reducer);
-      if (!known->has_optimizer) unstepped.push_back(parameter);
-    }
-  }
   for (const PreparedReducer& one : reducers) {
-    if (one.has_optimizer) one.reducer->compare_also(unstepped);
+    std::vector<NamedParameter> unstepped;
+    for (const Model& model : models) {
+      for (const NamedParameter& parameter : model.parameters) {
+        const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
+        if (held == reducer_of.end() || held->second == one.reducer || held->second->local()) continue;
+        const auto holder = std::ranges::find(reducers, held->second, &PreparedReducer::reducer);
+        if (!holder->has_optimizer) unstepped.push_back(parameter);
+      }
+    }
+    one.reducer->compare_also(std::move(unstepped));
   }
 }
 

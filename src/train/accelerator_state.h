@@ -80,7 +80,7 @@ struct Accelerator::State {
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
   /// Makes every optimizer's step synchronize the buffers of the models that it trains.
   void watch_buffers();
-  /// Makes the synchronizations of every optimizer also compare the parameters that no optimizer steps.
+  /// Makes every synchronization also compare the parameters of other reducers that no optimizer steps.
   void compare_parameters_without_optimizer();
   /// Throws MismatchError on all ranks if ranks have other options that a step depends on. Compares them once.
   void compare_options();

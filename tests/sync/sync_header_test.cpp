@@ -69,6 +69,10 @@ TEST(SyncHeaders, SeesWhatElseDiffers) {
   EXPECT_TRUE(make_sync_plan(headers).compared_only_differ);
   headers[0].step_options = 7;
   EXPECT_TRUE(make_sync_plan(headers).step_options_differ);
+  // One rank is in backward, the other in step(): the program may have changed both in between.
+  headers[1].in_pass = 1;
+  EXPECT_FALSE(make_sync_plan(headers).compared_only_differ);
+  EXPECT_FALSE(make_sync_plan(headers).step_options_differ);
 }
 
 TEST(SyncHeaders, NameTheBatchesOfRanksThatDiffer) {

@@ -1,4 +1,5 @@
 // What makes the steps of ranks differ besides gradients, and the number of steps.
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -258,6 +259,28 @@ const RankCase local_steps("step_options_local_steps", [](const Communicator& co
 });
 TEST(StepOptions, MayDifferInLocalSteps) {
   local_steps.on_threads({1, 2, 3});
+}
+
+// A rank whose backward pass reaches no parameter synchronizes in step(). The other ranks have done so in backward.
+const RankCase in_between("step_options_in_between", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  Mlp net, average(2);
+  for (at::Tensor& parameter : average->parameters()) parameter.requires_grad_(false);
+  auto [model, other, optimizer] = accelerator.prepare(net, average, torch::optim::SGD(net->parameters(), 0.1));
+  for (int step = 0; step < 3; ++step) {
+    const auto window = accelerator.accumulate(model);
+    at::Tensor loss = at::ones({}).requires_grad_() * 1;
+    if (communicator.rank() != step) loss = loss_on(model, step * communicator.size() + communicator.rank());
+    accelerator.backward(loss);
+    optimizer.set_learning_rate(0.1 / (step + 1));
+    average->first->bias.data().add_(1);
+    ASSERT_NO_THROW(optimizer.step());
+    optimizer.zero_grad();
+  }
+  expect_equal_replicas(communicator, *net);
+});
+TEST(StepOptions, MayChangeBetweenBackwardAndStep) {
+  in_between.on_threads({1, 2, 3});
 }
 
 const RankCase step_count("step_options_step_count", [](const Communicator& communicator) {

@@ -189,6 +189,18 @@ TEST(Drift, OfAModelWithoutAnOptimizerIsFound) {
   teacher.on_threads({2, 3});
 }
 
+const RankCase no_optimizer("unsynchronized_no_optimizer", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  Mlp student(1), teaching(2);
+  for (at::Tensor& parameter : teaching->parameters()) parameter.requires_grad_(false);
+  accelerator.prepare(student, teaching);
+  if (communicator.rank() == 1) change(teaching->second->bias, 0.25);
+  expect_says(message_of<MismatchError>([&] { accelerator.backward(loss_on(student, 0)); }), "'second.bias'");
+});
+TEST(Drift, IsFoundWhereNothingHasAnOptimizer) {
+  no_optimizer.on_threads({2});
+}
+
 const RankCase frozen_drift("unsynchronized_frozen_drift", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   Mlp net;
