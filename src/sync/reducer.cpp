@@ -71,11 +71,11 @@ void Reducer::compare_also(std::vector<NamedParameter> parameters) {
 }
 void Reducer::set_step_options(StepOptions options) {
   const std::lock_guard lock(impl_->mutex_);
-  impl_->step_options_ = std::move(options);
+  impl_->comparison_.set_step_options(std::move(options));
 }
 void Reducer::note_clipping(const char* name, double limit) {
   const std::lock_guard lock(impl_->mutex_);
-  impl_->clippings_.push_back({.name = name, .limit = limit});
+  impl_->comparison_.on_clip(name, limit);
 }
 bool Reducer::at_window_end() const {
   const auto& scope = impl_->window_state_.scope();

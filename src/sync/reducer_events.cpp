@@ -3,11 +3,9 @@
 
 #include <exception>
 
-#include "core/different_line.h"
 #include "sync/reducer_impl.h"
 #include "sync/reproducible_rules.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 
@@ -43,7 +41,7 @@ bool Reducer::Impl::on_pass_begin() {
   }
   store_.begin_pass(is_pending());
   if (communicator_.size() > 1) checker_.begin_pass(is_pending());
-  if (!is_pending()) clippings_.clear();
+  if (!is_pending()) comparison_.on_clear();
   ++stats_.passes;
   return decision_.begin_pass(window_state_.window().passes(), window_state_.scope());
 }
@@ -90,21 +88,21 @@ void Reducer::Impl::open_sync() {
   window_state_.begin_sync(carried_over());
   const Window& window = window_state_.window();
   communicator_.set_step(window.steps());
-  driver_.open(
-      {.step = window.steps(),
-       .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
-       .weighting = window.weighting(),
-       .weight = window.weight(),
-       .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
-       .only_carried_over = window_state_.is_over() ? 1 : 0,
-       .loss_scale = store_.loss_scale(),
-       .lengths = window.lengths(),
-       .parameters = communicator_.size() > 1 ? checker_.combined_hash() : 0,
-       .in_pass = tracker_.is_running() ? 1 : 0,
-       .compared_only = compared_only_checker_ && compares_ranks() ? compared_only_checker_->combined_hash() : 0,
-       .step_options =
-           compares_ranks() ? sync::hash_of([this](const StepOptionSink& sink) { visit_step_options(sink); }) : 0,
-       .batch = batch_position()});
+  sync::SyncHeader header{
+      .step = window.steps(),
+      .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
+      .weighting = window.weighting(),
+      .weight = window.weight(),
+      .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
+      .only_carried_over = window_state_.is_over() ? 1 : 0,
+      .loss_scale = store_.loss_scale(),
+      .lengths = window.lengths(),
+      .in_pass = tracker_.is_running() ? 1 : 0};
+  if (communicator_.size() > 1) {
+    header.parameters = checker_.combined_hash();
+    comparison_.fill(header);
+  }
+  driver_.open(header);
 }
 
 void Reducer::Impl::close_sync() {
@@ -133,7 +131,7 @@ void Reducer::Impl::finish_sync() {
   // A local step ends its window without another rank.
   stats_ +=
       SyncStats{.syncs = local_ ? 0 : 1, .bytes_sent = result.bytes_sent, .seconds_waiting = result.seconds_waited};
-  batches_may_differ_ = batches_may_differ_ || result.plan.batches_may_differ;
+  if (result.plan.batches_may_differ) comparison_.allow_different_batches();
   throw_if_failed(result);
   decision_.learn(result.window_lengths());
   driver_.apply(result);
@@ -152,21 +150,13 @@ void Reducer::Impl::throw_if_failed(const sync::SyncResult& result) {
     invalidate(*result.plan.mismatch);
     throw MismatchError(parameters_.model_prefix() + *result.plan.mismatch);
   }
-  if (result.plan.step_options_differ) {
-    const std::string of_rank = sync::describe([this](const StepOptionSink& sink) { visit_step_options(sink); });
-    const auto of_ranks = communicator_.all_gather_object(of_rank, comm::internal_call("step options"));
-    const std::string difference = first_different_line(of_ranks);
-    const std::string why =
-        "ranks step differently: " + (difference.empty() ? "their options differ in the last digits" : difference) +
-        ". Set the same options, schedules and clipping on all ranks";
+  if (result.plan.parameters_differ || result.plan.compared_only_differ || result.plan.step_options_differ) {
+    const bool trained_differ = result.plan.parameters_differ && !result.plan.step_options_differ;
+    const std::string why = trained_differ ? checker_.describe_drift(communicator_)
+                                           : comparison_.describe_difference(result.plan, communicator_);
     invalidate(why);
-    throw MismatchError(parameters_.model_prefix() + why);
-  }
-  if (result.plan.parameters_differ || result.plan.compared_only_differ) {
-    const auto& checker = result.plan.parameters_differ ? checker_ : *compared_only_checker_;
-    const std::string why = checker.describe_drift(communicator_);
-    invalidate(why);
-    throw MismatchError(why);
+    // A difference of parameters names the model itself.
+    throw MismatchError((result.plan.step_options_differ ? parameters_.model_prefix() : "") + why);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "sync/check_same_model.h"
 #include "sync/reproducible_rules.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 #include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
@@ -26,11 +27,10 @@ std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters, cons
 Reducer::Impl::Impl(std::vector<NamedParameter> parameters, Communicator communicator, const ReducerOptions& options)
     : communicator_(std::move(communicator)),
       options_(options),
-      logger_(communicator_.rank()),
       parameters_(checked(std::move(parameters), options_, communicator_)),
       decision_(options_.policy, options_.reproducible),
       checker_(parameters_, options_.check_replicas),
-      compares_ranks_(options_.check_replicas),
+      comparison_(options_.check_replicas, options_.batch_position),
       store_(parameters_, options_, communicator_),
       driver_(store_, options_, communicator_),
       tracker_(parameters_.trained, store_.plan(), mutex_, *this, options_.pass_error) {
@@ -44,7 +44,7 @@ void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
     require_reproducible_scope(parameters_, step, store_.micro_batches() + 1, communicator_.size());
   parameters_.with_model_prefix([&] { window_state_.open_scope(step); });
   // A rank that weighs its micro-batches may have other numbers of them than other ranks.
-  batches_may_differ_ = batches_may_differ_ || step.weight != 1;
+  if (step.weight != 1) comparison_.allow_different_batches();
 }
 
 void Reducer::Impl::leave_accumulate(bool unwinding) {
@@ -88,8 +88,8 @@ void Reducer::Impl::set_local(bool local) {
   window_state_.set_steps(steps);
   decision_.reset_learned();
   checker_.forget_values();
-  used_clippings_.clear();
-  batches_may_differ_ = true;
+  comparison_.forget_last_step();
+  comparison_.allow_different_batches();
   std::swap(communicator_, inactive_communicator_);
   local_ = local;
 }
@@ -132,8 +132,9 @@ void Reducer::Impl::prepare_step() {
   if (!window_state_.sync_due_at_step()) return;
   if (!window_state_.scope()) {
     if (const auto expected = decision_.on_early_step()) {
-      logger_.info("step() ran after " + std::to_string(window_state_.window().passes()) + " backward passes where " +
-                   std::to_string(*expected) + " were expected: synchronizing inside step()");
+      Logger(communicator_.rank())
+          .info("step() ran after " + std::to_string(window_state_.window().passes()) + " backward passes where " +
+                std::to_string(*expected) + " were expected: synchronizing inside step()");
     }
     if (!local_) ++stats_.syncs_in_step;
   }
@@ -149,34 +150,18 @@ void Reducer::Impl::set_loss_scale(double scale) {
 void Reducer::Impl::on_optimizer_step() {
   store_.drop_micro_batches();
   window_state_.step();
-  used_clippings_.swap(clippings_);
-  clippings_.clear();
+  comparison_.on_step();
 }
 
 void Reducer::Impl::set_check_replicas(bool check) {
   finish_pending();
   checker_.set_compares_values(check);
-  if (compared_only_checker_) compared_only_checker_->set_compares_values(check);
-  compares_ranks_ = check;
+  comparison_.enable(check);
 }
 
 void Reducer::Impl::compare_also(std::vector<NamedParameter> parameters) {
-  compared_only_.trained = parameters_.frozen;
-  for (NamedParameter& parameter : parameters) compared_only_.trained.push_back(std::move(parameter));
-  compared_only_checker_.reset();
-  if (!compared_only_.trained.empty()) compared_only_checker_.emplace(compared_only_, compares_ranks_);
-}
-
-BatchPosition Reducer::Impl::batch_position() const {
-  if (!compares_ranks()) return {};
-  BatchPosition position = options_.batch_position ? options_.batch_position() : BatchPosition{};
-  position.may_differ = position.may_differ || batches_may_differ_;
-  return position;
-}
-
-void Reducer::Impl::visit_step_options(const StepOptionSink& sink) const {
-  if (step_options_) step_options_(sink);
-  for (const Clipping& clipping : used_clippings_) sink(clipping.name, -1, clipping.limit);
+  parameters.insert(parameters.begin(), parameters_.frozen.begin(), parameters_.frozen.end());
+  comparison_.compare(std::move(parameters));
 }
 
 void Reducer::Impl::clear(bool set_to_none) {
@@ -198,7 +183,7 @@ void Reducer::Impl::discard_accumulation() {
 void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
   store_.clear(set_to_none);
   window_state_.on_clear(what, !set_to_none && communicator_.size() > 1);
-  if (what == sync::Clearing::window) clippings_.clear();
+  if (what == sync::Clearing::window) comparison_.on_clear();
 }
 
 void Reducer::Impl::discard_window() {
@@ -206,7 +191,7 @@ void Reducer::Impl::discard_window() {
   store_.discard();
   driver_.end();
   window_state_.discard();
-  clippings_.clear();
+  comparison_.on_clear();
 }
 
 void Reducer::Impl::throw_if_invalid() const {

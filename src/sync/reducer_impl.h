@@ -3,7 +3,6 @@
 // owner of what follows. tutti/detail/sync/reducer.h documents the methods.
 #include <cstddef>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,12 +10,11 @@
 #include "sync/backward_tracker.h"
 #include "sync/gradient_store.h"
 #include "sync/parameter_set.h"
+#include "sync/rank_comparison.h"
 #include "sync/replica_checker.h"
-#include "sync/step_options.h"
 #include "sync/sync_decision.h"
 #include "sync/sync_driver.h"
 #include "tutti/comm/communicator.h"
-#include "tutti/core/logging.h"
 #include "tutti/detail/sync/reducer.h"
 #include "tutti/detail/sync/sync_scopes.h"
 
@@ -57,12 +55,6 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void on_all_gradients_ready() override;
   void finalize_backward(bool synchronized) override;
   void on_pass_failed(bool synchronized) noexcept override;
-
-  // The comparison of ranks.
-  bool compares_ranks() const { return compares_ranks_ && communicator_.size() > 1; }
-  BatchPosition batch_position() const;
-  /// The options of the next step, then the limits of clipping of the last one.
-  void visit_step_options(const StepOptionSink& sink) const;
 
   // Synchronizations.
   void open_sync();
@@ -113,22 +105,11 @@ class Reducer::Impl final : private sync::BackwardEvents {
   Communicator inactive_communicator_;
   bool local_ = false;
   const ReducerOptions options_;
-  Logger logger_;
   const sync::ParameterSet parameters_;
   sync::AccumulationWindowState window_state_;
   sync::SyncDecision decision_;
   sync::ReplicaChecker checker_;
-  bool compares_ranks_;
-  sync::ParameterSet compared_only_{std::vector<NamedParameter>()};
-  std::optional<sync::ReplicaChecker> compared_only_checker_;
-  bool batches_may_differ_ = false;  // equal on all ranks after a synchronization
-  StepOptions step_options_;
-  struct Clipping {
-    const char* name;
-    double limit;
-  };
-  std::vector<Clipping> clippings_;       // of the window
-  std::vector<Clipping> used_clippings_;  // of the window that the last step has used
+  sync::RankComparison comparison_;
   sync::GradientStore store_;
   sync::SyncDriver driver_;
   SyncStats stats_;

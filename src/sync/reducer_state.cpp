@@ -40,7 +40,7 @@ void Reducer::Impl::load_state_dict(const StateDict& state) {
   decision_ = decision;
   driver_.set_overflowed(overflowed);
   checker_.forget_values();
-  used_clippings_.clear();
+  comparison_.forget_last_step();
   store_.load(state);
   store_.record(is_pending());
 }
