@@ -3,6 +3,7 @@
 // owner of what follows. tutti/detail/sync/reducer.h documents the methods.
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
