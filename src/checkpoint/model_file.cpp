@@ -19,8 +19,8 @@ using Tensors = std::map<std::string, at::Tensor>;
 
 bool equal_bytes(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  const at::Tensor x = a.detach().to(at::kCPU).contiguous();
-  const at::Tensor y = b.detach().to(at::kCPU).contiguous();
+  const at::Tensor x = a.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+  const at::Tensor y = b.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
   return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
