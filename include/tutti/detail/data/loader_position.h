@@ -41,7 +41,7 @@ struct LoaderPosition {
   std::weak_ptr<const void> loader{};
   std::int64_t loop = 0;   ///< number of the loop in this process, from 1; 0 without a loop
   std::int64_t batch = 0;  ///< number of the batch in the loop, from 1
-  LoopStart start{};
+  LoopStart start{};       ///< position of the first batch of the loop
 };
 
 /// The running loops, innermost last, and the open join scopes. Not thread safe.
