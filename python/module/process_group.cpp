@@ -30,6 +30,14 @@ std::optional<Communicator> communicator_of(const c10::intrusive_ptr<c10d::Backe
   return ours == nullptr ? std::nullopt : std::optional(ours->communicator());
 }
 
+void replicate_model_of_python(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
+                               const std::vector<at::Tensor>& buffers, bool buffers_may_differ,
+                               const Communicator& communicator) {
+  std::vector<NamedParameter> named;
+  for (std::size_t i = 0; i < buffers.size(); ++i) named.push_back({.name = names.at(i), .tensor = buffers[i]});
+  replicate_model(parameters, named, buffers_may_differ, communicator);
+}
+
 }  // namespace
 
 void bind_process_group(py::module_& module) {
@@ -41,6 +49,8 @@ void bind_process_group(py::module_& module) {
   module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
              py::arg("backend"), without_lock());
   module.def("communicator_of", &communicator_of, py::arg("backend"), "Returns None if the backend is not tutti.");
+  module.def("replicate_model", &replicate_model_of_python, py::arg("parameters"), py::arg("names"), py::arg("buffers"),
+             py::arg("buffers_may_differ"), py::arg("communicator"), without_lock());
   module.def("replicate", &replicate_tensors, py::arg("tensors"), py::arg("communicator"), without_lock());
 }
 

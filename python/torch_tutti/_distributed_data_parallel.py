@@ -118,7 +118,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self._check_module()
         self._make_reducer()
         if init_sync:
-            self._replicate([*(tensor for _, tensor in self._named_parameters()), *self._buffers_to_sync()])
+            self._replicate_model()
         # The number of the synchronization after which buffers were broadcast last.
         self._buffers_of_sync = 0 if init_sync else -1
         _step_hooks.watch(self)
@@ -170,6 +170,18 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             codec=self._codec,
             check_replicas=self._check_replicas,
         )
+
+    def _replicate_model(self):
+        ignored = self._ignored()
+        buffers = [(name, tensor) for name, tensor in self.module.named_buffers() if name not in ignored]
+        with torch.no_grad():
+            _C.replicate_model(
+                parameters=[tensor.detach() for _, tensor in self._named_parameters()],
+                names=[name for name, _ in buffers],
+                buffers=[tensor.detach() for _, tensor in buffers],
+                buffers_may_differ=not self.broadcast_buffers,
+                communicator=self._communicator,
+            )
 
     def _replicate(self, tensors):
         if tensors:

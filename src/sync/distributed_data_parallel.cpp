@@ -54,11 +54,19 @@ void replicate_tensors(const std::vector<at::Tensor>& tensors, const Communicato
   sync::replicate(tensors, communicator);
 }
 
-void replicate_module(const torch::nn::Module& module, const Communicator& communicator) {
+void replicate_model(const std::vector<at::Tensor>& parameters, const std::vector<NamedParameter>& buffers,
+                     bool buffers_may_differ, const Communicator& communicator) {
   if (communicator.size() == 1) return;
-  auto tensors = sync::check_same_buffers(sync::named_buffers_of(module), /*may_differ=*/false, communicator);
-  for (const NamedParameter& parameter : named_parameters_of(module)) tensors.push_back(parameter.tensor);
+  std::vector<at::Tensor> tensors = parameters;
+  const auto equal_buffers = sync::check_same_buffers(buffers, buffers_may_differ, communicator);
+  tensors.insert(tensors.end(), equal_buffers.begin(), equal_buffers.end());
   sync::replicate(tensors, communicator);
+}
+
+void replicate_module(const torch::nn::Module& module, const Communicator& communicator) {
+  std::vector<at::Tensor> parameters;
+  for (const NamedParameter& parameter : named_parameters_of(module)) parameters.push_back(parameter.tensor);
+  replicate_model(parameters, sync::named_buffers_of(module), /*buffers_may_differ=*/false, communicator);
 }
 
 DistributedDataParallel::DistributedDataParallel(const torch::nn::Module& module, const Communicator& communicator,

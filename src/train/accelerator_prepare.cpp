@@ -229,13 +229,13 @@ void Accelerator::complete_models() {
       state_->logger.debug("prepared parameters without an optimizer: " + described(free, options));
     }
     // The reducers have compared structures before, so the broadcast is called with matching tensors.
-    if (std::exchange(model.replicated, true) || num_processes() == 1) continue;
-    auto tensors = sync::check_same_buffers(sync::named_buffers_of(*model.module),
-                                            state_->buffer_sync == BufferSync::none, state_->prepare_communicator);
+    if (std::exchange(model.replicated, true)) continue;
+    std::vector<at::Tensor> parameters;
     for (const NamedParameter& parameter : model.parameters) {
-      if (!state_->is_ignored(parameter.tensor)) tensors.push_back(parameter.tensor);
+      if (!state_->is_ignored(parameter.tensor)) parameters.push_back(parameter.tensor);
     }
-    replicate_tensors(tensors, state_->prepare_communicator);
+    replicate_model(parameters, sync::named_buffers_of(*model.module), state_->buffer_sync == BufferSync::none,
+                    state_->prepare_communicator);
   }
   // An optimizer prepared later may train parameters of any model.
   state_->reducers_of_model.clear();

@@ -27,6 +27,12 @@ std::vector<NamedParameter> named_parameters_of(const torch::nn::Module& module)
 /// ranks. Every rank must call it.
 void replicate_tensors(const std::vector<at::Tensor>& tensors, const Communicator& communicator);
 
+/// Broadcasts parameters and buffers of rank 0 to all ranks. The parameters must match: a Reducer has compared them.
+/// Every rank must call it. Throws MismatchError, naming a buffer whose shape or dtype differs between ranks. If
+/// `buffers_may_differ`, such buffers stay as they are.
+void replicate_model(const std::vector<at::Tensor>& parameters, const std::vector<NamedParameter>& buffers,
+                     bool buffers_may_differ, const Communicator& communicator);
+
 /// Broadcasts the parameters and buffers of rank 0's `module` to all ranks. Every rank must call it. Throws
 /// MismatchError, naming a buffer whose shape or dtype differs between ranks.
 void replicate_module(const torch::nn::Module& module, const Communicator& communicator);
