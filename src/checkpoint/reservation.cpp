@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>

@@ -82,10 +82,8 @@ void Optimizer::require_synchronized() {
   for (const auto& group : param_groups()) {
     for (std::size_t i = 0; i < group.params().size(); ++i, ++index) {
       const at::Tensor& parameter = group.params()[i];
-      const auto is_listed = [&] {
-        return index < listed.size() && listed[index].parameter == parameter.unsafeGetTensorImpl();
-      };
-      if (!is_listed()) list_parameters();
+      const bool is_listed = index < listed.size() && listed[index].parameter == parameter.unsafeGetTensorImpl();
+      if (!is_listed) list_parameters();
       if (listed[index].synchronized || !parameter.grad().defined()) continue;
       std::string name = state_->name_of ? state_->name_of(parameter) : std::string();
       if (!name.empty()) name += ", ";

@@ -32,6 +32,30 @@ std::string name_of(SyncPolicy policy) {
   return "?";
 }
 
+std::string name_of(ScheduleRule rule) {
+  switch (rule) {
+    case ScheduleRule::optimizer_step:
+      return "optimizer_step";
+    case ScheduleRule::accelerate:
+      return "accelerate";
+    case ScheduleRule::accelerate_micro_batch:
+      return "accelerate_micro_batch";
+  }
+  return "?";
+}
+
+std::string name_of(BufferSync sync) {
+  switch (sync) {
+    case BufferSync::broadcast:
+      return "broadcast";
+    case BufferSync::mean:
+      return "mean";
+    case BufferSync::none:
+      return "none";
+  }
+  return "?";
+}
+
 std::string described(const std::vector<NamedParameter>& parameters, const ReducerOptions& options) {
   std::size_t bytes = 0, frozen = 0;
   for (const NamedParameter& parameter : parameters) {
@@ -84,10 +108,10 @@ const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous)
 void Accelerator::State::compare_options() {
   if (std::exchange(options_compared, true) || num_processes() == 1) return;
   std::ostringstream text;
-  text << "gradient_accumulation_steps " << plugin.num_steps << "\nschedule_rule "
-       << static_cast<int>(plugin.schedule_rule) << "\nsync_with_dataloader " << plugin.sync_with_dataloader
-       << "\nsync_each_batch " << plugin.sync_each_batch << "\nmixed_precision " << static_cast<int>(mixed_precision)
-       << "\nbuffer_sync " << static_cast<int>(buffer_sync) << "\nfused_optimizers " << fused_optimizers << '\n';
+  text << std::boolalpha << "gradient_accumulation_steps " << plugin.num_steps << "\nschedule_rule "
+       << name_of(plugin.schedule_rule) << "\nsync_with_dataloader " << plugin.sync_with_dataloader
+       << "\nsync_each_batch " << plugin.sync_each_batch << "\nmixed_precision " << to_string(mixed_precision)
+       << "\nbuffer_sync " << name_of(buffer_sync) << "\nfused_optimizers " << fused_optimizers << '\n';
   for (const std::string& name : ignored_names) text << "ignored_parameters '" << name << "'\n";
   if (scaler) {
     text << "grad_scaler.init_scale " << grad_scaler.init_scale << "\ngrad_scaler.growth_factor "

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "support/rank_case.h"
+#include "train/error_texts.h"
 #include "train/training_run.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/sync/reducer.h"
@@ -19,20 +20,6 @@
 
 namespace tutti::test::step_options_test {
 namespace {
-
-template <typename Error>
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "it was not refused";
-}
-
-void expect_says(const std::string& message, const std::string& words) {
-  EXPECT_NE(message.find(words), std::string::npos) << message;
-}
 
 at::Tensor loss_on(Mlp& model, std::int64_t index) {
   const Batch batch = batch_of(index);
