@@ -21,6 +21,7 @@
 #include "tutti/data/stream_loader.h"
 #include "tutti/data_parallel/data_parallel.h"
 #include "tutti/detail/data/shard.h"
+#include "tutti/device/late_value.h"
 #include "tutti/launch/launch.h"
 #include "tutti/optim/clip_grad.h"
 #include "tutti/optim/lr_schedule.h"

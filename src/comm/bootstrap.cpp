@@ -100,6 +100,7 @@ Communicator connect_ranks(const RendezvousResult& result, const std::string& re
   const bool best_for_host = requested == "mpi" || requested == "nccl";
   auto backend = select_backend(messages, best_for_host ? "auto" : requested, "job", timeout);
   if (requested == "nccl") backend = make_device_backend(backend, nccl_backend_factory(result.rendezvous.store), "job");
+  if (options.device_backend) backend = make_device_backend(backend, *options.device_backend, "job");
   // Ranks that share memory publish failure reports there, so they need no open connection to the store.
   const bool may_disconnect_store = backend != messages && backend->topology().num_nodes == 1;
   // The first message resolves the address: a job without messages works on an interface without an address.

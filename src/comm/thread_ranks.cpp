@@ -12,6 +12,7 @@
 #include "comm/algorithms/p2p_backend.h"
 #include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
+#include "comm/device/backend.h"
 #include "comm/make_communicator.h"
 #include "comm/p2p/group_endpoint.h"
 #include "comm/select_backend.h"
@@ -63,6 +64,9 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     // Messages between threads are copies in memory, so "auto" needs no other backend.
     if (options.backend != "auto") {
       backend = comm::select_backend(std::move(backend), options.backend, "threads", options.connect_timeout);
+    }
+    if (options.device_backend) {
+      backend = comm::make_device_backend(backend, *options.device_backend, "threads");
     }
     std::vector<int> all_ranks(static_cast<std::size_t>(size));
     std::iota(all_ranks.begin(), all_ranks.end(), 0);

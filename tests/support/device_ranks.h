@@ -65,8 +65,8 @@ inline void run_device_ranks(int size, const std::function<void(const Communicat
             transports[static_cast<std::size_t>(among.rank())],
             comm::make_topology(std::vector<int>(static_cast<std::size_t>(size)), among.rank()),
             options.heartbeat_timeout);
-        comm::C10dBackendFactory factory{
-            .name = "sums", .device = at::kCPU, .make = [&among, log](const auto& group, int, int) {
+        C10dBackendFactory factory{
+            .name = "sums", .device = at::kCPU, .make = [&among, log](const auto& group, int, int, c10::Device) {
               log->groups.push_back(group);
               return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<SumBackend>(among.duplicate(group), log));
             }};

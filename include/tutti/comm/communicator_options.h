@@ -1,7 +1,10 @@
 #pragma once
 // The options with which ranks connect.
 #include <chrono>
+#include <optional>
 #include <string>
+
+#include "tutti/comm/c10d_backend_factory.h"
 
 namespace tutti {
 
@@ -18,6 +21,8 @@ struct CommunicatorOptions {
   /// - "nccl": gradients on CUDA devices over NCCL, the rest as "auto". Each rank of a node needs a device.
   /// Connecting throws UsageError if the backend is not available.
   std::string backend = "auto";
+  /// Sums of tensors on devices of its type use this backend; all other operations use `backend`.
+  std::optional<C10dBackendFactory> device_backend = std::nullopt;
   /// The timeout of every operation that does not set its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   /// The timeout of connecting: reaching the master and waiting for all ranks.

@@ -33,6 +33,8 @@ struct BackendTraits {
   int spin_count = 0;                              ///< the number of times to poll a small all-gather before blocking
   bool all_devices = false;                        ///< start_all_reduce() takes tensors on every device
   std::optional<at::DeviceType> device{};          ///< start_all_reduce() also takes tensors on such devices
+  bool device_collectives = false;                 ///< the blocking collectives also take tensors on `device`
+  bool fixed_order = true;                         ///< sums on `device` add the ranks in a fixed order
   std::chrono::milliseconds heartbeat_timeout{0};  ///< see CommunicatorOptions
 
   bool supports(at::DeviceType type) const { return type == at::kCPU || all_devices || type == device; }
@@ -53,7 +55,8 @@ class Backend : public PeerHealth {
   virtual std::unique_ptr<PendingAllGather> start_small_all_gather(const Operation& operation,
                                                                    std::span<const std::byte> input) = 0;
 
-  // The following collectives block and throw TransferError.
+  // The following collectives block and throw TransferError. With traits().device_collectives they also take tensors on
+  // such a device. They run in the order of the calling thread's current stream, and return when the work is queued.
   virtual void all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) = 0;
   virtual void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) = 0;
   virtual void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,

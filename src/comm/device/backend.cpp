@@ -7,11 +7,14 @@
 #include <utility>
 
 #include "comm/backend/forwarding_backend.h"
-#include "comm/device/side_stream.h"
+#include "device/side_stream.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
+
+using devices::SideStream;
+using devices::StreamEvent;
 
 /// The all-reduce of one group of ranks on one device.
 class DeviceGroup {
@@ -102,7 +105,7 @@ class DeviceBackend final : public ForwardingBackend {
     const std::lock_guard lock(mutex_);
     try {
       if (!group_) {
-        auto group = std::make_shared<DeviceGroup>(factory_.make(group_name_, rank(), size()), device);
+        auto group = std::make_shared<DeviceGroup>(factory_.make(group_name_, rank(), size(), device), device);
         group->start(at::zeros({1}, at::TensorOptions(at::kFloat).device(device)))->wait();
         group_ = std::move(group);
       }

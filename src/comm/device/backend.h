@@ -10,20 +10,13 @@
 #include <ATen/core/TensorBody.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "comm/backend/backend.h"
+#include "tutti/comm/c10d_backend_factory.h"
 
 namespace tutti::comm {
-
-struct C10dBackendFactory {
-  std::string name;         ///< "nccl"
-  at::DeviceType device{};  ///< of the tensors that it reduces
-  /// Creates the backend of a group of `size` ranks. `group` is unique in the job. Every rank of the group calls it.
-  std::function<c10::intrusive_ptr<c10d::Backend>(const std::string& group, int rank, int size)> make;
-};
 
 /// `group` is the name of the group of `host_backend`, unique in the job. The c10d backend is created when device
 /// memory is first allocated.

@@ -8,14 +8,22 @@
 #include <functional>
 #include <optional>
 
-namespace tutti::comm {
+namespace tutti::devices {
 
-/// A point in a stream. Streams can wait for it, the CPU cannot. Thread safe.
+/// A point in a stream. Thread safe.
 class StreamEvent {
  public:
   explicit StreamEvent(const std::optional<c10::Stream>& stream);
+  /// An event after all work that is queued on the calling thread's current stream of `device`; done at once on the
+  /// CPU.
+  static StreamEvent on_current_stream(c10::Device device);
+
   /// Makes work that is queued on the calling thread's current stream from now on run after this point.
   void block_current_stream() const;
+  /// True if the device has reached this point. Does not block.
+  bool is_reached() const { return !event_ || event_->query(); }
+  /// Blocks the calling thread until the device has reached this point.
+  void wait() const;
 
  private:
   std::optional<c10::Device> device_;
@@ -35,4 +43,4 @@ class SideStream {
   std::optional<c10::Stream> stream_;
 };
 
-}  // namespace tutti::comm
+}  // namespace tutti::devices

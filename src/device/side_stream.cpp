@@ -1,9 +1,9 @@
-#include "comm/device/side_stream.h"
+#include "device/side_stream.h"
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-namespace tutti::comm {
+namespace tutti::devices {
 
 StreamEvent::StreamEvent(const std::optional<c10::Stream>& stream) {
   if (!stream) return;
@@ -12,8 +12,17 @@ StreamEvent::StreamEvent(const std::optional<c10::Stream>& stream) {
   event_->record(*stream);
 }
 
+StreamEvent StreamEvent::on_current_stream(c10::Device device) {
+  if (device.is_cpu()) return StreamEvent(std::nullopt);
+  return StreamEvent(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
 void StreamEvent::block_current_stream() const {
   if (event_) event_->block(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));
+}
+
+void StreamEvent::wait() const {
+  if (event_) event_->synchronize();
 }
 
 SideStream::SideStream(c10::Device device) {
@@ -29,4 +38,4 @@ void SideStream::run(const std::function<void()>& work) const {
   work();
 }
 
-}  // namespace tutti::comm
+}  // namespace tutti::devices

@@ -1,0 +1,34 @@
+#pragma once
+// The devices of this process beside the CPU: CUDA, XPU, MPS or a device of PrivateUse1. LibTorch supports one type of
+// accelerator in a process.
+#include <c10/core/Device.h>
+
+#include <optional>
+
+namespace tutti::devices {
+
+/// The type of accelerator that LibTorch supports in this process; nullopt without one.
+std::optional<c10::DeviceType> accelerator_type();
+/// The number of devices of `type` that this process can use. Does not create a context.
+int device_count(c10::DeviceType type);
+/// True if tensors on `device` have memory that the host cannot read directly.
+inline bool is_accelerator(c10::Device device) {
+  return !device.is_cpu() && !device.is_meta();
+}
+/// Throws UsageError, which names the device and the number of devices, if `device` is an accelerator that this process
+/// does not have.
+void require_available(c10::Device device);
+
+/// The device that is current on the thread that created the object. A thread of the library makes it current before it
+/// works for that thread: otherwise it would use device 0, and with CUDA create a context there.
+class CurrentDevice {
+ public:
+  CurrentDevice();
+  /// Makes the device current on the calling thread. Does nothing without an accelerator.
+  void make_current() const;
+
+ private:
+  c10::DeviceIndex index_ = -1;
+};
+
+}  // namespace tutti::devices

@@ -1,0 +1,34 @@
+#include "device/host_copy.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "device/devices.h"
+#include "device/side_stream.h"
+
+namespace tutti::devices {
+
+at::Tensor pinned_like(const at::Tensor& like) {
+  const auto options = at::TensorOptions(like.scalar_type()).device(at::kCPU);
+  return at::empty(like.sizes(), options.pinned_memory(is_accelerator(like.device())));
+}
+
+std::vector<at::Tensor> copies_on_host(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> copies;
+  std::vector<c10::Device> devices;
+  copies.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    if (!is_accelerator(tensor.device())) {
+      copies.push_back(tensor);
+      continue;
+    }
+    copies.push_back(pinned_like(tensor));
+    copies.back().copy_(tensor.detach(), /*non_blocking=*/true);
+    if (std::ranges::find(devices, tensor.device()) == devices.end()) devices.push_back(tensor.device());
+  }
+  for (const c10::Device device : devices) StreamEvent::on_current_stream(device).wait();
+  return copies;
+}
+
+}  // namespace tutti::devices

@@ -1,0 +1,17 @@
+#pragma once
+// Copies between devices and the host that wait for each device once, whatever the number of tensors.
+#include <ATen/core/TensorBody.h>
+
+#include <vector>
+
+namespace tutti::devices {
+
+/// Copies of `tensors` in CPU memory, detached and contiguous. A tensor in CPU memory is returned as it is. Copies from
+/// an accelerator use pinned memory, and the calling thread waits for each device once.
+std::vector<at::Tensor> copies_on_host(const std::vector<at::Tensor>& tensors);
+
+/// An empty tensor in pinned CPU memory, of the sizes and dtype of `like`: copies between it and the accelerator can be
+/// non-blocking. Plain CPU memory without an accelerator.
+at::Tensor pinned_like(const at::Tensor& like);
+
+}  // namespace tutti::devices
