@@ -199,7 +199,7 @@ TEST(DeviceCollectives, MemoryOfDroppedTensorsIsNotReusedTooEarly) {
         communicator.all_reduce(at::ones({elements}, options));
         communicator.barrier().wait();  // the result is on its way back to the dropped tensor
       }
-      const at::Tensor fresh = at::full({elements}, 7, options);
+      const at::Tensor fresh = at::full({elements}, 7.0, options);
       simulated::wait_for_device(device.index(), "the test reads");
       EXPECT_TRUE(at::equal(fresh.cpu(), at::full({elements}, 7.0F)));
       communicator.barrier().wait();
@@ -255,8 +255,8 @@ TEST(DeviceCollectives, DifferentCallsAreAMismatchOnAllRanks) {
   run_simulated_ranks({.c10d_backend = false}, [](const Communicator& communicator, at::Device device) {
     const at::Tensor x = at::ones({4 + communicator.rank()}, at::TensorOptions(device));
     const auto text = message_of<MismatchError>([&] { communicator.all_reduce(x).wait(); });
-    EXPECT_NE(text.find("rank 0 calls all_reduce(float [4] on privateuseone"), std::string::npos) << text;
-    EXPECT_NE(text.find("rank 1 calls all_reduce(float [5] on privateuseone"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 0 calls all_reduce(float [4] on sim"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 1 calls all_reduce(float [5] on sim"), std::string::npos) << text;
     // One rank's tensor is on the host.
     const at::Tensor y = communicator.rank() == 0 ? at::ones({4}) : at::ones({4}, at::TensorOptions(device));
     const auto other = message_of<MismatchError>([&] { communicator.all_reduce(y).wait(); });
@@ -275,9 +275,11 @@ TEST(DeviceCollectives, AnAbsentRankIsNamed) {
                           ADD_FAILURE() << "nothing was thrown";
                         } catch (const TimeoutError& error) {
                           EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+                        } catch (const std::exception& error) {
+                          ADD_FAILURE() << error.what();
                         }
-                        EXPECT_EQ(x.sum().item<double>(), elements);
                         failed.set_value();
+                        EXPECT_EQ(x.sum().item<double>(), elements);
                       });
 }
 
@@ -294,10 +296,8 @@ TEST(DeviceCollectives, AStoppedDeviceIsNamed) {
                         try {
                           communicator.all_reduce(x).wait();
                           ADD_FAILURE() << "nothing was thrown";
-                        } catch (const TimeoutError& error) {
+                        } catch (const PeerError& error) {
                           EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
-                        } catch (const std::exception& error) {
-                          ADD_FAILURE() << error.what();
                         }
                         EXPECT_THROW(communicator.all_reduce(x).wait(), Error);
                       });

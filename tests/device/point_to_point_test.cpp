@@ -49,7 +49,7 @@ TEST(DeviceMessages, KeepTheOrderOfSends) {
       const SlowKernels slow(3000);
       std::vector<Work> works;
       for (int i = 0; i < count; ++i) {
-        const at::Tensor value = at::full({10, 2}, i, i % 2 == 0 ? at::TensorOptions(device) : at::TensorOptions());
+        const at::Tensor value = at::full({10, 2}, 1.0 * i, i % 2 == 0 ? at::TensorOptions(device) : at::TensorOptions());
         works.push_back(communicator.send(value.select(1, 0), 1));
       }
       for (const Work& work : works) work.wait();
@@ -64,7 +64,7 @@ TEST(DeviceMessages, KeepTheOrderOfSends) {
 TEST(DeviceMessages, ArriveFromAnySource) {
   run_simulated_ranks({.size = 3, .c10d_backend = false}, [](const Communicator& communicator, at::Device device) {
     const auto options = at::TensorOptions(device);
-    if (communicator.rank() != 0) return communicator.send(at::full({5}, communicator.rank(), options), 0).wait();
+    if (communicator.rank() != 0) return communicator.send(at::full({5}, 1.0 * communicator.rank(), options), 0).wait();
     for (int i = 0; i < 2; ++i) {
       std::atomic<int> source = -1;
       const at::Tensor received = at::zeros({5}, options);
@@ -78,7 +78,7 @@ TEST(DeviceMessages, ArriveFromAnySource) {
 TEST(DeviceMessages, DoNotWaitForCollectives) {
   run_simulated_ranks({.c10d_backend = false}, [](const Communicator& communicator, at::Device device) {
     const at::Tensor x = at::ones({elements}, at::TensorOptions(device));
-    const at::Tensor message = at::full({elements}, 5, at::TensorOptions(device));
+    const at::Tensor message = at::full({elements}, 5.0, at::TensorOptions(device));
     if (communicator.rank() == 0) {
       const Work sum = communicator.all_reduce(x);
       communicator.send(message, 1).wait();
@@ -98,7 +98,7 @@ TEST(DeviceMessages, FailAsOnTheHost) {
       {.c10d_backend = false, .timeout = std::chrono::seconds(1)},
       [](const Communicator& communicator, at::Device device) {
         const auto options = at::TensorOptions(device);
-        const at::Tensor tensor = at::full({4}, 3, options);
+        const at::Tensor tensor = at::full({4}, 3.0, options);
         if (communicator.rank() == 0) {
           communicator.send(tensor, 1, 7).wait();
           communicator.barrier({.timeout = std::chrono::seconds(30)}).wait();
