@@ -24,6 +24,8 @@ void require_available(c10::Device device);
 class CurrentDevice {
  public:
   CurrentDevice();
+  /// Stands for `device` instead.
+  explicit CurrentDevice(c10::Device device) : index_(is_accelerator(device) ? device.index() : -1) {}
   /// Makes the device current on the calling thread. Does nothing without an accelerator.
   void make_current() const;
 
