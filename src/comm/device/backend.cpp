@@ -81,7 +81,7 @@ class DeviceBackend final : public ForwardingBackend {
                            .equal_lengths = host_backend->traits().equal_lengths,
                            .spin_count = host_backend->traits().spin_count,
                            .device = factory.device,
-                           .device_collectives = true,
+                           .device_collectives = factory.device != c10::DeviceType::CPU,
                            .fixed_order = false},
                           host_backend),
         host_backend_(host_backend),
@@ -90,7 +90,7 @@ class DeviceBackend final : public ForwardingBackend {
 
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override {
-    if (!serves(flat)) return inner().start_all_reduce(operation, flat, codec);
+    if (flat.device().type() != factory_.device) return inner().start_all_reduce(operation, flat, codec);
     auto group = group_if_connected();
     if (!group) {
       throw UsageError(operation.describe() + ": this communicator has allocated no memory on " + flat.device().str() +
@@ -156,7 +156,10 @@ class DeviceBackend final : public ForwardingBackend {
   }
 
  private:
-  bool serves(const at::Tensor& tensor) const { return tensor.device().type() == factory_.device; }
+  /// True if the collectives on `tensor`, apart from all-reduces of gradients, run on the device.
+  bool serves(const at::Tensor& tensor) const {
+    return traits().device_collectives && tensor.device().type() == factory_.device;
+  }
 
   std::shared_ptr<DeviceGroup> group_if_connected() {
     const std::lock_guard lock(mutex_);

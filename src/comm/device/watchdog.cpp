@@ -116,8 +116,13 @@ std::optional<TransferError> Watchdog::failure_of(const Entry& entry) const {
   try {
     if (entry.work.completed->is_reached() || Clock::now() < entry.deadline) return std::nullopt;
     const bool own_device = !entry.work.inputs_ready->is_reached();
-    return TransferError(TransferError::Kind::device_timeout,
-                         own_device ? std::vector<int>{rank_} : ranks_except(rank_, size_),
+    if (own_device) {
+      return TransferError(TransferError::Kind::device_timeout, {rank_},
+                           "the device of this rank (" + std::to_string(rank_) + "), " + device_.str() +
+                               ", did not reach a collective within " + describe_duration(entry.work.timeout),
+                           entry.work.timeout);
+    }
+    return TransferError(TransferError::Kind::device_timeout, ranks_except(rank_, size_),
                          "a collective on " + device_.str() + " did not end in time", entry.work.timeout);
   } catch (const std::exception& error) {
     return TransferError(TransferError::Kind::device_timeout, {rank_}, device_.str() + ": " + first_line(error.what()),
