@@ -1,7 +1,6 @@
 // The only file that includes headers of CUDA and NCCL.
 #include "comm/device/nccl.h"
 
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -11,6 +10,11 @@
 #include <sstream>
 
 #include "tutti/core/error.h"
+
+// Declared here, because its header needs those of cuBLAS, cuSPARSE and cuSOLVER.
+namespace at::cuda {
+TORCH_CUDA_CPP_API cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device);
+}  // namespace at::cuda
 
 namespace tutti::comm {
 namespace {
