@@ -140,8 +140,7 @@ TEST_P(DeviceCollectives, HaveTheHostsBitsAndDoNotWaitForTheDevice) {
     at::Tensor result;
     const SlowKernels slow(2000);
     // The input is not computed when the collective is called, and the result is used right after wait().
-    const auto waits =
-        waits_during(communicator, [&] { result = run(communicator, device_values.mul(3)).add(1); });
+    const auto waits = waits_during(communicator, [&] { result = run(communicator, device_values.mul(3)).add(1); });
     EXPECT_EQ(waits, 0);
     EXPECT_EQ(result.device(), device);
     EXPECT_TRUE(at::equal(result.cpu(), expected));
@@ -152,7 +151,8 @@ TEST_P(DeviceCollectives, HaveTheHostsBitsAndDoNotWaitForTheDevice) {
 INSTANTIATE_TEST_SUITE_P(Backends, DeviceCollectives,
                          testing::Combine(testing::ValuesIn(places), testing::ValuesIn(cases)),
                          [](const testing::TestParamInfo<DeviceCollectives::ParamType>& instance) {
-                           return std::string(std::get<0>(instance.param).name) + "_" + std::get<1>(instance.param).name;
+                           return std::string(std::get<0>(instance.param).name) + "_" +
+                                  std::get<1>(instance.param).name;
                          });
 
 TEST(DeviceCollectives, TakeEveryDtype) {
@@ -238,12 +238,14 @@ TEST(DeviceCollectives, BadTensorsAreRefusedBeforeAnythingIsSent) {
       return message_of<UsageError>([&] { communicator.all_gather(output, input); });
     };
     const std::string name = device.str();
-    EXPECT_EQ(error_of(at::ones({8}), on_device), "all_gather: the tensors of the call are on cpu and on " + name +
-                                                      "; all of them must be on one device.");
+    EXPECT_EQ(error_of(at::ones({8}), on_device),
+              "all_gather: the tensors of the call are on cpu and on " + name + "; all of them must be on one device.");
     EXPECT_EQ(error_of(host.to(at::kMeta), host.to(at::kMeta)),
               "all_gather: the tensor is on the meta device and holds no values.");
     const at::Tensor elsewhere = host.to(at::Device(simulated::type, 3));
-    EXPECT_EQ(message_of<UsageError>([&] { communicator.all_to_all_v({host, host}, {elsewhere, elsewhere}); }),
+    EXPECT_EQ(message_of<UsageError>([&] {
+                communicator.all_to_all_v({host, host}, {elsewhere, elsewhere});
+              }),
               "all_to_all_v: the tensors of the call are on " + elsewhere.device().str() +
                   " and on cpu; all of them must be on one device.");
     communicator.all_reduce(on_device).wait();  // the communicator stays usable
