@@ -197,7 +197,7 @@ TEST(DeviceCollectives, MemoryOfDroppedTensorsIsNotReusedTooEarly) {
       {
         const SlowKernels slow(20000);
         communicator.all_reduce(at::ones({elements}, options));
-        communicator.barrier().wait();  // the result is on its way back to the dropped tensor
+        communicator.barrier().wait();  // the copy back to the dropped tensor is in flight
       }
       const at::Tensor fresh = at::full({elements}, 7.0, options);
       simulated::wait_for_device(device.index(), "the test reads");
