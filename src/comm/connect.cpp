@@ -44,12 +44,12 @@ void check_nodes(const std::vector<int>& nodes, const std::vector<int>& local_si
   }
 }
 
-struct RankInfos {
+struct PublishedRanks {
   std::vector<int> nodes;                 // by rank
   std::vector<comm::DeviceInfo> devices;  // by rank
 };
 
-RankInfos parse_rank_infos(const std::vector<std::string>& rank_infos, const Environment& environment,
+PublishedRanks parse_rank_infos(const std::vector<std::string>& rank_infos, const Environment& environment,
                            const std::string& backend) {
   std::vector<int> nodes;
   std::vector<comm::DeviceInfo> devices;
