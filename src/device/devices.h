@@ -2,6 +2,7 @@
 // The devices of this process beside the CPU: CUDA, XPU, MPS or a device of PrivateUse1. LibTorch supports one type of
 // accelerator in a process.
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 #include <optional>
 
@@ -14,6 +15,10 @@ int device_count(c10::DeviceType type);
 /// True if tensors on `device` have memory that the host cannot read directly.
 inline bool is_accelerator(c10::Device device) {
   return !device.is_cpu() && !device.is_meta();
+}
+/// The widest floating-point type that every LibTorch build computes in on `device`: MPS has no double.
+inline at::ScalarType widest_float(c10::Device device) {
+  return device.is_mps() ? at::kFloat : at::kDouble;
 }
 /// Throws UsageError, which names the device and the number of devices, if `device` is an accelerator that this process
 /// does not have.

@@ -37,6 +37,9 @@ class GradientCommunicator {
   int size() const;
   /// Whether start_all_reduce() accepts tensors on `device`.
   bool supports_device(at::Device device) const;
+  /// Whether start_all_reduce() adds the ranks' tensors on `device` in a fixed order, so that equal tensors have equal
+  /// sums in every run. The host computes such sums, also for tensors on a device.
+  bool sums_in_fixed_order(at::Device device) const;
   /// Allocates the memory in which start_all_reduce() is fastest: `bytes` of uint8 on `device`, 64-byte aligned. The
   /// tensor's storage owns the mapping. Every rank must call it, with the same size. Throws UsageError unless
   /// supports_device(device).
