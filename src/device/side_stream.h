@@ -38,6 +38,9 @@ class StreamEvent {
   std::optional<c10::Event> event_;
 };
 
+/// See SideStream::record_use, for the calling thread's current stream. Does nothing for a tensor in CPU memory.
+void record_use_on_current_stream(const at::TensorBase& tensor);
+
 /// May be used from any thread, with one run() at a time.
 class SideStream {
  public:

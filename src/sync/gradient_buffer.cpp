@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "device/side_stream.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/gradient_communicator.h"
 
@@ -171,9 +172,9 @@ std::vector<int> GradientBuffer::move_in_together(const std::vector<int>& parame
   return moved;
 }
 
-void GradientBuffer::record_stream(const c10::Stream& stream) const {
+void GradientBuffer::record_current_stream(at::Device device) const {
   for (const at::Tensor& memory : memory_) {
-    if (memory.device() == stream.device()) at::Tensor(memory).record_stream(stream);
+    if (memory.device() == device) devices::record_use_on_current_stream(memory);
   }
 }
 

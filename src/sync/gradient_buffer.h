@@ -7,9 +7,8 @@
 // values do not change. Not thread safe.
 //
 // On a device LibTorch ignores record_stream() of a gradient, because its storage is not the allocator's. Streams that
-// use gradients are recorded for the whole memory instead: see record_stream().
+// use gradients are recorded for the whole memory instead: see record_current_stream().
 #include <ATen/core/TensorBody.h>
-#include <c10/core/Stream.h>
 
 #include <cstdint>
 #include <vector>
@@ -54,9 +53,10 @@ class GradientBuffer {
   /// Makes the slot the parameter's .grad; the values of the slot do not change.
   void alias(int parameter);
 
-  /// Must be called with each stream that reads or writes gradients on its device: the memory is not reused before the
-  /// stream has run the work that it has when this object and all gradients are gone.
-  void record_stream(const c10::Stream& stream) const;
+  /// Must be called with each stream that reads or writes gradients on `device`, as the calling thread's current stream:
+  /// the memory is not reused before the stream has run the work that is queued when the last of this object and its
+  /// gradients is destroyed.
+  void record_current_stream(at::Device device) const;
 
   /// The argument of plan_buckets().
   const std::vector<GradientSize>& sizes() const { return sizes_; }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/devices.h"
+#include "device/side_stream.h"
 #include "sync/reproducible_rules.h"
 #include "sync/sampled_hash.h"
 #include "tutti/core/error.h"
@@ -44,6 +45,8 @@ GradientStore::GradientStore(const ParameterSet& parameters, const ReducerOption
       waiting_(buffer_.plan().group_bytes.size()),
       records_(static_cast<std::size_t>(parameters.slots)),
       buckets_(buffer_.plan().buckets.size()) {
+  // The streams that have allocated the memory: the allocator knows them.
+  for (const Bucket& bucket : plan().buckets) streams_.add_current(buffer_.group_device(bucket.group));
   if (!options.reproducible) return;
   require_reproducible(parameters, options, communicator);
   accumulator_.emplace();
@@ -287,11 +290,11 @@ void GradientStore::move_into_slots(const std::vector<int>& parameters) {
     for (const int parameter : parameters) move_into_slot(parameter);
     return;
   }
-  const auto stream = streams_.block_current_stream(parameters_.trained[parameters.front()].tensor.device());
+  const bool others = streams_.block_current_stream(parameters_.trained[parameters.front()].tensor.device());
   for (const int parameter : parameters) {
     naming(parameter, [&] { buffer_.require_dense(parameter); });
     // Autograd allocated the gradient for the stream that made it.
-    if (stream && grad(parameter).defined()) at::Tensor(grad(parameter)).record_stream(*stream);
+    if (others && grad(parameter).defined()) devices::record_use_on_current_stream(grad(parameter));
   }
   for (const int parameter : buffer_.move_in_together(parameters)) {
     if (records_[parameter].aliased) ++copied_;
@@ -309,7 +312,7 @@ void GradientStore::move_all_waiting() {
 }
 
 void GradientStore::use_on_current_stream(at::Device device) {
-  if (const auto stream = streams_.add_current(device)) buffer_.record_stream(*stream);
+  if (streams_.add_current(device)) buffer_.record_current_stream(device);
 }
 
 bool GradientStore::is_on_device(int parameter) const {

@@ -24,15 +24,15 @@ bool insert_stream(std::vector<c10::Stream>& streams, const c10::Stream& stream)
 
 }  // namespace
 
-std::optional<c10::Stream> GradientStreams::add_current(c10::Device device) {
-  if (!devices::is_accelerator(device)) return std::nullopt;
+bool GradientStreams::add_current(c10::Device device) {
+  if (!devices::is_accelerator(device)) return false;
   const c10::Stream stream = current_stream_of(device);
   insert_stream(of_pass_, stream);
-  return insert_stream(known_, stream) ? std::optional(stream) : std::nullopt;
+  return insert_stream(known_, stream);
 }
 
-std::optional<c10::Stream> GradientStreams::block_current_stream(c10::Device device) const {
-  if (!devices::is_accelerator(device)) return std::nullopt;
+bool GradientStreams::block_current_stream(c10::Device device) const {
+  if (!devices::is_accelerator(device)) return false;
   const c10::Stream current = current_stream_of(device);
   bool any = false;
   for (const c10::Stream& stream : of_pass_) {
@@ -40,7 +40,7 @@ std::optional<c10::Stream> GradientStreams::block_current_stream(c10::Device dev
     devices::StreamEvent(stream).block_current_stream();
     any = true;
   }
-  return any ? std::optional(current) : std::nullopt;
+  return any;
 }
 
 }  // namespace tutti::sync

@@ -4,7 +4,6 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
-#include <optional>
 #include <vector>
 
 namespace tutti::sync {
@@ -13,12 +12,12 @@ class GradientStreams {
  public:
   /// Must be called at the start of a backward pass.
   void begin_pass() { of_pass_.clear(); }
-  /// The calling thread's current stream of `device` has written, or will use, a gradient. Returns this stream if it
-  /// has done so for the first time.
-  std::optional<c10::Stream> add_current(c10::Device device);
+  /// The calling thread's current stream of `device` has written, or will use, a gradient. Returns whether it has done
+  /// so for the first time.
+  bool add_current(c10::Device device);
   /// Makes the calling thread's current stream of `device` wait for gradients that other streams have written in this
-  /// pass. Returns the current stream if there are such gradients.
-  std::optional<c10::Stream> block_current_stream(c10::Device device) const;
+  /// pass. Returns whether there are such gradients.
+  bool block_current_stream(c10::Device device) const;
 
  private:
   std::vector<c10::Stream> known_;
