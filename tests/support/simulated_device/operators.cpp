@@ -586,6 +586,17 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", &may_take_the_place_of);
 }
 
+// Kernels for lists of tensors: LibTorch's own for any device launch one kernel for each tensor, and no backend fallback
+// precedes them.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* const name :
+       {"_foreach_norm.Scalar", "_foreach_mul_.Tensor", "_foreach_mul_.Scalar", "_foreach_clamp_min_.Scalar",
+        "_foreach_clamp_max_.Scalar", "_foreach_copy_", "_foreach_lerp_.Scalar", "_fused_adam_", "_fused_adamw_",
+        "_fused_sgd_", "_fused_adagrad_"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  }
+}
+
 // ---- Autocast.
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
