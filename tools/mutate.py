@@ -98,7 +98,7 @@ FAULTS = [
     Fault("comm/algorithms/recursive_halving_all_reduce.cpp", "contributions are added in the order of their arrival",
           "add(adds_right ? own_chunk : received, adds_right ? received : own_chunk, own_chunk, reduction);",
           "(void)adds_right;\n    add(received, own_chunk, own_chunk, reduction);"),
-    Fault("comm/device/side_stream.cpp", "an event does not wait for its stream",
+    Fault("device/side_stream.cpp", "an event does not wait for its stream",
           "event_->record(*stream);", ""),
     Fault("comm/operation_queue.cpp", "an exception does not end operations in flight",
           "if (std::uncaught_exceptions() > 0) backend_->close();", ""),

@@ -241,13 +241,14 @@ class Run {
     accelerator_.load_state(training_.folder);
   }
 
+  /// The results, on the device. The host has not waited for them.
   std::vector<at::Tensor> result() const {
     std::vector<at::Tensor> all;
     for (const Net& net : {net_, critic_}) {
-      for (const at::Tensor& parameter : net->parameters()) all.push_back(parameter.detach().cpu().clone());
-      for (const at::Tensor& buffer : net->buffers()) all.push_back(buffer.detach().cpu().to(at::kDouble));
+      for (const at::Tensor& parameter : net->parameters()) all.push_back(parameter.detach());
+      for (const at::Tensor& buffer : net->buffers()) all.push_back(buffer.detach());
     }
-    if (metrics_.defined()) all.push_back(metrics_.cpu());
+    if (metrics_.defined()) all.push_back(metrics_);
     if (training_.extra == Extra::clip_norm_and_read) all.push_back(at::scalar_tensor(norms_, at::kDouble));
     return all;
   }
@@ -328,7 +329,10 @@ bool can_train(Loop loop, Extra extra) {
 }
 
 std::vector<at::Tensor> train(const Communicator& communicator, c10::Device device, const Training& training) {
-  return Run(communicator, device, training)();
+  std::vector<at::Tensor> result = Run(communicator, device, training)();
+  // The Accelerator is gone, and the device may still work.
+  for (at::Tensor& tensor : result) tensor = tensor.cpu().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  return result;
 }
 
 double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
