@@ -174,8 +174,8 @@ class Run {
 
   void add_metrics(const at::Tensor& loss) {
     const at::Tensor value = loss.detach().reshape({1});
-    const at::Tensor seen = accelerator_.gather(value).sum() + accelerator_.gather_for_metrics(value).mean() +
-                            accelerator_.reduce(value, ReduceOp::mean).sum();
+    at::Tensor seen = accelerator_.gather(value).sum() + accelerator_.reduce(value, ReduceOp::mean).sum();
+    if (training_.loop == Loop::join) seen = seen + accelerator_.gather_for_metrics(value).mean();
     metrics_ = metrics_.defined() ? metrics_ + seen : seen;
   }
 

@@ -38,7 +38,7 @@ enum class Extra {
   batch_norm_local,
   sync_batch_norm,
   many_buckets,
-  metrics,     ///< gather, reduce and gather_for_metrics of a value in each step
+  metrics,     ///< gather and reduce a value in each pass; in Loop::join gather_for_metrics too
   checkpoint,  ///< the state is saved and loaded after step 1
   local_sgd,
   slowmo,

@@ -23,7 +23,7 @@ namespace simulated = test::simulated;
 using Results = std::array<std::vector<at::Tensor>, 2>;
 
 /// The results of ranks that train in a stream of their own from step `first_step` on; -1: in the default stream.
-Results train(Loop loop, int first_step) {
+Results train(Loop loop, Extra extra, int first_step) {
   Results results;
   const simulated::SlowKernels slow(50);
   test::run_simulated_ranks({.size = 2}, [&](const Communicator& communicator, at::Device device) {
@@ -34,7 +34,7 @@ Results train(Loop loop, int first_step) {
       guard.emplace(simulated::pool_stream(device.index()));
     };
     results[static_cast<std::size_t>(communicator.rank())] =
-        test::train(communicator, device, {.loop = loop, .extra = Extra::clip_norm, .on_step = on_step});
+        test::train(communicator, device, {.loop = loop, .extra = extra, .on_step = on_step});
   });
   return results;
 }
@@ -46,16 +46,21 @@ void expect_equal(const Results& actual, const Results& expected) {
 }
 
 TEST(DeviceTraining, RanksEndAlike) {
-  const Results results = train(Loop::accumulate, -1);
+  const Results results = train(Loop::accumulate, Extra::none, -1);
   EXPECT_EQ(test::largest_difference(results[0], results[1]), 0);
 }
 
 TEST(DeviceTraining, AStreamOfTheProgramChangesNoBit) {
-  for (const Loop loop : {Loop::accumulate, Loop::every_pass}) expect_equal(train(loop, 0), train(loop, -1));
+  for (const Loop loop : {Loop::accumulate, Loop::every_pass}) {
+    for (const Extra extra : {Extra::none, Extra::clip_norm}) {
+      SCOPED_TRACE(test::name_of(loop) + ", " + test::name_of(extra));
+      expect_equal(train(loop, extra, 0), train(loop, extra, -1));
+    }
+  }
 }
 
 TEST(DeviceTraining, TheProgramMayChangeItsStreamBetweenSteps) {
-  expect_equal(train(Loop::accumulate, 2), train(Loop::accumulate, -1));
+  expect_equal(train(Loop::accumulate, Extra::none, 2), train(Loop::accumulate, Extra::none, -1));
 }
 
 TEST(DeviceTraining, AutocastComputesInBfloat16OnAnyDevice) {

@@ -4,6 +4,7 @@
 // ends the host's lead over the device.
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,10 @@ struct Row {
   Extra extra;
   double waits;  ///< of a rank in an optimizer step
 };
+
+std::ostream& operator<<(std::ostream& out, const Row& row) {
+  return out << test::name_of(row.loop) << ", " << test::name_of(row.extra);
+}
 
 std::vector<Row> table() {
   std::vector<Row> rows;

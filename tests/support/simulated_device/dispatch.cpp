@@ -44,6 +44,15 @@ bool depends_on_data(const std::string& name) {
   return names.contains(name);
 }
 
+/// True for a mask as an index: its number of values is the size of the result.
+bool has_mask(const c10::IValue& value) {
+  bool found = false;
+  for_each_tensor(value, [&](const at::Tensor& index) {
+    found = found || index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+  });
+  return found;
+}
+
 /// True for operators that take index tensors of the host.
 bool takes_host_tensors(std::string_view name) {
   return name.starts_with("aten::index") || name.starts_with("aten::_index");
@@ -80,7 +89,8 @@ class OperatorCall {
 
   Stack operator()() {
     const c10::DeviceGuard guard(device_);
-    if (depends_on_data(schema_.name())) return run_and_wait();
+    const bool is_index_with_mask = schema_.name() == "aten::index" && has_mask(arguments_.at(1));
+    if (depends_on_data(schema_.name()) || is_index_with_mask) return run_and_wait();
     Stack results;
     std::vector<Copy> copies;
     if (makes_tensors()) {
