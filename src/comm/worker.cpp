@@ -85,6 +85,12 @@ void WorkState::wait() {
     ended_.wait(lock, [&] { return completed_; });
   }
   if (failure_) std::rethrow_exception(failure_);
+  lock.unlock();
+  if (on_waited_) on_waited_();
+}
+
+void WorkState::set_on_waited(std::function<void()> on_waited) {
+  on_waited_ = std::move(on_waited);
 }
 
 bool WorkState::is_completed() const {
