@@ -25,6 +25,10 @@ class StreamEvent {
 
   /// Makes work that is queued on the calling thread's current stream from now on run after this point.
   void block_current_stream() const;
+  /// The same for `stream`.
+  void block(const c10::Stream& stream) const {
+    if (event_) event_->block(stream);
+  }
   /// True if the device has reached this point. Does not block.
   bool is_reached() const { return !event_ || event_->query(); }
   /// Blocks the calling thread until the device has reached this point.
