@@ -30,6 +30,10 @@ inline c10::Device device_of_rank(c10::Device device, int local_rank) {
 /// does not have.
 void require_available(c10::Device device);
 
+/// Returns the free memory that LibTorch's allocator of this process's accelerator keeps, to the device. Does nothing
+/// without an accelerator, and for an allocator that keeps no memory.
+void empty_cache();
+
 /// The device that is current on the thread that created the object. A thread of the library makes it current before it
 /// works for that thread: otherwise it would use device 0, and with CUDA create a context there.
 class CurrentDevice {
