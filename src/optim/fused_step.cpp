@@ -81,8 +81,7 @@ struct Lists {
 
   bool takes(const at::Tensor& parameter) const {
     const at::Tensor& first = parameters.front();
-    return parameter.device() == first.device() &&
-           (first.is_cpu() || parameter.scalar_type() == first.scalar_type());
+    return parameter.device() == first.device() && (first.is_cpu() || parameter.scalar_type() == first.scalar_type());
   }
   void add(const at::Tensor& parameter) {
     parameters.push_back(parameter);

@@ -28,7 +28,8 @@ std::map<std::string, at::Tensor> average_on(const Communicator& communicator, a
   const at::Tensor input = at::ones({2, 4}).to(device);
   Trainer<torch::nn::Sequential, DataLoader<Numbers>> trainer(
       accelerator, net, optimizer, std::nullopt, loader,
-      {.loss = [&](torch::nn::Sequential& sequential, at::Tensor&) { return sequential->forward(input).square().mean(); }},
+      {.loss = [&](torch::nn::Sequential& sequential,
+                   at::Tensor&) { return sequential->forward(input).square().mean(); }},
       {.max_steps = 5, .log_every = 0, .stop_on_signal = false, .progress_bar = false});
   const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.7});
   trainer.add_callback(ema);

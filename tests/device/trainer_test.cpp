@@ -35,9 +35,8 @@ struct Training {
 
 /// Trains a small model on `device`, on inputs that are there.
 void train(const Communicator& communicator, at::Device device, const Training& run) {
-  Accelerator accelerator({.gradient_accumulation_steps = 2,
-                           .project = {.project_dir = run.folder},
-                           .communicator = communicator});
+  Accelerator accelerator(
+      {.gradient_accumulation_steps = 2, .project = {.project_dir = run.folder}, .communicator = communicator});
   at::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(4, 8), torch::nn::GELU(), torch::nn::Linear(8, 1));
   net->to(device);
@@ -53,7 +52,8 @@ void train(const Communicator& communicator, at::Device device, const Training& 
       accelerator, net, optimizer, std::nullopt, loader,
       {.loss =
            [&](torch::nn::Sequential& sequential, at::Tensor&) {
-             const at::Tensor loss = sequential->forward(inputs[static_cast<std::size_t>(micro_batch % 4)]).square().mean();
+             const at::Tensor loss =
+                 sequential->forward(inputs[static_cast<std::size_t>(micro_batch % 4)]).square().mean();
              const int step = micro_batch++ / 2 + 1;
              const bool is_bad = step == run.bad_step && communicator.rank() == communicator.size() - 1;
              return is_bad ? loss * std::numeric_limits<double>::quiet_NaN() : loss;
@@ -114,8 +114,7 @@ TEST_P(DeviceTrainer, MetricsEqualThoseOfTheCpu) {
     const auto recorder = std::make_shared<Recorder>();
     run_simulated_ranks({.size = GetParam()}, [&](const Communicator& communicator, at::Device device) {
       const auto own = communicator.rank() == 0 ? recorder : std::make_shared<Recorder>();
-      train(communicator, on_device ? device : at::Device(at::kCPU),
-            {.options = options(6, 4), .callbacks = {own}});
+      train(communicator, on_device ? device : at::Device(at::kCPU), {.options = options(6, 4), .callbacks = {own}});
       for (const StepMetrics& step : own->steps) (void)static_cast<double>(step.loss);  // while the ranks exist
     });
     return recorder;

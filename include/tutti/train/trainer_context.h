@@ -23,8 +23,8 @@ namespace tutti {
 class StopSignal;
 
 /// The metrics of one optimizer step, updated by the Trainer at every optimizer step: see TrainerContext::metrics().
-/// Values are equal on all ranks, except `seconds_waiting`. Loss and norms on an accelerator are late: the first read of
-/// each waits for the accelerator, so a callback that reads them in every step slows the run down.
+/// Values are equal on all ranks, except `seconds_waiting`. Loss and norms on an accelerator are late: the first read
+/// of each waits for the accelerator, so a callback that reads them in every step slows the run down.
 struct StepMetrics {
   std::int64_t global_step = 0;  ///< optimizer steps so far, this one included
   double epoch = 0;              ///< the epoch plus the fraction of it that has been read

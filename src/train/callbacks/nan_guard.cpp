@@ -10,7 +10,8 @@ namespace tutti {
 
 namespace {
 
-/// Throws on all ranks if a value is not finite. Every rank must call it: `loss` and `grad_norm` are equal on all ranks.
+/// Throws on all ranks if a value is not finite. Every rank must call it: `loss` and `grad_norm` are equal on all
+/// ranks.
 void check(TrainerContext& trainer, std::int64_t step, double loss, double grad_norm, const LateValue& local_loss,
            const char* consequence) {
   if (std::isfinite(loss) && std::isfinite(grad_norm)) return;
@@ -27,8 +28,7 @@ void check(TrainerContext& trainer, std::int64_t step, double loss, double grad_
   } else {
     message += "the loss is not finite on rank " + ranks;
   }
-  throw NonFiniteError(message + consequence +
-                       "Inspect this step's data, lower the learning rate, or clip gradients");
+  throw NonFiniteError(message + consequence + "Inspect this step's data, lower the learning rate, or clip gradients");
 }
 
 }  // namespace
