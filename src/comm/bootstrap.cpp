@@ -67,11 +67,9 @@ std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const
           host,
           {.name = "c10d:gloo",
            .device = nccl_device_type,
-           .make =
-               [store = result.rendezvous.store, bind_address = result.bind_address, timeout = options.timeout](
-                   const std::string& group, int rank, int size, c10::Device) {
-                 return make_c10d_gloo(store, group, bind_address, rank, size, timeout);
-               }},
+           .make = [store = result.rendezvous.store, bind_address = result.bind_address, timeout = options.timeout](
+                       const std::string& group, int rank, int size,
+                       c10::Device) { return make_c10d_gloo(store, group, bind_address, rank, size, timeout); }},
           "job");
     case BackendRequest::ForDevices::factory:
       return make_device_backend(host, *options.device_backend, "job");

@@ -50,7 +50,7 @@ struct PublishedRanks {
 };
 
 PublishedRanks parse_rank_infos(const std::vector<std::string>& rank_infos, const Environment& environment,
-                           const std::string& backend) {
+                                const std::string& backend) {
   std::vector<int> nodes;
   std::vector<comm::DeviceInfo> devices;
   std::vector<int> local_sizes;

@@ -15,7 +15,8 @@ using ForDevices = BackendRequest::ForDevices;
 
 constexpr std::array host_backends{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical"};
 constexpr const char* known_names =
-    "auto, gloo, mpi, mpi_only, shared_memory, hierarchical, nccl, c10d:gloo, staged, staged:NAME (staged over another)";
+    "auto, gloo, mpi, mpi_only, shared_memory, hierarchical, nccl, c10d:gloo, staged, staged:NAME (staged over "
+    "another)";
 
 bool is_host_backend(const std::string& name) {
   return std::ranges::find(host_backends, name) != host_backends.end();
@@ -38,7 +39,8 @@ std::string prefix_of(std::size_t rank, const std::vector<DeviceInfo>& infos) {
 std::string describe_shared_device(const std::vector<DeviceInfo>& infos, const std::vector<int>& nodes) {
   for (std::size_t second = 0; second < infos.size(); ++second) {
     for (std::size_t first = 0; first < second; ++first) {
-      if (nodes[first] != nodes[second] || infos[second].uuid.empty() || infos[first].uuid != infos[second].uuid) continue;
+      if (nodes[first] != nodes[second] || infos[second].uuid.empty() || infos[first].uuid != infos[second].uuid)
+        continue;
       return rank_text(first) + " and " + rank_text(second) + " share one device (" + infos[first].device->str() +
              " and " + infos[second].device->str() + ", UUID " + infos[first].uuid + ")";
     }
@@ -134,7 +136,8 @@ DeviceInfo device_info(const BackendRequest& request, const CommunicatorOptions&
     if (!device && needs_cuda) device = c10::Device(nccl_device_type);
     if (!device || !devices::is_accelerator(*device)) {
       if (needs_cuda) {
-        info.nccl_problem = "it serves CUDA devices, and CommunicatorOptions::device is " + device.value_or(at::kCPU).str();
+        info.nccl_problem =
+            "it serves CUDA devices, and CommunicatorOptions::device is " + device.value_or(at::kCPU).str();
       }
       return info;
     }

@@ -121,7 +121,8 @@ TEST(C10dBackend, MovesEveryDtype) {
         const at::Tensor received = at::empty_like(sent);
         backend.all_to_all(operation(++number), received, sent);
         for (int of = 0; of < size; ++of) {
-          EXPECT_TRUE(at::equal(received.cpu().narrow(0, 2 * of, 2), values(of, 2 * size, dtype).narrow(0, 2 * rank, 2)));
+          EXPECT_TRUE(
+              at::equal(received.cpu().narrow(0, 2 * of, 2), values(of, 2 * size, dtype).narrow(0, 2 * rank, 2)));
         }
       }
       // Rank r sends r + 1 elements to rank 0, and none to others.
