@@ -14,7 +14,7 @@ namespace {
 using ForDevices = BackendRequest::ForDevices;
 
 constexpr std::array host_backends{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical"};
-constexpr const char* known =
+constexpr const char* known_names =
     "auto, gloo, mpi, mpi_only, shared_memory, hierarchical, nccl, c10d:gloo, staged, staged:NAME (staged over "
     "another)";
 
@@ -90,7 +90,7 @@ BackendRequest parse_backend(const std::string& name, const std::string& error_p
     request.host = name;
   } else {
     std::string text = error_prefix;
-    text += "There is no backend '" + name + "'. Known: " + known + ".";
+    text += "There is no backend '" + name + "'. Known: " + known_names + ".";
     if (name.starts_with("c10d:")) text += " Pass any other backend of c10d as CommunicatorOptions::device_backend.";
     throw UsageError(text);
   }

@@ -1,6 +1,7 @@
 #pragma once
 // A device stream beside the one that the program computes on. Uses LibTorch's streams and events of any device type,
 // without the device's headers. The CPU has no streams: work on it is complete when a call returns.
+#include <ATen/core/TensorBody.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
