@@ -50,8 +50,8 @@ std::string describe_buffers(const std::vector<NamedParameter>& buffers) {
   for (const NamedParameter& buffer : buffers) {
     text << quoted(buffer) << '\t';
     if (buffer.tensor.defined()) {
-      text << toString(buffer.tensor.scalar_type()) << buffer.tensor.sizes()
-           << on_device(buffer.tensor) << (can_be_sent(buffer.tensor) ? "" : " (not dense)");
+      text << toString(buffer.tensor.scalar_type()) << buffer.tensor.sizes() << on_device(buffer.tensor)
+           << (can_be_sent(buffer.tensor) ? "" : " (not dense)");
     } else {
       text << "undefined";
     }
@@ -89,8 +89,9 @@ void require_synchronizable(const NamedParameter& parameter, const ReducerOption
                      " backend does not sum gradients: set the backend staged, which serves every device");
   }
   if (parameter.sparse && devices::is_accelerator(tensor.device())) {
-    throw UsageError(where + ", and its gradients are sparse: these are synchronized in CPU memory only. Create the "
-                             "embedding with sparse(false), or leave it on the CPU");
+    throw UsageError(where +
+                     ", and its gradients are sparse: these are synchronized in CPU memory only. Create the "
+                     "embedding with sparse(false), or leave it on the CPU");
   }
   // Sums in a fixed order are the host's, which encodes.
   if (options.gradient_codec && !gradients.sums_in_fixed_order(tensor.device())) {
