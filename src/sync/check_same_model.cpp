@@ -78,8 +78,7 @@ MismatchError other_buffer(const std::string& name, const std::string& first, co
 }
 
 /// Throws UsageError for a parameter whose gradient no synchronization can take. Equal on ranks with the same model.
-void require_synchronizable(const NamedParameter& parameter, const ReducerOptions& options,
-                            const Communicator& communicator) {
+void require_synchronizable(const NamedParameter& parameter, const Communicator& communicator) {
   const at::Tensor& tensor = parameter.tensor;
   if (!tensor.requires_grad()) return;
   const comm::GradientCommunicator gradients(communicator);
@@ -92,11 +91,6 @@ void require_synchronizable(const NamedParameter& parameter, const ReducerOption
     throw UsageError(where +
                      ", and its gradients are sparse: these are synchronized in CPU memory only. Create the "
                      "embedding with sparse(false), or leave it on the CPU");
-  }
-  // Sums in a fixed order are the host's, which encodes.
-  if (options.gradient_codec && !gradients.sums_in_fixed_order(tensor.device())) {
-    throw UsageError(where + ", where the " + communicator.backend_name() +
-                     " backend sends gradients unencoded: set the backend staged, or no gradient_codec");
   }
   if (!tensor.is_leaf()) throw UsageError("parameter " + quoted(parameter) + " is not a leaf of the graph");
 }
@@ -164,7 +158,7 @@ void check_same_model(const std::vector<NamedParameter>& parameters, const Reduc
                         ". Build the same model on all ranks before preparing it");
   }
   // After the comparison, so that a rank that throws here does not block the other ranks.
-  for (const NamedParameter& parameter : parameters) require_synchronizable(parameter, options, communicator);
+  for (const NamedParameter& parameter : parameters) require_synchronizable(parameter, communicator);
 }
 
 }  // namespace tutti::sync

@@ -48,7 +48,7 @@ struct ReducerOptions {
   /// Turn it off if replicas may differ, for example in their last bits (machines of different kinds).
   bool check_replicas = true;
   /// Wire codec of dense fp32 gradients between nodes, for example bf16_codec(). Null: gradients are sent as fp32.
-  /// Sparse gradients are never encoded. Gradients on an accelerator need the backend staged.
+  /// Sparse gradients are never encoded.
   std::shared_ptr<const WireCodec> gradient_codec{};
   /// Check synchronized gradients for infinity and NaN; Reducer::overflowed() returns the result.
   bool detect_overflow = false;
