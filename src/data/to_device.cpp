@@ -2,6 +2,7 @@
 
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <mutex>
 #include <vector>
@@ -10,6 +11,16 @@
 #include "device/side_stream.h"
 
 namespace tutti {
+
+namespace {
+
+/// Keeps the memory of `tensor` from being reused before the work on the calling thread's current stream is done.
+void record_use_on_current_stream(const at::Tensor& tensor) {
+  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+  guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(tensor.device()));
+}
+
+}  // namespace
 
 /// Copies from pinned memory to a device on a stream of their own.
 class Placement::CopyStream {
@@ -23,7 +34,7 @@ class Placement::CopyStream {
     stream_.run([&] { target = source.to(device_, /*non_blocking=*/true); });
     in_flight_.push_back({.source = source, .done = stream_.record_event()});
     in_flight_.back().done.block_current_stream();
-    devices::use_on_current_stream(target);
+    record_use_on_current_stream(target);
     return target;
   }
 

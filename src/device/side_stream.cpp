@@ -25,12 +25,6 @@ void StreamEvent::wait() const {
   if (event_) event_->synchronize();
 }
 
-void use_on_current_stream(const at::Tensor& tensor) {
-  if (tensor.device().is_cpu() || !tensor.has_storage()) return;
-  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
-  guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(tensor.device()));
-}
-
 SideStream::SideStream(c10::Device device) {
   constexpr bool high_priority = true;
   if (!device.is_cpu()) {

@@ -1,7 +1,6 @@
 #pragma once
 // A device stream beside the one that the program computes on. Uses LibTorch's streams and events of any device type,
 // without the device's headers. The CPU has no streams: work on it is complete when a call returns.
-#include <ATen/core/TensorBody.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -30,10 +29,6 @@ class StreamEvent {
   std::optional<c10::Device> device_;
   std::optional<c10::Event> event_;
 };
-
-/// Tells the device's allocator that work on the calling thread's current stream uses `tensor`, which another stream
-/// allocated: its memory is reused after that work. Does nothing on the CPU.
-void use_on_current_stream(const at::Tensor& tensor);
 
 /// May be used from any thread, with one run() at a time.
 class SideStream {
