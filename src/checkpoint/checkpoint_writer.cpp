@@ -24,11 +24,7 @@ struct StartedCopy {
   std::vector<devices::StreamEvent> arrivals{};
 
   explicit StartedCopy(const CheckpointContent& original)
-      : content{.step = original.step,
-                .shared = {},
-                .per_rank = {},
-                .metric = original.metric,
-                .run = original.run} {
+      : content{.step = original.step, .shared = {}, .per_rank = {}, .metric = original.metric, .run = original.run} {
     for (const auto& [name, part] : original.shared) {
       content.shared.emplace(name, checkpoint::start_copy_keeping_ties(part, arrivals));
     }
@@ -59,8 +55,8 @@ void write_and_prune(const std::filesystem::path& folder, const CheckpointConten
 /// One save on its own thread.
 class CheckpointWriter::Job {
  public:
-  Job(std::filesystem::path folder, StartedCopy copy, const RetentionOptions& retention,
-      Communicator communicator, const checkpoint::FileSystem& files, std::shared_ptr<checkpoint::Reservation> reserved)
+  Job(std::filesystem::path folder, StartedCopy copy, const RetentionOptions& retention, Communicator communicator,
+      const checkpoint::FileSystem& files, std::shared_ptr<checkpoint::Reservation> reserved)
       : thread_([this, folder = std::move(folder), copy = std::move(copy), retention,
                  communicator = std::move(communicator), &files, reserved = std::move(reserved),
                  where = CallSiteScope::current(), device = devices::CurrentDevice()]() mutable {

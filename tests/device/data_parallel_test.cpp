@@ -32,9 +32,7 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
     norm = register_module("norm", torch::nn::BatchNorm1d(8));
     out = register_module("out", torch::nn::Linear(8, 3));
   }
-  at::Tensor forward(const at::Tensor& x) {
-    return out(norm(at::tanh(in(x))));
-  }
+  at::Tensor forward(const at::Tensor& x) { return out(norm(at::tanh(in(x)))); }
   torch::nn::Linear in{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
   torch::nn::Linear out{nullptr};

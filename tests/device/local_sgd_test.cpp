@@ -72,11 +72,9 @@ std::vector<Method> methods() {
     add("diloco, wire " + std::to_string(static_cast<int>(wire)), {.outer_optimizer = diloco, .wire = wire});
   }
   add("streaming, mix", {.outer_optimizer = diloco, .streaming = {.fragments = 2, .overlap_steps = 1, .mix = 0.5}});
-  add("streaming, int8", {.outer_optimizer = diloco,
-                          .streaming = {.fragments = 2, .overlap_steps = 1},
-                          .wire = WireFormat::int8});
-  add("streaming, local progress",
-      {.streaming = {.fragments = 2, .overlap_steps = 1, .keep_local_progress = true}});
+  add("streaming, int8",
+      {.outer_optimizer = diloco, .streaming = {.fragments = 2, .overlap_steps = 1}, .wire = WireFormat::int8});
+  add("streaming, local progress", {.streaming = {.fragments = 2, .overlap_steps = 1, .keep_local_progress = true}});
   add("buffers of rank 0", {.state_sync = {.buffers = BufferRule::broadcast}});
   add("momentum", {.state_sync = {.momentum = MomentumRule::average}}).options.adam = true;
   add("double", {}).options.dtype = at::kDouble;
@@ -93,8 +91,8 @@ TEST(DeviceLocalSgd, EndsWithTheBitsOfTheCpu) {
     const Ends actual = run_on(true, method);
     for (int rank = 0; rank < method.size; ++rank) {
       const auto i = static_cast<std::size_t>(rank);
-      EXPECT_TRUE(same_bits(actual[i], expected[i])) << "rank " << rank << ": largest difference "
-                                                     << largest_difference(actual[i], expected[i]);
+      EXPECT_TRUE(same_bits(actual[i], expected[i]))
+          << "rank " << rank << ": largest difference " << largest_difference(actual[i], expected[i]);
     }
   }
 }
