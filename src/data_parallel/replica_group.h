@@ -54,6 +54,8 @@ class ReplicaGroup {
   };
 
   void add_accelerator(at::Device device);
+  /// The current device of replica `index`'s thread; nullopt without accelerators.
+  std::optional<at::Device> accelerator(int index) const;
 
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<at::Device> accelerators_;  ///< of the last refresh()

@@ -32,7 +32,10 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
     norm = register_module("norm", torch::nn::BatchNorm1d(8));
     out = register_module("out", torch::nn::Linear(8, 3));
   }
-  at::Tensor forward(const at::Tensor& x) { return out(norm(at::tanh(in(x)))); }
+  at::Tensor forward(const at::Tensor& x) {
+    if (!x.is_cpu()) EXPECT_EQ(simulated::current_device(), x.device().index()) << "of the replica's thread";
+    return out(norm(at::tanh(in(x))));
+  }
   torch::nn::Linear in{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
   torch::nn::Linear out{nullptr};

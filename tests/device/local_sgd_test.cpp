@@ -1,6 +1,9 @@
 // Ranks: 2 and 4 as threads, each with a simulated device. Local SGD and its family on devices, against the same run in
 // CPU memory.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -163,6 +166,28 @@ TEST(DeviceLocalSgd, ResumesOnAnotherDevice) {
       EXPECT_TRUE(same_bits(state_of(run), expected[static_cast<std::size_t>(communicator.rank())]));
     });
   }
+}
+
+TEST(DeviceLocalSgd, ParametersMayBeOnSeveralDevices) {
+  run_simulated_ranks({}, [](const Communicator& communicator, at::Device device) {
+    const at::Device other(simulated::type, static_cast<at::DeviceIndex>(2 + communicator.rank()));
+    std::vector<NamedParameter> parameters;
+    for (const at::Device place : {at::Device(at::kCPU), device, other, device}) {
+      const auto number = static_cast<std::int64_t>(parameters.size());
+      const at::Tensor parameter = at::ones({number + 1}, at::TensorOptions(place)).set_requires_grad(true);
+      parameters.push_back({"parameter" + std::to_string(number), parameter});
+    }
+    LocalSgdAlgorithm algorithm(parameters, {}, nullptr, communicator.duplicate("local"), {.local_steps = 1});
+    {
+      const at::NoGradGuard no_grad;
+      for (NamedParameter& parameter : parameters) parameter.tensor.add_(communicator.rank());
+    }
+    algorithm.step();
+    for (const NamedParameter& parameter : parameters) {
+      const at::Tensor values = parameter.tensor.detach().cpu();
+      EXPECT_TRUE(values.equal(at::full_like(values, 1.5))) << parameter.name;
+    }
+  });
 }
 
 TEST(DeviceLocalSgd, ComparesReplicas) {
