@@ -49,7 +49,7 @@ class Group {
   std::set<int> aborted_;
 };
 
-/// The groups of a job's groups, by name.
+/// The groups of a job, by name.
 class Groups {
  public:
   std::shared_ptr<Group> of(const std::string& group, int size);
