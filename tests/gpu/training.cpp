@@ -1,0 +1,40 @@
+#include "gpu/training.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+
+namespace tutti::test::gpu {
+
+void run_staged_threads(const std::function<void(const Communicator&)>& body) {
+  const at::Device on = device();
+  run_thread_ranks(
+      2,
+      [&](const Communicator& communicator) {
+        const c10::DeviceGuard guard(on);
+        body(communicator);
+      },
+      {.backend = "staged", .timeout = std::chrono::seconds(30)});
+}
+
+void expect_same_as_on_cpu(const std::function<std::vector<at::Tensor>(const Communicator&, at::Device)>& body) {
+  std::array<std::vector<at::Tensor>, 2> expected, actual;
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    expected.at(static_cast<std::size_t>(communicator.rank())) = body(communicator, at::kCPU);
+  });
+  run_staged_threads([&](const Communicator& communicator) {
+    actual.at(static_cast<std::size_t>(communicator.rank())) = body(communicator, device());
+  });
+  for (std::size_t rank = 0; rank < expected.size(); ++rank) {
+    EXPECT_TRUE(close(actual.at(rank), expected.at(rank), tolerance)) << "rank " << rank;
+  }
+}
+
+ProcessOptions processes_on_one_device() {
+  const char* backend = std::getenv("TUTTI_BACKEND");
+  return {.variables = {{"TUTTI_BACKEND", backend == nullptr ? "staged" : backend}}};
+}
+
+}  // namespace tutti::test::gpu

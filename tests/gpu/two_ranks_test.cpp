@@ -1,0 +1,115 @@
+// Ranks: 2 as threads and 2 as processes, on one device.
+#include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/optim/sgd.h>
+
+#include <mutex>
+
+#include "gpu/training.h"
+#include "tutti/sync/sync_batch_norm.h"
+#include "tutti/train/local_sgd.h"
+
+namespace tutti::test::two_ranks_test {
+namespace {
+
+using gpu::device;
+
+TEST(TwoRanks, AsThreadsTrainAsOnTheCpu) {
+  gpu::expect_same_as_on_cpu([](const Communicator& communicator, at::Device on) {
+    Accelerator accelerator({.gradient_accumulation_steps = gpu::micro_batches, .communicator = communicator});
+    return gpu::train_mlp(accelerator, on);
+  });
+}
+
+// Every rank also trains on the CPU, over a communicator of the same job.
+const RankProgram trains_as_on_the_cpu("trains_as_on_the_cpu", [] {
+  Accelerator accelerator({.gradient_accumulation_steps = gpu::micro_batches, .device = device()});
+  std::cout << "backend " << accelerator.communicator().backend_name() << std::endl;
+  const auto on_device = gpu::train_mlp(accelerator, device());
+  Accelerator on_cpu(
+      {.gradient_accumulation_steps = gpu::micro_batches, .communicator = accelerator.communicator().duplicate("cpu")});
+  EXPECT_TRUE(close(on_device, gpu::train_mlp(on_cpu, at::kCPU), gpu::tolerance));
+  const at::Tensor of_ranks = accelerator.gather(on_device.front().flatten().unsqueeze(0));
+  for (int rank = 0; rank < accelerator.num_processes(); ++rank) EXPECT_TRUE(at::equal(of_ranks[rank], of_ranks[0]));
+});
+
+TEST(TwoRanks, AsProcessesTrainAsOnTheCpu) {
+  const auto results = run_processes(trains_as_on_the_cpu, 2, gpu::processes_on_one_device());
+  expect_success(results);
+  std::cout << results.at(0).output;
+}
+
+const RankProgram reduces_and_gathers("reduces_and_gathers", [] {
+  Accelerator accelerator({.device = device()});
+  const at::Tensor value = at::full({2}, accelerator.rank() + 1.0, at::TensorOptions(at::kFloat).device(device()));
+  EXPECT_TRUE(at::equal(accelerator.reduce(value, ReduceOp::sum).cpu(), at::tensor({3.F, 3.F})));
+  EXPECT_TRUE(at::equal(accelerator.gather(value).cpu(), at::tensor({1.F, 1.F, 2.F, 2.F})));
+  EXPECT_TRUE(at::equal(accelerator.broadcast(value).cpu(), at::tensor({1.F, 1.F})));
+});
+
+TEST(TwoRanks, ReduceAndGatherDeviceTensors) {
+  expect_success(run_processes(reduces_and_gathers, 2, gpu::processes_on_one_device()));
+}
+
+TEST(Extras, SyncBatchNormTrainsAsOnTheCpu) {
+  gpu::expect_same_as_on_cpu([](const Communicator& communicator, at::Device on) {
+    Accelerator accelerator({.communicator = communicator});
+    torch::nn::Sequential net(torch::nn::Linear(6, 8), SyncBatchNorm(torch::nn::BatchNormOptions(8), communicator),
+                              torch::nn::Tanh(), torch::nn::Linear(8, 3));
+    fill(*net, 3);
+    net->to(on);
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.01));
+    gpu::run_steps(accelerator, model, optimizer, {.batch_at = gpu::batches_on(on)});
+    return gpu::values_of(*model);
+  });
+}
+
+void expect_local_sgd_as_on_cpu(const LocalSGDOptions& options) {
+  gpu::expect_same_as_on_cpu([&](const Communicator& communicator, at::Device on) {
+    Accelerator accelerator({.communicator = communicator});
+    Mlp net(3);
+    net->to(on);
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.05));
+    LocalSGD local_sgd(accelerator, model, options);
+    gpu::run_steps(accelerator, model, optimizer,
+                   {.last = 6, .batch_at = gpu::batches_on(on), .after_step = [&] { local_sgd.step(); }});
+    local_sgd.finish();
+    return gpu::values_of(*model);
+  });
+}
+
+TEST(Extras, LocalSgdTrainsAsOnTheCpu) {
+  expect_local_sgd_as_on_cpu({.local_sgd_steps = 2});
+}
+
+TEST(Extras, DiLoCoInBf16TrainsAsOnTheCpu) {
+  expect_local_sgd_as_on_cpu(
+      {.local_sgd_steps = 2,
+       .algorithm = {.outer_optimizer = OuterOptimizer::diloco, .wire = WireFormat::bf16}});
+}
+
+TEST(Extras, ReproducibleTrainingHasTheSameBitsOnOneAndTwoRanks) {
+  const auto train = [](const Communicator& communicator) {
+    Accelerator accelerator(
+        {.reproducible = ReproducibleOptions{.micro_batches = 4}, .communicator = communicator});
+    Mlp net(3);
+    net->to(device());
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
+    // Rank r runs block r of a step's micro-batches.
+    const int passes = accelerator.gradient_accumulation_steps();
+    const auto batch_at = [&, on_device = gpu::batches_on(device())](std::int64_t index) {
+      const std::int64_t pass = index / accelerator.num_processes();
+      return on_device(pass / passes * 4 + accelerator.rank() * passes + pass % passes);
+    };
+    gpu::run_steps(accelerator, model, optimizer, {.last = 3, .batch_at = batch_at});
+    return gpu::values_of(*model);
+  };
+  const auto alone = train(Communicator());
+  gpu::run_staged_threads([&](const Communicator& communicator) {
+    EXPECT_TRUE(close(train(communicator), alone, 0)) << "rank " << communicator.rank();
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test::two_ranks_test
