@@ -25,6 +25,7 @@ std::uint32_t checksum(const torch::nn::Module& module) {
 }
 
 const RankProgram ends_with_sums_in_flight("ends_with_sums_in_flight", [] {
+  gpu::enter_rank();
   Mlp net(3);
   net->to(device());
   {
@@ -52,6 +53,7 @@ TEST(Ends, SumsInFlightCompleteBeforeTheAcceleratorEnds) {
 }
 
 const RankProgram is_killed_in_a_step("is_killed_in_a_step", [] {
+  gpu::enter_rank();
   Accelerator accelerator({.device = device()});
   Mlp net(3);
   net->to(device());

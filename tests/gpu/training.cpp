@@ -5,6 +5,9 @@
 
 #include <array>
 #include <cstdlib>
+#include <string>
+
+#include "tutti/core/environment.h"
 
 namespace tutti::test::gpu {
 
@@ -30,6 +33,12 @@ void expect_same_as_on_cpu(const std::function<std::vector<at::Tensor>(const Com
   for (std::size_t rank = 0; rank < expected.size(); ++rank) {
     EXPECT_TRUE(close(actual.at(rank), expected.at(rank), tolerance)) << "rank " << rank;
   }
+}
+
+void enter_rank() {
+  if (std::getenv("TUTTI_TEST_HOSTID_PER_RANK") == nullptr) return;
+  const std::string host = "host-of-rank-" + std::to_string(read_environment().rank);
+  ::setenv("NCCL_HOSTID", host.c_str(), /*overwrite=*/1);
 }
 
 ProcessOptions processes_on_one_device() {

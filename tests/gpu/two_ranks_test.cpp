@@ -24,6 +24,7 @@ TEST(TwoRanks, AsThreadsTrainAsOnTheCpu) {
 
 // Every rank also trains on the CPU, over a communicator of the same job.
 const RankProgram trains_as_on_the_cpu("trains_as_on_the_cpu", [] {
+  gpu::enter_rank();
   Accelerator accelerator({.gradient_accumulation_steps = gpu::micro_batches, .device = device()});
   std::cout << "backend " << accelerator.communicator().backend_name() << std::endl;
   const auto on_device = gpu::train_mlp(accelerator, device());
@@ -41,6 +42,7 @@ TEST(TwoRanks, AsProcessesTrainAsOnTheCpu) {
 }
 
 const RankProgram reduces_and_gathers("reduces_and_gathers", [] {
+  gpu::enter_rank();
   Accelerator accelerator({.device = device()});
   const at::Tensor value = at::full({2}, accelerator.rank() + 1.0, at::TensorOptions(at::kFloat).device(device()));
   EXPECT_TRUE(at::equal(accelerator.reduce(value, ReduceOp::sum).cpu(), at::tensor({3.F, 3.F})));
