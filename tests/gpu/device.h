@@ -1,6 +1,6 @@
 #pragma once
-// The device that test_gpu tests: a CUDA device in a build with CUDA, else the simulated device. Ranks share the device,
-// as they do on a machine with one GPU.
+// The device that test_gpu tests: a CUDA device in a build with CUDA, else the simulated device. Ranks share the
+// device, as they do on a machine with one GPU.
 #include <c10/core/Device.h>
 
 #include <functional>

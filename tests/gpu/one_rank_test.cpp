@@ -17,9 +17,8 @@ namespace {
 using gpu::device;
 
 AcceleratorOptions alone(Precision precision = Precision::no) {
-  return {.gradient_accumulation_steps = gpu::micro_batches,
-          .mixed_precision = precision,
-          .communicator = Communicator()};
+  return {
+      .gradient_accumulation_steps = gpu::micro_batches, .mixed_precision = precision, .communicator = Communicator()};
 }
 
 std::vector<at::Tensor> train(at::Device on, Precision precision) {
@@ -45,10 +44,9 @@ TEST(OneRank, SkipsAStepWhoseFp16GradientsOverflow) {
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
   const auto before = gpu::values_of(*model);
   std::vector<bool> skipped;
-  gpu::run_steps(accelerator, model, optimizer,
-                 {.last = 1, .batch_at = gpu::batches_on(device()), .after_step = [&] {
-                    EXPECT_TRUE(accelerator.optimizer_step_was_skipped());
-                  }});
+  gpu::run_steps(accelerator, model, optimizer, {.last = 1, .batch_at = gpu::batches_on(device()), .after_step = [&] {
+                                                   EXPECT_TRUE(accelerator.optimizer_step_was_skipped());
+                                                 }});
   EXPECT_TRUE(close(gpu::values_of(*model), before, 0));
   EXPECT_EQ(accelerator.loss_scale(), 0.5e8);
   gpu::run_steps(accelerator, model, optimizer, {.first = 1, .last = 30, .batch_at = gpu::batches_on(device())});
@@ -67,9 +65,8 @@ TEST(HiddenWaits, NoneInTheStepsOfOneRank) {
   gpu::run_steps(accelerator, model, optimizer, steps);
   gpu::wait_for_device();
   steps.first = 3, steps.last = 10;
-  gpu::expect_no_host_waits([&, &model = model, &optimizer = optimizer] {
-    gpu::run_steps(accelerator, model, optimizer, steps);
-  });
+  gpu::expect_no_host_waits(
+      [&, &model = model, &optimizer = optimizer] { gpu::run_steps(accelerator, model, optimizer, steps); });
 }
 
 /// Trains the steps `first` .. `last` - 1 on `on`: after the checkpoint `from`, and before the checkpoint `to`, unless

@@ -70,10 +70,11 @@ TEST(Rates, OfStagedSumsOfTwoRanks) {
 
 // The model, batch and precision of tools/gpu/gpt_peer.py.
 void print_gpt_rate(const char* optimizer_name, bool fused) {
-  const gpt::GptOptions size = gpu::is_simulated()
-                                   ? gpt::GptOptions{.width = 32, .layers = 1, .heads = 2, .context = 16}
-                                   : gpt::GptOptions{.vocabulary = 50304, .width = 768, .layers = 12, .heads = 12,
-                                                     .context = 1024, .feed_forward = 3072};
+  const gpt::GptOptions size =
+      gpu::is_simulated()
+          ? gpt::GptOptions{.width = 32, .layers = 1, .heads = 2, .context = 16}
+          : gpt::GptOptions{
+                .vocabulary = 50304, .width = 768, .layers = 12, .heads = 12, .context = 1024, .feed_forward = 3072};
   constexpr std::int64_t batch_size = 8;
   const int steps = gpu::is_simulated() ? 2 : 30;
   torch::manual_seed(1);

@@ -13,13 +13,12 @@ namespace tutti::test::gpu {
 
 void run_staged_threads(const std::function<void(const Communicator&)>& body) {
   const at::Device on = device();
-  run_thread_ranks(
-      2,
-      [&](const Communicator& communicator) {
-        const c10::DeviceGuard guard(on);
-        body(communicator);
-      },
-      {.backend = "staged", .timeout = std::chrono::seconds(30)});
+  run_thread_ranks(2,
+                   [&](const Communicator& communicator) {
+                     const c10::DeviceGuard guard(on);
+                     body(communicator);
+                   },
+                   {.backend = "staged", .timeout = std::chrono::seconds(30)});
 }
 
 void expect_same_as_on_cpu(const std::function<std::vector<at::Tensor>(const Communicator&, at::Device)>& body) {

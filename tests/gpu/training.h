@@ -72,8 +72,8 @@ void run_staged_threads(const std::function<void(const Communicator&)>& body);
 void expect_same_as_on_cpu(
     const std::function<std::vector<at::Tensor>(const Communicator& communicator, at::Device on)>& body);
 
-/// Must be called first in a program of processes_on_one_device(). With TUTTI_TEST_HOSTID_PER_RANK, NCCL takes each rank
-/// for one on a host of its own, so that it accepts one device for all.
+/// Must be called first in a program of processes_on_one_device(). With TUTTI_TEST_HOSTID_PER_RANK, NCCL takes each
+/// rank for one on a host of its own, so that it accepts one device for all.
 void enter_rank();
 
 /// The options of processes that share the device. The variable TUTTI_BACKEND, "staged" if it is not set, selects the

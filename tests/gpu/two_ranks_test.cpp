@@ -87,14 +87,12 @@ TEST(Extras, LocalSgdTrainsAsOnTheCpu) {
 
 TEST(Extras, DiLoCoInBf16TrainsAsOnTheCpu) {
   expect_local_sgd_as_on_cpu(
-      {.local_sgd_steps = 2,
-       .algorithm = {.outer_optimizer = OuterOptimizer::diloco, .wire = WireFormat::bf16}});
+      {.local_sgd_steps = 2, .algorithm = {.outer_optimizer = OuterOptimizer::diloco, .wire = WireFormat::bf16}});
 }
 
 TEST(Extras, ReproducibleTrainingHasTheSameBitsOnOneAndTwoRanks) {
   const auto train = [](const Communicator& communicator) {
-    Accelerator accelerator(
-        {.reproducible = ReproducibleOptions{.micro_batches = 4}, .communicator = communicator});
+    Accelerator accelerator({.reproducible = ReproducibleOptions{.micro_batches = 4}, .communicator = communicator});
     Mlp net(3);
     net->to(device());
     auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
