@@ -8,6 +8,7 @@
 
 #include "comm/backend/describe.h"
 #include "comm/describe_call.h"
+#include "comm/device_call.h"
 #include "comm/make_communicator.h"
 #include "comm/operation_queue.h"
 #include "comm/os/in_this_process.h"
@@ -20,13 +21,15 @@
 namespace tutti {
 namespace {
 
-using comm::ContiguousTensor;
+using comm::CallTensors;
 using comm::Operation;
 using GatheredCalls = comm::OperationQueue::GatheredCalls;
 
 using comm::bytes_of;
 using comm::describe_op;
 using comm::require_rank;
+
+using Kind = comm::DeviceStreams::Kind;
 
 }  // namespace
 
@@ -62,10 +65,11 @@ void Communicator::set_step(std::int64_t step) const {
 }
 
 Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions& call) const {
-  auto flat = ContiguousTensor::for_output("all_reduce", tensor);
+  CallTensors tensors("all_reduce", queue_->backend().traits());
+  const auto flat = tensors.in_place(tensor);
   comm::require_reducible("all_reduce", tensor, op);
   const auto arguments = comm::describe_tensor(tensor) + ", " + describe_op(op);
-  if (tensor.nbytes() <= queue_->payload_bytes()) {
+  if (tensors.on_host() && tensor.nbytes() <= queue_->payload_bytes()) {
     const auto reduce_payloads = [flat, op](const Operation&, const GatheredCalls& gathered) {
       comm::reduce_tree(gathered.payloads, static_cast<std::byte*>(flat.memory().data_ptr()),
                         static_cast<std::size_t>(flat.memory().numel()), flat.memory().scalar_type(),
@@ -74,18 +78,19 @@ Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions&
     };
     return Work(queue_->call("all_reduce", arguments, call, reduce_payloads, {.payload = bytes_of(flat.memory())}));
   }
-  return Work(queue_->call("all_reduce", arguments, call,
-                           [queue = queue_.get(), flat, op](const Operation& operation, const GatheredCalls&) {
-                             queue->backend().all_reduce(operation, flat.memory(), op);
-                             flat.write_back();
-                           }));
+  const auto exchange = [queue = queue_.get(), flat, op](const Operation& operation, const GatheredCalls&) {
+    queue->backend().all_reduce(operation, flat.memory(), op);
+    flat.write_back();
+  };
+  return Work(queue_->call("all_reduce", arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOptions& call) const {
-  auto to = ContiguousTensor::for_output("all_gather", output);
-  auto from = ContiguousTensor::for_input("all_gather", input);
+  CallTensors tensors("all_gather", queue_->backend().traits());
+  const auto to = tensors.output(output);
+  const auto from = tensors.input(input);
   comm::require_parts("all_gather", "output", output, "input", input, size());
-  if (input.nbytes() <= queue_->payload_bytes()) {
+  if (tensors.on_host() && input.nbytes() <= queue_->payload_bytes()) {
     const auto copy = [to, bytes = input.nbytes()](const Operation&, const GatheredCalls& gathered) {
       auto* part = static_cast<std::byte*>(to.memory().data_ptr());
       for (const std::byte* payload : gathered.payloads) part = std::copy_n(payload, bytes, part);
@@ -94,42 +99,45 @@ Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOpt
     return Work(
         queue_->call("all_gather", comm::describe_tensor(input), call, copy, {.payload = bytes_of(from.memory())}));
   }
-  return Work(queue_->call("all_gather", comm::describe_tensor(input), call,
-                           [queue = queue_.get(), to, from](const Operation& operation, const GatheredCalls&) {
-                             queue->backend().all_gather(operation, to.memory(), from.memory());
-                             to.write_back();
-                           }));
+  const auto exchange = [queue = queue_.get(), to, from](const Operation& operation, const GatheredCalls&) {
+    queue->backend().all_gather(operation, to.memory(), from.memory());
+    to.write_back();
+  };
+  return Work(queue_->call("all_gather", comm::describe_tensor(input), call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op, const CallOptions& call) const {
-  auto to = ContiguousTensor::for_output("reduce_scatter", output);
-  auto from = ContiguousTensor::for_input("reduce_scatter", input);
+  CallTensors tensors("reduce_scatter", queue_->backend().traits());
+  const auto to = tensors.output(output);
+  const auto from = tensors.input(input);
   comm::require_reducible("reduce_scatter", input, op);
   comm::require_parts("reduce_scatter", "input", input, "output", output, size());
   const auto arguments = comm::describe_tensor(input) + ", " + describe_op(op);
-  return Work(queue_->call("reduce_scatter", arguments, call,
-                           [queue = queue_.get(), to, from, op](const Operation& operation, const GatheredCalls&) {
-                             queue->backend().reduce_scatter(operation, to.memory(), from.memory(), op);
-                             to.write_back();
-                           }));
+  const auto exchange = [queue = queue_.get(), to, from, op](const Operation& operation, const GatheredCalls&) {
+    queue->backend().reduce_scatter(operation, to.memory(), from.memory(), op);
+    to.write_back();
+  };
+  return Work(queue_->call("reduce_scatter", arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOptions& call) const {
-  auto to = ContiguousTensor::for_output("all_to_all", output);
-  auto from = ContiguousTensor::for_input("all_to_all", input);
+  CallTensors tensors("all_to_all", queue_->backend().traits());
+  const auto to = tensors.output(output);
+  const auto from = tensors.input(input);
   comm::require_equal_sizes("all_to_all", output, input, size());
-  return Work(queue_->call("all_to_all", comm::describe_tensor(input), call,
-                           [queue = queue_.get(), to, from](const Operation& operation, const GatheredCalls&) {
-                             queue->backend().all_to_all(operation, to.memory(), from.memory());
-                             to.write_back();
-                           }));
+  const auto exchange = [queue = queue_.get(), to, from](const Operation& operation, const GatheredCalls&) {
+    queue->backend().all_to_all(operation, to.memory(), from.memory());
+    to.write_back();
+  };
+  return Work(queue_->call("all_to_all", comm::describe_tensor(input), call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& call) const {
   require_rank(root, size(), "broadcast");
-  auto flat = ContiguousTensor::for_output("broadcast", tensor);
+  CallTensors tensors("broadcast", queue_->backend().traits());
+  const auto flat = rank() == root ? tensors.in_place(tensor) : tensors.output(tensor);
   const auto arguments = comm::describe_tensor(tensor) + ", root " + std::to_string(root);
-  if (tensor.nbytes() <= queue_->payload_bytes()) {
+  if (tensors.on_host() && tensor.nbytes() <= queue_->payload_bytes()) {
     const auto copy = [flat, root, here = rank()](const Operation&, const GatheredCalls& gathered) {
       if (here == root) return;
       std::copy_n(gathered.payloads[static_cast<std::size_t>(root)], flat.memory().nbytes(),
@@ -138,11 +146,11 @@ Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& cal
     };
     return Work(queue_->call("broadcast", arguments, call, copy, {.payload = bytes_of(flat.memory())}));
   }
-  return Work(queue_->call("broadcast", arguments, call,
-                           [queue = queue_.get(), flat, root](const Operation& operation, const GatheredCalls&) {
-                             queue->backend().broadcast(operation, flat.memory(), root);
-                             if (queue->backend().rank() != root) flat.write_back();
-                           }));
+  const auto exchange = [queue = queue_.get(), flat, root](const Operation& operation, const GatheredCalls&) {
+    queue->backend().broadcast(operation, flat.memory(), root);
+    if (queue->backend().rank() != root) flat.write_back();
+  };
+  return Work(queue_->call("broadcast", arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::barrier(const CallOptions& call) const {

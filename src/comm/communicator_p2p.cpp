@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "comm/device_call.h"
 #include "comm/operation_queue.h"
 #include "comm/p2p/group_endpoint.h"
 #include "comm/tensor_checks.h"
@@ -12,6 +13,9 @@
 
 namespace tutti {
 namespace {
+
+using comm::CallTensors;
+using Kind = comm::DeviceStreams::Kind;
 
 void require_peer(const char* what, const Communicator& communicator, int peer) {
   const std::string subject = std::string(what) + ": rank " + std::to_string(peer);
@@ -31,27 +35,33 @@ void require_tag(const char* what, int tag) {
 Work Communicator::send(at::Tensor tensor, int peer, int tag, const CallOptions& call) const {
   require_peer("send", *this, peer);
   require_tag("send", tag);
-  const auto flat = comm::ContiguousTensor::for_input("send", tensor);
-  return Work(queue_->send(flat.memory(), peer, tag, call));
+  CallTensors tensors("send", queue_->backend().traits(), /*has_device_form=*/false);
+  const auto flat = tensors.input(tensor);
+  return Work(queue_->send(flat.memory(), peer, tag, call, "send", tensors.start(queue_->device_streams(), Kind::sends)));
 }
 
 Work Communicator::receive(at::Tensor tensor, int peer, int tag, const CallOptions& call) const {
   require_peer("receive", *this, peer);
   require_tag("receive", tag);
-  const auto flat = comm::ContiguousTensor::for_output("receive", tensor);
-  return Work(queue_->receive(flat.memory(), peer, tag, call, [flat](int) { flat.write_back(); }));
+  CallTensors tensors("receive", queue_->backend().traits(), /*has_device_form=*/false);
+  const auto flat = tensors.output(tensor);
+  return Work(queue_->receive(
+      flat.memory(), peer, tag, call, [flat](int) { flat.write_back(); }, "receive",
+      tensors.start(queue_->device_streams(), Kind::receives)));
 }
 
 Work Communicator::receive_from_any(at::Tensor tensor, int tag, std::function<void(int)> on_source,
                                     const CallOptions& call) const {
   require_tag("receive", tag);
   if (size() == 1) throw UsageError("receive: there is no other rank in this group.");
-  const auto flat = comm::ContiguousTensor::for_output("receive", tensor);
-  return Work(
-      queue_->receive(flat.memory(), comm::any_source, tag, call, [flat, on_source = std::move(on_source)](int source) {
-        flat.write_back();
-        if (on_source) on_source(source);
-      }));
+  CallTensors tensors("receive", queue_->backend().traits(), /*has_device_form=*/false);
+  const auto flat = tensors.output(tensor);
+  const auto on_completed = [flat, on_source = std::move(on_source)](int source) {
+    flat.write_back();
+    if (on_source) on_source(source);
+  };
+  return Work(queue_->receive(flat.memory(), comm::any_source, tag, call, on_completed, "receive",
+                              tensors.start(queue_->device_streams(), Kind::receives)));
 }
 
 void Communicator::monitored_barrier(bool wait_for_all, const CallOptions& call) const {

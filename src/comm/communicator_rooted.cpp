@@ -9,6 +9,7 @@
 
 #include "comm/backend/describe.h"
 #include "comm/describe_call.h"
+#include "comm/device_call.h"
 #include "comm/operation_queue.h"
 #include "comm/reduction/reduce_tree.h"
 #include "comm/tensor_checks.h"
@@ -18,22 +19,12 @@
 namespace tutti {
 namespace {
 
+using comm::CallTensors;
 using comm::ContiguousTensor;
 using comm::Operation;
 using GatheredCalls = comm::OperationQueue::GatheredCalls;
 using ContiguousTensors = std::vector<ContiguousTensor>;
-
-ContiguousTensors contiguous_outputs(const char* what, const std::vector<at::Tensor>& tensors) {
-  ContiguousTensors flat;
-  for (const auto& tensor : tensors) flat.push_back(ContiguousTensor::for_output(what, tensor));
-  return flat;
-}
-
-ContiguousTensors contiguous_inputs(const char* what, const std::vector<at::Tensor>& tensors) {
-  ContiguousTensors flat;
-  for (const auto& tensor : tensors) flat.push_back(ContiguousTensor::for_input(what, tensor));
-  return flat;
-}
+using Streams = comm::DeviceStreams::Kind;
 
 std::vector<at::Tensor> memory_of(const ContiguousTensors& tensors) {
   std::vector<at::Tensor> memory;
@@ -115,8 +106,9 @@ Work Communicator::all_to_all_v(const std::vector<at::Tensor>& outputs, const st
   constexpr const char* what = "all_to_all_v";
   require_part_for_each(what, "outputs", outputs, size());
   require_part_for_each(what, "inputs", inputs, size());
-  const auto from = contiguous_inputs(what, inputs);
-  const auto to = contiguous_outputs(what, outputs);
+  CallTensors tensors(what, queue_->backend().traits(), /*has_device_form=*/false);
+  const auto from = tensors.inputs(inputs);
+  const auto to = tensors.outputs(outputs);
   for (const auto* parts : {&outputs, &inputs}) {
     for (const auto& part : *parts) {
       if (part.scalar_type() == inputs.front().scalar_type()) continue;
@@ -135,7 +127,8 @@ Work Communicator::all_to_all_v(const std::vector<at::Tensor>& outputs, const st
     queue->backend().all_to_all_v(operation, outs, ins, longest);
     write_back(to);
   };
-  return Work(queue_->call(what, c10::toString(inputs.front().scalar_type()), call, exchange));
+  const auto arguments = c10::toString(inputs.front().scalar_type()) + comm::describe_device_type(inputs.front());
+  return Work(queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
 }
 
 Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor input, int root,
@@ -143,11 +136,12 @@ Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor inp
   constexpr const char* what = "gather";
   comm::require_rank(root, size(), what);
   const bool is_root = rank() == root;
-  const auto from = ContiguousTensor::for_input(what, input);
+  CallTensors tensors(what, queue_->backend().traits(), /*has_device_form=*/false);
+  const auto from = tensors.input(input);
   require_parts_of_root(what, "outputs", outputs, input, is_root, size());
-  const auto to = contiguous_outputs(what, outputs);
+  const auto to = tensors.outputs(outputs);
   const auto arguments = comm::describe_tensor(input) + ", root " + std::to_string(root);
-  if (input.nbytes() <= queue_->payload_bytes()) {
+  if (tensors.on_host() && input.nbytes() <= queue_->payload_bytes()) {
     const auto copy = [to, bytes = input.nbytes()](const Operation&, const GatheredCalls& gathered) {
       for (std::size_t other = 0; other < to.size(); ++other) {
         std::copy_n(gathered.payloads[other], bytes, static_cast<std::byte*>(to[other].memory().data_ptr()));
@@ -164,7 +158,7 @@ Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor inp
     queue->backend().all_to_all_v(operation, outputs_here, inputs, from.memory().nbytes());
     write_back(to);
   };
-  return Work(queue_->call(what, arguments, call, exchange));
+  return Work(queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
 }
 
 Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root,
@@ -172,9 +166,10 @@ Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inp
   constexpr const char* what = "scatter";
   comm::require_rank(root, size(), what);
   const bool is_root = rank() == root;
-  const auto to = ContiguousTensor::for_output(what, output);
+  CallTensors tensors(what, queue_->backend().traits(), /*has_device_form=*/false);
+  const auto to = tensors.output(output);
   require_parts_of_root(what, "inputs", inputs, output, is_root, size());
-  const auto from = contiguous_inputs(what, inputs);
+  const auto from = tensors.inputs(inputs);
   const auto exchange = [queue = queue_.get(), to, from, root](const Operation& operation, const GatheredCalls&) {
     const int ranks = queue->backend().size();
     auto outputs = empty_parts(to.memory(), ranks);
@@ -184,18 +179,19 @@ Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inp
     to.write_back();
   };
   const auto arguments = comm::describe_tensor(output) + ", root " + std::to_string(root);
-  return Work(queue_->call(what, arguments, call, exchange));
+  return Work(queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
 }
 
 Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOptions& call) const {
   constexpr const char* what = "reduce";
   comm::require_rank(root, size(), what);
   const bool is_root = rank() == root;
-  const auto flat = is_root ? ContiguousTensor::for_output(what, tensor) : ContiguousTensor::for_input(what, tensor);
+  CallTensors tensors(what, queue_->backend().traits());
+  const auto flat = is_root ? tensors.in_place(tensor) : tensors.input(tensor);
   comm::require_reducible(what, tensor, op);
   const auto arguments =
       comm::describe_tensor(tensor) + ", " + comm::describe_op(op) + ", root " + std::to_string(root);
-  if (tensor.nbytes() <= queue_->payload_bytes()) {
+  if (tensors.on_host() && tensor.nbytes() <= queue_->payload_bytes()) {
     const auto reduce_payloads = [flat, op, is_root](const Operation&, const GatheredCalls& gathered) {
       if (!is_root) return;
       comm::reduce_tree(gathered.payloads, static_cast<std::byte*>(flat.memory().data_ptr()),
@@ -204,6 +200,17 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
       flat.write_back();
     };
     return Work(queue_->call(what, arguments, call, reduce_payloads, {.payload = comm::bytes_of(flat.memory())}));
+  }
+  if (!flat.memory().is_cpu()) {
+    const auto reduce_on_device = [queue = queue_.get(), flat, op, is_root](const Operation& operation,
+                                                                            const GatheredCalls&) {
+      const at::Tensor sum = flat.memory().clone();
+      queue->backend().all_reduce(operation, sum, op);
+      if (!is_root) return;
+      flat.memory().copy_(sum);
+      flat.write_back();
+    };
+    return Work(queue_->call(what, arguments, call, reduce_on_device, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
   }
   // Each rank reduces a shard, and the root gathers the shards.
   const auto exchange = [queue = queue_.get(), flat, op, root](const Operation& operation, const GatheredCalls&) {
@@ -227,7 +234,7 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
     values.copy_(whole.narrow(0, 0, values.numel()));
     flat.write_back();
   };
-  return Work(queue_->call(what, arguments, call, exchange));
+  return Work(queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
 }
 
 }  // namespace tutti

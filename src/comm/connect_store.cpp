@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "comm/bootstrap.h"
-#include "comm/make_communicator.h"
 #include "comm/rendezvous/local_address.h"
 #include "comm/rendezvous/node_id.h"
-#include "comm/single_backend.h"
+#include "core/describe.h"
 #include "core/launchers.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
@@ -79,22 +78,19 @@ RankInfos exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int 
   return all;
 }
 
-// Throws on all ranks if nccl is not available on one of them, so that no rank waits for that rank.
-void agree_on_nccl(const comm::Rendezvous& rendezvous, const comm::BackendRequest& requested, int rank,
-                   const std::vector<int>& nodes, std::chrono::milliseconds timeout) {
+// What the ranks publish about their devices. A second exchange, because the number of a rank's device follows from the
+// nodes of all ranks.
+std::vector<comm::DeviceInfo> exchange_devices(const comm::Rendezvous& rendezvous,
+                                               const comm::BackendRequest& requested, const CommunicatorOptions& options,
+                                               int rank, const std::vector<int>& nodes) {
   const auto local_rank = static_cast<int>(std::count(nodes.begin(), nodes.begin() + rank, nodes[rank]));
-  std::string problem;
-  try {
-    comm::require_nccl(requested, local_rank);
-  } catch (const UsageError& error) {
-    problem = error.what();
+  const auto text = comm::device_info(requested, options, local_rank).to_text();
+  std::vector<comm::DeviceInfo> devices;
+  for (const auto& info : comm::store_all_gather(rendezvous, "devices", rank, static_cast<int>(nodes.size()), text,
+                                                 options.connect_timeout)) {
+    devices.push_back(comm::DeviceInfo::from_text(info));
   }
-  const auto problems =
-      comm::store_all_gather(rendezvous, "nccl", rank, static_cast<int>(nodes.size()), problem, timeout);
-  const auto first = std::ranges::find_if(problems, [](const std::string& text) { return !text.empty(); });
-  if (first != problems.end()) {
-    throw UsageError("rank " + std::to_string(first - problems.begin()) + ": " + *first);
-  }
+  return devices;
 }
 
 // In memory unless the group is the whole job: the files show ranks of the job.
@@ -115,10 +111,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
                      ": ranks count from 0 to size - 1.");
   }
   const auto requested = comm::check_options(options);
-  if (size == 1) {
-    comm::require_nccl(requested, 0);
-    return make_communicator(comm::make_single_backend(), options, "");
-  }
+  if (size == 1) return comm::make_single_communicator(requested, options);
   const auto timeout = options.connect_timeout;
   comm::RendezvousResult result;
   try {
@@ -132,12 +125,12 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
     result.rank = rank;
     result.nodes =
         comm::number_nodes(exchange_rank_infos(result.rendezvous, rank, size, requested.name, timeout).nodes);
-    if (requested.name == "nccl") agree_on_nccl(result.rendezvous, requested, rank, result.nodes, timeout);
+    result.devices = exchange_devices(result.rendezvous, requested, options, rank, result.nodes);
     const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
     result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
     // The secret does not protect the program's store. It authenticates the connections between ranks.
     if (!one_machine) result.rendezvous.secret = read_job_secret(&process_variable);
-    return comm::connect_ranks(result, requested.name, options, recorder_of_group(rank, size));
+    return comm::connect_ranks(result, requested, options, recorder_of_group(rank, size));
   } catch (const UsageError&) {
     comm::leave_barrier(result.rendezvous, rank, size);
     throw;

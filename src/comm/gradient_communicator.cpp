@@ -17,6 +17,11 @@ bool GradientCommunicator::supports_device(at::Device device) const {
   return queue_->backend().traits().supports(device.type());
 }
 
+bool GradientCommunicator::sums_in_fixed_order(at::Device device) const {
+  const BackendTraits& traits = queue_->backend().traits();
+  return supports_device(device) && (device.is_cpu() || traits.all_devices || traits.fixed_order);
+}
+
 at::Tensor GradientCommunicator::allocate(std::int64_t bytes, at::Device device) const {
   if (bytes < 0) throw UsageError("allocate: the size must not be negative, but is " + std::to_string(bytes) + ".");
   if (!supports_device(device)) {

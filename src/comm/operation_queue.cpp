@@ -27,6 +27,8 @@ FailureReport::Reason reason_of(const TransferError& error) {
       return FailureReport::Reason::peer_closed;
     case TransferError::Kind::process_exited:
       return FailureReport::Reason::process_exited;
+    case TransferError::Kind::device_timeout:
+      return FailureReport::Reason::device_timeout;
     case TransferError::Kind::connection_closed:
       break;
   }
@@ -99,6 +101,7 @@ struct OperationQueue::Call {
   Body body;
   std::vector<std::byte> message;  // the call signature, followed by the payload
   std::unique_ptr<PendingAllGather> exchange;
+  std::shared_ptr<DeviceCall> device;  // null for host tensors
 };
 
 std::size_t OperationQueue::payload_bytes() const {
@@ -107,12 +110,14 @@ std::size_t OperationQueue::payload_bytes() const {
 }
 
 std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const std::string& arguments,
-                                                const CallOptions& options, Body body, const CallPayload& data) {
+                                                const CallOptions& options, Body body, const CallPayload& data,
+                                                std::shared_ptr<DeviceCall> device) {
   throw_if_failed();
   const std::string text = flight::call_text(what, arguments, options.name);
   const CallSignature own_signature(text, data.length);
   const auto call = std::make_shared<Call>();
   call->body = std::move(body);
+  call->device = device;
   const auto signature = own_signature.bytes();
   call->message.assign(signature.begin(), signature.end());
   if (data.payload) call->message.insert(call->message.end(), data.payload->begin(), data.payload->end());
@@ -127,7 +132,11 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
   };
   if (backend_->size() == 1) return run_now(run);
   const int spin_count = traits.spin_count;
-  if (!data.payload || spin_count == 0 || !worker_.idle()) return track(worker_.submit(run));
+  if (!data.payload || spin_count == 0 || !worker_.idle()) {
+    auto work = track(worker_.submit(run));
+    if (device) work->set_on_waited([device] { device->block_current_stream(); });
+    return work;
+  }
 
   // If all ranks call at about the same time, waking a thread would take many times as long as the call. So poll first.
   const auto started = run_now([&] { start(*call); });
@@ -155,7 +164,9 @@ void OperationQueue::complete(Call& call) {
       gathered.payloads.push_back(blocks.data() + rank * block + sizeof(CallSignature));
     }
     check_signatures(gathered.by_rank, call.operation.number);
-    call.body(call.operation, gathered);
+    if (!call.device) return call.body(call.operation, gathered);
+    call.device->run(
+        backend_->rank(), call.operation, [this] { return failed(); }, [&] { call.body(call.operation, gathered); });
   });
   mark_completed(call.operation);
 }
@@ -228,7 +239,8 @@ void OperationQueue::fail(const Operation& operation, const TransferError& error
                   .message = operation.describe() + ": no answer from " + describe_ranks(error.peers()) + " (" +
                              first_line(lookup_error.what()) + ")"};
   }
-  failure_ = root_cause.message;
+  const bool is_own_device = error.peers() == std::vector<int>{backend_->rank()};
+  failure_ = is_own_device ? operation.describe() + ": " + error.what() : root_cause.message;
   failed_ranks_ = root_cause.failed_ranks;
   const std::string mismatch_reason = mismatch_reason_;
   lock.unlock();

@@ -18,6 +18,7 @@
 #include "comm/backend/backend.h"
 #include "comm/backend/current_operation.h"
 #include "comm/call_signature.h"
+#include "comm/device_call.h"
 #include "comm/services.h"
 #include "comm/worker.h"
 #include "flight/wait_graph.h"
@@ -47,6 +48,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::chrono::milliseconds timeout() const { return timeout_; }
   const std::string& name() const { return name_; }
   const Services& services() const { return services_; }
+  DeviceStreams& device_streams() { return device_streams_; }
 
   /// The call signatures and payloads of all ranks.
   struct GatheredCalls {
@@ -56,9 +58,9 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   /// The part of a collective that runs after the signatures have been compared.
   using Body = std::function<void(const Operation& operation, const GatheredCalls& gathered)>;
   /// Runs a collective on the worker thread: compares signatures, then runs `body`. `arguments` is the text between the
-  /// parentheses of the call in messages.
+  /// parentheses of the call in messages. With `device`, `body` runs on the device's side stream.
   std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
-                                  Body body, const CallPayload& data = {});
+                                  Body body, const CallPayload& data = {}, std::shared_ptr<DeviceCall> device = nullptr);
   /// The largest payload of a call, in bytes.
   std::size_t payload_bytes() const;
 
@@ -69,12 +71,15 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::unique_ptr<PendingAllGatherV> start_all_gather_v(std::vector<std::byte> block);
   std::shared_ptr<WorkState> submit(std::function<void()> task);
 
-  // These have no order relative to the calls above. `memory` must be contiguous.
+  // These have no order relative to the calls above. `memory` must be contiguous, in host memory; with `device` it is
+  // the staging memory of a device tensor.
   std::shared_ptr<WorkState> send(const at::Tensor& memory, int peer, int tag, const CallOptions& options,
-                                  const char* what = "send");
-  /// Calls `on_completed(source)` before the work completes without an error, on another thread.
+                                  const char* what = "send", std::shared_ptr<DeviceCall> device = nullptr);
+  /// Calls `on_completed(source)` before the work completes without an error, on another thread. With `device`, it runs
+  /// on the device's side stream.
   std::shared_ptr<WorkState> receive(const at::Tensor& memory, int peer, int tag, const CallOptions& options,
-                                     std::function<void(int)> on_completed, const char* what = "receive");
+                                     std::function<void(int)> on_completed, const char* what = "receive",
+                                     std::shared_ptr<DeviceCall> device = nullptr);
   /// See Communicator::monitored_barrier.
   void monitored_barrier(bool wait_for_all, const CallOptions& options);
   /// See Communicator::abort.
@@ -158,7 +163,9 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::string mismatch_reason_;  // the text of the MismatchError that all ranks throw after a deadlock
   std::vector<int> failed_ranks_;
 
-  Worker worker_;  // last, so that it is destroyed first
+  DeviceStreams device_streams_;
+  Worker messages_;  // sends messages of device tensors, in their order
+  Worker worker_;    // last, so that it is destroyed first
 };
 
 }  // namespace tutti::comm

@@ -48,22 +48,44 @@ RequestPtr OperationQueue::make_request(const char* what, const at::Tensor& memo
 }
 
 std::shared_ptr<WorkState> OperationQueue::send(const at::Tensor& memory, int peer, int tag, const CallOptions& options,
-                                                const char* what) {
+                                                const char* what, std::shared_ptr<DeviceCall> device) {
   auto request = make_request(what, memory, peer, tag, options);
   auto state = std::make_shared<WorkState>();
   state->set_callers(callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
-  services_.p2p->send(std::move(request));
+  // A message must not overtake an earlier one whose bytes are still on the device.
+  if (!device && messages_.idle()) {
+    services_.p2p->send(std::move(request));
+    return state;
+  }
+  messages_.submit([this, request, device, operation = make_operation(what, options)] {
+    try {
+      const auto send_now = [&] { services_.p2p->send(request); };
+      if (!device) return send_now();
+      device->run(backend_->rank(), operation, [this] { return failed(); }, send_now);
+    } catch (const TransferError& error) {
+      request->mark_completed(std::make_exception_ptr(TimeoutError(request->description + ": " + error.what(), error.peers())));
+    } catch (const std::exception&) {
+      request->mark_completed(std::current_exception());
+    }
+  });
   return state;
 }
 
 std::shared_ptr<WorkState> OperationQueue::receive(const at::Tensor& memory, int peer, int tag,
                                                    const CallOptions& options, std::function<void(int)> on_completed,
-                                                   const char* what) {
+                                                   const char* what, std::shared_ptr<DeviceCall> device) {
   auto request = make_request(what, memory, peer, tag, options);
   auto state = std::make_shared<WorkState>();
   state->set_callers(callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
+  if (device) {
+    state->set_on_waited([device] { device->block_current_stream(); });
+    on_completed = [device, on_completed = std::move(on_completed), rank = backend_->rank(),
+                    operation = make_operation(what, options)](int source) {
+      device->run(rank, operation, [] { return false; }, [&] { on_completed(source); });
+    };
+  }
   request->on_completed = [on_completed = std::move(on_completed), callers = callers()](int source) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     const CallerThreads::Task task(on_completed ? callers : nullptr);

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "comm/backend/describe.h"
+#include "device/devices.h"
+#include "device/host_copy.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -69,27 +71,47 @@ void require_on_cpu(const char* what, const at::Tensor& tensor) {
                    "; this call takes CPU tensors.");
 }
 
-ContiguousTensor ContiguousTensor::for_output(const char* what, const at::Tensor& tensor) {
-  require_dense(what, tensor);
-  require_on_cpu(what, tensor);
-  require_writable(what, tensor);
-  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-  const auto outside_autograd = tensor.detach();
-  ContiguousTensor output(outside_autograd, plain_and_kept(outside_autograd));
-  // Ends copy-on-write here: other threads write to the memory by its address.
-  (void)output.memory_.mutable_data_ptr();
-  return output;
+void require_available_device(const char* what, const at::Tensor& tensor) {
+  if (tensor.is_meta()) throw UsageError(std::string(what) + ": the tensor is on the meta device and holds no values.");
+  if (!devices::is_accelerator(tensor.device())) return;
+  const int count = devices::device_count(tensor.device().type());
+  if (tensor.device().index() < count) return;
+  throw UsageError(std::string(what) + ": the tensor is on " + tensor.device().str() + ", but this process has " +
+                   std::to_string(count) + " devices of that type.");
 }
 
-ContiguousTensor ContiguousTensor::for_input(const char* what, const at::Tensor& tensor) {
+ContiguousTensor::ContiguousTensor(const char* what, const at::Tensor& tensor, Use use, DeviceAccess access) {
   require_dense(what, tensor);
-  require_on_cpu(what, tensor);
-  const auto outside_autograd = tensor.detach();
-  return {outside_autograd, plain_and_kept(outside_autograd)};
+  require_available_device(what, tensor);
+  if (use != Use::input) {
+    require_writable(what, tensor);
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+  tensor_ = tensor.detach();
+  if (access == DeviceAccess::staged && devices::is_accelerator(tensor.device())) {
+    if (use != Use::output) on_device_ = plain_and_kept(tensor_);
+    memory_ = devices::pinned_like(tensor_);
+    return;
+  }
+  memory_ = plain_and_kept(tensor_);
+  // Ends copy-on-write here: other threads write to the memory by its address.
+  if (use != Use::input) (void)memory_.mutable_data_ptr();
+}
+
+bool ContiguousTensor::copy_to_host() const {
+  if (!on_device_.defined() || on_device_.numel() == 0) return false;
+  at::Tensor(memory_).copy_(on_device_, /*non_blocking=*/true);
+  return true;
 }
 
 void ContiguousTensor::write_back() const {
-  if (!memory_.is_same(tensor_)) at::Tensor(tensor_).copy_(memory_);
+  if (!memory_.is_same(tensor_)) at::Tensor(tensor_).copy_(memory_, /*non_blocking=*/!tensor_.is_cpu());
+}
+
+void ContiguousTensor::record_use(const devices::SideStream& stream) const {
+  for (const at::Tensor* const used : {&tensor_, &on_device_, &memory_}) {
+    if (used->defined() && !used->is_cpu()) stream.record_use(*used);
+  }
 }
 
 void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op) {

@@ -2,6 +2,7 @@
 // Checks the tensors of a collective before anything is sent. The checks throw UsageError; `what` names the call.
 #include <ATen/core/TensorBody.h>
 
+#include "device/side_stream.h"
 #include "tutti/comm/reduce_op.h"
 
 namespace tutti::comm {
@@ -11,23 +12,39 @@ namespace tutti::comm {
 /// has no memory. Code that reads memory must read that of the result.
 at::Tensor plain_memory(const at::Tensor& tensor);
 
+/// Where a backend works on a tensor that is on a device.
+enum class DeviceAccess {
+  direct,  ///< in the device's memory
+  staged,  ///< in a copy in pinned memory
+};
+
 /// A tensor as contiguous memory outside autograd. The memory is the tensor's own, or a copy if that is not
-/// plain_memory() or has no owner (at::from_blob without a deleter).
+/// plain_memory() or has no owner (at::from_blob without a deleter), or if the tensor is staged.
 class ContiguousTensor {
  public:
-  /// Throws UsageError unless the tensor is dense and on the CPU. for_output() throws it also if elements share memory,
-  /// and bumps the tensor's version, because the collective will write to it.
-  static ContiguousTensor for_output(const char* what, const at::Tensor& tensor);
-  static ContiguousTensor for_input(const char* what, const at::Tensor& tensor);
+  /// The uses of the tensor in a collective.
+  enum class Use { input, output, in_place };
 
+  /// Throws UsageError unless the tensor is dense and on a device of this process. For a tensor that the collective
+  /// writes to, throws it also if elements share memory, and bumps the tensor's version. Copies on a device are queued
+  /// on the calling thread's current stream.
+  ContiguousTensor(const char* what, const at::Tensor& tensor, Use use, DeviceAccess access);
+
+  /// The memory that the backend works on.
   const at::Tensor& memory() const { return memory_; }
-  /// Copies memory() to the tensor, if it is a copy.
+  at::Device device() const { return tensor_.device(); }
+  /// Queues the copy of a staged input to memory(), on the calling thread's current stream. Returns false if there is
+  /// nothing to copy.
+  bool copy_to_host() const;
+  /// Copies memory() to the tensor, if it is a copy. On a device, queues the copy on the calling thread's current
+  /// stream.
   void write_back() const;
+  /// See SideStream::record_use.
+  void record_use(const devices::SideStream& stream) const;
 
  private:
-  ContiguousTensor(at::Tensor tensor, at::Tensor memory) : tensor_(std::move(tensor)), memory_(std::move(memory)) {}
-
   at::Tensor tensor_;
+  at::Tensor on_device_;  // contiguous; undefined unless the tensor is a staged input
   at::Tensor memory_;
 };
 
@@ -35,6 +52,8 @@ void require_dense(const char* what, const at::Tensor& tensor);
 /// Requires that each element has memory of its own, so that every value can be written.
 void require_writable(const char* what, const at::Tensor& tensor);
 void require_on_cpu(const char* what, const at::Tensor& tensor);
+/// Requires the CPU or a device that this process has.
+void require_available_device(const char* what, const at::Tensor& tensor);
 void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op);
 /// Requires that `whole` holds `size` times the elements of `part`, of the same dtype.
 void require_parts(const char* what, const char* whole_name, const at::Tensor& whole, const char* part_name,

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
+#include "comm/device/staged.h"
 #include "comm/make_communicator.h"
 #include "comm/p2p/group_endpoint.h"
 #include "comm/select_backend.h"
@@ -43,6 +45,19 @@ void on_threads(int size, const std::function<void(int)>& work) {
   }
 }
 
+struct RequestedBackend {
+  std::string host;
+  bool is_staged = false;
+};
+
+/// "staged" and "staged:shared_memory" request a staged backend over that of the host.
+RequestedBackend parse_backend(const std::string& requested) {
+  constexpr std::string_view staged = "staged";
+  if (requested == staged) return {.host = "auto", .is_staged = true};
+  if (!requested.starts_with("staged:")) return {.host = requested};
+  return {.host = requested.substr(staged.size() + 1), .is_staged = true};
+}
+
 }  // namespace
 
 std::vector<Communicator> make_thread_communicators(int size, const CommunicatorOptions& options, int num_nodes) {
@@ -62,9 +77,11 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
         std::make_shared<comm::P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
                                            comm::make_topology(node_of_rank, rank), comm::heartbeat_timeout(options));
     // Messages between threads are copies in memory, so "auto" needs no other backend.
-    if (options.backend != "auto") {
-      backend = comm::select_backend(std::move(backend), options.backend, "threads", options.connect_timeout);
+    const auto [host_backend, is_staged] = parse_backend(options.backend);
+    if (host_backend != "auto") {
+      backend = comm::select_backend(std::move(backend), host_backend, "threads", options.connect_timeout);
     }
+    if (is_staged) backend = comm::make_staged_backend(std::move(backend));
     if (options.device_backend) {
       backend = comm::make_device_backend(backend, *options.device_backend, "threads");
     }
@@ -74,7 +91,7 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
                                                                rank, [] { return std::string("127.0.0.1"); });
     // "auto" reports no rank's last operation, so nothing would read the record.
     auto recorder =
-        options.backend == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);
+        host_backend == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);
     communicator = make_communicator(
         std::move(backend), options, "threads",
         {.recorder = std::move(recorder),

@@ -23,6 +23,8 @@ class WorkState {
   void set_callers(std::shared_ptr<CallerThreads> callers);
   void wait();
   bool is_completed() const;
+  /// Sets what each wait() runs on its thread after the operation succeeded. Call before another thread waits.
+  void set_on_waited(std::function<void()> on_waited);
   /// The exception of a failed operation; null if the operation is in flight or succeeded.
   std::exception_ptr exception() const;
   /// See Work::then.
@@ -34,6 +36,7 @@ class WorkState {
   bool completed_ = false;
   std::exception_ptr failure_;
   std::vector<std::function<void()>> continuations_;
+  std::function<void()> on_waited_;
   std::shared_ptr<InflightCalls> calls_;
   std::shared_ptr<CallerThreads> callers_;  // the thread that runs continuations is one of them meanwhile
 };
@@ -50,7 +53,8 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// Queues `task`. On the worker's own thread runs it at once, because waiting for a queued task would deadlock.
+  /// Queues `task`, which runs with the calling thread's current device. On the worker's own thread runs it at once,
+  /// because waiting for a queued task would deadlock.
   std::shared_ptr<WorkState> submit(std::function<void()> task);
   /// Whether the calling thread is the thread of a Worker.
   static bool is_on_worker_thread();

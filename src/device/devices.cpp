@@ -17,6 +17,11 @@ int device_count(c10::DeviceType type) {
   return accelerator_type() == type ? at::accelerator::deviceCount() : 0;
 }
 
+c10::Device device_of_rank(c10::Device device, int local_rank, int count) {
+  if (device.has_index() || count == 0 || !is_accelerator(device)) return device;
+  return {device.type(), static_cast<c10::DeviceIndex>(local_rank % count)};
+}
+
 void require_available(c10::Device device) {
   if (!is_accelerator(device)) return;
   const int count = device_count(device.type());

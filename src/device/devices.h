@@ -15,6 +15,12 @@ int device_count(c10::DeviceType type);
 inline bool is_accelerator(c10::Device device) {
   return !device.is_cpu() && !device.is_meta();
 }
+/// `device` with a number. Without one, the number is the local rank modulo `count`, the number of devices of its type:
+/// every rank may see all devices of its node, or only its own. Unchanged if there is no such device.
+c10::Device device_of_rank(c10::Device device, int local_rank, int count);
+inline c10::Device device_of_rank(c10::Device device, int local_rank) {
+  return device_of_rank(device, local_rank, device_count(device.type()));
+}
 /// Throws UsageError, which names the device and the number of devices, if `device` is an accelerator that this process
 /// does not have.
 void require_available(c10::Device device);
@@ -24,6 +30,8 @@ void require_available(c10::Device device);
 class CurrentDevice {
  public:
   CurrentDevice();
+  /// Stands for `device` instead.
+  explicit CurrentDevice(c10::Device device) : index_(is_accelerator(device) ? device.index() : -1) {}
   /// Makes the device current on the calling thread. Does nothing without an accelerator.
   void make_current() const;
 

@@ -1,9 +1,21 @@
 #include "device/side_stream.h"
 
+#include <ATen/core/TensorBase.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <thread>
+
 namespace tutti::devices {
+namespace {
+
+/// A copy of a few KiB is done after some 10 us, and a wake-up from a sleep would take longer.
+constexpr int polls_before_sleeping = 100;
+constexpr auto first_sleep = std::chrono::microseconds(10);
+constexpr auto longest_sleep = std::chrono::microseconds(200);
+
+}  // namespace
 
 StreamEvent::StreamEvent(const std::optional<c10::Stream>& stream) {
   if (!stream) return;
@@ -25,6 +37,19 @@ void StreamEvent::wait() const {
   if (event_) event_->synchronize();
 }
 
+bool StreamEvent::wait_until(std::chrono::steady_clock::time_point deadline,
+                             const std::function<bool()>& is_cancelled) const {
+  for (int poll = 0; poll < polls_before_sleeping; ++poll) {
+    if (is_reached()) return true;
+    std::this_thread::yield();
+  }
+  for (auto sleep = first_sleep; !is_reached(); sleep = std::min(2 * sleep, longest_sleep)) {
+    if (is_cancelled() || std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(sleep);
+  }
+  return true;
+}
+
 SideStream::SideStream(c10::Device device) {
   constexpr bool high_priority = true;
   if (!device.is_cpu()) {
@@ -36,6 +61,11 @@ void SideStream::run(const std::function<void()>& work) const {
   std::optional<c10::StreamGuard> guard;
   if (stream_) guard.emplace(*stream_);
   work();
+}
+
+void SideStream::record_use(const at::TensorBase& tensor) const {
+  if (!stream_ || !tensor.has_storage()) return;
+  c10::impl::VirtualGuardImpl(stream_->device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), *stream_);
 }
 
 }  // namespace tutti::devices

@@ -37,13 +37,15 @@ class GradientCommunicator {
   int size() const;
   /// Whether start_all_reduce() accepts tensors on `device`.
   bool supports_device(at::Device device) const;
+  /// Whether sums of tensors on `device` add the ranks in a fixed order, so that they have the same bits in every run.
+  bool sums_in_fixed_order(at::Device device) const;
   /// Allocates the memory in which start_all_reduce() is fastest: `bytes` of uint8 on `device`, 64-byte aligned. The
   /// tensor's storage owns the mapping. Every rank must call it, with the same size. Throws UsageError unless
   /// supports_device(device).
   at::Tensor allocate(std::int64_t bytes, at::Device device = at::kCPU) const;
   /// Starts the sum of `flat` over all ranks. `flat` must be contiguous, with the same size and dtype on all ranks. On
   /// a device it must come from allocate(); in CPU memory that is the fastest. A `codec` (equal on all ranks) encodes
-  /// fp32 values between nodes; other dtypes and tensors on a device are sent unencoded. See PendingAllReduce for
+  /// fp32 values between nodes; other dtypes, and sums by a c10d backend, are sent unencoded. See PendingAllReduce for
   /// completion.
   std::unique_ptr<PendingAllReduce> start_all_reduce(at::Tensor flat,
                                                      const std::shared_ptr<const WireCodec>& codec = nullptr) const;
