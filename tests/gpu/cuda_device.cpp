@@ -1,10 +1,15 @@
-// Used in a build with CUDA. The only file of the program that includes CUDA's headers.
+// Used in a build with CUDA. The only file of the program that includes headers of CUDA and NCCL.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <cstdlib>
 
 #include "gpu/device.h"
 #include "tutti/core/error.h"
@@ -43,6 +48,18 @@ void expect_no_host_waits(const std::function<void()>& work) {
     ADD_FAILURE() << "the host waited for the device: " << error.what();
   }
   state.set_sync_debug_mode(before);
+}
+
+std::optional<C10dBackendFactory> nccl_on_one_device(const std::string& path) {
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/1);  // as the backend nccl does
+  return C10dBackendFactory{.name = "nccl on one device",
+                            .device = c10::kCUDA,
+                            .make = [path](const std::string& group, int rank, int size, c10::Device) {
+                              const auto store = c10::make_intrusive<c10d::FileStore>(path, size);
+                              return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<c10d::ProcessGroupNCCL>(
+                                  c10::make_intrusive<c10d::PrefixStore>(group, store), rank, size,
+                                  c10d::ProcessGroupNCCL::Options::create()));
+                            }};
 }
 
 }  // namespace tutti::test::gpu

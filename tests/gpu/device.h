@@ -4,6 +4,10 @@
 #include <c10/core/Device.h>
 
 #include <functional>
+#include <optional>
+#include <string>
+
+#include "tutti/comm/c10d_backend_factory.h"
 
 namespace tutti::test::gpu {
 
@@ -22,5 +26,9 @@ void keep_device_busy();
 /// Runs `work`. The test fails if the host waits for the device in it. On CUDA, PyTorch's sync debug mode finds copies
 /// to the host and waits for a stream, but no waits for an event.
 void expect_no_host_waits(const std::function<void()>& work);
+
+/// A factory of NCCL that does not refuse ranks which share a device; NCCL itself may. `path` names a file that all
+/// ranks of the job share and that does not exist before. nullopt without NCCL.
+std::optional<C10dBackendFactory> nccl_on_one_device(const std::string& path);
 
 }  // namespace tutti::test::gpu

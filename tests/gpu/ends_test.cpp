@@ -25,11 +25,10 @@ std::uint32_t checksum(const torch::nn::Module& module) {
 }
 
 const RankProgram ends_with_sums_in_flight("ends_with_sums_in_flight", [] {
-  gpu::enter_rank();
   Mlp net(3);
   net->to(device());
   {
-    Accelerator accelerator({.device = device()});
+    Accelerator accelerator({.device = device(), .communication = gpu::communication_on_one_device()});
     auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
     gpu::run_steps(accelerator, model, optimizer, {.last = 2, .batch_at = gpu::batches_on(device())});
     const Batch last = gpu::batches_on(device())(accelerator.rank());
@@ -41,7 +40,7 @@ const RankProgram ends_with_sums_in_flight("ends_with_sums_in_flight", [] {
 });
 
 TEST(Ends, SumsInFlightCompleteBeforeTheAcceleratorEnds) {
-  const auto results = run_processes(ends_with_sums_in_flight, 2, gpu::processes_on_one_device());
+  const auto results = gpu::run_on_one_device(ends_with_sums_in_flight);
   expect_success(results);
   std::vector<std::string> checksums;
   for (const RankResult& result : results) {
@@ -53,8 +52,7 @@ TEST(Ends, SumsInFlightCompleteBeforeTheAcceleratorEnds) {
 }
 
 const RankProgram is_killed_in_a_step("is_killed_in_a_step", [] {
-  gpu::enter_rank();
-  Accelerator accelerator({.device = device()});
+  Accelerator accelerator({.device = device(), .communication = gpu::communication_on_one_device()});
   Mlp net(3);
   net->to(device());
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
@@ -81,7 +79,7 @@ const RankProgram is_killed_in_a_step("is_killed_in_a_step", [] {
 });
 
 TEST(Ends, AKilledRankIsNamed) {
-  const auto results = run_processes(is_killed_in_a_step, 2, gpu::processes_on_one_device());
+  const auto results = gpu::run_on_one_device(is_killed_in_a_step);
   EXPECT_EQ(results.at(0).exit_code, 0) << results.at(0).output;
   EXPECT_EQ(results.at(1).signal, SIGKILL) << results.at(1).output;
 }

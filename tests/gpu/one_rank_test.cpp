@@ -43,7 +43,6 @@ TEST(OneRank, SkipsAStepWhoseFp16GradientsOverflow) {
   net->to(device());
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
   const auto before = gpu::values_of(*model);
-  std::vector<bool> skipped;
   gpu::run_steps(accelerator, model, optimizer, {.last = 1, .batch_at = gpu::batches_on(device()), .after_step = [&] {
                                                    EXPECT_TRUE(accelerator.optimizer_step_was_skipped());
                                                  }});

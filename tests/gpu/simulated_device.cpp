@@ -40,4 +40,8 @@ void expect_no_host_waits(const std::function<void()>& work) {
   }
 }
 
+std::optional<C10dBackendFactory> nccl_on_one_device(const std::string&) {
+  return std::nullopt;
+}
+
 }  // namespace tutti::test::gpu

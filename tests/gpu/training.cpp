@@ -7,9 +7,16 @@
 #include <cstdlib>
 #include <string>
 
+#include "support/temporary_folder.h"
 #include "tutti/core/environment.h"
 
 namespace tutti::test::gpu {
+namespace {
+
+/// Names the file of NCCL's store.
+constexpr const char* store_variable = "TUTTI_TEST_STORE";
+
+}  // namespace
 
 void run_staged_threads(const std::function<void(const Communicator&)>& body) {
   const at::Device on = device();
@@ -34,15 +41,26 @@ void expect_same_as_on_cpu(const std::function<std::vector<at::Tensor>(const Com
   }
 }
 
-void enter_rank() {
-  if (std::getenv("TUTTI_TEST_HOSTID_PER_RANK") == nullptr) return;
-  const std::string host = "host-of-rank-" + std::to_string(read_environment().rank);
-  ::setenv("NCCL_HOSTID", host.c_str(), /*overwrite=*/1);
+std::vector<RankResult> run_on_one_device(const RankProgram& program) {
+  const TemporaryFolder folder;
+  // A rank that creates a CUDA context or an NCCL communicator makes no progress for some seconds.
+  return run_processes(
+      program, 2,
+      {.variables = {{store_variable, (folder.path() / "store").string()}, {"TUTTI_DEADLOCK_TIMEOUT", "15"}}});
 }
 
-ProcessOptions processes_on_one_device() {
-  const char* backend = std::getenv("TUTTI_BACKEND");
-  return {.variables = {{"TUTTI_BACKEND", backend == nullptr ? "staged" : backend}}};
+CommunicatorOptions communication_on_one_device() {
+  CommunicatorOptions options{.timeout = std::chrono::seconds(20)};
+  if (std::getenv("TUTTI_TEST_NCCL") == nullptr) {
+    options.backend = "staged";
+    return options;
+  }
+  if (std::getenv("TUTTI_TEST_HOSTID_PER_RANK") != nullptr) {
+    const std::string host = "host-of-rank-" + std::to_string(read_environment().rank);
+    ::setenv("NCCL_HOSTID", host.c_str(), /*overwrite=*/1);
+  }
+  options.device_backend = nccl_on_one_device(std::getenv(store_variable));
+  return options;
 }
 
 }  // namespace tutti::test::gpu

@@ -72,12 +72,11 @@ void run_staged_threads(const std::function<void(const Communicator&)>& body);
 void expect_same_as_on_cpu(
     const std::function<std::vector<at::Tensor>(const Communicator& communicator, at::Device on)>& body);
 
-/// Must be called first in a program of processes_on_one_device(). With TUTTI_TEST_HOSTID_PER_RANK, NCCL takes each
-/// rank for one on a host of its own, so that it accepts one device for all.
-void enter_rank();
+/// Runs `program` on 2 processes that share the device. Their sums are staged; with TUTTI_TEST_NCCL they use NCCL.
+std::vector<RankResult> run_on_one_device(const RankProgram& program);
 
-/// The options of processes that share the device. The variable TUTTI_BACKEND, "staged" if it is not set, selects the
-/// backend.
-ProcessOptions processes_on_one_device();
+/// The options of a rank of run_on_one_device(). With TUTTI_TEST_HOSTID_PER_RANK NCCL takes each rank for one on a host
+/// of its own, so that it accepts one device for all.
+CommunicatorOptions communication_on_one_device();
 
 }  // namespace tutti::test::gpu

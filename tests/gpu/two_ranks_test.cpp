@@ -24,8 +24,9 @@ TEST(TwoRanks, AsThreadsTrainAsOnTheCpu) {
 
 // Every rank also trains on the CPU, over a communicator of the same job.
 const RankProgram trains_as_on_the_cpu("trains_as_on_the_cpu", [] {
-  gpu::enter_rank();
-  Accelerator accelerator({.gradient_accumulation_steps = gpu::micro_batches, .device = device()});
+  Accelerator accelerator({.gradient_accumulation_steps = gpu::micro_batches,
+                           .device = device(),
+                           .communication = gpu::communication_on_one_device()});
   std::cout << "backend " << accelerator.communicator().backend_name() << std::endl;
   const auto on_device = gpu::train_mlp(accelerator, device());
   Accelerator on_cpu(
@@ -36,14 +37,13 @@ const RankProgram trains_as_on_the_cpu("trains_as_on_the_cpu", [] {
 });
 
 TEST(TwoRanks, AsProcessesTrainAsOnTheCpu) {
-  const auto results = run_processes(trains_as_on_the_cpu, 2, gpu::processes_on_one_device());
+  const auto results = gpu::run_on_one_device(trains_as_on_the_cpu);
   expect_success(results);
   std::cout << results.at(0).output;
 }
 
 const RankProgram reduces_and_gathers("reduces_and_gathers", [] {
-  gpu::enter_rank();
-  Accelerator accelerator({.device = device()});
+  Accelerator accelerator({.device = device(), .communication = gpu::communication_on_one_device()});
   const at::Tensor value = at::full({2}, accelerator.rank() + 1.0, at::TensorOptions(at::kFloat).device(device()));
   EXPECT_TRUE(at::equal(accelerator.reduce(value, ReduceOp::sum).cpu(), at::tensor({3.F, 3.F})));
   EXPECT_TRUE(at::equal(accelerator.gather(value).cpu(), at::tensor({1.F, 1.F, 2.F, 2.F})));
@@ -51,7 +51,7 @@ const RankProgram reduces_and_gathers("reduces_and_gathers", [] {
 });
 
 TEST(TwoRanks, ReduceAndGatherDeviceTensors) {
-  expect_success(run_processes(reduces_and_gathers, 2, gpu::processes_on_one_device()));
+  expect_success(gpu::run_on_one_device(reduces_and_gathers));
 }
 
 TEST(Extras, SyncBatchNormTrainsAsOnTheCpu) {

@@ -29,30 +29,29 @@ main() {
     build=build-gpu/$TORCH_VERSION
     programs+=(tests/test_train)
     LIBTORCH=$(tools/libtorch.sh)
-    compile "$build" "$(cuda_headers)"
+    compile "$build" "$(nccl_headers)"
   fi
   export LIBTORCH
   make_archive "$device" "$build"
 }
 
-# Prints the folder of the headers of CUDA and NCCL that the wheel was built with. Their libraries, more than 1 GB, are
-# not kept: the machine with the GPU has them beside its PyTorch.
-cuda_headers() {
-  local folder=$PWD/.deps/cuda-$TORCH_VERSION part toolkit nccl
+# Prints the folder of the headers of the NCCL that the wheel was built with. The library is not kept: the machine with the
+# GPU has it beside its PyTorch.
+nccl_headers() {
+  local folder=$PWD/.deps/nccl-$TORCH_VERSION part nccl
   if [[ ! -d $folder ]]; then
-    toolkit=$(requirement cuda-toolkit) nccl=$(requirement nvidia-nccl)
-    [[ -n $toolkit && -n $nccl ]] || fail "The wheel of PyTorch $TORCH_VERSION on PyPI is not built with CUDA."
+    nccl=$(requirement nvidia-nccl)
+    [[ -n $nccl ]] || fail "The wheel of PyTorch $TORCH_VERSION on PyPI is not built with CUDA."
     part=$(mktemp -d "$folder.XXXXXX")
     # shellcheck disable=SC2064  # the folder's name is known now
     trap "rm -rf '$part'" EXIT
     python_venv .deps/venv
-    .deps/venv/bin/pip install --no-cache-dir --no-compile --target "$part" \
-      "cuda-toolkit[cublas,cudart,cusolver,cusparse]==${toolkit##*==}" "$nccl" >&2
-    find "$part" \( -name '*.so*' -o -name '*.a' \) -delete
+    .deps/venv/bin/pip install --no-cache-dir --no-compile --no-deps --target "$part" "$nccl" >&2
+    rm -r "$part/nvidia/nccl/lib"
     chmod 755 "$part"
     mv -T "$part" "$folder"
   fi
-  echo "$folder/nvidia"
+  echo "$folder/nvidia/nccl/include"
 }
 
 # requirement NAME: prints the wheel's requirement that begins with NAME, such as nvidia-nccl-cu13==2.28.9.
@@ -60,13 +59,11 @@ requirement() {
   sed -n "s/^Requires-Dist: \($1[^; ]*\).*/\1/p" "${LIBTORCH%/*}/torch-$TORCH_VERSION"*.dist-info/METADATA
 }
 
-# compile BUILD HEADERS
+# compile BUILD NCCL_HEADERS
 compile() {
-  local cuda=("$2"/cu*/include)
-  # CUDA's libraries, which libtorch_cuda.so needs, are not here.
-  cmake --preset cuda -B "$1" -DLIBTORCH="$LIBTORCH" -DTUTTI_CUDA_HEADERS="${cuda[0]}" \
-    -DTUTTI_NCCL_HEADERS="$2/nccl/include" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined \
-    -DTUTTI_BUILD_BENCH=OFF >&2
+  # Most of CUDA's libraries, which libtorch_cuda.so needs, are not here.
+  cmake --preset cuda -B "$1" -DLIBTORCH="$LIBTORCH" -DTUTTI_NCCL_HEADERS="$2" \
+    -DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined -DTUTTI_BUILD_BENCH=OFF >&2
   cmake --build "$1" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}" \
     --target test_gpu test_train tutti_command tutti_rank guide_devices >&2
 }

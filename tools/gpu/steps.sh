@@ -14,7 +14,7 @@ python=${PYTHON:-python3}
 budget=${BUDGET:-600}
 device=$(sed -n 's/^device=//p' "$here/packed")
 packed_for=$(sed -n 's/^torch=//p' "$here/packed")
-refusals='Duplicate GPU detected|NCCL refuses|share(s)? (one|a|the same) (CUDA )?device'
+refusals='Duplicate GPU detected|ncclInvalidUsage'
 failures=0
 
 main() {
@@ -86,12 +86,12 @@ with_nccl() {
   try_nccl TUTTI_TEST_HOSTID_PER_RANK=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_SOCKET_IFNAME=lo
   [[ -z $works ]] && return
   # shellcheck disable=SC2086  # several variables
-  tests 'sums in flight at the end; a killed rank, NCCL' 60 'Ends.*' TUTTI_BACKEND=nccl $works
+  tests 'sums in flight at the end; a killed rank, NCCL' 60 'Ends.*' TUTTI_TEST_NCCL=1 $works
 }
 
 # try_nccl VARIABLE=VALUE ...
 try_nccl() {
-  tests "two ranks on one device, NCCL with ${1%%=*}" 60 'TwoRanks.AsProcesses*:TwoRanks.Reduce*' TUTTI_BACKEND=nccl "$@"
+  tests "two ranks on one device, NCCL with ${1%%=*}" 60 'TwoRanks.AsProcesses*:TwoRanks.Reduce*' TUTTI_TEST_NCCL=1 "$@"
   [[ $result = passed ]] && works=$*
 }
 
