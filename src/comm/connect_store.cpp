@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "comm/rendezvous/node_id.h"
 #include "core/describe.h"
 #include "core/launchers.h"
+#include "device/devices.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
 
@@ -52,28 +54,35 @@ comm::BindAddress bind_address_towards(const StorePtr& store) {
 }
 
 struct RankInfos {
-  std::vector<std::string> nodes;     // by rank
-  std::vector<std::string> backends;  // by rank
+  std::vector<std::string> nodes;  // by rank
+  bool have_devices = false;       // some rank has one
 };
 
+// Each rank publishes the size of the group, the backend, whether it has a device, and its node.
 RankInfos exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
-                              std::chrono::milliseconds timeout) {
-  const auto text = std::to_string(size) + " " + backend + " " + comm::this_node_id();
+                              bool has_device, std::chrono::milliseconds timeout) {
+  const std::string text = std::to_string(size) + " " + backend + (has_device ? " 1 " : " 0 ") + comm::this_node_id();
   RankInfos all;
   for (const auto& info : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
-    const auto first = info.find(' ');
-    const auto second = info.find(' ', first + 1);
+    std::istringstream stream(info);
+    std::string size_text;
+    std::string other_backend;
+    int device = 0;
+    std::string node;
+    stream >> size_text >> other_backend >> device;
+    stream.ignore(1);
+    std::getline(stream, node);
     const auto other_rank = std::to_string(all.nodes.size());
-    if (second == std::string::npos || info.substr(0, first) != std::to_string(size)) {
-      throw UsageError("rank " + other_rank + " connects a group of " + info.substr(0, first) + " ranks, rank " +
+    if (!stream || size_text != std::to_string(size)) {
+      throw UsageError("rank " + other_rank + " connects a group of " + size_text + " ranks, rank " +
                        std::to_string(rank) + " one of " + std::to_string(size) + ": all must pass the same size.");
     }
-    all.backends.push_back(info.substr(first + 1, second - first - 1));
-    all.nodes.push_back(info.substr(second + 1));
-    if (all.backends.back() != backend) {
-      throw UsageError("rank " + other_rank + " asks for the backend " + all.backends.back() + ", rank " +
+    if (other_backend != backend) {
+      throw UsageError("rank " + other_rank + " asks for the backend " + other_backend + ", rank " +
                        std::to_string(rank) + " for " + backend + ": all must ask for the same.");
     }
+    all.nodes.push_back(node);
+    all.have_devices = all.have_devices || device != 0;
   }
   return all;
 }
@@ -123,9 +132,13 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   }
   try {
     result.rank = rank;
-    result.nodes =
-        comm::number_nodes(exchange_rank_infos(result.rendezvous, rank, size, requested.name, timeout).nodes);
-    result.devices = exchange_devices(result.rendezvous, requested, options, rank, result.nodes);
+    const bool has_device = options.device && devices::is_accelerator(*options.device);
+    const auto infos = exchange_rank_infos(result.rendezvous, rank, size, requested.name, has_device, timeout);
+    result.nodes = comm::number_nodes(infos.nodes);
+    result.devices.resize(result.nodes.size());
+    if (infos.have_devices || requested.needs_cuda()) {
+      result.devices = exchange_devices(result.rendezvous, requested, options, rank, result.nodes);
+    }
     const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
     result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
     // The secret does not protect the program's store. It authenticates the connections between ranks.

@@ -129,8 +129,7 @@ DeviceInfo DeviceInfo::from_text(const std::string& text) {
 DeviceInfo device_info(const BackendRequest& request, const CommunicatorOptions& options, int local_rank) {
   DeviceInfo info;
   try {
-    const bool needs_cuda =
-        request.for_devices == ForDevices::nccl || request.for_devices == ForDevices::c10d_gloo;
+    const bool needs_cuda = request.needs_cuda();
     std::optional<c10::Device> device = options.device;
     if (!device && needs_cuda) device = c10::Device(nccl_device_type);
     if (!device || !devices::is_accelerator(*device)) {
@@ -176,9 +175,7 @@ DeviceSelection select_device_backend(const BackendRequest& request, const std::
   for (std::size_t rank = 0; rank < infos.size(); ++rank) {
     if (!infos[rank].problem.empty()) throw UsageError(prefix_of(rank, infos) + infos[rank].problem);
   }
-  if (request.for_devices == ForDevices::nccl || request.for_devices == ForDevices::c10d_gloo) {
-    require_nccl(request, infos, nodes);
-  }
+  if (request.needs_cuda()) require_nccl(request, infos, nodes);
   require_one_type(infos);
   if (request.for_devices != ForDevices::automatic) return {.backend = request.for_devices};
   if (!infos.front().device) return {.backend = ForDevices::none};

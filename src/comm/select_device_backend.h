@@ -25,6 +25,8 @@ struct BackendRequest {
   std::string error_prefix;  ///< "TUTTI_BACKEND=nccl: ", or empty for the program's request
   std::string host = "auto";  ///< the backend for CPU memory
   ForDevices for_devices = ForDevices::none;
+
+  bool needs_cuda() const { return for_devices == ForDevices::nccl || for_devices == ForDevices::c10d_gloo; }
 };
 
 /// Parses `name`. Throws UsageError for unknown names, and for a device backend beside `device_backend`.
