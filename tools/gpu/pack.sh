@@ -27,7 +27,6 @@ main() {
     [[ -x build/tests/test_gpu ]] || fail "build/tests/test_gpu is missing: ./dev build test_gpu"
   else
     build=build-gpu/$TORCH_VERSION
-    programs+=(tests/test_train)
     LIBTORCH=$(tools/libtorch.sh)
     compile "$build" "$(nccl_headers)"
   fi
@@ -65,7 +64,7 @@ compile() {
   cmake --preset cuda -B "$1" -DLIBTORCH="$LIBTORCH" -DTUTTI_NCCL_HEADERS="$2" \
     -DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined -DTUTTI_BUILD_BENCH=OFF >&2
   cmake --build "$1" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}" \
-    --target test_gpu test_train tutti_command tutti_rank guide_devices >&2
+    --target test_gpu tutti_command tutti_rank guide_devices >&2
 }
 
 # make_archive DEVICE BUILD

@@ -28,7 +28,6 @@ main() {
 
   row 'what is here' 30 describe_device
   tests 'one rank trains as on the CPU' 60 'OneRank.*:Checkpoint.*'
-  if [[ $device = cuda ]]; then row "tutti's own tests of CUDA" 60 "$here/bin/test_train" '--gtest_filter=Cuda.*'; fi
   tests 'no hidden wait in a step' 30 'HiddenWaits.*'
   tests 'two ranks on one device, staged' 90 'TwoRanks.*'
   tests 'SyncBatchNorm, Local SGD, DiLoCo, reproducible' 60 'Extras.*'
