@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts small faults into the sources, one at a time, and checks that a test notices each of them.
 
-    tools/mutate.py --run [PLACE ...] [--again]   # sync, comm, checkpoint, optim, or a file below src/; all without a PLACE
+    tools/mutate.py --run [PLACE ...] [--again]   # sync, comm, device, checkpoint, optim, or a file below src/; all without a PLACE
     tools/mutate.py --list [PLACE ...]            # the faults
     tools/mutate.py --self-test                   # every text that a fault replaces occurs once in its file
 
@@ -36,12 +36,13 @@ class Fault(NamedTuple):
     old: str
     new: str
     tests: str = "*"  # a filter of GoogleTest for the folder's test program
+    test_folder: str = ""  # whose test program must notice it, if it is not that of the file's folder
     # Why no test can notice it. Such a fault is listed in docs/tested.md and counts as explained.
     explained: str = ""
 
     @property
     def folder(self):
-        return self.file.split("/")[0]
+        return self.test_folder or self.file.split("/")[0]
 
     @property
     def program(self):
@@ -98,12 +99,19 @@ FAULTS = [
     Fault("comm/algorithms/recursive_halving_all_reduce.cpp", "contributions are added in the order of their arrival",
           "add(adds_right ? own_chunk : received, adds_right ? received : own_chunk, own_chunk, reduction);",
           "(void)adds_right;\n    add(received, own_chunk, own_chunk, reduction);"),
-    Fault("comm/device/side_stream.cpp", "an event does not wait for its stream",
-          "event_->record(*stream);", ""),
     Fault("comm/operation_queue.cpp", "an exception does not end operations in flight",
           "if (std::uncaught_exceptions() > 0) backend_->close();", ""),
     Fault("comm/operation_queue.cpp", "ranks may make different calls",
           "check_signatures(gathered.by_rank, call.operation.number);", ""),
+
+    Fault("device/side_stream.cpp", "an event does not wait for its stream",
+          "event_->record(*stream);", ""),
+    Fault("device/side_stream.cpp", "the current stream does not wait for an event",
+          "if (event_) event_->block(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));", ""),
+    Fault("device/side_stream.cpp", "the side stream is the current stream",
+          "getStreamFromGlobalPool(device, high_priority)", "getStream((void(high_priority), device))"),
+    Fault("device/side_stream.cpp", "memory that a side stream uses is reused when it is freed",
+          "c10::impl::VirtualGuardImpl(stream_->device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), *stream_);", ""),
 
     Fault("checkpoint/file.cpp", "a file is not synchronized",
           'if (until_not_interrupted([&] { return files_.sync(descriptor_); }) != 0) fail("sync", path_, errno);', ""),

@@ -111,7 +111,7 @@ struct LargestNorm final : tutti::Callback {
   }
   void load_state_dict(const tutti::StateDict& state) override { largest = state.get<double>("largest"); }
   void on_optimizer_step_start(tutti::TrainerContext& trainer) override {
-    largest = std::max(largest, trainer.metrics().grad_norm_pre_clip);
+    largest = std::max<double>(largest, trainer.metrics().grad_norm_pre_clip);
   }
 
   double largest = 0;

@@ -26,7 +26,9 @@ def _create(group, options):
     return _C.create_backend(group.store, group.group_rank, group.group_size, group.timeout, options.backend)
 
 
-dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+_accelerator = torch.accelerator.current_accelerator()
+_devices = ["cpu"] if _accelerator is None else ["cpu", _accelerator.type]
+dist.Backend.register_backend("tutti", _create, extended_api=True, devices=_devices)
 
 
 def communicator_of(group):

@@ -10,6 +10,7 @@
 #include "checkpoint/prune.h"
 #include "checkpoint/tied_tensors.h"
 #include "checkpoint/write_checkpoint.h"
+#include "device/devices.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 #include "tutti/detail/core/call_site_scope.h"
@@ -52,8 +53,9 @@ class CheckpointWriter::Job {
       Communicator communicator, const checkpoint::FileSystem& files, std::shared_ptr<checkpoint::Reservation> reserved)
       : thread_([this, folder = std::move(folder), content = std::move(content), retention,
                  communicator = std::move(communicator), &files, reserved = std::move(reserved),
-                 where = CallSiteScope::current()]() mutable {
+                 where = CallSiteScope::current(), device = devices::CurrentDevice()]() mutable {
           const CallSiteScope here(where);
+          device.make_current();
           try {
             write_and_prune(folder, content, retention, communicator, files, std::move(reserved));
           } catch (...) {

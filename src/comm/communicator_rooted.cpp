@@ -106,7 +106,7 @@ Work Communicator::all_to_all_v(const std::vector<at::Tensor>& outputs, const st
   constexpr const char* what = "all_to_all_v";
   require_part_for_each(what, "outputs", outputs, size());
   require_part_for_each(what, "inputs", inputs, size());
-  CallTensors tensors(what, queue_->backend().traits(), /*has_device_form=*/false);
+  CallTensors tensors(what, queue_->backend().traits());
   const auto from = tensors.inputs(inputs);
   const auto to = tensors.outputs(outputs);
   for (const auto* parts : {&outputs, &inputs}) {
@@ -136,7 +136,7 @@ Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor inp
   constexpr const char* what = "gather";
   comm::require_rank(root, size(), what);
   const bool is_root = rank() == root;
-  CallTensors tensors(what, queue_->backend().traits(), /*has_device_form=*/false);
+  CallTensors tensors(what, queue_->backend().traits());
   const auto from = tensors.input(input);
   require_parts_of_root(what, "outputs", outputs, input, is_root, size());
   const auto to = tensors.outputs(outputs);
@@ -166,7 +166,7 @@ Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inp
   constexpr const char* what = "scatter";
   comm::require_rank(root, size(), what);
   const bool is_root = rank() == root;
-  CallTensors tensors(what, queue_->backend().traits(), /*has_device_form=*/false);
+  CallTensors tensors(what, queue_->backend().traits());
   const auto to = tensors.output(output);
   require_parts_of_root(what, "inputs", inputs, output, is_root, size());
   const auto from = tensors.inputs(inputs);

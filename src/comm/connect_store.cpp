@@ -53,16 +53,16 @@ comm::BindAddress bind_address_towards(const StorePtr& store) {
   return {.interface = "", .address = comm::local_address_towards(host)};
 }
 
-struct RankInfos {
+struct JoinedRanks {
   std::vector<std::string> nodes;  // by rank
   bool have_devices = false;       // some rank has one
 };
 
 // Each rank publishes the size of the group, the backend, whether it has a device, and its node.
-RankInfos exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
+JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
                               bool has_device, std::chrono::milliseconds timeout) {
   const std::string text = std::to_string(size) + " " + backend + (has_device ? " 1 " : " 0 ") + comm::this_node_id();
-  RankInfos all;
+  JoinedRanks all;
   for (const auto& info : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
     std::istringstream stream(info);
     std::string size_text;

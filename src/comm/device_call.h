@@ -61,7 +61,7 @@ class DeviceCall {
 /// Checks and holds the tensors of one call, which must be on one device.
 class CallTensors {
  public:
-  /// `has_device_form` is false for operations that backends run on host memory only.
+  /// `has_device_form` is false for messages, which no backend sends from the device's memory.
   CallTensors(const char* what, const BackendTraits& traits, bool has_device_form = true)
       : what_(what), traits_(traits), has_device_form_(has_device_form) {}
 

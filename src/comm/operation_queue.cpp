@@ -239,7 +239,8 @@ void OperationQueue::fail(const Operation& operation, const TransferError& error
                   .message = operation.describe() + ": no answer from " + describe_ranks(error.peers()) + " (" +
                              first_line(lookup_error.what()) + ")"};
   }
-  const bool is_own_device = error.peers() == std::vector<int>{backend_->rank()};
+  const bool is_own_device =
+      error.kind() == TransferError::Kind::timeout && error.peers() == std::vector<int>{backend_->rank()};
   failure_ = is_own_device ? operation.describe() + ": " + error.what() : root_cause.message;
   failed_ranks_ = root_cause.failed_ranks;
   const std::string mismatch_reason = mismatch_reason_;

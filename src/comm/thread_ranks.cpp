@@ -14,6 +14,7 @@
 #include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
+#include "comm/device/encoded_sums.h"
 #include "comm/device/staged.h"
 #include "comm/make_communicator.h"
 #include "comm/p2p/group_endpoint.h"
@@ -84,6 +85,7 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     if (is_staged) backend = comm::make_staged_backend(std::move(backend));
     if (options.device_backend) {
       backend = comm::make_device_backend(backend, *options.device_backend, "threads");
+      backend = comm::add_encoded_sums(backend, "threads");
     }
     std::vector<int> all_ranks(static_cast<std::size_t>(size));
     std::iota(all_ranks.begin(), all_ranks.end(), 0);

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include <string>
 
@@ -28,6 +29,13 @@ void require_available(c10::Device device) {
   if (count > 0 && device.index() < count) return;
   throw UsageError("device " + device.str() + " is not available: LibTorch sees " + std::to_string(count) + " " +
                    c10::DeviceTypeName(device.type(), /*lower_case=*/true) + (count == 1 ? " device" : " devices"));
+}
+
+void empty_cache() {
+  const auto type = accelerator_type();
+  if (!type || device_count(*type) == 0) return;
+  auto* const allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(*type));
+  if (allocator != nullptr && allocator->initialized()) allocator->emptyCache();
 }
 
 CurrentDevice::CurrentDevice() {

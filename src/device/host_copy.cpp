@@ -14,6 +14,16 @@ at::Tensor pinned_like(const at::Tensor& like) {
   return at::empty(like.sizes(), options.pinned_memory(is_accelerator(like.device())));
 }
 
+at::Tensor pinned_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
+  const auto options = at::TensorOptions(dtype).device(at::kCPU);
+  return at::empty(sizes, options.pinned_memory(accelerator_type() && device_count(*accelerator_type()) > 0));
+}
+
+void copy_without_wait(const at::Tensor& target, const at::Tensor& source) {
+  const bool to_accelerator = is_accelerator(target.device()) && source.device().is_cpu();
+  target.copy_(to_accelerator && !source.is_pinned() ? source.pin_memory() : source, /*non_blocking=*/to_accelerator);
+}
+
 std::vector<at::Tensor> copies_on_host(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> copies;
   std::vector<c10::Device> devices;

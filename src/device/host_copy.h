@@ -13,5 +13,11 @@ std::vector<at::Tensor> copies_on_host(const std::vector<at::Tensor>& tensors);
 /// An empty tensor in pinned CPU memory, of the sizes and dtype of `like`: copies between it and the accelerator can be
 /// non-blocking. Plain CPU memory without an accelerator.
 at::Tensor pinned_like(const at::Tensor& like);
+/// The same of given sizes and dtype: pinned if this process has an accelerator.
+at::Tensor pinned_empty(at::IntArrayRef sizes, at::ScalarType dtype);
+
+/// Copies `source` into `target`. From CPU memory to an accelerator it goes through pinned memory, and the calling
+/// thread does not wait for the device.
+void copy_without_wait(const at::Tensor& target, const at::Tensor& source);
 
 }  // namespace tutti::devices

@@ -1,7 +1,6 @@
 #include "tutti/device/late_value.h"
 
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/empty.h>
 
 #include <mutex>
 #include <optional>
@@ -14,22 +13,27 @@
 
 namespace tutti {
 
-struct LateValue::Copy {
-  Copy(at::Tensor number_on_host, c10::Device device)
-      : number(std::move(number_on_host)), arrived(devices::StreamEvent::on_current_stream(device)) {}
+struct LateValue::Number {
+  Number(std::function<double()> function, std::function<bool()> is_here)
+      : read(std::move(function)), has_arrived(std::move(is_here)) {}
 
-  at::Tensor number;  // pinned memory
-  devices::StreamEvent arrived;
   std::mutex mutex;
+  std::function<double()> read;
+  std::function<bool()> has_arrived;  // empty: only a call of read() brings the number
   std::optional<double> value;
 
   double get() {
     const std::lock_guard lock(mutex);
     if (!value) {
-      arrived.wait();
-      value = number.item<double>();
+      value = read();
+      read = nullptr;  // frees what it holds
+      has_arrived = nullptr;
     }
     return *value;
+  }
+  bool is_ready() {
+    const std::lock_guard lock(mutex);
+    return value || (has_arrived && has_arrived());
   }
 };
 
@@ -40,15 +44,32 @@ LateValue::LateValue(const at::Tensor& tensor) {
   }
   const at::Tensor number = devices::pinned_like(tensor);
   number.copy_(tensor.detach(), /*non_blocking=*/true);
-  copy_ = std::make_shared<Copy>(number, tensor.device());
+  const auto arrival = std::make_shared<devices::StreamEvent>(devices::StreamEvent::on_current_stream(tensor.device()));
+  const auto has_arrived = [arrival] { return arrival->is_reached(); };
+  const auto read = [arrival, number] {
+    // A program that reads the last of several values first waits once.
+    if (!arrival->is_reached()) arrival->wait();
+    return number.item<double>();
+  };
+  number_ = std::make_shared<Number>(read, has_arrived);
+}
+
+LateValue LateValue::deferred(std::function<double()> function) {
+  return LateValue(std::make_shared<Number>(std::move(function), nullptr));
+}
+
+LateValue LateValue::then(std::function<double(double)> function) const {
+  if (!number_) return function(value_);
+  const auto read = [number = number_, function = std::move(function)] { return function(number->get()); };
+  return LateValue(std::make_shared<Number>(read, [number = number_] { return number->is_ready(); }));
 }
 
 LateValue::operator double() const {
-  return copy_ ? copy_->get() : value_;
+  return number_ ? number_->get() : value_;
 }
 
 bool LateValue::is_ready() const {
-  return !copy_ || copy_->arrived.is_reached();
+  return !number_ || number_->is_ready();
 }
 
 std::ostream& operator<<(std::ostream& out, const LateValue& value) {

@@ -63,6 +63,12 @@ void SideStream::run(const std::function<void()>& work) const {
   work();
 }
 
+void record_use_on_current_stream(const at::TensorBase& tensor) {
+  if (tensor.device().is_cpu() || !tensor.has_storage()) return;
+  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+  guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(tensor.device()));
+}
+
 void SideStream::record_use(const at::TensorBase& tensor) const {
   if (!stream_ || !tensor.has_storage()) return;
   c10::impl::VirtualGuardImpl(stream_->device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), *stream_);

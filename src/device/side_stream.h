@@ -1,6 +1,7 @@
 #pragma once
 // A device stream beside the one that the program computes on. Uses LibTorch's streams and events of any device type,
 // without the device's headers. The CPU has no streams: work on it is complete when a call returns.
+#include <ATen/core/TensorBody.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -41,6 +42,9 @@ class StreamEvent {
   std::optional<c10::Device> device_;
   std::optional<c10::Event> event_;
 };
+
+/// See SideStream::record_use, for the calling thread's current stream. Does nothing for a tensor in CPU memory.
+void record_use_on_current_stream(const at::TensorBase& tensor);
 
 /// May be used from any thread, with one run() at a time.
 class SideStream {

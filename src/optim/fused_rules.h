@@ -6,7 +6,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -38,15 +38,20 @@ State& add_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter
   return static_cast<State&>(*entry);
 }
 
-/// The kernels take the number of steps of a parameter as a tensor that they only read. Most parameters share one.
+/// The kernels take the number of steps of a parameter as a tensor that they only read: an integer on the CPU, a float
+/// on an accelerator's own memory. Most parameters share one.
 class StepTensors {
  public:
+  explicit StepTensors(at::Device device)
+      : options_(at::TensorOptions(device.is_cpu() ? at::kLong : at::kFloat).device(device)) {}
+
   at::Tensor of(std::int64_t step) {
-    if (!last_.defined() || step != number_) last_ = at::scalar_tensor(number_ = step, at::kLong);
+    if (!last_.defined() || step != number_) last_ = at::full({}, number_ = step, options_);
     return last_;
   }
 
  private:
+  at::TensorOptions options_;
   std::int64_t number_ = 0;
   at::Tensor last_;
 };
@@ -62,6 +67,8 @@ struct AdamRule {
   using Optimizer = OptimizerType;
   using Options = OptionsType;
   using State = StateType;
+  static constexpr const char* kernel_name =
+      std::is_same_v<Optimizer, torch::optim::AdamW> ? "aten::_fused_adamw_" : "aten::_fused_adam_";
   static constexpr bool has_state_from_the_start = false;
 
   static Tensors tensors_of(State& state, const Options& options) {
@@ -73,7 +80,7 @@ struct AdamRule {
   static void step(torch::optim::Optimizer& optimizer, const Tensors& parameters, const Tensors& gradients,
                    const Options& options) {
     Tensors exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps;
-    StepTensors step_tensors;
+    StepTensors step_tensors(parameters.front().device());
     for (const at::Tensor& parameter : parameters) {
       State* known = state_of<State>(optimizer, parameter);
       State& state = known != nullptr ? *known : add_state(optimizer, parameter, first_state(parameter, options));
@@ -114,6 +121,7 @@ struct SGDRule {
   using Optimizer = torch::optim::SGD;
   using Options = torch::optim::SGDOptions;
   using State = torch::optim::SGDParamState;
+  static constexpr const char* kernel_name = "aten::_fused_sgd_";
   static constexpr bool has_state_from_the_start = false;
 
   static Tensors tensors_of(State& state, const Options& options) {
@@ -161,6 +169,7 @@ struct AdagradRule {
   using Optimizer = torch::optim::Adagrad;
   using Options = torch::optim::AdagradOptions;
   using State = torch::optim::AdagradParamState;
+  static constexpr const char* kernel_name = "aten::_fused_adagrad_";
   static constexpr bool has_state_from_the_start = true;
 
   static Tensors tensors_of(State& state, const Options&) { return {state.sum()}; }
@@ -168,7 +177,7 @@ struct AdagradRule {
   static void step(torch::optim::Optimizer& optimizer, const Tensors& parameters, const Tensors& gradients,
                    const Options& options) {
     Tensors sums, steps;
-    StepTensors step_tensors;
+    StepTensors step_tensors(parameters.front().device());
     for (const at::Tensor& parameter : parameters) {
       State& state = *state_of<State>(optimizer, parameter);
       state.step(state.step() + 1);

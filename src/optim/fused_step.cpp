@@ -1,9 +1,13 @@
 #include "optim/fused_step.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/TensorOptions.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <sstream>
+#include <string>
 #include <type_traits>
 #include <typeinfo>
 
@@ -28,9 +32,16 @@ bool lies_alike(const at::Tensor& parameter, const at::Tensor& other) {
   return true;
 }
 
-/// Why the kernels do not support a parameter, regardless of its gradient and state; null if they do.
+/// True if LibTorch has a kernel of `name` for `device`. A backend's fallback for all operators does not count: it may
+/// copy the tensors to the CPU, or throw.
+bool has_kernel(const char* name, at::Device device) {
+  const auto kernel = c10::Dispatcher::singleton().findSchema({name, ""});
+  return kernel && kernel->hasKernelForDispatchKey(c10::computeDispatchKey(std::nullopt, at::kStrided, device));
+}
+
+/// Why the kernels do not support a parameter, regardless of its device, gradient and state; null if they do.
 const char* misfit_of(const at::Tensor& parameter) {
-  if (parameter.layout() != at::kStrided || !parameter.device().is_cpu()) return "it is not a dense CPU tensor";
+  if (parameter.layout() != at::kStrided) return "it is not dense";
   // Squares of small gradients underflow in float16. LibTorch's Adam then gives NaN. The fused kernel gives very large
   // steps, which are harder to notice.
   const at::ScalarType type = parameter.scalar_type();
@@ -56,38 +67,58 @@ const char* misfit_of(torch::optim::Optimizer& optimizer, const at::Tensor& para
   return fits ? nullptr : "its state has another type or layout";
 }
 
-std::string describe(std::size_t group, std::size_t parameter, const char* misfit) {
+std::string describe(std::size_t group, std::size_t parameter, const std::string& misfit) {
   std::ostringstream text;
   text << "parameter " << parameter << " of group " << group << ": " << misfit;
   return text.str();
 }
 
+/// The parameters of a group that one kernel takes. A kernel of an accelerator takes one device and dtype, the CPU's
+/// takes several dtypes.
+template <typename Options>
+struct Lists {
+  Lists(const Options* of_group, const at::Tensor& parameter) : options(of_group) { add(parameter); }
+
+  bool takes(const at::Tensor& parameter) const {
+    const at::Tensor& first = parameters.front();
+    return parameter.device() == first.device() && (first.is_cpu() || parameter.scalar_type() == first.scalar_type());
+  }
+  void add(const at::Tensor& parameter) {
+    parameters.push_back(parameter);
+    gradients.push_back(parameter.grad());
+  }
+
+  const Options* options;
+  fused::Tensors parameters;
+  fused::Tensors gradients;
+};
+
 template <typename Rule>
 std::optional<std::string> step_with(torch::optim::Optimizer& optimizer) {
-  struct Group {
-    const typename Rule::Options* options = nullptr;
-    fused::Tensors parameters;
-    fused::Tensors gradients;
-  };
-  std::vector<Group> groups;
+  std::vector<Lists<typename Rule::Options>> all;
+  std::size_t number = 0;
   for (const OptimizerParamGroup& group : optimizer.param_groups()) {
-    Group& lists = groups.emplace_back();
-    lists.options = dynamic_cast<const typename Rule::Options*>(&group.options());
-    if (lists.options == nullptr) return "a parameter group has options of another optimizer";
+    const auto* options = dynamic_cast<const typename Rule::Options*>(&group.options());
+    if (options == nullptr) return "a parameter group has options of another optimizer";
+    const std::size_t first = all.size();
     for (std::size_t i = 0; i < group.params().size(); ++i) {
       const at::Tensor& parameter = group.params()[i];
       if (!parameter.grad().defined()) continue;
-      if (const char* misfit = misfit_of<Rule>(optimizer, parameter, *lists.options)) {
-        return describe(groups.size() - 1, i, misfit);
+      if (const char* misfit = misfit_of<Rule>(optimizer, parameter, *options)) return describe(number, i, misfit);
+      const auto lists = std::find_if(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(),
+                                      [&](const auto& candidate) { return candidate.takes(parameter); });
+      if (lists != all.end()) {
+        lists->add(parameter);
+      } else if (has_kernel(Rule::kernel_name, parameter.device())) {
+        all.emplace_back(options, parameter);
+      } else {
+        return describe(number, i, "LibTorch has no fused kernel for " + parameter.device().str());
       }
-      lists.parameters.push_back(parameter);
-      lists.gradients.push_back(parameter.grad());
     }
+    ++number;
   }
   const at::NoGradGuard no_grad;
-  for (const Group& group : groups) {
-    if (!group.parameters.empty()) Rule::step(optimizer, group.parameters, group.gradients, *group.options);
-  }
+  for (const auto& lists : all) Rule::step(optimizer, lists.parameters, lists.gradients, *lists.options);
   return std::nullopt;
 }
 

@@ -15,8 +15,11 @@ namespace tutti {
 /// - It increases the version counters of the tensors that it writes, as LibTorch's SGD and Adagrad do not. So backward
 ///   through a graph from before the step throws instead of using new weights.
 ///
-/// Returns nullopt after the step. Otherwise it changes nothing and returns the reason: another class of optimizer, or
-/// a parameter, gradient or state that is not dense on the CPU, of float, double or bfloat16, and of the same layout.
+/// - The host does not wait for a device: the numbers of steps are filled in by the device.
+///
+/// Returns nullopt after the step. Otherwise it changes nothing and returns the reason: another class of optimizer, a
+/// device for which LibTorch has no kernel, or a parameter, gradient or state that is not dense, of float, double or
+/// bfloat16, on one device, and of the same layout.
 std::optional<std::string> fused_step(torch::optim::Optimizer& optimizer);
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <string>
 
+#include "comm/tensor_checks.h"
 #include "tutti/core/error.h"
 
 namespace tutti::process_group {
@@ -36,11 +37,7 @@ void require_usable(const char* what, const at::Tensor& tensor) {
   const std::string prefix = std::string(what) + ": ";
   if (!tensor.defined()) throw UsageError(prefix + "the tensor is undefined.");
   if (tensor.layout() != at::kStrided || tensor.is_quantized()) throw UsageError(prefix + "the tensor is not dense.");
-  if (!tensor.device().is_cpu()) {
-    throw UsageError(prefix + "the tensor is on " + tensor.device().str() +
-                     "; the backend tutti takes CPU tensors. Give devices a backend of their own, for example "
-                     "\"cpu:tutti,cuda:nccl\".");
-  }
+  comm::require_available_device(what, tensor);
 }
 
 void require_one_each(const char* what, const Tensors& list, int size) {

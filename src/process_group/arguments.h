@@ -15,7 +15,7 @@ using Tensors = std::vector<at::Tensor>;
 /// Returns the one tensor of a list. c10d allows a tensor per device, tutti one per rank.
 at::Tensor& require_single(const char* what, Tensors& tensors);
 Tensors& require_single(const char* what, std::vector<Tensors>& lists);
-/// Requires a dense tensor in CPU memory.
+/// Requires a dense tensor in CPU memory or on a device of this process.
 void require_usable(const char* what, const at::Tensor& tensor);
 /// Requires that `list` holds a usable tensor for each of `size` ranks.
 void require_one_each(const char* what, const Tensors& list, int size);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "device/devices.h"
 #include "tutti/core/error.h"
 
 namespace tutti::process_group {
@@ -9,6 +10,14 @@ namespace {
 
 std::string title_of(const Parts& parts) {
   return std::string("tutti:") + parts.what;
+}
+
+/// The device of the first tensor that is on one.
+std::optional<c10::Device> device_of(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (devices::is_accelerator(tensor.device())) return tensor.device();
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -29,7 +38,9 @@ GroupWork::GroupWork(int rank, std::uint64_t number, std::chrono::milliseconds t
       parts_(std::move(parts)),
       number_(number),
       timeout_(timeout),
-      pending_parts_(parts_.works.size()) {}
+      pending_parts_(parts_.works.size()) {
+  if (const auto device = device_of(parts_.outputs)) side_stream_.emplace(*device);
+}
 
 bool GroupWork::wait(std::chrono::milliseconds timeout) {
   const bool without_deadline = timeout <= std::chrono::milliseconds::zero();
@@ -54,13 +65,21 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
     }
     if (exception_) std::rethrow_exception(exception_);
   }
+  synchronize();
   return true;
+}
+
+void GroupWork::synchronize() {
+  for (const auto& part : parts_.works) part.wait();
+  if (completed_event_) completed_event_->block_current_stream();
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
   const std::lock_guard lock(mutex_);
   if (!future_) {
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    std::vector<c10::Device> devices;
+    if (const auto device = device_of(parts_.outputs)) devices.push_back(*device);
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
     if (is_outcome_known_) complete_future(*future_);  // has no callbacks yet, so none runs under the lock
   }
   return future_;
@@ -80,7 +99,8 @@ void GroupWork::on_part_completed(const tutti::Work& part) {
   std::exception_ptr failure = failure_;
   if (!failure && parts_.on_completed) {
     try {
-      parts_.on_completed();
+      run_after_parts(parts_.on_completed);
+      if (side_stream_) completed_event_.emplace(side_stream_->record_event());
     } catch (...) {
       failure = std::current_exception();
     }
@@ -105,8 +125,18 @@ void GroupWork::complete_future(c10::ivalue::Future& future) {
   if (failure_) {
     future.setError(failure_);
   } else {
-    future.markCompleted(c10::IValue(parts_.outputs));
+    run_after_parts([&] { future.markCompleted(c10::IValue(parts_.outputs)); });
   }
+}
+
+void GroupWork::run_after_parts(const std::function<void()>& step) {
+  if (!side_stream_) return step();
+  side_stream_->run([&] {
+    for (const auto& part : parts_.works) part.wait();
+    if (completed_event_) completed_event_->block_current_stream();
+    step();
+  });
+  for (const at::Tensor& output : parts_.outputs) side_stream_->record_use(output);
 }
 
 }  // namespace tutti::process_group

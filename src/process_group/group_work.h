@@ -1,14 +1,20 @@
 #pragma once
 // c10d's handle of an operation, which completes with the communicator's Works. As in ProcessGroupGloo, its future
 // completes before the work: after wait() the future has completed, but not the other way round.
+//
+// With outputs on a device, an operation completes when its last step is queued there. That step, `on_completed` and
+// the future's event are on a side stream, for which wait(), synchronize() and the future's wait() make the calling
+// thread's current stream wait.
 #include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "device/side_stream.h"
 #include "tutti/comm/work.h"
 
 namespace tutti::process_group {
@@ -32,7 +38,7 @@ class GroupWork final : public c10d::Work {
   GroupWork(int rank, std::uint64_t number, std::chrono::milliseconds timeout, const std::vector<at::Tensor>& inputs,
             Parts parts);
   bool wait(std::chrono::milliseconds timeout) override;
-  void synchronize() override {}
+  void synchronize() override;
   std::vector<at::Tensor> result() override { return parts_.outputs; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   int sourceRank() const override;
@@ -42,6 +48,8 @@ class GroupWork final : public c10d::Work {
 
  private:
   void on_part_completed(const tutti::Work& part);
+  /// Runs `step` on the side stream, after all parts; on the calling thread if no output is on a device.
+  void run_after_parts(const std::function<void()>& step);
   void end(std::exception_ptr failure);
   void complete_future(c10::ivalue::Future& future);
 
@@ -52,6 +60,8 @@ class GroupWork final : public c10d::Work {
   std::exception_ptr failure_;              // of the work that failed first; final once is_outcome_known_
   bool is_outcome_known_ = false;           // set before the future completes and before wait() returns
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::optional<devices::SideStream> side_stream_;        // set if an output is on a device
+  std::optional<devices::StreamEvent> completed_event_;  // after `on_completed`; set before the work completes
 };
 
 }  // namespace tutti::process_group

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/tensor_checks.h"
+#include "device/side_stream.h"
 #include "process_group/arguments.h"
 #include "process_group/group_work.h"
 #include "process_group/sparse.h"
@@ -51,9 +52,10 @@ at::Tensor concatenate(const Tensors& tensors) {
   return at::cat(flat);
 }
 
-/// The inverse of concatenate().
+/// The inverse of concatenate(). On a device, on the calling thread's current stream.
 void copy_to_each(const at::Tensor& flat, const Tensors& tensors) {
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
+  devices::record_use_on_current_stream(flat);
   std::int64_t begin = 0;
   for (const auto& tensor : tensors) {
     tensor.detach().copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));

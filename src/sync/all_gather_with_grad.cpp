@@ -42,10 +42,6 @@ ExchangePointer saved_exchange(AutogradContext* context) {
   return c10::static_intrusive_pointer_cast<Exchange>(capsule);
 }
 
-at::Tensor on_host(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kCPU).contiguous();
-}
-
 /// An uninitialized tensor shaped like `tensor`, with `rows` rows.
 at::Tensor with_rows(const at::Tensor& tensor, std::int64_t rows) {
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
@@ -66,10 +62,10 @@ struct SumRows : torch::autograd::Function<SumRows> {
 at::Tensor GatherRows::forward(AutogradContext* context, const at::Tensor& local_rows,
                                const ExchangePointer& exchange) {
   save_exchange(context, exchange);
-  const at::Tensor input = on_host(local_rows);
+  const at::Tensor input = local_rows.detach().contiguous();
   at::Tensor all = with_rows(input, input.size(0) * exchange->communicator.size());
   exchange->communicator.all_gather(all, input, exchange->call).wait();
-  return all.to(local_rows.device());
+  return all;
 }
 
 variable_list GatherRows::backward(AutogradContext* context, const variable_list& gradients) {
@@ -78,10 +74,10 @@ variable_list GatherRows::backward(AutogradContext* context, const variable_list
 
 at::Tensor SumRows::forward(AutogradContext* context, const at::Tensor& all, const ExchangePointer& exchange) {
   save_exchange(context, exchange);
-  const at::Tensor input = on_host(all);
+  const at::Tensor input = all.detach().contiguous();
   at::Tensor local_rows = with_rows(input, input.size(0) / exchange->communicator.size());
   exchange->communicator.reduce_scatter(local_rows, input, ReduceOp::sum, exchange->call).wait();
-  return local_rows.to(all.device());
+  return local_rows;
 }
 
 variable_list SumRows::backward(AutogradContext* context, const variable_list& gradients) {

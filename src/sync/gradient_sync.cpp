@@ -9,6 +9,8 @@
 #include <span>
 #include <utility>
 
+#include "device/devices.h"
+#include "device/foreach.h"
 #include "sync/sparse_rows.h"
 
 namespace tutti::sync {
@@ -48,7 +50,9 @@ GradientSync::GradientSync(const Communicator& communicator, const SyncHeader& h
 
 void GradientSync::start_bucket_all_reduce(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec) {
   comm::AllReduceCallbacks callbacks{.scale = [state = state_] { return state->plan.scale; }};
-  if (detect_overflow_) {
+  if (detect_overflow_ && devices::is_accelerator(bucket.device())) {
+    device_buckets_.push_back(bucket);
+  } else if (detect_overflow_) {
     // All ranks have the same bits, so they agree without communication.
     callbacks.on_completed = [state = state_, bucket] { state->overflowed = state->overflowed || !all_finite(bucket); };
   }
@@ -102,6 +106,11 @@ std::int64_t GradientSync::bytes_sent() const {
 void GradientSync::wait() {
   for (const Work& work : works_) work.wait();
   for (const auto& sum : sums_) sum->block_current_stream();
+  overflowed_ = state_->overflowed ? 1 : 0;
+  if (device_buckets_.empty() || state_->overflowed) return;
+  const at::NoGradGuard no_grad;
+  const LateValue largest(devices::norm_of(device_buckets_, std::numeric_limits<double>::infinity()));
+  overflowed_ = largest.then([](double value) { return std::isfinite(value) ? 0.0 : 1.0; });
 }
 
 }  // namespace tutti::sync

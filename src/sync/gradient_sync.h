@@ -11,6 +11,7 @@
 
 #include "sync/sync_header.h"
 #include "tutti/detail/comm/gradient_communicator.h"
+#include "tutti/device/late_value.h"
 
 namespace tutti::sync {
 
@@ -46,8 +47,9 @@ class GradientSync {
   const std::vector<at::Tensor>& rows() const { return state_->rows; }
   /// Gradient bytes that this rank has sent to other ranks.
   std::int64_t bytes_sent() const;
-  /// Whether a sum contains infinity or NaN; false unless `detect_overflow` was set.
-  bool overflowed() const { return state_->overflowed; }
+  /// 1 if a sum contains infinity or NaN, else 0; 0 unless `detect_overflow` was set. The device looks for them when
+  /// wait() is called, in all buckets together. Reading the value waits for the device.
+  const LateValue& overflowed() const { return overflowed_; }
   /// The `numbers` that rank 0 passed to close().
   const std::vector<int>& numbers_of_rank_0() const { return state_->numbers; }
   /// For each parameter whether any rank used it.
@@ -73,6 +75,8 @@ class GradientSync {
   std::shared_ptr<State> state_ = std::make_shared<State>();
   std::vector<std::shared_ptr<comm::QueuedAllReduce>> sums_;
   std::vector<Work> works_;
+  std::vector<at::Tensor> device_buckets_;  // in which wait() looks for an overflow
+  LateValue overflowed_;
   bool closed_ = false;
 };
 

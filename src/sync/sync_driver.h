@@ -14,6 +14,7 @@
 #include "sync/sync_header.h"
 #include "sync/sync_state.h"
 #include "tutti/comm/communicator.h"
+#include "tutti/device/late_value.h"
 #include "tutti/sync/reducer_options.h"
 
 namespace tutti::sync {
@@ -27,7 +28,7 @@ struct SyncResult {
   std::vector<bool> used;        ///< by parameter with a slot: whether any rank has used it
   std::vector<at::Tensor> rows;  ///< the means of the sparse gradients
   std::vector<int> order;        ///< parameters in the order of rank 0's gradients, -1 for none; empty if it is known
-  bool overflowed = false;       ///< whether a sum contains infinity or NaN, if that is detected
+  LateValue overflowed;          ///< 1 if a sum contains infinity or NaN, if that is detected
   std::int64_t bytes_sent = 0;   ///< gradient bytes that this rank has sent
   double seconds_waited = 0;     ///< duration of wait()
 
@@ -76,8 +77,8 @@ class SyncDriver {
   void learn_order(const SyncResult& result);
 
   /// Whether the mean contains infinity or NaN, if ReducerOptions::detect_overflow is set.
-  bool overflowed() const { return overflowed_; }
-  void set_overflowed(bool overflowed) { overflowed_ = overflowed; }
+  bool overflowed() const { return overflowed_ != 0; }
+  void set_overflowed(bool overflowed) { overflowed_ = overflowed ? 1 : 0; }
 
  private:
   void send_trailer(const SyncTrailer& trailer, const std::vector<bool>& used, std::span<const int> numbers = {});
@@ -92,7 +93,7 @@ class SyncDriver {
   double last_wait_seconds_ = 0;        // in the last synchronization
   int syncs_left_to_learn_order_ = 0;   // > 0 while the order of gradients is unknown
   bool can_rebuild_buckets_ = false;    // see SyncTrailer
-  bool overflowed_ = false;
+  LateValue overflowed_;
 };
 
 }  // namespace tutti::sync

@@ -5,10 +5,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <utility>
 
 #include "core/launchers.h"
+#include "device/devices.h"
 #include "train/accelerator_state.h"
 #include "train/rank_device.h"
 #include "train/reproducible.h"
@@ -200,9 +202,19 @@ void Accelerator::discard_accumulation(detail::ModelRef model) {
 AutocastScope Accelerator::autocast() {
   if (at::GradMode::is_enabled()) state_->precision->autocast_opened();
   if (state_->mixed_precision == Precision::no) return {};
-  const bool known = !state_->models.empty() && !state_->models.front().parameters.empty();
-  const auto device = known ? state_->models.front().parameters.front().tensor.device().type() : c10::DeviceType::CPU;
-  return {state_->mixed_precision, device};
+  return {state_->mixed_precision, state_->device_of_forward()};
+}
+
+c10::DeviceType Accelerator::State::device_of_forward() const {
+  std::optional<c10::DeviceType> first;
+  for (const auto& model : models) {
+    for (const NamedParameter& parameter : model.parameters) {
+      const c10::Device place = parameter.tensor.device();
+      if (devices::is_accelerator(place) || !devices::accelerator_type()) return place.type();
+      first = place.type();
+    }
+  }
+  return first.value_or(device.value_or(c10::Device(c10::kCPU)).type());
 }
 
 void Accelerator::backward(const at::Tensor& loss, const CallSite& where) {
@@ -243,26 +255,28 @@ bool Accelerator::State::gradients_are_ready(const std::vector<at::Tensor>& para
   return true;
 }
 
-std::optional<double> Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                                                   double norm_type, bool error_if_nonfinite, const CallSite& where) {
+std::optional<LateValue> Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                                      double norm_type, bool error_if_nonfinite,
+                                                      const CallSite& where) {
   const CallSiteScope here(where);
   if (!state_->gradients_are_ready(parameters)) return std::nullopt;
   // The gradients of ignored parameters differ between ranks, and so does their norm.
   std::vector<at::Tensor> shared, ignored;
   for (const at::Tensor& parameter : parameters)
     (state_->is_ignored(parameter) ? ignored : shared).push_back(parameter);
-  const double norm = clip_grad_norm(shared, max_norm, norm_type, error_if_nonfinite);
-  if (max_norm < norm + 1e-6) {
+  const LateValue norm = clip_grad_norm(shared, max_norm, norm_type, error_if_nonfinite);
+  // Ranks compare limits that acted. If the norm is late, they compare every finite limit.
+  if (norm.is_late() ? std::isfinite(max_norm) : max_norm < norm + 1e-6) {
     state_->note_clipping(shared, "max_norm of clip_grad_norm_()", max_norm);
     state_->note_clipping(shared, "norm_type of clip_grad_norm_()", norm_type);
   }
   if (ignored.empty()) return norm;
-  const double of_ignored = clip_grad_norm(ignored, max_norm, norm_type, error_if_nonfinite);
+  const LateValue of_ignored = clip_grad_norm(ignored, max_norm, norm_type, error_if_nonfinite);
   return shared.empty() ? of_ignored : norm;
 }
 
-std::optional<double> Accelerator::clip_grad_norm_(detail::ModelRef model, double max_norm, double norm_type,
-                                                   bool error_if_nonfinite, const CallSite& where) {
+std::optional<LateValue> Accelerator::clip_grad_norm_(detail::ModelRef model, double max_norm, double norm_type,
+                                                      bool error_if_nonfinite, const CallSite& where) {
   return clip_grad_norm_(model->parameters(), max_norm, norm_type, error_if_nonfinite, where);
 }
 

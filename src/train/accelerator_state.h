@@ -99,6 +99,8 @@ struct Accelerator::State {
   bool gradients_are_ready(const std::vector<at::Tensor>& parameters) const;
   /// Must be called after the gradients of `parameters` were limited.
   void note_clipping(const std::vector<at::Tensor>& parameters, const char* name, double limit) const;
+  /// The type of the devices on which forward passes compute: an accelerator if a prepared model has parameters there.
+  c10::DeviceType device_of_forward() const;
   /// Seeds the random generators for micro-batch `scope` of this rank's block (ReproducibleOptions).
   void seed_micro_batch(const Reducer& reducer, std::int64_t scope) const;
   double mean_over_ranks(double value) const;

@@ -14,14 +14,19 @@ namespace tutti::detail {
 
 namespace {
 
-/// The tensor on the host and contiguous, as the communicator requires.
-at::Tensor on_host(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kCPU).contiguous();
+/// Where all ranks exchange tensor `index`: on their devices, or on the host if these have different types.
+at::Device place_of_exchange(const std::vector<TensorHeaders>& ranks, std::size_t index, const at::Tensor& tensor) {
+  return on_same_device_type(ranks, index) ? tensor.device() : at::Device(at::kCPU);
 }
 
-/// A copy of the tensor on the host.
-at::Tensor copy_on_host(const at::Tensor& tensor) {
-  return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(false)).copy_(tensor.detach());
+/// The tensor on `place` and contiguous.
+at::Tensor contiguous_on(at::Device place, const at::Tensor& tensor) {
+  return tensor.detach().to(place).contiguous();
+}
+
+/// A copy of the tensor on `place`.
+at::Tensor copy_on(at::Device place, const at::Tensor& tensor) {
+  return at::empty(tensor.sizes(), tensor.options().device(place).pinned_memory(false)).copy_(tensor.detach());
 }
 
 at::Tensor with_rows(const at::Tensor& tensor) {
@@ -85,7 +90,7 @@ std::string why_no_rank(int rank, int size) {
   return "from_process is " + std::to_string(rank) + ", but there are " + std::to_string(size) + " ranks";
 }
 
-/// Gathers `local` of all ranks, which must have the same shape and be on the host.
+/// Gathers `local` of all ranks, which must have the same shape.
 at::Tensor all_ranks(const Communicator& communicator, const at::Tensor& local, const CallOptions& call) {
   std::vector<std::int64_t> sizes{communicator.size()};
   sizes.insert(sizes.end(), local.sizes().begin(), local.sizes().end());
@@ -107,11 +112,12 @@ at::Tensor filled_up(const at::Tensor& tensor, std::int64_t rows) {
 }  // namespace
 
 Tensors gather_tensors(const Communicator& communicator, const NestedTensors& local, const CallOptions& call) {
-  exchange_headers(communicator, "gather", local, SameShape::all, call);
+  const auto ranks = exchange_headers(communicator, "gather", local, SameShape::all, call);
   Tensors gathered;
-  for (const NestedTensor& one : local) {
-    const at::Tensor rows = with_rows(on_host(one.tensor));
-    gathered.push_back(all_ranks(communicator, rows, named("gather", call)).flatten(0, 1).to(one.tensor.device()));
+  for (std::size_t index = 0; index < local.size(); ++index) {
+    const at::Tensor& tensor = local[index].tensor;
+    const at::Tensor rows = with_rows(contiguous_on(place_of_exchange(ranks, index, tensor), tensor));
+    gathered.push_back(all_ranks(communicator, rows, named("gather", call)).flatten(0, 1).to(tensor.device()));
   }
   return gathered;
 }
@@ -121,13 +127,15 @@ Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& lo
   std::string what = "reduce(" + comm::describe_op(op);
   if (scale != 1.0) what += ", scale " + spelled(scale);
   what += ')';
-  exchange_headers(communicator, what, local, SameShape::all, call, why_not_reducible(local, op, scale));
+  const auto ranks =
+      exchange_headers(communicator, what, local, SameShape::all, call, why_not_reducible(local, op, scale));
   Tensors reduced;
-  for (const NestedTensor& one : local) {
-    at::Tensor combined = copy_on_host(one.tensor);
+  for (std::size_t index = 0; index < local.size(); ++index) {
+    const at::Tensor& tensor = local[index].tensor;
+    at::Tensor combined = copy_on(place_of_exchange(ranks, index, tensor), tensor);
     communicator.all_reduce(combined, op, named(what, call)).wait();
     if (scale != 1.0) combined.mul_(scale);
-    reduced.push_back(combined.to(one.tensor.device()));
+    reduced.push_back(combined.to(tensor.device()));
   }
   return reduced;
 }
@@ -135,12 +143,14 @@ Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& lo
 Tensors broadcast_tensors(const Communicator& communicator, const NestedTensors& local, int from_process,
                           const CallOptions& call) {
   const std::string what = "broadcast(from " + std::to_string(from_process) + ")";
-  exchange_headers(communicator, what, local, SameShape::all, call, why_no_rank(from_process, communicator.size()));
+  const auto ranks = exchange_headers(communicator, what, local, SameShape::all, call,
+                                      why_no_rank(from_process, communicator.size()));
   Tensors received;
-  for (const NestedTensor& one : local) {
-    const at::Tensor copy = copy_on_host(one.tensor);
+  for (std::size_t index = 0; index < local.size(); ++index) {
+    const at::Tensor& tensor = local[index].tensor;
+    const at::Tensor copy = copy_on(place_of_exchange(ranks, index, tensor), tensor);
     communicator.broadcast(copy, from_process, named(what, call)).wait();
-    received.push_back(copy.to(one.tensor.device()));
+    received.push_back(copy.to(tensor.device()));
   }
   return received;
 }
@@ -217,7 +227,7 @@ Tensors gather_counted(const Communicator& communicator, const NestedTensors& lo
     const at::Tensor& tensor = counted[place].tensor;
     std::int64_t most = 0;
     for (const TensorHeaders& headers : ranks) most = std::max(most, headers[place].sizes[0]);
-    const at::Tensor all = all_ranks(communicator, filled_up(on_host(tensor), most), named(what, call));
+    const at::Tensor all = all_ranks(communicator, filled_up(contiguous_on(place_of_exchange(ranks, place, tensor), tensor), most), named(what, call));
     Tensors parts;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       parts.push_back(all[static_cast<std::int64_t>(rank)].narrow(0, 0, ranks[rank][place].sizes[0]));

@@ -7,6 +7,7 @@
 #include <new>
 #include <string_view>
 
+#include "device/devices.h"
 #include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/train/objects.h"
 
@@ -14,9 +15,12 @@ namespace tutti {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> allocator_messages{"out of memory", "can't allocate memory",
-                                                             "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED",
-                                                             "CUDNN_STATUS_ALLOC_FAILED"};
+constexpr std::array<std::string_view, 6> allocator_messages{"out of memory",
+                                                             "can't allocate memory",
+                                                             "not enough memory",
+                                                             "CUBLAS_STATUS_ALLOC_FAILED",
+                                                             "CUDNN_STATUS_ALLOC_FAILED",
+                                                             "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"};
 
 /// The message without the backtrace of LibTorch's exceptions.
 std::string message_of(const std::exception& error) {
@@ -88,6 +92,7 @@ void BatchSizeSearch::begin() {
 
 void BatchSizeSearch::clean_up() const {
   if (options_.clean_up) options_.clean_up();
+  devices::empty_cache();
 }
 
 bool BatchSizeSearch::end(const Attempt& local) {

@@ -11,7 +11,7 @@ namespace tutti {
 
 namespace {
 
-using PackedHeader = std::tuple<std::string, std::int32_t, std::vector<std::int64_t>>;
+using PackedHeader = std::tuple<std::string, std::int32_t, std::vector<std::int64_t>, std::int32_t>;
 using PackedCall = std::pair<std::string, std::vector<PackedHeader>>;  // error, headers
 
 std::string name_of_dtype(std::int32_t dtype) {
@@ -80,6 +80,12 @@ void require_same(const std::string& what, const std::vector<TensorHeaders>& ran
   }
 }
 
+bool on_same_device_type(const std::vector<TensorHeaders>& ranks, std::size_t index) {
+  return std::ranges::all_of(ranks, [&](const TensorHeaders& headers) {
+    return headers[index].device_type == ranks.front()[index].device_type;
+  });
+}
+
 CallOptions named(const std::string& what, const CallOptions& call) {
   CallOptions options = call;
   options.name = call.name.empty() ? what : what + ", '" + call.name + "'";
@@ -102,7 +108,9 @@ std::vector<TensorHeaders> exchange_headers(const Communicator& communicator, co
   PackedCall own{error, {}};
   for (const NestedTensor& one : local) {
     const auto dtype = dtype_of(one.tensor);
-    own.second.emplace_back(one.path, dtype, dtype < 0 ? std::vector<std::int64_t>() : one.tensor.sizes().vec());
+    const bool is_dense = dtype >= 0;
+    own.second.emplace_back(one.path, dtype, is_dense ? one.tensor.sizes().vec() : std::vector<std::int64_t>(),
+                            is_dense ? static_cast<std::int32_t>(one.tensor.device().type()) : 0);
   }
   const auto packed = communicator.all_gather_object(pack(own), named(what, call));
   std::vector<std::string> errors;
@@ -111,8 +119,8 @@ std::vector<TensorHeaders> exchange_headers(const Communicator& communicator, co
     PackedCall from_rank = unpack<PackedCall>(bytes);
     errors.push_back(std::move(from_rank.first));
     TensorHeaders& headers = ranks.emplace_back();
-    for (auto& [path, dtype, sizes] : from_rank.second) {
-      headers.push_back({.path = std::move(path), .dtype = dtype, .sizes = std::move(sizes)});
+    for (auto& [path, dtype, sizes, type] : from_rank.second) {
+      headers.push_back({.path = std::move(path), .dtype = dtype, .sizes = std::move(sizes), .device_type = type});
     }
   }
   throw_errors(what, errors);

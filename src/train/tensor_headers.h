@@ -16,6 +16,7 @@ struct TensorHeader {
   std::string path{};
   std::int32_t dtype = undefined;
   std::vector<std::int64_t> sizes{};
+  std::int32_t device_type = 0;  ///< c10::DeviceType
 
   /// For messages: "['logits'] float [2, 3]".
   std::string describe() const;
@@ -34,6 +35,9 @@ void require_same(const std::string& what, const std::vector<TensorHeaders>& ran
 std::vector<TensorHeaders> exchange_headers(const Communicator& communicator, const std::string& what,
                                             const std::vector<NestedTensor>& local, SameShape same,
                                             const CallOptions& call, const std::string& error = "");
+
+/// No I/O. Whether tensor `index` is on a device of one type on all ranks, so that it can be exchanged there.
+bool on_same_device_type(const std::vector<TensorHeaders>& ranks, std::size_t index);
 
 /// `call` with its name in messages: "gather, 'validation loss'".
 CallOptions named(const std::string& what, const CallOptions& call);

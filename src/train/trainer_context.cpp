@@ -4,12 +4,16 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <limits>
 #include <utility>
 
+#include "device/devices.h"
+#include "device/foreach.h"
+#include "device/side_stream.h"
 #include "train/accelerator_state.h"
 #include "train/callbacks/metric.h"
 #include "train/stop_signal.h"
@@ -148,7 +152,15 @@ void TrainerContext::report_end(StopReason reason) {
 }
 
 void TrainerContext::count(const at::Tensor& loss, double weight, std::int64_t samples, std::int64_t tokens) {
-  sums_.loss += loss.item<double>();
+  if (!devices::is_accelerator(loss.device())) {
+    sums_.loss += loss.item<double>();
+    sums_.has_host_loss = true;
+  } else {
+    const at::Tensor value = loss.detach().reshape({});
+    const auto dtype = value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    at::Tensor& sum = sums_.device_loss;
+    sum = sum.defined() ? sum + value.to(dtype) : value.to(dtype, /*non_blocking=*/false, /*copy=*/true);
+  }
   sums_.weight += weight;
   sums_.samples += samples;
   sums_.tokens += tokens;
@@ -158,10 +170,11 @@ void TrainerContext::optimizer_step(double batches_read) {
   constexpr double no_limit = std::numeric_limits<double>::infinity();
   const double limit = options_.max_grad_norm.value_or(no_limit);
   clock_.measure(Stage::optimizer, [&] {
-    const double norm = *accelerator_.clip_grad_norm_(module_, limit, 2.0, false, {});
+    const LateValue norm = *accelerator_.clip_grad_norm_(module_, limit, 2.0, false, {});
+    const auto clipped = [limit](double value) { return value <= limit ? value : value * (limit / (value + 1e-6)); };
     metrics_ = {.global_step = global_step() + 1,
                 .grad_norm_pre_clip = norm,
-                .grad_norm_post_clip = norm <= limit ? norm : norm * (limit / (norm + 1e-6)),
+                .grad_norm_post_clip = norm.then(clipped),
                 .learning_rate = optimizer_.learning_rate()};
   });
   reduce_metrics(batches_read);
@@ -180,9 +193,11 @@ void TrainerContext::optimizer_step(double batches_read) {
 void TrainerContext::reduce_metrics(double batches_read) {
   // One small all-reduce per step, with the values that must be equal on all ranks, including requests to stop.
   const bool signal = signal_ && signal_->received();
+  // 0: all on the CPU, 1: all on an accelerator, 0.5: some on each.
+  const double where_losses_are = !sums_.device_loss.defined() ? 0.0 : sums_.has_host_loss ? 0.5 : 1.0;
   const at::Tensor totals =
       at::tensor({sums_.loss, sums_.weight, static_cast<double>(sums_.samples), static_cast<double>(sums_.tokens),
-                  signal ? 1.0 : 0.0, stop_requested_ ? 1.0 : 0.0},
+                  signal ? 1.0 : 0.0, stop_requested_ ? 1.0 : 0.0, where_losses_are},
                  at::kDouble);
   clock_.measure(Stage::waiting, [&] {
     accelerator_.communicator().all_reduce(totals, ReduceOp::sum, comm::internal_call("step metrics")).wait();
@@ -194,7 +209,7 @@ void TrainerContext::reduce_metrics(double batches_read) {
   const auto now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - std::exchange(step_began_, now)).count();
   const double waited = accelerator_.stats().seconds_waiting;
-  metrics_.loss = total[0] / total[1];
+  metrics_.loss = reduce_loss(total[0], total[1], total[6]);
   metrics_.samples_per_second = total[2] / seconds;
   metrics_.tokens_per_second = total[3] / seconds;
   metrics_.seconds_waiting = waited - std::exchange(waited_before_, waited);
@@ -204,10 +219,45 @@ void TrainerContext::reduce_metrics(double batches_read) {
   }
 }
 
+/// Losses on accelerators are added there and not read.
+LateValue TrainerContext::reduce_loss(double host_loss, double weight, double where_losses_are) {
+  device_loss_.reset();
+  if (where_losses_are == 0) return host_loss / weight;
+  const auto& communicator = accelerator_.communicator();
+  if (where_losses_are < communicator.size()) {
+    const double here = sums_.device_loss.defined() ? sums_.device_loss.item<double>() : 0;
+    const at::Tensor rest = at::scalar_tensor(here, at::kDouble);
+    communicator.all_reduce(rest, ReduceOp::sum, comm::internal_call("losses on accelerators")).wait();
+    return (host_loss + rest.item<double>()) / weight;
+  }
+  DeviceLoss loss{.all_reduce = Work(), .sum = sums_.device_loss, .weight = weight};
+  if (communicator.size() == 1) return loss.mean();
+  loss.sum = loss.sum.clone();
+  loss.all_reduce = communicator.all_reduce(loss.sum, ReduceOp::sum, comm::internal_call("losses on accelerators"));
+  device_loss_ = loss;
+  return LateValue::deferred([loss] {
+    // Does not wait for work that the program has queued since.
+    double mean = 0;
+    devices::SideStream(loss.sum.device()).run([&] { mean = loss.mean(); });
+    return mean;
+  });
+}
+
+LateValue TrainerContext::DeviceLoss::mean() const {
+  all_reduce.wait();
+  return LateValue(sum).then([weight = weight](double total) { return total / weight; });
+}
+
+LateValue TrainerContext::local_loss() const {
+  if (!sums_.device_loss.defined()) return sums_.loss;
+  return LateValue(sums_.device_loss).then([host = sums_.loss](double there) { return host + there; });
+}
+
 void TrainerContext::after_optimizer_step() {
   if (bar_) {
+    if (metrics_.loss.is_ready()) shown_loss_ = metrics_.loss;
     std::array<char, 32> loss{};
-    std::snprintf(loss.data(), loss.size(), "loss %.4f", metrics_.loss);
+    if (shown_loss_) std::snprintf(loss.data(), loss.size(), "loss %.4f", *shown_loss_);
     bar_->update(global_step(), loss.data());
   }
   if (due(global_step(), options_.log_every)) log_metrics();
@@ -264,7 +314,11 @@ std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {
 
 void TrainerContext::log_metrics() {
   logged_step_ = global_step();
-  metrics_.weight_norm = weight_norm();
+  // The values are queued one after the other, so reading the last one first waits once.
+  const LateValue weights = weight_norm();
+  if (device_loss_) metrics_.loss = device_loss_->mean();
+  shown_loss_ = metrics_.loss;
+  metrics_.weight_norm = weights;
   const int ranks = accelerator_.num_processes();
   const at::Tensor seconds = at::zeros({ranks, static_cast<std::int64_t>(stage_names.size())}, at::kDouble);
   const StageSeconds spent = clock_.take();
@@ -298,16 +352,24 @@ void TrainerContext::log(Scalars scalars) {
   trigger(&Callback::on_log_end, scalars);
 }
 
-double TrainerContext::weight_norm() const {
+LateValue TrainerContext::weight_norm() const {
   const at::NoGradGuard no_grad;
   double squares = 0;
+  std::vector<at::Tensor> on_devices;
   for (const at::Tensor& parameter : module_->parameters()) {
     if (!parameter.requires_grad()) continue;
+    if (devices::is_accelerator(parameter.device())) {
+      on_devices.push_back(parameter.detach());
+      continue;
+    }
     const double norm =
         at::linalg_vector_norm(parameter, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
     squares += norm * norm;
   }
-  return std::sqrt(squares);
+  if (on_devices.empty()) return std::sqrt(squares);
+  return LateValue(devices::norm_of(on_devices, 2)).then([squares](double norm) {
+    return std::sqrt(squares + norm * norm);
+  });
 }
 
 }  // namespace tutti

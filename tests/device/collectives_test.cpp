@@ -197,8 +197,8 @@ TEST(DeviceCollectives, MemoryOfDroppedTensorsIsNotReusedTooEarly) {
       {
         const SlowKernels slow(20000);
         communicator.all_reduce(at::ones({elements}, options));
+        communicator.barrier().wait();  // the result is on its way back to the dropped tensor
       }
-      communicator.barrier().wait();  // the result is on its way back to the dropped tensor
       const at::Tensor fresh = at::full({elements}, 7, options);
       simulated::wait_for_device(device.index(), "the test reads");
       EXPECT_TRUE(at::equal(fresh.cpu(), at::full({elements}, 7.0F)));

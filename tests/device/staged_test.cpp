@@ -213,7 +213,9 @@ TEST(Staged, AStoppedDeviceIsNamedOnAllRanks) {
       } catch (const PeerError& error) {
         EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
         const std::string device_text = "device " + device.str() + " of rank 1 did not complete the work";
-        if (communicator.rank() == 1) EXPECT_NE(std::string(error.what()).find(device_text), std::string::npos) << error.what();
+        if (communicator.rank() == 1) {
+          EXPECT_NE(std::string(error.what()).find(device_text), std::string::npos) << error.what();
+        }
       }
     });
     stopped.set_value();

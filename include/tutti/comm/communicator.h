@@ -67,8 +67,14 @@ class Communicator {
   /// The name of the backend: "gloo", "mpi", "shared memory + gloo", "threads", "single" and so on.
   const std::string& backend_name() const;
 
-  // Collectives. Tensors must be dense CPU tensors; each element of an output must have memory of its own, which
-  // expand() and unfold() do not give. The caller must not access them until the Work has completed.
+  // Collectives. Tensors must be dense, in CPU memory or on a device of this process; all tensors of a call must be on
+  // one device, of the same type on all ranks. Each element of an output must have memory of its own, which expand()
+  // and unfold() do not give. The caller must not access the tensors until the Work has completed.
+  //
+  // On a device an operation runs after the work that is queued on the calling thread's current stream. Work::wait()
+  // returns when the last step is queued, and makes the current stream of its thread wait for the result; the host does
+  // not wait for the device. A backend for the device runs the collective there. All other backends use copies in
+  // pinned memory.
 
   /// Reduces `tensor` over all ranks, in place. Every rank gets the same bits: the order of additions depends on the
   /// number of ranks alone, for 5 ranks ((0 + 1) + (2 + 3)) + 4. mean divides the sum by size() and needs a floating
@@ -101,8 +107,9 @@ class Communicator {
   /// Completes when every rank has called it.
   Work barrier(const CallOptions& call = {}) const;
 
-  // Point-to-point messages. Messages and collectives have no order relative to one another and do not wait for one
-  // another. A separate thread sends messages over TCP connections, which the first messages open.
+  // Point-to-point messages of tensors in CPU memory or on a device, as above; sender and receiver may differ in this.
+  // Messages and collectives have no order relative to one another and do not wait for one another. A separate thread
+  // sends messages over TCP connections, which the first messages open.
 
   /// Sends `tensor` to rank `peer`. Messages with the same `tag` (>= 0) arrive in the order of sends. Completes when
   /// the operating system has accepted the bytes, also if the peer has not called receive(). Throws UsageError if

@@ -19,7 +19,9 @@ class Work {
   /// For implementations of operations.
   explicit Work(std::shared_ptr<comm::WorkState> state);
 
-  /// Blocks until the operation has completed. Throws the operation's exception. The operation's timeout applies.
+  /// Blocks until the operation has completed. Throws the operation's exception. The operation's timeout applies. If the
+  /// tensors are on a device, the operation completes when its last step is queued there: wait() then makes the calling
+  /// thread's current stream wait for the result, and the host does not wait for the device.
   void wait() const;
   /// Whether the operation has completed, so that wait() does not block.
   bool is_completed() const;
@@ -27,7 +29,8 @@ class Work {
   std::exception_ptr exception() const;
   /// Calls `continuation` once when the operation completes, with or without an error. If it has completed, calls it at
   /// once; otherwise on the thread that completes the operation. `continuation` must not block and must not throw. A
-  /// thread in wait() may wake before it runs. Several continuations run in the order in which they were added.
+  /// thread in wait() may wake before it runs. Several continuations run in the order in which they were added. A
+  /// continuation that uses tensors on a device calls wait() first.
   void then(std::function<void()> continuation) const;
 
  private:

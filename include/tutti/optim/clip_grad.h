@@ -6,15 +6,21 @@
 
 #include <vector>
 
+#include "tutti/device/late_value.h"
+
 namespace tutti {
 
 /// Scales the gradients of `parameters` so that their joint norm is at most `max_norm`, as
 /// torch.nn.utils.clip_grad_norm_. Returns the norm before scaling. Complex elements count by their absolute values,
-/// undefined gradients as zero. Sums are double; `norm_type` may be infinity. Throws UsageError for max_norm < 0 or
-/// norm_type <= 0. With `error_if_nonfinite`, throws UsageError for a norm that is NaN or infinite, and changes no
-/// gradient.
-double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0,
-                      bool error_if_nonfinite = false);
+/// undefined gradients as zero; `norm_type` may be infinity. A norm that is NaN changes no gradient. Throws UsageError
+/// for max_norm < 0 or norm_type <= 0. With `error_if_nonfinite`, throws UsageError for a norm that is NaN or infinite,
+/// and changes no gradient.
+///
+/// On the CPU, sums are double. On an accelerator they are float, or double if a gradient is, and the factor is rounded
+/// to each gradient's dtype. If all gradients are on accelerators, the host waits for them only when the norm is read,
+/// or at once with `error_if_nonfinite`.
+LateValue clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0,
+                         bool error_if_nonfinite = false);
 
 /// Clamps every element of the gradients to [-clip_value, clip_value], as torch.nn.utils.clip_grad_value_. NaN stays.
 /// Throws UsageError for clip_value < 0 and for complex gradients; no gradient is changed then.

@@ -25,8 +25,9 @@ struct OptimizerOptions {
   /// The loss scale. If set, steps on gradients that overflowed are skipped.
   std::shared_ptr<GradScaler> scaler{};
   /// Step LibTorch's AdamW, Adam, SGD and Adagrad with ATen's fused kernels, for dense float, double and bfloat16
-  /// parameters on the CPU. The result differs from LibTorch's step by rounding; the state stays the optimizer's.
-  /// Derived classes and all other optimizers run LibTorch's step. Must be equal on all ranks.
+  /// parameters on the CPU and on accelerators that have these kernels. The result differs from LibTorch's step by
+  /// rounding; the state stays the optimizer's. Derived classes and all other optimizers run LibTorch's step. Must be
+  /// equal on all ranks.
   bool fused = true;
   /// Receives the reason if a step is not fused.
   Logger logger{};

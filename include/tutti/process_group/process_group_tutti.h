@@ -1,5 +1,6 @@
 #pragma once
-// A c10d backend over a Communicator, for CPU tensors. torch.distributed and c10d::ProcessGroup call it.
+// A c10d backend over a Communicator, for tensors in CPU memory and on devices (see Communicator).
+// torch.distributed and c10d::ProcessGroup call it.
 //
 // Every rank must make the same collective calls in the same order. A mismatch throws MismatchError on all ranks before
 // they exchange data. Errors are those of tutti/core/error.h: a call throws UsageError before it sends anything, the

@@ -22,6 +22,7 @@
 #include "tutti/detail/core/call_site.h"
 #include "tutti/detail/sync/sync_scopes.h"
 #include "tutti/detail/train/prepare_traits.h"
+#include "tutti/device/late_value.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/optim/plateau.h"
 #include "tutti/optim/scheduler.h"
@@ -129,15 +130,16 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void backward(const at::Tensor& loss, const CallSite& where = CallSite::here());
 
   /// Synchronizes gradients that are not synchronized yet, clips their total norm to `max_norm`, and returns the norm
-  /// before clipping. Under fp16 the norm is that of the unscaled gradients. Every rank must call it. Before the last
-  /// micro-batch of a window it has no effect and returns nullopt. Throws UsageError for a parameter that no prepared
-  /// model has, and for a norm that is not finite if `error_if_nonfinite` is set.
-  std::optional<double> clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                                        double norm_type = 2.0, bool error_if_nonfinite = false,
-                                        const CallSite& where = CallSite::here());
+  /// before clipping, which works as a double. Under fp16 the norm is that of the unscaled gradients. Every rank must
+  /// call it. Before the last micro-batch of a window it has no effect and returns nullopt. Throws UsageError for a
+  /// parameter that no prepared model has, and for a norm that is not finite if `error_if_nonfinite` is set. The host
+  /// waits for gradients on an accelerator when the norm is read; see clip_grad.h.
+  std::optional<LateValue> clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                           double norm_type = 2.0, bool error_if_nonfinite = false,
+                                           const CallSite& where = CallSite::here());
   /// Does the same for all parameters of the model.
-  std::optional<double> clip_grad_norm_(detail::ModelRef model, double max_norm, double norm_type = 2.0,
-                                        bool error_if_nonfinite = false, const CallSite& where = CallSite::here());
+  std::optional<LateValue> clip_grad_norm_(detail::ModelRef model, double max_norm, double norm_type = 2.0,
+                                           bool error_if_nonfinite = false, const CallSite& where = CallSite::here());
   /// Clamps every element of the gradients to [-clip_value, clip_value], under the conditions of clip_grad_norm_().
   /// Every rank must call it. Returns false before the last micro-batch of a window.
   bool clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value,

@@ -11,6 +11,7 @@
 
 #include "tutti/detail/train/stage_clock.h"
 #include "tutti/detail/train/trainer_schedule.h"
+#include "tutti/device/late_value.h"
 #include "tutti/state/stateful.h"
 #include "tutti/tracking/progress_bar.h"
 #include "tutti/train/accelerator.h"
@@ -22,15 +23,16 @@ namespace tutti {
 class StopSignal;
 
 /// The metrics of one optimizer step, updated by the Trainer at every optimizer step: see TrainerContext::metrics().
-/// Values are equal on all ranks, except `seconds_waiting`.
+/// Values are equal on all ranks, except `seconds_waiting`. Loss and norms on an accelerator are late: the first read
+/// of each waits for the accelerator, so a callback that reads them in every step slows the run down.
 struct StepMetrics {
   std::int64_t global_step = 0;  ///< optimizer steps so far, this one included
   double epoch = 0;              ///< the epoch plus the fraction of it that has been read
-  double loss = 0;               ///< sum of the window's losses over all ranks, divided by their weights
+  LateValue loss{};              ///< sum of the window's losses over all ranks, divided by their weights
   /// Norm of the synchronized, unscaled gradients.
-  double grad_norm_pre_clip = 0;
+  LateValue grad_norm_pre_clip{};
   /// Norm of the gradients after clipping: at most TrainerOptions::max_grad_norm.
-  double grad_norm_post_clip = 0;
+  LateValue grad_norm_post_clip{};
   /// Norm of all trained parameters; set only in steps that are logged.
   std::optional<double> weight_norm{};
   double learning_rate = 0;       ///< of the step just taken, first parameter group
@@ -76,7 +78,7 @@ class TrainerContext {
   /// Loss, norms and rates of the last optimizer step; in on_optimizer_step_start, of the current one.
   const StepMetrics& metrics() const { return metrics_; }
   /// Sum of this rank's losses in the window.
-  double local_loss() const { return sums_.loss; }
+  LateValue local_loss() const;
   /// Sum of this rank's weights in the window: its number of micro-batches, unless TrainerFunctions::weight is set.
   double local_weight() const { return sums_.weight; }
   /// Results of the last evaluation, as "eval/..."; empty before the first one.
@@ -126,18 +128,30 @@ class TrainerContext {
   /// Sums of this rank since the last optimizer step.
   struct Sums {
     double loss = 0;
+    bool has_host_loss = false;
+    at::Tensor device_loss{};  ///< of the losses on an accelerator; undefined without one
     double weight = 0;
     std::int64_t samples = 0;
     std::int64_t tokens = 0;
   };
 
+  /// The sum of the losses of all ranks, on this rank's accelerator. Its all-reduce may be in flight.
+  struct DeviceLoss {
+    Work all_reduce;
+    at::Tensor sum;
+    double weight = 0;
+    /// The mean. The copy to the host is queued on the calling thread's current stream.
+    LateValue mean() const;
+  };
+
   void reduce_metrics(double batches_read);
+  LateValue reduce_loss(double host_loss, double weight, double where_losses_are);
   /// Writes the reason why the run ended, on rank 0.
   void report_end(StopReason reason);
   void step_plateau_schedule();
   void log_metrics();
   void log(Scalars scalars);
-  double weight_norm() const;
+  LateValue weight_norm() const;
 
   std::shared_ptr<torch::nn::Module> module_;
   TrainerOptions options_;
@@ -146,6 +160,8 @@ class TrainerContext {
   Scalars last_evaluation_;
   StepMetrics metrics_;
   Sums sums_;
+  std::optional<DeviceLoss> device_loss_;  // of the last step, if all ranks have losses on accelerators
+  std::optional<double> shown_loss_;       // of the progress bar: the last loss that was read
   std::optional<std::int64_t> batches_per_epoch_;
   bool stop_requested_ = false;
   std::string stop_reason_;

@@ -2,9 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_lerp.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "device/devices.h"
+#include "device/foreach.h"
 #include "tutti/core/error.h"
 #include "tutti/train/trainer_context.h"
 
@@ -61,13 +65,20 @@ void Ema::on_optimizer_step_end(TrainerContext& trainer) {
   ++steps_;
   const double warm = options_.warmup ? static_cast<double>(1 + steps_) / static_cast<double>(10 + steps_) : 1.0;
   const double weight = 1 - std::min(options_.decay, warm);
+  std::vector<at::Tensor> averages, values;  // on accelerators
   for (const auto& parameter : trainer.model().named_parameters()) {
     at::Tensor& average = average_.at(parameter.key());
-    if (average.is_floating_point()) {
-      average.lerp_(parameter.value(), weight);
-    } else {
+    if (!average.is_floating_point()) {
       average.copy_(parameter.value());
+    } else if (devices::is_accelerator(average.device())) {
+      averages.push_back(average);
+      values.push_back(parameter.value());
+    } else {
+      average.lerp_(parameter.value(), weight);
     }
+  }
+  for (const auto& group : devices::by_device_and_dtype(averages)) {
+    at::_foreach_lerp_(devices::select(averages, group), devices::select(values, group), weight);
   }
 }
 
@@ -81,13 +92,20 @@ void Ema::on_evaluate_end(TrainerContext& trainer, const Scalars& /*results*/) {
 
 void Ema::swap(torch::nn::Module& model) {
   const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> averages, values;  // on accelerators
   for (auto& parameter : model.named_parameters()) {
     const auto average = average_.find(parameter.key());
     if (average == average_.end()) continue;
+    if (devices::is_accelerator(parameter.value().device())) {
+      averages.push_back(average->second);
+      values.push_back(parameter.value());
+      continue;
+    }
     const at::Tensor before = parameter.value().clone();
     parameter.value().copy_(average->second);
     average->second.copy_(before);
   }
+  devices::swap_values(values, averages);
 }
 
 }  // namespace tutti
