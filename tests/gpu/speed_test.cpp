@@ -59,12 +59,14 @@ TEST(Rates, OfCopiesBetweenDeviceAndPinnedMemory) {
 
 TEST(Rates, OfStagedSumsOfTwoRanks) {
   for (const std::int64_t mib : sizes_in_mib()) {
-    gpu::run_staged_threads([&](const Communicator& communicator) {
+    const auto measure = [&](const Communicator& communicator) {
+      const c10::DeviceGuard guard(device());
       const std::int64_t bytes = mib << 20;
       const at::Tensor values = at::ones({bytes / 4}, at::TensorOptions(at::kFloat).device(device()));
       const double seconds = seconds_of(5, [&] { communicator.all_reduce(values).wait(); });
       if (communicator.rank() == 0) print_rate("staged all-reduce on 2 ranks", bytes, seconds);
-    });
+    };
+    run_thread_ranks(2, measure, {.backend = "staged", .timeout = std::chrono::seconds(60)});
   }
 }
 

@@ -1,10 +1,9 @@
 #include "gpu/training.h"
 
-#include <c10/core/DeviceGuard.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdlib>
+#include <iostream>
 #include <string>
 
 #include "support/temporary_folder.h"
@@ -18,27 +17,14 @@ constexpr const char* store_variable = "TUTTI_TEST_STORE";
 
 }  // namespace
 
-void run_staged_threads(const std::function<void(const Communicator&)>& body) {
-  const at::Device on = device();
-  run_thread_ranks(2,
-                   [&](const Communicator& communicator) {
-                     const c10::DeviceGuard guard(on);
-                     body(communicator);
-                   },
-                   {.backend = "staged", .timeout = std::chrono::seconds(30)});
-}
-
-void expect_same_as_on_cpu(const std::function<std::vector<at::Tensor>(const Communicator&, at::Device)>& body) {
-  std::array<std::vector<at::Tensor>, 2> expected, actual;
-  run_thread_ranks(2, [&](const Communicator& communicator) {
-    expected.at(static_cast<std::size_t>(communicator.rank())) = body(communicator, at::kCPU);
-  });
-  run_staged_threads([&](const Communicator& communicator) {
-    actual.at(static_cast<std::size_t>(communicator.rank())) = body(communicator, device());
-  });
-  for (std::size_t rank = 0; rank < expected.size(); ++rank) {
-    EXPECT_TRUE(close(actual.at(rank), expected.at(rank), tolerance)) << "rank " << rank;
-  }
+void expect_same_as_on_cpu(const Train& train) {
+  CommunicatorOptions options = communication_on_one_device();
+  options.device = device();
+  const auto communicator = Communicator::connect(read_environment(), options);
+  if (communicator.rank() == 0) std::cout << "backend " << communicator.backend_name() << std::endl;
+  const auto on_device = train(communicator, device());
+  const auto on_cpu = train(communicator.duplicate("cpu"), at::kCPU);
+  EXPECT_TRUE(close(on_device, on_cpu, tolerance)) << "rank " << communicator.rank();
 }
 
 std::vector<RankResult> run_on_one_device(const RankProgram& program) {

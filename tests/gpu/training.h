@@ -65,14 +65,15 @@ inline std::vector<at::Tensor> train_mlp(Accelerator& accelerator, at::Device on
   return values_of(*model);
 }
 
-/// Runs `body` on 2 ranks as threads, whose communicators stage device memory through the host.
-void run_staged_threads(const std::function<void(const Communicator&)>& body);
+/// Trains on `on` as a rank of `communicator`, and returns the trained values on the CPU.
+using Train = std::function<std::vector<at::Tensor>(const Communicator& communicator, at::Device on)>;
 
-/// Runs `body` on 2 ranks as threads on the CPU and on 2 ranks on the device, and expects equal results up to rounding.
-void expect_same_as_on_cpu(
-    const std::function<std::vector<at::Tensor>(const Communicator& communicator, at::Device on)>& body);
+/// In a rank of run_on_one_device(): trains on the device and on the CPU, and expects equal results up to rounding.
+void expect_same_as_on_cpu(const Train& train);
 
-/// Runs `program` on 2 processes that share the device. Their sums are staged; with TUTTI_TEST_NCCL they use NCCL.
+/// Runs `program` on 2 processes that share the device. (Threads cannot share it: autograd runs the backward passes of
+/// a process on one thread for each device, so a rank that waits for another in backward would block it.) Their sums
+/// are staged; with TUTTI_TEST_NCCL they use NCCL.
 std::vector<RankResult> run_on_one_device(const RankProgram& program);
 
 /// The options of a rank of run_on_one_device(). With TUTTI_TEST_HOSTID_PER_RANK NCCL takes each rank for one on a host

@@ -1,10 +1,10 @@
-// Ranks: 2 as threads and 2 as processes, on one device.
+// Ranks: 2 as processes, on one device.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/optim/sgd.h>
 
-#include <mutex>
+#include <iostream>
 
 #include "gpu/training.h"
 #include "tutti/sync/sync_batch_norm.h"
@@ -15,29 +15,18 @@ namespace {
 
 using gpu::device;
 
-TEST(TwoRanks, AsThreadsTrainAsOnTheCpu) {
+const RankProgram train_as_on_the_cpu("train_as_on_the_cpu", [] {
   gpu::expect_same_as_on_cpu([](const Communicator& communicator, at::Device on) {
     Accelerator accelerator({.gradient_accumulation_steps = gpu::micro_batches, .communicator = communicator});
-    return gpu::train_mlp(accelerator, on);
+    const auto parameters = gpu::train_mlp(accelerator, on);
+    const at::Tensor of_ranks = accelerator.gather(parameters.front().flatten().unsqueeze(0));
+    for (int rank = 0; rank < communicator.size(); ++rank) EXPECT_TRUE(at::equal(of_ranks[rank], of_ranks[0]));
+    return parameters;
   });
-}
-
-// Every rank also trains on the CPU, over a communicator of the same job.
-const RankProgram trains_as_on_the_cpu("trains_as_on_the_cpu", [] {
-  Accelerator accelerator({.gradient_accumulation_steps = gpu::micro_batches,
-                           .device = device(),
-                           .communication = gpu::communication_on_one_device()});
-  std::cout << "backend " << accelerator.communicator().backend_name() << std::endl;
-  const auto on_device = gpu::train_mlp(accelerator, device());
-  Accelerator on_cpu(
-      {.gradient_accumulation_steps = gpu::micro_batches, .communicator = accelerator.communicator().duplicate("cpu")});
-  EXPECT_TRUE(close(on_device, gpu::train_mlp(on_cpu, at::kCPU), gpu::tolerance));
-  const at::Tensor of_ranks = accelerator.gather(on_device.front().flatten().unsqueeze(0));
-  for (int rank = 0; rank < accelerator.num_processes(); ++rank) EXPECT_TRUE(at::equal(of_ranks[rank], of_ranks[0]));
 });
 
-TEST(TwoRanks, AsProcessesTrainAsOnTheCpu) {
-  const auto results = gpu::run_on_one_device(trains_as_on_the_cpu);
+TEST(TwoRanks, TrainAsOnTheCpu) {
+  const auto results = gpu::run_on_one_device(train_as_on_the_cpu);
   expect_success(results);
   std::cout << results.at(0).output;
 }
@@ -54,7 +43,7 @@ TEST(TwoRanks, ReduceAndGatherDeviceTensors) {
   expect_success(gpu::run_on_one_device(reduces_and_gathers));
 }
 
-TEST(Extras, SyncBatchNormTrainsAsOnTheCpu) {
+const RankProgram sync_batch_norm("sync_batch_norm", [] {
   gpu::expect_same_as_on_cpu([](const Communicator& communicator, at::Device on) {
     Accelerator accelerator({.communicator = communicator});
     torch::nn::Sequential net(torch::nn::Linear(6, 8), SyncBatchNorm(torch::nn::BatchNormOptions(8), communicator),
@@ -65,6 +54,10 @@ TEST(Extras, SyncBatchNormTrainsAsOnTheCpu) {
     gpu::run_steps(accelerator, model, optimizer, {.batch_at = gpu::batches_on(on)});
     return gpu::values_of(*model);
   });
+});
+
+TEST(Extras, SyncBatchNormTrainsAsOnTheCpu) {
+  expect_success(gpu::run_on_one_device(sync_batch_norm));
 }
 
 void expect_local_sgd_as_on_cpu(const LocalSGDOptions& options) {
@@ -73,42 +66,54 @@ void expect_local_sgd_as_on_cpu(const LocalSGDOptions& options) {
     Mlp net(3);
     net->to(on);
     auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.05));
-    LocalSGD local_sgd(accelerator, model, options);
+    LocalSGD averages(accelerator, model, options);
     gpu::run_steps(accelerator, model, optimizer,
-                   {.last = 6, .batch_at = gpu::batches_on(on), .after_step = [&] { local_sgd.step(); }});
-    local_sgd.finish();
+                   {.last = 6, .batch_at = gpu::batches_on(on), .after_step = [&] { averages.step(); }});
+    averages.finish();
     return gpu::values_of(*model);
   });
 }
+
+const RankProgram local_sgd("local_sgd", [] { expect_local_sgd_as_on_cpu({.local_sgd_steps = 2}); });
 
 TEST(Extras, LocalSgdTrainsAsOnTheCpu) {
-  expect_local_sgd_as_on_cpu({.local_sgd_steps = 2});
+  expect_success(gpu::run_on_one_device(local_sgd));
 }
 
-TEST(Extras, DiLoCoInBf16TrainsAsOnTheCpu) {
+const RankProgram diloco("diloco", [] {
   expect_local_sgd_as_on_cpu(
       {.local_sgd_steps = 2, .algorithm = {.outer_optimizer = OuterOptimizer::diloco, .wire = WireFormat::bf16}});
+});
+
+TEST(Extras, DiLoCoInBf16TrainsAsOnTheCpu) {
+  expect_success(gpu::run_on_one_device(diloco));
 }
 
-TEST(Extras, ReproducibleTrainingHasTheSameBitsOnOneAndTwoRanks) {
-  const auto train = [](const Communicator& communicator) {
-    Accelerator accelerator({.reproducible = ReproducibleOptions{.micro_batches = 4}, .communicator = communicator});
-    Mlp net(3);
-    net->to(device());
-    auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
-    // Rank r runs block r of a step's micro-batches.
-    const int passes = accelerator.gradient_accumulation_steps();
-    const auto batch_at = [&, on_device = gpu::batches_on(device())](std::int64_t index) {
-      const std::int64_t pass = index / accelerator.num_processes();
-      return on_device(pass / passes * 4 + accelerator.rank() * passes + pass % passes);
-    };
-    gpu::run_steps(accelerator, model, optimizer, {.last = 3, .batch_at = batch_at});
-    return gpu::values_of(*model);
+std::vector<at::Tensor> train_reproducibly(const Communicator& communicator) {
+  constexpr int all_passes = 4;
+  Accelerator accelerator(
+      {.reproducible = ReproducibleOptions{.micro_batches = all_passes}, .communicator = communicator});
+  Mlp net(3);
+  net->to(device());
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
+  // Rank r runs block r of a step's micro-batches.
+  const int passes = accelerator.gradient_accumulation_steps();
+  const auto batch_at = [&, on_device = gpu::batches_on(device())](std::int64_t index) {
+    const std::int64_t pass = index / communicator.size();
+    return on_device(pass / passes * all_passes + communicator.rank() * passes + pass % passes);
   };
-  const auto alone = train(Communicator());
-  gpu::run_staged_threads([&](const Communicator& communicator) {
-    EXPECT_TRUE(close(train(communicator), alone, 0)) << "rank " << communicator.rank();
-  });
+  gpu::run_steps(accelerator, model, optimizer, {.last = 3, .batch_at = batch_at});
+  return gpu::values_of(*model);
+}
+
+const RankProgram reproducible("reproducible", [] {
+  CommunicatorOptions options{.backend = "staged", .device = device()};
+  const auto communicator = Communicator::connect(read_environment(), options);
+  EXPECT_TRUE(close(train_reproducibly(communicator), train_reproducibly(Communicator()), 0));
+});
+
+TEST(Extras, ReproducibleTrainingHasTheSameBitsOnOneAndTwoRanks) {
+  expect_success(gpu::run_on_one_device(reproducible));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ with_nccl() {
 
 # try_nccl VARIABLE=VALUE ...
 try_nccl() {
-  tests "two ranks on one device, NCCL with ${1%%=*}" 60 'TwoRanks.AsProcesses*:TwoRanks.Reduce*' TUTTI_TEST_NCCL=1 "$@"
+  tests "two ranks on one device, NCCL with ${1%%=*}" 60 'TwoRanks.*' TUTTI_TEST_NCCL=1 "$@"
   [[ $result = passed ]] && works=$*
 }
 
@@ -99,7 +99,7 @@ sanitizer() {
   tool=$(command -v compute-sanitizer || true)
   if [[ -z $tool ]]; then add_row 'memory checks of compute-sanitizer' skipped 0 'not installed'; return; fi
   row 'memory checks of compute-sanitizer' 120 "$tool" --tool memcheck --error-exitcode 9 --target-processes all \
-    "$here/bin/test_gpu" --gtest_filter=TwoRanks.AsThreads*
+    "$here/bin/test_gpu" --gtest_filter=TwoRanks.Train*
 }
 
 # tests NAME LIMIT FILTER [VARIABLE=VALUE ...]: runs tests of test_gpu.
