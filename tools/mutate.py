@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts small faults into the sources, one at a time, and checks that a test notices each of them.
 
-    tools/mutate.py --run [PLACE ...] [--again]   # sync, comm, checkpoint, optim, or a file below src/; all without a PLACE
+    tools/mutate.py --run [PLACE ...] [--again]   # sync, comm, device, checkpoint, optim, or a file below src/; all without a PLACE
     tools/mutate.py --list [PLACE ...]            # the faults
     tools/mutate.py --self-test                   # every text that a fault replaces occurs once in its file
 

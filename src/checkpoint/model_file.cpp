@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "checkpoint/tied_tensors.h"
+#include "device/host_copy.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/core/error.h"
 
@@ -83,7 +84,7 @@ LoadModelResult load(const torch::nn::Module& model, const Tensors& tensors, con
                           "Load it into the model that it was saved from.");
   }
   const at::NoGradGuard no_grad;
-  for (const auto& [first, name] : chosen) on_model.at(first).copy_(tensors.at(name));
+  for (const auto& [first, name] : chosen) devices::copy_without_wait(on_model.at(first), tensors.at(name));
   return result;
 }
 

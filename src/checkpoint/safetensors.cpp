@@ -11,11 +11,14 @@
 #include "checkpoint/damaged.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/safetensors_layout.h"
+#include "device/host_copy.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
 namespace checkpoint {
 namespace {
+
+constexpr std::size_t batch_bytes = 64 << 20;  // copied from a device with one wait
 
 // In the order of element_types.
 constexpr std::array<at::ScalarType, element_types.size()> scalar_types = {
@@ -84,12 +87,22 @@ FileDigest write_safetensors(const std::filesystem::path& path, const Safetensor
   const std::string header = make_header(layout);
   OutputFile file(path, files);
   file.write(std::as_bytes(std::span(header)));
+  // A few tensors at a time, so that only these are in memory twice.
+  std::vector<at::Tensor> batch;
+  std::size_t bytes = 0;
+  const auto write_batch = [&] {
+    for (const at::Tensor& tensor : devices::copies_on_host(batch)) {
+      file.write(bytes_of(tensor.contiguous().resolve_conj().resolve_neg()));
+    }
+    batch.clear();
+    bytes = 0;
+  };
   for (const TensorEntry& entry : layout.tensors) {
-    // One tensor at a time, so that at most one is in memory twice.
-    const at::Tensor tensor =
-        content.tensors.at(entry.name).detach().to(at::kCPU).contiguous().resolve_conj().resolve_neg();
-    file.write(bytes_of(tensor));
+    batch.push_back(content.tensors.at(entry.name).detach());
+    bytes += batch.back().nbytes();
+    if (bytes >= batch_bytes) write_batch();
   }
+  write_batch();
   return file.finish();
 }
 

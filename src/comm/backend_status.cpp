@@ -9,6 +9,7 @@
 #include "comm/rendezvous/local_port_discovery.h"
 #include "comm/shm/segment.h"
 #include "comm/transport/mpi/mpi_environment.h"
+#include "device/devices.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
 
@@ -37,10 +38,13 @@ std::vector<BackendStatus> backend_statuses() {
   hierarchical.name = "hierarchical";
   const auto mpi = status_of("mpi", [] { comm::require_mpi(read_environment().world_size); });
   const auto nccl = status_of("nccl", [] {
-    if (const auto why = comm::nccl_unavailable_reason(read_environment().local_rank); !why.empty())
-      throw UsageError(why);
+    if (const auto why = comm::nccl_unavailable_reason(); !why.empty()) throw UsageError(why);
   });
-  return {gloo, shared_memory, hierarchical, mpi, nccl};
+  const auto staged = status_of("staged", [] {
+    const auto type = devices::accelerator_type();
+    if (!type || devices::device_count(*type) == 0) throw UsageError("this process has no accelerator");
+  });
+  return {gloo, shared_memory, hierarchical, mpi, nccl, staged};
 }
 
 }  // namespace tutti

@@ -1,7 +1,5 @@
 #include "comm/bootstrap.h"
 
-#include <algorithm>
-#include <array>
 #include <exception>
 #include <iterator>
 #include <numeric>
@@ -12,15 +10,20 @@
 #include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
+#include "comm/device/encoded_sums.h"
 #include "comm/device/nccl.h"
+#include "comm/device/staged.h"
 #include "comm/health/heartbeat_pairs.h"
 #include "comm/make_communicator.h"
 #include "comm/os/socket.h"
 #include "comm/p2p/group_endpoint.h"
 #include "comm/select_backend.h"
+#include "comm/single_backend.h"
+#include "comm/transport/gloo/gloo_connections.h"
 #include "comm/transport/mpi/mpi_transport.h"
 #include "core/launchers.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
@@ -51,6 +54,35 @@ std::shared_ptr<HeartbeatMonitor> monitor_of_job(const RendezvousResult& result,
                                                                     .host = host_if_any(result.bind_address)});
 }
 
+/// Adds to the backend for CPU memory the one for the ranks' devices.
+std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const DeviceSelection& selection,
+                                            const RendezvousResult& result, const CommunicatorOptions& options) {
+  if (!selection.reason.empty() && result.rank == 0) {
+    Logger(result.rank).info("tensors on devices pass through CPU memory (backend staged): " + selection.reason);
+  }
+  switch (selection.backend) {
+    case BackendRequest::ForDevices::nccl:
+      return add_encoded_sums(make_device_backend(host, nccl_backend_factory(result.rendezvous.store), "job"), "job");
+    case BackendRequest::ForDevices::c10d_gloo:
+      return add_encoded_sums(
+          make_device_backend(
+              host,
+              {.name = "c10d:gloo",
+               .device = nccl_device_type,
+               .make = [store = result.rendezvous.store, bind_address = result.bind_address, timeout = options.timeout](
+                           const std::string& group, int rank, int size,
+                           c10::Device) { return make_c10d_gloo(store, group, bind_address, rank, size, timeout); }},
+              "job"),
+          "job");
+    case BackendRequest::ForDevices::factory:
+      return add_encoded_sums(make_device_backend(host, *options.device_backend, "job"), "job");
+    case BackendRequest::ForDevices::staged:
+      return make_staged_backend(std::move(host));
+    default:
+      return host;
+  }
+}
+
 }  // namespace
 
 std::optional<BindAddress> bind_address_from_env() {
@@ -60,14 +92,10 @@ std::optional<BindAddress> bind_address_from_env() {
 }
 
 BackendRequest check_options(const CommunicatorOptions& options) {
-  constexpr std::array known{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical", "nccl"};
   const auto variable = options.backend == "auto" ? process_variable(backend_variable) : std::nullopt;
-  BackendRequest requested{.name = variable.value_or(options.backend), .error_prefix = {}};
-  if (variable) requested.error_prefix = std::string(backend_variable) + "=" + requested.name + ": ";
-  if (std::ranges::find(known, requested.name) == known.end()) {
-    throw UsageError(requested.error_prefix + "There is no backend '" + requested.name +
-                     "'. Known: auto, gloo, mpi, mpi_only, shared_memory, hierarchical, nccl.");
-  }
+  const std::string name = variable.value_or(options.backend);
+  auto requested = parse_backend(name, variable ? std::string(backend_variable) + "=" + name + ": " : std::string(),
+                                 options.device_backend);
   for (const auto timeout : {options.timeout, options.connect_timeout}) {
     if (timeout <= std::chrono::milliseconds::zero()) {
       throw UsageError("CommunicatorOptions: a timeout must be positive, not " + describe_duration(timeout) + ".");
@@ -78,31 +106,28 @@ BackendRequest check_options(const CommunicatorOptions& options) {
   return requested;
 }
 
-void require_nccl(const BackendRequest& requested, int local_rank) {
-  if (requested.name != "nccl") return;
-  if (const auto why = nccl_unavailable_reason(local_rank); !why.empty()) {
-    throw UsageError(requested.error_prefix + "The backend nccl cannot be used: " + why + ". Leave it at auto.");
-  }
+Communicator make_single_communicator(const BackendRequest& requested, const CommunicatorOptions& options) {
+  (void)select_device_backend(requested, {device_info(requested, options, /*local_rank=*/0)}, {0});
+  return make_communicator(make_single_backend(), options, "");
 }
 
-Communicator connect_ranks(const RendezvousResult& result, const std::string& requested,
+Communicator connect_ranks(const RendezvousResult& result, const BackendRequest& requested,
                            const CommunicatorOptions& options, std::shared_ptr<flight::Recorder> recorder) {
+  const auto selection = select_device_backend(requested, result.devices, result.nodes);
   const auto timeout = options.connect_timeout;
   std::vector<int> all_ranks(result.nodes.size());
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
   GroupHealth monitor{monitor_of_job(result, options), all_ranks};
   auto transport =
-      requested.starts_with("mpi")
+      requested.host.starts_with("mpi")
           ? connect_mpi(result.rendezvous, result.rank, std::move(monitor), timeout)
           : make_gloo_transport(result.rendezvous, result.bind_address, result.rank, std::move(monitor), timeout);
   auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(result.nodes, result.rank),
                                                heartbeat_timeout(options));
-  const bool best_for_host = requested == "mpi" || requested == "nccl";
-  auto backend = select_backend(messages, best_for_host ? "auto" : requested, "job", timeout);
-  if (requested == "nccl") backend = make_device_backend(backend, nccl_backend_factory(result.rendezvous.store), "job");
-  if (options.device_backend) backend = make_device_backend(backend, *options.device_backend, "job");
+  auto backend = select_backend(messages, requested.host == "mpi" ? "auto" : requested.host, "job", timeout);
   // Ranks that share memory publish failure reports there, so they need no open connection to the store.
   const bool may_disconnect_store = backend != messages && backend->topology().num_nodes == 1;
+  backend = add_device_backend(std::move(backend), selection, result, options);
   // The first message resolves the address: a job without messages works on an interface without an address.
   const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
   auto p2p = std::make_shared<GroupEndpoint>(std::make_shared<LazyEndpoint>(result.rendezvous, result.rank, host),

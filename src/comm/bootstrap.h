@@ -2,27 +2,22 @@
 // The common part of all connect() functions: the requested backend, and connecting ranks after the rendezvous.
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "comm/backend/backend.h"
 #include "comm/rendezvous/rendezvous.h"
+#include "comm/select_device_backend.h"
 #include "comm/transport/gloo/gloo_transport.h"
 #include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 
 namespace tutti::comm {
 
-/// The backend that the program requests, or TUTTI_BACKEND if the program requests "auto".
-struct BackendRequest {
-  std::string name;
-  std::string error_prefix;  ///< "TUTTI_BACKEND=nccl: ", or empty for the program's request
-};
-
-/// Throws UsageError for an unknown backend and for timeouts that are not positive.
+/// The backend that the program requests, or TUTTI_BACKEND if the program requests "auto". Throws UsageError for an
+/// unknown backend and for timeouts that are not positive.
 BackendRequest check_options(const CommunicatorOptions& options);
-/// Throws UsageError if nccl is requested and not available on this rank.
-void require_nccl(const BackendRequest& requested, int local_rank);
+/// Makes the communicator of a job of one rank. Throws UsageError if the request does not fit the rank's device.
+Communicator make_single_communicator(const BackendRequest& requested, const CommunicatorOptions& options);
 
 /// The network interface that GLOO_SOCKET_IFNAME names; nullopt if it is unset or empty.
 std::optional<BindAddress> bind_address_from_env();
@@ -35,12 +30,13 @@ inline BindAddress loopback() {
 struct RendezvousResult {
   Rendezvous rendezvous;
   int rank = 0;
-  std::vector<int> nodes;    ///< by rank
-  BindAddress bind_address;  ///< the interface or address at which other ranks reach this one
+  std::vector<int> nodes;           ///< by rank
+  std::vector<DeviceInfo> devices;  ///< by rank
+  BindAddress bind_address;         ///< the interface or address at which other ranks reach this one
 };
 
 /// Connects the ranks. Every rank must call it. `recorder` may be null. Throws UsageError, PeerError, TimeoutError.
-Communicator connect_ranks(const RendezvousResult& result, const std::string& requested,
+Communicator connect_ranks(const RendezvousResult& result, const BackendRequest& requested,
                            const CommunicatorOptions& options, std::shared_ptr<flight::Recorder> recorder = nullptr);
 
 }  // namespace tutti::comm

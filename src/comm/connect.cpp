@@ -1,14 +1,13 @@
 // Communicator::connect(Environment): connects ranks by the launcher's variables.
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "comm/bootstrap.h"
-#include "comm/make_communicator.h"
 #include "comm/rendezvous/local_address.h"
-#include "comm/single_backend.h"
 #include "core/launchers.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
@@ -24,13 +23,13 @@ comm::BindAddress bind_address_of(const Environment& environment) {
   return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
 }
 
-// The value that each rank publishes at the rendezvous: its node, world size, local world size and backend.
-std::string rank_info(const Environment& environment, const std::string& backend) {
+// The value that each rank publishes at the rendezvous: its node, world size, local world size, backend and device.
+std::string rank_info(const Environment& environment, const std::string& backend, const comm::DeviceInfo& device) {
   std::string text;
   for (const int number : {environment.node_rank, environment.world_size, environment.local_world_size}) {
     text += std::to_string(number) + " ";
   }
-  return text + backend;
+  return text + backend + " " + device.to_text();
 }
 
 // If the launcher does not name the nodes, each rank derives its own. This function rejects contradictions.
@@ -45,15 +44,23 @@ void check_nodes(const std::vector<int>& nodes, const std::vector<int>& local_si
   }
 }
 
-std::vector<int> nodes_from(const std::vector<std::string>& rank_infos, const Environment& environment,
-                            const std::string& backend) {
+struct PublishedRanks {
+  std::vector<int> nodes;                 // by rank
+  std::vector<comm::DeviceInfo> devices;  // by rank
+};
+
+PublishedRanks parse_rank_infos(const std::vector<std::string>& rank_infos, const Environment& environment,
+                                const std::string& backend) {
   std::vector<int> nodes;
+  std::vector<comm::DeviceInfo> devices;
   std::vector<int> local_sizes;
   for (const auto& info : rank_infos) {
     std::istringstream text(info);
     int world_size = 0;
     std::string other_backend;
     text >> nodes.emplace_back() >> world_size >> local_sizes.emplace_back() >> other_backend;
+    text.ignore(1);
+    devices.push_back(comm::DeviceInfo::from_text({std::istreambuf_iterator<char>(text), {}}));
     if (world_size != environment.world_size) {
       throw UsageError("rank " + std::to_string(nodes.size() - 1) + " was started with WORLD_SIZE " +
                        std::to_string(world_size) + ", rank " + std::to_string(environment.rank) + " with " +
@@ -66,26 +73,28 @@ std::vector<int> nodes_from(const std::vector<std::string>& rank_infos, const En
     }
   }
   check_nodes(nodes, local_sizes);
-  return nodes;
+  return {.nodes = std::move(nodes), .devices = std::move(devices)};
 }
 
 }  // namespace
 
 Communicator Communicator::connect(const Environment& environment, const CommunicatorOptions& options) {
   const auto requested = comm::check_options(options);
-  comm::require_nccl(requested, environment.local_rank);
-  if (environment.world_size == 1) return make_communicator(comm::make_single_backend(), options, "");
+  if (environment.world_size == 1) return comm::make_single_communicator(requested, options);
 
-  const auto [rendezvous, rank_infos] =
-      comm::join_job(environment, rank_info(environment, requested.name), options.connect_timeout);
+  const auto device = comm::device_info(requested, options, environment.local_rank);
+  const auto [rendezvous, values] =
+      comm::join_job(environment, rank_info(environment, requested.name, device), options.connect_timeout);
   try {
+    auto infos = parse_rank_infos(values, environment, requested.name);
     const comm::RendezvousResult result{.rendezvous = rendezvous,
                                         .rank = environment.rank,
-                                        .nodes = nodes_from(rank_infos, environment, requested.name),
+                                        .nodes = std::move(infos.nodes),
+                                        .devices = std::move(infos.devices),
                                         .bind_address = bind_address_of(environment)};
     auto recorder = flight::make_recorder(
         {.rank = environment.rank, .world_size = environment.world_size, .restart = environment.restart_count});
-    return comm::connect_ranks(result, requested.name, options, std::move(recorder));
+    return comm::connect_ranks(result, requested, options, std::move(recorder));
   } catch (const UsageError&) {
     // All ranks throw the same error. The rank that serves the store waits until all of them have read the values.
     comm::leave_barrier(rendezvous, environment.rank, environment.world_size);

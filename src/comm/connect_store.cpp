@@ -3,16 +3,17 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "comm/bootstrap.h"
-#include "comm/make_communicator.h"
 #include "comm/rendezvous/local_address.h"
 #include "comm/rendezvous/node_id.h"
-#include "comm/single_backend.h"
+#include "core/describe.h"
 #include "core/launchers.h"
+#include "device/devices.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
 
@@ -52,49 +53,54 @@ comm::BindAddress bind_address_towards(const StorePtr& store) {
   return {.interface = "", .address = comm::local_address_towards(host)};
 }
 
-struct RankInfos {
-  std::vector<std::string> nodes;     // by rank
-  std::vector<std::string> backends;  // by rank
+struct JoinedRanks {
+  std::vector<std::string> nodes;  // by rank
+  bool have_devices = false;       // some rank has one
 };
 
-RankInfos exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
-                              std::chrono::milliseconds timeout) {
-  const auto text = std::to_string(size) + " " + backend + " " + comm::this_node_id();
-  RankInfos all;
+// Each rank publishes the size of the group, the backend, whether it has a device, and its node.
+JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
+                                bool has_device, std::chrono::milliseconds timeout) {
+  const std::string text = std::to_string(size) + " " + backend + (has_device ? " 1 " : " 0 ") + comm::this_node_id();
+  JoinedRanks all;
   for (const auto& info : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
-    const auto first = info.find(' ');
-    const auto second = info.find(' ', first + 1);
+    std::istringstream stream(info);
+    std::string size_text;
+    std::string other_backend;
+    int device = 0;
+    std::string node;
+    stream >> size_text >> other_backend >> device;
+    stream.ignore(1);
+    std::getline(stream, node);
     const auto other_rank = std::to_string(all.nodes.size());
-    if (second == std::string::npos || info.substr(0, first) != std::to_string(size)) {
-      throw UsageError("rank " + other_rank + " connects a group of " + info.substr(0, first) + " ranks, rank " +
+    if (!stream || size_text != std::to_string(size)) {
+      throw UsageError("rank " + other_rank + " connects a group of " + size_text + " ranks, rank " +
                        std::to_string(rank) + " one of " + std::to_string(size) + ": all must pass the same size.");
     }
-    all.backends.push_back(info.substr(first + 1, second - first - 1));
-    all.nodes.push_back(info.substr(second + 1));
-    if (all.backends.back() != backend) {
-      throw UsageError("rank " + other_rank + " asks for the backend " + all.backends.back() + ", rank " +
+    if (other_backend != backend) {
+      throw UsageError("rank " + other_rank + " asks for the backend " + other_backend + ", rank " +
                        std::to_string(rank) + " for " + backend + ": all must ask for the same.");
     }
+    all.nodes.push_back(node);
+    all.have_devices = all.have_devices || device != 0;
   }
   return all;
 }
 
-// Throws on all ranks if nccl is not available on one of them, so that no rank waits for that rank.
-void agree_on_nccl(const comm::Rendezvous& rendezvous, const comm::BackendRequest& requested, int rank,
-                   const std::vector<int>& nodes, std::chrono::milliseconds timeout) {
+// What the ranks publish about their devices. A second exchange, because the number of a rank's device follows from the
+// nodes of all ranks.
+std::vector<comm::DeviceInfo> exchange_devices(const comm::Rendezvous& rendezvous,
+                                               const comm::BackendRequest& requested,
+                                               const CommunicatorOptions& options, int rank,
+                                               const std::vector<int>& nodes) {
   const auto local_rank = static_cast<int>(std::count(nodes.begin(), nodes.begin() + rank, nodes[rank]));
-  std::string problem;
-  try {
-    comm::require_nccl(requested, local_rank);
-  } catch (const UsageError& error) {
-    problem = error.what();
+  const auto text = comm::device_info(requested, options, local_rank).to_text();
+  std::vector<comm::DeviceInfo> devices;
+  for (const auto& info : comm::store_all_gather(rendezvous, "devices", rank, static_cast<int>(nodes.size()), text,
+                                                 options.connect_timeout)) {
+    devices.push_back(comm::DeviceInfo::from_text(info));
   }
-  const auto problems =
-      comm::store_all_gather(rendezvous, "nccl", rank, static_cast<int>(nodes.size()), problem, timeout);
-  const auto first = std::ranges::find_if(problems, [](const std::string& text) { return !text.empty(); });
-  if (first != problems.end()) {
-    throw UsageError("rank " + std::to_string(first - problems.begin()) + ": " + *first);
-  }
+  return devices;
 }
 
 // In memory unless the group is the whole job: the files show ranks of the job.
@@ -115,10 +121,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
                      ": ranks count from 0 to size - 1.");
   }
   const auto requested = comm::check_options(options);
-  if (size == 1) {
-    comm::require_nccl(requested, 0);
-    return make_communicator(comm::make_single_backend(), options, "");
-  }
+  if (size == 1) return comm::make_single_communicator(requested, options);
   const auto timeout = options.connect_timeout;
   comm::RendezvousResult result;
   try {
@@ -130,14 +133,18 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   }
   try {
     result.rank = rank;
-    result.nodes =
-        comm::number_nodes(exchange_rank_infos(result.rendezvous, rank, size, requested.name, timeout).nodes);
-    if (requested.name == "nccl") agree_on_nccl(result.rendezvous, requested, rank, result.nodes, timeout);
+    const bool has_device = options.device && devices::is_accelerator(*options.device);
+    const auto infos = exchange_rank_infos(result.rendezvous, rank, size, requested.name, has_device, timeout);
+    result.nodes = comm::number_nodes(infos.nodes);
+    result.devices.resize(result.nodes.size());
+    if (infos.have_devices || requested.needs_cuda()) {
+      result.devices = exchange_devices(result.rendezvous, requested, options, rank, result.nodes);
+    }
     const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
     result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
     // The secret does not protect the program's store. It authenticates the connections between ranks.
     if (!one_machine) result.rendezvous.secret = read_job_secret(&process_variable);
-    return comm::connect_ranks(result, requested.name, options, recorder_of_group(rank, size));
+    return comm::connect_ranks(result, requested, options, recorder_of_group(rank, size));
   } catch (const UsageError&) {
     comm::leave_barrier(result.rendezvous, rank, size);
     throw;

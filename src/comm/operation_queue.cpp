@@ -27,6 +27,8 @@ FailureReport::Reason reason_of(const TransferError& error) {
       return FailureReport::Reason::peer_closed;
     case TransferError::Kind::process_exited:
       return FailureReport::Reason::process_exited;
+    case TransferError::Kind::device_timeout:
+      return FailureReport::Reason::device_timeout;
     case TransferError::Kind::connection_closed:
       break;
   }

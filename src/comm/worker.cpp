@@ -5,6 +5,7 @@
 
 #include "comm/os/exit_guard.h"
 #include "core/thread_name.h"
+#include "device/devices.h"
 #include "tutti/comm/work.h"
 #include "tutti/core/error.h"
 
@@ -122,6 +123,7 @@ struct Worker::Queue {
     ExitGuard exit_guard{};
     std::function<void()> task;
     std::shared_ptr<WorkState> state;
+    devices::CurrentDevice device{};  // of the thread that submits the task
   };
 
   std::mutex mutex;
@@ -150,6 +152,7 @@ struct Worker::Queue {
   static void run_entry(Entry entry) {
     std::exception_ptr failure;
     try {
+      entry.device.make_current();
       entry.task();
     } catch (...) {
       failure = std::current_exception();

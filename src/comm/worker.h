@@ -53,7 +53,8 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// Queues `task`. On the worker's own thread runs it at once, because waiting for a queued task would deadlock.
+  /// Queues `task`, which runs with the calling thread's current device. On the worker's own thread runs it at once,
+  /// because waiting for a queued task would deadlock.
   std::shared_ptr<WorkState> submit(std::function<void()> task);
   /// Whether the calling thread is the thread of a Worker.
   static bool is_on_worker_thread();

@@ -5,6 +5,7 @@
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -44,10 +45,12 @@ std::int64_t samples_in(const std::vector<at::Tensor>& inputs) {
 }
 
 /// The pieces are leaves, so that each replica's graph ends at its piece.
-std::vector<at::Tensor> pieces_of(const std::vector<at::Tensor>& inputs, std::int64_t begin, std::int64_t length) {
+std::vector<at::Tensor> pieces_of(const std::vector<at::Tensor>& inputs, std::int64_t begin, std::int64_t length,
+                                  const std::optional<at::Device>& device) {
   std::vector<at::Tensor> pieces;
   for (const auto& input : inputs) {
     auto piece = input.detach().narrow(0, begin, length);
+    if (device) piece = piece.to(*device, /*non_blocking=*/true);
     if (at::GradMode::is_enabled()) piece.set_requires_grad(input.requires_grad());
     pieces.push_back(std::move(piece));
   }
@@ -62,7 +65,8 @@ at::Tensor gather(const Pass& pass) {
     const auto& output = pass.replicas[i].output;
     if (!output.defined()) throw UsageError("DataParallel: replica " + std::to_string(i) + " returned no tensor");
     scalars = scalars && output.dim() == 0;
-    outputs.push_back(output.detach());
+    const auto& first = pass.replicas.front().output;
+    outputs.push_back(output.detach().to(first.device(), /*non_blocking=*/true));
   }
   return scalars ? at::stack(outputs) : at::cat(outputs);
 }
@@ -71,7 +75,7 @@ at::Tensor gather(const Pass& pass) {
 
 std::shared_ptr<ReplicaGroup> make_replicas(std::shared_ptr<torch::nn::Module> module, const MakeReplica& make,
                                             const DataParallelOptions& options) {
-  auto group = std::make_shared<ReplicaGroup>(std::move(module), make, options.replicas);
+  auto group = std::make_shared<ReplicaGroup>(std::move(module), make, options);
   group->refresh(group->size());  // releases the memory of the copied parameters
   return group;
 }
@@ -79,7 +83,11 @@ std::shared_ptr<ReplicaGroup> make_replicas(std::shared_ptr<torch::nn::Module> m
 at::Tensor run(const std::shared_ptr<ReplicaGroup>& replicas, const Call& call, const std::vector<at::Tensor>& inputs) {
   const auto sizes = scatter_sizes(samples_in(inputs), replicas->size());
   if (sizes.size() == 1) {
-    auto output = call(replicas->module(), inputs);
+    auto pieces = inputs;
+    if (const auto device = replicas->device(0)) {
+      for (at::Tensor& piece : pieces) piece = piece.to(*device, /*non_blocking=*/true);
+    }
+    auto output = call(replicas->module(), pieces);
     return output.defined() && output.dim() == 0 ? output.unsqueeze(0) : output;
   }
 
@@ -91,7 +99,8 @@ at::Tensor run(const std::shared_ptr<ReplicaGroup>& replicas, const Call& call, 
   std::int64_t begin = 0;
   for (int index = 0; index < count; ++index) {
     const auto length = sizes[static_cast<std::size_t>(index)];
-    pass->replicas.push_back({pieces_of(inputs, begin, length), replicas->shared_parameters(index), {}});
+    pass->replicas.push_back(
+        {pieces_of(inputs, begin, length, replicas->device(index)), replicas->shared_parameters(index), {}});
     begin += length;
   }
   replicas->run(count, "forward", [&](int index) {

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -41,40 +42,50 @@ std::vector<at::Tensor> split(const at::Tensor& gradient, const Pass& pass) {
   for (const auto& replica : pass.replicas) {
     const bool is_scalar = replica.output.dim() == 0;
     const std::int64_t length = is_scalar ? 1 : replica.output.size(0);
-    const auto part = gradient.narrow(0, begin, length);
+    const auto part = gradient.narrow(0, begin, length).to(replica.output.device(), /*non_blocking=*/true);
     parts.push_back(is_scalar ? part.squeeze(0) : part);
     begin += length;
   }
   return parts;
 }
 
-/// The gradients of one replica: its parameters, then its pieces. Undefined if the output does not depend on them.
-variable_list gradients_in(const Pass::ReplicaPass& replica, const at::Tensor& gradient, bool keep_graph) {
-  variable_list all;
-  variable_list wanted;
-  for (const auto& shared : replica.parameters) all.push_back(shared.replica_parameter);
-  all.insert(all.end(), replica.pieces.begin(), replica.pieces.end());
-  for (const auto& leaf : all) {
-    if (leaf.requires_grad()) wanted.push_back(leaf);
+/// The gradients of one or more replicas: for each, its parameters, then its pieces. Undefined if the output does not
+/// depend on them.
+std::vector<variable_list> gradients_in(std::span<const Pass::ReplicaPass> replicas,
+                                        std::span<const at::Tensor> gradients, bool keep_graph) {
+  std::vector<variable_list> all(replicas.size());
+  variable_list outputs, output_gradients, wanted;
+  for (std::size_t i = 0; i < replicas.size(); ++i) {
+    for (const auto& shared : replicas[i].parameters) all[i].push_back(shared.replica_parameter);
+    all[i].insert(all[i].end(), replicas[i].pieces.begin(), replicas[i].pieces.end());
+    if (!replicas[i].output.requires_grad()) continue;
+    outputs.push_back(replicas[i].output);
+    output_gradients.push_back(gradients[i]);
+    for (const auto& leaf : all[i]) {
+      if (leaf.requires_grad()) wanted.push_back(leaf);
+    }
   }
-  variable_list gradients(all.size());
-  if (!replica.output.requires_grad() || wanted.empty()) return gradients;
-  const auto found = torch::autograd::grad({replica.output}, wanted, {gradient}, keep_graph, /*create_graph=*/false,
-                                           /*allow_unused=*/true);
+  variable_list found;
+  if (!wanted.empty()) {
+    found = torch::autograd::grad(outputs, wanted, output_gradients, keep_graph, /*create_graph=*/false,
+                                  /*allow_unused=*/true);
+  }
   std::size_t next = 0;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].requires_grad()) gradients[i] = found[next++];
+  for (std::size_t i = 0; i < replicas.size(); ++i) {
+    for (at::Tensor& leaf : all[i]) {
+      leaf = leaf.requires_grad() && replicas[i].output.requires_grad() ? found[next++] : at::Tensor();
+    }
   }
-  return gradients;
+  return all;
 }
 
-/// Adds in the order of the replicas, so that the sum has the same bits each time.
-at::Tensor sum(const std::vector<variable_list>& by_replica, std::size_t place) {
+/// Adds on `device` in the order of the replicas, so that the sum has the same bits each time.
+at::Tensor sum(const std::vector<variable_list>& by_replica, std::size_t place, at::Device device) {
   at::Tensor total;
   bool is_own = false;  // autograd may return one tensor twice, so only tensors made here are written to
   for (const auto& gradients : by_replica) {
-    const at::Tensor& gradient = gradients[place];
-    if (!gradient.defined()) continue;
+    if (!gradients[place].defined()) continue;
+    const at::Tensor gradient = gradients[place].to(device, /*non_blocking=*/true);
     if (!total.defined()) {
       total = gradient;
     } else if (is_own && !total.is_sparse()) {
@@ -94,7 +105,8 @@ at::Tensor join(const Pass& pass, const std::vector<variable_list>& by_replica, 
   for (std::size_t i = 0; i < by_replica.size(); ++i) {
     const at::Tensor& gradient = by_replica[i][first + input];
     any = any || gradient.defined();
-    parts.push_back(gradient.defined() ? gradient : at::zeros_like(pass.replicas[i].pieces[input]));
+    const at::Tensor part = gradient.defined() ? gradient : at::zeros_like(pass.replicas[i].pieces[input]);
+    parts.push_back(part.to(pass.inputs[input].device(), /*non_blocking=*/true));
   }
   return any ? at::cat(parts) : at::Tensor();
 }
@@ -121,12 +133,21 @@ class GatherBackward final : public torch::autograd::Node {
 
     const auto parts = split(gradients.front(), pass);
     const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
-    std::vector<variable_list> by_replica(pass.replicas.size());
-    pass.group->run(static_cast<int>(pass.replicas.size()), "backward", [&](int index) {
-      const auto i = static_cast<std::size_t>(index);
-      by_replica[i] = gradients_in(pass.replicas[i], parts[i], keep_graph);
-    });
-    for (std::size_t i = 0; i < parameters; ++i) sums[i] = sum(by_replica, i);
+    std::vector<variable_list> by_replica;
+    if (pass.group->on_accelerators()) {
+      // Autograd has one thread for each device, and this may be it: a backward pass that another thread starts would
+      // wait for this node. One pass over all replicas runs in their devices' threads.
+      by_replica = gradients_in(pass.replicas, parts, keep_graph);
+    } else {
+      by_replica.resize(pass.replicas.size());
+      pass.group->run(static_cast<int>(pass.replicas.size()), "backward", [&](int index) {
+        const auto i = static_cast<std::size_t>(index);
+        by_replica[i] = gradients_in(std::span(&pass.replicas[i], 1), std::span(&parts[i], 1), keep_graph).front();
+      });
+    }
+    for (std::size_t i = 0; i < parameters; ++i) {
+      sums[i] = sum(by_replica, i, pass.replicas.front().parameters[i].module_parameter.device());
+    }
     for (std::size_t i = 0; i < pass.inputs.size(); ++i) {
       if (task_should_compute_output(parameters + i)) sums[parameters + i] = join(pass, by_replica, parameters, i);
     }

@@ -1,17 +1,22 @@
 #include "data_parallel/replica_group.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <array>
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <set>
 #include <utility>
 
+#include "device/devices.h"
 #include "tutti/core/error.h"
 
 namespace tutti::data_parallel {
@@ -81,6 +86,13 @@ void share(at::Tensor replica, const at::Tensor& original) {
   torch::autograd::impl::set_version_counter(replica, torch::autograd::impl::version_counter(original));
 }
 
+/// Makes `replica` a copy of `original` on `device`. The copy has memory of its own, because an earlier forward may
+/// still need the previous one for its backward.
+/// Does not compare values, because that would wait for the accelerator.
+void copy_to_device(at::Tensor replica, const at::Tensor& original, at::Device device) {
+  replica.set_data(original.detach().to(device, original.scalar_type(), /*non_blocking=*/true, /*copy=*/true));
+}
+
 /// Copies only if the values differ: an earlier forward may still need the buffer for its backward.
 void copy_buffer(at::Tensor replica, const at::Tensor& original) {
   if (replica.sizes() != original.sizes() || replica.scalar_type() != original.scalar_type() ||
@@ -101,24 +113,68 @@ void set_training(torch::nn::Module& replica, const torch::nn::Module& original)
 /// Copies this thread's modes to another thread. at::ThreadLocalState lacks autocast's dtypes in some releases.
 class Modes {
  public:
+  /// With the current streams of `accelerators`.
+  explicit Modes(const std::vector<at::Device>& accelerators) {
+    add_autocast(at::kCPU);
+    if (const auto type = devices::accelerator_type()) add_autocast(*type);
+    for (const at::Device device : accelerators) {
+      streams_.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    }
+  }
+
   template <typename Task>
   void run(const Task& task) const {
     const at::ThreadLocalStateGuard guard(state_);
-    for (std::size_t i = 0; i < devices.size(); ++i) at::autocast::set_autocast_dtype(devices[i], dtypes_[i]);
+    for (const auto& [type, dtype] : dtypes_) at::autocast::set_autocast_dtype(type, dtype);
     const bool before = at::autocast::is_autocast_cache_enabled();
     at::autocast::set_autocast_cache_enabled(cache_enabled_);
+    const c10::MultiStreamGuard streams(streams_);
     task();
     at::autocast::set_autocast_cache_enabled(before);
   }
 
  private:
-  static constexpr std::array devices{at::kCPU, at::kCUDA};
+  void add_autocast(at::DeviceType type) {
+    if (at::autocast::is_autocast_available(type)) dtypes_.emplace_back(type, at::autocast::get_autocast_dtype(type));
+  }
 
   at::ThreadLocalState state_;
-  std::array<at::ScalarType, 2> dtypes_{at::autocast::get_autocast_dtype(devices[0]),
-                                        at::autocast::get_autocast_dtype(devices[1])};
+  std::vector<std::pair<at::DeviceType, at::ScalarType>> dtypes_;
+  std::vector<c10::Stream> streams_;
   bool cache_enabled_ = at::autocast::is_autocast_cache_enabled();
 };
+
+int replicas_of(const DataParallelOptions& options) {
+  if (options.replicas < 1) {
+    throw UsageError("DataParallel: " + std::to_string(options.replicas) + " replicas: use at least 1");
+  }
+  if (options.devices.empty()) return options.replicas;
+  const int devices = static_cast<int>(options.devices.size());
+  if (options.replicas != DataParallelOptions{}.replicas && options.replicas != devices) {
+    throw UsageError("DataParallel: " + std::to_string(options.replicas) + " replicas and " + std::to_string(devices) +
+                     " devices: set one of them");
+  }
+  return devices;
+}
+
+at::Device checked_device(at::Device device) {
+  devices::require_available(device);
+  if (devices::is_accelerator(device) && !device.has_index()) device.set_index(at::accelerator::getDeviceIndex());
+  return device;
+}
+
+void require_all_on(at::Device device, const torch::nn::Module& module) {
+  const auto require = [&](const auto& items) {
+    for (const auto& item : items) {
+      if (!item.value().defined() || item.value().device() == device) continue;
+      throw UsageError("DataParallel: '" + item.key() + "' of " + module.name() + " is on " +
+                       item.value().device().str() + ", and the first of the devices is " + device.str() +
+                       ": move the module there first");
+    }
+  };
+  require(module.named_parameters());
+  require(module.named_buffers());
+}
 
 [[noreturn]] void throw_named(const std::exception_ptr& failure, int replica, int count, const std::string& doing) {
   std::string text = "DataParallel: replica " + std::to_string(replica);
@@ -135,34 +191,62 @@ class Modes {
 
 }  // namespace
 
-ReplicaGroup::ReplicaGroup(std::shared_ptr<torch::nn::Module> module, const MakeReplica& make, int replicas)
+ReplicaGroup::ReplicaGroup(std::shared_ptr<torch::nn::Module> module, const MakeReplica& make,
+                           const DataParallelOptions& options)
     : module_(std::move(module)) {
   if (module_ == nullptr) throw UsageError("DataParallel: the module is null");
-  if (replicas < 1) throw UsageError("DataParallel: " + std::to_string(replicas) + " replicas: use at least 1");
+  const int replicas = replicas_of(options);
+  for (const at::Device device : options.devices) devices_.push_back(checked_device(device));
+  if (!devices_.empty()) require_all_on(devices_.front(), *module_);
   const KeepGenerator keep;
   for (int i = 0; i < replicas; ++i) {
     replicas_.push_back({make_replica(*module_, make), std::make_unique<comm::Worker>()});
   }
 }
 
-void ReplicaGroup::refresh(int count) const {
+void ReplicaGroup::refresh(int count) {
   const at::NoGradGuard no_grad;
   const auto parameters = module_->parameters();
   const auto buffers = module_->buffers();
+  accelerators_.clear();
   for (int index = 0; index < count; ++index) {
     auto& copy = replica(index);
     check_structure(*module_, copy);
     auto copied_parameters = copy.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      share(copied_parameters[i], parameters[i]);
+      const at::Device place = device(index).value_or(parameters[i].device());
+      if (place == parameters[i].device()) {
+        share(copied_parameters[i], parameters[i]);
+      } else {
+        copy_to_device(copied_parameters[i], parameters[i], place);
+      }
       copied_parameters[i].set_requires_grad(parameters[i].requires_grad());
+      add_accelerator(place);
     }
     auto copied_buffers = copy.buffers();
     for (std::size_t i = 0; i < buffers.size(); ++i) {
-      index == 0 ? share(copied_buffers[i], buffers[i]) : copy_buffer(copied_buffers[i], buffers[i]);
+      const at::Device place = device(index).value_or(buffers[i].device());
+      if (index == 0) {
+        share(copied_buffers[i], buffers[i]);
+      } else if (devices::is_accelerator(place)) {
+        copy_to_device(copied_buffers[i], buffers[i], place);
+      } else {
+        copy_buffer(copied_buffers[i], buffers[i]);
+      }
+      add_accelerator(place);
     }
     set_training(copy, *module_);
   }
+}
+
+void ReplicaGroup::add_accelerator(at::Device device) {
+  if (!devices::is_accelerator(device)) return;
+  if (std::ranges::find(accelerators_, device) == accelerators_.end()) accelerators_.push_back(device);
+}
+
+std::optional<at::Device> ReplicaGroup::accelerator(int index) const {
+  if (accelerators_.empty()) return std::nullopt;
+  return device(index).value_or(accelerators_.front());
 }
 
 std::vector<SharedParameter> ReplicaGroup::shared_parameters(int index) const {
@@ -178,11 +262,14 @@ std::vector<SharedParameter> ReplicaGroup::shared_parameters(int index) const {
 }
 
 void ReplicaGroup::run(int count, const std::string& doing, const std::function<void(int)>& task) const {
-  const Modes modes;
+  const Modes modes(accelerators_);
   std::vector<std::shared_ptr<comm::WorkState>> states;
   for (int index = 0; index < count; ++index) {
     auto& worker = *replicas_[static_cast<std::size_t>(index)].worker;
-    states.push_back(worker.submit([&, index] { modes.run([&] { task(index); }); }));
+    states.push_back(worker.submit([&, index, place = accelerator(index)] {
+      const c10::OptionalDeviceGuard current_device(place);
+      modes.run([&] { task(index); });
+    }));
   }
   std::vector<std::exception_ptr> failures(states.size());
   for (std::size_t i = 0; i < states.size(); ++i) {

@@ -1,6 +1,7 @@
 #pragma once
 // A device stream beside the one that the program computes on. Uses LibTorch's streams and events of any device type,
 // without the device's headers. The CPU has no streams: work on it is complete when a call returns.
+#include <ATen/core/TensorBody.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -25,6 +26,10 @@ class StreamEvent {
 
   /// Makes work that is queued on the calling thread's current stream from now on run after this point.
   void block_current_stream() const;
+  /// The same for `stream`.
+  void block(const c10::Stream& stream) const {
+    if (event_) event_->block(stream);
+  }
   /// True if the device has reached this point. Does not block.
   bool is_reached() const { return !event_ || event_->query(); }
   /// Blocks the calling thread until the device has reached this point.

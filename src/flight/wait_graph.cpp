@@ -27,7 +27,7 @@ class WaitForGraph {
       return;
     }
     for (const int next : report->waiting_for) {
-      if (report->timed_out() && entered_late(next)) {
+      if (next == rank || (report->timed_out() && entered_late(next))) {
         failed_ranks_.insert(next);
       } else if (!visited_.contains(next)) {
         walk(next);
@@ -64,6 +64,11 @@ std::string describe_without_failed_rank(const FailureReport& own_report) {
 std::string describe_failure(const std::vector<int>& failed_ranks, const FailureReport& waiting_report,
                              const FailureReports& reports, int rank) {
   const std::string subject = describe_ranks(failed_ranks);
+  const bool on_device = waiting_report.reason == FailureReport::Reason::device_timeout;
+  if (failed_ranks == std::vector<int>{rank} && waiting_report.waiting_for == failed_ranks && on_device) {
+    return "the device of this rank (" + std::to_string(rank) + ") did not reach a collective within " +
+           describe_duration(waiting_report.timeout);
+  }
   if (failed_ranks == std::vector<int>{rank}) {
     return "the other ranks timed out waiting for this rank (" + std::to_string(rank) + ") after " +
            describe_duration(waiting_report.timeout);
@@ -80,6 +85,10 @@ std::string describe_failure(const std::vector<int>& failed_ranks, const Failure
   }
   if (waiting_report.reason == FailureReport::Reason::timeout) {
     return subject + " did not enter the call within " + describe_duration(waiting_report.timeout);
+  }
+  if (on_device) {
+    return subject + " did not take part in a collective on the device within " +
+           describe_duration(waiting_report.timeout);
   }
   const bool exited = waiting_report.reason == FailureReport::Reason::process_exited;
   return subject + (exited ? " exited" : " disconnected (connection closed)");
@@ -113,7 +122,7 @@ FailureReport FailureReport::from_text(const std::string& text) {
   std::int64_t milliseconds = 0;
   std::size_t count = 0;
   stream >> reason_number >> report.operation >> milliseconds >> count;
-  const bool is_known = reason_number >= 0 && reason_number <= static_cast<int>(Reason::process_exited);
+  const bool is_known = reason_number >= 0 && reason_number <= static_cast<int>(Reason::device_timeout);
   report.reason = is_known ? static_cast<Reason>(reason_number) : Reason::connection_closed;
   report.timeout = std::chrono::milliseconds(milliseconds);
   for (int rank = 0; count > 0 && stream >> rank; --count) report.waiting_for.push_back(rank);

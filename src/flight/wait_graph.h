@@ -27,16 +27,18 @@ struct FailureReport {
     heartbeat_lost,
     peer_closed,
     process_exited,
+    device_timeout,
   };
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;
   std::chrono::milliseconds timeout{0};  ///< how long the rank waited
-  std::vector<int> waiting_for;
-  std::string description;  ///< "all_reduce 'loss' (operation 17)"
+  std::vector<int> waiting_for;          ///< the rank itself if its own device was late
+  std::string description;               ///< "all_reduce 'loss' (operation 17)"
 
   /// Whether the rank stopped waiting for ranks that may still enter the call.
   bool timed_out() const {
-    return reason == Reason::timeout || reason == Reason::process_stopped || reason == Reason::heartbeat_lost;
+    return reason == Reason::timeout || reason == Reason::process_stopped || reason == Reason::heartbeat_lost ||
+           reason == Reason::device_timeout;
   }
   /// Whether the ranks that it waited for had disconnected or exited.
   bool peer_left() const {
@@ -44,7 +46,8 @@ struct FailureReport {
   }
   /// Whether the ranks that it waited for can publish no report any more.
   bool is_definitive() const {
-    return reason != Reason::timeout && reason != Reason::connection_closed && reason != Reason::aborted;
+    return reason != Reason::timeout && reason != Reason::connection_closed && reason != Reason::aborted &&
+           reason != Reason::device_timeout;
   }
 
   std::string to_text() const;

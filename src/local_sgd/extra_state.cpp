@@ -9,6 +9,8 @@
 #include <utility>
 #include <variant>
 
+#include "device/devices.h"
+#include "device/host_copy.h"
 #include "sync/replicate.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
@@ -23,10 +25,13 @@ constexpr const char* state_prefix = "state.";
 void require_usable(const NamedParameter& buffer) {
   const at::Tensor& tensor = buffer.tensor;
   const std::string who = "Local SGD: buffer '" + buffer.name + "' ";
-  if (!tensor.device().is_cpu()) throw UsageError(who + "is on " + tensor.device().str() + ", not in CPU memory");
+  if (tensor.is_meta()) throw UsageError(who + "is on the meta device, which has no values");
   if (tensor.layout() != at::kStrided || tensor.is_complex() || tensor.is_quantized()) {
     throw UsageError(who +
                      "is sparse, complex or quantized, which cannot be combined: set StateSync::buffers to local");
+  }
+  if (devices::is_accelerator(tensor.device()) && !tensor.is_non_overlapping_and_dense()) {
+    throw UsageError(who + "is not dense: make it contiguous()");
   }
 }
 
@@ -98,38 +103,67 @@ void ExtraState::mean_of(const std::vector<at::Tensor>& tensors, at::ScalarType 
   sync::unflatten_into(flat, chosen);
 }
 
+void ExtraState::read(const Communicator& group) {
+  if (group.size() == 1) return;
+  staged_.clear();
+  on_host_ = {.floating = floating_, .integer = integer_, .momentum = {}};
+  if (optimizer_) on_host_.momentum = momentum(on_host_.momentum_check);
+  for (std::vector<at::Tensor>* tensors : {&on_host_.floating, &on_host_.integer, &on_host_.momentum}) {
+    for (at::Tensor& tensor : *tensors) {
+      if (devices::is_accelerator(tensor.device())) staged_.push_back({.tensor = tensor, .copy = {}, .version = 0});
+    }
+  }
+  if (staged_.empty()) return;
+  std::vector<at::Tensor> originals;
+  for (const Staged& staged : staged_) originals.push_back(staged.tensor);
+  const std::vector<at::Tensor> copies = devices::copies_on_host(originals);
+  std::size_t next = 0;
+  for (std::vector<at::Tensor>* tensors : {&on_host_.floating, &on_host_.integer, &on_host_.momentum}) {
+    for (at::Tensor& tensor : *tensors) {
+      if (!devices::is_accelerator(tensor.device())) continue;
+      Staged& staged = staged_[next];
+      tensor = staged.copy = copies[next++];
+      staged.version = staged.copy._version();
+    }
+  }
+}
+
+void ExtraState::write() {
+  for (const Staged& staged : staged_) {
+    if (staged.copy._version() != staged.version) staged.tensor.copy_(staged.copy, /*non_blocking=*/true);
+  }
+  staged_.clear();
+  on_host_ = {};
+}
+
 std::int64_t ExtraState::combine(const Communicator& group, const Mean& mean) const {
   if (group.size() == 1) return 0;
   const CallOptions call = comm::internal_call("Local SGD buffers");
   std::int64_t bytes = 0;
   std::vector<at::Tensor> averaged;
   if (state_sync_.buffers == BufferRule::average) {
-    averaged = floating_;
-    if (!integer_.empty()) {
-      const at::Tensor flat = sync::flatten(integer_, at::kLong);
+    averaged = on_host_.floating;
+    if (!on_host_.integer.empty()) {
+      const at::Tensor flat = sync::flatten(on_host_.integer, at::kLong);
       group.all_reduce(flat, ReduceOp::max, call).wait();
-      sync::unflatten_into(flat, integer_);
+      sync::unflatten_into(flat, on_host_.integer);
       bytes += 2 * static_cast<std::int64_t>(flat.nbytes()) * (group.size() - 1) / group.size();
     }
   } else {
-    for (const std::vector<at::Tensor>* tensors : {&floating_, &integer_}) {
+    for (const std::vector<at::Tensor>* tensors : {&on_host_.floating, &on_host_.integer}) {
       if (tensors->empty()) continue;
       // Doubles keep their precision; integers are combined exactly.
-      const at::ScalarType dtype = tensors == &integer_ ? at::kLong : any_double_ ? at::kDouble : at::kFloat;
+      const at::ScalarType dtype = tensors == &on_host_.integer ? at::kLong : any_double_ ? at::kDouble : at::kFloat;
       const at::Tensor flat = sync::flatten(*tensors, dtype);
       group.broadcast(flat, 0, call).wait();
       sync::unflatten_into(flat, *tensors);
       if (group.rank() == 0) bytes += static_cast<std::int64_t>(flat.nbytes()) * (group.size() - 1);
     }
   }
-  std::uint64_t check = 0;
-  if (optimizer_) {
-    for (const at::Tensor& tensor : momentum(check)) averaged.push_back(tensor);
-  } else if (averaged.empty()) {
-    return bytes;
-  }
-  mean_of(averaged, at::kFloat, check, mean);
-  if (any_double_) mean_of(averaged, at::kDouble, check, mean);
+  averaged.insert(averaged.end(), on_host_.momentum.begin(), on_host_.momentum.end());
+  if (averaged.empty() && !optimizer_) return bytes;
+  mean_of(averaged, at::kFloat, on_host_.momentum_check, mean);
+  if (any_double_) mean_of(averaged, at::kDouble, on_host_.momentum_check, mean);
   return bytes;
 }
 

@@ -172,7 +172,7 @@ void LocalSgdAlgorithm::Impl::step(double weight) {
 
 void LocalSgdAlgorithm::Impl::average_within_node() {
   FragmentState& fragment_state = *fragments_.front();
-  fragment_state.fragment.collect();
+  fragment_state.fragment.start_collect();
   const auto mean_inside = [this](const at::Tensor& flat, std::uint64_t check, local_sgd::ExchangeCost& cost) {
     local_sgd::ExchangeHeader local_header = header(local_sgd::ExchangeKind::inside_node);
     local_header.weight = since_node_.weight;
@@ -180,11 +180,14 @@ void LocalSgdAlgorithm::Impl::average_within_node() {
     MeanExchange(groups_->node(), flat.numel(), WireFormat::fp32, options_.message_bytes)
         .run(flat, local_header, true, cost);
   };
+  extra_state_->read(groups_->node());
   run([&](local_sgd::ExchangeCost& cost) {
+    fragment_state.fragment.finish_collect();
     mean_inside(fragment_state.fragment.flat(), 0, cost);
     cost.bytes += extra_state_->combine(
         groups_->node(), [&](const at::Tensor& flat, std::uint64_t check) { mean_inside(flat, check, cost); });
   });
+  extra_state_->write();
   fragment_state.fragment.apply_node_mean();
   since_node_ = {};
   ++stats_.node_rounds;

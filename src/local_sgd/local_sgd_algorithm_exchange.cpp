@@ -54,7 +54,7 @@ void LocalSgdAlgorithm::Impl::send(int index) {
   }
   // If no step was made since the last send, the weight is 0. finish() then combines the rest of a late result.
   const bool zero_is_equal = fragment_state.since_sent.steps == 0;
-  fragment_state.fragment.collect();
+  fragment_state.fragment.start_collect();
   fragment_state.since_sent = {};
   fragment_state.dirty = false;
   fragment_state.cost = {};
@@ -64,6 +64,7 @@ void LocalSgdAlgorithm::Impl::send(int index) {
       comm::GradientCommunicator(communicator_).submit([this, &fragment_state, local_header, zero_is_equal] {
         const at::NoGradGuard no_grad;
         const Stopwatch watch(fragment_state.cost.seconds);
+        fragment_state.fragment.finish_collect();
         const at::Tensor& flat = fragment_state.fragment.flat();
         if (groups_) {
           groups_->mean(flat, local_header, zero_is_equal, fragment_state.exchange.get(), options_.message_bytes,
@@ -85,6 +86,7 @@ void LocalSgdAlgorithm::Impl::apply(int index, bool late, const std::vector<doub
 }
 
 void LocalSgdAlgorithm::Impl::combine_extra_state() {
+  extra_state_->read(communicator_);
   run([this](ExchangeCost& cost) {
     const auto mean = [&](const at::Tensor& flat, std::uint64_t check) {
       ExchangeHeader local_header = header(ExchangeKind::state);
@@ -106,6 +108,7 @@ void LocalSgdAlgorithm::Impl::combine_extra_state() {
     };
     cost.bytes += extra_state_->combine(communicator_, mean);
   });
+  extra_state_->write();
   since_node_ = {};
   since_state_ = {};
 }

@@ -2,14 +2,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <set>
 #include <span>
 
+#include "device/devices.h"
+#include "device/host_copy.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/crc32c.h"
 
 namespace tutti::local_sgd {
 namespace {
+
+constexpr std::size_t batch_bytes = 64 << 20;  // copied from a device at once
 
 /// All elements in the order of memory, which is equal on all ranks if strides are.
 at::Tensor flat_memory(const at::Tensor& tensor) {
@@ -19,7 +24,7 @@ at::Tensor flat_memory(const at::Tensor& tensor) {
 void require_reducible(const NamedParameter& parameter) {
   const at::Tensor& tensor = parameter.tensor;
   const std::string who = "Local SGD: parameter '" + parameter.name + "' ";
-  if (!tensor.device().is_cpu()) throw UsageError(who + "is on " + tensor.device().str() + ", not in CPU memory");
+  if (tensor.is_meta()) throw UsageError(who + "is on the meta device, which has no values");
   if (tensor.scalar_type() != at::kFloat && tensor.scalar_type() != at::kDouble) {
     throw UsageError(who + "is " + toString(tensor.scalar_type()) + ": convert it to float or double");
   }
@@ -42,6 +47,7 @@ TrainedParameters::TrainedParameters(const std::vector<NamedParameter>& paramete
     require_reducible(parameter);
     parameters_.push_back({.named = parameter,
                            .dtype = parameter.tensor.scalar_type(),
+                           .device = parameter.tensor.device(),
                            .sizes = parameter.tensor.sizes().vec(),
                            .strides = parameter.tensor.strides().vec()});
   }
@@ -60,11 +66,15 @@ bool TrainedParameters::any_double() const {
   return false;
 }
 
+bool TrainedParameters::any_on_accelerator() const {
+  return std::ranges::any_of(parameters_, [](const Parameter& one) { return devices::is_accelerator(one.device); });
+}
+
 void TrainedParameters::check() const {
   for (const Parameter& parameter : parameters_) {
     const at::Tensor& tensor = parameter.named.tensor;
     if (tensor.scalar_type() != parameter.dtype || tensor.sizes() != parameter.sizes ||
-        tensor.strides() != parameter.strides || !tensor.device().is_cpu()) {
+        tensor.strides() != parameter.strides || tensor.device() != parameter.device) {
       throw UsageError("Local SGD: parameter '" + parameter.named.name +
                        "' has another shape, dtype or device than at construction: convert the model before "
                        "constructing the algorithm");
@@ -78,10 +88,21 @@ at::Tensor TrainedParameters::at(const Piece& piece) const {
 
 std::uint32_t TrainedParameters::checksum() const {
   std::uint32_t sum = 0;
+  std::vector<at::Tensor> batch;
+  std::size_t bytes = 0;
+  const auto add_batch = [&] {
+    for (const at::Tensor& values : devices::copies_on_host(batch)) {
+      sum = crc32c(std::span(static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()), sum);
+    }
+    batch.clear();
+    bytes = 0;
+  };
   for (const Parameter& parameter : parameters_) {
-    const auto* data = static_cast<const std::byte*>(parameter.named.tensor.const_data_ptr());
-    sum = crc32c(std::span(data, parameter.named.tensor.nbytes()), sum);
+    batch.push_back(flat_memory(parameter.named.tensor));
+    bytes += batch.back().nbytes();
+    if (bytes >= batch_bytes) add_batch();
   }
+  add_batch();
   return sum;
 }
 

@@ -17,6 +17,7 @@ class TrainedParameters {
 
   std::vector<std::int64_t> sizes() const;
   bool any_double() const;
+  bool any_on_accelerator() const;
   std::size_t count() const { return parameters_.size(); }
   const NamedParameter& operator[](int index) const { return parameters_[static_cast<std::size_t>(index)].named; }
   /// Throws UsageError for a parameter whose dtype, shape or device has changed.
@@ -30,6 +31,7 @@ class TrainedParameters {
   struct Parameter {
     NamedParameter named;
     at::ScalarType dtype;
+    at::Device device;
     std::vector<std::int64_t> sizes;
     std::vector<std::int64_t> strides;
   };

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/host_copy.h"
 #include "optim/archive_state.h"
 #include "optim/optimizer_fields.h"
 #include "optim/unique_parameters.h"
@@ -257,7 +258,9 @@ class Known {
     const at::Tensor detached = parameter.detach();
     const auto type =
         parameter.is_floating_point() || parameter.is_complex() ? parameter.scalar_type() : saved.scalar_type();
-    return at::empty_like(detached, detached.options().dtype(type)).copy_(saved.detach());
+    at::Tensor loaded = at::empty_like(detached, detached.options().dtype(type));
+    devices::copy_without_wait(loaded, saved.detach());
+    return loaded;
   }
 
   static StateValue to_value(double value) { return value; }

@@ -2,6 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "device/devices.h"
+#include "device/host_copy.h"
+#include "state/start_copy.h"
+
 namespace tutti {
 
 void StateDict::set(const std::string& name, const StateDict& part) {
@@ -23,16 +27,40 @@ const StateValue& StateDict::find(const std::string& name) const {
   return entry->second;
 }
 
-StateDict copy_to_cpu(const StateDict& state) {
+namespace {
+
+bool is_copied_through_staging(const at::Tensor& tensor) {
+  return tensor.defined() && devices::is_accelerator(tensor.device()) && tensor.layout() == at::kStrided &&
+         !tensor.is_quantized();
+}
+
+}  // namespace
+
+StateDict start_copy_to_cpu(const StateDict& state, std::vector<devices::StreamEvent>& arrivals) {
   StateDict copy;
+  std::vector<std::string> names;
+  std::vector<at::Tensor> on_accelerators;
   for (const auto& [name, value] : state.values()) {
-    if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    if (tensor == nullptr) {
+      copy.set(name, value);
+    } else if (is_copied_through_staging(*tensor)) {
+      names.push_back(name);
+      on_accelerators.push_back(*tensor);
+    } else {
       copy.set(name,
                tensor->detach().to(tensor->options().device(at::kCPU), false, true, at::MemoryFormat::Contiguous));
-    } else {
-      copy.set(name, value);
     }
   }
+  const std::vector<at::Tensor> copies = devices::start_copies_on_host(on_accelerators, arrivals);
+  for (std::size_t i = 0; i < names.size(); ++i) copy.set(names[i], copies[i]);
+  return copy;
+}
+
+StateDict copy_to_cpu(const StateDict& state) {
+  std::vector<devices::StreamEvent> arrivals;
+  StateDict copy = start_copy_to_cpu(state, arrivals);
+  for (const devices::StreamEvent& arrival : arrivals) arrival.wait();
   return copy;
 }
 

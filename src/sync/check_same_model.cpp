@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "device/devices.h"
 #include "sync/model_name.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/gradient_communicator.h"
@@ -16,11 +17,17 @@ namespace tutti::sync {
 
 namespace {
 
+/// The type of a tensor's device; empty for CPU memory. Ranks use devices of different numbers.
+std::string on_device(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return "";
+  return std::string(" on ") + c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true);
+}
+
 std::string describe(const NamedParameter& parameter) {
   std::ostringstream text;
   text << "'" << parameter.name << "' " << toString(parameter.tensor.scalar_type()) << parameter.tensor.sizes()
        << (parameter.tensor.requires_grad() ? "" : " (frozen)") << (parameter.sparse ? " (sparse)" : "");
-  if (!parameter.tensor.is_cpu()) text << " on " << c10::DeviceTypeName(parameter.tensor.device().type(), true);
+  text << on_device(parameter.tensor);
   // Gradients are summed in memory order, so strides must be equal.
   if (!parameter.tensor.is_contiguous()) text << " with strides " << parameter.tensor.strides();
   return text.str();
@@ -37,13 +44,13 @@ bool can_be_sent(const at::Tensor& buffer) {
   return buffer.layout() == at::kStrided && !buffer.is_quantized() && !buffer.is_meta();
 }
 
-/// The dtype and shape of each buffer, a line for each.
+/// The dtype, shape and type of device of each buffer, a line for each.
 std::string describe_buffers(const std::vector<NamedParameter>& buffers) {
   std::ostringstream text;
   for (const NamedParameter& buffer : buffers) {
     text << quoted(buffer) << '\t';
     if (buffer.tensor.defined()) {
-      text << toString(buffer.tensor.scalar_type()) << buffer.tensor.sizes()
+      text << toString(buffer.tensor.scalar_type()) << buffer.tensor.sizes() << on_device(buffer.tensor)
            << (can_be_sent(buffer.tensor) ? "" : " (not dense)");
     } else {
       text << "undefined";
@@ -68,6 +75,24 @@ MismatchError other_buffer(const std::string& name, const std::string& first, co
                        std::to_string(rank) +
                        ": give it the same shape and dtype on all ranks, or set buffer_sync to BufferSync::none, so "
                        "that each rank keeps its own buffers");
+}
+
+/// Throws UsageError for a parameter whose gradient no synchronization can take. Equal on ranks with the same model.
+void require_synchronizable(const NamedParameter& parameter, const Communicator& communicator) {
+  const at::Tensor& tensor = parameter.tensor;
+  if (!tensor.requires_grad()) return;
+  const comm::GradientCommunicator gradients(communicator);
+  const std::string where = "parameter " + quoted(parameter) + " is on " + tensor.device().str();
+  if (!gradients.supports_device(tensor.device())) {
+    throw UsageError(where + ", where the " + communicator.backend_name() +
+                     " backend does not sum gradients: set the backend staged, which serves every device");
+  }
+  if (parameter.sparse && devices::is_accelerator(tensor.device())) {
+    throw UsageError(where +
+                     ", and its gradients are sparse: these are synchronized in CPU memory only. Create the "
+                     "embedding with sparse(false), or leave it on the CPU");
+  }
+  if (!tensor.is_leaf()) throw UsageError("parameter " + quoted(parameter) + " is not a leaf of the graph");
 }
 
 }  // namespace
@@ -133,21 +158,7 @@ void check_same_model(const std::vector<NamedParameter>& parameters, const Reduc
                         ". Build the same model on all ranks before preparing it");
   }
   // After the comparison, so that a rank that throws here does not block the other ranks.
-  for (const NamedParameter& parameter : parameters) {
-    if (parameter.tensor.requires_grad() &&
-        !comm::GradientCommunicator(communicator).supports_device(parameter.tensor.device())) {
-      throw UsageError("parameter " + quoted(parameter) + " is on " + parameter.tensor.device().str() + ", but the " +
-                       communicator.backend_name() +
-                       " backend synchronizes CPU memory only: for CUDA set the backend nccl");
-    }
-    if (options.gradient_codec && !parameter.tensor.is_cpu()) {
-      throw UsageError("parameter " + quoted(parameter) + " is on " + parameter.tensor.device().str() +
-                       ": a gradient_codec supports CPU memory only, gradients on a device are sent unencoded");
-    }
-    if (parameter.tensor.requires_grad() && !parameter.tensor.is_leaf()) {
-      throw UsageError("parameter " + quoted(parameter) + " is not a leaf of the graph");
-    }
-  }
+  for (const NamedParameter& parameter : parameters) require_synchronizable(parameter, communicator);
 }
 
 }  // namespace tutti::sync

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "device/side_stream.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/gradient_communicator.h"
 
@@ -108,7 +109,8 @@ void GradientBuffer::detach_views(int parameter) {
       slot_over(memory_[sizes_[parameter].group], parameters_[parameter], plan_.slots[parameter].offset);
   const at::Tensor copy = slot.clone();
   // Every tensor over the slot, and every view of it, uses this storage.
-  slot.storage().unsafeGetStorageImpl()->set_data_ptr(data_of(copy, copy.data_ptr()));
+  c10::DataPtr& separate = copy.storage().unsafeGetStorageImpl()->mutable_data_ptr();
+  slot.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(separate));
   slot = fresh;
 }
 
@@ -133,18 +135,47 @@ bool GradientBuffer::aliased(int parameter) const {
   return parameters_[parameter].grad().unsafeGetTensorImpl() == slots_[parameter].unsafeGetTensorImpl();
 }
 
+void GradientBuffer::require_dense(int parameter) const {
+  const at::Tensor& grad = parameters_[parameter].grad();
+  if (!grad.defined() || grad.layout() == at::kStrided) return;
+  throw UsageError(
+      "backward produced a sparse gradient for a parameter that belongs to no torch::nn::Embedding or EmbeddingBag "
+      "with sparse(true): use one of these, or sparse(false)");
+}
+
 bool GradientBuffer::move_in(int parameter) {
   at::Tensor& grad = parameters_[parameter].mutable_grad();
   if (!grad.defined() || aliased(parameter)) return false;
-  if (grad.layout() != at::kStrided) {
-    throw UsageError(
-        "backward produced a sparse gradient for a parameter that belongs to no torch::nn::Embedding or EmbeddingBag "
-        "with sparse(true): use one of these, or sparse(false)");
-  }
+  require_dense(parameter);
   detach_views(parameter);
   slots_[parameter].copy_(grad);
   grad = slots_[parameter];
   return true;
+}
+
+std::vector<int> GradientBuffer::move_in_together(const std::vector<int>& parameters) {
+  const at::NoGradGuard no_grad;
+  std::vector<int> moved;
+  std::vector<at::Tensor> slots, gradients;
+  for (const int parameter : parameters) {
+    const at::Tensor& grad = parameters_[parameter].grad();
+    if (!grad.defined() || aliased(parameter)) continue;
+    require_dense(parameter);
+    detach_views(parameter);
+    moved.push_back(parameter);
+    slots.push_back(slots_[parameter]);
+    gradients.push_back(grad.detach());
+  }
+  if (moved.empty()) return moved;
+  at::_foreach_copy_(slots, gradients, /*non_blocking=*/true);
+  for (const int parameter : moved) parameters_[parameter].mutable_grad() = slots_[parameter];
+  return moved;
+}
+
+void GradientBuffer::record_current_stream(at::Device device) const {
+  for (const at::Tensor& memory : memory_) {
+    if (memory.device() == device) devices::record_use_on_current_stream(memory);
+  }
 }
 
 void GradientBuffer::alias(int parameter) {

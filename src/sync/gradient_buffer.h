@@ -5,6 +5,9 @@
 // begins at the slot. It is not an autograd view, so plain zero_grad() works, and each gradient has its own version
 // counter. A program may hold a gradient that is no longer .grad: its storage then moves to separate memory, and its
 // values do not change. Not thread safe.
+//
+// On a device LibTorch ignores record_stream() of a gradient, because its storage is not the allocator's. Streams that
+// use gradients are recorded for the whole memory instead: see record_current_stream().
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
@@ -32,17 +35,28 @@ class GradientBuffer {
   /// Bucket `index` as a flat tensor of its dtype.
   const at::Tensor& bucket(int index) const { return buckets_[index]; }
   const at::Tensor& slot(int parameter) const { return slots_[parameter]; }
+  /// The device of a group of sizes().
+  at::Device group_device(int group) const { return group_types_[group].device; }
 
   /// Whether the parameter's .grad is its slot.
   bool aliased(int parameter) const;
   /// Copies a defined .grad into its slot unless it is there, and makes the slot the .grad. Returns whether it copied.
   /// Throws UsageError for a gradient that is not dense.
   bool move_in(int parameter);
+  /// The same for several parameters of one dtype and device, with one kernel. Returns those that it copied.
+  std::vector<int> move_in_together(const std::vector<int>& parameters);
+  /// Throws UsageError unless the parameter's .grad is dense or undefined.
+  void require_dense(int parameter) const;
   /// Must be called before a write to a slot that is not .grad, so that tensors of the program over the slot keep their
   /// values. Copies this gradient if the program holds such a tensor.
   void detach_views(int parameter);
   /// Makes the slot the parameter's .grad; the values of the slot do not change.
   void alias(int parameter);
+
+  /// Must be called with each stream that reads or writes gradients on `device`, as the calling thread's current
+  /// stream: the memory is not reused before the stream has run the work that is queued when the last of this object
+  /// and its gradients is destroyed.
+  void record_current_stream(at::Device device) const;
 
   /// The argument of plan_buckets().
   const std::vector<GradientSize>& sizes() const { return sizes_; }

@@ -1,10 +1,13 @@
 #include "sync/gradient_store.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_zero.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "device/devices.h"
+#include "device/side_stream.h"
 #include "sync/reproducible_rules.h"
 #include "sync/sampled_hash.h"
 #include "tutti/core/error.h"
@@ -12,6 +15,9 @@
 namespace tutti::sync {
 
 namespace {
+
+/// Gradients of this many bytes are held twice at most: in the tensors that autograd made, and in their slots.
+constexpr std::int64_t most_waiting_bytes = 4 << 20;
 
 std::vector<at::Tensor> tensors_with_slot(const ParameterSet& parameters) {
   std::vector<at::Tensor> tensors;
@@ -21,16 +27,28 @@ std::vector<at::Tensor> tensors_with_slot(const ParameterSet& parameters) {
 
 }  // namespace
 
+template <typename Action>
+void GradientStore::naming(int parameter, const Action& action) const {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    throw UsageError("parameter " + quoted(parameters_.trained[parameter]) + ": " + error.what());
+  }
+}
+
 GradientStore::GradientStore(const ParameterSet& parameters, const ReducerOptions& options,
                              const Communicator& communicator)
     : parameters_(parameters),
       communicator_(communicator),
       buffer_(tensors_with_slot(parameters), options.buckets, communicator),
       sparse_({parameters.trained.begin() + parameters.slots, parameters.trained.end()}),
+      waiting_(buffer_.plan().group_bytes.size()),
       records_(static_cast<std::size_t>(parameters.slots)),
       buckets_(buffer_.plan().buckets.size()) {
+  // The streams that have allocated the memory: the allocator knows them.
+  for (const Bucket& bucket : plan().buckets) streams_.add_current(buffer_.group_device(bucket.group));
   if (!options.reproducible) return;
-  require_reproducible(parameters, options);
+  require_reproducible(parameters, options, communicator);
   accumulator_.emplace();
 }
 
@@ -40,6 +58,8 @@ std::optional<std::size_t> GradientStore::bucket_of(int parameter) const {
 }
 
 void GradientStore::begin_pass(bool window_is_pending) {
+  std::ranges::fill(waiting_, Waiting());  // of a pass that an exception ended
+  streams_.begin_pass();
   // A tensor that replaced a synchronized gradient counts as synchronized; with pending passes it is a change.
   for (int i = 0; i < slots(); ++i) {
     if (!window_is_pending && records_[i].aliased && !buffer_.aliased(i)) {
@@ -63,11 +83,25 @@ void GradientStore::to_local_share_in_flight(std::size_t bucket, double total_we
 
 void GradientStore::on_gradient(int parameter) {
   if (parameter >= slots()) return sparse_.on_gradient(parameter - slots());
+  if (is_on_device(parameter)) {
+    use_on_current_stream(parameters_.trained[parameter].tensor.device());
+    if (!grad(parameter).defined() || buffer_.aliased(parameter)) {
+      records_[parameter].aliased = buffer_.aliased(parameter);
+      return;
+    }
+    naming(parameter, [&] { buffer_.require_dense(parameter); });
+    const auto group = static_cast<std::size_t>(buffer_.sizes()[parameter].group);
+    waiting_[group].parameters.push_back(parameter);
+    waiting_[group].bytes += buffer_.sizes()[parameter].bytes;
+    if (waiting_[group].bytes >= most_waiting_bytes) move_waiting(group);
+    return;
+  }
   move_into_slot(parameter);
   records_[parameter].aliased = buffer_.aliased(parameter);
 }
 
 void GradientStore::record(bool window_is_pending) {
+  move_all_waiting();
   // Samples other elements each time, so that a change of few elements is detected soon.
   if (window_is_pending) ++hash_salt_;
   for (int i = 0; i < slots(); ++i) {
@@ -87,15 +121,21 @@ std::optional<std::string> GradientStore::tracked() const {
 
 const at::Tensor& GradientStore::fill_bucket(std::size_t bucket) {
   bucket_to_local_share(bucket);
+  const at::Tensor& tensor = buffer_.bucket(static_cast<int>(bucket));
+  std::vector<int> present;
   for (const int parameter : plan().buckets[bucket].parameters) {
     if (grad(parameter).defined()) {
-      move_into_slot(parameter);
+      present.push_back(parameter);
     } else {
       buffer_.detach_views(parameter);
       buffer_.slot(parameter).zero_();
     }
   }
-  const at::Tensor& tensor = buffer_.bucket(static_cast<int>(bucket));
+  const auto group = static_cast<std::size_t>(plan().buckets[bucket].group);
+  move_waiting(group);  // the others of the group are of this pass too, so that a pass moves each once
+  move_into_slots(present);
+  // Autograd may have added to gradients that were in their slots on other streams than this one.
+  streams_.block_current_stream(tensor.device());
   if (accumulator_) accumulator_->add_to(tensor, static_cast<int>(bucket));
   return tensor;
 }
@@ -112,6 +152,7 @@ const at::Tensor& GradientStore::fill_rows(int index) {
 }
 
 std::vector<bool> GradientStore::take_used() {
+  move_all_waiting();
   std::vector<bool> used(records_.size());
   for (int i = 0; i < slots(); ++i) used[i] = grad(i).defined() || (accumulator_ && accumulator_->used(i));
   drop_micro_batches();
@@ -127,6 +168,7 @@ void GradientStore::set_mean(double total_weight, std::size_t summed, const std:
   total_weight_ = total_weight;
   for (std::size_t i = 0; i < summed; ++i)
     buckets_[i] = written_in_flight(i) ? BucketState::local_share : BucketState::mean;
+  for (const Bucket& bucket : plan().buckets) use_on_current_stream(buffer_.group_device(bucket.group));
   for (int i = 0; i < slots(); ++i) {
     if (used[i] && !grad(i).defined()) buffer_.alias(i);
     records_[i].aliased = buffer_.aliased(i);
@@ -147,13 +189,20 @@ void GradientStore::rebuild_buckets(const BucketOptions& options, std::span<cons
 }
 
 void GradientStore::clear(bool set_to_none) {
-  for (const NamedParameter& parameter : parameters_.trained) {
-    at::Tensor& gradient = parameter.tensor.mutable_grad();
-    if (set_to_none || parameter.sparse) {
+  std::ranges::fill(waiting_, Waiting());
+  std::vector<std::vector<at::Tensor>> on_devices(waiting_.size());
+  for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
+    at::Tensor& gradient = parameters_.trained[i].tensor.mutable_grad();
+    if (set_to_none || i >= slots()) {
       gradient.reset();
+    } else if (gradient.defined() && is_on_device(i)) {
+      on_devices[static_cast<std::size_t>(buffer_.sizes()[i].group)].push_back(gradient);
     } else if (gradient.defined()) {
       gradient.zero_();
     }
+  }
+  for (const std::vector<at::Tensor>& gradients : on_devices) {
+    if (!gradients.empty()) at::_foreach_zero_(gradients);
   }
   for (int i = 0; i < slots(); ++i) {
     move_into_slot(i);  // zeros of the program count as cleared gradients
@@ -166,6 +215,7 @@ void GradientStore::clear(bool set_to_none) {
 }
 
 void GradientStore::untrack() {
+  std::ranges::fill(waiting_, Waiting());
   sparse_.untrack_all();
   drop_micro_batches();
   std::ranges::fill(buckets_, BucketState::local_share);
@@ -230,11 +280,43 @@ void GradientStore::bucket_to_local_share(std::size_t bucket) {
 }
 
 void GradientStore::move_into_slot(int parameter) {
-  try {
+  naming(parameter, [&] {
     if (buffer_.move_in(parameter) && records_[parameter].aliased) ++copied_;
-  } catch (const UsageError& error) {
-    throw UsageError("parameter " + quoted(parameters_.trained[parameter]) + ": " + error.what());
+  });
+}
+
+void GradientStore::move_into_slots(const std::vector<int>& parameters) {
+  if (parameters.empty() || !is_on_device(parameters.front())) {
+    for (const int parameter : parameters) move_into_slot(parameter);
+    return;
   }
+  const bool others = streams_.block_current_stream(parameters_.trained[parameters.front()].tensor.device());
+  for (const int parameter : parameters) {
+    naming(parameter, [&] { buffer_.require_dense(parameter); });
+    // Autograd allocated the gradient for the stream that made it.
+    if (others && grad(parameter).defined()) devices::record_use_on_current_stream(grad(parameter));
+  }
+  for (const int parameter : buffer_.move_in_together(parameters)) {
+    if (records_[parameter].aliased) ++copied_;
+  }
+}
+
+void GradientStore::move_waiting(std::size_t group) {
+  const Waiting waiting = std::exchange(waiting_[group], {});
+  move_into_slots(waiting.parameters);
+  for (const int parameter : waiting.parameters) records_[parameter].aliased = buffer_.aliased(parameter);
+}
+
+void GradientStore::move_all_waiting() {
+  for (std::size_t group = 0; group < waiting_.size(); ++group) move_waiting(group);
+}
+
+void GradientStore::use_on_current_stream(at::Device device) {
+  if (streams_.add_current(device)) buffer_.record_current_stream(device);
+}
+
+bool GradientStore::is_on_device(int parameter) const {
+  return devices::is_accelerator(parameters_.trained[parameter].tensor.device());
 }
 
 }  // namespace tutti::sync

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sync/gradient_buffer.h"
+#include "sync/gradient_streams.h"
 #include "sync/pairwise_accumulator.h"
 #include "sync/parameter_set.h"
 #include "sync/sparse_gradients.h"
@@ -48,7 +49,8 @@ class GradientStore {
   /// The same for a bucket in flight that has been summed. `total_weight`: of its mean.
   void to_local_share_in_flight(std::size_t bucket, double total_weight);
   bool written_in_flight(std::size_t bucket) const { return buckets_[bucket] == BucketState::written_in_flight; }
-  /// Must be called after autograd has added to a gradient: moves it into its slot.
+  /// Must be called after autograd has added to a gradient: moves it into its slot. Gradients on a device move some at
+  /// a time, with one kernel, and at the latest before their bucket is summed or the pass ends.
   void on_gradient(int parameter);
   /// Records the gradients, so that changed() detects later changes.
   void record(bool window_is_pending);
@@ -136,6 +138,17 @@ class GradientStore {
   void scale_bucket(std::size_t bucket, double factor);
   void bucket_to_local_share(std::size_t bucket);
   void move_into_slot(int parameter);
+  /// The same for `parameters` of one dtype and device.
+  void move_into_slots(const std::vector<int>& parameters);
+  /// Moves the gradients of the pass that are not in their slots yet: on a device, of one dtype and device.
+  void move_waiting(std::size_t group);
+  void move_all_waiting();
+  /// The calling thread's current stream uses gradients on `device`.
+  void use_on_current_stream(at::Device device);
+  bool is_on_device(int parameter) const;
+  /// Adds the parameter's name to UsageErrors of `action`.
+  template <typename Action>
+  void naming(int parameter, const Action& action) const;
   void load_bucket(std::size_t bucket, const StateDict& state);
   /// The name of a parameter whose recorded gradient was replaced or written to; nullopt if none.
   std::optional<std::string> changed(bool window_is_pending) const;
@@ -146,7 +159,14 @@ class GradientStore {
   GradientBuffer buffer_;
   SparseGradients sparse_;
   std::optional<PairwiseAccumulator> accumulator_;  // with ReducerOptions::reproducible
-  std::vector<GradientRecord> records_;             // by slot
+  /// Gradients of one dtype and device that wait for move_into_slots().
+  struct Waiting {
+    std::vector<int> parameters;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Waiting> waiting_;         // by group of the buffer; empty for the CPU
+  GradientStreams streams_;              // of gradients on devices
+  std::vector<GradientRecord> records_;  // by slot
   std::vector<BucketState> buckets_;
   double total_weight_ = 1;  // of the means
   double loss_scale_ = 1;    // factor on the local shares

@@ -1,8 +1,12 @@
 // Changes of gradients by the program between the calls of tutti.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "device/host_copy.h"
 #include "sync/gradient_store.h"
 #include "sync/sampled_hash.h"
 #include "tutti/core/error.h"
@@ -23,10 +27,25 @@ std::optional<std::string> GradientStore::changed(bool window_is_pending) const 
 }
 
 bool GradientStore::all_zero() const {
-  return std::ranges::all_of(parameters_.trained, [](const NamedParameter& parameter) {
-    const at::Tensor& gradient = parameter.tensor.grad();
-    return !gradient.defined() || (!parameter.sparse && gradient.count_nonzero().item<std::int64_t>() == 0);
-  });
+  std::vector<std::vector<at::Tensor>> on_devices(waiting_.size());
+  for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
+    const at::Tensor& gradient = grad(i);
+    if (!gradient.defined()) continue;
+    if (i >= slots()) return false;
+    if (is_on_device(i)) {
+      on_devices[static_cast<std::size_t>(buffer_.sizes()[i].group)].push_back(gradient.detach());
+    } else if (gradient.count_nonzero().item<std::int64_t>() != 0) {
+      return false;
+    }
+  }
+  // The largest magnitude of each group, which the host reads after one wait.
+  std::vector<at::Tensor> largest;
+  for (const std::vector<at::Tensor>& gradients : on_devices) {
+    if (gradients.empty()) continue;
+    largest.push_back(at::stack(at::_foreach_norm(gradients, std::numeric_limits<double>::infinity())).max());
+  }
+  return std::ranges::all_of(devices::copies_on_host(largest),
+                             [](const at::Tensor& magnitude) { return magnitude.item<double>() == 0; });
 }
 
 ExternalClear GradientStore::find_external_clear(const Window& window, bool refuses_changes) {

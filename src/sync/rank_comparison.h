@@ -36,6 +36,8 @@ class RankComparison {
 
   /// Sets the members of `header` that are compared, for a group of several ranks.
   void fill(SyncHeader& header);
+  /// See ReplicaChecker; null if there are no parameters.
+  DeviceSamples* samples() { return checker_ ? checker_->samples() : nullptr; }
   /// Returns what differs. Every rank must call it after a synchronization whose plan says that something differs.
   std::string describe_difference(const SyncPlan& plan, const Communicator& communicator) const;
 

@@ -1,6 +1,7 @@
 // The reducer's events of autograd, and the synchronizations that they and the program start.
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "sync/reducer_impl.h"
@@ -101,8 +102,17 @@ void Reducer::Impl::open_sync() {
   if (communicator_.size() > 1) {
     header.parameters = checker_.combined_hash();
     comparison_.fill(header);
+    for (const sync::DeviceSamples* one : samples()) {
+      header.samples_arrived = std::min(header.samples_arrived, one->newest_arrived());
+    }
   }
   driver_.open(header);
+}
+
+std::vector<sync::DeviceSamples*> Reducer::Impl::samples() {
+  std::vector<sync::DeviceSamples*> all{checker_.samples(), comparison_.samples()};
+  std::erase(all, nullptr);
+  return all;
 }
 
 void Reducer::Impl::close_sync() {
@@ -133,12 +143,19 @@ void Reducer::Impl::finish_sync() {
       SyncStats{.syncs = local_ ? 0 : 1, .bytes_sent = result.bytes_sent, .seconds_waiting = result.seconds_waited};
   if (result.plan.batches_may_differ) comparison_.allow_different_batches();
   throw_if_failed(result);
+  if (communicator_.size() > 1) {
+    for (sync::DeviceSamples* one : samples()) one->agree(result.plan.samples_arrived);
+  }
   decision_.learn(result.window_lengths());
   driver_.apply(result);
   window_state_.end_sync(result.plan.weighting, result.plan.empty, result.plan.only_carried_over);
   stats_ += SyncStats{.straggler_seconds = sync::straggler_times(result.headers)};
   if (any_needs_another_sync(result.trailers)) return run_sync();
   driver_.learn_order(result);
+  // Here rather than in open_sync(), which may run on a thread of autograd, where other streams are current.
+  if (communicator_.size() > 1 && result.plan.same_place) {
+    for (sync::DeviceSamples* one : samples()) one->take();
+  }
 }
 
 void Reducer::Impl::throw_if_failed(const sync::SyncResult& result) {
@@ -154,6 +171,7 @@ void Reducer::Impl::throw_if_failed(const sync::SyncResult& result) {
     const bool trained_differ = result.plan.parameters_differ && !result.plan.step_options_differ;
     const std::string why = trained_differ ? checker_.describe_drift(communicator_)
                                            : comparison_.describe_difference(result.plan, communicator_);
+    for (sync::DeviceSamples* one : samples()) one->drop();  // taken before the program could correct the difference
     invalidate(why);
     // A difference of parameters names the model itself.
     throw MismatchError((result.plan.step_options_differ ? parameters_.model_prefix() : "") + why);

@@ -162,6 +162,7 @@ void Reducer::Impl::set_check_replicas(bool check) {
 void Reducer::Impl::compare_also(std::vector<NamedParameter> parameters) {
   parameters.insert(parameters.begin(), parameters_.frozen.begin(), parameters_.frozen.end());
   comparison_.compare(std::move(parameters));
+  for (sync::DeviceSamples* one : samples()) one->drop();  // so that the numbers of both are equal
 }
 
 void Reducer::Impl::clear(bool set_to_none) {

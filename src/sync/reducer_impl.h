@@ -63,6 +63,8 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void run_sync();
   void finish_sync();
   void throw_if_failed(const sync::SyncResult& result);
+  /// The samples of parameters on devices that ranks compare.
+  std::vector<sync::DeviceSamples*> samples();
   void close_dangling_pass();
   /// Ends an open pass that no callback ends, and a synchronization that this rank has aborted.
   void finish_pending();

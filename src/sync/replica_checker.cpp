@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "device/devices.h"
 #include "sync/sampled_hash.h"
 #include "tutti/detail/comm/gradient_communicator.h"
 
@@ -19,7 +20,8 @@ ReplicaChecker::ReplicaChecker(const ParameterSet& parameters, bool compares_val
     : parameters_(parameters),
       compares_values_(compares_values),
       trained_(traits_of(parameters.trained)),
-      frozen_(traits_of(parameters.frozen)) {}
+      frozen_(traits_of(parameters.frozen)),
+      samples_(parameters.trained) {}
 
 std::vector<ReplicaChecker::ParameterTraits> ReplicaChecker::traits_of(const std::vector<NamedParameter>& parameters) {
   std::vector<ParameterTraits> traits;
@@ -59,6 +61,7 @@ void ReplicaChecker::check_frozen() const {
 void ReplicaChecker::set_compares_values(bool compares_values) {
   compares_values_ = compares_values;
   forget_values();
+  samples_.drop();
 }
 
 void ReplicaChecker::begin_pass(bool window_is_pending) {
@@ -96,11 +99,17 @@ void ReplicaChecker::throw_if_changed(const std::vector<std::uint64_t>& now) con
 
 std::uint64_t ReplicaChecker::combined_hash() {
   ++rank_round_;
-  return compares_values_ ? combine(hashes(rank_round_)) : 0;
+  return compares_values_ ? combine(hashes_for_ranks()) : 0;
+}
+
+std::vector<std::uint64_t> ReplicaChecker::hashes_for_ranks() const {
+  std::vector<std::uint64_t> all = hashes(rank_round_);
+  for (std::size_t i = 0; i < samples_.hashes().size(); ++i) all[i] ^= samples_.hashes()[i];
+  return all;
 }
 
 std::string ReplicaChecker::describe_drift(const Communicator& communicator) const {
-  const std::vector<std::uint64_t> local_hashes = hashes(rank_round_);
+  const std::vector<std::uint64_t> local_hashes = hashes_for_ranks();
   const auto exchange =
       comm::GradientCommunicator(communicator).start_small_all_gather(std::as_bytes(std::span(local_hashes)));
   const auto all = exchange->wait();
@@ -110,8 +119,11 @@ std::string ReplicaChecker::describe_drift(const Communicator& communicator) con
   for (std::size_t parameter = 0; parameter < count; ++parameter) {
     for (int rank = 1; rank < communicator.size(); ++rank) {
       if (of_all[rank * count + parameter] != of_all[parameter]) {
+        const bool on_device = devices::is_accelerator(parameters_.trained[parameter].tensor.device());
         return "parameter " + quoted(parameters_.trained[parameter]) + " of rank " + std::to_string(rank) +
-               " differs from that of rank 0. Either forward writes it from the rank's own data (max_norm, normalized "
+               " differs from that of rank 0" +
+               (on_device ? ", as it was some steps ago: values on a device are compared late" : "") +
+               ". Either forward writes it from the rank's own data (max_norm, normalized "
                "or clipped weights), or an optimizer stepped with gradients that were not synchronized, or the "
                "program changed it on some ranks only. Step with the optimizer that prepare() returned, and write "
                "parameters alike on all ranks";

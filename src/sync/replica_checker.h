@@ -1,14 +1,17 @@
 #pragma once
 // Detects parameters that the program has changed: their dtype, device or shape since prepare(), which LibTorch does
-// not report, and their values, by a sampled hash. Parameters that are not in CPU memory have the hash 0.
+// not report, and their values, by a sampled hash. The values of parameters on a device are not compared between
+// passes, and between ranks they are compared late, by the hashes of DeviceSamples.
 //
 // An optimizer step on some ranks changes all elements, so the next synchronization detects it. Forward may write a few
 // elements of a parameter from a rank's own data. Each synchronization samples other elements: a difference that
-// remains is detected within min(1000, ceil(n / 16)) synchronizations, for a parameter of n elements.
+// remains is detected within min(1000, ceil(n / 16)) synchronizations, for a parameter of n elements. On a device it is
+// detected within ceil(n / 16) synchronizations and those that DeviceSamples needs.
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "sync/device_samples.h"
 #include "sync/parameter_set.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
@@ -42,6 +45,8 @@ class ReplicaChecker {
   /// A hash of all trained parameters, for a comparison of ranks; 0 if values are not compared. Each call samples other
   /// elements, so every rank must make the same calls.
   std::uint64_t combined_hash();
+  /// Samples of parameters on devices, for combined_hash(). Null if values are not compared.
+  DeviceSamples* samples() { return compares_values_ ? &samples_ : nullptr; }
   /// Returns a message that names the first parameter that differs between ranks, and a rank. Every rank must call it,
   /// after their last combined hashes differ.
   std::string describe_drift(const Communicator& communicator) const;
@@ -56,6 +61,8 @@ class ReplicaChecker {
   static std::vector<ParameterTraits> traits_of(const std::vector<NamedParameter>& parameters);
   static void check(const NamedParameter& parameter, const ParameterTraits& traits);
   std::vector<std::uint64_t> hashes(std::int64_t round) const;
+  /// The same, with the hashes of parameters on devices.
+  std::vector<std::uint64_t> hashes_for_ranks() const;
   void throw_if_changed(const std::vector<std::uint64_t>& now) const;
 
   const ParameterSet& parameters_;
@@ -65,6 +72,7 @@ class ReplicaChecker {
   std::vector<std::uint64_t> hashes_;  // of trained parameters when the last pass began; empty if there was none
   std::int64_t window_round_ = 0;      // of hashes_
   std::int64_t rank_round_ = 0;        // of the last combined hash
+  DeviceSamples samples_;
 };
 
 }  // namespace tutti::sync

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "comm/tensor_checks.h"
+#include "sync/replicate_on_device.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 
@@ -64,8 +65,11 @@ void unflatten_into(const at::Tensor& flat, const std::vector<at::Tensor>& tenso
   }
 }
 
-void replicate(const std::vector<at::Tensor>& tensors, const Communicator& communicator, const std::string& name) {
+void replicate(std::vector<at::Tensor> tensors, const Communicator& communicator, const std::string& name,
+               DeviceWrites writes) {
   if (communicator.size() == 1) return;
+  for (const DeviceTensors& group : take_device_tensors(tensors))
+    replicate_on_device(group, communicator, name, writes);
   const auto replicate_together = [&](const std::vector<at::Tensor>& together) {
     const at::Tensor message = flatten(together, together.front().scalar_type());
     communicator.broadcast(message, 0, comm::internal_call(name)).wait();
@@ -86,6 +90,15 @@ void replicate(const std::vector<at::Tensor>& tensors, const Communicator& commu
     }
     if (!together.empty()) replicate_together(together);
   }
+}
+
+void average(std::vector<at::Tensor> tensors, const Communicator& communicator, const std::string& name) {
+  for (const DeviceTensors& group : take_device_tensors(tensors)) average_on_device(group, communicator, name);
+  if (tensors.empty()) return;
+  // One message in fp64 for all dtypes, because buffers are small.
+  const at::Tensor message = flatten(tensors, at::kDouble);
+  communicator.all_reduce(message, ReduceOp::mean, comm::internal_call(name)).wait();
+  unflatten_into(message, tensors);
 }
 
 }  // namespace tutti::sync

@@ -4,21 +4,26 @@
 #include <string>
 
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::sync {
 
-void require_reproducible(const ParameterSet& parameters, const ReducerOptions& options) {
+void require_reproducible(const ParameterSet& parameters, const ReducerOptions& options,
+                          const Communicator& communicator) {
   if (options.gradient_codec)
     throw UsageError("a gradient_codec rounds between nodes only, so sums cannot be reproducible");
   for (const NamedParameter& parameter : parameters.trained) {
     const at::ScalarType dtype = parameter.tensor.scalar_type();
-    const bool cpu = parameter.tensor.is_cpu();
-    if (!parameter.sparse && cpu && (dtype == at::kFloat || dtype == at::kDouble)) continue;
-    throw UsageError("the gradients of " + quoted(parameter) + " are " +
-                     (parameter.sparse ? "sparse"
-                      : cpu            ? std::string("of type ") + toString(dtype)
-                                       : "on a device") +
-                     ": reproducible sums need dense float or double gradients in CPU memory");
+    if (parameter.sparse || (dtype != at::kFloat && dtype != at::kDouble)) {
+      throw UsageError("the gradients of " + quoted(parameter) + " are " +
+                       (parameter.sparse ? "sparse" : std::string("of type ") + toString(dtype)) +
+                       ": reproducible sums need dense float or double gradients");
+    }
+    const at::Device device = parameter.tensor.device();
+    if (comm::GradientCommunicator(communicator).sums_in_fixed_order(device)) continue;
+    throw UsageError("the gradients of " + quoted(parameter) + " are on " + device.str() + ", where the " +
+                     communicator.backend_name() +
+                     " backend adds ranks in no fixed order: reproducible sums need the backend staged");
   }
 }
 

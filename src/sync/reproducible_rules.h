@@ -4,12 +4,14 @@
 
 #include "sync/accumulation_window_state.h"
 #include "sync/parameter_set.h"
+#include "tutti/comm/communicator.h"
 #include "tutti/sync/reducer_options.h"
 
 namespace tutti::sync {
 
-/// Gradients whose sums cannot be reproducible.
-void require_reproducible(const ParameterSet& parameters, const ReducerOptions& options);
+/// Gradients whose sums over the ranks of `communicator` cannot be reproducible.
+void require_reproducible(const ParameterSet& parameters, const ReducerOptions& options,
+                          const Communicator& communicator);
 /// Scopes that are synchronized alone, and (on several ranks) a window's last scope if the `micro_batches` of this rank
 /// do not form a block of the summation order.
 void require_reproducible_scope(const ParameterSet& parameters, const AccumulationStep& step,

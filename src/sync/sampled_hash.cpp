@@ -98,6 +98,10 @@ std::uint64_t sampled_hash(const at::Tensor& tensor, std::int64_t round) {
   return hash;
 }
 
+std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
+  return mix(bytes.size(), hash_bytes(bytes.data(), bytes.size()));
+}
+
 std::uint64_t combine(std::span<const std::uint64_t> hashes) {
   std::uint64_t combined = 0;
   for (const std::uint64_t hash : hashes) combined = mix(combined, hash);

@@ -6,6 +6,7 @@
 // rounds_to_read_all() rounds in a row read every element.
 #include <ATen/core/TensorBody.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -18,6 +19,9 @@ std::uint64_t sampled_hash(const at::Tensor& tensor, std::int64_t round = 0);
 /// The number of consecutive rounds that read every element of a tensor of `elements` elements: at most
 /// min(1000, ceil(elements / 16)), at least 1.
 std::int64_t rounds_to_read_all(std::int64_t elements);
+
+/// A hash of all `bytes`.
+std::uint64_t hash_of_bytes(std::span<const std::byte> bytes);
 
 /// One hash of all `hashes`.
 std::uint64_t combine(std::span<const std::uint64_t> hashes);

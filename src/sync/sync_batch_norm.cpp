@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/devices.h"
 #include "sync/batch_statistics.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
@@ -85,7 +86,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     if (context->needs_input_grad(0)) {
       const auto holder = context->saved_data["communicator"].toCapsule();
       // Sums over all ranks of output gradients, and of output gradients times normalized inputs.
-      const at::Tensor sums = at::cat({bias_gradient, weight_gradient}).to(at::kDouble);
+      const at::Tensor sums = at::cat({bias_gradient, weight_gradient}).to(devices::widest_float(pass.input.device()));
       static_cast<const CommunicatorHolder&>(*holder)
           .communicator.all_reduce(sums, ReduceOp::sum, comm::internal_call("SyncBatchNorm"))
           .wait();
@@ -119,7 +120,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
   static at::Tensor input_gradient(const Pass& pass, const at::Tensor& means) {
     const std::int64_t channels = pass.mean.numel();
     const auto dtype = pass.mean.scalar_type();
-    const at::Tensor inverse = (pass.variance.to(at::kDouble) + pass.eps).rsqrt();
+    const at::Tensor inverse = (pass.variance.to(means.scalar_type()) + pass.eps).rsqrt();
     const at::Tensor scale = pass.weight.defined() ? inverse * pass.weight : inverse;
     const at::Tensor of_input = -scale * inverse * means.narrow(0, channels, channels);
     const at::Tensor constant = -scale * means.narrow(0, 0, channels);
@@ -143,11 +144,16 @@ std::string refusal(const at::Tensor& input, const SyncBatchNormImpl& module) {
     text += ", ...] with 2 to 5 dimensions, it is [";
     for (std::int64_t i = 0; i < input.dim(); ++i) text += (i > 0 ? ", " : "") + std::to_string(input.size(i));
     text += "]";
-  } else if (!input.is_cpu() || !input.is_floating_point() || input.is_sparse()) {
-    text = "the input must be a dense floating tensor on the CPU";
+  } else if (input.is_meta() || !input.is_floating_point() || input.is_sparse()) {
+    text = "the input must be a dense floating tensor with memory";
   } else {
     for (const at::Tensor& own : {module.weight, module.running_mean}) {
       if (!own.defined()) continue;
+      if (own.device() != input.device()) {
+        text = "the input is on " + input.device().str() + " and the module on " + own.device().str() +
+               ": move one of them with to(device)";
+        break;
+      }
       if (own.scalar_type() == input.scalar_type() || own.scalar_type() == wide(input.scalar_type())) continue;
       text = "the input is ";
       text += c10::toString(input.scalar_type());
@@ -166,12 +172,12 @@ void require_several_values(std::int64_t count, int ranks) {
                    " ranks and so no variance: train with larger batches");
 }
 
-/// `rows`: one per rank; its count is negative if the rank rejected its input.
-void require_all_inputs(const at::Tensor& rows) {
+/// `counts`: one per rank, in CPU memory, negative if the rank rejected its input.
+void require_all_inputs(const at::Tensor& counts) {
   std::vector<int> ranks;
   std::string names;
-  for (std::int64_t rank = 0; rank < rows.size(0); ++rank) {
-    if (rows[rank][0].item<double>() >= 0) continue;
+  for (std::int64_t rank = 0; rank < counts.size(0); ++rank) {
+    if (counts[rank].item<double>() >= 0) continue;
     ranks.push_back(static_cast<int>(rank));
     names += (names.empty() ? "" : ", ") + std::to_string(rank);
   }
@@ -197,7 +203,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
 double SyncBatchNormImpl::next_momentum() {
   if (!is_training() || !num_batches_tracked.defined()) return options.momentum().value_or(0.0);
   num_batches_tracked += 1;
-  return options.momentum().value_or(1.0 / num_batches_tracked.item<double>());  // else a mean over all batches
+  if (options.momentum()) return *options.momentum();
+  return 1.0 / num_batches_tracked.item<double>();  // a mean over all batches
 }
 
 at::Tensor SyncBatchNormImpl::normalize_locally(const at::Tensor& input) {
@@ -209,17 +216,32 @@ at::Tensor SyncBatchNormImpl::normalize_locally(const at::Tensor& input) {
 }
 
 at::Tensor SyncBatchNormImpl::normalize_across_ranks(const at::Tensor& input) {
-  const BatchStatistics statistics = global_statistics(input);
+  const at::Tensor& of_module = weight.defined() ? weight : running_mean;
+  const at::Tensor& deciding = of_module.defined() ? of_module : input;  // equal on ranks that reject their inputs
+  const bool on_device = deciding.defined() && devices::is_accelerator(deciding.device());
+  const BatchStatistics statistics = on_device ? global_statistics_on_device(input) : global_statistics(input);
   if (statistics.count == 0) return normalize_locally(input);
-  const double momentum = next_momentum();
-  if (running_mean.defined()) {
-    const at::NoGradGuard no_grad;
-    const auto count = static_cast<double>(statistics.count);
-    const at::Tensor unbiased = statistics.variance * (count / (count - 1));
-    running_mean.mul_(1 - momentum).add_(statistics.mean.to(running_mean.scalar_type()), momentum);
-    running_var.mul_(1 - momentum).add_(unbiased.to(running_var.scalar_type()), momentum);
-  }
+  update_running_statistics(statistics);
   return Normalize::apply(input, optional(weight), optional(bias), statistics, options.eps(), communicator_);
+}
+
+void SyncBatchNormImpl::update_running_statistics(const sync::BatchStatistics& statistics) {
+  if (!running_mean.defined()) return;
+  const at::NoGradGuard no_grad;
+  const auto count = static_cast<double>(statistics.count);
+  const at::Tensor mean = statistics.mean.to(running_mean.scalar_type());
+  const at::Tensor variance = (statistics.variance * (count / (count - 1))).to(running_var.scalar_type());
+  if (!options.momentum() && devices::is_accelerator(running_mean.device())) {
+    // The number of batches stays on the device, so that the host does not wait for it.
+    num_batches_tracked += 1;
+    const at::Tensor share = num_batches_tracked.to(running_mean.scalar_type()).reciprocal();
+    running_mean.lerp_(mean, share);
+    running_var.lerp_(variance, share);
+    return;
+  }
+  const double momentum = next_momentum();
+  running_mean.mul_(1 - momentum).add_(mean, momentum);
+  running_var.mul_(1 - momentum).add_(variance, momentum);
 }
 
 sync::BatchStatistics SyncBatchNormImpl::global_statistics(const at::Tensor& input) {
@@ -231,10 +253,28 @@ sync::BatchStatistics SyncBatchNormImpl::global_statistics(const at::Tensor& inp
   const at::Tensor rows = at::empty({communicator_.size(), row}, at::kDouble);
   communicator_.all_gather(rows, own, comm::internal_call("SyncBatchNorm")).wait();
   _check_input_dim(input);
-  require_all_inputs(rows);
+  require_all_inputs(rows.select(1, 0));
   const auto statistics = sync::combine(rows);
   require_several_values(statistics.count, communicator_.size());
   return statistics;
+}
+
+// The host knows the counts and the refusals, so it exchanges them and does not wait for the device.
+sync::BatchStatistics SyncBatchNormImpl::global_statistics_on_device(const at::Tensor& input) {
+  const at::NoGradGuard no_grad;
+  const bool refused = !refusal(input, *this).empty();
+  const auto count = refused ? -1.0 : static_cast<double>(input.numel() / input.size(1));
+  const at::Tensor counts = at::empty({communicator_.size()}, at::kDouble);
+  communicator_.all_gather(counts, at::full({1}, count, at::kDouble), comm::internal_call("SyncBatchNorm counts"))
+      .wait();
+  _check_input_dim(input);
+  require_all_inputs(counts);
+  const auto total = static_cast<std::int64_t>(counts.sum().item<double>());
+  require_several_values(total, communicator_.size());
+  const at::Tensor own = sync::pack(sync::statistics_of(input.to(wide(input.scalar_type()))));
+  const at::Tensor rows = at::empty({communicator_.size(), own.numel()}, own.options());
+  communicator_.all_gather(rows, own, comm::internal_call("SyncBatchNorm")).wait();
+  return sync::combine(rows, total);
 }
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {

@@ -60,8 +60,10 @@ std::optional<std::string> batch_conflict(std::span<const SyncHeader> headers) {
 SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
   SyncPlan plan;
   plan.parameters_differ = first_difference(headers, [](const SyncHeader& o) { return o.parameters; }).has_value();
+  plan.samples_arrived = std::ranges::min(headers, {}, &SyncHeader::samples_arrived).samples_arrived;
   // Where some ranks are in backward and others in a later call, the program may have changed these in between.
-  if (!first_difference(headers, [](const SyncHeader& o) { return o.in_pass; })) {
+  plan.same_place = !first_difference(headers, [](const SyncHeader& o) { return o.in_pass; });
+  if (plan.same_place) {
     plan.compared_only_differ =
         first_difference(headers, [](const SyncHeader& o) { return o.compared_only; }).has_value();
     plan.step_options_differ =

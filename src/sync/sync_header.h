@@ -3,6 +3,7 @@
 // with the same result, so a synchronization succeeds on all ranks or fails on all ranks.
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,8 @@ struct SyncHeader {
   std::uint64_t step_options = 0;      ///< a hash of what this rank's steps depend on besides gradients
   BatchPosition batch{};               ///< where this rank is in its data
   double seconds_waited = 0;           ///< in this rank's last synchronization
+  /// The newest sample of tensors on a device that this rank's device has delivered: see DeviceSamples.
+  std::int64_t samples_arrived = std::numeric_limits<std::int64_t>::max();
 };
 
 /// The result of evaluating the headers; equal on all ranks.
@@ -41,6 +44,8 @@ struct SyncPlan {
   bool parameters_differ = false;       ///< parameters differ between ranks
   bool compared_only_differ = false;    ///< the same for parameters that are only compared
   bool step_options_differ = false;     ///< ranks step differently
+  std::int64_t samples_arrived = 0;     ///< the newest sample that has arrived on all ranks
+  bool same_place = false;              ///< all ranks are in a backward pass, or all in a later call
   bool batches_may_differ = false;      ///< positions in the data cannot be compared, now and later
   bool empty = false;                   ///< no rank has run a pass: there is nothing to sum
   bool only_carried_over = false;       ///< all gradients belong to the previous window

@@ -60,8 +60,8 @@ BatchPosition batch_position(const LoaderStack& loops) {
 
 Communicator join(const AcceleratorOptions& options) {
   if (options.communicator) return options.communicator->duplicate("accelerator");
-  return Communicator::connect(read_environment(),
-                               communication_for(options.device, options.communication, &process_variable));
+  return Communicator::connect(read_environment(), communication_for(options.device, options.reproducible.has_value(),
+                                                                     options.communication, &process_variable));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <new>
 #include <string_view>
 
+#include "device/devices.h"
 #include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/train/objects.h"
 
@@ -88,6 +89,7 @@ void BatchSizeSearch::begin() {
 
 void BatchSizeSearch::clean_up() const {
   if (options_.clean_up) options_.clean_up();
+  devices::empty_cache();
 }
 
 bool BatchSizeSearch::end(const Attempt& local) {

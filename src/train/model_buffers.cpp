@@ -8,11 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "device/devices.h"
 #include "sync/check_same_model.h"
 #include "sync/replicate.h"
 #include "sync/sampled_hash.h"
 #include "tutti/core/error.h"
-#include "tutti/detail/comm/internal_call.h"
 #include "tutti/sync/sync_batch_norm.h"
 
 namespace tutti {
@@ -26,18 +26,22 @@ bool is_batch_norm(const torch::nn::Module& module) {
 
 /// The tensor through which a step writes. In training BatchNorm's backward uses the statistics of the batch, not the
 /// running ones, so that a write to these must not look like a change of the graph: .variable_data() has a version
-/// counter of its own.
+/// counter of its own. The same for buffers on a device, which are written without a comparison: most of them, as masks
+/// and tables, do not change.
 at::Tensor written_tensor(const ModelBuffer& buffer) {
+  const at::Tensor& tensor = buffer.named.tensor;
   const bool training = buffer.batch_norm && buffer.batch_norm->is_training();
-  return training ? buffer.named.tensor.variable_data() : buffer.named.tensor;
+  return training || devices::is_accelerator(tensor.device()) ? tensor.variable_data() : tensor;
 }
 
-/// A name for the exchange that differs between ranks if shapes or dtypes do, also if the number of bytes is equal.
+/// A name for the exchange that differs between ranks if shapes, dtypes or types of device do, also if the number of
+/// bytes is equal.
 std::string exchange_name(const std::vector<ModelBuffer>& buffers) {
   std::vector<std::uint64_t> numbers;
   for (const ModelBuffer& buffer : buffers) {
     const at::Tensor& tensor = buffer.named.tensor;
     numbers.push_back(static_cast<std::uint64_t>(tensor.scalar_type()));
+    numbers.push_back(static_cast<std::uint64_t>(tensor.device().type()));
     numbers.push_back(static_cast<std::uint64_t>(tensor.dim()));
     for (const std::int64_t size : tensor.sizes()) numbers.push_back(static_cast<std::uint64_t>(size));
   }
@@ -52,12 +56,8 @@ void exchange(const std::vector<ModelBuffer>& buffers, BufferSync how, const Com
     (how == BufferSync::mean && tensor.is_floating_point() ? averaged : of_rank_0).push_back(tensor);
   }
   const std::string name = exchange_name(buffers);
-  sync::replicate(of_rank_0, communicator, name);
-  if (averaged.empty()) return;
-  // One message in fp64 for all dtypes, because buffers are small.
-  const at::Tensor message = sync::flatten(averaged, at::kDouble);
-  communicator.all_reduce(message, ReduceOp::mean, comm::internal_call(name)).wait();
-  sync::unflatten_into(message, averaged);
+  sync::replicate(of_rank_0, communicator, name, sync::DeviceWrites::always);
+  sync::average(averaged, communicator, name);
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 //
 // A step must not write a buffer that a later backward pass still needs: a.backward(), first.step(), b.backward() with
 // two optimizers in one model. So a buffer is synchronized when the last optimizer of its layer has stepped, and is
-// written only if it differs.
+// written only if it differs. On a device the comparison would wait: buffers there are written without a change of
+// their version counters, so autograd does not detect a backward pass that needs an older value.
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "device/devices.h"
+
 namespace tutti {
 
 namespace {
@@ -16,10 +18,12 @@ namespace {
 std::vector<std::pair<std::string, at::Generator>> generators() {
   std::vector<std::pair<std::string, at::Generator>> all;
   all.emplace_back("cpu", at::globalContext().defaultGenerator(at::kCPU));
-  const auto devices = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
-  for (int i = 0; i < devices; ++i) {
-    const auto index = static_cast<c10::DeviceIndex>(i);
-    all.emplace_back("cuda_" + std::to_string(i), at::globalContext().defaultGenerator(at::Device(at::kCUDA, index)));
+  const auto type = devices::accelerator_type();
+  const int count = type ? devices::device_count(*type) : 0;
+  for (int i = 0; i < count; ++i) {
+    const at::Device device(*type, static_cast<c10::DeviceIndex>(i));
+    all.emplace_back(c10::DeviceTypeName(*type, /*lower_case=*/true) + "_" + std::to_string(i),
+                     at::globalContext().defaultGenerator(device));
   }
   return all;
 }

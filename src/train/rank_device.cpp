@@ -1,25 +1,27 @@
 #include "train/rank_device.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <utility>
 
-#include "tutti/data/to_device.h"
+#include "device/devices.h"
 
 namespace tutti {
 
 at::Device device_of_rank(at::Device wanted, int local_rank) {
-  if (!wanted.is_cuda() || wanted.has_index()) return wanted;
-  return {at::kCUDA, static_cast<at::DeviceIndex>(local_rank)};
+  return devices::device_of_rank(wanted, local_rank);
 }
 
 void use_device(at::Device device) {
-  if (!device.is_cuda()) return;
-  const Placement exists(device);
-  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  if (!devices::is_accelerator(device)) return;
+  devices::require_available(device);
+  devices::CurrentDevice(device).make_current();
 }
 
-CommunicatorOptions communication_for(std::optional<at::Device> device, CommunicatorOptions asked,
+CommunicatorOptions communication_for(std::optional<at::Device> device, bool reproducible, CommunicatorOptions asked,
                                       const VariableLookup& lookup) {
-  if (device && device->is_cuda() && asked.backend == "auto" && !lookup("TUTTI_BACKEND")) asked.backend = "nccl";
+  if (!asked.device) asked.device = device;
+  const bool on_accelerator = asked.device && devices::is_accelerator(*asked.device);
+  const bool is_free = asked.backend == "auto" && !asked.device_backend && !lookup("TUTTI_BACKEND");
+  if (reproducible && on_accelerator && is_free) asked.backend = "staged";
   return asked;
 }
 

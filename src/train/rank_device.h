@@ -9,15 +9,16 @@
 
 namespace tutti {
 
-/// Returns `wanted`, with the local rank as the device number for CUDA without a number.
+/// Returns `wanted`. An accelerator without a number gets the local rank modulo the number of devices.
 at::Device device_of_rank(at::Device wanted, int local_rank);
 
-/// Makes a CUDA device the current device of the calling thread, as programs that use kCUDA without a number expect.
+/// Makes an accelerator the current device of the calling thread, as programs that use kCUDA without a number expect.
 /// Throws UsageError if the device does not exist.
 void use_device(at::Device device);
 
-/// Returns `asked`. If its backend is "auto", sets the backend that reduces on `device`.
-CommunicatorOptions communication_for(std::optional<at::Device> device, CommunicatorOptions asked,
+/// Returns `asked` for tensors on `device`. If the backend is free to choose and training is `reproducible`, sets the
+/// backend that sums on devices in a fixed order.
+CommunicatorOptions communication_for(std::optional<at::Device> device, bool reproducible, CommunicatorOptions asked,
                                       const VariableLookup& lookup);
 
 }  // namespace tutti

@@ -59,6 +59,29 @@ TEST(RootCause, AStoppedRankIsReportedAsStopped) {
       << awake.message;
 }
 
+TEST(RootCause, ARankWhoseOwnDeviceIsLateWaitsForItself) {
+  const FailureReports reports = {make_report(Reason::device_timeout, {1, 2}), make_report(Reason::device_timeout, {1}),
+                                  make_report(Reason::device_timeout, {0, 1})};
+  for (const int rank : {0, 1, 2}) {
+    const auto root_cause = find_root_cause(reports, rank);
+    EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{1});
+    EXPECT_TRUE(root_cause.timed_out);
+  }
+  EXPECT_EQ(
+      find_root_cause(reports, 0).message,
+      "all_reduce 'loss' (operation 17): rank 1 did not take part in a collective on the device within 30 s; ranks "
+      "0, 2 were waiting");
+  EXPECT_NE(find_root_cause(reports, 1).message.find("the device of this rank (1) did not reach a collective"),
+            std::string::npos);
+}
+
+TEST(RootCause, ARankWhoseDeviceIsLateMayHaveNoReport) {
+  const FailureReports reports = {make_report(Reason::device_timeout, {1, 2}), std::nullopt,
+                                  make_report(Reason::device_timeout, {0, 1})};
+  EXPECT_EQ(find_root_cause(reports, 0).failed_ranks, std::vector<int>{1});
+  EXPECT_FALSE(is_complete(reports, 0)) << "rank 1 can publish one";
+}
+
 TEST(RootCause, FollowsTheChainToTheExitedRank) {
   const FailureReports reports = {make_report(Reason::connection_closed, {1}),
                                   make_report(Reason::connection_closed, {2}), std::nullopt};

@@ -23,7 +23,8 @@ Tensors initial_model(at::ScalarType dtype) {
 at::Tensor gradient(const at::Tensor& parameter, int index, int rank, int step) {
   const std::int64_t seed = 10'000 + 1000 * rank + 10 * step + index;
   const at::Tensor value = parameter.detach();
-  return value - random_tensor(value.sizes(), static_cast<std::uint64_t>(seed), value.scalar_type());
+  const at::Tensor target = random_tensor(value.sizes(), static_cast<std::uint64_t>(seed), value.scalar_type());
+  return value - target.to(value.device());
 }
 
 void sgd_step(const Tensors& model, int rank, int step, double rate) {
@@ -92,10 +93,11 @@ bool same_on_all_ranks(const Communicator& communicator, const Tensors& tensors)
 LocalRun::LocalRun(const Communicator& communicator, RunOptions options)
     : rank(communicator.rank()),
       parameters(initial_model(options.dtype)),
-      buffer(at::zeros({2})),
-      counter(at::zeros({}, at::kLong)) {
+      buffer(at::zeros({2}, at::TensorOptions(options.device))),
+      counter(at::zeros({}, at::TensorOptions(at::kLong).device(options.device))) {
   std::vector<NamedParameter> named;
-  for (const at::Tensor& parameter : parameters) {
+  for (at::Tensor& parameter : parameters) {
+    parameter = parameter.to(options.device);
     parameter.set_requires_grad(true);
     names_.push_back("parameter" + std::to_string(names_.size()));
     named.push_back({names_.back(), parameter});

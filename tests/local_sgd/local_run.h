@@ -36,6 +36,7 @@ struct RunOptions {
   double momentum = 0;
   bool adam = false;
   at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
 };
 
 /// One rank's training.

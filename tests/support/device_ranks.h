@@ -1,6 +1,6 @@
 #pragma once
 // Ranks as threads whose gradient sums go through a c10d backend, as on a device. This tests the code of the backend
-// nccl on a machine without a GPU, except its streams (see side_stream_test.cpp).
+// nccl without an accelerator; tests/device has the tests on the simulated one.
 #include <chrono>
 #include <functional>
 #include <memory>

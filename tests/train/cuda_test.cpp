@@ -1,4 +1,4 @@
-// Ranks: 1 and 2 as processes, each with its own CUDA device. Skipped on machines with fewer devices.
+// Ranks: 1 and 2 as processes, each with its own CUDA device, or on one device. Skipped on machines with fewer devices.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 
 #include "support/ranks.h"
 #include "support/training.h"
+#include "tutti/core/environment.h"
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
 
@@ -64,6 +65,22 @@ TEST(Cuda, OneRankTrainsAsOnTheCpu) {
 TEST(Cuda, TwoRanksTrainAsOnTheCpu) {
   skip_without(2);
   if (!IsSkipped()) expect_success(run_processes(same_as_on_the_cpu, 2));
+}
+
+// NCCL refuses two ranks on one device, so they exchange gradients through CPU memory.
+const RankProgram shares_a_device("shares_a_device", [] {
+  Accelerator on_cuda({.gradient_accumulation_steps = micro_batches, .device = at::Device(at::kCUDA, 0)});
+  EXPECT_TRUE(on_cuda.communicator().backend_name().starts_with("staged + "));
+  const auto there = train(on_cuda, on_cuda.device());
+  Accelerator on_cpu({.gradient_accumulation_steps = micro_batches, .communicator = on_cuda.communicator()});
+  EXPECT_TRUE(close(there, train(on_cpu, at::kCPU), 1e-4));
+  EXPECT_THROW(Communicator::connect(read_environment(), {.backend = "nccl", .device = at::Device(at::kCUDA, 0)}),
+               UsageError);
+});
+
+TEST(Cuda, TwoRanksOnOneDeviceTrainAsOnTheCpu) {
+  skip_without(1);
+  if (!IsSkipped()) expect_success(run_processes(shares_a_device, 2));
 }
 
 const RankProgram exits_between_steps("exits_between_steps", [] {

@@ -48,8 +48,8 @@ struct DataLoaderOptions {
   int prefetch_factor = 2;
   /// Device to move batches to, see to_device.h. Unset: batches stay on the device where the dataset creates them.
   std::optional<at::Device> device{};
-  /// Copy to a CUDA device from pinned memory, asynchronously: see Placement.
-  bool non_blocking = false;
+  /// Copy to an accelerator from pinned memory, asynchronously: see Placement. With workers they fill pinned memory.
+  bool non_blocking = true;
   /// The loader is for evaluation only: a backward pass in a loop over it throws UsageError. With
   /// AcceleratorOptions::reproducible its data need not fill steps, and its other options are free.
   bool evaluation = false;
@@ -93,8 +93,8 @@ struct StreamLoaderOptions {
   int prefetch_factor = 2;
   /// Device to move batches to, see to_device.h. Unset: batches stay on the device where the dataset creates them.
   std::optional<at::Device> device{};
-  /// Copy to a CUDA device from pinned memory, asynchronously: see Placement.
-  bool non_blocking = false;
+  /// Copy to an accelerator from pinned memory, asynchronously: see Placement. With workers they fill pinned memory.
+  bool non_blocking = true;
   /// The loader is for evaluation only: a backward pass in a loop over it throws UsageError. With
   /// AcceleratorOptions::reproducible its data need not fill steps, and its other options are free.
   bool evaluation = false;

@@ -13,6 +13,7 @@
 
 #include <concepts>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -25,15 +26,16 @@
 
 namespace tutti {
 
-/// How each tensor of a batch is moved. A value type. Thread safe.
+/// How each tensor of a batch is moved. A value type; copies share a stream. Thread safe.
 class Placement {
  public:
   /// Tensors are not moved.
   Placement() = default;
-  /// Tensors are moved to `device`. With non_blocking, copies to a CUDA device start from pinned memory and are
-  /// asynchronous: later work on the same stream sees the copied data. On other devices non_blocking has no effect.
+  /// Tensors are moved to `device`. With non_blocking, copies to an accelerator start from pinned memory and run on a
+  /// stream of their own, beside the program's work. Later work on the calling thread's current stream sees the copied
+  /// data, and no call waits for the device. On the CPU non_blocking has no effect.
   /// Throws UsageError if the device does not exist.
-  explicit Placement(at::Device device, bool non_blocking = false);
+  explicit Placement(at::Device device, bool non_blocking = true);
 
   /// The part that another thread may do ahead of the loop: the copy to pinned memory, if one is needed.
   Placement ahead() const;
@@ -44,8 +46,10 @@ class Placement {
   at::Tensor operator()(const at::Tensor& tensor) const;
 
  private:
+  class CopyStream;
+
   std::optional<at::Device> device_;
-  bool non_blocking_ = false;
+  std::shared_ptr<CopyStream> copies_;  ///< null: copies block
   bool only_pin_ = false;
 };
 

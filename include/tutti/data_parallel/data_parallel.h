@@ -3,10 +3,11 @@
 //
 // forward() splits its inputs along dimension 0, gives each replica a piece, and concatenates the outputs. backward
 // through that output runs in all replicas at once and adds their gradients to those of the module, in the order of the
-// replicas. The result is that of one process over the whole batch. For several devices, and for speed, use several
-// processes and DistributedDataParallel.
+// replicas. The result is that of one process over the whole batch. Replicas may be on several devices of one machine.
+// For speed, use several processes and DistributedDataParallel.
 // https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 #include <ATen/core/TensorBody.h>
+#include <c10/core/Device.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
@@ -22,6 +23,10 @@ namespace tutti {
 /// Options of a DataParallel.
 struct DataParallelOptions {
   int replicas = 2;  ///< pieces of a batch, each on a thread of its own; at least 1
+  /// The device of each replica, instead of `replicas`. The module must be on the first. Each forward copies parameters
+  /// and buffers to the other devices. Outputs, and sums of gradients, are on the first device. Empty: all replicas are
+  /// on the module's device.
+  std::vector<at::Device> devices{};
 };
 
 /// Returns the number of samples in each replica's piece, by torch::chunk's rule: equal pieces, the last one may be
@@ -45,13 +50,15 @@ at::Tensor run(const std::shared_ptr<ReplicaGroup>& replicas, const Call& call, 
 /// BatchNorm's running statistics are those of the first piece, as in PyTorch. The other replicas begin each forward
 /// with the module's buffers. train(), eval(), requires_grad and changed parameters apply to the replicas; the
 /// constructor copies other members. A single piece runs in the module itself.
-/// Threads inherit grad mode and autocast. Each uses LibTorch's number of threads, so set that to cores / replicas.
-/// Random numbers (dropout) come from LibTorch's global generator, in no fixed order. Not thread safe.
+/// Threads inherit grad mode, autocast and current streams. Each uses LibTorch's number of threads, so set that to
+/// cores / replicas. Random numbers (dropout) come from LibTorch's global generator, in no fixed order. Not thread
+/// safe.
 template <typename Impl>
 class DataParallel {
  public:
   /// Clones the module (torch::nn::Cloneable) and restores the state of the global generator. Throws UsageError if the
-  /// module cannot be cloned, or for fewer than 1 replica.
+  /// module cannot be cloned, for fewer than 1 replica, for a device that does not exist, and if the module is not on
+  /// the first of several devices.
   explicit DataParallel(std::shared_ptr<Impl> module, const DataParallelOptions& options = {})
       : DataParallel(
             module, [module] { return std::dynamic_pointer_cast<Impl>(module->clone()); }, options) {}

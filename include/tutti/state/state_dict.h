@@ -49,7 +49,7 @@ class StateDict {
   std::map<std::string, StateValue> values_;
 };
 
-/// Returns `state` with every tensor copied to CPU memory.
+/// Returns `state` with every tensor copied to CPU memory. Waits for each accelerator device once.
 StateDict copy_to_cpu(const StateDict& state);
 
 }  // namespace tutti

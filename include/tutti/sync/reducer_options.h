@@ -43,8 +43,9 @@ struct ReducerOptions {
   SyncPolicy policy = SyncPolicy::every_pass;
   /// Compare at every synchronization of several ranks: a sampled hash of the parameters, the options of the step, and
   /// the positions in the data. Each synchronization samples other elements: a difference in one of n elements is found
-  /// within min(1000, ceil(n / 16)) synchronizations. Turn it off if replicas may differ, for example in their last
-  /// bits (machines of different kinds).
+  /// within min(1000, ceil(n / 16)) synchronizations. Parameters on an accelerator are compared without a wait for the
+  /// device: a later synchronization, as a rule the second, throws the MismatchError, and within ceil(n / 16) of them.
+  /// Turn it off if replicas may differ, for example in their last bits (machines of different kinds).
   bool check_replicas = true;
   /// Wire codec of dense fp32 gradients between nodes, for example bf16_codec(). Null: gradients are sent as fp32.
   /// Sparse gradients are never encoded.
@@ -55,7 +56,8 @@ struct ReducerOptions {
   /// order of additions. Rank r must run the r-th block of the window's micro-batches. On several ranks a block must
   /// hold 2^n micro-batches. Passes do not synchronize; clipping, step() or the end of the scope does. Until then .grad
   /// is the gradient of the scope alone. Throws UsageError unless parameters are float or double, gradients are dense,
-  /// gradient_codec is null and every pass runs inside accumulate().
+  /// gradient_codec is null and every pass runs inside accumulate(). Several ranks with parameters on an accelerator
+  /// need the backend staged, which adds ranks in a fixed order; the kernels of the device must be deterministic too.
   bool reproducible = false;
   /// Called when a backward pass begins, on the thread of the pass. An exception ends the pass.
   std::function<void()> before_pass{};

@@ -33,9 +33,10 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, t
   /// duplicate of it, so their passes must run in the same order on all ranks, as they do in equal models.
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, const Communicator& communicator);
 
-  /// `input`: [N, C], [N, C, L], [N, C, H, W] or [N, C, D, H, W], floating point, on the CPU. Throws UsageError for
-  /// other inputs and for batches that have one value per channel over all ranks. backward throws UsageError for
-  /// create_graph.
+  /// `input`: [N, C], [N, C, L], [N, C, H, W] or [N, C, D, H, W], floating point, on the module's device. Throws
+  /// UsageError for other inputs and for batches that have one value per channel over all ranks. backward throws
+  /// UsageError for create_graph. On an accelerator the host does not wait for the device, except on one rank for a
+  /// BatchNormOptions::momentum that is nullopt.
   at::Tensor forward(const at::Tensor& input);
 
   /// Prints the layer and its options in LibTorch's format.
@@ -48,6 +49,8 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, t
   at::Tensor normalize_locally(const at::Tensor& input);
   at::Tensor normalize_across_ranks(const at::Tensor& input);
   sync::BatchStatistics global_statistics(const at::Tensor& input);
+  sync::BatchStatistics global_statistics_on_device(const at::Tensor& input);
+  void update_running_statistics(const sync::BatchStatistics& statistics);
   double next_momentum();
 
   Communicator communicator_;

@@ -22,6 +22,7 @@ class TransferError : public std::exception {
     process_exited,   ///< the peer's process has exited
     process_stopped,  ///< the peer's process has been stopped for the heartbeat timeout
     heartbeat_lost,   ///< the peer's process has missed heartbeats for the heartbeat timeout
+    device_timeout,   ///< a collective on the peer's device has not ended; this rank itself if its own device is late
   };
 
   TransferError(Kind kind, std::vector<int> peers, std::string detail,

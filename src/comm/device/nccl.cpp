@@ -6,8 +6,15 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <cstdlib>
+#include <iomanip>
+#include <sstream>
 
 #include "tutti/core/error.h"
+
+// Declared here, because its header needs those of cuBLAS, cuSPARSE and cuSOLVER.
+namespace at::cuda {
+TORCH_CUDA_CPP_API cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device);
+}  // namespace at::cuda
 
 namespace tutti::comm {
 namespace {
@@ -22,16 +29,23 @@ void disable_nccl_error_handling() {
 
 }  // namespace
 
-std::string nccl_unavailable_reason(int local_rank) {
-  const int devices = c10::cuda::device_count();
-  if (devices == 0) return "there is no CUDA device";
-  if (local_rank < devices) return "";
-  return "this is rank " + std::to_string(local_rank) + " of its node, which has " + std::to_string(devices) +
-         (devices == 1 ? " CUDA device" : " CUDA devices") + ": start no more ranks on a node than it has devices";
+std::string nccl_unavailable_reason() {
+  return c10::cuda::device_count() == 0 ? "there is no CUDA device" : "";
+}
+
+std::string cuda_device_uuid(c10::DeviceIndex device) {
+  const cudaDeviceProp& properties = *at::cuda::getDeviceProperties(device);
+  std::ostringstream text;
+  for (const char byte : properties.uuid.bytes) {
+    text << std::hex << std::setw(2) << std::setfill('0') << static_cast<int>(static_cast<unsigned char>(byte));
+  }
+  return text.str();
 }
 
 C10dBackendFactory nccl_backend_factory(const c10::intrusive_ptr<c10d::Store>& store) {
-  return {.name = "nccl", .device = at::kCUDA, .make = [store](const std::string& group, int rank, int size, c10::Device) {
+  return {.name = "nccl",
+          .device = nccl_device_type,
+          .make = [store](const std::string& group, int rank, int size, c10::Device) {
             disable_nccl_error_handling();
             return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<c10d::ProcessGroupNCCL>(
                 c10::make_intrusive<c10d::PrefixStore>("nccl/" + group, store), rank, size,

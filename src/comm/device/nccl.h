@@ -8,8 +8,15 @@
 
 namespace tutti::comm {
 
-/// The reason why the rank with this local rank cannot use NCCL; empty if it can. NCCL needs a device for every rank.
-std::string nccl_unavailable_reason(int local_rank);
+/// The type of devices that NCCL and c10d's Gloo serve.
+inline constexpr c10::DeviceType nccl_device_type = c10::DeviceType::CUDA;
+
+/// The reason why this process cannot use NCCL; empty if it can.
+std::string nccl_unavailable_reason();
+
+/// Identifies a CUDA device on its machine, whatever number a process gives it. Throws UsageError if tutti was built
+/// without NCCL.
+std::string cuda_device_uuid(c10::DeviceIndex device);
 
 /// The factory of c10d's NCCL backend, which exchanges addresses through `store`. Throws UsageError if tutti was built
 /// without NCCL.

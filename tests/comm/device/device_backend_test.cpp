@@ -79,16 +79,20 @@ TEST(DeviceBackend, AFailureOnTheHostAbortsTheC10dBackend) {
 TEST(DeviceBackend, ABackendThatCannotConnectIsAPeerErrorThatSaysWhy) {
   auto host = std::make_shared<comm::P2pBackend>(comm::make_thread_transports(1).front(), comm::make_topology({0}, 0),
                                                  CommunicatorOptions().heartbeat_timeout);
-  comm::C10dBackendFactory broken{
-      .name = "broken", .device = at::kCPU, .make = [](const auto&, int, int) -> c10::intrusive_ptr<c10d::Backend> {
-        throw std::runtime_error("two ranks on one device");
-      }};
+  C10dBackendFactory broken{.name = "broken",
+                            .device = at::kCPU,
+                            .make = [](const auto&, int, int, c10::Device) -> c10::intrusive_ptr<c10d::Backend> {
+                              throw std::runtime_error("two ranks on one device");
+                            }};
   const auto communicator = make_communicator(comm::make_device_backend(host, std::move(broken), "job"), {}, "job");
   try {
     comm::GradientCommunicator(communicator).allocate(8);
     FAIL() << "no error";
   } catch (const PeerError& error) {
-    EXPECT_STREQ(error.what(), "Connecting over broken on cpu failed: two ranks on one device");
+    EXPECT_STREQ(
+        error.what(),
+        "Connecting over broken failed on rank 0, cpu: two ranks on one device. The backend staged does without "
+        "it.");
   }
 }
 

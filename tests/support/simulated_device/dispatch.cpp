@@ -1,5 +1,6 @@
 // A call has three parts:
-// 1. LibTorch's meta kernel (or a rehearsal on zeros) computes the shapes of the results. This also checks the arguments.
+// 1. LibTorch's meta kernel (or a rehearsal on zeros) computes the shapes of the results. This also checks the
+// arguments.
 // 2. The results are allocated on the device.
 // 3. The CPU's kernel is queued on the current stream, with aliases of the device's memory. The host continues.
 #include "support/simulated_device/dispatch.h"
@@ -289,17 +290,22 @@ bool are_lists_on_one_device(const c10::OperatorHandle& op, const Stack& stack) 
   return devices.size() <= 1;
 }
 
-/// LibTorch's composite kernels would run these operators tensor by tensor. A GPU runs each as one kernel, unless its
-/// tensors are on several devices.
+/// For operators on lists of tensors. A GPU runs each as one kernel, unless its tensors are on several devices.
+/// LibTorch's composite kernels would run them tensor by tensor.
 void list_operator(const c10::OperatorHandle& op, Stack* stack) {
   if (are_lists_on_one_device(op, *stack)) return run_operator(op, stack);
   constexpr auto composite = c10::DispatchKey::PrivateUse2;  // a key without kernels of its own
   op.redispatchBoxed(c10::DispatchKeySet(composite), stack);
 }
 
+bool is_list_operator(std::string_view name) {
+  const bool is_fused_step = name.starts_with("aten::_fused_") && name.ends_with("_");
+  return name.starts_with("aten::_foreach_") || is_fused_step;
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    if (!name.name.starts_with("aten::_foreach_")) continue;
+    if (!is_list_operator(name.name)) continue;
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&list_operator>());
   }

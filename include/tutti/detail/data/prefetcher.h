@@ -14,9 +14,15 @@
 
 namespace tutti {
 
+namespace detail {
+/// Returns a function that makes the accelerator device that is current on this thread the current one of the thread
+/// that calls the function.
+std::function<void()> current_device_of_this_thread();
+}  // namespace detail
+
 /// Returns results number 0, 1, 2, ... up to the first nullopt. Each reader has its own thread. Reader i is called with
-/// the numbers i, i + readers, ... in order, so its calls do not depend on the speed of other threads. Only one thread
-/// may call next().
+/// the numbers i, i + readers, ... in order, so its calls do not depend on the speed of other threads. Its current
+/// accelerator device is that of the constructor's thread. Only one thread may call next().
 template <typename T>
 class Prefetcher {
  public:
@@ -26,7 +32,11 @@ class Prefetcher {
   Prefetcher(std::vector<Reader> readers, std::size_t ahead)
       : readers_(std::move(readers)), slots_(readers_.size() * ahead) {
     for (std::size_t i = 0; i < readers_.size(); ++i) {
-      threads_.emplace_back([this, i](const std::stop_token& stop) { run(stop, i); });
+      threads_.emplace_back(
+          [this, i, take_over_device = detail::current_device_of_this_thread()](const std::stop_token& stop) {
+            take_over_device();
+            run(stop, i);
+          });
     }
   }
   /// Waits for reads in flight.

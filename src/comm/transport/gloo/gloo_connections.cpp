@@ -4,6 +4,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <atomic>
@@ -39,20 +40,26 @@ class GlooPendingMessage final : public PendingMessage {
   GlooWork work_;
 };
 
+c10::intrusive_ptr<c10d::ProcessGroupGloo> make_process_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                                              const BindAddress& bind_address, int rank, int size,
+                                                              std::chrono::milliseconds timeout) {
+  const SigpipeGuard guard;                             // also for the thread that Gloo starts here
+  const ScopedThreadName gloo_thread("tutti-gloo-io");  // likewise
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  constexpr bool lazy_init = true;
+  options->devices = {bind_address.interface.empty()
+                          ? c10d::ProcessGroupGloo::createDeviceForHostname(bind_address.address, lazy_init)
+                          : c10d::ProcessGroupGloo::createDeviceForInterface(bind_address.interface, lazy_init)};
+  options->threads = 1;  // they run collectives; tutti's own transport calls none
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, std::move(options));
+}
+
 class GlooConnections final : public Connections {
  public:
   GlooConnections(const Rendezvous& rendezvous, const BindAddress& bind_address, int rank, int size,
                   std::chrono::milliseconds timeout)
       : connected_(static_cast<std::size_t>(size)) {
-    const SigpipeGuard guard;                             // also for the thread that Gloo starts here
-    const ScopedThreadName gloo_thread("tutti-gloo-io");  // likewise
-    auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-    constexpr bool lazy_init = true;
-    options->devices = {bind_address.interface.empty()
-                            ? c10d::ProcessGroupGloo::createDeviceForHostname(bind_address.address, lazy_init)
-                            : c10d::ProcessGroupGloo::createDeviceForInterface(bind_address.interface, lazy_init)};
-    options->threads = 1;  // they run collectives, which tutti does not call
-    process_group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(rendezvous.store, rank, size, std::move(options));
+    process_group_ = make_process_group(rendezvous.store, bind_address, rank, size, timeout);
   }
 
   std::unique_ptr<PendingMessage> post(bool send, int peer, int tag, const Buffer& block) override {
@@ -97,6 +104,13 @@ class GlooConnections final : public Connections {
 std::unique_ptr<Connections> make_gloo_connections(const Rendezvous& rendezvous, const BindAddress& bind_address,
                                                    int rank, int size, std::chrono::milliseconds timeout) {
   return std::make_unique<GlooConnections>(rendezvous, bind_address, rank, size, timeout);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_c10d_gloo(const c10::intrusive_ptr<c10d::Store>& store, const std::string& group,
+                                                 const BindAddress& bind_address, int rank, int size,
+                                                 std::chrono::milliseconds timeout) {
+  return make_process_group(c10::make_intrusive<c10d::PrefixStore>("c10d_gloo/" + group, store), bind_address, rank,
+                            size, timeout);
 }
 
 }  // namespace tutti::comm

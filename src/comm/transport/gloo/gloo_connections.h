@@ -1,5 +1,8 @@
 #pragma once
 // Connections over TCP by c10d's Gloo.
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -21,5 +24,10 @@ struct BindAddress {
 /// connecting. Throws where it cannot listen.
 std::unique_ptr<Connections> make_gloo_connections(const Rendezvous& rendezvous, const BindAddress& bind_address,
                                                    int rank, int size, std::chrono::milliseconds timeout);
+
+/// c10d's Gloo backend for the collectives of the group `group`, whose ranks must all call it.
+c10::intrusive_ptr<c10d::Backend> make_c10d_gloo(const c10::intrusive_ptr<c10d::Store>& store, const std::string& group,
+                                                 const BindAddress& bind_address, int rank, int size,
+                                                 std::chrono::milliseconds timeout);
 
 }  // namespace tutti::comm
