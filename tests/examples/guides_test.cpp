@@ -152,7 +152,7 @@ TEST(Guides, DevicesTrainsOnWhatTheMachineHas) {
   }
   const auto refused = run(program("guide_devices", 2, "xpu") + " 2>&1");
   EXPECT_NE(refused.exit_code, 0);
-  EXPECT_NE(refused.output.find("device xpu:"), std::string::npos) << refused.output;
+  EXPECT_NE(refused.output.find("device xpu"), std::string::npos) << refused.output;
 }
 
 /// Returns the first Python block of a page.
