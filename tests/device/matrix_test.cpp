@@ -14,6 +14,7 @@
 #include "device/combinations.h"
 #include "device/matrix_backends.h"
 #include "device/training_loops.h"
+#include "support/difference.h"
 #include "support/simulated_device/ranks.h"
 #include "support/temporary_folder.h"
 

@@ -354,15 +354,4 @@ std::vector<at::Tensor> train(const Communicator& communicator, c10::Device devi
   return result;
 }
 
-double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double difference = (a[i] - b[i]).abs().max().item<double>();
-    if (!(difference <= largest))
-      largest = difference == difference ? difference : std::numeric_limits<double>::infinity();
-  }
-  return largest;
-}
-
 }  // namespace tutti::test
