@@ -33,8 +33,10 @@ at::Tensor values_of(int rank) {
 using Call = at::Tensor (*)(const Communicator& communicator, const at::Tensor& x);
 const std::vector<std::pair<const char*, Call>> calls = {
     {"gather", [](const Communicator& communicator, const at::Tensor& x) { return gather(communicator, x); }},
-    {"gather of a number", [](const Communicator& communicator, const at::Tensor& x) { return gather(communicator, x[0][1]); }},
-    {"reduce", [](const Communicator& communicator, const at::Tensor& x) { return reduce(communicator, x, ReduceOp::mean, 2.0); }},
+    {"gather of a number",
+     [](const Communicator& communicator, const at::Tensor& x) { return gather(communicator, x[0][1]); }},
+    {"reduce", [](const Communicator& communicator,
+                  const at::Tensor& x) { return reduce(communicator, x, ReduceOp::mean, 2.0); }},
     {"broadcast", [](const Communicator& communicator, const at::Tensor& x) { return broadcast(communicator, x, 1); }},
     {"pad_across_processes",
      [](const Communicator& communicator, const at::Tensor& x) {
