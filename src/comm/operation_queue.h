@@ -141,6 +141,8 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   void record_start(const Operation& operation) noexcept;
   void record_end(const Operation& operation, flight::EntryState how) noexcept;
   void throw_if_failed() const;
+  /// True if waits for a device must end.
+  bool is_stopping() const { return failed_ || is_unwinding_; }
   [[noreturn]] void fail(const Operation& operation, const TransferError& error);
   [[noreturn]] void throw_earlier_failure() const;
 
@@ -160,6 +162,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
 
   mutable std::mutex failure_mutex_;  // held while the root cause of the first failure is found
   std::atomic<bool> failed_ = false;
+  std::atomic<bool> is_unwinding_ = false;  // the destructor runs because of an exception
   std::string failure_;
   std::string mismatch_reason_;  // the text of the MismatchError that all ranks throw after a deadlock
   std::vector<int> failed_ranks_;

@@ -63,6 +63,7 @@ TEST(DeviceTrainCollectives, StayOnTheDeviceAndDoNotWaitForIt) {
 
 TEST(DeviceTrainCollectives, GatherForMetricsDropsRepeatedSamples) {
   run_on_each_backend([](const Communicator& communicator, at::Device device) {
+    communicator.all_reduce(at::ones({1}, at::TensorOptions(device))).wait();  // connects a c10d backend
     Accelerator accelerator({.communicator = communicator});
     auto loader = accelerator.data_loader(test::Numbers(11), {.batch_size = 3});
     std::vector<at::Tensor> all;
