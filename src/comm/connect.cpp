@@ -44,13 +44,13 @@ void check_nodes(const std::vector<int>& nodes, const std::vector<int>& local_si
   }
 }
 
-struct RankInfos {
+struct PublishedRanks {
   std::vector<int> nodes;                 // by rank
   std::vector<comm::DeviceInfo> devices;  // by rank
 };
 
-RankInfos parse_rank_infos(const std::vector<std::string>& rank_infos, const Environment& environment,
-                           const std::string& backend) {
+PublishedRanks parse_rank_infos(const std::vector<std::string>& rank_infos, const Environment& environment,
+                                const std::string& backend) {
   std::vector<int> nodes;
   std::vector<comm::DeviceInfo> devices;
   std::vector<int> local_sizes;

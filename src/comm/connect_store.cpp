@@ -60,7 +60,7 @@ struct JoinedRanks {
 
 // Each rank publishes the size of the group, the backend, whether it has a device, and its node.
 JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
-                              bool has_device, std::chrono::milliseconds timeout) {
+                                bool has_device, std::chrono::milliseconds timeout) {
   const std::string text = std::to_string(size) + " " + backend + (has_device ? " 1 " : " 0 ") + comm::this_node_id();
   JoinedRanks all;
   for (const auto& info : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
@@ -90,8 +90,9 @@ JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, in
 // What the ranks publish about their devices. A second exchange, because the number of a rank's device follows from the
 // nodes of all ranks.
 std::vector<comm::DeviceInfo> exchange_devices(const comm::Rendezvous& rendezvous,
-                                               const comm::BackendRequest& requested, const CommunicatorOptions& options,
-                                               int rank, const std::vector<int>& nodes) {
+                                               const comm::BackendRequest& requested,
+                                               const CommunicatorOptions& options, int rank,
+                                               const std::vector<int>& nodes) {
   const auto local_rank = static_cast<int>(std::count(nodes.begin(), nodes.begin() + rank, nodes[rank]));
   const auto text = comm::device_info(requested, options, local_rank).to_text();
   std::vector<comm::DeviceInfo> devices;

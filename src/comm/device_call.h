@@ -42,7 +42,8 @@ class DeviceStreams {
 class DeviceCall {
  public:
   /// Records the event after which the operation runs. All `tensors` are on `device`.
-  DeviceCall(at::Device device, std::vector<ContiguousTensor> tensors, std::shared_ptr<const devices::SideStream> stream);
+  DeviceCall(at::Device device, std::vector<ContiguousTensor> tensors,
+             std::shared_ptr<const devices::SideStream> stream);
 
   /// Runs `body` on the side stream, on a thread of the library. Call once.
   void run(int rank, const Operation& operation, const std::function<bool()>& is_cancelled,

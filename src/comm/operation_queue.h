@@ -60,7 +60,8 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   /// Runs a collective on the worker thread: compares signatures, then runs `body`. `arguments` is the text between the
   /// parentheses of the call in messages. With `device`, `body` runs on the device's side stream.
   std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
-                                  Body body, const CallPayload& data = {}, std::shared_ptr<DeviceCall> device = nullptr);
+                                  Body body, const CallPayload& data = {},
+                                  std::shared_ptr<DeviceCall> device = nullptr);
   /// The largest payload of a call, in bytes.
   std::size_t payload_bytes() const;
 

@@ -14,8 +14,9 @@ namespace {
 using ForDevices = BackendRequest::ForDevices;
 
 constexpr std::array host_backends{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical"};
-constexpr const char* known =
-    "auto, gloo, mpi, mpi_only, shared_memory, hierarchical, nccl, c10d:gloo, staged, staged:NAME (staged over another)";
+constexpr const char* known_names =
+    "auto, gloo, mpi, mpi_only, shared_memory, hierarchical, nccl, c10d:gloo, staged, staged:NAME (staged over "
+    "another)";
 
 bool is_host_backend(const std::string& name) {
   return std::ranges::find(host_backends, name) != host_backends.end();
@@ -38,7 +39,8 @@ std::string prefix_of(std::size_t rank, const std::vector<DeviceInfo>& infos) {
 std::string describe_shared_device(const std::vector<DeviceInfo>& infos, const std::vector<int>& nodes) {
   for (std::size_t second = 0; second < infos.size(); ++second) {
     for (std::size_t first = 0; first < second; ++first) {
-      if (nodes[first] != nodes[second] || infos[second].uuid.empty() || infos[first].uuid != infos[second].uuid) continue;
+      if (nodes[first] != nodes[second] || infos[second].uuid.empty() || infos[first].uuid != infos[second].uuid)
+        continue;
       return rank_text(first) + " and " + rank_text(second) + " share one device (" + infos[first].device->str() +
              " and " + infos[second].device->str() + ", UUID " + infos[first].uuid + ")";
     }
@@ -88,7 +90,7 @@ BackendRequest parse_backend(const std::string& name, const std::string& error_p
     request.host = name;
   } else {
     std::string text = error_prefix;
-    text += "There is no backend '" + name + "'. Known: " + known + ".";
+    text += "There is no backend '" + name + "'. Known: " + known_names + ".";
     if (name.starts_with("c10d:")) text += " Pass any other backend of c10d as CommunicatorOptions::device_backend.";
     throw UsageError(text);
   }
@@ -134,7 +136,8 @@ DeviceInfo device_info(const BackendRequest& request, const CommunicatorOptions&
     if (!device && needs_cuda) device = c10::Device(nccl_device_type);
     if (!device || !devices::is_accelerator(*device)) {
       if (needs_cuda) {
-        info.nccl_problem = "it serves CUDA devices, and CommunicatorOptions::device is " + device.value_or(at::kCPU).str();
+        info.nccl_problem =
+            "it serves CUDA devices, and CommunicatorOptions::device is " + device.value_or(at::kCPU).str();
       }
       return info;
     }

@@ -21,8 +21,8 @@ struct BackendRequest {
     staged,
     factory,  ///< CommunicatorOptions::device_backend
   };
-  std::string name;          ///< as requested
-  std::string error_prefix;  ///< "TUTTI_BACKEND=nccl: ", or empty for the program's request
+  std::string name;           ///< as requested
+  std::string error_prefix;   ///< "TUTTI_BACKEND=nccl: ", or empty for the program's request
   std::string host = "auto";  ///< the backend for CPU memory
   ForDevices for_devices = ForDevices::none;
 

@@ -32,8 +32,8 @@ struct FailureReport {
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;
   std::chrono::milliseconds timeout{0};  ///< how long the rank waited
-  std::vector<int> waiting_for;  ///< the rank itself if its own device was late
-  std::string description;  ///< "all_reduce 'loss' (operation 17)"
+  std::vector<int> waiting_for;          ///< the rank itself if its own device was late
+  std::string description;               ///< "all_reduce 'loss' (operation 17)"
 
   /// Whether the rank stopped waiting for ranks that may still enter the call.
   bool timed_out() const {

@@ -126,8 +126,7 @@ void DeviceSamples::agree(std::int64_t sample) {
     hashes_.assign(parameters_.size(), 0);
     for (const Place& place : oldest.places) {
       const auto* const bytes = static_cast<const std::byte*>(oldest.on_host[place.message].const_data_ptr());
-      hashes_[place.parameter] =
-          hash_of_bytes({bytes + place.begin, static_cast<std::size_t>(place.bytes)});
+      hashes_[place.parameter] = hash_of_bytes({bytes + place.begin, static_cast<std::size_t>(place.bytes)});
     }
   }
 }

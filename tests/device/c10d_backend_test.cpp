@@ -40,6 +40,11 @@ Operation operation(std::uint64_t number) {
   return {.number = number, .op_name = "collective", .name = "", .timeout = std::chrono::seconds(20)};
 }
 
+void host_barrier(comm::Backend& backend, std::uint64_t number) {
+  const std::byte unused{};
+  (void)backend.bootstrap_all_gather(operation(number), std::span(&unused, 1));
+}
+
 /// The tensor of `rank`, with elements that differ from rank to rank.
 at::Tensor values(int rank, std::int64_t length, at::ScalarType dtype) {
   const at::Tensor numbers = at::arange(1 + rank, 1 + rank + length, at::kLong).remainder(5);
@@ -121,7 +126,8 @@ TEST(C10dBackend, MovesEveryDtype) {
         const at::Tensor received = at::empty_like(sent);
         backend.all_to_all(operation(++number), received, sent);
         for (int of = 0; of < size; ++of) {
-          EXPECT_TRUE(at::equal(received.cpu().narrow(0, 2 * of, 2), values(of, 2 * size, dtype).narrow(0, 2 * rank, 2)));
+          EXPECT_TRUE(
+              at::equal(received.cpu().narrow(0, 2 * of, 2), values(of, 2 * size, dtype).narrow(0, 2 * rank, 2)));
         }
       }
       // Rank r sends r + 1 elements to rank 0, and none to others.
@@ -146,8 +152,9 @@ TEST(C10dBackend, CollectivesRunInTheOrderOfTheCurrentStreamWithoutAWaitOfTheHos
     const at::Tensor gathered = at::empty({2, 8}, options);
     backend.all_reduce(operation(0), tensor, ReduceOp::sum);  // connects
     simulated::wait_for_device(device.index(), "test");
+    host_barrier(backend, 1);
     if (backend.rank() == 0) simulated::reset_counts();
-    (void)backend.bootstrap_all_gather(operation(1), {});
+    host_barrier(backend, 5);
     simulated::settings().microseconds_per_kernel = 1000;
     tensor.fill_(backend.rank() + 1.0);
     backend.all_reduce(operation(2), tensor, ReduceOp::sum);
@@ -155,7 +162,7 @@ TEST(C10dBackend, CollectivesRunInTheOrderOfTheCurrentStreamWithoutAWaitOfTheHos
     backend.all_gather(operation(3), gathered, tensor);
     gathered.mul_(2);
     EXPECT_EQ(simulated::counts().all_waits(), 0);
-    (void)backend.bootstrap_all_gather(operation(4), {});
+    host_barrier(backend, 4);
     simulated::settings().microseconds_per_kernel = 0;
     EXPECT_TRUE(at::equal(gathered.cpu(), at::full({2, 8}, 8.0)));
   });

@@ -150,17 +150,17 @@ TEST(C10dFailure, ABackendThatCannotConnectIsNamedOnAllRanks) {
     if (rank == 1) throw std::runtime_error("two ranks on one device");
     return make(group, rank, size, on);
   };
-  run_thread_ranks(
-      3,
-      [](const Communicator& communicator) {
-        simulated::set_current_device(communicator.rank());
-        const at::Device device(simulated::type, static_cast<at::DeviceIndex>(communicator.rank()));
-        expect_ranks([&] { comm::GradientCommunicator(communicator).allocate(8, device); }, {1},
-                     "failed on rank 1, privateuseone:1: two ranks on one device");
-        communicator.barrier().wait();
-        EXPECT_FALSE(communicator.failed()) << "nothing was sent";
-      },
-      {.device_backend = factory, .timeout = std::chrono::seconds(20)});
+  run_thread_ranks(3,
+                   [](const Communicator& communicator) {
+                     simulated::set_current_device(communicator.rank());
+                     const at::Device device(simulated::type, static_cast<at::DeviceIndex>(communicator.rank()));
+                     expect_ranks(
+                         [&] { comm::GradientCommunicator(communicator).allocate(8, device); }, {1},
+                         "failed on rank 1, " + at::Device(simulated::type, 1).str() + ": two ranks on one device");
+                     communicator.barrier().wait();
+                     EXPECT_FALSE(communicator.failed()) << "nothing was sent";
+                   },
+                   {.device_backend = factory, .timeout = std::chrono::seconds(20)});
 }
 
 TEST(C10dFailure, ADeviceThatTheMachineDoesNotHaveIsNamedOnAllRanks) {

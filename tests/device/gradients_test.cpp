@@ -25,10 +25,10 @@ using test::waits_during;
 /// Eight parameters.
 struct DeepImpl : torch::nn::Module {
   DeepImpl()
-      : layers(register_module("layers", torch::nn::Sequential(torch::nn::Linear(6, 16), torch::nn::GELU(),
-                                                               torch::nn::Linear(16, 16), torch::nn::GELU(),
-                                                               torch::nn::Linear(16, 16), torch::nn::GELU(),
-                                                               torch::nn::Linear(16, 3)))) {
+      : layers(register_module(
+            "layers", torch::nn::Sequential(torch::nn::Linear(6, 16), torch::nn::GELU(), torch::nn::Linear(16, 16),
+                                            torch::nn::GELU(), torch::nn::Linear(16, 16), torch::nn::GELU(),
+                                            torch::nn::Linear(16, 3)))) {
     test::fill(*this, 6);
   }
   at::Tensor forward(const at::Tensor& x) { return layers->forward(x); }
@@ -184,8 +184,7 @@ TEST(DeviceGradients, OfTwoDevicesInOneModel) {
 class DeviceGradientStore : public testing::Test {
  protected:
   static at::Tensor parameter(std::int64_t elements) {
-    return at::zeros({elements}, at::TensorOptions(at::kFloat).device(at::Device(simulated::type, 0)))
-        .requires_grad_();
+    return at::zeros({elements}, at::TensorOptions(at::kFloat).device(at::Device(simulated::type, 0))).requires_grad_();
   }
   void set_gradient(int parameter, double value) {
     const at::Tensor& tensor = parameters_.trained[parameter].tensor;
@@ -200,7 +199,8 @@ class DeviceGradientStore : public testing::Test {
     return window;
   }
 
-  sync::ParameterSet parameters_{{{.name = "weight", .tensor = parameter(3)}, {.name = "bias", .tensor = parameter(2)}}};
+  sync::ParameterSet parameters_{
+      {{.name = "weight", .tensor = parameter(3)}, {.name = "bias", .tensor = parameter(2)}}};
   Communicator communicator_;
   GradientStore store_{parameters_, {}, communicator_};
   const at::NoGradGuard no_grad_;

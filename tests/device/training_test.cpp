@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/training_loops.h"
+#include "support/difference.h"
 #include "support/simulated_device/ranks.h"
 #include "tutti/detail/amp/autocast.h"
 

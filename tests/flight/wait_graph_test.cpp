@@ -67,9 +67,10 @@ TEST(RootCause, ARankWhoseOwnDeviceIsLateWaitsForItself) {
     EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{1});
     EXPECT_TRUE(root_cause.timed_out);
   }
-  EXPECT_EQ(find_root_cause(reports, 0).message,
-            "all_reduce 'loss' (operation 17): rank 1 did not take part in a collective on the device within 30 s; ranks "
-            "0, 2 were waiting");
+  EXPECT_EQ(
+      find_root_cause(reports, 0).message,
+      "all_reduce 'loss' (operation 17): rank 1 did not take part in a collective on the device within 30 s; ranks "
+      "0, 2 were waiting");
   EXPECT_NE(find_root_cause(reports, 1).message.find("the device of this rank (1) did not reach a collective"),
             std::string::npos);
 }

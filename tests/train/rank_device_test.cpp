@@ -30,7 +30,9 @@ TEST(RankDevice, IsPassedToTheCommunicator) {
 
 TEST(RankDevice, OfReproducibleTrainingIsStaged) {
   const auto backend = [](std::optional<at::Device> device, const CommunicatorOptions& asked,
-                          const VariableLookup& lookup) { return communication_for(device, true, asked, lookup).backend; };
+                          const VariableLookup& lookup) {
+    return communication_for(device, true, asked, lookup).backend;
+  };
   EXPECT_EQ(backend(at::kCUDA, {}, nothing_set), "staged");
   EXPECT_EQ(backend(at::kCPU, {}, nothing_set), "auto");
   EXPECT_EQ(backend(std::nullopt, {}, nothing_set), "auto");

@@ -12,11 +12,11 @@ class Backend;
 
 namespace tutti {
 
-/// Creates c10d backends for the tensors of one device type, as c10d's NCCL and XCCL backends are. Every communicator has
-/// a c10d backend of its own, also those that duplicate() and split() make. A communicator makes the calls of its backend
-/// on one thread at a time, in the same order on all ranks. The order of calls of different communicators may differ
-/// between ranks: give NCCL-like backends enough resources to run the collectives of two communicators concurrently, or
-/// make the calls of different communicators in the same order on all ranks.
+/// Creates c10d backends for the tensors of one device type, as c10d's NCCL and XCCL backends are. Every communicator
+/// has a c10d backend of its own, also those that duplicate() and split() make. A communicator makes the calls of its
+/// backend on one thread at a time, in the same order on all ranks. The order of calls of different communicators may
+/// differ between ranks: give NCCL-like backends enough resources to run the collectives of two communicators
+/// concurrently, or make the calls of different communicators in the same order on all ranks.
 struct C10dBackendFactory {
   std::string name;          ///< the first part of Communicator::backend_name(), "nccl"
   c10::DeviceType device{};  ///< of the tensors that the backends exchange

@@ -20,17 +20,18 @@ struct CommunicatorOptions {
   /// - "hierarchical": shared memory inside nodes, Gloo between them. Every node must hold the same number of
   ///   consecutive ranks.
   /// - "mpi": as "auto", with MPI instead of Gloo. "mpi_only": MPI without shared memory.
-  /// The following exchange memory of `device`, and use "auto" for everything else. "auto" chooses among them if `device`
-  /// is an accelerator: "nccl" if every rank has a CUDA device of its own and tutti was built for it, else "staged".
+  /// The following exchange memory of `device`, and use "auto" for everything else. "auto" chooses among them if
+  /// `device` is an accelerator: "nccl" if every rank has a CUDA device of its own and tutti was built for it, else
+  /// "staged".
   /// - "nccl": NCCL, for CUDA devices. Each rank of a node needs a device of its own.
   /// - "staged": tensors pass through pinned CPU memory and the host's backend. Serves any device, and ranks that share
   ///   one. Sums have the bits of the CPU. "staged:NAME" does so over the backend NAME, for example "staged:gloo".
   /// - "c10d:gloo": the Gloo backend of c10d, for CUDA devices.
   /// Connecting throws UsageError if the backend is not available, or cannot exchange memory of `device`.
   std::string backend = "auto";
-  /// The device of this rank; may differ between ranks. Without a number: the number is the local rank modulo the number
-  /// of devices that the process sees. Unset, or the CPU: the backend is chosen for CPU memory. An Accelerator sets it to
-  /// AcceleratorOptions::device.
+  /// The device of this rank; may differ between ranks. Without a number: the number is the local rank modulo the
+  /// number of devices that the process sees. Unset, or the CPU: the backend is chosen for CPU memory. An Accelerator
+  /// sets it to AcceleratorOptions::device.
   std::optional<c10::Device> device = std::nullopt;
   /// Collectives of tensors on devices of its type use this backend; all other operations use `backend`, which must be
   /// one for CPU memory.

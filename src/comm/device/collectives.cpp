@@ -189,9 +189,8 @@ void all_to_all_v(DeviceGroup& group, const Operation& operation, const std::vec
     if (length > 0) from.narrow(0, begin, length).copy_(bytes_of(input), /*non_blocking=*/true);
     begin += length;
   }
-  group.run_on_current_stream(operation, {to, from}, [&](c10d::Backend& backend) {
-    return backend.alltoall_base(to, from, received, sent);
-  });
+  group.run_on_current_stream(operation, {to, from},
+                              [&](c10d::Backend& backend) { return backend.alltoall_base(to, from, received, sent); });
   begin = 0;
   for (const at::Tensor& output : outputs) {
     const auto length = static_cast<std::int64_t>(output.nbytes());

@@ -1,6 +1,6 @@
 #pragma once
-// The collectives of a communicator on the tensors of a device, by the calls of a c10d backend. They run in the order of
-// the calling thread's current stream, and return when the work is queued. Arguments are those of Backend.
+// The collectives of a communicator on the tensors of a device, by the calls of a c10d backend. They run in the order
+// of the calling thread's current stream, and return when the work is queued. Arguments are those of Backend.
 #include <ATen/core/TensorBody.h>
 
 #include <vector>

@@ -58,7 +58,8 @@ DeviceGroup::EventPtr DeviceGroup::run_after(const EventPtr& inputs_ready, const
       finish();
     });
     auto completed = shared(finish_stream_.record_event());
-    watchdog_.watch({.inputs_ready = inputs_ready, .completed = completed, .timeout = operation.timeout, .memory = {memory}});
+    watchdog_.watch(
+        {.inputs_ready = inputs_ready, .completed = completed, .timeout = operation.timeout, .memory = {memory}});
     return completed;
   });
 }

@@ -43,7 +43,9 @@ std::string cuda_device_uuid(c10::DeviceIndex device) {
 }
 
 C10dBackendFactory nccl_backend_factory(const c10::intrusive_ptr<c10d::Store>& store) {
-  return {.name = "nccl", .device = nccl_device_type, .make = [store](const std::string& group, int rank, int size, c10::Device) {
+  return {.name = "nccl",
+          .device = nccl_device_type,
+          .make = [store](const std::string& group, int rank, int size, c10::Device) {
             disable_nccl_error_handling();
             return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<c10d::ProcessGroupNCCL>(
                 c10::make_intrusive<c10d::PrefixStore>("nccl/" + group, store), rank, size,

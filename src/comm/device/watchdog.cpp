@@ -12,7 +12,7 @@
 namespace tutti::comm {
 namespace {
 
-constexpr auto poll_interval = std::chrono::milliseconds(10);
+constexpr auto watch_interval = std::chrono::milliseconds(10);
 // A rank that leaves in order has completed its work. The work of this rank then completes soon after.
 constexpr auto exit_grace = report_delay;
 // After an abort the kernels end soon. A device that does not answer must not block the process.
@@ -87,7 +87,7 @@ void Watchdog::run() {
       changed_.notify_all();
       lock.lock();
     }
-    changed_.wait_for(lock, poll_interval, [&] { return stopping_; });
+    changed_.wait_for(lock, watch_interval, [&] { return stopping_; });
   }
 }
 

@@ -89,9 +89,10 @@ TEST(DeviceBackend, ABackendThatCannotConnectIsAPeerErrorThatSaysWhy) {
     comm::GradientCommunicator(communicator).allocate(8);
     FAIL() << "no error";
   } catch (const PeerError& error) {
-    EXPECT_STREQ(error.what(),
-                 "Connecting over broken failed on rank 0, cpu: two ranks on one device. The backend staged does without "
-                 "it.");
+    EXPECT_STREQ(
+        error.what(),
+        "Connecting over broken failed on rank 0, cpu: two ranks on one device. The backend staged does without "
+        "it.");
   }
 }
 

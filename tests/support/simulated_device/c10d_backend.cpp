@@ -50,7 +50,7 @@ std::string describe(const std::string& collective, const at::Tensor& tensor) {
   return collective + " of " + std::to_string(tensor.nbytes()) + " bytes";
 }
 
-at::Tensor reduced(const std::map<int, Meeting::Part>& parts, c10d::ReduceOp::RedOpType op) {
+at::Tensor reduced(const std::map<int, SharedGroup::Part>& parts, c10d::ReduceOp::RedOpType op) {
   at::Tensor result = parts.at(0).input.clone();
   for (int rank = 1; rank < static_cast<int>(parts.size()); ++rank) {
     const at::Tensor& part = parts.at(rank).input;
@@ -84,7 +84,7 @@ void require_reducible(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
 
 }  // namespace
 
-void Meeting::run(int rank, const std::string& collective, Part part, const Compute& compute) {
+void SharedGroup::run(int rank, const std::string& collective, Part part, const Compute& compute) {
   const at::NoGradGuard no_grad;
   std::unique_lock lock(mutex_);
   if (aborted_.contains(rank)) return;
@@ -103,24 +103,24 @@ void Meeting::run(int rank, const std::string& collective, Part part, const Comp
   if (round_ == round) parts_.erase(rank);
 }
 
-void Meeting::abort(int rank) {
+void SharedGroup::abort(int rank) {
   const std::lock_guard lock(mutex_);
   aborted_.insert(rank);
   changed_.notify_all();
 }
 
-std::shared_ptr<Meeting> Meetings::of(const std::string& group, int size) {
+std::shared_ptr<SharedGroup> SharedGroups::of(const std::string& group, int size) {
   const std::lock_guard lock(mutex_);
-  auto& meeting = all_[group];
-  if (!meeting) meeting = std::make_shared<Meeting>(size);
-  return meeting;
+  auto& shared = all_[group];
+  if (!shared) shared = std::make_shared<SharedGroup>(size);
+  return shared;
 }
 
-Backend::Backend(std::shared_ptr<Meeting> meeting, int rank, int size, int device)
-    : c10d::Backend(rank, size), meeting_(std::move(meeting)), stream_(pool_stream(device)) {}
+Backend::Backend(std::shared_ptr<SharedGroup> shared, int rank, int size, int device)
+    : c10d::Backend(rank, size), group_(std::move(shared)), stream_(pool_stream(device)) {}
 
 Backend::~Backend() {
-  if (!ended_) meeting_->abort(getRank());
+  if (!ended_) group_->abort(getRank());
 }
 
 void Backend::shutdown() {
@@ -129,19 +129,18 @@ void Backend::shutdown() {
 }
 
 void Backend::abort() {
-  meeting_->abort(getRank());
+  group_->abort(getRank());
   ended_ = true;
 }
 
 Backend::WorkPtr Backend::queue(const std::string& collective, const at::Tensor& output, const at::Tensor& input,
-                                Meeting::Compute compute, std::vector<std::int64_t> sent) {
-  Meeting::Part part{.output = seen_by_kernels(output), .input = seen_by_kernels(input), .sent = std::move(sent)};
+                                SharedGroup::Compute compute, std::vector<std::int64_t> sent) {
+  SharedGroup::Part part{.output = seen_by_kernels(output), .input = seen_by_kernels(input), .sent = std::move(sent)};
   c10::Event ready(type);
   ready.record(current_stream(input.device().index()));
   ready.block(stream_);
-  launch(stream_, [meeting = meeting_, rank = getRank(), collective, part = std::move(part), compute = std::move(compute)] {
-    meeting->run(rank, collective, part, compute);
-  });
+  launch(stream_, [shared = group_, rank = getRank(), collective, part = std::move(part),
+                   compute = std::move(compute)] { shared->run(rank, collective, part, compute); });
   return c10::make_intrusive<Collective>(std::vector<at::Tensor>{output, input}, stream_);
 }
 
@@ -156,11 +155,12 @@ Backend::WorkPtr Backend::allreduce(std::vector<at::Tensor>& tensors, const c10d
 
 Backend::WorkPtr Backend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
   const auto root = static_cast<int>(options.rootRank);
-  return queue(describe("broadcast from " + std::to_string(root), tensors.at(0)), tensors.at(0), tensors[0], [root](auto& parts) {
-    for (auto& [rank, part] : parts) {
-      if (rank != root) part.output.copy_(parts.at(root).input);
-    }
-  });
+  return queue(describe("broadcast from " + std::to_string(root), tensors.at(0)), tensors.at(0), tensors[0],
+               [root](auto& parts) {
+                 for (auto& [rank, part] : parts) {
+                   if (rank != root) part.output.copy_(parts.at(root).input);
+                 }
+               });
 }
 
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {

@@ -21,8 +21,8 @@
 
 namespace tutti::test::simulated {
 
-/// Where the ranks of a group meet.
-class Meeting {
+/// The part of a group that its ranks share.
+class SharedGroup {
  public:
   /// The tensors of a rank in a collective, as kernels see them.
   struct Part {
@@ -33,7 +33,7 @@ class Meeting {
   /// Computes the outputs of all ranks.
   using Compute = std::function<void(std::map<int, Part>& parts)>;
 
-  explicit Meeting(int size) : size_(size) {}
+  explicit SharedGroup(int size) : size_(size) {}
   /// Blocks until all ranks have called it or this rank has aborted. The last rank computes. Throws if the ranks call
   /// different collectives.
   void run(int rank, const std::string& collective, Part part, const Compute& compute);
@@ -49,19 +49,19 @@ class Meeting {
   std::set<int> aborted_;
 };
 
-/// The meetings of a job's groups, by name.
-class Meetings {
+/// The groups of a job, by name.
+class SharedGroups {
  public:
-  std::shared_ptr<Meeting> of(const std::string& group, int size);
+  std::shared_ptr<SharedGroup> of(const std::string& group, int size);
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Meeting>> all_;
+  std::map<std::string, std::shared_ptr<SharedGroup>> all_;
 };
 
 class Backend final : public c10d::Backend {
  public:
-  Backend(std::shared_ptr<Meeting> meeting, int rank, int size, int device);
+  Backend(std::shared_ptr<SharedGroup> shared, int rank, int size, int device);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "simulated nccl"; }
@@ -80,9 +80,9 @@ class Backend final : public c10d::Backend {
 
  private:
   WorkPtr queue(const std::string& collective, const at::Tensor& output, const at::Tensor& input,
-                Meeting::Compute compute, std::vector<std::int64_t> sent = {});
+                SharedGroup::Compute compute, std::vector<std::int64_t> sent = {});
 
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<SharedGroup> group_;
   c10::Stream stream_;
   bool ended_ = false;
 };

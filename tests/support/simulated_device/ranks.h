@@ -22,12 +22,12 @@ struct SimulatedRanks {
 
 /// The factory of the simulated NCCL, for one job.
 inline C10dBackendFactory simulated_nccl() {
-  const auto meetings = std::make_shared<simulated::Meetings>();
+  const auto groups = std::make_shared<simulated::SharedGroups>();
   return {.name = "simulated nccl",
           .device = simulated::type,
-          .make = [meetings](const std::string& group, int rank, int size, c10::Device on) {
+          .make = [groups](const std::string& group, int rank, int size, c10::Device on) {
             return c10::intrusive_ptr<c10d::Backend>(
-                c10::make_intrusive<simulated::Backend>(meetings->of(group, size), rank, size, on.index()));
+                c10::make_intrusive<simulated::Backend>(groups->of(group, size), rank, size, on.index()));
           }};
 }
 

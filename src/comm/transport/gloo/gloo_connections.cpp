@@ -109,8 +109,8 @@ std::unique_ptr<Connections> make_gloo_connections(const Rendezvous& rendezvous,
 c10::intrusive_ptr<c10d::Backend> make_c10d_gloo(const c10::intrusive_ptr<c10d::Store>& store, const std::string& group,
                                                  const BindAddress& bind_address, int rank, int size,
                                                  std::chrono::milliseconds timeout) {
-  return make_process_group(c10::make_intrusive<c10d::PrefixStore>("c10d_gloo/" + group, store), bind_address, rank, size,
-                            timeout);
+  return make_process_group(c10::make_intrusive<c10d::PrefixStore>("c10d_gloo/" + group, store), bind_address, rank,
+                            size, timeout);
 }
 
 }  // namespace tutti::comm
