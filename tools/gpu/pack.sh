@@ -94,7 +94,7 @@ release() {
 other_libraries() {
   LD_LIBRARY_PATH=$LIBTORCH/lib ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
     grep -v "^$LIBTORCH/\|^${LIBTORCH%/*}/" |
-    grep -v '/\(libc\|libm\|libdl\|libpthread\|librt\|libgcc_s\|libstdc++\|ld-linux[^/]*\)\.so' || true
+    grep -v '/\(libc\|libm\|libdl\|libpthread\|librt\|libutil\|libgcc_s\|libstdc++\|ld-linux[^/]*\)\.so' || true
 }
 
 fail() {
