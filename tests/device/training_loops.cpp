@@ -172,7 +172,7 @@ class Run {
     net_->to(device);
     critic_->to(device);
     // A large eps: gradients that are rounding alone (a bias before a norm) must not become steps.
-    const auto optimizer_options = torch::optim::AdamWOptions(0.01).eps(1e-4);
+    const auto optimizer_options = torch::optim::AdamWOptions(0.01).eps(1e-2);
     optimizer_.emplace(
         std::get<1>(accelerator_.prepare(net_, torch::optim::AdamW(net_->parameters(), optimizer_options))));
     if (training.loop == Loop::two_models) {
@@ -344,6 +344,8 @@ bool can_train(Loop loop, Extra extra) {
   if (extra == Extra::reproducible) return has_scopes && loop != Loop::join;
   if (is_local_sgd(extra)) return loop == Loop::accumulate || loop == Loop::every_pass || loop == Loop::checkpointing;
   if (extra == Extra::checkpoint) return loop != Loop::join;
+  // The nested forward pass runs in backward, outside autocast().
+  if (extra == Extra::bf16 || extra == Extra::fp16) return loop != Loop::checkpointing;
   return true;
 }
 
