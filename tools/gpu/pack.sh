@@ -90,11 +90,15 @@ release() {
   sed -n 's/^#define TORCH_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' "$LIBTORCH/include/torch/headeronly/version.h" | paste -sd.
 }
 
-# other_libraries PROGRAM ...: prints the libraries that are neither the wheel's nor part of every Linux with g++.
+# other_libraries PROGRAM ...: prints the libraries that the programs name and that are neither the wheel's nor part of every
+# Linux with g++. CUDA's libraries, which the wheel's libraries name, are left out, also if this machine has them.
 other_libraries() {
-  LD_LIBRARY_PATH=$LIBTORCH/lib ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
-    grep -v "^$LIBTORCH/\|^${LIBTORCH%/*}/" |
-    grep -v '/\(libc\|libm\|libdl\|libpthread\|librt\|libutil\|libgcc_s\|libstdc++\|ld-linux[^/]*\)\.so' || true
+  local name
+  readelf -d "$@" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u |
+    grep -v '^\(libc\|libm\|libdl\|libpthread\|librt\|libutil\|libgcc_s\|libstdc++\|ld-linux[^/]*\)\.so' |
+    while read -r name; do
+      [[ -e $LIBTORCH/lib/$name ]] || LD_LIBRARY_PATH=$LIBTORCH/lib ldd "$@" | awk -v name="$name" '$1 == name { print $3; exit }'
+    done
 }
 
 fail() {

@@ -16,6 +16,7 @@ device=$(sed -n 's/^device=//p' "$here/packed")
 packed_for=$(sed -n 's/^torch=//p' "$here/packed")
 refusals='Duplicate GPU detected|ncclInvalidUsage'
 refusable=
+original_libraries=${LD_LIBRARY_PATH:-}  # for Python, which finds its libraries itself
 failures=0
 
 main() {
@@ -32,14 +33,14 @@ main() {
   tests 'no hidden wait in a step' 30 'HiddenWaits.*'
   tests 'two ranks on one device, staged' 90 'TwoRanks.*'
   tests 'SyncBatchNorm, Local SGD, DiLoCo, reproducible' 60 'Extras.*'
-  row 'export of a model in Python' 60 "$python" "$here/export_model.py" "$out/model.pt2"
+  row 'export of a model in Python' 90 env LD_LIBRARY_PATH="$original_libraries" "$python" "$here/export_model.py" "$out/model.pt2"
   tests 'the exported model trains as on the CPU' 30 'Exported.*' TUTTI_TEST_EXPORTED="$out/model.pt2"
   rm -f "$out/model.pt2"
   tests 'sums in flight at the end; a killed rank, staged' 60 'Ends.*'
   row 'the program of the guide, 2 ranks' 60 "$here/bin/tutti" launch -n 2 -- "$here/bin/guide_devices"
   tests 'rates of copies and staged sums' 60 'Rates.*'
   tests 'speed of a GPT of 163 million parameters, tutti' 90 'Speed.*'
-  row 'speed of the same in PyTorch eager' 60 "$python" "$here/gpt_peer.py" ${small:+"$small"}
+  row 'speed of the same in PyTorch eager' 60 env LD_LIBRARY_PATH="$original_libraries" "$python" "$here/gpt_peer.py" ${small:+"$small"}
   if [[ $device = cuda ]]; then with_nccl; fi
   if [[ $device = cuda ]]; then sanitizer; fi
 
@@ -76,7 +77,7 @@ describe_machine() {
 describe_device() {
   [[ $device = cuda ]] || { echo 'the simulated device'; return; }
   nvidia-smi
-  "$python" -c 'import torch; print("device:", torch.cuda.get_device_name(), torch.__version__, "NCCL", torch.cuda.nccl.version())'
+  LD_LIBRARY_PATH=$original_libraries "$python" -c 'import torch; print("device:", torch.cuda.get_device_name(), torch.__version__, "NCCL", torch.cuda.nccl.version())'
 }
 
 # Two processes on one device. NCCL refuses that unless it is told otherwise; the notes say which way worked.
