@@ -96,6 +96,7 @@ at::Tensor run(const std::shared_ptr<ReplicaGroup>& replicas, const Call& call, 
   auto pass = std::make_shared<Pass>();
   pass->group = replicas;
   pass->inputs = inputs;
+  pass->streams = replicas->current_streams();
   std::int64_t begin = 0;
   for (int index = 0; index < count; ++index) {
     const auto length = sizes[static_cast<std::size_t>(index)];

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -127,6 +128,7 @@ class GatherBackward final : public torch::autograd::Node {
       throw UsageError("DataParallel: backward does not support create_graph: use the module itself for it");
     }
     const Pass& pass = *pass_;
+    const c10::MultiStreamGuard streams(pass.streams);
     const std::size_t parameters = pass.replicas.front().parameters.size();
     variable_list sums(parameters + pass.inputs.size());
     if (!gradients.front().defined()) return sums;

@@ -5,6 +5,7 @@
 // LibTorch's torch::nn::parallel does not serve: its Scatter and Gather exist only in the CUDA library, it copies the
 // whole module for each forward, and the backward passes of CPU replicas would run on one thread.
 #include <ATen/core/TensorBody.h>
+#include <c10/core/Stream.h>
 
 #include <cstddef>
 #include <memory>
@@ -25,6 +26,8 @@ struct Pass {
   std::shared_ptr<ReplicaGroup> group;
   std::vector<at::Tensor> inputs;
   std::vector<ReplicaPass> replicas;
+  /// The current streams of the forward on the replicas' accelerators. Autograd sets only that of the first device.
+  std::vector<c10::Stream> streams{};
 };
 
 /// Attaches the history of `pass` to `gathered`, which must have none.

@@ -113,13 +113,9 @@ void set_training(torch::nn::Module& replica, const torch::nn::Module& original)
 /// Copies this thread's modes to another thread. at::ThreadLocalState lacks autocast's dtypes in some releases.
 class Modes {
  public:
-  /// With the current streams of `accelerators`.
-  explicit Modes(const std::vector<at::Device>& accelerators) {
+  explicit Modes(std::vector<c10::Stream> streams) : streams_(std::move(streams)) {
     add_autocast(at::kCPU);
     if (const auto type = devices::accelerator_type()) add_autocast(*type);
-    for (const at::Device device : accelerators) {
-      streams_.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-    }
   }
 
   template <typename Task>
@@ -249,6 +245,14 @@ std::optional<at::Device> ReplicaGroup::accelerator(int index) const {
   return device(index).value_or(accelerators_.front());
 }
 
+std::vector<c10::Stream> ReplicaGroup::current_streams() const {
+  std::vector<c10::Stream> streams;
+  for (const at::Device device : accelerators_) {
+    streams.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  return streams;
+}
+
 std::vector<SharedParameter> ReplicaGroup::shared_parameters(int index) const {
   const auto parameters = module_->parameters();
   const auto copies = replica(index).parameters();
@@ -262,7 +266,7 @@ std::vector<SharedParameter> ReplicaGroup::shared_parameters(int index) const {
 }
 
 void ReplicaGroup::run(int count, const std::string& doing, const std::function<void(int)>& task) const {
-  const Modes modes(accelerators_);
+  const Modes modes(current_streams());
   std::vector<std::shared_ptr<comm::WorkState>> states;
   for (int index = 0; index < count; ++index) {
     auto& worker = *replicas_[static_cast<std::size_t>(index)].worker;

@@ -1,6 +1,7 @@
 #pragma once
 // The replicas of a module and their threads.
 #include <ATen/core/TensorBody.h>
+#include <c10/core/Stream.h>
 #include <torch/nn/module.h>
 
 #include <cstddef>
@@ -39,6 +40,8 @@ class ReplicaGroup {
   void refresh(int count);
   /// True if the replicas of the last refresh() have tensors on accelerators.
   bool on_accelerators() const { return !accelerators_.empty(); }
+  /// The calling thread's current streams on these accelerators.
+  std::vector<c10::Stream> current_streams() const;
   /// The parameters that require a gradient, each once.
   std::vector<SharedParameter> shared_parameters(int index) const;
 
