@@ -26,7 +26,7 @@ main() {
     LIBTORCH=$(sed -n 's/^LIBTORCH:PATH=//p' build/CMakeCache.txt)
     [[ -x build/tests/test_gpu ]] || fail "build/tests/test_gpu is missing: ./dev build test_gpu"
   else
-    build=build-gpu/$TORCH_VERSION
+    build=build-gpu-$TORCH_VERSION
     LIBTORCH=$(tools/libtorch.sh)
     compile "$build" "$(nccl_headers)"
   fi
@@ -58,7 +58,7 @@ requirement() {
   sed -n "s/^Requires-Dist: \($1[^; ]*\).*/\1/p" "${LIBTORCH%/*}/torch-$TORCH_VERSION"*.dist-info/METADATA
 }
 
-# compile BUILD NCCL_HEADERS
+# compile BUILD NCCL_HEADERS: builds one level below this folder, as ./dev build, so that the compiler cache serves both.
 compile() {
   # Most of CUDA's libraries, which libtorch_cuda.so needs, are not here.
   cmake --preset cuda -B "$1" -DLIBTORCH="$LIBTORCH" -DTUTTI_NCCL_HEADERS="$2" \
