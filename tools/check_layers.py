@@ -242,8 +242,8 @@ def picture_parts(root):
 def self_test():
     cases = [  # file, the line in it, a part of the error; None: allowed
         ("include/tutti/sync/a.h", '#include "tutti/comm/b.h"', None),
-        ("include/tutti/comm/a.h", '#include "tutti/sync/b.h"', "comm may include only core, flight, not sync"),
-        ("src/data/a.cpp", "#include <tutti/comm/b.h>", "data may include only core, state, not comm"),
+        ("include/tutti/comm/a.h", '#include "tutti/sync/b.h"', "comm may include only core, device, flight, not sync"),
+        ("src/data/a.cpp", "#include <tutti/comm/b.h>", "data may include only core, device, state, not comm"),
         ("src/launch/a.cpp", "# include <ATen/ATen.h>", "launch does without LibTorch"),
         ("src/core/a.cpp", '#include "tutti/launch/b.h"', "core may include only itself"),
         ("cmd/tutti/main.cpp", '#include "tutti/train/b.h"', "cmd may include only"),
@@ -264,7 +264,7 @@ def self_test():
         ("include/tutti/process_group/new.h", "", None),
         ("include/tutti/exported/new.h", "", None),
         ("src/train/a.cpp", '#include "tutti/exported/b.h"', "not exported"),
-        ("include/tutti/detail/comm/a.h", '#include "tutti/sync/b.h"', "comm may include only core, flight, not sync"),
+        ("include/tutti/detail/comm/a.h", '#include "tutti/sync/b.h"', "comm may include only core, device, flight, not sync"),
         ("src/comm/shm/a.cpp", '#include "comm/reduction/b.h"', None),
         ("src/comm/reduction/a.cpp", '#include "comm/shm/b.h"', "comm/reduction may include of comm only itself, not shm"),
         ("src/comm/shm/a.cpp", '#include "comm/private.h"', "not in front"),
