@@ -18,13 +18,19 @@
 namespace tutti {
 namespace {
 
-CheckpointContent copy_of(const CheckpointContent& content) {
-  CheckpointContent copy{
-      .step = content.step, .shared = {}, .per_rank = {}, .metric = content.metric, .run = content.run};
-  for (const auto& [name, part] : content.shared) copy.shared.emplace(name, checkpoint::copy_keeping_ties(part));
-  copy.per_rank = checkpoint::copy_keeping_ties(content.per_rank);
-  return copy;
-}
+/// A copy in CPU memory, which is complete when `arrivals` have been reached.
+struct StartedCopy {
+  CheckpointContent content;
+  std::vector<devices::StreamEvent> arrivals{};
+
+  explicit StartedCopy(const CheckpointContent& original)
+      : content{.step = original.step, .shared = {}, .per_rank = {}, .metric = original.metric, .run = original.run} {
+    for (const auto& [name, part] : original.shared) {
+      content.shared.emplace(name, checkpoint::start_copy_keeping_ties(part, arrivals));
+    }
+    content.per_rank = checkpoint::start_copy_keeping_ties(original.per_rank, arrivals);
+  }
+};
 
 void write_and_prune(const std::filesystem::path& folder, const CheckpointContent& content,
                      const RetentionOptions& retention, const Communicator& communicator,
@@ -49,15 +55,16 @@ void write_and_prune(const std::filesystem::path& folder, const CheckpointConten
 /// One save on its own thread.
 class CheckpointWriter::Job {
  public:
-  Job(std::filesystem::path folder, CheckpointContent content, const RetentionOptions& retention,
-      Communicator communicator, const checkpoint::FileSystem& files, std::shared_ptr<checkpoint::Reservation> reserved)
-      : thread_([this, folder = std::move(folder), content = std::move(content), retention,
+  Job(std::filesystem::path folder, StartedCopy copy, const RetentionOptions& retention, Communicator communicator,
+      const checkpoint::FileSystem& files, std::shared_ptr<checkpoint::Reservation> reserved)
+      : thread_([this, folder = std::move(folder), copy = std::move(copy), retention,
                  communicator = std::move(communicator), &files, reserved = std::move(reserved),
                  where = CallSiteScope::current(), device = devices::CurrentDevice()]() mutable {
           const CallSiteScope here(where);
           device.make_current();
           try {
-            write_and_prune(folder, content, retention, communicator, files, std::move(reserved));
+            for (const devices::StreamEvent& arrival : copy.arrivals) arrival.wait();
+            write_and_prune(folder, copy.content, retention, communicator, files, std::move(reserved));
           } catch (...) {
             error_ = std::current_exception();
           }
@@ -96,7 +103,7 @@ void CheckpointWriter::start(const std::filesystem::path& folder, const Checkpoi
                              const RetentionOptions& retention, std::shared_ptr<checkpoint::Reservation> reserved) {
   wait();
   removable({}, retention);  // throws for invalid options
-  job_ = std::make_unique<Job>(folder, copy_of(content), retention, communicator_, *files_, std::move(reserved));
+  job_ = std::make_unique<Job>(folder, StartedCopy(content), retention, communicator_, *files_, std::move(reserved));
 }
 
 void CheckpointWriter::wait() {

@@ -2,8 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <vector>
-
 namespace tutti::checkpoint {
 
 bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
@@ -39,13 +37,13 @@ Safetensors without_ties(const std::map<std::string, at::Tensor>& tensors) {
   return content;
 }
 
-StateDict copy_keeping_ties(const StateDict& state) {
+StateDict start_copy_keeping_ties(const StateDict& state, std::vector<devices::StreamEvent>& arrivals) {
   const auto tied = tied_names(tensors_of(state));
   StateDict once;
   for (const auto& [name, value] : state.values()) {
     if (!tied.contains(name)) once.set(name, value);
   }
-  StateDict copy = copy_to_cpu(once);
+  StateDict copy = start_copy_to_cpu(once, arrivals);
   for (const auto& [name, first] : tied) copy.set(name, copy.get<at::Tensor>(first));
   return copy;
 }

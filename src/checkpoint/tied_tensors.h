@@ -4,7 +4,9 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
+#include "state/start_copy.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/state/state_dict.h"
 
@@ -19,8 +21,8 @@ std::map<std::string, std::string> tied_names(const std::map<std::string, at::Te
 /// Holds each tensor once. The metadata maps the other names to it, as Python's safetensors.torch.save_model does.
 Safetensors without_ties(const std::map<std::string, at::Tensor>& tensors);
 
-/// copy_to_cpu() that keeps tied tensors tied.
-StateDict copy_keeping_ties(const StateDict& state);
+/// start_copy_to_cpu() that keeps tied tensors tied.
+StateDict start_copy_keeping_ties(const StateDict& state, std::vector<devices::StreamEvent>& arrivals);
 
 /// The tensors of `state`.
 std::map<std::string, at::Tensor> tensors_of(const StateDict& state);

@@ -10,6 +10,7 @@
 #include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
+#include "comm/device/encoded_sums.h"
 #include "comm/device/nccl.h"
 #include "comm/device/staged.h"
 #include "comm/health/heartbeat_pairs.h"
@@ -61,18 +62,20 @@ std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const
   }
   switch (selection.backend) {
     case BackendRequest::ForDevices::nccl:
-      return make_device_backend(host, nccl_backend_factory(result.rendezvous.store), "job");
+      return add_encoded_sums(make_device_backend(host, nccl_backend_factory(result.rendezvous.store), "job"), "job");
     case BackendRequest::ForDevices::c10d_gloo:
-      return make_device_backend(
-          host,
-          {.name = "c10d:gloo",
-           .device = nccl_device_type,
-           .make = [store = result.rendezvous.store, bind_address = result.bind_address, timeout = options.timeout](
-                       const std::string& group, int rank, int size,
-                       c10::Device) { return make_c10d_gloo(store, group, bind_address, rank, size, timeout); }},
+      return add_encoded_sums(
+          make_device_backend(
+              host,
+              {.name = "c10d:gloo",
+               .device = nccl_device_type,
+               .make = [store = result.rendezvous.store, bind_address = result.bind_address, timeout = options.timeout](
+                           const std::string& group, int rank, int size,
+                           c10::Device) { return make_c10d_gloo(store, group, bind_address, rank, size, timeout); }},
+              "job"),
           "job");
     case BackendRequest::ForDevices::factory:
-      return make_device_backend(host, *options.device_backend, "job");
+      return add_encoded_sums(make_device_backend(host, *options.device_backend, "job"), "job");
     case BackendRequest::ForDevices::staged:
       return make_staged_backend(std::move(host));
     default:

@@ -82,7 +82,8 @@ Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions&
     queue->backend().all_reduce(operation, flat.memory(), op);
     flat.write_back();
   };
-  return Work(queue_->call("all_reduce", arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call("all_reduce", arguments, call, exchange, {},
+                           tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOptions& call) const {
@@ -103,7 +104,8 @@ Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOpt
     queue->backend().all_gather(operation, to.memory(), from.memory());
     to.write_back();
   };
-  return Work(queue_->call("all_gather", comm::describe_tensor(input), call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call("all_gather", comm::describe_tensor(input), call, exchange, {},
+                           tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op, const CallOptions& call) const {
@@ -117,7 +119,8 @@ Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp 
     queue->backend().reduce_scatter(operation, to.memory(), from.memory(), op);
     to.write_back();
   };
-  return Work(queue_->call("reduce_scatter", arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call("reduce_scatter", arguments, call, exchange, {},
+                           tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOptions& call) const {
@@ -129,7 +132,8 @@ Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOpt
     queue->backend().all_to_all(operation, to.memory(), from.memory());
     to.write_back();
   };
-  return Work(queue_->call("all_to_all", comm::describe_tensor(input), call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call("all_to_all", comm::describe_tensor(input), call, exchange, {},
+                           tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& call) const {
@@ -150,7 +154,8 @@ Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& cal
     queue->backend().broadcast(operation, flat.memory(), root);
     if (queue->backend().rank() != root) flat.write_back();
   };
-  return Work(queue_->call("broadcast", arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call("broadcast", arguments, call, exchange, {},
+                           tensors.start(queue_->device_streams(), Kind::collectives)));
 }
 
 Work Communicator::barrier(const CallOptions& call) const {

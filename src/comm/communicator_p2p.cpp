@@ -37,7 +37,8 @@ Work Communicator::send(at::Tensor tensor, int peer, int tag, const CallOptions&
   require_tag("send", tag);
   CallTensors tensors("send", queue_->backend().traits(), /*has_device_form=*/false);
   const auto flat = tensors.input(tensor);
-  return Work(queue_->send(flat.memory(), peer, tag, call, "send", tensors.start(queue_->device_streams(), Kind::sends)));
+  return Work(
+      queue_->send(flat.memory(), peer, tag, call, "send", tensors.start(queue_->device_streams(), Kind::sends)));
 }
 
 Work Communicator::receive(at::Tensor tensor, int peer, int tag, const CallOptions& call) const {

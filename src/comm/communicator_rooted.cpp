@@ -128,7 +128,8 @@ Work Communicator::all_to_all_v(const std::vector<at::Tensor>& outputs, const st
     write_back(to);
   };
   const auto arguments = c10::toString(inputs.front().scalar_type()) + comm::describe_device_type(inputs.front());
-  return Work(queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
+  return Work(
+      queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
 }
 
 Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor input, int root,
@@ -158,7 +159,8 @@ Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor inp
     queue->backend().all_to_all_v(operation, outputs_here, inputs, from.memory().nbytes());
     write_back(to);
   };
-  return Work(queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
+  return Work(
+      queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
 }
 
 Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root,
@@ -179,7 +181,8 @@ Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inp
     to.write_back();
   };
   const auto arguments = comm::describe_tensor(output) + ", root " + std::to_string(root);
-  return Work(queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
+  return Work(
+      queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
 }
 
 Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOptions& call) const {
@@ -210,7 +213,8 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
       flat.memory().copy_(sum);
       flat.write_back();
     };
-    return Work(queue_->call(what, arguments, call, reduce_on_device, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
+    return Work(queue_->call(what, arguments, call, reduce_on_device, {},
+                             tensors.start(queue_->device_streams(), Streams::collectives)));
   }
   // Each rank reduces a shard, and the root gathers the shards.
   const auto exchange = [queue = queue_.get(), flat, op, root](const Operation& operation, const GatheredCalls&) {
@@ -234,7 +238,8 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
     values.copy_(whole.narrow(0, 0, values.numel()));
     flat.write_back();
   };
-  return Work(queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
+  return Work(
+      queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
 }
 
 }  // namespace tutti

@@ -63,8 +63,8 @@ ContiguousTensor CallTensors::add(const at::Tensor& tensor, ContiguousTensor::Us
                      tensor.device().str() + "; all of them must be on one device.");
   }
   device_ = tensor.device();
-  const bool direct =
-      traits_.all_devices || (has_device_form_ && traits_.device_collectives && traits_.device == tensor.device().type());
+  const bool direct = traits_.all_devices ||
+                      (has_device_form_ && traits_.device_collectives && traits_.device == tensor.device().type());
   ContiguousTensor one(what_, tensor, use, direct ? DeviceAccess::direct : DeviceAccess::staged);
   if (!on_host()) on_device_.push_back(one);
   return one;

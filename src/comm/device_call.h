@@ -22,6 +22,7 @@
 
 #include "comm/backend/backend.h"
 #include "comm/tensor_checks.h"
+#include "device/devices.h"
 #include "device/side_stream.h"
 
 namespace tutti::comm {
@@ -42,11 +43,14 @@ class DeviceStreams {
 class DeviceCall {
  public:
   /// Records the event after which the operation runs. All `tensors` are on `device`.
-  DeviceCall(at::Device device, std::vector<ContiguousTensor> tensors, std::shared_ptr<const devices::SideStream> stream);
+  DeviceCall(at::Device device, std::vector<ContiguousTensor> tensors,
+             std::shared_ptr<const devices::SideStream> stream);
 
   /// Runs `body` on the side stream, on a thread of the library. Call once.
   void run(int rank, const Operation& operation, const std::function<bool()>& is_cancelled,
            const std::function<void()>& body);
+  /// Makes the device the current one of the calling thread, a thread of the library that serves several devices.
+  void make_device_current() const { devices::CurrentDevice(device_).make_current(); }
   /// Makes later work on the calling thread's current stream wait for the result. Call after run().
   void block_current_stream() const { completed_->block_current_stream(); }
 

@@ -19,7 +19,7 @@ bool GradientCommunicator::supports_device(at::Device device) const {
 
 bool GradientCommunicator::sums_in_fixed_order(at::Device device) const {
   const BackendTraits& traits = queue_->backend().traits();
-  return supports_device(device) && (device.is_cpu() || traits.all_devices || traits.fixed_order);
+  return supports_device(device) && (size() == 1 || device.is_cpu() || traits.all_devices || traits.fixed_order);
 }
 
 at::Tensor GradientCommunicator::allocate(std::int64_t bytes, at::Device device) const {

@@ -56,7 +56,9 @@ OperationQueue::~OperationQueue() {
     services_.p2p->close(failure, /*cancel_sends=*/false);
   }
   // During stack unwinding, abort operations in flight instead of waiting for peers.
-  if (std::uncaught_exceptions() > 0) backend_->close();
+  if (std::uncaught_exceptions() == 0) return;
+  is_unwinding_ = true;
+  backend_->close();
 }
 
 Operation OperationQueue::make_operation(const std::string& what, const CallOptions& options) const {
@@ -130,13 +132,15 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
     start(*call);
     complete(*call);
   };
-  if (backend_->size() == 1) return run_now(run);
-  const int spin_count = traits.spin_count;
-  if (!data.payload || spin_count == 0 || !worker_.idle()) {
-    auto work = track(worker_.submit(run));
-    if (device) work->set_on_waited([device] { device->block_current_stream(); });
+  const bool is_single = backend_->size() == 1;
+  if (device) {
+    auto work = is_single ? run_now(run) : track(worker_.submit(run));
+    work->set_on_waited([device] { device->block_current_stream(); });
     return work;
   }
+  if (is_single) return run_now(run);
+  const int spin_count = traits.spin_count;
+  if (!data.payload || spin_count == 0 || !worker_.idle()) return track(worker_.submit(run));
 
   // If all ranks call at about the same time, waking a thread would take many times as long as the call. So poll first.
   const auto started = run_now([&] { start(*call); });
@@ -166,7 +170,8 @@ void OperationQueue::complete(Call& call) {
     check_signatures(gathered.by_rank, call.operation.number);
     if (!call.device) return call.body(call.operation, gathered);
     call.device->run(
-        backend_->rank(), call.operation, [this] { return failed(); }, [&] { call.body(call.operation, gathered); });
+        backend_->rank(), call.operation, [this] { return is_stopping(); },
+        [&] { call.body(call.operation, gathered); });
   });
   mark_completed(call.operation);
 }

@@ -60,7 +60,8 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   /// Runs a collective on the worker thread: compares signatures, then runs `body`. `arguments` is the text between the
   /// parentheses of the call in messages. With `device`, `body` runs on the device's side stream.
   std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
-                                  Body body, const CallPayload& data = {}, std::shared_ptr<DeviceCall> device = nullptr);
+                                  Body body, const CallPayload& data = {},
+                                  std::shared_ptr<DeviceCall> device = nullptr);
   /// The largest payload of a call, in bytes.
   std::size_t payload_bytes() const;
 
@@ -140,6 +141,8 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   void record_start(const Operation& operation) noexcept;
   void record_end(const Operation& operation, flight::EntryState how) noexcept;
   void throw_if_failed() const;
+  /// True if waits for a device must end.
+  bool is_stopping() const { return failed_ || is_unwinding_; }
   [[noreturn]] void fail(const Operation& operation, const TransferError& error);
   [[noreturn]] void throw_earlier_failure() const;
 
@@ -159,6 +162,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
 
   mutable std::mutex failure_mutex_;  // held while the root cause of the first failure is found
   std::atomic<bool> failed_ = false;
+  std::atomic<bool> is_unwinding_ = false;  // the destructor runs because of an exception
   std::string failure_;
   std::string mismatch_reason_;  // the text of the MismatchError that all ranks throw after a deadlock
   std::vector<int> failed_ranks_;

@@ -62,9 +62,11 @@ std::shared_ptr<WorkState> OperationQueue::send(const at::Tensor& memory, int pe
     try {
       const auto send_now = [&] { services_.p2p->send(request); };
       if (!device) return send_now();
-      device->run(backend_->rank(), operation, [this] { return failed(); }, send_now);
+      device->run(
+          backend_->rank(), operation, [this] { return is_stopping(); }, send_now);
     } catch (const TransferError& error) {
-      request->mark_completed(std::make_exception_ptr(TimeoutError(request->description + ": " + error.what(), error.peers())));
+      request->mark_completed(
+          std::make_exception_ptr(TimeoutError(request->description + ": " + error.what(), error.peers())));
     } catch (const std::exception&) {
       request->mark_completed(std::current_exception());
     }
@@ -83,7 +85,9 @@ std::shared_ptr<WorkState> OperationQueue::receive(const at::Tensor& memory, int
     state->set_on_waited([device] { device->block_current_stream(); });
     on_completed = [device, on_completed = std::move(on_completed), rank = backend_->rank(),
                     operation = make_operation(what, options)](int source) {
-      device->run(rank, operation, [] { return false; }, [&] { on_completed(source); });
+      device->make_device_current();
+      device->run(
+          rank, operation, [] { return false; }, [&] { on_completed(source); });
     };
   }
   request->on_completed = [on_completed = std::move(on_completed), callers = callers()](int source) {

@@ -99,7 +99,8 @@ at::Tensor run(const std::shared_ptr<ReplicaGroup>& replicas, const Call& call, 
   std::int64_t begin = 0;
   for (int index = 0; index < count; ++index) {
     const auto length = sizes[static_cast<std::size_t>(index)];
-    pass->replicas.push_back({pieces_of(inputs, begin, length, replicas->device(index)), replicas->shared_parameters(index), {}});
+    pass->replicas.push_back(
+        {pieces_of(inputs, begin, length, replicas->device(index)), replicas->shared_parameters(index), {}});
     begin += length;
   }
   replicas->run(count, "forward", [&](int index) {

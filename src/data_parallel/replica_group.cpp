@@ -5,6 +5,7 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/variable.h>
@@ -243,6 +244,11 @@ void ReplicaGroup::add_accelerator(at::Device device) {
   if (std::ranges::find(accelerators_, device) == accelerators_.end()) accelerators_.push_back(device);
 }
 
+std::optional<at::Device> ReplicaGroup::accelerator(int index) const {
+  if (accelerators_.empty()) return std::nullopt;
+  return device(index).value_or(accelerators_.front());
+}
+
 std::vector<SharedParameter> ReplicaGroup::shared_parameters(int index) const {
   const auto parameters = module_->parameters();
   const auto copies = replica(index).parameters();
@@ -260,7 +266,10 @@ void ReplicaGroup::run(int count, const std::string& doing, const std::function<
   std::vector<std::shared_ptr<comm::WorkState>> states;
   for (int index = 0; index < count; ++index) {
     auto& worker = *replicas_[static_cast<std::size_t>(index)].worker;
-    states.push_back(worker.submit([&, index] { modes.run([&] { task(index); }); }));
+    states.push_back(worker.submit([&, index, place = accelerator(index)] {
+      const c10::OptionalDeviceGuard current_device(place);
+      modes.run([&] { task(index); });
+    }));
   }
   std::vector<std::exception_ptr> failures(states.size());
   for (std::size_t i = 0; i < states.size(); ++i) {

@@ -43,8 +43,8 @@ class ReplicaGroup {
   std::vector<SharedParameter> shared_parameters(int index) const;
 
   /// Runs `task(replica)` for the first `count` replicas in parallel, with this thread's grad mode, autocast and
-  /// current streams, and waits for all. `doing` ("forward") describes the task. Throws an Error that names the first failed replica and
-  /// `doing`.
+  /// current streams, and waits for all. `doing` ("forward") describes the task. Throws an Error that names the first
+  /// failed replica and `doing`.
   void run(int count, const std::string& doing, const std::function<void(int)>& task) const;
 
  private:
@@ -54,10 +54,12 @@ class ReplicaGroup {
   };
 
   void add_accelerator(at::Device device);
+  /// The current device of replica `index`'s thread; nullopt without accelerators.
+  std::optional<at::Device> accelerator(int index) const;
 
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<at::Device> accelerators_;  ///< of the last refresh()
-  std::vector<at::Device> devices_;  ///< of the replicas; empty if all are on the module's device
+  std::vector<at::Device> devices_;       ///< of the replicas; empty if all are on the module's device
   std::vector<Replica> replicas_;
 };
 

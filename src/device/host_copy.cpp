@@ -24,7 +24,8 @@ void copy_without_wait(const at::Tensor& target, const at::Tensor& source) {
   target.copy_(to_accelerator && !source.is_pinned() ? source.pin_memory() : source, /*non_blocking=*/to_accelerator);
 }
 
-std::vector<at::Tensor> copies_on_host(const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> start_copies_on_host(const std::vector<at::Tensor>& tensors,
+                                             std::vector<StreamEvent>& arrivals) {
   std::vector<at::Tensor> copies;
   std::vector<c10::Device> devices;
   copies.reserve(tensors.size());
@@ -37,7 +38,14 @@ std::vector<at::Tensor> copies_on_host(const std::vector<at::Tensor>& tensors) {
     copies.back().copy_(tensor.detach(), /*non_blocking=*/true);
     if (std::ranges::find(devices, tensor.device()) == devices.end()) devices.push_back(tensor.device());
   }
-  for (const c10::Device device : devices) StreamEvent::on_current_stream(device).wait();
+  for (const c10::Device device : devices) arrivals.push_back(StreamEvent::on_current_stream(device));
+  return copies;
+}
+
+std::vector<at::Tensor> copies_on_host(const std::vector<at::Tensor>& tensors) {
+  std::vector<StreamEvent> arrivals;
+  std::vector<at::Tensor> copies = start_copies_on_host(tensors, arrivals);
+  for (const StreamEvent& arrival : arrivals) arrival.wait();
   return copies;
 }
 

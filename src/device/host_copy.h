@@ -4,11 +4,17 @@
 
 #include <vector>
 
+#include "device/side_stream.h"
+
 namespace tutti::devices {
 
 /// Copies of `tensors` in CPU memory, detached and contiguous. A tensor in CPU memory is returned as it is. Copies from
 /// an accelerator use pinned memory, and the calling thread waits for each device once.
 std::vector<at::Tensor> copies_on_host(const std::vector<at::Tensor>& tensors);
+/// The same without the wait. The copies hold their values when the events that the call appends to `arrivals`, one for
+/// each device, have been reached.
+std::vector<at::Tensor> start_copies_on_host(const std::vector<at::Tensor>& tensors,
+                                             std::vector<StreamEvent>& arrivals);
 
 /// An empty tensor in pinned CPU memory, of the sizes and dtype of `like`: copies between it and the accelerator can be
 /// non-blocking. Plain CPU memory without an accelerator.

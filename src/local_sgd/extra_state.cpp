@@ -105,6 +105,7 @@ void ExtraState::mean_of(const std::vector<at::Tensor>& tensors, at::ScalarType 
 
 void ExtraState::read(const Communicator& group) {
   if (group.size() == 1) return;
+  staged_.clear();
   on_host_ = {.floating = floating_, .integer = integer_, .momentum = {}};
   if (optimizer_) on_host_.momentum = momentum(on_host_.momentum_check);
   for (std::vector<at::Tensor>* tensors : {&on_host_.floating, &on_host_.integer, &on_host_.momentum}) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -78,8 +79,9 @@ LateValue clip_on_accelerators(const std::vector<at::Tensor>& grads, double max_
   const LateValue norm(total);
   if (error_if_nonfinite) require_finite(norm);
   if (std::isinf(max_norm)) return norm;
+  const double limit = std::min<double>(max_norm, std::numeric_limits<float>::max());
   // The factor of a norm that is NaN is 1.
-  const at::Tensor factor = total.add(epsilon).reciprocal_().mul_(max_norm).clamp_max_(1).nan_to_num_(1);
+  const at::Tensor factor = total.add(epsilon).reciprocal_().mul_(limit).clamp_max_(1).nan_to_num_(1);
   devices::multiply(grads, factor);
   return norm;
 }

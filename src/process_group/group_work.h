@@ -60,7 +60,7 @@ class GroupWork final : public c10d::Work {
   std::exception_ptr failure_;              // of the work that failed first; final once is_outcome_known_
   bool is_outcome_known_ = false;           // set before the future completes and before wait() returns
   c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::optional<devices::SideStream> side_stream_;        // set if an output is on a device
+  std::optional<devices::SideStream> side_stream_;       // set if an output is on a device
   std::optional<devices::StreamEvent> completed_event_;  // after `on_completed`; set before the work completes
 };
 

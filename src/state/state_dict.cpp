@@ -4,6 +4,7 @@
 
 #include "device/devices.h"
 #include "device/host_copy.h"
+#include "state/start_copy.h"
 
 namespace tutti {
 
@@ -35,7 +36,7 @@ bool is_copied_through_staging(const at::Tensor& tensor) {
 
 }  // namespace
 
-StateDict copy_to_cpu(const StateDict& state) {
+StateDict start_copy_to_cpu(const StateDict& state, std::vector<devices::StreamEvent>& arrivals) {
   StateDict copy;
   std::vector<std::string> names;
   std::vector<at::Tensor> on_accelerators;
@@ -51,8 +52,15 @@ StateDict copy_to_cpu(const StateDict& state) {
                tensor->detach().to(tensor->options().device(at::kCPU), false, true, at::MemoryFormat::Contiguous));
     }
   }
-  const std::vector<at::Tensor> copies = devices::copies_on_host(on_accelerators);
+  const std::vector<at::Tensor> copies = devices::start_copies_on_host(on_accelerators, arrivals);
   for (std::size_t i = 0; i < names.size(); ++i) copy.set(names[i], copies[i]);
+  return copy;
+}
+
+StateDict copy_to_cpu(const StateDict& state) {
+  std::vector<devices::StreamEvent> arrivals;
+  StateDict copy = start_copy_to_cpu(state, arrivals);
+  for (const devices::StreamEvent& arrival : arrivals) arrival.wait();
   return copy;
 }
 

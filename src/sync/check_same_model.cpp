@@ -50,8 +50,8 @@ std::string describe_buffers(const std::vector<NamedParameter>& buffers) {
   for (const NamedParameter& buffer : buffers) {
     text << quoted(buffer) << '\t';
     if (buffer.tensor.defined()) {
-      text << toString(buffer.tensor.scalar_type()) << buffer.tensor.sizes()
-           << on_device(buffer.tensor) << (can_be_sent(buffer.tensor) ? "" : " (not dense)");
+      text << toString(buffer.tensor.scalar_type()) << buffer.tensor.sizes() << on_device(buffer.tensor)
+           << (can_be_sent(buffer.tensor) ? "" : " (not dense)");
     } else {
       text << "undefined";
     }
@@ -78,8 +78,7 @@ MismatchError other_buffer(const std::string& name, const std::string& first, co
 }
 
 /// Throws UsageError for a parameter whose gradient no synchronization can take. Equal on ranks with the same model.
-void require_synchronizable(const NamedParameter& parameter, const ReducerOptions& options,
-                            const Communicator& communicator) {
+void require_synchronizable(const NamedParameter& parameter, const Communicator& communicator) {
   const at::Tensor& tensor = parameter.tensor;
   if (!tensor.requires_grad()) return;
   const comm::GradientCommunicator gradients(communicator);
@@ -89,13 +88,9 @@ void require_synchronizable(const NamedParameter& parameter, const ReducerOption
                      " backend does not sum gradients: set the backend staged, which serves every device");
   }
   if (parameter.sparse && devices::is_accelerator(tensor.device())) {
-    throw UsageError(where + ", and its gradients are sparse: these are synchronized in CPU memory only. Create the "
-                             "embedding with sparse(false), or leave it on the CPU");
-  }
-  // Sums in a fixed order are the host's, which encodes.
-  if (options.gradient_codec && !gradients.sums_in_fixed_order(tensor.device())) {
-    throw UsageError(where + ", where the " + communicator.backend_name() +
-                     " backend sends gradients unencoded: set the backend staged, or no gradient_codec");
+    throw UsageError(where +
+                     ", and its gradients are sparse: these are synchronized in CPU memory only. Create the "
+                     "embedding with sparse(false), or leave it on the CPU");
   }
   if (!tensor.is_leaf()) throw UsageError("parameter " + quoted(parameter) + " is not a leaf of the graph");
 }
@@ -163,7 +158,7 @@ void check_same_model(const std::vector<NamedParameter>& parameters, const Reduc
                         ". Build the same model on all ranks before preparing it");
   }
   // After the comparison, so that a rank that throws here does not block the other ranks.
-  for (const NamedParameter& parameter : parameters) require_synchronizable(parameter, options, communicator);
+  for (const NamedParameter& parameter : parameters) require_synchronizable(parameter, communicator);
 }
 
 }  // namespace tutti::sync

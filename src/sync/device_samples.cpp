@@ -3,7 +3,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/view_as_real.h>
 
 #include <algorithm>
 #include <numeric>
@@ -27,6 +26,7 @@ bool is_sampled(const at::Tensor& tensor) {
   return devices::is_accelerator(tensor.device()) && tensor.layout() == at::kStrided && tensor.numel() > 0;
 }
 
+/// Elements of 16 bytes are two integers.
 at::ScalarType integer_of_size(std::size_t bytes) {
   return bytes == 1 ? at::kByte : bytes == 2 ? at::kShort : bytes == 4 ? at::kInt : at::kLong;
 }
@@ -68,7 +68,6 @@ const at::Tensor& DeviceSamples::flat_bits(std::size_t parameter) {
   at::Tensor elements = tensor.detach();
   const bool plain = elements.is_non_overlapping_and_dense() && !elements.is_conj() && !elements.is_neg();
   if (!plain) elements = comm::plain_memory(elements);  // rare: a copy
-  if (elements.is_complex()) elements = at::view_as_real(elements);
   elements = elements.as_strided({elements.numel()}, {1}, elements.storage_offset());
   flat = elements.view(integer_of_size(elements.element_size()));
   return flat;
@@ -126,8 +125,7 @@ void DeviceSamples::agree(std::int64_t sample) {
     hashes_.assign(parameters_.size(), 0);
     for (const Place& place : oldest.places) {
       const auto* const bytes = static_cast<const std::byte*>(oldest.on_host[place.message].const_data_ptr());
-      hashes_[place.parameter] =
-          hash_of_bytes({bytes + place.begin, static_cast<std::size_t>(place.bytes)});
+      hashes_[place.parameter] = hash_of_bytes({bytes + place.begin, static_cast<std::size_t>(place.bytes)});
     }
   }
 }

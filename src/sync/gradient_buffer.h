@@ -53,9 +53,9 @@ class GradientBuffer {
   /// Makes the slot the parameter's .grad; the values of the slot do not change.
   void alias(int parameter);
 
-  /// Must be called with each stream that reads or writes gradients on `device`, as the calling thread's current stream:
-  /// the memory is not reused before the stream has run the work that is queued when the last of this object and its
-  /// gradients is destroyed.
+  /// Must be called with each stream that reads or writes gradients on `device`, as the calling thread's current
+  /// stream: the memory is not reused before the stream has run the work that is queued when the last of this object
+  /// and its gradients is destroyed.
   void record_current_stream(at::Device device) const;
 
   /// The argument of plan_buckets().

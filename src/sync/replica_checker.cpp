@@ -122,7 +122,8 @@ std::string ReplicaChecker::describe_drift(const Communicator& communicator) con
         const bool on_device = devices::is_accelerator(parameters_.trained[parameter].tensor.device());
         return "parameter " + quoted(parameters_.trained[parameter]) + " of rank " + std::to_string(rank) +
                " differs from that of rank 0" +
-               (on_device ? ", as it was some steps ago: values on a device are compared late" : "") + ". Either forward writes it from the rank's own data (max_norm, normalized "
+               (on_device ? ", as it was some steps ago: values on a device are compared late" : "") +
+               ". Either forward writes it from the rank's own data (max_norm, normalized "
                "or clipped weights), or an optimizer stepped with gradients that were not synchronized, or the "
                "program changed it on some ranks only. Step with the optimizer that prepare() returned, and write "
                "parameters alike on all ranks";

@@ -1,7 +1,7 @@
 #pragma once
 // Detects parameters that the program has changed: their dtype, device or shape since prepare(), which LibTorch does
-// not report, and their values, by a sampled hash. The values of parameters on a device are not compared between passes,
-// and between ranks they are compared late, by the hashes of DeviceSamples.
+// not report, and their values, by a sampled hash. The values of parameters on a device are not compared between
+// passes, and between ranks they are compared late, by the hashes of DeviceSamples.
 //
 // An optimizer step on some ranks changes all elements, so the next synchronization detects it. Forward may write a few
 // elements of a parameter from a rank's own data. Each synchronization samples other elements: a difference that

@@ -68,7 +68,8 @@ void unflatten_into(const at::Tensor& flat, const std::vector<at::Tensor>& tenso
 void replicate(std::vector<at::Tensor> tensors, const Communicator& communicator, const std::string& name,
                DeviceWrites writes) {
   if (communicator.size() == 1) return;
-  for (const DeviceTensors& group : take_device_tensors(tensors)) replicate_on_device(group, communicator, name, writes);
+  for (const DeviceTensors& group : take_device_tensors(tensors))
+    replicate_on_device(group, communicator, name, writes);
   const auto replicate_together = [&](const std::vector<at::Tensor>& together) {
     const at::Tensor message = flatten(together, together.front().scalar_type());
     communicator.broadcast(message, 0, comm::internal_call(name)).wait();

@@ -86,8 +86,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     if (context->needs_input_grad(0)) {
       const auto holder = context->saved_data["communicator"].toCapsule();
       // Sums over all ranks of output gradients, and of output gradients times normalized inputs.
-      const at::Tensor sums =
-          at::cat({bias_gradient, weight_gradient}).to(devices::widest_float(pass.input.device()));
+      const at::Tensor sums = at::cat({bias_gradient, weight_gradient}).to(devices::widest_float(pass.input.device()));
       static_cast<const CommunicatorHolder&>(*holder)
           .communicator.all_reduce(sums, ReduceOp::sum, comm::internal_call("SyncBatchNorm"))
           .wait();

@@ -143,8 +143,8 @@ Tensors reduce_tensors(const Communicator& communicator, const NestedTensors& lo
 Tensors broadcast_tensors(const Communicator& communicator, const NestedTensors& local, int from_process,
                           const CallOptions& call) {
   const std::string what = "broadcast(from " + std::to_string(from_process) + ")";
-  const auto ranks = exchange_headers(communicator, what, local, SameShape::all, call,
-                                      why_no_rank(from_process, communicator.size()));
+  const auto ranks =
+      exchange_headers(communicator, what, local, SameShape::all, call, why_no_rank(from_process, communicator.size()));
   Tensors received;
   for (std::size_t index = 0; index < local.size(); ++index) {
     const at::Tensor& tensor = local[index].tensor;
@@ -227,7 +227,9 @@ Tensors gather_counted(const Communicator& communicator, const NestedTensors& lo
     const at::Tensor& tensor = counted[place].tensor;
     std::int64_t most = 0;
     for (const TensorHeaders& headers : ranks) most = std::max(most, headers[place].sizes[0]);
-    const at::Tensor all = all_ranks(communicator, filled_up(contiguous_on(place_of_exchange(ranks, place, tensor), tensor), most), named(what, call));
+    const at::Tensor all =
+        all_ranks(communicator, filled_up(contiguous_on(place_of_exchange(ranks, place, tensor), tensor), most),
+                  named(what, call));
     Tensors parts;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       parts.push_back(all[static_cast<std::int64_t>(rank)].narrow(0, 0, ranks[rank][place].sizes[0]));

@@ -15,12 +15,9 @@ namespace tutti {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> allocator_messages{"out of memory",
-                                                             "can't allocate memory",
-                                                             "not enough memory",
-                                                             "CUBLAS_STATUS_ALLOC_FAILED",
-                                                             "CUDNN_STATUS_ALLOC_FAILED",
-                                                             "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"};
+constexpr std::array<std::string_view, 5> allocator_messages{"out of memory", "can't allocate memory",
+                                                             "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED",
+                                                             "CUDNN_STATUS_ALLOC_FAILED"};
 
 /// The message without the backtrace of LibTorch's exceptions.
 std::string message_of(const std::exception& error) {

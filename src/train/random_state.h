@@ -1,5 +1,6 @@
 #pragma once
-// The state of LibTorch's default random generators of the CPU ("cpu") and of all devices of the accelerator ("cuda_0").
+// The state of LibTorch's default random generators of the CPU ("cpu") and of all devices of the accelerator
+// ("cuda_0").
 #include "tutti/state/state_dict.h"
 
 namespace tutti {

@@ -156,10 +156,9 @@ void TrainerContext::count(const at::Tensor& loss, double weight, std::int64_t s
     sums_.loss += loss.item<double>();
     sums_.has_host_loss = true;
   } else {
-    const at::Tensor value = loss.detach().reshape({});
-    const auto dtype = value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor value = loss.detach().reshape({}).to(at::kFloat);  // some devices have no double
     at::Tensor& sum = sums_.device_loss;
-    sum = sum.defined() ? sum + value.to(dtype) : value.to(dtype, /*non_blocking=*/false, /*copy=*/true);
+    sum = sum.defined() ? sum + value : value.clone();
   }
   sums_.weight += weight;
   sums_.samples += samples;
@@ -230,12 +229,13 @@ LateValue TrainerContext::reduce_loss(double host_loss, double weight, double wh
     communicator.all_reduce(rest, ReduceOp::sum, comm::internal_call("losses on accelerators")).wait();
     return (host_loss + rest.item<double>()) / weight;
   }
-  DeviceLoss loss{.all_reduce = Work(), .sum = sums_.device_loss, .weight = weight};
+  DeviceLoss& loss = device_loss_.emplace();
+  loss.weight = weight;
+  loss.sum = sums_.device_loss;
   if (communicator.size() == 1) return loss.mean();
   loss.sum = loss.sum.clone();
   loss.all_reduce = communicator.all_reduce(loss.sum, ReduceOp::sum, comm::internal_call("losses on accelerators"));
-  device_loss_ = loss;
-  return LateValue::deferred([loss] {
+  return LateValue::deferred([loss = loss] {
     // Does not wait for work that the program has queued since.
     double mean = 0;
     devices::SideStream(loss.sum.device()).run([&] { mean = loss.mean(); });

@@ -39,7 +39,7 @@ TEST(DeviceBatchSize, IsHalvedUntilItFitsTheDevice) {
     std::vector<std::int64_t> tried;
     const auto body = [&](std::int64_t size) {
       tried.push_back(size);
-      // Rank 0 has room for 4 samples.
+      // At most 4 samples fit on rank 0's device.
       const std::int64_t bytes = communicator.rank() == 0 && size > 4 ? std::int64_t{1} << 40 : size;
       const at::Tensor batch = at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
     };

@@ -14,7 +14,7 @@ namespace tutti::test {
 using RankBody = std::function<std::vector<at::Tensor>(const Communicator&, at::Device)>;
 using TensorsOfRanks = std::vector<std::vector<at::Tensor>>;
 
-/// What each rank's `body` returns, in CPU memory.
+/// What each rank's `body` returns.
 inline TensorsOfRanks results_on_cpu(int size, const RankBody& body) {
   TensorsOfRanks results(static_cast<std::size_t>(size));
   run_thread_ranks(size, [&](const Communicator& communicator) {
@@ -23,7 +23,9 @@ inline TensorsOfRanks results_on_cpu(int size, const RankBody& body) {
   return results;
 }
 
-inline TensorsOfRanks results_on_devices(const SimulatedRanks& ranks, const RankBody& body) {
+/// The same, copied to CPU memory. The backend "auto" sums by the simulated NCCL.
+inline TensorsOfRanks results_on_devices(SimulatedRanks ranks, const RankBody& body) {
+  ranks.c10d_backend = ranks.backend == "auto";
   TensorsOfRanks results(static_cast<std::size_t>(ranks.size));
   run_simulated_ranks(ranks, [&](const Communicator& communicator, at::Device device) {
     auto& of_rank = results[static_cast<std::size_t>(communicator.rank())];

@@ -7,6 +7,9 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 
+#include <chrono>
+#include <future>
+
 #include "support/simulated_device/ranks.h"
 #include "support/temporary_folder.h"
 #include "support/training.h"
@@ -19,7 +22,9 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 torch::nn::Sequential make_net(at::Device device) {
-  torch::nn::Sequential net(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8), torch::nn::Linear(8, 3));
+  // Without a bias before BatchNorm: its gradient is rounding alone, which AdamW would scale up.
+  torch::nn::Sequential net(torch::nn::Linear(torch::nn::LinearOptions(6, 8).bias(false)), torch::nn::BatchNorm1d(8),
+                            torch::nn::Linear(8, 3));
   fill(*net, 1);
   net->to(device);
   return net;
@@ -82,6 +87,33 @@ TEST(DeviceCheckpoint, ResumesOnTheDeviceAndOnAnotherType) {
       });
     }
   }
+}
+
+TEST(DeviceCheckpoint, AnAsynchronousSaveDoesNotWaitForTheDevice) {
+  const TemporaryFolder folder;
+  run_simulated_ranks({.size = 1}, [&](const Communicator& communicator, at::Device device) {
+    Accelerator accelerator({.communicator = communicator});
+    auto net = make_net(device);
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
+    accelerator.backward(model->forward(batch_of(0).input.to(device)).square().mean());
+    optimizer.step();
+    optimizer.zero_grad();
+    const Tensors saved = state_of(*net);
+    const c10::Stream stream = simulated::current_stream(device.index());
+    std::promise<void> release;
+    simulated::launch(stream, [ready = release.get_future().share()] { ready.wait_for(std::chrono::seconds(20)); });
+    accelerator.save_state({.folder = folder.path() / "checkpoint", .asynchronous = true});
+    EXPECT_FALSE(simulated::is_idle(stream));
+    release.set_value();
+    {
+      const at::NoGradGuard no_grad;
+      for (at::Tensor& parameter : net->parameters()) parameter.zero_();
+    }
+    accelerator.wait_for_checkpoint();
+    accelerator.load_state(folder.path() / "checkpoint");
+    const Tensors loaded = state_of(*net);
+    for (std::size_t i = 0; i < saved.size(); ++i) EXPECT_TRUE(loaded[i].equal(saved[i])) << i;
+  });
 }
 
 TEST(DeviceCheckpoint, CopiesOfAStateWaitOnceForEachDevice) {

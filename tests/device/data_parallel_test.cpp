@@ -33,6 +33,9 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
     out = register_module("out", torch::nn::Linear(8, 3));
   }
   at::Tensor forward(const at::Tensor& x) {
+    if (!x.is_cpu()) {
+      EXPECT_EQ(simulated::current_device(), x.device().index()) << "of the replica's thread";
+    }
     return out(norm(at::tanh(in(x))));
   }
   torch::nn::Linear in{nullptr};

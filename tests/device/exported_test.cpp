@@ -86,7 +86,8 @@ TEST_F(DeviceExported, AProgramOfAnotherAcceleratorRunsOnThisOne) {
   Records records = small_model();
   records = with_program(exported_on(program_with_device("cpu", nullptr), "cuda"));
   for (auto& [name, text] : records) {
-    if (name.find("weights_config") != std::string::npos) text = exported_on(nlohmann::json::parse(text), "cuda").dump();
+    if (name.find("weights_config") != std::string::npos)
+      text = exported_on(nlohmann::json::parse(text), "cuda").dump();
   }
   auto model = load(records);
   EXPECT_TRUE(model.forward(at::ones({3, 3})).is_cpu());

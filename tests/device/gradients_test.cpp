@@ -25,10 +25,10 @@ using test::waits_during;
 /// Eight parameters.
 struct DeepImpl : torch::nn::Module {
   DeepImpl()
-      : layers(register_module("layers", torch::nn::Sequential(torch::nn::Linear(6, 16), torch::nn::GELU(),
-                                                               torch::nn::Linear(16, 16), torch::nn::GELU(),
-                                                               torch::nn::Linear(16, 16), torch::nn::GELU(),
-                                                               torch::nn::Linear(16, 3)))) {
+      : layers(register_module(
+            "layers", torch::nn::Sequential(torch::nn::Linear(6, 16), torch::nn::GELU(), torch::nn::Linear(16, 16),
+                                            torch::nn::GELU(), torch::nn::Linear(16, 16), torch::nn::GELU(),
+                                            torch::nn::Linear(16, 3)))) {
     test::fill(*this, 6);
   }
   at::Tensor forward(const at::Tensor& x) { return layers->forward(x); }
@@ -93,6 +93,7 @@ test::RankBody trains_in_a_stream_of_its_own(const std::string& backend) {
     if (device != at::kCPU) {
       const c10::StreamGuard other(simulated::default_stream(device.index()));
       for (int i = 0; i < 20; ++i) at::full({700}, 1e9, at::TensorOptions(at::kFloat).device(device));
+      simulated::wait_for_device(device.index(), "test");
     }
     return ends;
   };
@@ -133,24 +134,32 @@ TEST(DeviceGradients, DistributedDataParallelEqualsTheCpu) {
   }
 }
 
-/// Two layers, which may be on two devices.
+/// Two layers, which may be on two devices. They are registered in reverse, so that the bucket that is summed first is
+/// complete last: the thread of the first layer's device then starts the buckets of both devices.
 struct SplitImpl : torch::nn::Module {
-  SplitImpl()
-      : first(register_module("first", torch::nn::Linear(6, 5))),
-        second(register_module("second", torch::nn::Linear(5, 3))) {
+  SplitImpl() {
+    register_module("second", second);
+    register_module("first", first);
     test::fill(*this, 8);
   }
   at::Tensor forward(const at::Tensor& x) {
     return second(first(x.to(first->weight.device())).tanh().to(second->weight.device()));
   }
-  torch::nn::Linear first{nullptr}, second{nullptr};
+  torch::nn::Linear first{6, 5}, second{5, 3};
 };
 TORCH_MODULE(Split);
 
-/// Trains with the first layer on the rank's device and the second on that of `second_device`.
-test::RankBody trains_on_two(const std::function<at::Device(at::Device)>& second_device) {
-  return [second_device](const Communicator& communicator, at::Device device) {
-    Accelerator accelerator({.communicator = communicator});
+/// Trains with the first layer on the rank's device and the second on that of `second_device`. `own_streams`: in
+/// streams of the program's own on both.
+test::RankBody trains_on_two(const std::function<at::Device(at::Device)>& second_device, bool own_streams = false) {
+  return [second_device, own_streams](const Communicator& communicator, at::Device device) {
+    std::optional<c10::MultiStreamGuard> guard;
+    if (own_streams) {
+      const std::vector<c10::Stream> streams{simulated::pool_stream(device.index()),
+                                             simulated::pool_stream(second_device(device).index())};
+      guard.emplace(streams);
+    }
+    Accelerator accelerator({.buckets = {.reorder = false}, .communicator = communicator});
     Split net;
     net->first->to(device);
     net->second->to(second_device(device));
@@ -163,7 +172,11 @@ test::RankBody trains_on_two(const std::function<at::Device(at::Device)>& second
       optimizer.step();
       optimizer.zero_grad();
     }
-    return test::tensors_of(*net);
+    const auto ends = test::tensors_of(*net);
+    for (const at::Tensor& end : ends) {
+      if (!end.is_cpu()) simulated::wait_for_device(end.device().index(), "test");
+    }
+    return ends;
   };
 }
 
@@ -174,7 +187,10 @@ TEST(DeviceGradients, OfTwoDevicesInOneModel) {
     return at::Device(device.type(), static_cast<at::DeviceIndex>(device.index() + 2));
   };
   const auto cpu = [](at::Device) { return at::Device(at::kCPU); };
-  test::expect_equal(test::results_on_devices({.backend = "staged"}, trains_on_two(another)), expected, 1e-5);
+  for (const bool own_streams : {false, true}) {
+    test::expect_equal(test::results_on_devices({.backend = "staged"}, trains_on_two(another, own_streams)), expected,
+                       1e-5);
+  }
   for (const std::string backend : {"auto", "staged"}) {
     test::expect_equal(test::results_on_devices({.backend = backend}, trains_on_two(cpu)), expected, 1e-5);
   }
@@ -184,8 +200,7 @@ TEST(DeviceGradients, OfTwoDevicesInOneModel) {
 class DeviceGradientStore : public testing::Test {
  protected:
   static at::Tensor parameter(std::int64_t elements) {
-    return at::zeros({elements}, at::TensorOptions(at::kFloat).device(at::Device(simulated::type, 0)))
-        .requires_grad_();
+    return at::zeros({elements}, at::TensorOptions(at::kFloat).device(at::Device(simulated::type, 0))).requires_grad_();
   }
   void set_gradient(int parameter, double value) {
     const at::Tensor& tensor = parameters_.trained[parameter].tensor;
@@ -200,7 +215,8 @@ class DeviceGradientStore : public testing::Test {
     return window;
   }
 
-  sync::ParameterSet parameters_{{{.name = "weight", .tensor = parameter(3)}, {.name = "bias", .tensor = parameter(2)}}};
+  sync::ParameterSet parameters_{
+      {{.name = "weight", .tensor = parameter(3)}, {.name = "bias", .tensor = parameter(2)}}};
   Communicator communicator_;
   GradientStore store_{parameters_, {}, communicator_};
   const at::NoGradGuard no_grad_;

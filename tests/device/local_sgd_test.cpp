@@ -1,6 +1,9 @@
 // Ranks: 2 and 4 as threads, each with a simulated device. Local SGD and its family on devices, against the same run in
 // CPU memory.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -72,11 +75,9 @@ std::vector<Method> methods() {
     add("diloco, wire " + std::to_string(static_cast<int>(wire)), {.outer_optimizer = diloco, .wire = wire});
   }
   add("streaming, mix", {.outer_optimizer = diloco, .streaming = {.fragments = 2, .overlap_steps = 1, .mix = 0.5}});
-  add("streaming, int8", {.outer_optimizer = diloco,
-                          .streaming = {.fragments = 2, .overlap_steps = 1},
-                          .wire = WireFormat::int8});
-  add("streaming, local progress",
-      {.streaming = {.fragments = 2, .overlap_steps = 1, .keep_local_progress = true}});
+  add("streaming, int8",
+      {.outer_optimizer = diloco, .streaming = {.fragments = 2, .overlap_steps = 1}, .wire = WireFormat::int8});
+  add("streaming, local progress", {.streaming = {.fragments = 2, .overlap_steps = 1, .keep_local_progress = true}});
   add("buffers of rank 0", {.state_sync = {.buffers = BufferRule::broadcast}});
   add("momentum", {.state_sync = {.momentum = MomentumRule::average}}).options.adam = true;
   add("double", {}).options.dtype = at::kDouble;
@@ -93,8 +94,8 @@ TEST(DeviceLocalSgd, EndsWithTheBitsOfTheCpu) {
     const Ends actual = run_on(true, method);
     for (int rank = 0; rank < method.size; ++rank) {
       const auto i = static_cast<std::size_t>(rank);
-      EXPECT_TRUE(same_bits(actual[i], expected[i])) << "rank " << rank << ": largest difference "
-                                                     << largest_difference(actual[i], expected[i]);
+      EXPECT_TRUE(same_bits(actual[i], expected[i]))
+          << "rank " << rank << ": largest difference " << largest_difference(actual[i], expected[i]);
     }
   }
 }
@@ -165,6 +166,28 @@ TEST(DeviceLocalSgd, ResumesOnAnotherDevice) {
       EXPECT_TRUE(same_bits(state_of(run), expected[static_cast<std::size_t>(communicator.rank())]));
     });
   }
+}
+
+TEST(DeviceLocalSgd, ParametersMayBeOnSeveralDevices) {
+  run_simulated_ranks({}, [](const Communicator& communicator, at::Device device) {
+    const at::Device other(simulated::type, static_cast<at::DeviceIndex>(2 + communicator.rank()));
+    std::vector<NamedParameter> parameters;
+    for (const at::Device place : {at::Device(at::kCPU), device, other, device}) {
+      const auto number = static_cast<std::int64_t>(parameters.size());
+      const at::Tensor parameter = at::ones({number + 1}, at::TensorOptions(place)).set_requires_grad(true);
+      parameters.push_back({"parameter" + std::to_string(number), parameter});
+    }
+    LocalSgdAlgorithm algorithm(parameters, {}, nullptr, communicator.duplicate("local"), {.local_steps = 1});
+    {
+      const at::NoGradGuard no_grad;
+      for (NamedParameter& parameter : parameters) parameter.tensor.add_(communicator.rank());
+    }
+    algorithm.step();
+    for (const NamedParameter& parameter : parameters) {
+      const at::Tensor values = parameter.tensor.detach().cpu();
+      EXPECT_TRUE(values.equal(at::full_like(values, 1.5))) << parameter.name;
+    }
+  });
 }
 
 TEST(DeviceLocalSgd, ComparesReplicas) {

@@ -14,6 +14,7 @@
 #include "device/combinations.h"
 #include "device/matrix_backends.h"
 #include "device/training_loops.h"
+#include "support/difference.h"
 #include "support/simulated_device/ranks.h"
 #include "support/temporary_folder.h"
 
@@ -32,10 +33,14 @@ constexpr std::array timings{Timing::at_once, Timing::slow_kernels, Timing::slow
 
 std::string name_of(Timing timing) {
   switch (timing) {
-    case Timing::at_once: return "at_once";
-    case Timing::slow_kernels: return "slow_kernels";
-    case Timing::slow_device: return "slow_device";
-    case Timing::slow_host: return "slow_host";
+    case Timing::at_once:
+      return "at_once";
+    case Timing::slow_kernels:
+      return "slow_kernels";
+    case Timing::slow_device:
+      return "slow_device";
+    case Timing::slow_host:
+      return "slow_host";
   }
   return "?";
 }
@@ -127,9 +132,12 @@ Results on_the_device(const Case& one) {
 double tolerance_of(Extra extra) {
   switch (extra) {
     case Extra::bf16:
-    case Extra::fp16: return 2e-2;
-    case Extra::diloco_int8: return 1e-3;  // a difference in rounding may change an encoded number
-    default: return 1e-5;
+    case Extra::fp16:
+      return 2e-2;
+    case Extra::diloco_int8:
+      return 1e-3;  // a difference in rounding may change an encoded number
+    default:
+      return 1e-5;
   }
 }
 

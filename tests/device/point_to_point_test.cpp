@@ -49,7 +49,8 @@ TEST(DeviceMessages, KeepTheOrderOfSends) {
       const SlowKernels slow(3000);
       std::vector<Work> works;
       for (int i = 0; i < count; ++i) {
-        const at::Tensor value = at::full({10, 2}, i, i % 2 == 0 ? at::TensorOptions(device) : at::TensorOptions());
+        const at::Tensor value =
+            at::full({10, 2}, 1.0 * i, i % 2 == 0 ? at::TensorOptions(device) : at::TensorOptions());
         works.push_back(communicator.send(value.select(1, 0), 1));
       }
       for (const Work& work : works) work.wait();
@@ -64,7 +65,7 @@ TEST(DeviceMessages, KeepTheOrderOfSends) {
 TEST(DeviceMessages, ArriveFromAnySource) {
   run_simulated_ranks({.size = 3, .c10d_backend = false}, [](const Communicator& communicator, at::Device device) {
     const auto options = at::TensorOptions(device);
-    if (communicator.rank() != 0) return communicator.send(at::full({5}, communicator.rank(), options), 0).wait();
+    if (communicator.rank() != 0) return communicator.send(at::full({5}, 1.0 * communicator.rank(), options), 0).wait();
     for (int i = 0; i < 2; ++i) {
       std::atomic<int> source = -1;
       const at::Tensor received = at::zeros({5}, options);
@@ -78,7 +79,7 @@ TEST(DeviceMessages, ArriveFromAnySource) {
 TEST(DeviceMessages, DoNotWaitForCollectives) {
   run_simulated_ranks({.c10d_backend = false}, [](const Communicator& communicator, at::Device device) {
     const at::Tensor x = at::ones({elements}, at::TensorOptions(device));
-    const at::Tensor message = at::full({elements}, 5, at::TensorOptions(device));
+    const at::Tensor message = at::full({elements}, 5.0, at::TensorOptions(device));
     if (communicator.rank() == 0) {
       const Work sum = communicator.all_reduce(x);
       communicator.send(message, 1).wait();
@@ -93,27 +94,41 @@ TEST(DeviceMessages, DoNotWaitForCollectives) {
   });
 }
 
+// Threads of the library use the devices of their ranks: on CUDA a thread would make a context on device 0.
+TEST(DeviceMessages, ThreadsStayOffOtherDevices) {
+  simulated::forget_touched();
+  run_simulated_ranks({.first_device = 1, .c10d_backend = false},
+                      [](const Communicator& communicator, at::Device device) {
+                        const at::Tensor tensor = at::ones({4}, at::TensorOptions(device));
+                        const int peer = 1 - communicator.rank();
+                        const Work sent = communicator.send(tensor, peer);
+                        communicator.receive(at::empty({4}, at::TensorOptions(device)), peer).wait();
+                        sent.wait();
+                        communicator.all_reduce(tensor).wait();
+                      });
+  EXPECT_FALSE(simulated::touched(0));
+}
+
 TEST(DeviceMessages, FailAsOnTheHost) {
-  run_simulated_ranks(
-      {.c10d_backend = false, .timeout = std::chrono::seconds(1)},
-      [](const Communicator& communicator, at::Device device) {
-        const auto options = at::TensorOptions(device);
-        const at::Tensor tensor = at::full({4}, 3, options);
-        if (communicator.rank() == 0) {
-          communicator.send(tensor, 1, 7).wait();
-          communicator.barrier({.timeout = std::chrono::seconds(30)}).wait();
-          return;
-        }
-        EXPECT_THROW(communicator.receive(at::empty({5}, options), 0, 7).wait(), MismatchError);
-        try {
-          communicator.receive(tensor, 0).wait();
-          ADD_FAILURE() << "nothing was thrown";
-        } catch (const TimeoutError& error) {
-          EXPECT_EQ(error.ranks(), std::vector<int>{0}) << error.what();
-        }
-        EXPECT_EQ(tensor.sum().item<double>(), 12) << "a failed receive leaves the tensor as it is";
-        communicator.barrier({.timeout = std::chrono::seconds(30)}).wait();
-      });
+  run_simulated_ranks({.c10d_backend = false, .timeout = std::chrono::seconds(1)},
+                      [](const Communicator& communicator, at::Device device) {
+                        const auto options = at::TensorOptions(device);
+                        const at::Tensor tensor = at::full({4}, 3.0, options);
+                        if (communicator.rank() == 0) {
+                          communicator.send(tensor, 1, 7).wait();
+                          communicator.barrier({.timeout = std::chrono::seconds(30)}).wait();
+                          return;
+                        }
+                        EXPECT_THROW(communicator.receive(at::empty({5}, options), 0, 7).wait(), MismatchError);
+                        try {
+                          communicator.receive(tensor, 0).wait();
+                          ADD_FAILURE() << "nothing was thrown";
+                        } catch (const TimeoutError& error) {
+                          EXPECT_EQ(error.ranks(), std::vector<int>{0}) << error.what();
+                        }
+                        EXPECT_EQ(tensor.sum().item<double>(), 12) << "a failed receive leaves the tensor as it is";
+                        communicator.barrier({.timeout = std::chrono::seconds(30)}).wait();
+                      });
 }
 
 TEST(DeviceMessages, AStoppedDeviceIsNamed) {
@@ -127,8 +142,9 @@ TEST(DeviceMessages, AStoppedDeviceIsNamed) {
       communicator.send(tensor, 1, 0, {.timeout = std::chrono::seconds(1)}).wait();
       ADD_FAILURE() << "nothing was thrown";
     } catch (const TimeoutError& error) {
-      EXPECT_EQ(std::string(error.what()), "send (tag 0): device " + device.str() +
-                                               " of rank 0 did not complete the work queued before the call within 1 s");
+      EXPECT_EQ(std::string(error.what()),
+                "send (tag 0): device " + device.str() +
+                    " of rank 0 did not complete the work queued before the call within 1 s");
     }
     stopped.set_value();
     simulated::wait_for_device(device.index(), "the end of the test");

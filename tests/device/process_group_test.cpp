@@ -117,8 +117,7 @@ TEST(DeviceProcessGroup, CallsHaveTheHostsBitsAndDoNotWaitForTheDevice) {
       const at::Tensor input = values_of(group.getRank()).to(device);
       at::Tensor result;
       const SlowKernels slow(1000);
-      const auto waits =
-          waits_during(group.communicator(), [&] { result = call.run(group, input.mul(1)).add(1); });
+      const auto waits = waits_during(group.communicator(), [&] { result = call.run(group, input.mul(1)).add(1); });
       EXPECT_EQ(waits, 0) << call.name;
       EXPECT_TRUE(at::equal(result.cpu(), expected)) << call.name;
       group.communicator().barrier().wait();
@@ -155,8 +154,8 @@ TEST(DeviceProcessGroup, FuturesWorkOnTheDevice) {
 TEST(DeviceProcessGroup, WaitWithATimeoutMakesTheStreamWait) {
   run_device_groups([](ProcessGroupTutti& group, at::Device device) {
     const SlowKernels slow(1000);
-    std::vector<Tensors> outputs{{at::empty({elements}, at::TensorOptions(device)),
-                                  at::empty({elements}, at::TensorOptions(device))}};
+    std::vector<Tensors> outputs{
+        {at::empty({elements}, at::TensorOptions(device)), at::empty({elements}, at::TensorOptions(device))}};
     Tensors inputs{at::ones({elements}, at::TensorOptions(device))};
     group.allgather(outputs, inputs, {})->wait(std::chrono::seconds(20));
     EXPECT_EQ(at::cat(outputs[0]).sum().item<double>(), 2.0 * elements);

@@ -106,10 +106,10 @@ TEST(DeviceReplicas, ACorrectedDifferenceIsReportedOnce) {
 }
 
 TEST(DeviceReplicas, ComparingDoesNotWaitForTheDevice) {
+  const SlowKernels slow(100);
   run_simulated_ranks({}, [](const Communicator& communicator, at::Device device) {
     Training training(communicator, device);
     training.step();
-    const SlowKernels slow(200);
     EXPECT_EQ(waits_during(communicator,
                            [&] {
                              for (int i = 0; i < 10; ++i) training.step();
@@ -120,6 +120,7 @@ TEST(DeviceReplicas, ComparingDoesNotWaitForTheDevice) {
 
 // One rank's device is behind: ranks compare the samples that all of them have.
 TEST(DeviceReplicas, ASlowDeviceOfOneRankIsNoDifference) {
+  const SlowKernels slow(100);
   run_simulated_ranks({}, [](const Communicator& communicator, at::Device device) {
     Training training(communicator, device);
     for (int i = 0; i < 12; ++i) {

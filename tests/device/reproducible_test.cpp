@@ -43,14 +43,13 @@ TEST(DeviceReproducible, OneTwoAndFourRanksEndWithTheSameBits) {
     for (const std::string backend : {"staged", "staged:shared_memory"}) {
       SCOPED_TRACE(std::to_string(size) + " ranks over " + backend);
       const test::TensorsOfRanks expected(static_cast<std::size_t>(size), alone.front());
-      test::expect_equal(test::results_on_devices({.size = size, .backend = backend, .c10d_backend = false}, train),
-                         expected);
+      test::expect_equal(test::results_on_devices({.size = size, .backend = backend}, train), expected);
     }
   }
 }
 
 TEST(DeviceReproducible, OneRankNeedsNoStagedBackend) {
-  const auto staged = test::results_on_devices({.size = 1, .backend = "staged", .c10d_backend = false}, train);
+  const auto staged = test::results_on_devices({.size = 1, .backend = "staged"}, train);
   test::expect_equal(test::results_on_devices({.size = 1}, train), staged);
 }
 

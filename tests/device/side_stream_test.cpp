@@ -27,9 +27,9 @@ TEST(SideStream, TheCurrentStreamWaitsForAnEventAndTheHostDoesNot) {
   const at::Tensor x = at::zeros({4}, floats);
   simulated::wait_for_device(0, "test");
   const SideStream side(device);
-  std::optional<simulated::StreamGate> gate;
+  std::optional<simulated::StreamLatch> latch;
   side.run([&] {
-    gate.emplace(simulated::current_stream(0));
+    latch.emplace(simulated::current_stream(0));
     x.fill_(1);
   });
   simulated::reset_counts();
@@ -38,7 +38,7 @@ TEST(SideStream, TheCurrentStreamWaitsForAnEventAndTheHostDoesNot) {
   filled.block_current_stream();
   const at::Tensor copy = x + 0;
   EXPECT_EQ(simulated::counts().all_waits(), 0);
-  gate->open();
+  latch->open();
   EXPECT_EQ(copy[0].item<float>(), 1);
   EXPECT_TRUE(filled.is_reached());
 }
@@ -47,7 +47,7 @@ TEST(SideStream, TheSideStreamWaitsForAnEventOfTheCurrentStream) {
   const at::Tensor x = at::zeros({4}, floats);
   simulated::wait_for_device(0, "test");
   const SideStream side(device);
-  simulated::StreamGate gate(simulated::current_stream(0));
+  simulated::StreamLatch latch(simulated::current_stream(0));
   x.fill_(1);
   const StreamEvent filled = StreamEvent::on_current_stream(device);
   at::Tensor copy;
@@ -55,7 +55,7 @@ TEST(SideStream, TheSideStreamWaitsForAnEventOfTheCurrentStream) {
     filled.block_current_stream();
     copy = x + 0;
   });
-  gate.open();
+  latch.open();
   side.record_event().block_current_stream();
   EXPECT_EQ(copy[0].item<float>(), 1);
 }

@@ -35,11 +35,7 @@ TEST(SimulatedDeviceDeathTest, HostAccessIsAFault) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const at::Tensor x = at::zeros({4}, floats);
   auto* const memory = const_cast<float*>(x.const_data_ptr<float>());
-  EXPECT_EXIT(
-      {
-        [[maybe_unused]] volatile float read = memory[0];
-      },
-      testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EXIT({ [[maybe_unused]] volatile float read = memory[0]; }, testing::KilledBySignal(SIGSEGV), "");
   EXPECT_EXIT({ memory[0] = 1; }, testing::KilledBySignal(SIGSEGV), "");
 }
 
@@ -52,13 +48,13 @@ TEST(SimulatedDevice, OperandsOnTwoDevicesAreRefused) {
 
 TEST(SimulatedDevice, TheHostRunsAhead) {
   const at::Tensor x = at::zeros({4}, floats);
-  simulated::StreamGate gate(simulated::current_stream(0));
+  simulated::StreamLatch latch(simulated::current_stream(0));
   simulated::reset_counts();
   for (int i = 0; i < 10; ++i) x.add_(1);
   EXPECT_EQ(simulated::counts().kernels, 10);
   EXPECT_EQ(simulated::counts().all_waits(), 0);
   EXPECT_FALSE(simulated::is_idle(simulated::current_stream(0)));
-  gate.open();
+  latch.open();
   EXPECT_EQ(x[0].item<float>(), 10);
   EXPECT_EQ(simulated::counts().all_waits(), 1);
 }
@@ -67,7 +63,7 @@ TEST(SimulatedDevice, OnlyEventsOrderStreams) {
   const at::Tensor x = at::zeros({4}, floats);
   simulated::wait_for_device(0, "test");
   const c10::Stream side = simulated::pool_stream(0);
-  simulated::StreamGate gate(simulated::current_stream(0));
+  simulated::StreamLatch latch(simulated::current_stream(0));
   x.fill_(1);
   c10::Event filled(simulated::type);
   filled.record(simulated::current_stream(0));
@@ -75,7 +71,7 @@ TEST(SimulatedDevice, OnlyEventsOrderStreams) {
   EXPECT_EQ((x + 0)[0].item<float>(), 0) << "a stream without an event reads too early";
   filled.block(side);
   const at::Tensor late = x + 0;
-  gate.open();
+  latch.open();
   EXPECT_EQ(late[0].item<float>(), 1);
 }
 
@@ -84,7 +80,7 @@ at::Tensor copy_of_freed_memory(bool records_stream) {
   at::Tensor x = at::ones({4}, floats);
   simulated::wait_for_device(0, "test");
   const c10::Stream side = simulated::pool_stream(0);
-  simulated::StreamGate gate(side);
+  simulated::StreamLatch latch(side);
   at::Tensor copy;
   {
     const c10::StreamGuard guard(side);
@@ -94,7 +90,7 @@ at::Tensor copy_of_freed_memory(bool records_stream) {
   x.reset();
   (void)at::zeros({4}, floats);
   simulated::wait_for(simulated::current_stream(0), "test");
-  gate.open();
+  latch.open();
   simulated::wait_for(side, "test");
   return copy;
 }
@@ -162,7 +158,7 @@ TEST(SimulatedDevice, AutocastComputesInBfloat16) {
 TEST(SimulatedDevice, CopiesFromPinnedMemoryAreNotWaitedFor) {
   const at::Tensor host = at::ones({1000}).pin_memory();
   EXPECT_TRUE(host.is_pinned());
-  simulated::StreamGate gate(simulated::current_stream(0));
+  simulated::StreamLatch latch(simulated::current_stream(0));
   simulated::reset_counts();
   const at::Tensor x = host.to(device, /*non_blocking=*/true);
   const at::Tensor back = at::zeros({1000}).pin_memory();
@@ -170,7 +166,7 @@ TEST(SimulatedDevice, CopiesFromPinnedMemoryAreNotWaitedFor) {
   EXPECT_EQ(simulated::counts().all_waits(), 0);
   EXPECT_EQ(back[0].item<float>(), 0) << "the copy has not run";
   host.fill_(2);
-  gate.open();
+  latch.open();
   simulated::wait_for_device(0, "test");
   EXPECT_EQ(back[0].item<float>(), 2) << "the copy reads the memory when it runs";
   simulated::reset_counts();
@@ -197,7 +193,8 @@ TEST(SimulatedDevice, AListOperatorIsOneKernel) {
 
 TEST(SimulatedDevice, AListOperatorTakesTensorsOfSeveralDevices) {
   const std::vector<at::Tensor> from{at::ones({2}), at::ones({2}, floats)};
-  const std::vector<at::Tensor> to{at::zeros({2}, floats), at::zeros({2}, floats.device(at::Device(simulated::type, 1)))};
+  const std::vector<at::Tensor> to{at::zeros({2}, floats),
+                                   at::zeros({2}, floats.device(at::Device(simulated::type, 1)))};
   at::_foreach_copy_(to, from);
   for (const at::Tensor& tensor : to) EXPECT_TRUE(holds(tensor, at::ones({2})));
 }

@@ -40,8 +40,9 @@ struct Perceptron : Layers {
 struct Transformer : Model {
   Transformer()
       : words(register_module("words", torch::nn::Embedding(32, 16))),
-        layer(register_module("layer", torch::nn::TransformerEncoderLayer(
-                                           torch::nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(32).dropout(0)))),
+        layer(register_module("layer",
+                              torch::nn::TransformerEncoderLayer(
+                                  torch::nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(32).dropout(0)))),
         out(register_module("out", torch::nn::Linear(16, 1))) {}
   at::Tensor forward(const at::Tensor& x) override {
     const at::Tensor tokens = (x.abs() * 10).to(at::kLong).clamp(0, 31).t();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "device/slow_device.h"
 #include "support/simulated_device/ranks.h"
 #include "support/temporary_folder.h"
 #include "tutti/train/callbacks/nan_guard.h"
@@ -100,6 +101,7 @@ struct Waits final : Callback {
 class DeviceTrainer : public testing::TestWithParam<int> {};
 
 TEST_P(DeviceTrainer, WaitsOnceInAStepThatIsLogged) {
+  const SlowKernels slow(200);  // values are not there by chance when they are read
   std::vector<std::int64_t> waits;
   run_simulated_ranks({.size = GetParam()}, [&](const Communicator& communicator, at::Device device) {
     train(communicator, device, {.options = options(7, 3), .callbacks = {std::make_shared<Waits>(&waits)}});

@@ -9,6 +9,7 @@
 #include <torch/optim/adamw.h>
 
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -24,6 +25,45 @@ namespace {
 constexpr std::int64_t width = 64;
 constexpr int samples = 4;
 
+const std::map<Loop, std::string>& loop_names() {
+  static const std::map<Loop, std::string> names{
+      {Loop::every_pass, "every_pass"}, {Loop::automatic, "automatic"}, {Loop::accumulate, "accumulate"},
+      {Loop::no_sync, "no_sync"},       {Loop::join, "join"},           {Loop::checkpointing, "checkpointing"},
+      {Loop::unused, "unused"},         {Loop::late, "late"},           {Loop::two_models, "two_models"},
+  };
+  return names;
+}
+
+const std::map<Extra, std::string>& extra_names() {
+  static const std::map<Extra, std::string> names{
+      {Extra::none, "none"},
+      {Extra::clip_norm, "clip_norm"},
+      {Extra::clip_norm_and_read, "clip_norm_and_read"},
+      {Extra::clip_value, "clip_value"},
+      {Extra::bf16, "bf16"},
+      {Extra::fp16, "fp16"},
+      {Extra::batch_norm_broadcast, "batch_norm_broadcast"},
+      {Extra::batch_norm_mean, "batch_norm_mean"},
+      {Extra::batch_norm_local, "batch_norm_local"},
+      {Extra::sync_batch_norm, "sync_batch_norm"},
+      {Extra::many_buckets, "many_buckets"},
+      {Extra::metrics, "metrics"},
+      {Extra::checkpoint, "checkpoint"},
+      {Extra::local_sgd, "local_sgd"},
+      {Extra::slowmo, "slowmo"},
+      {Extra::diloco_int8, "diloco_int8"},
+      {Extra::reproducible, "reproducible"},
+  };
+  return names;
+}
+
+template <typename Key>
+std::vector<Key> keys_of(const std::map<Key, std::string>& names) {
+  std::vector<Key> keys;
+  for (const auto& [key, name] : names) keys.push_back(key);
+  return keys;
+}
+
 bool has_batch_norm(Extra extra) {
   return extra == Extra::batch_norm_broadcast || extra == Extra::batch_norm_mean || extra == Extra::batch_norm_local;
 }
@@ -38,8 +78,7 @@ struct NetImpl : torch::nn::Module {
     in = register_module("in", torch::nn::Linear(16, width));
     if (has_batch_norm(training.extra)) batch_norm = register_module("norm", torch::nn::BatchNorm1d(width));
     if (training.extra == Extra::sync_batch_norm) {
-      sync_batch_norm =
-          register_module("norm", SyncBatchNorm(torch::nn::BatchNormOptions(width), communicator));
+      sync_batch_norm = register_module("norm", SyncBatchNorm(torch::nn::BatchNormOptions(width), communicator));
     }
     middle = register_module("middle", torch::nn::Linear(width, width));
     layer_norm = register_module("layer_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
@@ -87,15 +126,26 @@ AcceleratorOptions options_of(const Training& training, const Communicator& comm
   if (has_windows && training.extra != Extra::reproducible) options.gradient_accumulation_steps = 2;
   if (training.loop == Loop::every_pass) options.sync_policy = SyncPolicy::every_pass;
   switch (training.extra) {
-    case Extra::bf16: options.mixed_precision = Precision::bf16; break;
-    case Extra::fp16: options.mixed_precision = Precision::fp16; break;
-    case Extra::batch_norm_mean: options.buffer_sync = BufferSync::mean; break;
-    case Extra::batch_norm_local: options.buffer_sync = BufferSync::none; break;
-    case Extra::many_buckets: options.buckets = {.first_bucket_bytes = 1024, .bucket_bytes = 4096}; break;
+    case Extra::bf16:
+      options.mixed_precision = Precision::bf16;
+      break;
+    case Extra::fp16:
+      options.mixed_precision = Precision::fp16;
+      break;
+    case Extra::batch_norm_mean:
+      options.buffer_sync = BufferSync::mean;
+      break;
+    case Extra::batch_norm_local:
+      options.buffer_sync = BufferSync::none;
+      break;
+    case Extra::many_buckets:
+      options.buckets = {.first_bucket_bytes = 1024, .bucket_bytes = 4096};
+      break;
     case Extra::reproducible:
       options.reproducible = ReproducibleOptions{.micro_batches = 2 * communicator.size()};
       break;
-    default: break;
+    default:
+      break;
   }
   return options;
 }
@@ -122,12 +172,12 @@ class Run {
     net_->to(device);
     critic_->to(device);
     // A large eps: gradients that are rounding alone (a bias before a norm) must not become steps.
-    const auto optimizer_options = torch::optim::AdamWOptions(0.01).eps(1e-4);
-    optimizer_.emplace(std::get<1>(
-        accelerator_.prepare(net_, torch::optim::AdamW(net_->parameters(), optimizer_options))));
+    const auto optimizer_options = torch::optim::AdamWOptions(0.01).eps(1e-2);
+    optimizer_.emplace(
+        std::get<1>(accelerator_.prepare(net_, torch::optim::AdamW(net_->parameters(), optimizer_options))));
     if (training.loop == Loop::two_models) {
-      critic_optimizer_.emplace(std::get<1>(
-          accelerator_.prepare(critic_, torch::optim::AdamW(critic_->parameters(), optimizer_options))));
+      critic_optimizer_.emplace(
+          std::get<1>(accelerator_.prepare(critic_, torch::optim::AdamW(critic_->parameters(), optimizer_options))));
     }
     if (is_local_sgd(training.extra)) local_sgd_.emplace(accelerator_, net_, local_sgd_options(training.extra));
   }
@@ -162,7 +212,8 @@ class Run {
   }
 
   at::Tensor loss_of(Net& net, int index, int step) {
-    const at::Tensor x = at::randn({samples, 16}, at::detail::createCPUGenerator(static_cast<std::uint64_t>(1000 + index)));
+    const at::Tensor x =
+        at::randn({samples, 16}, at::detail::createCPUGenerator(static_cast<std::uint64_t>(1000 + index)));
     const at::Tensor target = x.square().sum(1, true).sqrt();
     const at::Tensor input = to_device(x);
     at::Tensor loss = accelerator_.autocast(
@@ -185,7 +236,9 @@ class Run {
         case Loop::every_pass:
           if (pass == 0) backward_and_step(index_of(step, pass), step);
           break;
-        case Loop::automatic: backward_and_step(index_of(step, pass), step, /*steps=*/pass == 1); break;
+        case Loop::automatic:
+          backward_and_step(index_of(step, pass), step, /*steps=*/pass == 1);
+          break;
         case Loop::no_sync: {
           const auto scope = accelerator_.no_sync(net_, pass == 0);
           backward_and_step(index_of(step, pass), step, /*steps=*/pass == 1);
@@ -209,7 +262,8 @@ class Run {
 
   void train_uneven() {
     const std::int64_t ranks = accelerator_.num_processes();
-    auto loader = accelerator_.data_loader(Indices{training_.steps * ranks - 1}, {.batch_size = 1, .even_batches = false});
+    auto loader =
+        accelerator_.data_loader(Indices{training_.steps * ranks - 1}, {.batch_size = 1, .even_batches = false});
     const auto scope = accelerator_.join_uneven_inputs();
     int step = 0;
     for (const std::vector<std::int64_t>& batch : loader) {
@@ -268,56 +322,21 @@ class Run {
 }  // namespace
 
 const std::vector<Loop>& all_loops() {
-  static const std::vector<Loop> all{Loop::every_pass, Loop::automatic, Loop::accumulate, Loop::no_sync,   Loop::join,
-                                     Loop::checkpointing, Loop::unused, Loop::late,       Loop::two_models};
+  static const std::vector<Loop> all = keys_of(loop_names());
   return all;
 }
 
 const std::vector<Extra>& all_extras() {
-  static const std::vector<Extra> all{
-      Extra::none,       Extra::clip_norm,    Extra::clip_norm_and_read, Extra::clip_value, Extra::bf16,
-      Extra::fp16,       Extra::batch_norm_broadcast, Extra::batch_norm_mean, Extra::batch_norm_local,
-      Extra::sync_batch_norm, Extra::many_buckets, Extra::metrics, Extra::checkpoint, Extra::local_sgd,
-      Extra::slowmo,     Extra::diloco_int8,  Extra::reproducible};
+  static const std::vector<Extra> all = keys_of(extra_names());
   return all;
 }
 
 std::string name_of(Loop loop) {
-  switch (loop) {
-    case Loop::every_pass: return "every_pass";
-    case Loop::automatic: return "automatic";
-    case Loop::accumulate: return "accumulate";
-    case Loop::no_sync: return "no_sync";
-    case Loop::join: return "join";
-    case Loop::checkpointing: return "checkpointing";
-    case Loop::unused: return "unused";
-    case Loop::late: return "late";
-    case Loop::two_models: return "two_models";
-  }
-  return "?";
+  return loop_names().at(loop);
 }
 
 std::string name_of(Extra extra) {
-  switch (extra) {
-    case Extra::none: return "none";
-    case Extra::clip_norm: return "clip_norm";
-    case Extra::clip_norm_and_read: return "clip_norm_and_read";
-    case Extra::clip_value: return "clip_value";
-    case Extra::bf16: return "bf16";
-    case Extra::fp16: return "fp16";
-    case Extra::batch_norm_broadcast: return "batch_norm_broadcast";
-    case Extra::batch_norm_mean: return "batch_norm_mean";
-    case Extra::batch_norm_local: return "batch_norm_local";
-    case Extra::sync_batch_norm: return "sync_batch_norm";
-    case Extra::many_buckets: return "many_buckets";
-    case Extra::metrics: return "metrics";
-    case Extra::checkpoint: return "checkpoint";
-    case Extra::local_sgd: return "local_sgd";
-    case Extra::slowmo: return "slowmo";
-    case Extra::diloco_int8: return "diloco_int8";
-    case Extra::reproducible: return "reproducible";
-  }
-  return "?";
+  return extra_names().at(extra);
 }
 
 bool can_train(Loop loop, Extra extra) {
@@ -325,24 +344,16 @@ bool can_train(Loop loop, Extra extra) {
   if (extra == Extra::reproducible) return has_scopes && loop != Loop::join;
   if (is_local_sgd(extra)) return loop == Loop::accumulate || loop == Loop::every_pass || loop == Loop::checkpointing;
   if (extra == Extra::checkpoint) return loop != Loop::join;
+  // The nested forward pass runs in backward, outside autocast().
+  if (extra == Extra::bf16 || extra == Extra::fp16) return loop != Loop::checkpointing;
   return true;
 }
 
 std::vector<at::Tensor> train(const Communicator& communicator, c10::Device device, const Training& training) {
   std::vector<at::Tensor> result = Run(communicator, device, training)();
-  // The Accelerator is gone, and the device may still work.
+  // The Accelerator is destroyed, and the device may still work.
   for (at::Tensor& tensor : result) tensor = tensor.cpu().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
   return result;
-}
-
-double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double difference = (a[i] - b[i]).abs().max().item<double>();
-    if (!(difference <= largest)) largest = difference == difference ? difference : std::numeric_limits<double>::infinity();
-  }
-  return largest;
 }
 
 }  // namespace tutti::test

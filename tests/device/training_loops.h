@@ -67,7 +67,4 @@ struct Training {
 /// Trains on this rank and returns the parameters, buffers and metrics at the end, in CPU memory.
 std::vector<at::Tensor> train(const Communicator& communicator, c10::Device device, const Training& training);
 
-/// The largest difference between two results of train(), where NaN counts as infinity.
-double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
-
 }  // namespace tutti::test

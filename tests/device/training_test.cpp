@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/training_loops.h"
+#include "support/difference.h"
 #include "support/simulated_device/ranks.h"
 #include "tutti/detail/amp/autocast.h"
 
@@ -20,6 +21,8 @@ using test::Extra;
 using test::Loop;
 namespace simulated = test::simulated;
 
+constexpr int steps = 4;
+
 using Results = std::array<std::vector<at::Tensor>, 2>;
 
 /// The results of ranks that train in a stream of their own from step `first_step` on; -1: in the default stream.
@@ -29,12 +32,12 @@ Results train(Loop loop, Extra extra, int first_step) {
   test::run_simulated_ranks({.size = 2}, [&](const Communicator& communicator, at::Device device) {
     std::optional<c10::StreamGuard> guard;
     const auto on_step = [&](int step) {
-      if (step != first_step) return;
-      simulated::wait_for_device(device.index(), "test");
-      guard.emplace(simulated::pool_stream(device.index()));
+      // The state of the optimizer may be the default stream's: it must not be freed before the last step has run.
+      if (step == first_step || step == steps) simulated::wait_for_device(device.index(), "test");
+      if (step == first_step) guard.emplace(simulated::pool_stream(device.index()));
     };
     results[static_cast<std::size_t>(communicator.rank())] =
-        test::train(communicator, device, {.loop = loop, .extra = extra, .on_step = on_step});
+        test::train(communicator, device, {.loop = loop, .extra = extra, .steps = steps, .on_step = on_step});
   });
   return results;
 }

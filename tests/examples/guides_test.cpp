@@ -144,6 +144,17 @@ TEST(Guides, FromAcceleratesRecipesWork) {
   }
 }
 
+TEST(Guides, DevicesTrainsOnWhatTheMachineHas) {
+  for (const int ranks : {1, 2}) {
+    const auto finished = run(program("guide_devices", ranks));
+    ASSERT_EQ(finished.exit_code, 0) << finished.output;
+    EXPECT_LT(number_after("epoch 4, loss", finished.output), 0.1) << ranks;
+  }
+  const auto refused = run(program("guide_devices", 2, "xpu") + " 2>&1");
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_NE(refused.output.find("device xpu"), std::string::npos) << refused.output;
+}
+
 /// Returns the first Python block of a page.
 std::string python_of(const std::string& page) {
   const std::string text = content_of(page);

@@ -55,16 +55,6 @@ Tensors copy_of(const Tensors& tensors) {
   return copies;
 }
 
-double largest_difference(const Tensors& a, const Tensors& b) {
-  double largest = a.size() == b.size() ? 0 : INFINITY;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const double difference = (a[i].detach() - b[i].detach()).abs().max().item<double>();
-    if (std::isnan(difference)) return INFINITY;
-    largest = std::max(largest, difference);
-  }
-  return largest;
-}
-
 namespace {
 
 std::string bytes_of(const Tensors& tensors) {

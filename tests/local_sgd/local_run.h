@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/difference.h"
 #include "tutti/detail/local_sgd/local_sgd_algorithm.h"
 
 namespace tutti::test {
@@ -24,8 +25,6 @@ void sgd_step(const Tensors& model, int rank, int step, double rate);
 /// The mean, weighted by `weights` if there are any.
 Tensors mean_of(const std::vector<Tensors>& models, std::vector<double> weights = {});
 Tensors copy_of(const Tensors& tensors);
-
-double largest_difference(const Tensors& a, const Tensors& b);
 bool same_bits(const Tensors& a, const Tensors& b);
 /// Collective.
 bool same_on_all_ranks(const Communicator& communicator, const Tensors& tensors);

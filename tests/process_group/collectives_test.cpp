@@ -306,8 +306,7 @@ TEST(GroupErrors, WrongArgumentsThrowBeforeAnythingIsSent) {
     Tensors sparse{mine(0).to_sparse()};
     EXPECT_EQ(message_of<UsageError>([&] { group.broadcast(sparse, {}); }), "broadcast: the tensor is not dense.");
     Tensors away{at::empty({2}, at::kMeta)};
-    EXPECT_NE(message_of<UsageError>([&] { group.allreduce(away, {}); }).find("on the meta device"),
-              std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] { group.allreduce(away, {}); }).find("on the meta device"), std::string::npos);
     std::vector<Tensors> short_list{{at::zeros({small})}};
     EXPECT_EQ(message_of<UsageError>([&] { group.allgather(short_list, one, {}); }),
               "all_gather: a list of 1 tensors for 2 ranks; it must hold one for each.");

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
+
 namespace tutti::sync::sync_header_test {
 namespace {
 
@@ -73,6 +76,18 @@ TEST(SyncHeaders, SeesWhatElseDiffers) {
   headers[1].in_pass = 1;
   EXPECT_FALSE(make_sync_plan(headers).compared_only_differ);
   EXPECT_FALSE(make_sync_plan(headers).step_options_differ);
+}
+
+TEST(SyncHeaders, AgreeOnTheNewestSampleThatAllDevicesHaveDelivered) {
+  Headers headers{plain_pass(), plain_pass(), plain_pass()};
+  EXPECT_EQ(make_sync_plan(headers).samples_arrived, std::numeric_limits<std::int64_t>::max());
+  headers[0].samples_arrived = 7;
+  headers[1].samples_arrived = 5;
+  headers[2].samples_arrived = 6;
+  EXPECT_EQ(make_sync_plan(headers).samples_arrived, 5);
+  EXPECT_TRUE(make_sync_plan(headers).same_place);
+  headers[1].in_pass = 1;
+  EXPECT_FALSE(make_sync_plan(headers).same_place);
 }
 
 TEST(SyncHeaders, NameTheBatchesOfRanksThatDiffer) {

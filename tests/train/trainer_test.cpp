@@ -69,7 +69,7 @@ const RankCase same_as_by_hand("same_as_by_hand", [](const Communicator& communi
       EXPECT_EQ(metrics.global_step, static_cast<std::int64_t>(step));
       EXPECT_DOUBLE_EQ(metrics.loss, (totals[0] / totals[1]).item<double>());
       EXPECT_EQ(metrics.grad_norm_pre_clip, *norm);
-      EXPECT_NEAR(metrics.grad_norm_post_clip, std::min(*norm, 0.5), 1e-5);
+      EXPECT_NEAR(metrics.grad_norm_post_clip, std::min<double>(*norm, 0.5), 1e-5);
       EXPECT_EQ(metrics.learning_rate, rate);
       EXPECT_GT(metrics.samples_per_second, 0);
     }

@@ -19,9 +19,9 @@ class Work {
   /// For implementations of operations.
   explicit Work(std::shared_ptr<comm::WorkState> state);
 
-  /// Blocks until the operation has completed. Throws the operation's exception. The operation's timeout applies. If the
-  /// tensors are on a device, the operation completes when its last step is queued there: wait() then makes the calling
-  /// thread's current stream wait for the result, and the host does not wait for the device.
+  /// Blocks until the operation has completed. Throws the operation's exception. The operation's timeout applies. If
+  /// the tensors are on a device, the operation completes when its last step is queued there: wait() then makes the
+  /// calling thread's current stream wait for the result, and the host does not wait for the device.
   void wait() const;
   /// Whether the operation has completed, so that wait() does not block.
   bool is_completed() const;

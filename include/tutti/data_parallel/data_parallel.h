@@ -50,8 +50,9 @@ at::Tensor run(const std::shared_ptr<ReplicaGroup>& replicas, const Call& call, 
 /// BatchNorm's running statistics are those of the first piece, as in PyTorch. The other replicas begin each forward
 /// with the module's buffers. train(), eval(), requires_grad and changed parameters apply to the replicas; the
 /// constructor copies other members. A single piece runs in the module itself.
-/// Threads inherit grad mode, autocast and current streams. Each uses LibTorch's number of threads, so set that to cores / replicas.
-/// Random numbers (dropout) come from LibTorch's global generator, in no fixed order. Not thread safe.
+/// Threads inherit grad mode, autocast and current streams. Each uses LibTorch's number of threads, so set that to
+/// cores / replicas. Random numbers (dropout) come from LibTorch's global generator, in no fixed order. Not thread
+/// safe.
 template <typename Impl>
 class DataParallel {
  public:

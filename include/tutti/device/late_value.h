@@ -11,7 +11,7 @@ class Tensor;
 
 namespace tutti {
 
-/// A double that may still be under way from a device. Converting it to double waits for the device, in the first call
+/// A double that may still be pending on a device. Converting it to double waits for the device, in the first call
 /// only. It works wherever a double does, except for printf("%f"), deduced template arguments and `c ? late : 0.0`,
 /// which need a static_cast<double>. A small value: copies share the number. Thread safe.
 class LateValue {

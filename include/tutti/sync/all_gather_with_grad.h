@@ -25,10 +25,9 @@ class AllGatherWithGrad {
   explicit AllGatherWithGrad(const Communicator& communicator);
 
   /// Returns the tensors of all ranks, concatenated by rank along dim 0, on the device of `tensor`. `tensor` must be
-  /// dense, with the same dtype and shape on all ranks; a tensor without dimensions counts as one row. Tensors on a
-  /// device are copied through host memory. The result is part of the graph if `tensor` is: backward sums each rank's
-  /// rows of the gradients of all ranks, in a fixed order. Higher derivatives (create_graph) are supported; they are of
-  /// all ranks' losses too.
+  /// dense, with the same dtype, shape and type of device on all ranks; a tensor without dimensions counts as one row.
+  /// The result is part of the graph if `tensor` is: backward sums each rank's rows of the gradients of all ranks, on
+  /// the host in a fixed order. Higher derivatives (create_graph) are supported; they are of all ranks' losses too.
   ///
   /// Every rank must call it, in the same order. If one rank runs backward through a result, all ranks must, as often
   /// and in the same order. Throws on all ranks; the object stays usable after the first two:

@@ -48,7 +48,7 @@ struct ReducerOptions {
   /// Turn it off if replicas may differ, for example in their last bits (machines of different kinds).
   bool check_replicas = true;
   /// Wire codec of dense fp32 gradients between nodes, for example bf16_codec(). Null: gradients are sent as fp32.
-  /// Sparse gradients are never encoded. Gradients on an accelerator need the backend staged.
+  /// Sparse gradients are never encoded.
   std::shared_ptr<const WireCodec> gradient_codec{};
   /// Check synchronized gradients for infinity and NaN; Reducer::overflowed() returns the result.
   bool detect_overflow = false;
@@ -56,8 +56,8 @@ struct ReducerOptions {
   /// order of additions. Rank r must run the r-th block of the window's micro-batches. On several ranks a block must
   /// hold 2^n micro-batches. Passes do not synchronize; clipping, step() or the end of the scope does. Until then .grad
   /// is the gradient of the scope alone. Throws UsageError unless parameters are float or double, gradients are dense,
-  /// gradient_codec is null and every pass runs inside accumulate(). Several ranks with parameters on an accelerator need
-  /// the backend staged, which adds ranks in a fixed order; the kernels of the device must be deterministic too.
+  /// gradient_codec is null and every pass runs inside accumulate(). Several ranks with parameters on an accelerator
+  /// need the backend staged, which adds ranks in a fixed order; the kernels of the device must be deterministic too.
   bool reproducible = false;
   /// Called when a backward pass begins, on the thread of the pass. An exception ends the pass.
   std::function<void()> before_pass{};

@@ -73,9 +73,9 @@ struct AcceleratorOptions {
   /// The precision of autocast(). fp16 adds a loss scaler.
   Precision mixed_precision = Precision::no;
   /// The device of this rank: CUDA or any other accelerator of LibTorch. Loaders move batches to it. The program moves
-  /// its models: model->to(device()). A device type without a number stands for the device whose number is the local rank
-  /// modulo the number of devices that the process sees. CommunicatorOptions::backend chooses how gradients on it are
-  /// summed. Unset: batches are not moved.
+  /// its models: model->to(device()). A device type without a number stands for the device whose number is the local
+  /// rank modulo the number of devices that the process sees. CommunicatorOptions::backend chooses how gradients on it
+  /// are summed. Unset: batches are not moved.
   std::optional<at::Device> device{};
   /// Options of the loss scaler; used with fp16 only.
   GradScalerOptions grad_scaler{};

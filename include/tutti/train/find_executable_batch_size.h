@@ -29,8 +29,8 @@ struct BatchSizeSearchOptions {
   /// Returns the size to try after one that did not fit: smaller, and equal on all ranks. Unset: half the size.
   std::function<std::int64_t(std::int64_t)> reduce_batch_size_fn{};
   /// Releases what an attempt left outside of the function. Called on a rank when its attempt has failed, and on the
-  /// other ranks before the next attempt. Must not throw, and must not wait for other ranks. Afterwards the accelerator's
-  /// allocator returns its free memory to the device.
+  /// other ranks before the next attempt. Must not throw, and must not wait for other ranks. Afterwards the
+  /// accelerator's allocator returns its free memory to the device.
   std::function<void()> clean_up{};
 };
 

@@ -129,13 +129,12 @@ class EncodedAllReduce final : public PendingAllReduce {
       whole_.narrow(0, 0, flat_.numel()).copy_(flat_);
     }
     shard_ = at::empty({share}, flat_.options());
-    groups_->node.run(
-        [&] { groups_->reduce_scatters->reduce_scatter(operation_, shard_, whole_, ReduceOp::sum); });
+    groups_->node.run([&] { groups_->reduce_scatters->reduce_scatter(operation_, shard_, whole_, ReduceOp::sum); });
     // As in HierarchicalAllReduce: the encoding of the node's sum must not overflow.
     prescale_ = 1.0 / static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(ranks)));
     shard_.mul_(prescale_);
-    inter_node_sum_ = groups_->inter_node.run(
-        [&] { return groups_->encoded->start_all_reduce(operation_, shard_, codec_); });
+    inter_node_sum_ =
+        groups_->inter_node.run([&] { return groups_->encoded->start_all_reduce(operation_, shard_, codec_); });
   }
 
   std::shared_ptr<EncodedSumGroups> groups_;
@@ -143,7 +142,7 @@ class EncodedAllReduce final : public PendingAllReduce {
   at::Tensor flat_;
   std::shared_ptr<const WireCodec> codec_;
   devices::StreamEvent computed_;  // after the program's kernels that wrote `flat_`
-  at::Tensor whole_;  // `flat_`, or a copy that is padded to a multiple of the ranks of the node
+  at::Tensor whole_;               // `flat_`, or a copy that is padded to a multiple of the ranks of the node
   at::Tensor shard_;
   double prescale_ = 1;
   std::unique_ptr<PendingAllReduce> inter_node_sum_;

@@ -73,7 +73,9 @@ void StagingBuffers::add(const at::Tensor& device_memory, at::Tensor host) {
 
 StagingSlice StagingBuffers::slice_of(const at::Tensor& flat) {
   const auto slice = [&](const at::Tensor& whole, std::int64_t offset) {
-    return whole.narrow(0, offset, static_cast<std::int64_t>(flat.nbytes())).view(flat.scalar_type()).view(flat.sizes());
+    return whole.narrow(0, offset, static_cast<std::int64_t>(flat.nbytes()))
+        .view(flat.scalar_type())
+        .view(flat.sizes());
   };
   const std::lock_guard lock(mutex_);
   for (const auto& buffer : buffers_) {

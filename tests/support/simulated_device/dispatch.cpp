@@ -1,5 +1,6 @@
 // A call has three parts:
-// 1. LibTorch's meta kernel (or a rehearsal on zeros) computes the shapes of the results. This also checks the arguments.
+// 1. LibTorch's meta kernel (or a rehearsal on zeros) computes the shapes of the results. This also checks the
+// arguments.
 // 2. The results are allocated on the device.
 // 3. The CPU's kernel is queued on the current stream, with aliases of the device's memory. The host continues.
 #include "support/simulated_device/dispatch.h"
@@ -289,8 +290,8 @@ bool are_lists_on_one_device(const c10::OperatorHandle& op, const Stack& stack) 
   return devices.size() <= 1;
 }
 
-/// For operators on lists of tensors. A GPU runs each as one kernel, unless its tensors are on several devices. LibTorch's
-/// composite kernels would run them tensor by tensor.
+/// For operators on lists of tensors. A GPU runs each as one kernel, unless its tensors are on several devices.
+/// LibTorch's composite kernels would run them tensor by tensor.
 void list_operator(const c10::OperatorHandle& op, Stack* stack) {
   if (are_lists_on_one_device(op, *stack)) return run_operator(op, stack);
   constexpr auto composite = c10::DispatchKey::PrivateUse2;  // a key without kernels of its own

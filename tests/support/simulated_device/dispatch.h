@@ -1,6 +1,6 @@
 #pragma once
-// Runs any operator of LibTorch on the simulated accelerator: a boxed function that queues the CPU's kernel on the current
-// stream.
+// Runs any operator of LibTorch on the simulated accelerator: a boxed function that queues the CPU's kernel on the
+// current stream.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace tutti::test::simulated {

@@ -1,5 +1,5 @@
-// A generator is a seed and a counter, as on a GPU: the host takes the next number when it queues a kernel, and the kernel
-// draws from a generator that this number seeds. So the order in which streams run changes no random number.
+// A generator is a seed and a counter, as on a GPU: the host takes the next number when it queues a kernel, and the
+// kernel draws from a generator that this number seeds. So the order in which streams run changes no random number.
 #include "support/simulated_device/generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -152,7 +152,8 @@ void free_block(void* context) {
 
 // The functions below lock memory().mutex.
 
-/// Gives cached blocks back to their devices. Waits for the streams that used them: their last work may be queued still.
+/// Gives cached blocks back to their devices. Waits for the streams that used them: their last work may be queued
+/// still.
 void empty_cache() {
   count(&Counts::emptied_caches);
   std::vector<Block*> blocks;

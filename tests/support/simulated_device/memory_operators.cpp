@@ -76,7 +76,7 @@ void copy_on_devices(const at::Tensor& from, const at::Tensor& to, const c10::St
 
 void copy_to_device(const at::Tensor& from, const at::Tensor& to, bool non_blocking, const c10::Stream& stream) {
   count(&Counts::copies_to_device);
-  // Pageable memory has been read when the call returns. Pinned memory is read when the stream comes to the copy.
+  // Pageable memory has been read when the call returns. Pinned memory is read when the copy runs.
   const bool is_read_later = non_blocking && is_pinned_tensor(from);
   launch_copy(stream, alias_for_kernels(to), is_read_later ? from.detach() : from.clone());
   if (!non_blocking) wait_for(stream, "copy to the device");

@@ -31,10 +31,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
   const std::vector<std::int64_t> bias_sizes{weight.size(transposed ? 1 : 0)};
   c10::List<bool> wanted;
   for (const bool is_wanted : mask) wanted.push_back(is_wanted);
-  const torch::jit::Stack gradients =
-      run_operator("aten::convolution_backward", gradient, input, weight,
-                   mask[2] ? c10::IValue(bias_sizes) : c10::IValue(), stride, padding, dilation, transposed,
-                   output_padding, groups, wanted);
+  const torch::jit::Stack gradients = run_operator("aten::convolution_backward", gradient, input, weight,
+                                                   mask[2] ? c10::IValue(bias_sizes) : c10::IValue(), stride, padding,
+                                                   dilation, transposed, output_padding, groups, wanted);
   return {gradients.at(0).toTensor(), gradients.at(1).toTensor(), gradients.at(2).toTensor()};
 }
 
@@ -54,8 +53,8 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
 
-// LibTorch's lists of the operators that autocast runs in a dtype of lower precision, in fp32, and in the widest dtype of
-// their arguments. KERNEL_PRIVATEUSEONE needs `m`.
+// LibTorch's lists of the operators that autocast runs in a dtype of lower precision, in fp32, and in the widest dtype
+// of their arguments. KERNEL_PRIVATEUSEONE needs `m`.
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define TUTTI_LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
 #define TUTTI_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)

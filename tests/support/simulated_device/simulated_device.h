@@ -26,15 +26,15 @@ class SlowKernels {
 };
 
 /// Holds a stream: work that is queued on it later runs after open().
-class StreamGate {
+class StreamLatch {
  public:
-  explicit StreamGate(const c10::Stream& stream) {
+  explicit StreamLatch(const c10::Stream& stream) {
     launch(
         stream, [opened = opened_.get_future().share()] { opened.wait(); }, /*is_kernel=*/false);
   }
-  StreamGate(const StreamGate&) = delete;
-  StreamGate& operator=(const StreamGate&) = delete;
-  ~StreamGate() { open(); }
+  StreamLatch(const StreamLatch&) = delete;
+  StreamLatch& operator=(const StreamLatch&) = delete;
+  ~StreamLatch() { open(); }
   void open() {
     if (!is_open_) opened_.set_value();
     is_open_ = true;

@@ -32,11 +32,11 @@ class Prefetcher {
   Prefetcher(std::vector<Reader> readers, std::size_t ahead)
       : readers_(std::move(readers)), slots_(readers_.size() * ahead) {
     for (std::size_t i = 0; i < readers_.size(); ++i) {
-      threads_.emplace_back([this, i, take_over_device = detail::current_device_of_this_thread()](
-                                const std::stop_token& stop) {
-        take_over_device();
-        run(stop, i);
-      });
+      threads_.emplace_back(
+          [this, i, take_over_device = detail::current_device_of_this_thread()](const std::stop_token& stop) {
+            take_over_device();
+            run(stop, i);
+          });
     }
   }
   /// Waits for reads in flight.

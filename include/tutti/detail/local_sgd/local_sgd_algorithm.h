@@ -40,8 +40,8 @@ class LocalSgdAlgorithm final : public Stateful {
  public:
   /// Collective: every rank must construct it.
   /// - `parameters`, `buffers`: of the model, dense tensors on any device. Parameters are float or double, and equal on
-  ///   all ranks. Frozen parameters are ignored. Exchanges run in CPU memory: parameters on an accelerator are copied to
-  ///   the host and back in each round.
+  ///   all ranks. Frozen parameters are ignored. Exchanges run in CPU memory: parameters on an accelerator are copied
+  ///   to the host and back in each round.
   /// - `optimizer`: the inner optimizer. Required for SlowMo and for averaged momentum, else it may be null.
   /// - `communicator`: no other code may use it (see Communicator::duplicate).
   /// Throws UsageError for unsupported options or tensors, and MismatchError if ranks differ.
