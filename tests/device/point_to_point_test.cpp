@@ -94,21 +94,6 @@ TEST(DeviceMessages, DoNotWaitForCollectives) {
   });
 }
 
-// Threads of the library use the devices of their ranks: on CUDA a thread would make a context on device 0.
-TEST(DeviceMessages, ThreadsStayOffOtherDevices) {
-  simulated::forget_touched();
-  run_simulated_ranks({.first_device = 1, .c10d_backend = false},
-                      [](const Communicator& communicator, at::Device device) {
-                        const at::Tensor tensor = at::ones({4}, at::TensorOptions(device));
-                        const int peer = 1 - communicator.rank();
-                        const Work sent = communicator.send(tensor, peer);
-                        communicator.receive(at::empty({4}, at::TensorOptions(device)), peer).wait();
-                        sent.wait();
-                        communicator.all_reduce(tensor).wait();
-                      });
-  EXPECT_FALSE(simulated::touched(0));
-}
-
 TEST(DeviceMessages, FailAsOnTheHost) {
   run_simulated_ranks({.c10d_backend = false, .timeout = std::chrono::seconds(1)},
                       [](const Communicator& communicator, at::Device device) {
