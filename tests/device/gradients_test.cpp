@@ -75,12 +75,13 @@ test::RankBody trains_in_a_stream_of_its_own(const std::string& backend) {
   return [backend](const Communicator& communicator, at::Device device) {
     std::vector<at::Tensor> ends;
     std::optional<c10::StreamGuard> guard;
+    // The program must keep its own tensors of the default stream until its other stream has used them.
+    Deep net;
+    net->to(device);
+    const auto batches = batches_of(communicator.rank(), 4, device);
     {
       Accelerator accelerator({.communicator = communicator});
-      Deep net;
-      net->to(device);
       auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
-      const auto batches = batches_of(communicator.rank(), 4, device);
       if (device != at::kCPU) {
         simulated::wait_for_device(device.index(), "test");
         guard.emplace(simulated::pool_stream(device.index()));

@@ -7,6 +7,7 @@
 
 #include "device/slow_device.h"
 #include "support/simulated_device/ranks.h"
+#include "support/training.h"
 #include "tutti/tutti.h"
 
 namespace tutti::test::device_overflow_test {
@@ -20,6 +21,7 @@ std::vector<std::vector<bool>> skipped_steps(std::int64_t bucket_bytes, std::int
                              .buckets = {.first_bucket_bytes = bucket_bytes, .bucket_bytes = bucket_bytes},
                              .communicator = communicator});
     torch::nn::Sequential net(torch::nn::Linear(4, 16), torch::nn::Linear(16, 16), torch::nn::Linear(16, 1));
+    fill(*net, 1);  // with other weights the first loss scale may overflow
     net->to(on);
     auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.01));
     for (int step = 0; step < 4; ++step) {
