@@ -220,7 +220,7 @@ const RankCase clips("clips", [](const Communicator& communicator) {
     if (!norm) continue;
     EXPECT_GT(*norm, 0.01);
     EXPECT_NEAR(*accelerator.clip_grad_norm_(model, 1.0), 0.01, 1e-5);
-    at::Tensor same = at::full({1}, *norm, at::kDouble);
+    at::Tensor same = at::full({1}, static_cast<double>(*norm), at::kDouble);
     communicator.broadcast(same).wait();
     EXPECT_EQ(same.item<double>(), *norm);  // equal bits on all ranks
   }
