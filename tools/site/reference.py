@@ -21,6 +21,7 @@ MODULES = {
     "state": "The state of objects in a checkpoint.",
     "tracking": "Trackers for a run's metrics, and the report.",
     "comm": "A group of ranks and its collectives.",
+    "device": "Numbers that a device computes and the host reads later.",
     "data_parallel": "Replicas of a module on threads of one process.",
     "process_group": "A backend for c10d and torch.distributed.",
     "exported": "Trainable modules from programs of Python's torch.export.",
@@ -404,9 +405,10 @@ class Reference:
         return re.split(r"(?<=[.:;])\s+(?=[A-Z\\`])", first)[0].rstrip(":;")
 
     def shown_names(self, header):
+        """The names in the header's line of the index. Operators are not listed."""
         result = []
         for _, name, make in sorted(self.by_header[header], key=lambda entry: entry[0]):
-            if name not in result and make():
+            if name not in result and not name.startswith("operator") and make():
                 result.append(name)
         return result
 

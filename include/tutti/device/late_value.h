@@ -16,7 +16,7 @@ namespace tutti {
 /// which need a static_cast<double>. A small value: copies share the number. Thread safe.
 class LateValue {
  public:
-  LateValue(double value = 0) : value_(value) {}  // NOLINT(google-explicit-constructor): works as a double
+  LateValue(double value = 0) : value_(value) {}  ///< A known number. NOLINT(google-explicit-constructor)
   /// The one element of `tensor`. On an accelerator the copy to the host is queued on the calling thread's current
   /// stream, and the call does not wait.
   explicit LateValue(const at::Tensor& tensor);
@@ -41,6 +41,6 @@ class LateValue {
   std::shared_ptr<Number> number_;  // null if value_ is the number
 };
 
-std::ostream& operator<<(std::ostream& out, const LateValue& value);
+std::ostream& operator<<(std::ostream& out, const LateValue& value);  ///< Writes the number; waits for the device.
 
 }  // namespace tutti
