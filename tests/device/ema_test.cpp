@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "support/simulated_device/ranks.h"
+#include "support/training.h"
 #include "tutti/tutti.h"
 
 namespace tutti::test::device_ema_test {
@@ -20,8 +21,8 @@ struct Numbers {
 /// The average after 5 steps on `device`, on the CPU.
 std::map<std::string, at::Tensor> average_on(const Communicator& communicator, at::Device device) {
   Accelerator accelerator({.communicator = communicator});
-  at::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(4, 8), torch::nn::Linear(8, 1));
+  fill(*net, 1);
   net->to(device);
   auto loader = accelerator.data_loader(Numbers(), {.batch_size = 2});
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.05));

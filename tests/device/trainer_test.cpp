@@ -13,6 +13,7 @@
 #include "device/slow_device.h"
 #include "support/simulated_device/ranks.h"
 #include "support/temporary_folder.h"
+#include "support/training.h"
 #include "tutti/train/callbacks/nan_guard.h"
 #include "tutti/tutti.h"
 
@@ -38,8 +39,8 @@ struct Training {
 void train(const Communicator& communicator, at::Device device, const Training& run) {
   Accelerator accelerator(
       {.gradient_accumulation_steps = 2, .project = {.project_dir = run.folder}, .communicator = communicator});
-  at::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(4, 8), torch::nn::GELU(), torch::nn::Linear(8, 1));
+  fill(*net, 1);
   net->to(device);
   auto loader = accelerator.data_loader(Numbers(), {.batch_size = 2});
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
