@@ -8,8 +8,8 @@
 
 namespace tutti::devices {
 
-/// Copies of `tensors` in CPU memory, detached and contiguous. A tensor in CPU memory is returned as it is. Copies from
-/// an accelerator use pinned memory, and the calling thread waits for each device once.
+/// `tensors` in CPU memory. A tensor on an accelerator is copied, detached and contiguous, to pinned memory, and the
+/// calling thread waits for each device once. A tensor in CPU memory is returned as it is.
 std::vector<at::Tensor> copies_on_host(const std::vector<at::Tensor>& tensors);
 /// The same without the wait. The copies hold their values when the events that the call appends to `arrivals`, one for
 /// each device, have been reached.

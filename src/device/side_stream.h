@@ -10,10 +10,6 @@
 #include <functional>
 #include <optional>
 
-namespace at {
-class TensorBase;
-}
-
 namespace tutti::devices {
 
 /// A point in a stream. Thread safe.

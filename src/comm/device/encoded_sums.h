@@ -16,8 +16,8 @@
 namespace tutti::comm {
 
 /// Adds sums with a codec to `device_backend` (see make_device_backend). All other operations are those of
-/// `device_backend`. Returns `device_backend` if the ranks are on one node, or if the nodes
-/// do not have equal numbers of consecutive ranks. `name` is unique in the job.
+/// `device_backend`. Returns `device_backend` if the ranks are on one node, or if the nodes do not have equal numbers
+/// of consecutive ranks. `name` is unique in the job.
 std::shared_ptr<Backend> add_encoded_sums(const std::shared_ptr<Backend>& device_backend, const std::string& name);
 
 }  // namespace tutti::comm
