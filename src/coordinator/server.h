@@ -1,0 +1,44 @@
+#pragma once
+// The coordinator of a job: one thread and one epoll instance. It holds the membership, key-value entries, failure
+// reports and wait states, and pushes changes to the ranks. It uses no LibTorch, so that a launcher can run it.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/file_descriptor.h"
+#include "core/job_secret.h"
+
+namespace tutti::coordinator {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";  ///< a numeric address, "" for all addresses, or "local:NAME"
+  std::uint16_t port = 0;          ///< 0: a free one
+  FileDescriptor listening{};      ///< a socket that listens already, instead of `host` and `port`
+  JobSecretPtr secret{};
+  int world_size = 1;
+  std::chrono::milliseconds heartbeat_timeout{0};
+  std::chrono::milliseconds deadlock_timeout{0};  ///< 0: a deadlock is only reported
+};
+
+/// Thread safe.
+class Server {
+ public:
+  /// Listens and starts the thread. Throws PortInUse, std::system_error.
+  explicit Server(ServerOptions options);
+  /// Waits, at most `linger` long, until all ranks have left, then closes all connections.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  std::uint16_t port() const;
+  /// The parent of a rank tells that its process has ended, stopped or continued (waitid).
+  void process_exited(int rank);
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace tutti::coordinator
