@@ -47,21 +47,21 @@ void print_launchers() {
 std::string master_of(const tutti::Environment& environment) {
   if (environment.world_size == 1) return "not needed by one rank";
   if (environment.master_addr.starts_with(tutti::local_store_scheme)) {
-    return "loopback, a free port that rank 0 tells the others (job " +
+    return "a socket of this user on this node (job " +
            environment.master_addr.substr(tutti::local_store_scheme.size()) + ")";
   }
   std::string text = environment.master_addr + ":" + std::to_string(environment.master_port);
-  if (environment.agent_store) text += ", served by the launcher's agent";
-  if (environment.master_listen_fd) text += ", held by the launcher for this rank";
-  return text;
+  if (environment.agent_store) return text + ", a store of the launcher's agent, at which rank 0 publishes its address";
+  return text + (environment.launcher_coordinator ? ", the coordinator in the launcher" : ", the coordinator in rank 0");
 }
 
 // Where it comes from, never what it is.
 std::string secret_of(const tutti::Environment& environment) {
-  if (environment.num_nodes == 1) return "not needed on one node";
+  if (environment.master_addr.starts_with(tutti::local_store_scheme)) return "not needed: the socket is of one user";
   const auto secret = tutti::read_job_secret(&tutti::process_variable);
-  return secret ? "from " + secret->source()
-                : "none: any process that reaches the master port can join (TUTTI_JOB_SECRET_FILE)";
+  if (secret) return "from " + secret->source();
+  if (environment.agent_store) return "rank 0 makes one and publishes it at the agent's store";
+  return "none: any process that reaches the master port can join (TUTTI_JOB_SECRET_FILE)";
 }
 
 void print_place(const tutti::Environment& environment) {

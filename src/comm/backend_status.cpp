@@ -1,12 +1,10 @@
 #include "tutti/detail/comm/backend_status.h"
 
-#include <unistd.h>
-
 #include <exception>
 #include <functional>
 
 #include "comm/device/nccl.h"
-#include "comm/rendezvous/local_port_discovery.h"
+#include "comm/os/socket.h"
 #include "comm/shm/segment.h"
 #include "comm/transport/mpi/mpi_environment.h"
 #include "device/devices.h"
@@ -29,7 +27,7 @@ BackendStatus status_of(const std::string& name, const std::function<void()>& at
 }  // namespace
 
 std::vector<BackendStatus> backend_statuses() {
-  const auto gloo = status_of("gloo", [] { ::close(comm::listen_on_loopback().descriptor); });
+  const auto gloo = status_of("gloo", [] { comm::listen_tcp("127.0.0.1"); });
   const auto shared_memory = status_of("shared_memory", [] {
     constexpr std::size_t some = 1 << 20;
     comm::SharedSegment::create(some);

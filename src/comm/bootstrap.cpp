@@ -1,7 +1,6 @@
 #include "comm/bootstrap.h"
 
-#include <exception>
-#include <iterator>
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -13,7 +12,6 @@
 #include "comm/device/encoded_sums.h"
 #include "comm/device/nccl.h"
 #include "comm/device/staged.h"
-#include "comm/health/heartbeat_pairs.h"
 #include "comm/make_communicator.h"
 #include "comm/os/socket.h"
 #include "comm/p2p/group_endpoint.h"
@@ -32,26 +30,6 @@ constexpr const char* backend_variable = "TUTTI_BACKEND";
 
 std::string host_at(const BindAddress& bind_address) {
   return bind_address.interface.empty() ? bind_address.address : interface_address(bind_address.interface);
-}
-
-// The host of `bind_address`; empty if the interface has no address, because the liveness port is optional.
-std::string host_if_any(const BindAddress& bind_address) {
-  try {
-    return host_at(bind_address);
-  } catch (const std::exception&) {
-    return "";
-  }
-}
-
-// The heartbeat monitor of a job with several nodes; null with one node.
-std::shared_ptr<HeartbeatMonitor> monitor_of_job(const RendezvousResult& result, const CommunicatorOptions& options) {
-  if (pairs_between_nodes(result.nodes).empty()) return nullptr;
-  return std::make_shared<HeartbeatMonitor>(result.rendezvous,
-                                            HeartbeatMonitorOptions{.rank = result.rank,
-                                                                    .node_of_rank = result.nodes,
-                                                                    .heartbeat_timeout = heartbeat_timeout(options),
-                                                                    .connect_timeout = options.connect_timeout,
-                                                                    .host = host_if_any(result.bind_address)});
 }
 
 /// Adds to the backend for CPU memory the one for the ranks' devices.
@@ -85,6 +63,13 @@ std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const
 
 }  // namespace
 
+CoordinatorOptions coordinator_options(const CommunicatorOptions& options, int size) {
+  return {.world_size = size,
+          .connect_timeout = options.connect_timeout,
+          .heartbeat_timeout = heartbeat_timeout(options),
+          .deadlock_timeout = deadlock_timeout(options)};
+}
+
 std::optional<BindAddress> bind_address_from_env() {
   const auto interface = process_variable("GLOO_SOCKET_IFNAME");
   if (!interface || interface->empty()) return std::nullopt;
@@ -117,7 +102,13 @@ Communicator connect_ranks(const RendezvousResult& result, const BackendRequest&
   const auto timeout = options.connect_timeout;
   std::vector<int> all_ranks(result.nodes.size());
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
-  GroupHealth monitor{monitor_of_job(result, options), all_ranks};
+  const bool has_several_nodes = std::ranges::any_of(result.nodes, [](int node) { return node != 0; });
+  // Inside a node, ranks that wait in shared memory log which rank is stopped, with its last call.
+  GroupHealth monitor{std::make_shared<HeartbeatMonitor>(
+                          result.rendezvous.job->events(), HeartbeatMonitorOptions{.rank = result.rank, .node_of_rank = result.nodes,
+                                                                     .heartbeat_timeout = heartbeat_timeout(options),
+                                                                     .logs_warnings = has_several_nodes}),
+                      all_ranks};
   auto transport =
       requested.host.starts_with("mpi")
           ? connect_mpi(result.rendezvous, result.rank, std::move(monitor), timeout)
@@ -125,8 +116,6 @@ Communicator connect_ranks(const RendezvousResult& result, const BackendRequest&
   auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(result.nodes, result.rank),
                                                heartbeat_timeout(options));
   auto backend = select_backend(messages, requested.host == "mpi" ? "auto" : requested.host, "job", timeout);
-  // Ranks that share memory publish failure reports there, so they need no open connection to the store.
-  const bool may_disconnect_store = backend != messages && backend->topology().num_nodes == 1;
   backend = add_device_backend(std::move(backend), selection, result, options);
   // The first message resolves the address: a job without messages works on an interface without an address.
   const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
@@ -135,8 +124,7 @@ Communicator connect_ranks(const RendezvousResult& result, const BackendRequest&
   auto deadlock_detector = std::make_shared<DeadlockDetector>(
       result.rendezvous, DeadlockDetectorOptions{.rank = result.rank,
                                                  .size = static_cast<int>(result.nodes.size()),
-                                                 .timeout = deadlock_timeout(options),
-                                                 .may_disconnect_store = may_disconnect_store});
+                                                 .timeout = deadlock_timeout(options)});
   return make_communicator(
       std::move(backend), options, "job",
       {.recorder = std::move(recorder), .p2p = std::move(p2p), .deadlock_detector = std::move(deadlock_detector)});

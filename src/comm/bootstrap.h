@@ -19,6 +19,9 @@ BackendRequest check_options(const CommunicatorOptions& options);
 /// Makes the communicator of a job of one rank. Throws UsageError if the request does not fit the rank's device.
 Communicator make_single_communicator(const BackendRequest& requested, const CommunicatorOptions& options);
 
+/// What the coordinator of a job of `size` ranks needs.
+CoordinatorOptions coordinator_options(const CommunicatorOptions& options, int size);
+
 /// The network interface that GLOO_SOCKET_IFNAME names; nullopt if it is unset or empty.
 std::optional<BindAddress> bind_address_from_env();
 /// The address for ranks of one machine. It does not depend on the machine's networks.

@@ -83,23 +83,17 @@ Communicator Communicator::connect(const Environment& environment, const Communi
   if (environment.world_size == 1) return comm::make_single_communicator(requested, options);
 
   const auto device = comm::device_info(requested, options, environment.local_rank);
-  const auto [rendezvous, values] =
-      comm::join_job(environment, rank_info(environment, requested.name, device), options.connect_timeout);
-  try {
-    auto infos = parse_rank_infos(values, environment, requested.name);
-    const comm::RendezvousResult result{.rendezvous = rendezvous,
-                                        .rank = environment.rank,
-                                        .nodes = std::move(infos.nodes),
-                                        .devices = std::move(infos.devices),
-                                        .bind_address = bind_address_of(environment)};
-    auto recorder = flight::make_recorder(
-        {.rank = environment.rank, .world_size = environment.world_size, .restart = environment.restart_count});
-    return comm::connect_ranks(result, requested, options, std::move(recorder));
-  } catch (const UsageError&) {
-    // All ranks throw the same error. The rank that serves the store waits until all of them have read the values.
-    comm::leave_barrier(rendezvous, environment.rank, environment.world_size);
-    throw;
-  }
+  const auto [rendezvous, values] = comm::join_job(environment, rank_info(environment, requested.name, device),
+                                                   comm::coordinator_options(options, environment.world_size));
+  auto infos = parse_rank_infos(values, environment, requested.name);
+  const comm::RendezvousResult result{.rendezvous = rendezvous,
+                                      .rank = environment.rank,
+                                      .nodes = std::move(infos.nodes),
+                                      .devices = std::move(infos.devices),
+                                      .bind_address = bind_address_of(environment)};
+  auto recorder = flight::make_recorder(
+      {.rank = environment.rank, .world_size = environment.world_size, .restart = environment.restart_count});
+  return comm::connect_ranks(result, requested, options, std::move(recorder));
 }
 
 }  // namespace tutti

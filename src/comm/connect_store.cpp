@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/bootstrap.h"
+#include "comm/os/socket.h"
 #include "comm/rendezvous/local_address.h"
 #include "comm/rendezvous/node_id.h"
 #include "core/describe.h"
@@ -21,16 +22,6 @@ namespace tutti {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-// The group clones the program's store, because a blocking wait occupies a connection. Each connect() over one store
-// gets its own key prefix.
-comm::Rendezvous open_rendezvous(const StorePtr& store, int rank) {
-  const auto connects = store->add("tutti/connects/" + std::to_string(rank), 1);
-  const std::string name = "tutti/" + std::to_string(connects);
-  return {.store = c10::make_intrusive<c10d::PrefixStore>(name, store->clone()),
-          .failure_store = c10::make_intrusive<c10d::PrefixStore>(name, store->clone()),
-          .store_owner = -1};
-}
 
 // The store's host, as this rank resolves it; empty for a store without a host.
 std::string host_of(const StorePtr& store) {
@@ -51,6 +42,17 @@ comm::BindAddress bind_address_towards(const StorePtr& store) {
         "GLOO_SOCKET_IFNAME to the interface on that network.");
   }
   return {.interface = "", .address = comm::local_address_towards(host)};
+}
+
+// Where rank 0 runs the coordinator: where other nodes reach this one or, if no network is known, at a local socket.
+std::string coordinator_host(const StorePtr& store) {
+  if (const auto bind_address = comm::bind_address_from_env()) {
+    return comm::interface_address(bind_address->interface);
+  }
+  std::string host = host_of(store);
+  if (host.empty()) host = process_variable("MASTER_ADDR").value_or("");
+  if (!host.empty()) return comm::local_address_towards(host);
+  return std::string(local_store_scheme) + "tutti-" + make_job_secret()->text();
 }
 
 struct JoinedRanks {
@@ -123,32 +125,34 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   const auto requested = comm::check_options(options);
   if (size == 1) return comm::make_single_communicator(requested, options);
   const auto timeout = options.connect_timeout;
+  // The program's store is not protected. A secret of the job also protects what rank 0 publishes there.
+  auto secret = read_job_secret(&process_variable);
   comm::RendezvousResult result;
   try {
-    result.rendezvous = open_rendezvous(store, rank);
+    result.rendezvous =
+        comm::join_at_store(store, rank, rank == 0 ? coordinator_host(store) : "", comm::this_node_id(), secret,
+                            comm::coordinator_options(options, size));
+  } catch (const UsageError&) {
+    throw;
+  } catch (const PeerError&) {
+    throw;
   } catch (const std::exception& error) {
     throw PeerError(
         "rank " + std::to_string(rank) + " could not use the store that the ranks share: " + first_line(error.what()),
         {});
   }
-  try {
-    result.rank = rank;
-    const bool has_device = options.device && devices::is_accelerator(*options.device);
-    const auto infos = exchange_rank_infos(result.rendezvous, rank, size, requested.name, has_device, timeout);
-    result.nodes = comm::number_nodes(infos.nodes);
-    result.devices.resize(result.nodes.size());
-    if (infos.have_devices || requested.needs_cuda()) {
-      result.devices = exchange_devices(result.rendezvous, requested, options, rank, result.nodes);
-    }
-    const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
-    result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
-    // The secret does not protect the program's store. It authenticates the connections between ranks.
-    if (!one_machine) result.rendezvous.secret = read_job_secret(&process_variable);
-    return comm::connect_ranks(result, requested, options, recorder_of_group(rank, size));
-  } catch (const UsageError&) {
-    comm::leave_barrier(result.rendezvous, rank, size);
-    throw;
+  result.rank = rank;
+  const bool has_device = options.device && devices::is_accelerator(*options.device);
+  const auto infos = exchange_rank_infos(result.rendezvous, rank, size, requested.name, has_device, timeout);
+  result.nodes = comm::number_nodes(infos.nodes);
+  result.devices.resize(result.nodes.size());
+  if (infos.have_devices || requested.needs_cuda()) {
+    result.devices = exchange_devices(result.rendezvous, requested, options, rank, result.nodes);
   }
+  const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
+  result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
+  if (one_machine) result.rendezvous.secret = nullptr;
+  return comm::connect_ranks(result, requested, options, recorder_of_group(rank, size));
 }
 
 }  // namespace tutti

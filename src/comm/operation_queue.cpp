@@ -233,10 +233,9 @@ void OperationQueue::fail(const Operation& operation, const TransferError& error
   RootCause root_cause;
   try {
     RootCauseQuery query(backend_->failure_board(), backend_->rank(), backend_->size(), std::move(report));
-    query.wait_until_published();
     // Publish before closing: a peer reads the failure reports as soon as its connection closes.
     backend_->close();
-    root_cause = query.root_cause();
+    root_cause = query.find();
   } catch (const std::exception& lookup_error) {
     backend_->close();
     root_cause = {.failed_ranks = error.peers(),
@@ -263,8 +262,7 @@ void OperationQueue::abort_with_report(FailureReport report, const std::string& 
     failed_ = true;
     failure_ = reason;
     if (backend_->size() > 1) {
-      RootCauseQuery(backend_->failure_board(), backend_->rank(), backend_->size(), std::move(report))
-          .wait_until_published();
+      backend_->failure_board()->publish(backend_->rank(), report.to_text());
     }
   } catch (const std::exception&) {
     // Best effort: peers detect the closed connections even without the report.

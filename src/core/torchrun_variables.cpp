@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-/// The port of the store that `tutti launch` holds; nullopt under torchrun.
+/// The port of the coordinator that `tutti launch` runs; nullopt under torchrun.
 std::optional<std::uint16_t> read_store_port(const VariableReader& variables, std::uint16_t master_port) {
   const auto text = variables.text(store_port_variable);
   if (!text) return std::nullopt;
@@ -32,7 +32,10 @@ void read_master(const VariableReader& variables, Environment& environment) {
   }
   if (address) environment.master_addr = *address;
   environment.master_port = read_port(variables).value_or(environment.master_port);
-  environment.master_port = read_store_port(variables, environment.master_port).value_or(environment.master_port);
+  if (const auto store_port = read_store_port(variables, environment.master_port)) {
+    environment.master_port = *store_port;
+    environment.launcher_coordinator = true;
+  }
 }
 
 }  // namespace

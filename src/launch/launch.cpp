@@ -11,6 +11,9 @@
 #include <thread>
 #include <utility>
 
+#include "coordinator/server.h"
+#include "core/job_secret.h"
+#include "core/launchers.h"
 #include "launch/flight_records.h"
 #include "launch/launch_report.h"
 #include "launch/master_socket.h"
@@ -35,7 +38,7 @@ constexpr int not_found = 127;
 constexpr int max_world_size = 1 << 20;
 constexpr std::chrono::seconds max_grace{86'400};
 
-// The store address of the ranks of one node. It does not depend on MASTER_ADDR, which other programs use.
+// The coordinator's address for the ranks of one node. It does not depend on MASTER_ADDR, which other programs use.
 constexpr const char* loopback_address = "127.0.0.1";
 
 void check(const LaunchOptions& options) {
@@ -120,8 +123,8 @@ class Attempts {
  private:
   AttemptEnd run_one();
   MasterSocket reserve_master_port();
-  /// Returns false if SIGINT or SIGTERM came before all ranks were started.
-  bool start_ranks(std::deque<RankProcess>& ranks);
+  /// Starts the coordinator on node 0, and the ranks. Returns false if SIGINT or SIGTERM came before all were started.
+  bool start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator);
   bool may_restart(const Supervisor::Result& result, const JobFailure& failure);
 
   const LaunchOptions& options_;
@@ -136,9 +139,13 @@ class Attempts {
 };
 
 AttemptEnd Attempts::run_one() {
+  std::unique_ptr<coordinator::Server> coordinator;
   std::deque<RankProcess> ranks;
-  const bool started = start_ranks(ranks);
-  const auto result = Supervisor(ranks, signals_, {&out_, &err_}, options_.grace).run();
+  const bool started = start_ranks(ranks, coordinator);
+  const auto on_exit = [&](int rank) {
+    if (coordinator) coordinator->process_exited(rank);
+  };
+  const auto result = Supervisor(ranks, signals_, {&out_, &err_}, options_.grace, on_exit).run();
   const bool failed = result.first_failed != nullptr;
   const auto failure = failed ? find_failure(result, 1, records_->ranks_with_failed_calls()) : JobFailure{};
   const std::string records = failed ? records_->describe_failure() : "";
@@ -151,18 +158,28 @@ AttemptEnd Attempts::run_one() {
   return {.exit_code = started ? 0 : 128 + result.interrupted_by.value_or(SIGTERM)};
 }
 
-bool Attempts::start_ranks(std::deque<RankProcess>& ranks) {
+bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator) {
   MasterSocket master;
-  MasterSocket store;
   if (options_.node_rank == 0) master = reserve_master_port();
   JobVariables job;
   job.master_port = options_.node_rank == 0 ? master.port : *options_.master_port;
   job.store_port = options_.store_port;
-  // If the user sets the port, the other nodes know only that port.
+  // If the user sets the port, the other nodes know only that port, which programs may want for themselves. Then rank 0
+  // runs the coordinator.
   if (options_.node_rank == 0 && (options_.num_nodes == 1 || !options_.master_port)) {
-    const bool others_come = options_.num_nodes > 1;
-    store = listen_for_ranks(others_come ? options_.master_addr : loopback_address, std::nullopt);
-    job.store_port = store.port;
+    auto secret = read_job_secret(&process_variable);
+    if (!secret && options_.num_nodes == 1) {
+      secret = make_job_secret();
+      job.secret = secret->text();
+    }
+    auto socket =
+        listen_for_ranks(options_.num_nodes > 1 ? options_.master_addr : loopback_address, std::nullopt);
+    job.store_port = socket.port;
+    coordinator = std::make_unique<coordinator::Server>(
+        coordinator::ServerOptions{.listening = std::move(socket.fd),
+                                   .secret = std::move(secret),
+                                   .world_size = options_.num_nodes * options_.ranks_per_node,
+                                   .linger = std::chrono::milliseconds(0)});
   }
   if (options_.announce_port && !options_.master_port && attempt_ == 0) {
     out_.append(port_announcement({.master = job.master_port, .store = *job.store_port}));
@@ -181,9 +198,7 @@ bool Attempts::start_ranks(std::deque<RankProcess>& ranks) {
   for (int local_rank = 0; local_rank < options_.ranks_per_node; ++local_rank) {
     if (signals_.has_pending()) return false;
     const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
-    command_.inherited_fd = rank == 0 && store.fd.is_open() ? std::optional(store.fd.get()) : std::nullopt;
-    command_.environment =
-        environment_block(rank_variables(options_, job, local_rank, command_.inherited_fd, inherited));
+    command_.environment = environment_block(rank_variables(options_, job, local_rank, inherited));
     ranks.emplace_back(rank, command_, RankOutput(rank, options_.log_dir, headline), out_, err_);
   }
   return true;

@@ -1,7 +1,6 @@
 #pragma once
-// The two ports of a job. The launcher listens on the port of tutti's store, and rank 0 inherits the socket, so no
-// other process can take the port. The other port, MASTER_PORT, is for programs that listen there, as torch.distributed
-// does.
+// The two ports of a job. The launcher listens on the port of the coordinator, which it runs. The other port,
+// MASTER_PORT, is for programs that listen there, as torch.distributed does.
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -30,7 +30,6 @@ class FileActions {
   void open(int fd, const char* path, int flags) {
     check(::posix_spawn_file_actions_addopen(&actions_, fd, path, flags, 0), "posix_spawn_file_actions_addopen");
   }
-  /// With `from` == `to`: inherits a descriptor that is otherwise closed on exec.
   void duplicate(int from, int to) {
     check(::posix_spawn_file_actions_adddup2(&actions_, from, to), "posix_spawn_file_actions_adddup2");
   }
@@ -110,7 +109,7 @@ std::string ExitStatus::describe() const {
 }
 
 void require_descriptors(const std::string& subject, int count) {
-  constexpr rlim_t for_each = 4;  // two pipes, the event of its exit, a log or a pipe for its input
+  constexpr rlim_t for_each = 5;  // two pipes, the event of its exit, a log or a pipe for its input, its connection
   constexpr rlim_t for_others = 64;
   const rlim_t needed = for_each * static_cast<rlim_t>(count) + for_others;
   rlimit limit{};
@@ -135,7 +134,6 @@ RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output
   }
   actions.duplicate(out_pipe.write_end.get(), STDOUT_FILENO);
   actions.duplicate(err_pipe.write_end.get(), STDERR_FILENO);
-  if (command.inherited_fd) actions.duplicate(*command.inherited_fd, *command.inherited_fd);
   const SpawnAttributes attributes(command.signal_mask);
 
   std::vector<std::string> words{command.guard.string(), std::to_string(::getpid()), command.program.string()};

@@ -7,6 +7,7 @@
 #include <array>
 #include <string_view>
 
+#include "core/job_secret.h"
 #include "core/launcher_variables.h"
 #include "flight/recorder.h"
 
@@ -23,8 +24,7 @@ Variables current_variables() {
   return variables;
 }
 
-Variables rank_variables(const LaunchOptions& options, const JobVariables& job, int local_rank,
-                         std::optional<int> master_listen_fd, Variables inherited) {
+Variables rank_variables(const LaunchOptions& options, const JobVariables& job, int local_rank, Variables inherited) {
   const auto rank = std::to_string(options.node_rank * options.ranks_per_node + local_rank);
   const auto world_size = std::to_string(options.num_nodes * options.ranks_per_node);
   Variables variables{
@@ -46,8 +46,8 @@ Variables rank_variables(const LaunchOptions& options, const JobVariables& job, 
       {flight::records_variable, job.record_folder.string()},
   };
   if (job.store_port) variables.emplace(store_port_variable, store_port_text(*job.store_port, job.master_port));
-  if (master_listen_fd) variables.emplace("TUTTI_MASTER_LISTEN_FD", std::to_string(*master_listen_fd));
-  // Inside a rank of another job, the variable names that job's socket, which this job must not pass on.
+  if (job.secret) variables.emplace(secret_variable, *job.secret);
+  // Inside a rank of another job, the variables name that job's sockets.
   inherited.erase("TUTTI_MASTER_LISTEN_FD");
   inherited.erase(store_port_variable);
   inherited.emplace("OMP_NUM_THREADS", std::to_string(job.threads_per_rank));

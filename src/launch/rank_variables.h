@@ -14,8 +14,10 @@ namespace tutti {
 /// Values that are equal for all ranks of this launcher.
 struct JobVariables {
   std::uint16_t master_port = 0;
-  /// The port of the socket that rank 0 inherits. Unset: ranks use master_port, on which the launcher does not listen.
+  /// The port of the coordinator that node 0's launcher runs. Unset: rank 0 runs it, at master_port.
   std::optional<std::uint16_t> store_port{};
+  /// A secret that the launcher has made; unset if the ranks read one themselves.
+  std::optional<std::string> secret{};
   std::string run_id;
   int threads_per_rank = 1;
   int restart_count = 0;
@@ -28,10 +30,8 @@ using Variables = std::map<std::string, std::string>;
 /// The variables of this process.
 Variables current_variables();
 
-/// Returns `inherited` plus the variables of the rank `local_rank`. `master_listen_fd` is set for the rank that
-/// inherits the socket of the store.
-Variables rank_variables(const LaunchOptions& options, const JobVariables& job, int local_rank,
-                         std::optional<int> master_listen_fd, Variables inherited);
+/// Returns `inherited` plus the variables of the rank `local_rank`.
+Variables rank_variables(const LaunchOptions& options, const JobVariables& job, int local_rank, Variables inherited);
 
 /// "NAME=value" strings for execve.
 std::vector<std::string> environment_block(const Variables& variables);

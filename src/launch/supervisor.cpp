@@ -27,11 +27,12 @@ void check_result(int result, const char* what) {
 }  // namespace
 
 Supervisor::Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks,
-                       std::chrono::milliseconds grace)
+                       std::chrono::milliseconds grace, std::function<void(int)> on_exit)
     : ranks_(ranks),
       signals_(signals),
       sinks_(std::move(sinks)),
       policy_(grace),
+      on_exit_(std::move(on_exit)),
       exits_(::epoll_create1(EPOLL_CLOEXEC)) {
   for (auto& rank : ranks_) {
     epoll_event once{EPOLLIN | EPOLLONESHOT, {&rank}};
@@ -100,6 +101,7 @@ void Supervisor::handle_ended_ranks() {
     const auto& status = rank->poll_exit();
     ++ended_;
     if (!status) continue;
+    on_exit_(rank->rank());
     result_.exits.push_back(rank);
     if (is_ending_) rank->mark_ended_by_launcher();
     if (!status->failed()) continue;

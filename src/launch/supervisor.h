@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -27,8 +28,9 @@ class Supervisor {
     bool stop_requested = false;
   };
 
+  /// Calls `on_exit` when a rank has exited.
   Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks,
-             std::chrono::milliseconds grace);
+             std::chrono::milliseconds grace, std::function<void(int rank)> on_exit = [](int) {});
 
   Result run();
 
@@ -47,6 +49,7 @@ class Supervisor {
   SignalEvents& signals_;
   std::vector<Sink*> sinks_;
   ShutdownPolicy policy_;
+  std::function<void(int)> on_exit_;
   /// An epoll of the ranks' exits. Unlike poll, epoll reports events in order, which identifies the rank that failed
   /// first.
   FileDescriptor exits_;

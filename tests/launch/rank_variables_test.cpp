@@ -19,7 +19,7 @@ Environment environment_of(const Variables& variables) {
 }
 
 TEST(RankVariables, AreReadByReadEnvironment) {
-  const auto environment = environment_of(rank_variables(two_nodes, job, 2, std::nullopt, {}));
+  const auto environment = environment_of(rank_variables(two_nodes, job, 2, {}));
   EXPECT_EQ(environment.rank, 5);
   EXPECT_EQ(environment.world_size, 6);
   EXPECT_EQ(environment.local_rank, 2);
@@ -33,7 +33,7 @@ TEST(RankVariables, AreReadByReadEnvironment) {
 }
 
 TEST(RankVariables, HoldAllNamesOfTorchrun) {
-  const auto variables = rank_variables(two_nodes, job, 0, std::nullopt, {});
+  const auto variables = rank_variables(two_nodes, job, 0, {});
   const Variables expected{{"RANK", "3"},
                            {"WORLD_SIZE", "6"},
                            {"LOCAL_RANK", "0"},
@@ -56,8 +56,8 @@ TEST(RankVariables, HoldAllNamesOfTorchrun) {
 
 TEST(RankVariables, ReplaceInheritedVariables) {
   const auto variables =
-      rank_variables(two_nodes, job, 0, std::nullopt,
-                     {{"RANK", "9"}, {"TUTTI_MASTER_LISTEN_FD", "9"}, {"OMP_NUM_THREADS", "9"}, {"HOME", "/home"}});
+      rank_variables(two_nodes, job, 0
+,{{"RANK", "9"}, {"TUTTI_MASTER_LISTEN_FD", "9"}, {"OMP_NUM_THREADS", "9"}, {"HOME", "/home"}});
   EXPECT_EQ(variables.at("RANK"), "3");
   EXPECT_EQ(variables.at("OMP_NUM_THREADS"), "9");
   EXPECT_EQ(variables.at("HOME"), "/home");
@@ -67,7 +67,7 @@ TEST(RankVariables, ReplaceInheritedVariables) {
 TEST(RankVariables, NameTheFolderOfThisJobAndNotOfAnOuterJob) {
   auto recorded = job;
   recorded.record_folder = "/records/of/this";
-  const auto variables = rank_variables(two_nodes, recorded, 0, std::nullopt, {{"TUTTI_FLIGHT_RECORDS", "/outer"}});
+  const auto variables = rank_variables(two_nodes, recorded, 0, {{"TUTTI_FLIGHT_RECORDS", "/outer"}});
   EXPECT_EQ(variables.at("TUTTI_FLIGHT_RECORDS"), "/records/of/this");
 }
 
@@ -76,27 +76,32 @@ TEST(RankVariables, CountRestarts) {
   options.max_restarts = 3;
   auto restarted = job;
   restarted.restart_count = 2;
-  const auto variables = rank_variables(options, restarted, 0, std::nullopt, {});
+  const auto variables = rank_variables(options, restarted, 0, {});
   EXPECT_EQ(variables.at("TORCHELASTIC_RESTART_COUNT"), "2");
   EXPECT_EQ(variables.at("TORCHELASTIC_MAX_RESTARTS"), "3");
   EXPECT_EQ(environment_of(variables).restart_count, 2);
 }
 
-TEST(RankVariables, NameTheInheritedSocket) {
-  EXPECT_EQ(rank_variables(two_nodes, job, 0, 5, {}).at("TUTTI_MASTER_LISTEN_FD"), "5");
+TEST(RankVariables, HoldTheSecretOfTheLauncher) {
+  EXPECT_FALSE(rank_variables(two_nodes, job, 0, {}).contains("TUTTI_JOB_SECRET"));
+  auto secret = job;
+  secret.secret = "a secret of the launcher";
+  EXPECT_EQ(rank_variables(two_nodes, secret, 0, {}).at("TUTTI_JOB_SECRET"), "a secret of the launcher");
 }
 
-TEST(RankVariables, NameASeparatePortForTuttisStore) {
+TEST(RankVariables, NameTheCoordinatorOfTheLauncher) {
   auto held = job;
   held.store_port = 4321;
-  auto variables = rank_variables(two_nodes, held, 0, std::nullopt, {{"TUTTI_MASTER_PORT", "1,2"}});
+  auto variables = rank_variables(two_nodes, held, 0, {{"TUTTI_MASTER_PORT", "1,2"}});
   EXPECT_EQ(variables.at("MASTER_PORT"), "1234");
   EXPECT_EQ(environment_of(variables).master_port, 4321);
+  EXPECT_TRUE(environment_of(variables).launcher_coordinator);
   // A launcher inside this launcher.
   variables["MASTER_PORT"] = "999";
   EXPECT_EQ(environment_of(variables).master_port, 999);
+  EXPECT_FALSE(environment_of(variables).launcher_coordinator);
   EXPECT_FALSE(
-      rank_variables(two_nodes, job, 0, std::nullopt, {{"TUTTI_MASTER_PORT", "1,2"}}).contains("TUTTI_MASTER_PORT"));
+      rank_variables(two_nodes, job, 0, {{"TUTTI_MASTER_PORT", "1,2"}}).contains("TUTTI_MASTER_PORT"));
 }
 
 TEST(EnvironmentBlock, JoinsNamesAndValues) {

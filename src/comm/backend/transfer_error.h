@@ -1,9 +1,11 @@
 #pragma once
 // Types that all backends share for transfers: the clock, the error of a transfer, and the board for failure reports.
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -46,14 +48,24 @@ class FailureBoard {
  public:
   virtual ~FailureBoard() = default;
   virtual void publish(int rank, const std::string& text) = 0;
-  /// The published reports, by rank. Throws if the board is no longer reachable.
+  /// The published reports, by rank.
   virtual std::vector<std::optional<std::string>> read() = 0;
+  /// Waits until the reports or exited_ranks() may have changed since read(), until `deadline` at most.
+  virtual void wait_for_change(Deadline deadline);
   /// The ranks whose processes have exited: no further report will come from them.
   virtual std::vector<int> exited_ranks() { return {}; }
-  /// False if the board is known not to answer for a long time.
+  /// False if the process that passes reports on is known to have exited, or not to have answered for a long time.
   virtual bool is_reachable() { return true; }
-  /// The rank whose exit makes the board unreachable; -1 for none.
+  /// Whether that process answers within `timeout`.
+  virtual bool answers(std::chrono::milliseconds /*timeout*/) { return is_reachable(); }
+  /// The rank whose process passes reports on; -1 for none.
   virtual int owner() const = 0;
 };
+
+// Reading shared memory is cheap, so such boards are polled.
+inline void FailureBoard::wait_for_change(Deadline deadline) {
+  constexpr auto poll_interval = std::chrono::milliseconds(5);
+  std::this_thread::sleep_until(std::min(deadline, Clock::now() + poll_interval));
+}
 
 }  // namespace tutti::comm

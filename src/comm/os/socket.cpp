@@ -81,13 +81,7 @@ ListeningSocket listen_tcp(const std::string& host) {
       ::listen(listening.socket.get(), backlog) != 0) {
     throw_socket_error("listening");
   }
-  sockaddr_storage bound{};
-  socklen_t length = sizeof(bound);
-  if (::getsockname(listening.socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
-    throw_socket_error("listening");
-  }
-  listening.address.port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
-                                                             : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+  listening.address.port = local_address_of(listening.socket.get()).port;
   return listening;
 }
 
@@ -117,6 +111,18 @@ std::optional<FileDescriptor> try_accept(const FileDescriptor& listening) {
 void set_tcp_nodelay(const FileDescriptor& socket) {
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+SocketAddress local_address_of(int descriptor) {
+  sockaddr_storage bound{};
+  socklen_t length = sizeof(bound);
+  auto* const address = reinterpret_cast<sockaddr*>(&bound);
+  if (::getsockname(descriptor, address, &length) != 0) throw_socket_error("reading an address");
+  const auto port = bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                                : reinterpret_cast<const sockaddr_in&>(bound).sin_port;
+  const auto host = numeric_host(address, length);
+  const bool is_everywhere = host == "0.0.0.0" || host == "::";
+  return {.host = is_everywhere ? "127.0.0.1" : host, .port = ntohs(port)};
 }
 
 std::string describe_peer(const FileDescriptor& socket) {

@@ -37,6 +37,8 @@ void finish_connect(const FileDescriptor& socket);
 std::optional<FileDescriptor> try_accept(const FileDescriptor& listening);
 /// Disables Nagle's algorithm, so that a small message is sent without waiting for earlier ones.
 void set_tcp_nodelay(const FileDescriptor& socket);
+/// The address of this end; for a socket that listens at all addresses the loopback address. Throws std::system_error.
+SocketAddress local_address_of(int descriptor);
 /// The address and port of the peer, for messages.
 std::string describe_peer(const FileDescriptor& socket);
 

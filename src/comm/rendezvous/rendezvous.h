@@ -1,5 +1,5 @@
 #pragma once
-// How processes find one another: a key-value store that rank 0 (or the launcher's agent) serves.
+// How the ranks of a job meet: at the coordinator (coordinator/client.h).
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -9,20 +9,25 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "comm/backend/transfer_error.h"
+#include "comm/rendezvous/coordinator_place.h"
+#include "comm/rendezvous/job_connection.h"
 #include "core/job_secret.h"
 #include "tutti/core/environment.h"
 
 namespace tutti::comm {
 
-/// Connections to the job's store. Copies share them.
+/// A group's part of the job's coordinator. Copies share it.
 struct Rendezvous {
   c10::intrusive_ptr<c10d::Store> store;
-  /// A connection of its own, so that failures can be posted while another thread waits on `store`.
+  /// For requests beside those that wait on `store`.
   c10::intrusive_ptr<c10d::Store> failure_store;
-  /// The rank that serves the store; -1 where the launcher's agent does.
+  /// The rank of the group that runs the coordinator; -1 if none of them does.
   int store_owner = -1;
   /// What ranks prove to one another; null where there is none, and on one node.
   JobSecretPtr secret{};
+  std::shared_ptr<JobConnection> job{};
+  std::string group{};           ///< its name at the coordinator
+  std::vector<int> members{};    ///< global ranks
 };
 
 struct JobRendezvous {
@@ -30,33 +35,30 @@ struct JobRendezvous {
   std::vector<std::string> values;  ///< by rank
 };
 
-/// Finds the job's store, leaves `value` there for the other ranks and waits for theirs. Throws UsageError (port in
-/// use) and TimeoutError (the store is unreachable, or the named ranks did not join).
-JobRendezvous join_job(const Environment& environment, const std::string& value, std::chrono::milliseconds timeout);
+/// Joins the job, publishes `value` and waits for the values of the other ranks. `node` is equal for the ranks of one
+/// node. Throws UsageError (port in use, a rank that the coordinator refuses) and TimeoutError (the coordinator is
+/// unreachable, or the named ranks did not join).
+JobRendezvous join_job(const Environment& environment, const std::string& value, const CoordinatorOptions& options);
+
+/// The same for ranks that share `store` and nothing else. Rank 0 runs the coordinator at `host`.
+Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank, const std::string& host,
+                         const std::string& node, const JobSecretPtr& secret, const CoordinatorOptions& options);
 
 /// The part of `rendezvous` that belongs to the group called `name`, whose ranks are `members` of the old group.
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members);
 
-/// Closes connections that were idle for 300 ms; the next request connects again. Has an effect only if all ranks are
-/// on one machine, and not on the rank that serves the store.
-void drop_idle_connections(const Rendezvous& rendezvous);
-
-/// Waits until all ranks have called it, at most 2 s, so that the rank that serves the store does not close it before
-/// the others have read it. For a job that fails before it starts.
-void leave_barrier(const Rendezvous& rendezvous, int rank, int size) noexcept;
-
-/// Leaves `value` for the other ranks of a group and waits for theirs, which it returns by rank. `topic` is the same on
-/// all of them, and new to the group. A rank asks the store five times (the last one seven), however many there are.
-/// Throws TimeoutError naming the ranks that did not join, and PeerError, also soon after `is_aborted` returns true.
+/// Publishes `value` for the other ranks of a group and waits for theirs, which it returns by rank. `topic` is the same
+/// on all of them, and new to the group. Throws TimeoutError naming the ranks that did not call it, and PeerError, also
+/// soon after `is_aborted` returns true.
 std::vector<std::string> store_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
                                           const std::string& value, std::chrono::milliseconds timeout,
                                           const std::function<bool()>& is_aborted = nullptr);
 
-/// What is known elsewhere of a group's ranks and of the store.
+/// What is known elsewhere of a group's ranks and of the coordinator.
 struct PeerStatusSource {
   std::function<std::vector<int>()>
       exited_ranks;                          ///< ranks whose processes have ended; nothing is known of it where unset
-  std::function<bool()> is_store_reachable;  ///< it does where unset
+  std::function<bool()> is_store_reachable;  ///< it is where unset
 };
 std::shared_ptr<FailureBoard> make_store_failure_board(const Rendezvous& rendezvous, int size,
                                                        PeerStatusSource status_source = {});

@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "comm/os/socket.h"
-#include "comm/rendezvous/local_port_discovery.h"
+#include "core/socket.h"
+#include "core/bound_socket.h"
 #include "support/listening.h"
 #include "support/ranks.h"
 #include "tutti/comm/communicator.h"
@@ -73,9 +73,9 @@ TEST(Secret, RanksThatShareItConnect) {
 const RankProgram one_is_wrong("secret_one_is_wrong", [] {
   if (read_environment().rank == 2) {
     set_secret(wrong);
-    expect_refusal("is not that of the job at 127.0.0.1 port ");
+    expect_refusal("refused rank 2: it does not know this rank's secret");
     set_secret(nullptr);
-    expect_refusal("asks for its secret, and rank 2 was given none: set TUTTI_JOB_SECRET_FILE");
+    expect_refusal("Do both sides have the same secret, or none?");
     set_secret(right);
   }
   connect_and_sum();
@@ -87,7 +87,7 @@ TEST(Secret, ARankWithoutItThrowsAndTheOthersWait) {
 
 const RankProgram rank_zero_has_none("secret_rank_zero_has_none", [] {
   if (read_environment().rank == 1) {
-    expect_refusal("asks for no proof. The secret of this rank (from TUTTI_JOB_SECRET) must be that of rank 0 too");
+    expect_refusal("Do both sides have the same secret, or none?");
     return;
   }
   set_secret(nullptr);
@@ -108,11 +108,11 @@ TEST(Secret, IsCheckedBeforeConnecting) {
 /// open.
 void scan(int port, std::list<FileDescriptor>& clients) {
   for (int i = 0; i < 20; ++i) {
-    clients.push_back(comm::connect_nonblocking({"127.0.0.1", port}));
+    clients.push_back(connect_nonblocking({"127.0.0.1", port}));
     pollfd ready{.fd = clients.back().get(), .events = POLLOUT, .revents = 0};
     ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
     const std::string words(static_cast<std::size_t>(i / 2) * 500, '\xff');
-    comm::try_write(clients.back(), std::as_bytes(std::span(words)));
+    try_write(clients.back(), std::as_bytes(std::span(words)));
   }
 }
 
@@ -150,50 +150,70 @@ TEST(Secret, AScannerDoesNotDisturbTheJob) {
 
 const RankProgram connects("secret_connects", [] { connect_and_sum(); });
 
-// torchrun's agent serves a store without authentication: ranks only read the address of their own store there.
-TEST(Secret, RanksConnectThroughAProxyWhereAnAgentServesAStore) {
-  const auto socket = comm::listen_on_loopback();
-  c10d::TCPStoreOptions options;
-  options.port = socket.port;
-  options.isServer = true;
-  options.waitWorkers = false;
-  options.masterListenFd = socket.descriptor;
-  c10d::TCPStore agent("127.0.0.1", options);
-  auto job = nodes(2);
-  job.variables["MASTER_PORT"] = std::to_string(socket.port);
-  job.variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+class Agent {
+ public:
+  Agent() {
+    auto socket = bind_to_loopback(std::nullopt);
+    start_listening(socket);
+    c10d::TCPStoreOptions options;
+    options.port = socket.port;
+    options.isServer = true;
+    options.waitWorkers = false;
+    options.masterListenFd = socket.fd.release();
+    store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  }
+  c10d::TCPStore& store() { return *store_; }
+  ProcessOptions job_of(int num_nodes) const {
+    auto job = nodes(num_nodes);
+    job.variables["MASTER_PORT"] = std::to_string(store_->getPort());
+    job.variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+    return job;
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::TCPStore> store_;
+};
+
+constexpr const char* coordinator_key = "tutti/0/coordinator/1";
+
+// torchrun's agent serves a store without authentication: ranks only read the address of rank 0 there.
+TEST(Secret, RanksReadAnAddressWhereAnAgentServesAStore) {
+  Agent agent;
+  expect_success(run_processes(connects, 2, agent.job_of(2)));
+  EXPECT_EQ(agent.store().listKeys().size(), 3U);  // two counters and an address
+  EXPECT_TRUE(agent.store().get_to_str(coordinator_key).ends_with(" -")) << "no secret beside the user's";
+}
+
+TEST(Secret, RankZeroMakesOneWhereTheUserHasNone) {
+  Agent agent;
+  auto job = agent.job_of(1);
+  job.variables.erase(variable);
   expect_success(run_processes(connects, 2, job));
-  EXPECT_EQ(agent.listKeys().size(), 3U);  // two counters and an address
+  const auto place = agent.store().get_to_str(coordinator_key);
+  EXPECT_TRUE(place.starts_with("127.0.0.1 ")) << place;
+  EXPECT_GE(place.size() - place.rfind(' '), 64U);
 }
 
 // A process that can write to the agent's store can only direct ranks to a server that fails authentication.
 const RankProgram finds_a_false_server("secret_finds_a_false_server",
-                                       [] { expect_refusal("does not know the job's secret"); });
+                                       [] { expect_refusal("Do both sides have the same secret, or none?"); });
 
 TEST(Secret, AnUnauthenticatedServerAtTheAgentsStoreIsDetected) {
-  const auto socket = comm::listen_on_loopback();
-  c10d::TCPStoreOptions options;
-  options.port = socket.port;
-  options.isServer = true;
-  options.waitWorkers = false;
-  options.masterListenFd = socket.descriptor;
-  c10::intrusive_ptr<c10d::Store> agent = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  const auto false_server = comm::listen_tcp("127.0.0.1");
-  agent->set("tutti/0/proxy/1", "127.0.0.1 " + std::to_string(false_server.address.port));
+  Agent agent;
+  const auto false_server = listen_tcp("127.0.0.1");
+  agent.store().c10d::Store::set(coordinator_key, "127.0.0.1 " + std::to_string(false_server.address.port) + " -");
   std::thread answers([&] {
     pollfd ready{.fd = false_server.socket.get(), .events = POLLIN, .revents = 0};
     ASSERT_EQ(::poll(&ready, 1, 50'000), 1);
-    const auto caller = comm::try_accept(false_server.socket);
+    const auto caller = try_accept(false_server.socket);
     ASSERT_TRUE(caller);
     const std::string words(1000, 'x');
-    comm::try_write(*caller, std::as_bytes(std::span(words)));
+    try_write(*caller, std::as_bytes(std::span(words)));
     ready.fd = caller->get();
     ::poll(&ready, 1, 50'000);
   });
-  auto job = nodes(2);
+  auto job = agent.job_of(2);
   job.absent = {0};
-  job.variables["MASTER_PORT"] = std::to_string(socket.port);
-  job.variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   const auto results = run_processes(finds_a_false_server, 2, job);
   EXPECT_EQ(results[1].exit_code, 0) << results[1].output;
   answers.join();

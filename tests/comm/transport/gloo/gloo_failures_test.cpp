@@ -163,7 +163,7 @@ TEST(GlooFailures, RanksThatNeverJoinAreNamed) {
 
 TEST(GlooFailures, AnUnreachableMasterIsATimeoutErrorThatSaysWhatToCheck) {
   const auto results = run_connects(2, {0});
-  expect_output(results[1], "TimeoutError [0]: rank 1 could not reach the store at 127.0.0.1:");
+  expect_output(results[1], "TimeoutError [0]: rank 1 could not reach the coordinator at 127.0.0.1:");
   expect_output(results[1], "MASTER_ADDR");
 }
 

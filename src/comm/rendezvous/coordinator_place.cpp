@@ -1,0 +1,131 @@
+#include "comm/rendezvous/coordinator_place.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "comm/os/socket.h"
+#include "comm/rendezvous/store_bytes.h"
+#include "core/bound_socket.h"
+#include "core/hash.h"
+#include "core/launchers.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+constexpr const char* loopback_host = "127.0.0.1";
+constexpr const char* no_secret = "-";
+
+// The address of a listening socket at which this process reaches it; nullopt if `descriptor` is none: an inherited
+// socket is closed with the coordinator that took it over, and its number may then name another file.
+std::optional<SocketAddress> address_of_listening(int descriptor) {
+  int listening = 0;
+  socklen_t length = sizeof(listening);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0)
+    return std::nullopt;
+  return local_address_of(descriptor);
+}
+
+BoundSocket listen_at(const Environment& environment) {
+  auto socket = environment.num_nodes == 1 ? bind_to_loopback(environment.master_port)
+                                           : bind_to_host(environment.master_addr, environment.master_port);
+  start_listening(socket);
+  return socket;
+}
+
+// The socket that the launcher passed on, or one of this rank.
+FileDescriptor listening_socket(const Environment& environment) {
+  if (const auto inherited = environment.master_listen_fd) {
+    const auto address = address_of_listening(*inherited);
+    if (address && address->port == environment.master_port) {
+      // Accepted connections inherit this. Without it they would keep the port from the next coordinator.
+      const int reuse = 1;
+      ::setsockopt(*inherited, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+      return FileDescriptor(*inherited);
+    }
+  }
+  return listen_at(environment).fd;
+}
+
+// The same on all ranks of the user, within the length of a socket's name.
+std::string local_host(const std::string& host) {
+  constexpr std::size_t longest = 70;
+  auto job = host.substr(local_store_scheme.size());
+  if (job.size() > longest) job = job.substr(0, longest) + std::to_string(fnv1a(job));
+  return std::string(local_store_scheme) + "tutti/" + std::to_string(::geteuid()) + "/" + job;
+}
+
+coordinator::ServerOptions server_options(const JobSecretPtr& secret, const CoordinatorOptions& options) {
+  return {.secret = secret,
+          .world_size = options.world_size,
+          .heartbeat_timeout = options.heartbeat_timeout,
+          .deadlock_timeout = options.deadlock_timeout};
+}
+
+// Rank 0 reaches its own coordinator at the address that the socket is bound to.
+CoordinatorPlace serve(FileDescriptor listening, const JobSecretPtr& secret, const CoordinatorOptions& options) {
+  const auto address = local_address_of(listening.get());
+  auto with_socket = server_options(secret, options);
+  with_socket.listening = std::move(listening);
+  return {.host = address.host,
+          .port = static_cast<std::uint16_t>(address.port),
+          .secret = secret,
+          .server = std::make_unique<coordinator::Server>(std::move(with_socket))};
+}
+
+CoordinatorPlace serve_locally(const std::string& host, const CoordinatorOptions& options) {
+  auto at_host = server_options(nullptr, options);
+  at_host.host = host;
+  return {.host = host, .server = std::make_unique<coordinator::Server>(std::move(at_host))};
+}
+
+CoordinatorPlace parse_place(const std::string& text) {
+  std::istringstream words(text);
+  CoordinatorPlace place;
+  std::string secret;
+  if (!(words >> place.host >> place.port >> secret)) {
+    throw PeerError("Unexpected data in the store: another program uses the same store.", {0});
+  }
+  if (secret != no_secret) place.secret = std::make_shared<JobSecret>(secret, "rank 0");
+  return place;
+}
+
+}  // namespace
+
+CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSecretPtr& secret,
+                                    const CoordinatorOptions& options) {
+  const bool serves = environment.rank == 0 && !environment.launcher_coordinator;
+  if (environment.master_addr.starts_with(local_store_scheme)) {
+    const auto host = local_host(environment.master_addr);
+    return serves ? serve_locally(host, options) : CoordinatorPlace{.host = host};
+  }
+  if (serves) return serve(listening_socket(environment), secret, options);
+  return {.host = environment.num_nodes == 1 ? loopback_host : environment.master_addr,
+          .port = environment.master_port,
+          .secret = secret,
+          .owner = environment.launcher_coordinator ? -1 : 0};
+}
+
+CoordinatorPlace coordinator_at_store(c10d::Store& store, const std::string& key, int rank, const std::string& host,
+                                      const JobSecretPtr& secret, const CoordinatorOptions& options) {
+  if (rank != 0) {
+    auto place = parse_place(as_text(store.get(key)));
+    if (secret) place.secret = secret;
+    return place;
+  }
+  const bool is_local = host.starts_with(local_store_scheme);
+  const auto job_secret = secret || is_local ? secret : make_job_secret();
+  auto place = is_local ? serve_locally(host, options) : serve(std::move(listen_tcp(host).socket), job_secret, options);
+  const bool is_secret_new = place.secret && !secret;
+  store.set(key, as_bytes(place.host + " " + std::to_string(place.port) + " " +
+                          (is_secret_new ? place.secret->text() : no_secret)));
+  return place;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,49 @@
+#include "comm/rendezvous/coordinator_store.h"
+
+#include "comm/rendezvous/store_bytes.h"
+
+namespace tutti::comm {
+namespace {
+
+// c10d's kNoTimeout waits for ever.
+std::chrono::milliseconds limit_of(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds forever = std::chrono::hours(24 * 365);
+  return timeout == c10d::Store::kNoTimeout ? forever : timeout;
+}
+
+}  // namespace
+
+void CoordinatorStore::set(const std::string& key, const std::vector<std::uint8_t>& value) {
+  client_->set(key, as_text(value));
+}
+
+std::vector<std::uint8_t> CoordinatorStore::compareSet(const std::string& key,
+                                                       const std::vector<std::uint8_t>& expected,
+                                                       const std::vector<std::uint8_t>& desired) {
+  return as_bytes(client_->compare_set(key, as_text(expected), as_text(desired)));
+}
+
+std::vector<std::uint8_t> CoordinatorStore::get(const std::string& key) {
+  return as_bytes(client_->get({key}, limit_of(timeout_)).front());
+}
+
+void CoordinatorStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+  client_->wait(keys, limit_of(timeout));
+}
+
+void CoordinatorStore::append(const std::string& key, const std::vector<std::uint8_t>& value) {
+  client_->append(key, as_text(value));
+}
+
+std::vector<std::vector<std::uint8_t>> CoordinatorStore::multiGet(const std::vector<std::string>& keys) {
+  std::vector<std::vector<std::uint8_t>> values;
+  for (const std::string& value : client_->get(keys, limit_of(timeout_))) values.push_back(as_bytes(value));
+  return values;
+}
+
+void CoordinatorStore::multiSet(const std::vector<std::string>& keys,
+                                const std::vector<std::vector<std::uint8_t>>& values) {
+  for (std::size_t index = 0; index < keys.size(); ++index) set(keys[index], values.at(index));
+}
+
+}  // namespace tutti::comm

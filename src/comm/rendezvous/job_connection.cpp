@@ -1,0 +1,47 @@
+#include "comm/rendezvous/job_connection.h"
+
+#include <openssl/crypto.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace tutti::comm {
+namespace {
+
+struct ProcessConnection {
+  std::mutex mutex;  // ranks may be threads of one process, so one rank does not wait for another one here
+  std::shared_ptr<JobConnection> connection;
+};
+
+std::shared_ptr<ProcessConnection> entry_called(const std::string& name) {
+  // The connections end when the process exits, and use OpenSSL until then.
+  static const int no_cleanup = ::OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<ProcessConnection>> entries;
+  (void)no_cleanup;
+  const std::lock_guard lock(mutex);
+  auto& entry = entries[name];
+  if (!entry) entry = std::make_shared<ProcessConnection>();
+  return entry;
+}
+
+}  // namespace
+
+JobConnection::JobConnection(std::unique_ptr<coordinator::Server> server, const coordinator::ClientOptions& options,
+                             int owner)
+    : events_(std::make_shared<JobEvents>(owner)),
+      server_(std::move(server)),
+      client_(std::make_shared<coordinator::Client>(options, events_->handlers())) {}
+
+std::shared_ptr<JobConnection> process_connection(const std::string& name,
+                                                  const std::function<std::shared_ptr<JobConnection>()>& make) {
+  const auto entry = entry_called(name);
+  const std::lock_guard lock(entry->mutex);
+  if (entry->connection && !entry->connection->events()->has_failed()) return entry->connection;
+  entry->connection.reset();
+  entry->connection = make();
+  return entry->connection;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,83 @@
+#pragma once
+// What the coordinator has told this rank about the job: failed ranks, failure reports, a deadlock. No I/O.
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/backend/transfer_error.h"
+#include "coordinator/client.h"
+
+namespace tutti::comm {
+
+/// The state of the job's ranks. All lists are global ranks in ascending order, and only grow.
+struct JobStatus {
+  std::vector<int> exited;       ///< without having left
+  std::vector<int> left;         ///< in good order
+  std::vector<int> stopped;      ///< for the heartbeat timeout
+  std::vector<int> unreachable;  ///< likewise
+  /// No rank of the job can continue. After an exit it becomes true with a delay of 1 s: calls that the exited rank has
+  /// completed may still be under way on others.
+  bool is_coordinator_lost = false;
+};
+
+/// Thread safe. The client's thread calls the handlers; others read.
+class JobEvents : public std::enable_shared_from_this<JobEvents> {
+ public:
+  /// `owner`: the rank that runs the coordinator; -1 if a launcher does.
+  explicit JobEvents(int owner) : owner_(owner) {}
+
+  /// They keep this object.
+  coordinator::ClientEvents handlers();
+
+  int owner() const { return owner_; }
+  JobStatus status() const;
+  /// The reason, after the connection to the coordinator was lost.
+  std::optional<std::string> lost_reason() const;
+  /// Whether ranks have failed, or the coordinator was lost.
+  bool has_failed() const;
+  /// The failure reports of a group, by global rank.
+  std::map<int, std::string> reports(const std::string& group) const;
+
+  /// A number that differs after each event.
+  std::uint64_t version() const;
+  /// Waits while version() is `seen`, until `deadline` at most.
+  void wait_for_change(std::uint64_t seen, Deadline deadline) const;
+
+  struct Listener {
+    std::function<void(const coordinator::FailedRanks&)> on_failed{};
+    std::function<void(const coordinator::Deadlock&)> on_deadlock{};
+    std::function<void()> on_lost{};
+  };
+  /// Calls the listener on the client's thread at later events. It may read this object, and must not subscribe. Destroying the
+  /// returned handle removes it; then no call is in progress.
+  [[nodiscard]] std::shared_ptr<void> subscribe(Listener listener);
+
+ private:
+  void on_failed(const coordinator::FailedRanks& event);
+  void on_left(const std::vector<int>& ranks);
+  void on_report(const std::string& group, int rank, const std::string& text);
+  void on_deadlock(const coordinator::Deadlock& deadlock);
+  void on_lost(coordinator::Cause cause, const std::string& why);
+  void change();
+
+  const int owner_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::uint64_t version_ = 0;
+  JobStatus status_;
+  std::optional<std::string> lost_reason_;
+  std::optional<Deadline> coordinator_lost_at_;
+  std::map<std::string, std::map<int, std::string>> reports_;  // by group and global rank
+
+  std::mutex listeners_mutex_;  // taken before mutex_
+  std::list<Listener> listeners_;
+};
+
+}  // namespace tutti::comm
