@@ -15,7 +15,7 @@
 #include "comm/device/staged.h"
 #include "comm/health/heartbeat_pairs.h"
 #include "comm/make_communicator.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 #include "comm/p2p/group_endpoint.h"
 #include "comm/select_backend.h"
 #include "comm/single_backend.h"

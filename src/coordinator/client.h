@@ -72,9 +72,10 @@ class Client {
   /// Publishes this rank's failure report (flight::FailureReport::to_text) to the other ranks of the job. Returns when
   /// it is on its way; never blocks or throws.
   void report(const std::string& group, const std::string& text) noexcept;
-  /// The rank has been blocked in the calls of `wait_state` (flight::WaitState) since this call; `agrees` when it has
-  /// been so for the deadlock timeout and no thread of the program has used CPU time. unblocked() takes it back.
-  void blocked(const std::string& wait_state, bool agrees) noexcept;
+  /// The rank has been blocked in the calls of `wait_state` (flight::WaitState) for `blocked_for` and still is; `agrees`
+  /// when it has been so for the deadlock timeout and no thread of the program has used CPU time. unblocked() takes it back.
+  void blocked(const std::string& wait_state, bool agrees,
+               std::chrono::milliseconds blocked_for = std::chrono::milliseconds(0)) noexcept;
   void unblocked() noexcept;
   /// Tells that a connection to `rank` has broken, so that the coordinator judges it at once.
   void suspect(int rank) noexcept;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "comm/auth/handshake.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 
 namespace tutti::comm {
 

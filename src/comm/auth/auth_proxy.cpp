@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "comm/auth/peer_uid.h"
-#include "comm/auth/pending_limit.h"
+#include "core/pending_limit.h"
 #include "core/thread_name.h"
 #include "tutti/core/logging.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/auth/handshake.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 
 namespace tutti::comm {
 

@@ -16,6 +16,7 @@
 #include "comm/rendezvous/store_bytes.h"
 #include "core/describe.h"
 #include "core/thread_name.h"
+#include "flight/wait_state_text.h"
 #include "tutti/core/logging.h"
 
 namespace tutti::comm {
@@ -108,7 +109,7 @@ class Ballot {
     std::string all;
     for (const auto& bytes : store_->multiGet(keys_)) {
       const std::string text = as_text(bytes);
-      auto state = wait_state_from_text(text);
+      auto state = flight::wait_state_from_text(text);
       if (!state) return;
       states.push_back(*std::move(state));
       all += text;
@@ -296,7 +297,7 @@ struct DeadlockDetector::Shared {
           continue;
         }
         if (!ballot) ballot.emplace(rendezvous.store->clone(), options.rank, options.size);
-        if (!ballot->is_cast()) ballot->cast(to_text(blocked->state));
+        if (!ballot->is_cast()) ballot->cast(flight::to_text(blocked->state));
         const auto& deadlock = ballot->find();
         next_poll_delay = ballot->next_store_poll_delay();
         if (!deadlock) continue;

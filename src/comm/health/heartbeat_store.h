@@ -9,7 +9,7 @@
 #include "comm/health/heartbeat_pairs.h"
 #include "comm/health/local_peers.h"
 #include "comm/health/peer_status.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 
 namespace tutti::comm {
 

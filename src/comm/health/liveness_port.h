@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/os/socket.h"
+#include "core/socket.h"
 
 namespace tutti::comm {
 

@@ -9,7 +9,7 @@
 
 #include "comm/health/liveness_table.h"
 #include "comm/os/process.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/shm/segment.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/os/socket.h"
+#include "core/socket.h"
 #include "comm/rendezvous/local_port_discovery.h"
 #include "support/listening.h"
 #include "support/ranks.h"
@@ -108,11 +108,11 @@ TEST(Secret, IsCheckedBeforeConnecting) {
 /// open.
 void scan(int port, std::list<FileDescriptor>& clients) {
   for (int i = 0; i < 20; ++i) {
-    clients.push_back(comm::connect_nonblocking({"127.0.0.1", port}));
+    clients.push_back(connect_nonblocking({"127.0.0.1", port}));
     pollfd ready{.fd = clients.back().get(), .events = POLLOUT, .revents = 0};
     ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
     const std::string words(static_cast<std::size_t>(i / 2) * 500, '\xff');
-    comm::try_write(clients.back(), std::as_bytes(std::span(words)));
+    try_write(clients.back(), std::as_bytes(std::span(words)));
   }
 }
 
@@ -178,15 +178,15 @@ TEST(Secret, AnUnauthenticatedServerAtTheAgentsStoreIsDetected) {
   options.waitWorkers = false;
   options.masterListenFd = socket.descriptor;
   c10::intrusive_ptr<c10d::Store> agent = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  const auto false_server = comm::listen_tcp("127.0.0.1");
+  const auto false_server = listen_tcp("127.0.0.1");
   agent->set("tutti/0/proxy/1", "127.0.0.1 " + std::to_string(false_server.address.port));
   std::thread answers([&] {
     pollfd ready{.fd = false_server.socket.get(), .events = POLLIN, .revents = 0};
     ASSERT_EQ(::poll(&ready, 1, 50'000), 1);
-    const auto caller = comm::try_accept(false_server.socket);
+    const auto caller = try_accept(false_server.socket);
     ASSERT_TRUE(caller);
     const std::string words(1000, 'x');
-    comm::try_write(*caller, std::as_bytes(std::span(words)));
+    try_write(*caller, std::as_bytes(std::span(words)));
     ready.fd = caller->get();
     ::poll(&ready, 1, 50'000);
   });
