@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "comm/device/nccl.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 #include "comm/shm/segment.h"
 #include "comm/transport/mpi/mpi_environment.h"
 #include "device/devices.h"
@@ -27,7 +27,7 @@ BackendStatus status_of(const std::string& name, const std::function<void()>& at
 }  // namespace
 
 std::vector<BackendStatus> backend_statuses() {
-  const auto gloo = status_of("gloo", [] { comm::listen_tcp("127.0.0.1"); });
+  const auto gloo = status_of("gloo", [] { listen_tcp("127.0.0.1"); });
   const auto shared_memory = status_of("shared_memory", [] {
     constexpr std::size_t some = 1 << 20;
     comm::SharedSegment::create(some);

@@ -13,7 +13,7 @@
 #include "comm/device/nccl.h"
 #include "comm/device/staged.h"
 #include "comm/make_communicator.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 #include "comm/p2p/group_endpoint.h"
 #include "comm/select_backend.h"
 #include "comm/single_backend.h"

@@ -11,7 +11,7 @@
 #include "comm/device_call.h"
 #include "comm/make_communicator.h"
 #include "comm/operation_queue.h"
-#include "comm/os/in_this_process.h"
+#include "core/in_this_process.h"
 #include "comm/reduction/reduce_tree.h"
 #include "comm/single_backend.h"
 #include "comm/tensor_checks.h"
@@ -35,7 +35,7 @@ using Kind = comm::DeviceStreams::Kind;
 
 Communicator make_communicator(std::shared_ptr<comm::Backend> backend, const CommunicatorOptions& options,
                                std::string name, comm::Services services) {
-  return Communicator(comm::make_shared_in_this_process<comm::OperationQueue>(std::move(backend), options.timeout,
+  return Communicator(make_shared_in_this_process<comm::OperationQueue>(std::move(backend), options.timeout,
                                                                               std::move(name), std::move(services)));
 }
 

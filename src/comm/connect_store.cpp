@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/bootstrap.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 #include "comm/rendezvous/local_address.h"
 #include "comm/rendezvous/node_id.h"
 #include "core/describe.h"
@@ -47,7 +47,7 @@ comm::BindAddress bind_address_towards(const StorePtr& store) {
 // Where rank 0 runs the coordinator: where other nodes reach this one or, if no network is known, at a local socket.
 std::string coordinator_host(const StorePtr& store) {
   if (const auto bind_address = comm::bind_address_from_env()) {
-    return comm::interface_address(bind_address->interface);
+    return interface_address(bind_address->interface);
   }
   std::string host = host_of(store);
   if (host.empty()) host = process_variable("MASTER_ADDR").value_or("");

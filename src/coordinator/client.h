@@ -35,8 +35,9 @@ struct ClientEvents {
   /// A failure report that another rank of `group` has published.
   std::function<void(const std::string& group, int rank, const std::string& text)> on_report{};
   std::function<void(const Deadlock&)> on_deadlock{};
-  /// The coordinator is lost: no rank of the job can continue. Called once, and last.
-  std::function<void(const std::string& why)> on_lost{};
+  /// The coordinator is lost: no rank of the job can continue. `cause` is what happened to its process; `stopped` if it
+  /// is this rank that the coordinator has judged to have failed. Called once, and last.
+  std::function<void(Cause cause, const std::string& why)> on_lost{};
 };
 
 /// Thread safe. Calls that wait throw TimeoutError at their timeout and PeerError when the coordinator is lost.
@@ -72,9 +73,10 @@ class Client {
   /// Publishes this rank's failure report (flight::FailureReport::to_text) to the other ranks of the job. Returns when
   /// it is on its way; never blocks or throws.
   void report(const std::string& group, const std::string& text) noexcept;
-  /// The rank has been blocked in the calls of `wait_state` (flight::WaitState) since this call; `agrees` when it has
-  /// been so for the deadlock timeout and no thread of the program has used CPU time. unblocked() takes it back.
-  void blocked(const std::string& wait_state, bool agrees) noexcept;
+  /// The rank has been blocked in the calls of `wait_state` (flight::WaitState) for `blocked_for` and still is; `agrees`
+  /// when it has been so for the deadlock timeout and no thread of the program has used CPU time. unblocked() takes it back.
+  void blocked(const std::string& wait_state, bool agrees,
+               std::chrono::milliseconds blocked_for = std::chrono::milliseconds(0)) noexcept;
   void unblocked() noexcept;
   /// Tells that a connection to `rank` has broken, so that the coordinator judges it at once.
   void suspect(int rank) noexcept;

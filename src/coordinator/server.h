@@ -20,20 +20,21 @@ struct ServerOptions {
   int world_size = 1;
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds deadlock_timeout{0};  ///< 0: a deadlock is only reported
+  std::chrono::milliseconds linger{5000};  ///< how long the destructor waits; 0 during unwinding
 };
 
 /// Thread safe.
 class Server {
  public:
-  /// Listens and starts the thread. Throws PortInUse, std::system_error.
+  /// Listens and starts the thread. Throws std::system_error (EADDRINUSE if the port is in use).
   explicit Server(ServerOptions options);
-  /// Waits, at most `linger` long, until all ranks have left, then closes all connections.
+  /// Waits, at most `linger` long, until all ranks that have come have left or failed, then closes all connections.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   std::uint16_t port() const;
-  /// The parent of a rank tells that its process has ended, stopped or continued (waitid).
+  /// The parent of a rank tells that its process has ended. Bytes that the rank has sent before are read first.
   void process_exited(int rank);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 // A handshake over a connection.
 #include "comm/auth/handshake.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 
 namespace tutti::comm {
 

@@ -16,6 +16,7 @@
 #include "comm/deadlock/thread_times.h"
 #include "core/describe.h"
 #include "core/thread_name.h"
+#include "flight/wait_state_text.h"
 #include "tutti/core/logging.h"
 
 namespace tutti::comm {

@@ -14,10 +14,12 @@
 #include <vector>
 
 #include "comm/backend/operation.h"
-#include "comm/deadlock/wait_state.h"
 #include "flight/layout.h"
+#include "flight/wait_graph.h"
 
 namespace tutti::comm {
+
+using flight::WaitState;
 
 /// The threads of this process that may make calls: those that have made one on any communicator, except queue threads,
 /// and those that run a task of the program. Thread safe.

@@ -4,7 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "comm/os/in_this_process.h"
+#include "core/in_this_process.h"
 
 namespace tutti::comm {
 namespace {

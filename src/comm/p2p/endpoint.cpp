@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/auth/pending_limit.h"
+#include "core/pending_limit.h"
 #include "comm/os/exit_guard.h"
 #include "comm/p2p/inbound_connection.h"
 #include "comm/p2p/outbound_connection.h"

@@ -10,7 +10,7 @@
 
 #include "comm/auth/handshake.h"
 #include "comm/os/process.h"
-#include "comm/os/socket.h"
+#include "core/socket.h"
 #include "comm/p2p/request.h"
 
 namespace tutti::comm {

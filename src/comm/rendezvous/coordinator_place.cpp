@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "comm/os/socket.h"
+#include "core/socket.h"
 #include "comm/rendezvous/store_bytes.h"
 #include "core/bound_socket.h"
 #include "core/hash.h"

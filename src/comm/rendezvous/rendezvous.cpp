@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "comm/os/in_this_process.h"
-#include "comm/os/socket.h"
+#include "core/in_this_process.h"
+#include "core/socket.h"
 #include "comm/rendezvous/coordinator_store.h"
 #include "comm/rendezvous/local_address.h"
 #include "core/describe.h"

@@ -6,7 +6,7 @@
 // mapped many times faster.
 #include <cstddef>
 
-#include "comm/os/in_this_process.h"
+#include "core/in_this_process.h"
 
 namespace tutti::comm {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/auth/pending_limit.h"
+#include "core/pending_limit.h"
 
 namespace tutti::test::handshake_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "comm/os/in_this_process.h"
+#include "core/in_this_process.h"
 #include "comm/transport/mpi/mpi_environment.h"
 
 namespace tutti::comm {

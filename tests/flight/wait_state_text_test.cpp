@@ -1,9 +1,9 @@
 // Ranks: none. The encoding of wait states.
-#include "comm/deadlock/wait_state.h"
+#include "flight/wait_state_text.h"
 
 #include <gtest/gtest.h>
 
-namespace tutti::comm::wait_state_test {
+namespace tutti::flight::wait_state_text_test {
 namespace {
 
 TEST(WaitState, SurvivesEncoding) {
@@ -26,4 +26,4 @@ TEST(WaitState, MalformedTextIsRejected) {
 }
 
 }  // namespace
-}  // namespace tutti::comm::wait_state_test
+}  // namespace tutti::flight::wait_state_text_test

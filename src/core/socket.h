@@ -1,5 +1,6 @@
 #pragma once
-// Non-blocking TCP sockets. Functions that throw for a failed system call throw std::system_error.
+// Non-blocking TCP sockets, and Unix sockets of one user. Functions that throw for a failed system call throw std::system_error.
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -8,7 +9,7 @@
 
 #include "core/file_descriptor.h"
 
-namespace tutti::comm {
+namespace tutti {
 
 /// A numeric host address and a port.
 struct SocketAddress {
@@ -33,8 +34,19 @@ ListeningSocket listen_tcp(const std::string& host);
 FileDescriptor connect_nonblocking(const SocketAddress& address);
 /// Throws std::system_error if connecting has failed.
 void finish_connect(const FileDescriptor& socket);
+/// Starts to connect to an abstract Unix socket. Throws std::system_error; the connection is refused at once.
+FileDescriptor connect_local(const std::string& name);
+/// Listens at an abstract Unix socket, which exists until it is closed. Throws std::system_error.
+FileDescriptor listen_local(const std::string& name);
+/// Whether the process at the other end of a Unix socket runs as the user of this process.
+bool is_same_user(const FileDescriptor& socket);
 /// Accepts one connection; nullopt if no connection is pending.
 std::optional<FileDescriptor> try_accept(const FileDescriptor& listening);
+void set_nonblocking(const FileDescriptor& socket);
+/// Whether bytes were sent, or wait to be sent, that the peer's kernel has not acknowledged.
+bool has_unacknowledged_bytes(const FileDescriptor& socket);
+/// How long ago the peer's kernel has acknowledged bytes or sent some. Zero for a Unix socket.
+std::chrono::milliseconds since_last_acknowledgement(const FileDescriptor& socket);
 /// Disables Nagle's algorithm, so that a small message is sent without waiting for earlier ones.
 void set_tcp_nodelay(const FileDescriptor& socket);
 /// The address of this end; for a socket that listens at all addresses the loopback address. Throws std::system_error.
@@ -48,4 +60,4 @@ std::optional<std::size_t> try_read(const FileDescriptor& socket, std::span<std:
 /// Returns the number of bytes written, which may be 0. Throws std::system_error if the connection has ended.
 std::size_t try_write(const FileDescriptor& socket, std::span<const std::byte> from);
 
-}  // namespace tutti::comm
+}  // namespace tutti

@@ -5,12 +5,10 @@
 
 #include "flight/wait_graph.h"
 
-namespace tutti::comm {
-
-using flight::WaitState;
+namespace tutti::flight {
 
 std::string to_text(const WaitState& state);
 /// Returns nullopt for a text that to_text() cannot have written.
 std::optional<WaitState> wait_state_from_text(const std::string& text);
 
-}  // namespace tutti::comm
+}  // namespace tutti::flight

@@ -1,19 +1,25 @@
-#include "comm/os/socket.h"
+#include "core/socket.h"
 
+#include <fcntl.h>
 #include <ifaddrs.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <system_error>
 
 #include "tutti/core/error.h"
 
-namespace tutti::comm {
+namespace tutti {
 namespace {
 
 [[noreturn]] void throw_socket_error(const char* what, int error = errno) {
@@ -85,6 +91,72 @@ ListeningSocket listen_tcp(const std::string& host) {
   return listening;
 }
 
+namespace {
+
+struct LocalAddress {
+  explicit LocalAddress(const std::string& name) {
+    address.sun_family = AF_UNIX;
+    // A name that begins with a zero byte is not in the file system.
+    if (name.size() + 1 > sizeof(address.sun_path)) throw_socket_error("the name of a local socket", ENAMETOOLONG);
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+
+  sockaddr_un address{};
+  socklen_t length = 0;
+};
+
+FileDescriptor local_socket() {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.is_open()) throw_socket_error("opening a socket");
+  return socket;
+}
+
+}  // namespace
+
+FileDescriptor connect_local(const std::string& name) {
+  const LocalAddress address(name);
+  FileDescriptor socket = local_socket();
+  if (::connect(socket.get(), address.get(), address.length) != 0) throw_socket_error("connecting");
+  return socket;
+}
+
+FileDescriptor listen_local(const std::string& name) {
+  const LocalAddress address(name);
+  FileDescriptor socket = local_socket();
+  if (::bind(socket.get(), address.get(), address.length) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
+    throw_socket_error("listening");
+  }
+  return socket;
+}
+
+bool is_same_user(const FileDescriptor& socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+}
+
+void set_nonblocking(const FileDescriptor& socket) {
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0) throw_socket_error("a socket's mode");
+}
+
+bool has_unacknowledged_bytes(const FileDescriptor& socket) {
+  int bytes = 0;
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  return info.tcpi_unacked > 0 || (::ioctl(socket.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0);
+}
+
+std::chrono::milliseconds since_last_acknowledgement(const FileDescriptor& socket) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::chrono::milliseconds(0);
+  return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+}
+
 FileDescriptor connect_nonblocking(const SocketAddress& address) {
   const auto addresses = resolve_numeric(address);
   FileDescriptor socket = socket_for(*addresses);
@@ -130,6 +202,7 @@ std::string describe_peer(const FileDescriptor& socket) {
   socklen_t length = sizeof(peer);
   auto* const address = reinterpret_cast<sockaddr*>(&peer);
   if (::getpeername(socket.get(), address, &length) != 0) return "a disconnected peer";
+  if (peer.ss_family == AF_UNIX) return "a process of this machine";
   const auto port = peer.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(peer).sin6_port
                                                : reinterpret_cast<sockaddr_in&>(peer).sin_port;
   return numeric_host(address, length) + " port " + std::to_string(ntohs(port));
@@ -150,4 +223,4 @@ std::size_t try_write(const FileDescriptor& socket, std::span<const std::byte> f
   throw_socket_error("writing");
 }
 
-}  // namespace tutti::comm
+}  // namespace tutti

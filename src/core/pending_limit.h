@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace tutti::comm {
+namespace tutti {
 
 class PendingLimit {
  public:
@@ -26,4 +26,4 @@ class PendingLimit {
   static bool has_capacity(std::size_t waiting) { return waiting < max_pending; }
 };
 
-}  // namespace tutti::comm
+}  // namespace tutti

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-namespace tutti::comm {
+namespace tutti {
 
 /// True in the process that constructed it, false in a forked child.
 class InThisProcess {
@@ -27,4 +27,4 @@ std::shared_ptr<T> make_shared_in_this_process(Arguments&&... arguments) {
   return {std::make_unique<T>(std::forward<Arguments>(arguments)...).release(), destroy};
 }
 
-}  // namespace tutti::comm
+}  // namespace tutti

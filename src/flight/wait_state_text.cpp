@@ -1,8 +1,8 @@
-#include "comm/deadlock/wait_state.h"
+#include "flight/wait_state_text.h"
 
 #include <nlohmann/json.hpp>
 
-namespace tutti::comm {
+namespace tutti::flight {
 namespace {
 using nlohmann::json;
 }  // namespace
@@ -30,4 +30,4 @@ std::optional<WaitState> wait_state_from_text(const std::string& text) {
   }
 }
 
-}  // namespace tutti::comm
+}  // namespace tutti::flight

@@ -1,8 +1,8 @@
-#include "comm/auth/pending_limit.h"
+#include "core/pending_limit.h"
 
 #include <algorithm>
 
-namespace tutti::comm {
+namespace tutti {
 
 PendingLimit::Time::duration PendingLimit::timeout_for(std::size_t waiting) {
   return has_capacity(waiting) ? Time::duration(pending_timeout) : Time::duration(pending_timeout_under_load);
@@ -14,4 +14,4 @@ std::size_t PendingLimit::to_evict(const std::vector<Time>& since, Time now) {
   return static_cast<std::size_t>(first_to_stay - since.begin());
 }
 
-}  // namespace tutti::comm
+}  // namespace tutti

@@ -1,0 +1,51 @@
+#include "coordinator/gathers.h"
+
+#include <algorithm>
+
+namespace tutti::coordinator {
+
+std::optional<Gathers::Complete> Gathers::contribute(const RequestId& request, const std::string& topic,
+                                                     const std::vector<int>& members, std::string value) {
+  const auto gather = gathers_.try_emplace({topic, members}).first;
+  auto& contributions = gather->second;
+  contributions[request.rank] = {.tag = request.tag, .value = std::move(value)};
+  const auto has_contributed = [&](int member) { return contributions.contains(member); };
+  if (!std::ranges::all_of(members, has_contributed)) return std::nullopt;
+  Complete complete;
+  for (const int member : members) {
+    complete.requests.push_back({.rank = member, .tag = contributions.at(member).tag});
+    complete.values.push_back(contributions.at(member).value);
+  }
+  gathers_.erase(gather);
+  return complete;
+}
+
+std::optional<std::vector<int>> Gathers::cancel(const RequestId& request) {
+  for (auto gather = gathers_.begin(); gather != gathers_.end(); ++gather) {
+    auto& [key, contributions] = *gather;
+    const auto found = contributions.find(request.rank);
+    if (found == contributions.end() || found->second.tag != request.tag) continue;
+    std::vector<int> missing;
+    std::ranges::copy_if(key.second, std::back_inserter(missing),
+                         [&](int member) { return !contributions.contains(member); });
+    contributions.erase(found);
+    if (contributions.empty()) gathers_.erase(gather);
+    return missing;
+  }
+  return std::nullopt;
+}
+
+std::vector<RequestId> Gathers::end_with(int member) {
+  std::vector<RequestId> ended;
+  std::erase_if(gathers_, [&](const auto& gather) {
+    const auto& [key, contributions] = gather;
+    if (std::ranges::find(key.second, member) == key.second.end()) return false;
+    for (const auto& [rank, contribution] : contributions) {
+      if (rank != member) ended.push_back({.rank = rank, .tag = contribution.tag});
+    }
+    return true;
+  });
+  return ended;
+}
+
+}  // namespace tutti::coordinator

@@ -1,0 +1,90 @@
+#include "coordinator/key_values.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "coordinator/job.h"
+
+namespace tutti::coordinator {
+
+KeyValues::Ready KeyValues::set(const std::string& key, std::string value) {
+  values_[key] = std::move(value);
+  return stored(key);
+}
+
+std::optional<KeyValues::Ready> KeyValues::append(const std::string& key, std::string_view value) {
+  if (values_[key].size() + value.size() > max_value_bytes) return std::nullopt;
+  values_[key] += value;
+  return stored(key);
+}
+
+std::optional<KeyValues::Sum> KeyValues::add(const std::string& key, std::int64_t increment) {
+  std::int64_t value = 0;
+  if (const auto found = values_.find(key); found != values_.end()) {
+    const auto& text = found->second;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  }
+  if (__builtin_add_overflow(value, increment, &value)) return std::nullopt;
+  return Sum{.value = value, .ready = set(key, std::to_string(value))};
+}
+
+KeyValues::Compared KeyValues::compare_set(const std::string& key, const std::string& expected, std::string desired) {
+  const auto found = values_.find(key);
+  const std::string value = found == values_.end() ? "" : found->second;
+  if (value != expected) return {.value = value};
+  Compared compared{.value = desired};
+  compared.ready = set(key, std::move(desired));
+  return compared;
+}
+
+std::vector<std::string> KeyValues::missing_keys(const std::vector<std::string>& keys) const {
+  std::vector<std::string> missing;
+  std::ranges::copy_if(keys, std::back_inserter(missing), [&](const auto& key) { return !values_.contains(key); });
+  return missing;
+}
+
+std::vector<std::string_view> KeyValues::values(const std::vector<std::string>& keys) const {
+  std::vector<std::string_view> values;
+  for (const auto& key : keys) values.push_back(values_.at(key));
+  return values;
+}
+
+void KeyValues::wait(const RequestId& request, std::vector<std::string> keys) {
+  waiting_for_.emplace(missing_keys(keys).front(), request);
+  waiting_[request] = std::move(keys);
+}
+
+std::vector<std::string> KeyValues::forget(const RequestId& request) {
+  const auto found = waiting_.find(request);
+  if (found == waiting_.end()) return {};
+  auto missing = missing_keys(found->second);
+  waiting_.erase(found);
+  std::erase_if(waiting_for_, [&](const auto& entry) { return entry.second == request; });
+  return missing;
+}
+
+void KeyValues::forget_rank(int rank) {
+  std::erase_if(waiting_, [&](const auto& entry) { return entry.first.rank == rank; });
+  std::erase_if(waiting_for_, [&](const auto& entry) { return entry.second.rank == rank; });
+}
+
+KeyValues::Ready KeyValues::stored(const std::string& key) {
+  const auto [first, last] = waiting_for_.equal_range(key);
+  std::vector<RequestId> requests;
+  for (auto entry = first; entry != last; ++entry) requests.push_back(entry->second);
+  waiting_for_.erase(first, last);
+  Ready ready;
+  for (const auto& request : requests) {
+    const auto missing = missing_keys(waiting_.at(request));
+    if (missing.empty()) {
+      ready.push_back(request);
+    } else {
+      waiting_for_.emplace(missing.front(), request);
+    }
+  }
+  return ready;
+}
+
+}  // namespace tutti::coordinator

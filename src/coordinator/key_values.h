@@ -1,0 +1,62 @@
+#pragma once
+// The key-value entries of a job and the requests that wait for keys. No I/O.
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::coordinator {
+
+/// A request of a rank.
+struct RequestId {
+  int rank = 0;
+  std::uint64_t tag = 0;
+  auto operator<=>(const RequestId&) const = default;
+};
+
+/// Functions that store a value return the requests whose keys all exist now: answer these with values().
+class KeyValues {
+ public:
+  using Ready = std::vector<RequestId>;
+
+  Ready set(const std::string& key, std::string value);
+  /// Does nothing and returns nullopt if the value would have more than max_value_bytes.
+  std::optional<Ready> append(const std::string& key, std::string_view value);
+  struct Sum {
+    std::int64_t value = 0;
+    Ready ready{};
+  };
+  /// An absent key is 0. Returns nullopt if the value is no decimal number or the sum exceeds 64 bits.
+  std::optional<Sum> add(const std::string& key, std::int64_t increment);
+  struct Compared {
+    std::string value;
+    Ready ready{};
+  };
+  Compared compare_set(const std::string& key, const std::string& expected, std::string desired);
+  bool erase(const std::string& key) { return values_.erase(key) > 0; }
+  bool contains(const std::vector<std::string>& keys) const { return missing_keys(keys).empty(); }
+  std::size_t size() const { return values_.size(); }
+
+  std::vector<std::string> missing_keys(const std::vector<std::string>& keys) const;
+  /// All must exist.
+  std::vector<std::string_view> values(const std::vector<std::string>& keys) const;
+
+  /// At least one of `keys` must be missing. The request waits until all exist, or until forget().
+  void wait(const RequestId& request, std::vector<std::string> keys);
+  /// Returns the keys that the request waits for; empty if it does not wait.
+  std::vector<std::string> forget(const RequestId& request);
+  void forget_rank(int rank);
+  const std::vector<std::string>& keys_of(const RequestId& request) const { return waiting_.at(request); }
+
+ private:
+  Ready stored(const std::string& key);
+
+  std::map<std::string, std::string> values_;
+  std::map<RequestId, std::vector<std::string>> waiting_;
+  std::multimap<std::string, RequestId> waiting_for_;  // one missing key of each waiting request
+};
+
+}  // namespace tutti::coordinator

@@ -1,0 +1,57 @@
+#pragma once
+// The bodies of messages that more than one place reads or writes. No I/O.
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coordinator/frame.h"
+#include "coordinator/job.h"
+
+namespace tutti::coordinator {
+
+/// Of the frames. Ranks with another one are refused.
+inline constexpr std::uint32_t wire_version = 1;
+
+/// A random number that a client keeps while it lives: tells a connection that is made again from a second process.
+using ClientKey = std::array<std::uint64_t, 2>;
+
+struct Hello {
+  Member member{};
+  ClientKey key{};
+  std::uint64_t events_seen = 0;  ///< of the job's events, so that a connection made again continues there
+
+  std::string frame() const;
+  /// Throws DamagedFrame.
+  static Hello from_body(std::string_view body);
+};
+
+struct Welcome {
+  std::uint32_t heartbeat_interval_ms = 0;
+
+  std::string frame() const;
+  static Welcome from_body(std::string_view body);
+};
+
+/// Why a request failed.
+enum class RequestError : std::uint8_t {
+  usage,        ///< UsageError
+  timed_out,    ///< TimeoutError with the ranks that are missing
+  peer_failed,  ///< PeerError with the ranks that have failed or left
+};
+
+struct ErrorReply {
+  RequestError error = RequestError::usage;
+  std::vector<int> ranks{};
+  std::string text{};
+
+  std::string frame(std::uint64_t tag) const;
+  static ErrorReply from_body(std::string_view body);
+};
+
+std::string frame_of(const FailedRanks& failed);
+FailedRanks failed_ranks_from(std::string_view body);
+std::string frame_of(const Deadlock& deadlock);
+Deadlock deadlock_from(std::string_view body);
+
+}  // namespace tutti::coordinator

@@ -1,0 +1,379 @@
+#include "coordinator/server.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "coordinator/address.h"
+#include "coordinator/job_state.h"
+#include "coordinator/stream.h"
+#include "core/bound_socket.h"
+#include "core/in_this_process.h"
+#include "core/pending_limit.h"
+#include "core/socket.h"
+#include "core/thread_name.h"
+#include "tutti/core/logging.h"
+
+namespace tutti::coordinator {
+namespace {
+
+constexpr auto tick = Milliseconds(50);
+// A loop that wakes later than this did not run: the machine or the process was stopped.
+constexpr auto stall_limit = Milliseconds(200);
+constexpr int max_drain_rounds = 1000;
+// Where the process has no descriptor left, accepting fails at once, again and again.
+constexpr auto accept_retry_delay = Milliseconds(100);
+
+Time now() {
+  return std::chrono::steady_clock::now();
+}
+
+FileDescriptor listen_at(ServerOptions& options) {
+  if (options.listening.is_open()) return std::move(options.listening);
+  if (const auto name = local_name(options.host)) return listen_local(*name);
+  const auto port = options.port == 0 ? std::nullopt : std::optional(options.port);
+  auto socket = options.host.empty() ? bind_everywhere(port) : bind_to_host(options.host, port);
+  start_listening(socket);
+  return std::move(socket.fd);
+}
+
+}  // namespace
+
+// The constructor and the destructor run on the caller's thread; everything else on the server's, but process_exited().
+class Server::Loop {
+ public:
+  explicit Loop(ServerOptions options)
+      : options_(std::move(options)),
+        listening_(listen_at(options_)),
+        is_local_(address_family(listening_) == AF_UNIX),
+        port_(port_of(listening_)),
+        epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        job_({.world_size = options_.world_size,
+              .heartbeat_timeout = options_.heartbeat_timeout,
+              .deadlock_timeout = options_.deadlock_timeout},
+             [this](int rank, std::string frame) { send(rank, std::move(frame)); }) {
+    if (!epoll_.is_open() || !wake_.is_open()) throw std::system_error(errno, std::generic_category(), "epoll");
+    if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
+    set_nonblocking(listening_);
+    control(EPOLL_CTL_ADD, listening_.get(), EPOLLIN);
+    control(EPOLL_CTL_ADD, wake_.get(), EPOLLIN);
+    thread_ = std::thread([this] {
+      name_this_thread("tutti-server");
+      run();
+    });
+  }
+
+  ~Loop() {
+    const auto linger = std::uncaught_exceptions() > 0 ? Milliseconds(0) : options_.linger;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, linger, [&] { return has_finished_; });
+      is_stopping_ = true;
+    }
+    wake();
+    thread_.join();
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  bool is_in_this_process() const { return static_cast<bool>(in_this_process_); }
+
+  void process_exited(int rank) {
+    {
+      const std::lock_guard lock(mutex_);
+      exited_.push_back(rank);
+    }
+    wake();
+  }
+
+ private:
+  struct Connection {
+    explicit Connection(Stream stream_) : stream(std::move(stream_)) {}
+    Stream stream;
+    int rank = -1;          // before hello and after a refusal
+    bool is_closing = false;  // once all is sent
+    bool awaits_writable = false;
+    bool has_ended = false;
+  };
+
+  void wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof(one));
+  }
+
+  void control(int operation, int descriptor, std::uint32_t events) {
+    epoll_event event{.events = events, .data = {.fd = descriptor}};
+    if (::epoll_ctl(epoll_.get(), operation, descriptor, &event) != 0 && operation == EPOLL_CTL_ADD) {
+      throw std::system_error(errno, std::generic_category(), "epoll_ctl");
+    }
+  }
+
+  void run() {
+    auto next_judgement = now() + tick;
+    for (;;) {
+      const auto wait = std::chrono::ceil<Milliseconds>(next_judgement - now());
+      poll(std::max(wait, Milliseconds(0)));
+      const auto woke = now();
+      if (woke > next_judgement + stall_limit) {
+        job_.stalled(woke - next_judgement);
+        next_judgement = woke;
+      }
+      // All that has come is read before anything is judged.
+      for (int round = 0; round < max_drain_rounds && poll(Milliseconds(0)); ++round) {
+      }
+      take_exits();
+      if (now() >= next_judgement) {
+        job_.judge(now(), [this](int rank) { return acknowledges(rank); });
+        evict_pending();
+        next_judgement = now() + tick;
+      }
+      job_.send_events();
+      finish_connections();
+      const std::lock_guard lock(mutex_);
+      has_finished_ = job_.membership().has_finished();
+      if (has_finished_) changed_.notify_all();
+      if (is_stopping_) return;
+    }
+  }
+
+  /// Handles what is ready. Returns false if nothing was.
+  bool poll(Milliseconds timeout) {
+    std::array<epoll_event, 128> events{};
+    const int ready =
+        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(timeout.count()));
+    for (int index = 0; index < ready; ++index) {
+      const int descriptor = events.at(static_cast<std::size_t>(index)).data.fd;
+      if (descriptor == wake_.get()) {
+        std::uint64_t count = 0;
+        [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof(count));
+      } else if (descriptor == listening_.get()) {
+        accept();
+      } else if (const auto found = connections_.find(descriptor); found != connections_.end()) {
+        pump(*found->second);
+      }
+    }
+    erase_ended();
+    return ready > 0;
+  }
+
+  void accept() {
+    while (PendingLimit::has_capacity(pending_.size())) {
+      auto socket = try_accept(listening_);
+      if (!socket) {
+        if (errno == EMFILE || errno == ENFILE) pause_accepting(accept_retry_delay);
+        return;
+      }
+      if (is_local_ && !is_same_user(*socket)) {
+        logger_.warning("the coordinator refused a process of another user");
+        continue;
+      }
+      set_tcp_nodelay(*socket);
+      const int descriptor = socket->get();
+      try {
+        control(EPOLL_CTL_ADD, descriptor, EPOLLIN);
+        connections_[descriptor] =
+            std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
+        pending_.push_back({.descriptor = descriptor, .since = now()});
+      } catch (const std::exception&) {  // no memory or descriptor: the socket is closed
+        return;
+      }
+    }
+    pause_accepting(PendingLimit::pending_timeout_under_load);
+  }
+
+  void pause_accepting(Milliseconds duration) {
+    control(EPOLL_CTL_MOD, listening_.get(), 0);
+    accepts_again_ = now() + duration;
+  }
+
+  void evict_pending() {
+    std::vector<Time> since;
+    for (const auto& pending : pending_) since.push_back(pending.since);
+    for (auto count = PendingLimit::to_evict(since, now()); count > 0; --count) {
+      auto& connection = *connections_.at(pending_.front().descriptor);
+      logger_.warning("the coordinator closed a connection from " + describe_peer(connection.stream.socket()) +
+                      ", which did not introduce itself");
+      end(connection);
+    }
+    erase_ended();
+    if (accepts_again_ && now() >= *accepts_again_) {
+      accepts_again_.reset();
+      control(EPOLL_CTL_MOD, listening_.get(), EPOLLIN);
+    }
+  }
+
+  void pump(Connection& connection) {
+    if (connection.has_ended) return;
+    auto& stream = connection.stream;
+    const auto state = stream.pump([&](const FrameHeader& header, std::string_view body) {
+      on_frame(connection, header, body);
+    });
+    if (state != Stream::State::open) on_end(connection, state);
+  }
+
+  void on_frame(Connection& connection, const FrameHeader& header, std::string_view body) {
+    if (connection.has_ended || connection.is_closing) return;
+    if (connection.rank >= 0) {
+      if (job_.on_frame(connection.rank, header, body, now())) return;
+      by_rank_.erase(connection.rank);
+      connection.is_closing = true;
+      return;
+    }
+    if (header.message() != MessageType::hello) throw DamagedFrame("the first message is no hello");
+    on_hello(connection, Hello::from_body(body));
+  }
+
+  void on_hello(Connection& connection, const Hello& hello) {
+    const auto result = job_.hello(hello, now());
+    std::erase_if(pending_, [&](const Pending& pending) {
+      return pending.descriptor == connection.stream.socket().get();
+    });
+    const bool is_member =
+        result.verdict == Membership::Verdict::accepted || result.verdict == Membership::Verdict::resumed;
+    if (!is_member) {
+      logger_.warning("the coordinator refused a process at " + describe_peer(connection.stream.socket()) + ": " +
+                      result.why);
+      connection.stream.send(BodyWriter().text(result.why).frame(MessageType::refused));
+      connection.is_closing = true;
+      return;
+    }
+    const int rank = hello.member.rank;
+    if (const auto earlier = by_rank_.find(rank); earlier != by_rank_.end()) end(*earlier->second);
+    by_rank_[rank] = &connection;
+    connection.rank = rank;
+    connection.stream.accept_large_frames();
+    job_.welcome(hello);
+  }
+
+  void on_end(Connection& connection, Stream::State state) {
+    const auto peer = describe_peer(connection.stream.socket());
+    if (connection.rank < 0 && !connection.is_closing && state == Stream::State::unauthenticated) {
+      logger_.warning("the coordinator refused " + peer + ": it did not prove that it knows the job's secret");
+    } else if (!connection.is_closing && state == Stream::State::damaged) {
+      logger_.warning("the coordinator closed the connection to " + peer +
+                      ": it sent bytes that no rank of this version sends" +
+                      (options_.secret == nullptr ? " (this job has no secret; does the other side have one?)" : ""));
+    }
+    const int rank = connection.rank;
+    end(connection);
+    if (rank < 0 || connection.is_closing) return;
+    // A client answers a damaged connection as a broken one: it connects again.
+    job_.disconnected(rank,
+                      state == Stream::State::closed  ? Disconnect::closed
+                      : state == Stream::State::reset ? Disconnect::reset
+                                                      : Disconnect::network_error,
+                      now());
+  }
+
+  void take_exits() {
+    std::vector<int> exited;
+    {
+      const std::lock_guard lock(mutex_);
+      exited.swap(exited_);
+    }
+    for (const int rank : exited) {
+      // The kernel had closed the process's sockets before, so all that it sent is here: perhaps that it leaves.
+      if (const auto found = by_rank_.find(rank); found != by_rank_.end()) pump(*found->second);
+      job_.process_exited(rank);
+    }
+    erase_ended();
+  }
+
+  bool acknowledges(int rank) const {
+    const auto found = by_rank_.find(rank);
+    return found != by_rank_.end() && !has_unacknowledged_bytes(found->second->stream.socket());
+  }
+
+  void send(int rank, std::string frame) {
+    if (const auto found = by_rank_.find(rank); found != by_rank_.end()) found->second->stream.send(frame);
+  }
+
+  /// Ends connections that have sent all, and asks for writability where bytes wait.
+  void finish_connections() {
+    for (const auto& [descriptor, connection] : connections_) {
+      auto& stream = connection->stream;
+      if (stream.state() != Stream::State::open) {
+        on_end(*connection, stream.state());
+      } else if (connection->is_closing && !stream.wants_write()) {
+        end(*connection);
+      } else if (connection->awaits_writable != stream.wants_write()) {
+        connection->awaits_writable = stream.wants_write();
+        control(EPOLL_CTL_MOD, descriptor, connection->awaits_writable ? EPOLLIN | EPOLLOUT : EPOLLIN);
+      }
+    }
+    erase_ended();
+  }
+
+  void end(Connection& connection) {
+    if (std::exchange(connection.has_ended, true)) return;
+    const int descriptor = connection.stream.socket().get();
+    std::erase_if(pending_, [&](const Pending& pending) { return pending.descriptor == descriptor; });
+    if (const auto found = by_rank_.find(connection.rank); found != by_rank_.end() && found->second == &connection) {
+      by_rank_.erase(found);
+    }
+    connection.rank = -1;
+    ended_.push_back(descriptor);
+  }
+
+  void erase_ended() {
+    for (const int descriptor : std::exchange(ended_, {})) connections_.erase(descriptor);
+  }
+
+  struct Pending {
+    int descriptor = -1;
+    Time since{};
+  };
+
+  const InThisProcess in_this_process_;
+  ServerOptions options_;
+  const Logger logger_{0};
+  std::optional<TlsContext> tls_;
+  FileDescriptor listening_;
+  const bool is_local_;
+  const std::uint16_t port_;
+  FileDescriptor epoll_;
+  FileDescriptor wake_;
+  std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
+  std::map<int, Connection*> by_rank_;                      // the present connections of members
+  std::vector<Pending> pending_;                            // no hello yet, the earliest first
+  std::vector<int> ended_;                                  // descriptors to close
+  std::optional<Time> accepts_again_;                       // set while accepting is paused
+  JobState job_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<int> exited_;
+  bool has_finished_ = false;
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+Server::Server(ServerOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
+
+Server::~Server() {
+  if (!loop_->is_in_this_process()) [[maybe_unused]] auto* const of_parent = loop_.release();
+}
+
+std::uint16_t Server::port() const {
+  return loop_->port();
+}
+
+void Server::process_exited(int rank) {
+  loop_->process_exited(rank);
+}
+
+}  // namespace tutti::coordinator

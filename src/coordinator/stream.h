@@ -1,0 +1,71 @@
+#pragma once
+// A non-blocking connection that carries frames, over TLS or plain. Not thread safe.
+#include <openssl/ssl.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "coordinator/frame.h"
+#include "coordinator/tls.h"
+#include "core/file_descriptor.h"
+
+namespace tutti::coordinator {
+
+class Stream {
+ public:
+  enum class State {
+    open,
+    closed,           ///< by the peer's kernel (FIN)
+    reset,            ///< RST
+    network_error,    ///< timed out, or no route
+    unauthenticated,  ///< the peer does not know the secret
+    damaged,          ///< the peer has sent bytes that are no frames
+    congested,        ///< the peer does not read, and too many bytes wait for it
+  };
+  using OnFrame = std::function<void(const FrameHeader& header, std::string_view body)>;
+
+  /// `tls`: null for a plain connection; must outlive the stream.
+  Stream(FileDescriptor socket, const TlsContext* tls);
+
+  const FileDescriptor& socket() const { return socket_; }
+  /// Until then no larger body is accepted than a hello.
+  void accept_large_frames() { frames_.set_max_body(max_body_bytes); }
+
+  /// Sends what can be sent now; the rest when pump() is called.
+  void send(std::string_view frame);
+  /// Sends, reads all that has come and calls on_frame. on_frame may throw DamagedFrame and may call send().
+  State pump(const OnFrame& on_frame);
+  State state() const { return state_; }
+  /// Whether bytes wait until the socket is writable.
+  bool wants_write() const { return !outgoing_.empty(); }
+  /// Whether the peer has proved that it knows the secret; true for a plain connection.
+  bool is_authenticated() const { return is_authenticated_; }
+  /// Ends this direction: the peer reads all that was sent, then sees the end.
+  void shut_down_writes();
+
+ private:
+  void flush();
+  void read();
+  void handshake();
+  void decrypt();
+  void take_encrypted();
+  void fail(State state);
+
+  struct FreeSsl {
+    void operator()(SSL* ssl) const { SSL_free(ssl); }
+  };
+  FileDescriptor socket_;
+  std::unique_ptr<SSL, FreeSsl> ssl_;
+  bool is_authenticated_;
+  State state_ = State::open;
+  FrameBuffer frames_;
+  std::string before_handshake_;  // plain bytes
+  std::string outgoing_;          // bytes for the socket
+  std::size_t sent_ = 0;          // of outgoing_
+  bool was_reset_ = false;
+};
+
+}  // namespace tutti::coordinator
