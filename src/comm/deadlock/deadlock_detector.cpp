@@ -29,7 +29,7 @@ constexpr std::chrono::milliseconds second_poll_delay(200);
 constexpr std::chrono::milliseconds node_poll_interval(100);
 constexpr std::chrono::milliseconds blocked_poll_interval(300);
 // All ranks learn of a deadlock at about the same time.
-constexpr std::chrono::milliseconds abort_grace(250);
+constexpr std::chrono::milliseconds deadlock_grace(250);
 constexpr int polls_before_statement = 2;  // without a change
 
 // How long this rank has been blocked, and how long no thread of the program has used CPU time meanwhile.
@@ -233,7 +233,7 @@ class DeadlockDetector::Shared {
     for (const auto& communicator : blocked.communicators) communicator->set_mismatch_reason(why);
     {
       std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, abort_grace, [&] { return stopping_; })) return false;
+      if (changed_.wait_for(lock, deadlock_grace, [&] { return stopping_; })) return false;
     }
     for (const auto& communicator : blocked.communicators) communicator->abort_blocked_calls();
     return true;

@@ -6,7 +6,7 @@
 namespace tutti::comm {
 namespace {
 
-constexpr std::chrono::milliseconds exit_grace(1000);
+constexpr std::chrono::milliseconds lost_grace(1000);
 
 void add_ranks(std::vector<int>& known, const std::vector<int>& ranks) {
   known.insert(known.end(), ranks.begin(), ranks.end());
@@ -123,7 +123,7 @@ void JobEvents::on_lost(coordinator::Cause cause, const std::string& why) {
     lost_reason_ = why;
     if (std::ranges::find(status_.left, owner_) == status_.left.end()) {
       const bool has_exited = cause == coordinator::Cause::exited;
-      coordinator_lost_at_ = Clock::now() + (has_exited ? exit_grace : exit_grace.zero());
+      coordinator_lost_at_ = Clock::now() + (has_exited ? lost_grace : lost_grace.zero());
       if (has_exited && owner_ >= 0) add_ranks(status_.exited, {owner_});
     }
     change();
