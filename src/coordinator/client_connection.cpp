@@ -22,7 +22,7 @@
 namespace tutti::coordinator {
 namespace {
 
-constexpr auto stall_limit = Milliseconds(200);
+constexpr auto late_limit = Milliseconds(200);
 constexpr auto retry_interval = Milliseconds(20);
 // A machine that is away answers no SYN; the kernel repeats it after 1, 3, 7 s.
 constexpr auto attempt_timeout = Milliseconds(3000);
@@ -30,10 +30,6 @@ constexpr auto cancel_timeout = Milliseconds(1000);  // for the names of the ran
 constexpr auto leave_timeout = Milliseconds(2000);
 // A coordinator that closes so many connections before its answer has another secret, or is no coordinator.
 constexpr int max_closed_attempts = 5;
-
-Time now() {
-  return std::chrono::steady_clock::now();
-}
 
 ClientKey random_key() {
   ClientKey key;
@@ -57,9 +53,9 @@ Client::Connection::Connection(const ClientOptions& options, ClientEvents events
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
       wake_(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "timerfd_create")) {
-  const auto deadline = now() + options_.connect_timeout;
+  const auto deadline = current_time() + options_.connect_timeout;
   hosts_ = local_name(options_.host) ? std::vector{options_.host} : resolve_host(options_.host);
-  while (hosts_.empty() && now() < deadline) {  // the name of a machine that is just being started
+  while (hosts_.empty() && current_time() < deadline) {  // the name of a machine that is just being started
     std::this_thread::sleep_for(retry_interval);
     hosts_ = resolve_host(options_.host);
   }
@@ -174,7 +170,7 @@ void Client::Connection::wake() {
 void Client::Connection::run() {
   set_timer(retry_interval);
   start_attempt();
-  auto last_tick = now();
+  auto last_tick = current_time();
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
@@ -196,8 +192,8 @@ void Client::Connection::run() {
     if (is_socket_ready && link_ == Link::connecting) on_connected();
     if (link_ == Link::greeting || link_ == Link::welcomed) pump();
     if (has_ticked) {
-      const auto elapsed = now() - std::exchange(last_tick, now());
-      on_tick(elapsed > 2 * interval_ + stall_limit);
+      const auto elapsed = current_time() - std::exchange(last_tick, current_time());
+      on_tick(elapsed > 2 * interval_ + late_limit);
     }
     send_outgoing();
   }
@@ -221,7 +217,7 @@ void Client::Connection::watch(int operation, int descriptor, std::uint32_t even
 }
 
 void Client::Connection::on_tick(bool was_late) {
-  const auto time = now();
+  const auto time = current_time();
   if (phase_ == Phase::reconnecting && time - broken_since_ >= options_.heartbeat_timeout) {
     // A coordinator that is stopped accepts connections through its kernel and is not lost.
     const bool is_stopped = link_ == Link::greeting && !has_unacknowledged_bytes(stream_->socket());
@@ -251,7 +247,7 @@ void Client::Connection::on_tick(bool was_late) {
 }
 
 void Client::Connection::start_attempt() {
-  attempt_began_ = now();
+  attempt_began_ = current_time();
   const auto& host = hosts_[attempts_++ % hosts_.size()];
   try {
     if (const auto name = local_name(host)) {
@@ -310,7 +306,7 @@ void Client::Connection::pump() {
                             : state == Stream::State::reset     ? "it reset the connection"
                             : state == Stream::State::damaged   ? "it sent bytes that no coordinator sends"
                                                                 : "the network failed";
-    if (link_ == Link::welcomed) return on_broken(why, now());
+    if (link_ == Link::welcomed) return on_broken(why, current_time());
     const bool is_answer = has_no_proof || state == Stream::State::damaged;
     const bool is_final = is_answer || ++closed_attempts_ >= max_closed_attempts;
     return attempt_failed(is_final && !has_no_proof ? why + ". Do both sides have the same secret, or none?" : why,
@@ -462,9 +458,9 @@ void Client::Connection::leave() {
   if (!leaves || link_ != Link::welcomed) return;
   send_outgoing();
   stream_->send(BodyWriter().frame(MessageType::leave));
-  const auto deadline = now() + leave_timeout;
+  const auto deadline = current_time() + leave_timeout;
   set_timer(retry_interval);
-  while (now() < deadline && stream_->pump([](const FrameHeader&, std::string_view) {}) == Stream::State::open) {
+  while (current_time() < deadline && stream_->pump([](const FrameHeader&, std::string_view) {}) == Stream::State::open) {
     watch(EPOLL_CTL_MOD, stream_->socket().get(), stream_->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
     epoll_event event{};
     std::uint64_t count = 0;

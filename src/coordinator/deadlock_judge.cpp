@@ -7,7 +7,7 @@
 
 namespace tutti::coordinator {
 
-DeadlockJudge::DeadlockJudge(int world_size, std::chrono::milliseconds deadlock_timeout)
+DeadlockJudge::DeadlockJudge(int world_size, Milliseconds deadlock_timeout)
     : statements_(static_cast<std::size_t>(world_size)), deadlock_timeout_(deadlock_timeout) {}
 
 bool DeadlockJudge::blocked(int rank, const std::string& wait_state, bool agrees, Time since) {
@@ -38,7 +38,7 @@ std::optional<Deadlock> DeadlockJudge::judge(Time now) {
     deadlock_ = flight::find_deadlock(states);
   }
   if (!deadlock_) return std::nullopt;
-  const bool ends_calls = deadlock_timeout_ > std::chrono::milliseconds::zero();
+  const bool ends_calls = deadlock_timeout_ > Milliseconds::zero();
   if (ends_calls && std::ranges::all_of(statements_, [](const auto& statement) { return statement->agrees; })) {
     is_certain_ = true;
     return Deadlock{.text = *deadlock_, .is_certain = true};

@@ -4,11 +4,11 @@
 // A rank states its calls again when it agrees: it was blocked in them for the deadlock timeout, and no thread of its
 // program has used CPU time. A statement holds until the rank takes it back, so when all ranks agree, all were blocked
 // at the same time.
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "coordinator/clock.h"
 #include "coordinator/job.h"
 #include "flight/wait_graph.h"
 
@@ -16,11 +16,10 @@ namespace tutti::coordinator {
 
 class DeadlockJudge {
  public:
-  using Time = std::chrono::steady_clock::time_point;
-  static constexpr std::chrono::milliseconds report_delay{2000};
+  static constexpr Milliseconds report_delay{2000};
 
   /// `deadlock_timeout`: 0 if a deadlock is only reported.
-  DeadlockJudge(int world_size, std::chrono::milliseconds deadlock_timeout);
+  DeadlockJudge(int world_size, Milliseconds deadlock_timeout);
 
   /// `since`: when the rank made its last call. Returns false if `wait_state` is no text of flight::WaitState.
   bool blocked(int rank, const std::string& wait_state, bool agrees, Time since);
@@ -37,7 +36,7 @@ class DeadlockJudge {
     Time since{};
   };
   std::vector<std::optional<Statement>> statements_;  // by rank
-  std::chrono::milliseconds deadlock_timeout_;
+  Milliseconds deadlock_timeout_;
   bool is_evaluated_ = false;
   bool is_reported_ = false;
   bool is_certain_ = false;

@@ -11,7 +11,6 @@
 //
 // `left` and `failed` are final. A client whose connection breaks while its process runs keeps the broken socket open
 // until the next connection stands, so the kernel sends a FIN only for a process that has ended.
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,13 +18,11 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/clock.h"
 #include "coordinator/job.h"
 #include "coordinator/messages.h"
 
 namespace tutti::coordinator {
-
-using Time = std::chrono::steady_clock::time_point;
-using Milliseconds = std::chrono::milliseconds;
 
 /// How a connection ended that no `leave` had ended.
 enum class Disconnect : std::uint8_t {

@@ -36,10 +36,6 @@ constexpr int max_drain_rounds = 1000;
 // Where the process has no descriptor left, accepting fails at once, again and again.
 constexpr auto accept_retry_delay = Milliseconds(100);
 
-Time now() {
-  return std::chrono::steady_clock::now();
-}
-
 FileDescriptor listen_at(ServerOptions& options) {
   if (options.listening.is_open()) return std::move(options.listening);
   if (const auto name = local_name(options.host)) return listen_local(*name);
@@ -123,11 +119,11 @@ class Server::Loop {
   }
 
   void run() {
-    auto next_judgement = now() + tick;
+    auto next_judgement = current_time() + tick;
     for (;;) {
-      const auto wait = std::chrono::ceil<Milliseconds>(next_judgement - now());
+      const auto wait = std::chrono::ceil<Milliseconds>(next_judgement - current_time());
       poll(std::max(wait, Milliseconds(0)));
-      const auto woke = now();
+      const auto woke = current_time();
       if (woke > next_judgement + stall_limit) {
         job_.stalled(woke - next_judgement);
         next_judgement = woke;
@@ -136,10 +132,10 @@ class Server::Loop {
       for (int round = 0; round < max_drain_rounds && poll(Milliseconds(0)); ++round) {
       }
       take_exits();
-      if (now() >= next_judgement) {
-        job_.judge(now(), [this](int rank) { return acknowledges(rank); });
+      if (current_time() >= next_judgement) {
+        job_.judge(current_time(), [this](int rank) { return acknowledges(rank); });
         evict_pending();
-        next_judgement = now() + tick;
+        next_judgement = current_time() + tick;
       }
       job_.send_events();
       finish_connections();
@@ -187,7 +183,7 @@ class Server::Loop {
         control(EPOLL_CTL_ADD, descriptor, EPOLLIN);
         connections_[descriptor] =
             std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
-        pending_.push_back({.descriptor = descriptor, .since = now()});
+        pending_.push_back({.descriptor = descriptor, .since = current_time()});
       } catch (const std::exception&) {  // no memory or descriptor: the socket is closed
         return;
       }
@@ -197,20 +193,20 @@ class Server::Loop {
 
   void pause_accepting(Milliseconds duration) {
     control(EPOLL_CTL_MOD, listening_.get(), 0);
-    accepts_again_ = now() + duration;
+    accepts_again_ = current_time() + duration;
   }
 
   void evict_pending() {
     std::vector<Time> since;
     for (const auto& pending : pending_) since.push_back(pending.since);
-    for (auto count = PendingLimit::to_evict(since, now()); count > 0; --count) {
+    for (auto count = PendingLimit::to_evict(since, current_time()); count > 0; --count) {
       auto& connection = *connections_.at(pending_.front().descriptor);
       logger_.warning("the coordinator closed a connection from " + describe_peer(connection.stream.socket()) +
                       ", which did not introduce itself");
       end(connection);
     }
     erase_ended();
-    if (accepts_again_ && now() >= *accepts_again_) {
+    if (accepts_again_ && current_time() >= *accepts_again_) {
       accepts_again_.reset();
       control(EPOLL_CTL_MOD, listening_.get(), EPOLLIN);
     }
@@ -228,7 +224,7 @@ class Server::Loop {
   void on_frame(Connection& connection, const FrameHeader& header, std::string_view body) {
     if (connection.has_ended || connection.is_closing) return;
     if (connection.rank >= 0) {
-      if (job_.on_frame(connection.rank, header, body, now())) return;
+      if (job_.on_frame(connection.rank, header, body, current_time())) return;
       by_rank_.erase(connection.rank);
       connection.is_closing = true;
       return;
@@ -238,7 +234,7 @@ class Server::Loop {
   }
 
   void on_hello(Connection& connection, const Hello& hello) {
-    const auto result = job_.hello(hello, now());
+    const auto result = job_.hello(hello, current_time());
     std::erase_if(pending_, [&](const Pending& pending) {
       return pending.descriptor == connection.stream.socket().get();
     });
@@ -276,7 +272,7 @@ class Server::Loop {
                       state == Stream::State::closed  ? Disconnect::closed
                       : state == Stream::State::reset ? Disconnect::reset
                                                       : Disconnect::network_error,
-                      now());
+                      current_time());
   }
 
   void take_exits() {

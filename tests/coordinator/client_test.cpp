@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "job.h"
+#include "told.h"
 #include "tutti/core/error.h"
 
 namespace tutti::coordinator::client_test {

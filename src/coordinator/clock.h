@@ -1,0 +1,13 @@
+#pragma once
+#include <chrono>
+
+namespace tutti::coordinator {
+
+using Time = std::chrono::steady_clock::time_point;
+using Milliseconds = std::chrono::milliseconds;
+
+inline Time current_time() {
+  return std::chrono::steady_clock::now();
+}
+
+}  // namespace tutti::coordinator

@@ -1,0 +1,223 @@
+// The parts without I/O: frames, key-values, gathers, the deadlock judge.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "coordinator/deadlock_judge.h"
+#include "coordinator/frame.h"
+#include "coordinator/gathers.h"
+#include "coordinator/job_state.h"
+#include "coordinator/key_values.h"
+#include "coordinator/messages.h"
+#include "flight/wait_state_text.h"
+
+namespace tutti::coordinator::parts_test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(Frames, FieldsComeBack) {
+  const auto frame = BodyWriter().put(std::int64_t{-3}).text("a").ranks({1, 2}).texts({"", "b"}).frame(
+      MessageType::set, 77);
+  FrameBuffer buffer;
+  int frames = 0;
+  for (const char byte : frame + frame) {  // byte by byte
+    buffer.append({&byte, 1});
+    buffer.take_frames([&](const FrameHeader& header, std::string_view body) {
+      ++frames;
+      EXPECT_EQ(header.message(), MessageType::set);
+      EXPECT_EQ(header.tag, 77U);
+      BodyReader reader(body);
+      EXPECT_EQ(reader.get<std::int64_t>(), -3);
+      EXPECT_EQ(reader.text(), "a");
+      EXPECT_THAT(reader.ranks(), ElementsAre(1, 2));
+      EXPECT_THAT(reader.texts(), ElementsAre("", "b"));
+      reader.expect_end();
+    });
+  }
+  EXPECT_EQ(frames, 2);
+}
+
+TEST(Frames, LengthsAndCountsAreChecked) {
+  const std::string huge("\xff\xff\xff\xff", 4);
+  EXPECT_THROW(BodyReader(huge).text(), DamagedFrame);
+  EXPECT_THROW(BodyReader(huge).ranks(), DamagedFrame);
+  EXPECT_THROW(BodyReader(huge).texts(), DamagedFrame);
+  EXPECT_THROW(BodyReader("abc").get<std::uint32_t>(), DamagedFrame);
+  EXPECT_THROW(BodyReader("abc").expect_end(), DamagedFrame);
+  FrameBuffer buffer;
+  buffer.append(BodyWriter().text(std::string(max_hello_bytes, 'x')).frame(MessageType::hello).substr(0, 16));
+  EXPECT_THROW(buffer.take_frames([](const FrameHeader&, std::string_view) {}), DamagedFrame);
+}
+
+// Messages of any type with random or truncated bodies: refused or handled, and the other rank is served.
+TEST(Frames, RandomBodiesDoNotHarmTheJob) {
+  std::mt19937 random(1);  // NOLINT: repeatable
+  const Time now = Time() + std::chrono::hours(1);
+  int damaged = 0;
+  std::string last;
+  JobState job({.world_size = 2, .heartbeat_timeout = milliseconds(1000)},
+               [&](int rank, std::string frame) {
+                 if (rank == 0) last = std::move(frame);
+               });
+  for (int rank = 0; rank < 2; ++rank) {
+    const Hello hello{.member = {.rank = rank, .world_size = 2}, .key = {1, 2}};
+    ASSERT_EQ(job.hello(hello, now).verdict, Membership::Verdict::accepted);
+    job.welcome(hello);
+  }
+  for (int trial = 0; trial < 100'000; ++trial) {
+    std::string body(random() % 40, '\0');
+    for (char& byte : body) byte = static_cast<char>(random() % 4 == 0 ? random() : random() % 3);
+    FrameHeader header{.type = static_cast<std::uint16_t>(random() % 24), .tag = random() % 8};
+    if (header.message() == MessageType::leave) continue;
+    try {
+      job.on_frame(1, header, body, now);
+    } catch (const DamagedFrame&) {
+      ++damaged;
+    }
+    job.send_events();
+  }
+  EXPECT_GT(damaged, 1000);
+  job.on_frame(0, {.type = static_cast<std::uint16_t>(MessageType::num_keys), .tag = 99}, "", now);
+  FrameHeader header;
+  std::memcpy(&header, last.data(), sizeof(header));
+  EXPECT_EQ(header.message(), MessageType::reply);
+  EXPECT_EQ(header.tag, 99U);
+}
+
+TEST(KeyValues, WaitingRequestsAreReadyWhenAllKeysExist) {
+  KeyValues values;
+  values.wait({.rank = 1, .tag = 5}, {"a", "b"});
+  values.wait({.rank = 2, .tag = 5}, {"b"});
+  EXPECT_THAT(values.set("c", ""), IsEmpty());
+  EXPECT_THAT(values.set("a", ""), IsEmpty());
+  EXPECT_THAT(values.forget({.rank = 2, .tag = 5}), ElementsAre("b"));
+  EXPECT_TRUE(values.erase("a"));
+  EXPECT_THAT(values.set("b", ""), IsEmpty()) << "a was erased meanwhile";
+  EXPECT_THAT(values.add("a", 1)->ready, ElementsAre(RequestId{.rank = 1, .tag = 5}));
+}
+
+TEST(KeyValues, RequestsOfARankThatHasEndedAreForgotten) {
+  KeyValues values;
+  values.wait({.rank = 1, .tag = 5}, {"a"});
+  values.forget_rank(1);
+  EXPECT_THAT(values.set("a", ""), IsEmpty());
+}
+
+TEST(KeyValues, SumsDoNotOverflow) {
+  KeyValues values;
+  values.add("a", std::numeric_limits<std::int64_t>::max());
+  EXPECT_FALSE(values.add("a", 1));
+  values.set("b", "12 ");
+  EXPECT_FALSE(values.add("b", 1));
+}
+
+TEST(Gathers, DifferentMembersAreDifferentGathers) {
+  Gathers gathers;
+  EXPECT_FALSE(gathers.contribute({.rank = 0, .tag = 1}, "t", {0, 1}, "a"));
+  EXPECT_FALSE(gathers.contribute({.rank = 1, .tag = 1}, "t", {1, 2}, "b"));
+  EXPECT_THAT(*gathers.cancel({.rank = 0, .tag = 1}), ElementsAre(1));
+  EXPECT_FALSE(gathers.cancel({.rank = 0, .tag = 1}));
+  const auto ended = gathers.end_with(2);
+  EXPECT_THAT(ended, ElementsAre(RequestId{.rank = 1, .tag = 1}));
+  EXPECT_THAT(gathers.end_with(2), IsEmpty());
+}
+
+// A rank that connects again sends its requests again: they are done once.
+TEST(JobState, RequestsThatAreSentAgainAreDoneOnce) {
+  const Time now = Time() + std::chrono::hours(1);
+  std::vector<std::string> sent;
+  JobState job({.world_size = 1, .heartbeat_timeout = milliseconds(1000)},
+               [&](int, std::string frame) { sent.push_back(std::move(frame)); });
+  const Hello hello{.member = {.rank = 0, .world_size = 1}, .key = {1, 2}};
+  job.hello(hello, now);
+  job.welcome(hello);
+  const auto add = [&](std::uint64_t tag) {
+    const auto frame = BodyWriter().text("a").put(std::int64_t{1}).frame(MessageType::add, tag);
+    job.on_frame(0, {.type = static_cast<std::uint16_t>(MessageType::add), .tag = tag},
+                 std::string_view(frame).substr(sizeof(FrameHeader)), now);
+    return BodyReader(std::string_view(sent.back()).substr(sizeof(FrameHeader))).get<std::int64_t>();
+  };
+  EXPECT_EQ(add(1), 1);
+  job.disconnected(0, Disconnect::reset, now);
+  EXPECT_EQ(job.hello(hello, now).verdict, Membership::Verdict::resumed);
+  job.welcome(hello);
+  EXPECT_EQ(add(1), 1);
+  EXPECT_EQ(add(2), 2);
+}
+
+// ---- deadlocks
+
+std::string blocked_in(const std::string& communicator, std::uint64_t number, std::uint64_t changes = 0) {
+  flight::WaitState state;
+  state.changes = changes;
+  state.pending_calls.push_back({.communicator = communicator, .number = number, .text = "barrier"});
+  for (const auto* name : {"a", "b"}) state.communicators[name] = {.calls = name == communicator ? number + 1 : 0, .members = {0, 1}};
+  return flight::to_text(state);
+}
+
+TEST(DeadlockJudge, ReportsAtTwoSecondsAndEndsWhenAllAgree) {
+  const Time start = Time() + std::chrono::hours(1);
+  DeadlockJudge judge(2, std::chrono::seconds(10));
+  ASSERT_TRUE(judge.blocked(0, blocked_in("a", 0), false, start));
+  EXPECT_FALSE(judge.judge(start + milliseconds(5000)));
+  ASSERT_TRUE(judge.blocked(1, blocked_in("b", 0), false, start + milliseconds(1000)));
+  EXPECT_FALSE(judge.judge(start + milliseconds(2999)));
+  const auto report = judge.judge(start + milliseconds(3000));
+  ASSERT_TRUE(report);
+  EXPECT_FALSE(report->is_certain);
+  EXPECT_THAT(report->text, testing::HasSubstr("No rank can continue"));
+  EXPECT_FALSE(judge.judge(start + milliseconds(9000))) << "reported once";
+  judge.blocked(0, blocked_in("a", 0), true, start);
+  EXPECT_FALSE(judge.judge(start + milliseconds(11000)));
+  judge.blocked(1, blocked_in("b", 0), true, start);
+  const auto certain = judge.judge(start + milliseconds(11000));
+  ASSERT_TRUE(certain);
+  EXPECT_TRUE(certain->is_certain);
+  EXPECT_FALSE(judge.judge(start + milliseconds(12000)));
+}
+
+TEST(DeadlockJudge, AStatementThatIsTakenBackEndsTheDeadlock) {
+  const Time start = Time() + std::chrono::hours(1);
+  DeadlockJudge judge(2, std::chrono::seconds(10));
+  judge.blocked(0, blocked_in("a", 0), true, start);
+  judge.unblocked(0);
+  judge.blocked(1, blocked_in("b", 0), true, start);
+  EXPECT_FALSE(judge.judge(start + std::chrono::hours(1)));
+}
+
+TEST(DeadlockJudge, ARankThatContinuedMustAgreeAgain) {
+  const Time start = Time() + std::chrono::hours(1);
+  DeadlockJudge judge(2, std::chrono::seconds(10));
+  judge.blocked(0, blocked_in("a", 0), true, start);
+  judge.blocked(0, blocked_in("a", 0, 1), false, start);
+  judge.blocked(1, blocked_in("b", 0), true, start);
+  const auto found = judge.judge(start + std::chrono::hours(1));
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(found->is_certain);
+}
+
+TEST(DeadlockJudge, TimeoutZeroOnlyReports) {
+  const Time start = Time() + std::chrono::hours(1);
+  DeadlockJudge judge(2, milliseconds(0));
+  judge.blocked(0, blocked_in("a", 0), true, start);
+  judge.blocked(1, blocked_in("b", 0), true, start);
+  EXPECT_FALSE(judge.judge(start + milliseconds(2000))->is_certain);
+  EXPECT_FALSE(judge.judge(start + std::chrono::hours(1)));
+}
+
+TEST(DeadlockJudge, RanksInTheSameCallAreNoDeadlock) {
+  const Time start = Time() + std::chrono::hours(1);
+  DeadlockJudge judge(2, milliseconds(0));
+  judge.blocked(0, blocked_in("a", 0), true, start);
+  judge.blocked(1, blocked_in("a", 0), true, start);
+  EXPECT_FALSE(judge.judge(start + std::chrono::hours(1)));
+}
+
+}  // namespace
+}  // namespace tutti::coordinator::parts_test
