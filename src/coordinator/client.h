@@ -25,6 +25,9 @@ struct ClientOptions {
   Member member{};
   std::chrono::milliseconds connect_timeout{0};
   std::chrono::milliseconds heartbeat_timeout{0};
+  std::chrono::milliseconds deadlock_timeout{0};  ///< as in ServerOptions
+  /// The coordinator is lost if its machine acknowledges and its process does not answer for this long; 0: never.
+  std::chrono::milliseconds response_timeout{0};
 };
 
 /// Called on the client's thread, one at a time, in the order in which the coordinator sent the events. A callback
@@ -35,9 +38,9 @@ struct ClientEvents {
   /// A failure report that another rank of `group` has published.
   std::function<void(const std::string& group, int rank, const std::string& text)> on_report{};
   std::function<void(const Deadlock&)> on_deadlock{};
-  /// The coordinator is lost: no rank of the job can continue. `cause` is what happened to its process; `stopped` if it
-  /// is this rank that the coordinator has judged to have failed. Called once, and last.
-  std::function<void(Cause cause, const std::string& why)> on_lost{};
+  /// The coordinator is lost: no rank of the job can continue. `cause` is what happened to its process; nullopt if the
+  /// coordinator refuses this rank, which it has judged to have failed. Called once, and last.
+  std::function<void(std::optional<Cause> cause, const std::string& why)> on_lost{};
 };
 
 /// Thread safe. Calls that wait throw TimeoutError at their timeout and PeerError when the coordinator is lost.

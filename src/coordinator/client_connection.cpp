@@ -24,6 +24,7 @@ namespace {
 
 constexpr auto late_limit = Milliseconds(200);
 constexpr auto retry_interval = Milliseconds(20);
+constexpr auto not_yet_interval = Milliseconds(100);
 // A machine that is away answers no SYN; the kernel repeats it after 1, 3, 7 s.
 constexpr auto attempt_timeout = Milliseconds(3000);
 constexpr auto cancel_timeout = Milliseconds(1000);  // for the names of the ranks that are missing
@@ -243,7 +244,23 @@ void Client::Connection::on_tick(bool was_late) {
   if (!was_late && silence >= options_.heartbeat_timeout / 2 && has_unacknowledged_bytes(socket)) {
     return on_broken("its machine has acknowledged nothing for " + describe_duration(silence), time - silence);
   }
-  send_heartbeat();
+  if (check_response(time, was_late)) send_heartbeat();
+}
+
+bool Client::Connection::check_response(Time now, bool was_late) {
+  if (options_.response_timeout == Milliseconds(0)) return true;
+  if (was_late) last_heard_ = now;
+  const auto silence = now - last_heard_;
+  if (silence >= options_.response_timeout) {
+    end(Cause::stopped, "the coordinator's process at " + address() + " has not answered for " +
+                            describe_duration(options_.response_timeout));
+    return false;
+  }
+  constexpr int asks_per_timeout = 4;
+  if (silence >= options_.response_timeout / asks_per_timeout && !std::exchange(has_asked_, true)) {
+    post(MessageType::check, BodyWriter().texts({}));
+  }
+  return true;
 }
 
 void Client::Connection::start_attempt() {
@@ -280,7 +297,11 @@ void Client::Connection::on_connected() {
   awaits_writable_ = true;
   stream_.emplace(std::move(connecting_), tls_ ? &*tls_ : nullptr);
   stream_->accept_large_frames();
-  stream_->send(Hello{.member = options_.member, .key = key_, .events_seen = events_seen_}.frame());
+  stream_->send(Hello{.member = options_.member,
+                      .key = key_,
+                      .events_seen = events_seen_,
+                      .heartbeat_timeout = options_.heartbeat_timeout,
+                      .deadlock_timeout = options_.deadlock_timeout}.frame());
 }
 
 void Client::Connection::attempt_failed(const std::string& why, bool is_final) {
@@ -288,7 +309,7 @@ void Client::Connection::attempt_failed(const std::string& why, bool is_final) {
   stream_.reset();
   link_ = Link::none;
   last_error_ = why;
-  if (is_final) return end(Cause::exited, "the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) +
+  if (is_final) return end(std::nullopt, "the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) +
                            ": " + why, phase_ == Phase::connecting);
   const std::lock_guard lock(mutex_);
   connect_error_ = why;
@@ -349,12 +370,21 @@ void Client::Connection::on_welcome(const Welcome& welcome) {
   changed_.notify_all();
 }
 
+// The ranks of an earlier program still use the coordinator.
+void Client::Connection::on_not_yet(const std::string& why) {
+  set_timer(not_yet_interval);
+  attempt_failed(why, false);
+}
+
 void Client::Connection::on_frame(const FrameHeader& header, std::string_view body) {
   const auto type = header.message();
+  last_heard_ = current_time();
+  has_asked_ = false;
   if (link_ == Link::greeting) {
     if (type == MessageType::welcome) return on_welcome(Welcome::from_body(body));
+    if (type == MessageType::not_yet) return on_not_yet(BodyReader(body).text());
     if (type != MessageType::refused) throw DamagedFrame("no answer to a hello");
-    return end(Cause::exited, "the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) + ": " +
+    return end(std::nullopt, "the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) + ": " +
                    BodyReader(body).text(),
                phase_ == Phase::connecting);
   }
@@ -388,7 +418,7 @@ void Client::Connection::on_event(MessageType type, std::string_view body) {
       const bool names_self = std::erase(failed.ranks, self) > 0;
       if (!failed.ranks.empty() && events_.on_failed) events_.on_failed(failed);
       if (names_self && !failed.is_warning) {
-        end(Cause::stopped, "the coordinator has judged that this rank (" + std::to_string(self) + ") has failed: it sent no heartbeat " +
+        end(std::nullopt, "the coordinator has judged that this rank (" + std::to_string(self) + ") has failed: it sent no heartbeat " +
             "for " + describe_duration(options_.heartbeat_timeout));
       }
       return;
@@ -405,7 +435,7 @@ void Client::Connection::on_event(MessageType type, std::string_view body) {
     case MessageType::deadlock:
       if (events_.on_deadlock) events_.on_deadlock(deadlock_from(body));
       return;
-    case MessageType::job_ended: return end(Cause::exited, reader.text(), true);
+    case MessageType::job_ended: return end(std::nullopt, reader.text(), true);
     default: throw DamagedFrame("an unknown type of message");
   }
 }
@@ -434,7 +464,7 @@ void Client::Connection::send_heartbeat() {
   stream_->send(BodyWriter().put(lowest).frame(MessageType::heartbeat));
 }
 
-void Client::Connection::end(Cause cause, const std::string& why, bool is_usage_error) {
+void Client::Connection::end(std::optional<Cause> cause, const std::string& why, bool is_usage_error) {
   bool had_started = false;
   {
     const std::lock_guard lock(mutex_);

@@ -63,13 +63,16 @@ class Client::Connection {
   void pump();
   void on_frame(const FrameHeader& header, std::string_view body);
   void on_welcome(const Welcome& welcome);
+  void on_not_yet(const std::string& why);
   void on_event(MessageType type, std::string_view body);
   void on_broken(const std::string& why, Time since);
   void send_outgoing();
   void send_heartbeat();
+  /// Returns false if the coordinator's process does not answer.
+  bool check_response(Time now, bool was_late);
   void leave();
   /// Ends the connection: by UsageError where `is_usage_error`, else by PeerError.
-  void end(Cause cause, const std::string& why, bool is_usage_error = false);
+  void end(std::optional<Cause> cause, const std::string& why, bool is_usage_error = false);
   bool has_ended() const { return phase_ == Phase::ended; }
   [[noreturn]] void throw_ended(const std::string& what) const;  // with mutex_
   [[noreturn]] static void throw_error(const std::string& what, const ErrorReply& error, Milliseconds timeout);
@@ -97,6 +100,8 @@ class Client::Connection {
   Time attempt_began_{};
   Time broken_since_{};
   std::uint64_t events_seen_ = 0;
+  Time last_heard_{};         // a frame of the coordinator
+  bool has_asked_ = false;    // since then, for an answer
   std::string last_error_;
 
   mutable std::mutex mutex_;

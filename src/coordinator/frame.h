@@ -39,6 +39,7 @@ enum class MessageType : std::uint16_t {
   // coordinator -> rank
   welcome = 100,
   refused,
+  not_yet,  ///< the rank may come again later
   probe,  ///< asks for a heartbeat
   reply,
   error_reply,

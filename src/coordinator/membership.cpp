@@ -55,6 +55,9 @@ Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
   }
   auto& known = entry(member.rank);
   const bool is_same = known.state != State::absent && known.key == hello.key;
+  if (has_ended(member.rank) && !is_same) {
+    return {Verdict::not_yet, rank_text(member.rank) + " has left or failed, and other ranks are still in the job"};
+  }
   if (known.state == State::failed) {
     return {Verdict::refused, rank_text(member.rank) + " has failed, and the job has acted upon it"};
   }

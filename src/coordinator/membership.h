@@ -45,6 +45,7 @@ class Membership {
     accepted,
     resumed,       ///< the same process as before
     refused,       ///< this connection only
+    not_yet,       ///< this connection only: a new process may take the rank's place when no rank is present
     contradicted,  ///< the ranks of the job contradict each other: no rank can continue
   };
   struct HelloResult {

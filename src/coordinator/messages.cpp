@@ -11,12 +11,21 @@ Enum get_enum(BodyReader& reader, Enum last) {
   return static_cast<Enum>(value);
 }
 
+std::chrono::milliseconds timeout_from(BodyReader& reader) {
+  constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365 * 100);
+  const std::chrono::milliseconds timeout(reader.get<std::int64_t>());
+  if (timeout < timeout.zero() || timeout > longest) throw DamagedFrame("a timeout is out of range");
+  return timeout;
+}
+
 }  // namespace
 
 std::string Hello::frame() const {
   BodyWriter body;
   body.put(wire_version).put(static_cast<std::int32_t>(member.rank)).put(static_cast<std::int32_t>(member.world_size));
   body.text(member.node).text(member.version).put(key[0]).put(key[1]).put(events_seen);
+  body.put(static_cast<std::int64_t>(heartbeat_timeout.count()));
+  body.put(static_cast<std::int64_t>(deadlock_timeout.count()));
   return body.frame(MessageType::hello);
 }
 
@@ -34,6 +43,8 @@ Hello Hello::from_body(std::string_view body) {
   }
   hello.key = {reader.get<std::uint64_t>(), reader.get<std::uint64_t>()};
   hello.events_seen = reader.get<std::uint64_t>();
+  hello.heartbeat_timeout = timeout_from(reader);
+  hello.deadlock_timeout = timeout_from(reader);
   reader.expect_end();
   return hello;
 }

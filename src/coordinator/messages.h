@@ -1,6 +1,7 @@
 #pragma once
 // The bodies of messages that more than one place reads or writes. No I/O.
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct Hello {
   Member member{};
   ClientKey key{};
   std::uint64_t events_seen = 0;  ///< of the job's events, so that a connection made again continues there
+  std::chrono::milliseconds heartbeat_timeout{0};
+  std::chrono::milliseconds deadlock_timeout{0};
 
   std::string frame() const;
   /// Throws DamagedFrame.

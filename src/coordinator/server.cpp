@@ -10,7 +10,9 @@
 #include <condition_variable>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -57,10 +59,7 @@ class Server::Loop {
         port_(port_of(listening_)),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        job_({.world_size = options_.world_size,
-              .heartbeat_timeout = options_.heartbeat_timeout,
-              .deadlock_timeout = options_.deadlock_timeout},
-             [this](int rank, std::string frame) { send(rank, std::move(frame)); }) {
+        job_(new_job(Hello{})) {
     if (!epoll_.is_open() || !wake_.is_open()) throw std::system_error(errno, std::generic_category(), "epoll");
     if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
     set_nonblocking(listening_);
@@ -125,7 +124,7 @@ class Server::Loop {
       poll(std::max(wait, Milliseconds(0)));
       const auto woke = current_time();
       if (woke > next_judgement + stall_limit) {
-        job_.stalled(woke - next_judgement);
+        job_->stalled(woke - next_judgement);
         next_judgement = woke;
       }
       // All that has come is read before anything is judged.
@@ -133,14 +132,14 @@ class Server::Loop {
       }
       take_exits();
       if (current_time() >= next_judgement) {
-        job_.judge(current_time(), [this](int rank) { return acknowledges(rank); });
+        job_->judge(current_time(), [this](int rank) { return acknowledges(rank); });
         evict_pending();
         next_judgement = current_time() + tick;
       }
-      job_.send_events();
+      job_->send_events();
       finish_connections();
       const std::lock_guard lock(mutex_);
-      has_finished_ = job_.membership().has_finished();
+      has_finished_ = job_->membership().has_finished();
       if (has_finished_) changed_.notify_all();
       if (is_stopping_) return;
     }
@@ -224,7 +223,7 @@ class Server::Loop {
   void on_frame(Connection& connection, const FrameHeader& header, std::string_view body) {
     if (connection.has_ended || connection.is_closing) return;
     if (connection.rank >= 0) {
-      if (job_.on_frame(connection.rank, header, body, current_time())) return;
+      if (job_->on_frame(connection.rank, header, body, current_time())) return;
       by_rank_.erase(connection.rank);
       connection.is_closing = true;
       return;
@@ -233,13 +232,32 @@ class Server::Loop {
     on_hello(connection, Hello::from_body(body));
   }
 
+  /// The state of a job that begins with the hello of `first`.
+  std::unique_ptr<JobState> new_job(const Hello& first) {
+    const bool has_own_timeouts = options_.heartbeat_timeout > Milliseconds(0);
+    auto job = std::make_unique<JobState>(
+        JobOptions{.world_size = options_.world_size,
+                   .heartbeat_timeout = has_own_timeouts ? options_.heartbeat_timeout : first.heartbeat_timeout,
+                   .deadlock_timeout = has_own_timeouts ? options_.deadlock_timeout : first.deadlock_timeout},
+        [this](int rank, std::string frame) { send(rank, std::move(frame)); });
+    for (const int rank : ended_processes_) job->process_exited(rank);
+    return job;
+  }
+
+  // A rank's program may be several processes, one after the other: each is a job of its own.
   void on_hello(Connection& connection, const Hello& hello) {
-    const auto result = job_.hello(hello, current_time());
+    if (job_->membership().has_finished()) job_ = new_job(hello);
+    const auto result = job_->hello(hello, current_time());
     std::erase_if(pending_, [&](const Pending& pending) {
       return pending.descriptor == connection.stream.socket().get();
     });
     const bool is_member =
         result.verdict == Membership::Verdict::accepted || result.verdict == Membership::Verdict::resumed;
+    if (result.verdict == Membership::Verdict::not_yet) {
+      connection.stream.send(BodyWriter().text(result.why).frame(MessageType::not_yet));
+      connection.is_closing = true;
+      return;
+    }
     if (!is_member) {
       logger_.warning("the coordinator refused a process at " + describe_peer(connection.stream.socket()) + ": " +
                       result.why);
@@ -252,7 +270,7 @@ class Server::Loop {
     by_rank_[rank] = &connection;
     connection.rank = rank;
     connection.stream.accept_large_frames();
-    job_.welcome(hello);
+    job_->welcome(hello);
   }
 
   void on_end(Connection& connection, Stream::State state) {
@@ -268,7 +286,7 @@ class Server::Loop {
     end(connection);
     if (rank < 0 || connection.is_closing) return;
     // A client answers a damaged connection as a broken one: it connects again.
-    job_.disconnected(rank,
+    job_->disconnected(rank,
                       state == Stream::State::closed  ? Disconnect::closed
                       : state == Stream::State::reset ? Disconnect::reset
                                                       : Disconnect::network_error,
@@ -284,7 +302,8 @@ class Server::Loop {
     for (const int rank : exited) {
       // The kernel had closed the process's sockets before, so all that it sent is here: perhaps that it leaves.
       if (const auto found = by_rank_.find(rank); found != by_rank_.end()) pump(*found->second);
-      job_.process_exited(rank);
+      job_->process_exited(rank);
+      ended_processes_.insert(rank);
     }
     erase_ended();
   }
@@ -348,7 +367,8 @@ class Server::Loop {
   std::vector<Pending> pending_;                            // no hello yet, the earliest first
   std::vector<int> ended_;                                  // descriptors to close
   std::optional<Time> accepts_again_;                       // set while accepting is paused
-  JobState job_;
+  std::set<int> ended_processes_;  // ranks whose processes have ended
+  std::unique_ptr<JobState> job_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

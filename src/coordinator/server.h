@@ -18,6 +18,7 @@ struct ServerOptions {
   FileDescriptor listening{};      ///< a socket that listens already, instead of `host` and `port`
   JobSecretPtr secret{};
   int world_size = 1;
+  /// 0: this and the next one are those of the rank that joins first.
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds deadlock_timeout{0};  ///< 0: a deadlock is only reported
   std::chrono::milliseconds linger{5000};  ///< how long the destructor waits; 0 during unwinding

@@ -57,8 +57,8 @@ class WaitForGraph {
 
 std::string describe_without_failed_rank(const FailureReport& own_report) {
   if (own_report.reason != FailureReport::Reason::heartbeat_lost) return "the connections were closed";
-  return "the launcher's store has not answered for " + describe_duration(own_report.timeout) +
-         " (network partition, or its host is down)";
+  return "the job's coordinator has not answered for " + describe_duration(own_report.timeout) +
+         " (network partition, its host is down, or this process was stopped)";
 }
 
 std::string describe_failure(const std::vector<int>& failed_ranks, const FailureReport& waiting_report,

@@ -35,7 +35,7 @@ class Told {
               add([&] { reports.push_back(group + "/" + std::to_string(rank) + "/" + text); });
             },
             .on_deadlock = [this](const Deadlock& deadlock) { add([&] { deadlocks.push_back(deadlock); }); },
-            .on_lost = [this](const std::string& why) { add([&] { lost.push_back(why); }); }};
+            .on_lost = [this](std::optional<Cause>, const std::string& why) { add([&] { lost.push_back(why); }); }};
   }
   /// Waits until `condition` holds; false after the deadline.
   bool wait_until(const std::function<bool()>& condition) {

@@ -151,7 +151,7 @@ TEST(RootCause, NoReportIsExpectedWithoutHeartbeats) {
   }
   const auto store = find_root_cause({make_report(Reason::heartbeat_lost, {})}, 0);
   EXPECT_EQ(store.failed_ranks, std::vector<int>{});
-  EXPECT_NE(store.message.find("the launcher's store has not answered for 30 s"), std::string::npos) << store.message;
+  EXPECT_NE(store.message.find("the job's coordinator has not answered for 30 s"), std::string::npos) << store.message;
 }
 
 TEST(RootCause, ACycleNamesTheAwaitedRank) {

@@ -33,7 +33,7 @@ FailedPeers HeartbeatMonitor::failed_peers() const {
   FailedPeers failed{.ranks = union_of(status.stopped, status.unreachable),
                      .stopped = status.stopped,
                      .store = status.is_coordinator_lost};
-  if (failed.store) failed.ranks = union_of(failed.ranks, ranks_on_owner_node());
+  if (status.is_coordinator_unreachable) failed.ranks = union_of(failed.ranks, ranks_on_owner_node());
   return failed;
 }
 

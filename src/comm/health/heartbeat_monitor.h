@@ -20,8 +20,8 @@ struct HeartbeatMonitorOptions {
 struct FailedPeers {
   std::vector<int> ranks;    ///< global ranks, ascending, that are stopped or unreachable for the heartbeat timeout
   std::vector<int> stopped;  ///< those of them whose machines answer
-  /// The coordinator is lost. `ranks` then holds the ranks of the node that runs it, if a rank does. No rank of the job
-  /// can continue.
+  /// The coordinator is lost, so no rank of the job can continue. If a rank runs it, `ranks` holds the ranks of a node
+  /// that does not answer, or the rank itself if it is stopped.
   bool store = false;
 };
 

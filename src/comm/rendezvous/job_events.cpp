@@ -116,7 +116,7 @@ void JobEvents::on_deadlock(const coordinator::Deadlock& deadlock) {
 }
 
 // A rank that has left takes its coordinator with it, and the others may continue without one.
-void JobEvents::on_lost(coordinator::Cause cause, const std::string& why) {
+void JobEvents::on_lost(std::optional<coordinator::Cause> cause, const std::string& why) {
   const std::lock_guard listeners_lock(listeners_mutex_);
   {
     const std::lock_guard lock(mutex_);
@@ -124,7 +124,9 @@ void JobEvents::on_lost(coordinator::Cause cause, const std::string& why) {
     if (std::ranges::find(status_.left, owner_) == status_.left.end()) {
       const bool has_exited = cause == coordinator::Cause::exited;
       coordinator_lost_at_ = Clock::now() + (has_exited ? lost_grace : lost_grace.zero());
-      if (has_exited && owner_ >= 0) add_ranks(status_.exited, {owner_});
+      status_.is_coordinator_unreachable = cause == coordinator::Cause::unreachable;
+      if (owner_ >= 0 && has_exited) add_ranks(status_.exited, {owner_});
+      if (owner_ >= 0 && cause == coordinator::Cause::stopped) add_ranks(status_.stopped, {owner_});
     }
     change();
   }

@@ -25,6 +25,7 @@ struct JobStatus {
   /// No rank of the job can continue. After an exit it becomes true with a delay of 1 s: calls that the exited rank has
   /// completed may still be under way on others.
   bool is_coordinator_lost = false;
+  bool is_coordinator_unreachable = false;  ///< its machine does not answer
 };
 
 /// Thread safe. The client's thread calls the handlers; others read.
@@ -64,7 +65,7 @@ class JobEvents : public std::enable_shared_from_this<JobEvents> {
   void on_left(const std::vector<int>& ranks);
   void on_report(const std::string& group, int rank, const std::string& text);
   void on_deadlock(const coordinator::Deadlock& deadlock);
-  void on_lost(coordinator::Cause cause, const std::string& why);
+  void on_lost(std::optional<coordinator::Cause> cause, const std::string& why);
   void change();
 
   const int owner_;

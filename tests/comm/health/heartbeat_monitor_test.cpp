@@ -52,13 +52,28 @@ TEST(HeartbeatMonitor, CallsBackAtOnceAndAtLaterFailures) {
   EXPECT_EQ(calls, (std::vector<Ranks>{{2}, {2}, {2, 3}}));
 }
 
-TEST(HeartbeatMonitor, ALostCoordinatorFailsItsNode) {
+TEST(HeartbeatMonitor, AnUnreachableCoordinatorFailsItsNode) {
   Job job;
   FailedPeers received;
   const auto subscription = job.monitor->on_failure([&](const FailedPeers& failed) { received = failed; });
   job.push.on_lost(Cause::unreachable, "its machine does not answer");
   EXPECT_TRUE(received.store);
   EXPECT_EQ(received.ranks, Ranks{0}) << "the other ranks of that node, without this rank";
+}
+
+TEST(HeartbeatMonitor, AStoppedCoordinatorFailsItsRank) {
+  Job job;
+  job.push.on_lost(Cause::stopped, "its process does not answer");
+  EXPECT_TRUE(job.monitor->failed_peers().store);
+  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{owner});
+  EXPECT_EQ(job.monitor->failed_peers().stopped, Ranks{owner});
+}
+
+TEST(HeartbeatMonitor, ARankThatIsRefusedNamesNoRank) {
+  Job job;
+  job.push.on_lost(std::nullopt, "it has judged that this rank has failed");
+  EXPECT_TRUE(job.monitor->failed_peers().store);
+  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{});
 }
 
 TEST(GroupHealth, NamesMembersByTheirRanksInTheGroup) {
