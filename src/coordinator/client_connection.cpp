@@ -76,11 +76,10 @@ Client::Connection::Connection(const ClientOptions& options, ClientEvents events
   wake();
   thread_.join();
   if (!has_timed_out) throw_ended("connecting to the coordinator");
-  throw TimeoutError("the coordinator at " + address() + " did not accept rank " +
-                         std::to_string(options_.member.rank) + " within " +
-                         describe_duration(options_.connect_timeout) +
-                         (connect_error_.empty() ? "" : " (" + connect_error_ + ")"),
-                     {});
+  throw TimeoutError(
+      "the coordinator at " + address() + " did not accept rank " + std::to_string(options_.member.rank) + " within " +
+          describe_duration(options_.connect_timeout) + (connect_error_.empty() ? "" : " (" + connect_error_ + ")"),
+      {});
 }
 
 Client::Connection::~Connection() {
@@ -100,7 +99,8 @@ std::string Client::Connection::address() const {
 
 std::string Client::Connection::call(const std::string& what, MessageType type, const BodyWriter& body,
                                      std::optional<Milliseconds> timeout) {
-  if (body.size() > max_body_bytes) throw UsageError(what + ": more than " + std::to_string(max_value_bytes) + " bytes");
+  if (body.size() > max_body_bytes)
+    throw UsageError(what + ": more than " + std::to_string(max_value_bytes) + " bytes");
   std::unique_lock lock(mutex_);
   if (has_ended()) throw_ended(what);
   const auto tag = next_tag_++;
@@ -126,9 +126,12 @@ std::string Client::Connection::call(const std::string& what, MessageType type, 
 
 void Client::Connection::throw_error(const std::string& what, const ErrorReply& error, Milliseconds timeout) {
   switch (error.error) {
-    case RequestError::usage: throw UsageError(what + ": " + error.text);
-    case RequestError::peer_failed: throw PeerError(what + ": " + error.text, error.ranks);
-    case RequestError::timed_out: break;
+    case RequestError::usage:
+      throw UsageError(what + ": " + error.text);
+    case RequestError::peer_failed:
+      throw PeerError(what + ": " + error.text, error.ranks);
+    case RequestError::timed_out:
+      break;
   }
   const auto missing = error.text.empty() ? std::string() : ": " + error.text + " missing";
   throw TimeoutError(what + " timed out after " + describe_duration(timeout) + missing, error.ranks);
@@ -203,8 +206,7 @@ void Client::Connection::run() {
 void Client::Connection::set_timer(Milliseconds interval) {
   interval_ = interval;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(interval);
-  const timespec time{.tv_sec = seconds.count(),
-                      .tv_nsec = std::chrono::nanoseconds(interval - seconds).count()};
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(interval - seconds).count()};
   const itimerspec spec{.it_interval = time, .it_value = time};
   ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
 }
@@ -227,14 +229,17 @@ void Client::Connection::on_tick(bool was_late) {
     }
   }
   switch (link_) {
-    case Link::none: return start_attempt();
+    case Link::none:
+      return start_attempt();
     case Link::connecting:
       if (time - attempt_began_ >= std::min(attempt_timeout, options_.heartbeat_timeout)) {
         attempt_failed("no answer from its machine", false);
       }
       return;
-    case Link::greeting: return;
-    case Link::welcomed: break;
+    case Link::greeting:
+      return;
+    case Link::welcomed:
+      break;
   }
   // A stopped coordinator's kernel acknowledges: only a cut leaves bytes unacknowledged. The look precedes the next
   // heartbeat, and a process that has been stopped itself does not look.
@@ -288,8 +293,9 @@ void Client::Connection::attempt_failed(const std::string& why, bool is_final) {
   stream_.reset();
   link_ = Link::none;
   last_error_ = why;
-  if (is_final) return end("the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) +
-                           ": " + why, phase_ == Phase::connecting);
+  if (is_final)
+    return end("the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) + ": " + why,
+               phase_ == Phase::connecting);
   const std::lock_guard lock(mutex_);
   connect_error_ = why;
 }
@@ -301,11 +307,11 @@ void Client::Connection::pump() {
   if (has_ended()) return;
   if (state != Stream::State::open) {
     const bool has_no_proof = state == Stream::State::unauthenticated;
-    const std::string why = has_no_proof                        ? "it does not know this rank's secret"
-                            : state == Stream::State::closed    ? "it closed the connection"
-                            : state == Stream::State::reset     ? "it reset the connection"
-                            : state == Stream::State::damaged   ? "it sent bytes that no coordinator sends"
-                                                                : "the network failed";
+    const std::string why = has_no_proof                      ? "it does not know this rank's secret"
+                            : state == Stream::State::closed  ? "it closed the connection"
+                            : state == Stream::State::reset   ? "it reset the connection"
+                            : state == Stream::State::damaged ? "it sent bytes that no coordinator sends"
+                                                              : "the network failed";
     if (link_ == Link::welcomed) return on_broken(why, current_time());
     const bool is_answer = has_no_proof || state == Stream::State::damaged;
     const bool is_final = is_answer || ++closed_attempts_ >= max_closed_attempts;
@@ -359,7 +365,8 @@ void Client::Connection::on_frame(const FrameHeader& header, std::string_view bo
                phase_ == Phase::connecting);
   }
   switch (type) {
-    case MessageType::probe: return send_heartbeat();
+    case MessageType::probe:
+      return send_heartbeat();
     case MessageType::reply:
     case MessageType::error_reply: {
       const std::lock_guard lock(mutex_);
@@ -375,7 +382,9 @@ void Client::Connection::on_frame(const FrameHeader& header, std::string_view bo
       changed_.notify_all();
       return;
     }
-    default: ++events_seen_; return on_event(type, body);
+    default:
+      ++events_seen_;
+      return on_event(type, body);
   }
 }
 
@@ -388,8 +397,8 @@ void Client::Connection::on_event(MessageType type, std::string_view body) {
       const bool names_self = std::erase(failed.ranks, self) > 0;
       if (!failed.ranks.empty() && events_.on_failed) events_.on_failed(failed);
       if (names_self && !failed.is_warning) {
-        end("the coordinator has judged that this rank (" + std::to_string(self) + ") has failed: it sent no heartbeat " +
-            "for " + describe_duration(options_.heartbeat_timeout));
+        end("the coordinator has judged that this rank (" + std::to_string(self) +
+            ") has failed: it sent no heartbeat " + "for " + describe_duration(options_.heartbeat_timeout));
       }
       return;
     }
@@ -405,8 +414,10 @@ void Client::Connection::on_event(MessageType type, std::string_view body) {
     case MessageType::deadlock:
       if (events_.on_deadlock) events_.on_deadlock(deadlock_from(body));
       return;
-    case MessageType::job_ended: return end(reader.text(), true);
-    default: throw DamagedFrame("an unknown type of message");
+    case MessageType::job_ended:
+      return end(reader.text(), true);
+    default:
+      throw DamagedFrame("an unknown type of message");
   }
 }
 
@@ -460,7 +471,8 @@ void Client::Connection::leave() {
   stream_->send(BodyWriter().frame(MessageType::leave));
   const auto deadline = current_time() + leave_timeout;
   set_timer(retry_interval);
-  while (current_time() < deadline && stream_->pump([](const FrameHeader&, std::string_view) {}) == Stream::State::open) {
+  while (current_time() < deadline &&
+         stream_->pump([](const FrameHeader&, std::string_view) {}) == Stream::State::open) {
     watch(EPOLL_CTL_MOD, stream_->socket().get(), stream_->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
     epoll_event event{};
     std::uint64_t count = 0;

@@ -167,9 +167,8 @@ bool Membership::has_ended(int rank) const {
 }
 
 bool Membership::has_finished() const {
-  return std::ranges::none_of(entries_, [](const Entry& known) {
-    return known.state == State::present || known.state == State::disconnected;
-  });
+  return std::ranges::none_of(
+      entries_, [](const Entry& known) { return known.state == State::present || known.state == State::disconnected; });
 }
 
 }  // namespace tutti::coordinator

@@ -25,8 +25,12 @@ Hello hello(int rank, std::uint64_t key = 1, int world_size = 4, const std::stri
   return {.member = {.rank = rank, .world_size = world_size, .node = node, .version = version}, .key = {key, 0}};
 }
 
-bool yes(int) { return true; }
-bool no(int) { return false; }
+bool yes(int) {
+  return true;
+}
+bool no(int) {
+  return false;
+}
 
 // Ranks 0, 1 on node a and 2, 3 on node b.
 Membership two_nodes() {
@@ -161,7 +165,20 @@ TEST(Membership, ManyRanksSendRarelyAndAreWaitedForLonger) {
 // ---- all sequences of events
 
 // Two ranks on two nodes. After each sequence the promises of the table in membership.h must hold.
-enum class Event { hello, hello_again, hello_twin, heard, leave, close, reset, network_error, exit, pass, stall, count };
+enum class Event {
+  hello,
+  hello_again,
+  hello_twin,
+  heard,
+  leave,
+  close,
+  reset,
+  network_error,
+  exit,
+  pass,
+  stall,
+  count
+};
 
 struct Model {  // of one rank, in other words than the code
   bool has_come = false;
@@ -169,7 +186,7 @@ struct Model {  // of one rank, in other words than the code
   bool has_failed = false;
   bool is_connected = false;
   bool was_reset = false;
-  int silent_ms = 0;        // since the last heartbeat or hello
+  int silent_ms = 0;  // since the last heartbeat or hello
   int disconnected_ms = 0;
 };
 
@@ -235,7 +252,8 @@ struct Trial {
         return;
       case Event::reset:
       case Event::network_error:
-        ASSERT_FALSE(members.disconnected(0, event == Event::reset ? Disconnect::reset : Disconnect::network_error, time));
+        ASSERT_FALSE(
+            members.disconnected(0, event == Event::reset ? Disconnect::reset : Disconnect::network_error, time));
         if (!is_active || !model.is_connected) return;
         model.is_connected = false;
         model.was_reset = event == Event::reset;
@@ -260,7 +278,8 @@ struct Trial {
         members.stalled(Milliseconds(60000));
         judge();
         return;
-      case Event::count: return;
+      case Event::count:
+        return;
     }
   }
 

@@ -9,9 +9,9 @@
 
 #include "comm/health/liveness_table.h"
 #include "comm/os/process.h"
-#include "core/socket.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/shm/segment.h"
+#include "core/socket.h"
 
 namespace tutti::comm {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "core/socket.h"
 #include "comm/rendezvous/local_port_discovery.h"
+#include "core/socket.h"
 #include "support/listening.h"
 #include "support/ranks.h"
 #include "tutti/comm/communicator.h"
