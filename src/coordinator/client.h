@@ -70,8 +70,8 @@ class Client {
   std::vector<std::string> all_gather(const std::string& topic, const std::vector<int>& members,
                                       const std::string& value, std::chrono::milliseconds timeout);
 
-  /// Publishes this rank's failure report (flight::FailureReport::to_text) to the other ranks of the job. Returns when
-  /// it is on its way; never blocks or throws.
+  /// Publishes this rank's failure report (flight::FailureReport::to_text) to the other ranks of the job. Returns
+  /// before it is sent; never blocks or throws.
   void report(const std::string& group, const std::string& text) noexcept;
   /// The rank has been blocked in the calls of `wait_state` (flight::WaitState) for `blocked_for` and still is;
   /// `agrees` when it has been so for the deadlock timeout and no thread of the program has used CPU time. unblocked()

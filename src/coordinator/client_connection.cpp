@@ -244,9 +244,10 @@ void Client::Connection::on_tick(bool was_late) {
   // A stopped coordinator's kernel acknowledges: only a cut leaves bytes unacknowledged. The look precedes the next
   // heartbeat, and a process that has been stopped itself does not look.
   const auto& socket = stream_->socket();
-  const auto silence = since_last_acknowledgement(socket);
-  if (!was_late && silence >= options_.heartbeat_timeout / 2 && has_unacknowledged_bytes(socket)) {
-    return on_broken("its machine has acknowledged nothing for " + describe_duration(silence), time - silence);
+  const auto unacknowledged_for = since_last_acknowledgement(socket);
+  if (!was_late && unacknowledged_for >= options_.heartbeat_timeout / 2 && has_unacknowledged_bytes(socket)) {
+    return on_broken("its machine has acknowledged nothing for " + describe_duration(unacknowledged_for),
+                     time - unacknowledged_for);
   }
   send_heartbeat();
 }

@@ -182,7 +182,7 @@ void JobState::cancel(const RequestId& request) {
     return fail_request(request, RequestError::timed_out, *missing, describe_ranks(*missing));
   }
   const auto keys = key_values_.forget(request);
-  if (session(request.rank).wants_values.erase(request.tag) == 0) return;  // the answer is on its way
+  if (session(request.rank).wants_values.erase(request.tag) == 0) return;  // it is answered already
   fail_request(request, RequestError::timed_out, {}, keys.empty() ? "" : "key '" + keys.front() + "'");
 }
 

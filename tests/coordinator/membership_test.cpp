@@ -55,7 +55,7 @@ TEST(Membership, AnotherVersionEndsAJobThatGathers) {
   EXPECT_EQ(result.why, "rank 1 has version 2 where rank 2 has 1");
 }
 
-TEST(Membership, AStrangerIsRefusedAndEndsNothing) {
+TEST(Membership, AnotherJobIsRefusedAndEndsNothing) {
   auto members = two_nodes();
   EXPECT_EQ(members.hello(hello(1, 2, 5), start).verdict, Verdict::refused);
   EXPECT_EQ(members.hello(hello(1, 2, 4, "a", "2"), start).verdict, Verdict::refused);
@@ -145,7 +145,7 @@ TEST(Membership, ANodeThatIsCutIsOneEvent) {
   EXPECT_FALSE(found[0].is_warning);
 }
 
-TEST(Membership, AStalledCoordinatorFindsNobodyLate) {
+TEST(Membership, AStalledCoordinatorFindsNoRankLate) {
   auto members = two_nodes();
   members.disconnected(1, Disconnect::reset, start);
   members.stalled(std::chrono::hours(1));

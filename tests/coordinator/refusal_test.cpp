@@ -1,4 +1,4 @@
-// Bad input: wrong and missing secrets, strangers, ranks that come twice or contradict each other, damaged frames.
+// Bad input: wrong and missing secrets, other jobs, ranks that come twice or contradict each other, damaged frames.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -156,7 +156,7 @@ TEST(Coordinator, ServesASocketOfThisUserAnInheritedOneAndIpv6) {
   EXPECT_EQ(Client(options, {}).add("a", 1), 1);
 }
 
-// A stranger's bytes, with and without a valid beginning: the connection is closed and the job goes on.
+// Random bytes, with and without a valid beginning: the connection is closed and the job goes on.
 TEST(Coordinator, RandomBytesEndOnlyTheirConnection) {
   std::mt19937 random(2);  // NOLINT: repeatable
   for (const bool has_secret : {false, true}) {
