@@ -21,7 +21,7 @@ TYPES = "UsageError|MismatchError|PeerError|TimeoutError|CheckpointError|DataErr
 # Exceptions that tutti catches itself.
 INTERNAL = "TransferError|StoreUnreachable|PortInUse|Malformed"
 MODULES = {
-    "cmd": "The command `tutti`", "launch": "Launching", "flight": "Flight records", "plan": "Predicted steps", "core": "Launcher's variables, logging", "device": "Devices", "comm": "Communication",
+    "cmd": "The command `tutti`", "launch": "Launching", "flight": "Flight records", "coordinator": "The coordinator", "plan": "Predicted steps", "core": "Launcher's variables, logging", "device": "Devices", "comm": "Communication",
     "data": "Data and loaders", "amp": "Mixed precision", "sync": "Gradients", "optim": "Optimizers and schedules",
     "data_parallel": "DataParallel", "process_group": "The backend of torch.distributed", "local_sgd": "Local SGD", "checkpoint": "Checkpoints", "exported": "Programs of torch.export", "state": "States",
     "tracking": "Metrics and reports", "train": "Accelerator and Trainer",

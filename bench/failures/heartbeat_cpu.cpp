@@ -12,8 +12,8 @@ namespace tutti::bench {
 namespace {
 
 // The last name is that of LibTorch's thread that serves the store.
-constexpr std::array<std::string_view, 5> heartbeat_threads{"tutti-heartbeat", "tutti-liveness", "tutti-deadlock",
-                                                            "tutti-gloo", "pt_tcpstore_uv"};
+constexpr std::array<std::string_view, 4> heartbeat_threads{"tutti-coord", "tutti-server", "tutti-deadlock",
+                                                            "tutti-gloo"};
 
 template <typename Value>
 Value read_first(const std::filesystem::path& file) {

@@ -11,10 +11,10 @@
 #include "comm/device_call.h"
 #include "comm/make_communicator.h"
 #include "comm/operation_queue.h"
-#include "core/in_this_process.h"
 #include "comm/reduction/reduce_tree.h"
 #include "comm/single_backend.h"
 #include "comm/tensor_checks.h"
+#include "core/in_this_process.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 
@@ -36,7 +36,7 @@ using Kind = comm::DeviceStreams::Kind;
 Communicator make_communicator(std::shared_ptr<comm::Backend> backend, const CommunicatorOptions& options,
                                std::string name, comm::Services services) {
   return Communicator(make_shared_in_this_process<comm::OperationQueue>(std::move(backend), options.timeout,
-                                                                              std::move(name), std::move(services)));
+                                                                        std::move(name), std::move(services)));
 }
 
 Communicator::Communicator()

@@ -38,7 +38,8 @@ inline int address_family(const FileDescriptor& socket) {
 inline std::uint16_t port_of(const FileDescriptor& socket) {
   const auto address = bound_address(socket);
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  return address.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port) : std::uint16_t{0};
+  return address.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port)
+                                      : std::uint16_t{0};
 }
 
 }  // namespace tutti::coordinator

@@ -23,7 +23,8 @@ Client::Client(const ClientOptions& options, ClientEvents events)
     : connection_(std::make_unique<Connection>(options, std::move(events))) {}
 
 Client::~Client() {
-  if (!connection_->is_in_this_process()) [[maybe_unused]] auto* const of_parent = connection_.release();
+  if (!connection_->is_in_this_process()) [[maybe_unused]]
+    auto* const of_parent = connection_.release();
 }
 
 void Client::set(const std::string& key, std::string_view value) {

@@ -19,7 +19,8 @@
 namespace tutti::coordinator {
 
 struct ClientOptions {
-  std::string host = "127.0.0.1";  ///< a name, a numeric address (IPv4, IPv6), or "local:NAME" for a socket of this user
+  std::string host =
+      "127.0.0.1";  ///< a name, a numeric address (IPv4, IPv6), or "local:NAME" for a socket of this user
   std::uint16_t port = 0;
   JobSecretPtr secret{};  ///< null: the connection is neither authenticated nor encrypted
   Member member{};
@@ -73,11 +74,12 @@ class Client {
   std::vector<std::string> all_gather(const std::string& topic, const std::vector<int>& members,
                                       const std::string& value, std::chrono::milliseconds timeout);
 
-  /// Publishes this rank's failure report (flight::FailureReport::to_text) to the other ranks of the job. Returns when
-  /// it is on its way; never blocks or throws.
+  /// Publishes this rank's failure report (flight::FailureReport::to_text) to the other ranks of the job. Returns
+  /// before it is sent; never blocks or throws.
   void report(const std::string& group, const std::string& text) noexcept;
-  /// The rank has been blocked in the calls of `wait_state` (flight::WaitState) for `blocked_for` and still is; `agrees`
-  /// when it has been so for the deadlock timeout and no thread of the program has used CPU time. unblocked() takes it back.
+  /// The rank has been blocked in the calls of `wait_state` (flight::WaitState) for `blocked_for` and still is;
+  /// `agrees` when it has been so for the deadlock timeout and no thread of the program has used CPU time. unblocked()
+  /// takes it back.
   void blocked(const std::string& wait_state, bool agrees,
                std::chrono::milliseconds blocked_for = std::chrono::milliseconds(0)) noexcept;
   void unblocked() noexcept;

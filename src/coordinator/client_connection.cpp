@@ -77,11 +77,10 @@ Client::Connection::Connection(const ClientOptions& options, ClientEvents events
   wake();
   thread_.join();
   if (!has_timed_out) throw_ended("connecting to the coordinator");
-  throw TimeoutError("the coordinator at " + address() + " did not accept rank " +
-                         std::to_string(options_.member.rank) + " within " +
-                         describe_duration(options_.connect_timeout) +
-                         (connect_error_.empty() ? "" : " (" + connect_error_ + ")"),
-                     {});
+  throw TimeoutError(
+      "the coordinator at " + address() + " did not accept rank " + std::to_string(options_.member.rank) + " within " +
+          describe_duration(options_.connect_timeout) + (connect_error_.empty() ? "" : " (" + connect_error_ + ")"),
+      {});
 }
 
 Client::Connection::~Connection() {
@@ -101,7 +100,8 @@ std::string Client::Connection::address() const {
 
 std::string Client::Connection::call(const std::string& what, MessageType type, const BodyWriter& body,
                                      std::optional<Milliseconds> timeout) {
-  if (body.size() > max_body_bytes) throw UsageError(what + ": more than " + std::to_string(max_value_bytes) + " bytes");
+  if (body.size() > max_body_bytes)
+    throw UsageError(what + ": more than " + std::to_string(max_value_bytes) + " bytes");
   std::unique_lock lock(mutex_);
   if (has_ended()) throw_ended(what);
   const auto tag = next_tag_++;
@@ -127,9 +127,12 @@ std::string Client::Connection::call(const std::string& what, MessageType type, 
 
 void Client::Connection::throw_error(const std::string& what, const ErrorReply& error, Milliseconds timeout) {
   switch (error.error) {
-    case RequestError::usage: throw UsageError(what + ": " + error.text);
-    case RequestError::peer_failed: throw PeerError(what + ": " + error.text, error.ranks);
-    case RequestError::timed_out: break;
+    case RequestError::usage:
+      throw UsageError(what + ": " + error.text);
+    case RequestError::peer_failed:
+      throw PeerError(what + ": " + error.text, error.ranks);
+    case RequestError::timed_out:
+      break;
   }
   const auto missing = error.text.empty() ? std::string() : ": " + error.text + " missing";
   throw TimeoutError(what + " timed out after " + describe_duration(timeout) + missing, error.ranks);
@@ -204,8 +207,7 @@ void Client::Connection::run() {
 void Client::Connection::set_timer(Milliseconds interval) {
   interval_ = interval;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(interval);
-  const timespec time{.tv_sec = seconds.count(),
-                      .tv_nsec = std::chrono::nanoseconds(interval - seconds).count()};
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(interval - seconds).count()};
   const itimerspec spec{.it_interval = time, .it_value = time};
   ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
 }
@@ -228,21 +230,25 @@ void Client::Connection::on_tick(bool was_late) {
     }
   }
   switch (link_) {
-    case Link::none: return start_attempt();
+    case Link::none:
+      return start_attempt();
     case Link::connecting:
       if (time - attempt_began_ >= std::min(attempt_timeout, options_.heartbeat_timeout)) {
         attempt_failed("no answer from its machine", false);
       }
       return;
-    case Link::greeting: return;
-    case Link::welcomed: break;
+    case Link::greeting:
+      return;
+    case Link::welcomed:
+      break;
   }
   // A stopped coordinator's kernel acknowledges: only a cut leaves bytes unacknowledged. The look precedes the next
   // heartbeat, and a process that has been stopped itself does not look.
   const auto& socket = stream_->socket();
-  const auto silence = since_last_acknowledgement(socket);
-  if (!was_late && silence >= options_.heartbeat_timeout / 2 && has_unacknowledged_bytes(socket)) {
-    return on_broken("its machine has acknowledged nothing for " + describe_duration(silence), time - silence);
+  const auto unacknowledged_for = since_last_acknowledgement(socket);
+  if (!was_late && unacknowledged_for >= options_.heartbeat_timeout / 2 && has_unacknowledged_bytes(socket)) {
+    return on_broken("its machine has acknowledged nothing for " + describe_duration(unacknowledged_for),
+                     time - unacknowledged_for);
   }
   if (check_response(time, was_late)) send_heartbeat();
 }
@@ -322,11 +328,11 @@ void Client::Connection::pump() {
   if (has_ended()) return;
   if (state != Stream::State::open) {
     const bool has_no_proof = state == Stream::State::unauthenticated;
-    const std::string why = has_no_proof                        ? "it does not know this rank's secret"
-                            : state == Stream::State::closed    ? "it closed the connection"
-                            : state == Stream::State::reset     ? "it reset the connection"
-                            : state == Stream::State::damaged   ? "it sent bytes that no coordinator sends"
-                                                                : "the network failed";
+    const std::string why = has_no_proof                      ? "it does not know this rank's secret"
+                            : state == Stream::State::closed  ? "it closed the connection"
+                            : state == Stream::State::reset   ? "it reset the connection"
+                            : state == Stream::State::damaged ? "it sent bytes that no coordinator sends"
+                                                              : "the network failed";
     if (link_ == Link::welcomed) return on_broken(why, current_time());
     const bool is_answer = has_no_proof || state == Stream::State::damaged;
     const bool is_final = is_answer || ++closed_attempts_ >= max_closed_attempts;
@@ -389,7 +395,8 @@ void Client::Connection::on_frame(const FrameHeader& header, std::string_view bo
                phase_ == Phase::connecting);
   }
   switch (type) {
-    case MessageType::probe: return send_heartbeat();
+    case MessageType::probe:
+      return send_heartbeat();
     case MessageType::reply:
     case MessageType::error_reply: {
       const std::lock_guard lock(mutex_);
@@ -405,7 +412,9 @@ void Client::Connection::on_frame(const FrameHeader& header, std::string_view bo
       changed_.notify_all();
       return;
     }
-    default: ++events_seen_; return on_event(type, body);
+    default:
+      ++events_seen_;
+      return on_event(type, body);
   }
 }
 
@@ -490,7 +499,8 @@ void Client::Connection::leave() {
   stream_->send(BodyWriter().frame(MessageType::leave));
   const auto deadline = current_time() + leave_timeout;
   set_timer(retry_interval);
-  while (current_time() < deadline && stream_->pump([](const FrameHeader&, std::string_view) {}) == Stream::State::open) {
+  while (current_time() < deadline &&
+         stream_->pump([](const FrameHeader&, std::string_view) {}) == Stream::State::open) {
     watch(EPOLL_CTL_MOD, stream_->socket().get(), stream_->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
     epoll_event event{};
     std::uint64_t count = 0;

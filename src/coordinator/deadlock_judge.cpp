@@ -43,10 +43,9 @@ std::optional<Deadlock> DeadlockJudge::judge(Time now) {
     is_certain_ = true;
     return Deadlock{.text = *deadlock_, .is_certain = true};
   }
-  const bool is_report_due = !is_reported_ && (!ends_calls || deadlock_timeout_ > report_delay) &&
-                             std::ranges::all_of(statements_, [&](const auto& statement) {
-                               return now - statement->since >= report_delay;
-                             });
+  const bool is_report_due =
+      !is_reported_ && (!ends_calls || deadlock_timeout_ > report_delay) &&
+      std::ranges::all_of(statements_, [&](const auto& statement) { return now - statement->since >= report_delay; });
   if (!is_report_due) return std::nullopt;
   is_reported_ = true;
   return Deadlock{.text = *deadlock_, .is_certain = false};

@@ -1,5 +1,5 @@
 #pragma once
-// The all_gather calls that are under way. No I/O.
+// The all_gather calls in progress. No I/O.
 #include <cstdint>
 #include <map>
 #include <optional>

@@ -65,7 +65,9 @@ bool JobState::on_frame(int rank, const FrameHeader& header, std::string_view bo
         end_member(rank);
       }
       return false;
-    case MessageType::cancel: cancel({.rank = rank, .tag = header.tag}); return true;
+    case MessageType::cancel:
+      cancel({.rank = rank, .tag = header.tag});
+      return true;
     case MessageType::blocked: {
       const bool agrees = reader.get<std::uint8_t>() != 0;
       const Milliseconds blocked_for(reader.get<std::uint32_t>());
@@ -74,14 +76,18 @@ bool JobState::on_frame(int rank, const FrameHeader& header, std::string_view bo
       }
       return true;
     }
-    case MessageType::unblocked: deadlock_judge_.unblocked(rank); return true;
+    case MessageType::unblocked:
+      deadlock_judge_.unblocked(rank);
+      return true;
     case MessageType::suspect: {
       const auto suspected = reader.get<std::int32_t>();
       if (suspected < 0 || suspected >= static_cast<int>(sessions_.size())) throw DamagedFrame("no rank");
       send_(suspected, BodyWriter().frame(MessageType::probe));
       return true;
     }
-    default: on_request(rank, header.message(), header.tag, reader); return true;
+    default:
+      on_request(rank, header.message(), header.tag, reader);
+      return true;
   }
 }
 
@@ -132,7 +138,8 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
       session(rank).wants_values[tag] = with_values;
       return key_values_.wait(request, std::move(keys));
     }
-    case MessageType::all_gather: return on_all_gather(request, body);
+    case MessageType::all_gather:
+      return on_all_gather(request, body);
     case MessageType::report: {
       BodyWriter event;
       event.put(static_cast<std::int32_t>(rank)).text(body.text());
@@ -140,7 +147,8 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
       events_.push_back(event.frame(MessageType::failure_report));
       return answer_once(request, reply({}));
     }
-    default: throw DamagedFrame("an unknown type of message");
+    default:
+      throw DamagedFrame("an unknown type of message");
   }
 }
 
@@ -174,7 +182,7 @@ void JobState::cancel(const RequestId& request) {
     return fail_request(request, RequestError::timed_out, *missing, describe_ranks(*missing));
   }
   const auto keys = key_values_.forget(request);
-  if (session(request.rank).wants_values.erase(request.tag) == 0) return;  // the answer is on its way
+  if (session(request.rank).wants_values.erase(request.tag) == 0) return;  // it is answered already
   fail_request(request, RequestError::timed_out, {}, keys.empty() ? "" : "key '" + keys.front() + "'");
 }
 

@@ -45,7 +45,7 @@ std::string Membership::contradiction(const Member& member) const {
 Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
   const auto& member = hello.member;
   if (const auto why = contradiction(member); !why.empty()) {
-    // A rank that the job does not wait for is a stranger and must not end it.
+    // A rank that the job does not wait for may belong to another job and must not end this one.
     const bool is_awaited = is_gathering() && member.rank >= 0 && member.rank < member.world_size &&
                             (member.rank >= world_size_ || entry(member.rank).state == State::absent);
     return {is_awaited ? Verdict::contradicted : Verdict::refused, why};
@@ -136,9 +136,9 @@ std::vector<FailedRanks> Membership::judge(Time now, const std::function<bool(in
       found.push_back({.ranks = {rank}, .cause = Cause::exited});
       continue;
     }
-    const auto silence = now - known.last_heard;
-    const bool has_failed = silence >= failure_limit();
-    if (!has_failed && (silence < warning_limit() || known.is_warned)) continue;
+    const auto unheard_for = now - known.last_heard;
+    const bool has_failed = unheard_for >= failure_limit();
+    if (!has_failed && (unheard_for < warning_limit() || known.is_warned)) continue;
     FailedRanks event{.ranks = overdue_with(rank, now, has_failed ? failure_limit() : warning_limit()),
                       .cause = Cause::stopped,
                       .is_warning = !has_failed};
@@ -170,9 +170,8 @@ bool Membership::has_ended(int rank) const {
 }
 
 bool Membership::has_finished() const {
-  return std::ranges::none_of(entries_, [](const Entry& known) {
-    return known.state == State::present || known.state == State::disconnected;
-  });
+  return std::ranges::none_of(
+      entries_, [](const Entry& known) { return known.state == State::present || known.state == State::disconnected; });
 }
 
 }  // namespace tutti::coordinator

@@ -70,8 +70,8 @@ class Membership {
   std::vector<int> to_probe(Time now) const;
 
   Milliseconds interval() const { return interval_; }  ///< between a rank's heartbeats
-  bool is_active(int rank) const;  ///< present or disconnected
-  bool has_ended(int rank) const;  ///< has left or failed
+  bool is_active(int rank) const;                      ///< present or disconnected
+  bool has_ended(int rank) const;                      ///< has left or failed
   bool is_gathering() const { return has_joined_ < world_size_; }
   /// True if no rank is present or disconnected.
   bool has_finished() const;
@@ -83,9 +83,9 @@ class Membership {
     Member member{};
     ClientKey key{};
     Time last_heard{};
-    Disconnect how{};         // if disconnected
-    Time disconnected_at{};   // if disconnected
-    bool is_warned = false;   // until the next heartbeat
+    Disconnect how{};        // if disconnected
+    Time disconnected_at{};  // if disconnected
+    bool is_warned = false;  // until the next heartbeat
   };
   Entry& entry(int rank) { return entries_.at(static_cast<std::size_t>(rank)); }
   const Entry& entry(int rank) const { return entries_.at(static_cast<std::size_t>(rank)); }

@@ -99,7 +99,7 @@ class Server::Loop {
   struct Connection {
     explicit Connection(Stream stream_) : stream(std::move(stream_)) {}
     Stream stream;
-    int rank = -1;          // before hello and after a refusal
+    int rank = -1;            // before hello and after a refusal
     bool is_closing = false;  // once all is sent
     bool awaits_writable = false;
     bool has_ended = false;
@@ -180,8 +180,7 @@ class Server::Loop {
       const int descriptor = socket->get();
       try {
         control(EPOLL_CTL_ADD, descriptor, EPOLLIN);
-        connections_[descriptor] =
-            std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
+        connections_[descriptor] = std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
         pending_.push_back({.descriptor = descriptor, .since = current_time()});
       } catch (const std::exception&) {  // no memory or descriptor: the socket is closed
         return;
@@ -214,9 +213,8 @@ class Server::Loop {
   void pump(Connection& connection) {
     if (connection.has_ended) return;
     auto& stream = connection.stream;
-    const auto state = stream.pump([&](const FrameHeader& header, std::string_view body) {
-      on_frame(connection, header, body);
-    });
+    const auto state =
+        stream.pump([&](const FrameHeader& header, std::string_view body) { on_frame(connection, header, body); });
     if (state != Stream::State::open) on_end(connection, state);
   }
 
@@ -381,7 +379,8 @@ class Server::Loop {
 Server::Server(ServerOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
 
 Server::~Server() {
-  if (!loop_->is_in_this_process()) [[maybe_unused]] auto* const of_parent = loop_.release();
+  if (!loop_->is_in_this_process()) [[maybe_unused]]
+    auto* const of_parent = loop_.release();
 }
 
 std::uint16_t Server::port() const {

@@ -48,12 +48,12 @@ TlsContext::TlsContext(const JobSecret& secret, Side side)
   SSL_CTX_set_mode(get(), SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_session_cache_mode(get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(get(), SSL_OP_NO_RENEGOTIATION);
-  // A peer that offers a certificate instead of the proof is refused: no authority is trusted.
-  SSL_CTX_set_verify(get(), SSL_VERIFY_PEER, nullptr);
   if (side == Side::server) {
     SSL_CTX_set_psk_server_callback(get(), &PskCallbacks::on_server);
   } else {
     SSL_CTX_set_psk_client_callback(get(), &PskCallbacks::on_client);
+    // A server that offers a certificate instead of the proof is refused: no authority is trusted.
+    SSL_CTX_set_verify(get(), SSL_VERIFY_PEER, nullptr);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// TLS 1.3 with the job's secret as pre-shared key: both sides prove that they know it, and all bytes are encrypted. There
-// are no certificates.
+// TLS 1.3 with the job's secret as pre-shared key: both sides prove that they know it, and all bytes are encrypted.
+// There are no certificates.
 #include <openssl/ssl.h>
 
 #include <array>

@@ -68,8 +68,11 @@ TEST_P(CoordinatorClient, GetWaitsForAnotherRank) {
   first.set("b", "2");
   first.set("a", "1");
   EXPECT_THAT(values.get(), ElementsAre("1", "2"));
-  EXPECT_THAT([&] { second.wait({"a", "c"}, milliseconds(1)); },
-              ThrowsMessage<TimeoutError>(HasSubstr("wait 'a' and others timed out after 1 ms: key 'c' missing")));
+  EXPECT_THAT(
+      [&] {
+        second.wait({"a", "c"}, milliseconds(1));
+      },
+      ThrowsMessage<TimeoutError>(HasSubstr("wait 'a' and others timed out after 1 ms: key 'c' missing")));
 }
 
 TEST_P(CoordinatorClient, AllGatherReturnsValuesInTheOrderOfMembers) {

@@ -25,8 +25,12 @@ Hello hello(int rank, std::uint64_t key = 1, int world_size = 4, const std::stri
   return {.member = {.rank = rank, .world_size = world_size, .node = node, .version = version}, .key = {key, 0}};
 }
 
-bool yes(int) { return true; }
-bool no(int) { return false; }
+bool yes(int) {
+  return true;
+}
+bool no(int) {
+  return false;
+}
 
 // Ranks 0, 1 on node a and 2, 3 on node b.
 Membership two_nodes() {
@@ -51,7 +55,7 @@ TEST(Membership, AnotherVersionEndsAJobThatGathers) {
   EXPECT_EQ(result.why, "rank 1 has version 2 where rank 2 has 1");
 }
 
-TEST(Membership, AStrangerIsRefusedAndEndsNothing) {
+TEST(Membership, AnotherJobIsRefusedAndEndsNothing) {
   auto members = two_nodes();
   EXPECT_EQ(members.hello(hello(1, 2, 5), start).verdict, Verdict::refused);
   EXPECT_EQ(members.hello(hello(1, 2, 4, "a", "2"), start).verdict, Verdict::refused);
@@ -71,6 +75,13 @@ TEST(Membership, AClosedConnectionIsAnExit) {
   auto members = two_nodes();
   EXPECT_TRUE(members.disconnected(1, Disconnect::closed, start));
   EXPECT_EQ(members.hello(hello(1, 1), start).verdict, Verdict::refused) << "an exit is final";
+  EXPECT_EQ(members.hello(hello(1, 2), start).verdict, Verdict::not_yet) << "for a new process: until no rank is present";
+}
+
+TEST(Membership, ANewProcessOfARankThatHasLeftComesAgainLater) {
+  auto members = two_nodes();
+  EXPECT_TRUE(members.leave(1));
+  EXPECT_EQ(members.hello(hello(1, 2), start).verdict, Verdict::not_yet);
 }
 
 TEST(Membership, AResetIsAnExitUnlessTheClientComesBack) {
@@ -141,7 +152,7 @@ TEST(Membership, ANodeThatIsCutIsOneEvent) {
   EXPECT_FALSE(found[0].is_warning);
 }
 
-TEST(Membership, AStalledCoordinatorFindsNobodyLate) {
+TEST(Membership, AStalledCoordinatorFindsNoRankLate) {
   auto members = two_nodes();
   members.disconnected(1, Disconnect::reset, start);
   members.stalled(std::chrono::hours(1));
@@ -161,7 +172,20 @@ TEST(Membership, ManyRanksSendRarelyAndAreWaitedForLonger) {
 // ---- all sequences of events
 
 // Two ranks on two nodes. After each sequence the promises of the table in membership.h must hold.
-enum class Event { hello, hello_again, hello_twin, heard, leave, close, reset, network_error, exit, pass, stall, count };
+enum class Event {
+  hello,
+  hello_again,
+  hello_twin,
+  heard,
+  leave,
+  close,
+  reset,
+  network_error,
+  exit,
+  pass,
+  stall,
+  count
+};
 
 struct Model {  // of one rank, in other words than the code
   bool has_come = false;
@@ -169,7 +193,7 @@ struct Model {  // of one rank, in other words than the code
   bool has_failed = false;
   bool is_connected = false;
   bool was_reset = false;
-  int silent_ms = 0;        // since the last heartbeat or hello
+  int silent_ms = 0;  // since the last heartbeat or hello
   int disconnected_ms = 0;
 };
 
@@ -211,14 +235,15 @@ struct Trial {
       case Event::hello_again: {
         const auto verdict = members.hello(hello(0, 1, 2, "a"), time).verdict;
         const bool is_welcome = !model.has_left && !model.has_failed;
-        ASSERT_EQ(verdict, !is_welcome ? Verdict::refused : model.has_come ? Verdict::resumed : Verdict::accepted);
+        ASSERT_EQ(verdict, !is_welcome ? (model.has_come ? Verdict::refused : Verdict::not_yet) : model.has_come ? Verdict::resumed : Verdict::accepted);
         if (!is_welcome) return;
         model = {.has_come = true, .is_connected = true};
         return;
       }
       case Event::hello_twin: {
         if (!model.has_come && !model.has_failed) return;
-        ASSERT_EQ(members.hello(hello(0, 2, 2, "a"), time).verdict, Verdict::refused);
+        ASSERT_EQ(members.hello(hello(0, 2, 2, "a"), time).verdict,
+                  model.has_left || model.has_failed ? Verdict::not_yet : Verdict::refused);
         return;
       }
       case Event::heard:
@@ -235,7 +260,8 @@ struct Trial {
         return;
       case Event::reset:
       case Event::network_error:
-        ASSERT_FALSE(members.disconnected(0, event == Event::reset ? Disconnect::reset : Disconnect::network_error, time));
+        ASSERT_FALSE(
+            members.disconnected(0, event == Event::reset ? Disconnect::reset : Disconnect::network_error, time));
         if (!is_active || !model.is_connected) return;
         model.is_connected = false;
         model.was_reset = event == Event::reset;
@@ -260,7 +286,8 @@ struct Trial {
         members.stalled(Milliseconds(60000));
         judge();
         return;
-      case Event::count: return;
+      case Event::count:
+        return;
     }
   }
 

@@ -22,8 +22,8 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 TEST(Frames, FieldsComeBack) {
-  const auto frame = BodyWriter().put(std::int64_t{-3}).text("a").ranks({1, 2}).texts({"", "b"}).frame(
-      MessageType::set, 77);
+  const auto frame =
+      BodyWriter().put(std::int64_t{-3}).text("a").ranks({1, 2}).texts({"", "b"}).frame(MessageType::set, 77);
   FrameBuffer buffer;
   int frames = 0;
   for (const char byte : frame + frame) {  // byte by byte
@@ -61,10 +61,9 @@ TEST(Frames, RandomBodiesDoNotHarmTheJob) {
   const Time now = Time() + std::chrono::hours(1);
   int damaged = 0;
   std::string last;
-  JobState job({.world_size = 2, .heartbeat_timeout = milliseconds(1000)},
-               [&](int rank, std::string frame) {
-                 if (rank == 0) last = std::move(frame);
-               });
+  JobState job({.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [&](int rank, std::string frame) {
+    if (rank == 0) last = std::move(frame);
+  });
   for (int rank = 0; rank < 2; ++rank) {
     const Hello hello{.member = {.rank = rank, .world_size = 2}, .key = {1, 2}};
     ASSERT_EQ(job.hello(hello, now).verdict, Membership::Verdict::accepted);
@@ -157,7 +156,8 @@ std::string blocked_in(const std::string& communicator, std::uint64_t number, st
   flight::WaitState state;
   state.changes = changes;
   state.pending_calls.push_back({.communicator = communicator, .number = number, .text = "barrier"});
-  for (const auto* name : {"a", "b"}) state.communicators[name] = {.calls = name == communicator ? number + 1 : 0, .members = {0, 1}};
+  for (const auto* name : {"a", "b"})
+    state.communicators[name] = {.calls = name == communicator ? number + 1 : 0, .members = {0, 1}};
   return flight::to_text(state);
 }
 

@@ -28,12 +28,14 @@ class Told {
  public:
   ClientEvents events() {
     return {.on_failed = [this](const FailedRanks& ranks) { add([&] { failed.push_back(ranks); }); },
-            .on_left = [this](const std::vector<int>& ranks) {
-              add([&] { left.insert(left.end(), ranks.begin(), ranks.end()); });
-            },
-            .on_report = [this](const std::string& group, int rank, const std::string& text) {
-              add([&] { reports.push_back(group + "/" + std::to_string(rank) + "/" + text); });
-            },
+            .on_left =
+                [this](const std::vector<int>& ranks) {
+                  add([&] { left.insert(left.end(), ranks.begin(), ranks.end()); });
+                },
+            .on_report =
+                [this](const std::string& group, int rank, const std::string& text) {
+                  add([&] { reports.push_back(group + "/" + std::to_string(rank) + "/" + text); });
+                },
             .on_deadlock = [this](const Deadlock& deadlock) { add([&] { deadlocks.push_back(deadlock); }); },
             .on_lost = [this](std::optional<Cause>, const std::string& why) { add([&] { lost.push_back(why); }); }};
   }

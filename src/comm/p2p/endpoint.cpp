@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/pending_limit.h"
 #include "comm/os/exit_guard.h"
 #include "comm/p2p/inbound_connection.h"
 #include "comm/p2p/outbound_connection.h"
+#include "core/pending_limit.h"
 #include "core/thread_name.h"
 #include "tutti/core/error.h"
 

@@ -10,8 +10,8 @@
 
 #include "comm/auth/handshake.h"
 #include "comm/os/process.h"
-#include "core/socket.h"
 #include "comm/p2p/request.h"
+#include "core/socket.h"
 
 namespace tutti::comm {
 

@@ -20,6 +20,7 @@ pid_t this_thread() {
 
 TEST(ThreadTimes, NamesOfServiceThreads) {
   EXPECT_TRUE(is_service_thread("tutti-deadlock"));
+  EXPECT_TRUE(is_service_thread("tutti-coord"));
   EXPECT_TRUE(is_service_thread("pt_tcpstore_uv"));
   for (const char* name : {"tutti-worker", "tutti-train", "pt_autograd_0", ""}) {
     EXPECT_FALSE(is_service_thread(name)) << name;

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <utility>
 
-#include "core/in_this_process.h"
 #include "comm/transport/mpi/mpi_environment.h"
+#include "core/in_this_process.h"
 
 namespace tutti::comm {
 namespace {

@@ -1,0 +1,298 @@
+// Processes that are killed or stopped, a coordinator that is stopped, connections that break.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coordinator/client.h"
+#include "core/socket.h"
+#include "processes.h"
+#include "told.h"
+#include "tutti/core/error.h"
+
+namespace tutti::coordinator::failures_test {
+namespace {
+
+using test::client_options;
+using test::deadline;
+using test::milliseconds;
+using test::Process;
+using test::seconds;
+using test::secret;
+using test::server_options;
+using test::Told;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Field;
+using testing::HasSubstr;
+
+// A rank that connects to the port it is told, says so, and waits for its end.
+void run_rank(Process& parent, int rank, int world_size, const std::string& node = "node 0") {
+  auto options = ClientOptions{};
+  options.port = static_cast<std::uint16_t>(std::stoi(parent.read_line()));
+  options.secret = secret();
+  options.member = {.rank = rank, .world_size = world_size, .node = node, .version = "1"};
+  options.connect_timeout = seconds(20);
+  options.heartbeat_timeout = seconds(20);
+  Client client(options, {});
+  parent.write_line("connected");
+  parent.read_line();
+}
+
+auto ranks_of(std::vector<int> ranks, Cause cause, bool is_warning) {
+  return AllOf(Field(&FailedRanks::ranks, std::move(ranks)), Field(&FailedRanks::cause, cause),
+               Field(&FailedRanks::is_warning, is_warning));
+}
+
+TEST(CoordinatorFailures, AKilledProcessHasExited) {
+  Process rank([](Process& self) { run_rank(self, 1, 2); });
+  Server server(server_options(2, secret()));
+  Told told;
+  Client client(client_options(server, 0, 2, secret()), told.events());
+  rank.write_line(std::to_string(server.port()));
+  ASSERT_EQ(rank.read_line(), "connected");
+  rank.signal(SIGKILL);
+  ASSERT_TRUE(told.wait_until([&] { return !told.failed.empty(); }));
+  EXPECT_THAT(told.failed, ElementsAre(ranks_of({1}, Cause::exited, false)));
+}
+
+TEST(CoordinatorFailures, ExecIsAnExit) {
+  Process rank([](Process& self) {
+    auto options = ClientOptions{};
+    options.port = static_cast<std::uint16_t>(std::stoi(self.read_line()));
+    options.secret = secret();
+    options.member = {.rank = 1, .world_size = 2, .node = "node 0", .version = "1"};
+    options.connect_timeout = options.heartbeat_timeout = seconds(20);
+    const Client client(options, {});
+    ::execlp("sleep", "sleep", "60", nullptr);
+  });
+  Server server(server_options(2, secret()));
+  Told told;
+  Client client(client_options(server, 0, 2, secret()), told.events());
+  rank.write_line(std::to_string(server.port()));
+  ASSERT_TRUE(told.wait_until([&] { return !told.failed.empty(); }));
+  EXPECT_THAT(told.failed, ElementsAre(ranks_of({1}, Cause::exited, false)));
+}
+
+TEST(CoordinatorFailures, AProcessThatLeavesHasNotFailedAlsoIfItsParentSaysThatItHasExited) {
+  Process rank([](Process& self) { run_rank(self, 1, 2); });
+  Server server(server_options(2, secret()));
+  Told told;
+  Client client(client_options(server, 0, 2, secret()), told.events());
+  rank.write_line(std::to_string(server.port()));
+  ASSERT_EQ(rank.read_line(), "connected");
+  rank.write_line("leave");
+  EXPECT_EQ(rank.wait(), 0);
+  server.process_exited(1);
+  client.num_keys();
+  ASSERT_TRUE(told.wait_until([&] { return !told.left.empty(); }));
+  EXPECT_THAT(told.left, ElementsAre(1));
+  EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));
+}
+
+TEST(CoordinatorFailures, AStoppedProcessIsReportedThenFails) {
+  Process rank([](Process& self) { run_rank(self, 1, 2, "node 1"); });
+  auto options = server_options(2, secret());
+  options.heartbeat_timeout = milliseconds(3000);
+  Server server(std::move(options));
+  Told told;
+  Client client(client_options(server, 0, 2, secret()), told.events());
+  rank.write_line(std::to_string(server.port()));
+  ASSERT_EQ(rank.read_line(), "connected");
+  rank.signal(SIGSTOP);
+  ASSERT_TRUE(told.wait_until([&] { return told.failed.size() == 2; }));
+  EXPECT_THAT(told.failed, ElementsAre(ranks_of({1}, Cause::stopped, true), ranks_of({1}, Cause::stopped, false)));
+}
+
+TEST(CoordinatorFailures, ARankThatIsJudgedWhileStoppedLearnsItWhenItContinues) {
+  Process rank([](Process& self) {
+    auto options = ClientOptions{};
+    options.port = static_cast<std::uint16_t>(std::stoi(self.read_line()));
+    options.secret = secret();
+    options.member = {.rank = 1, .world_size = 2, .node = "node 1", .version = "1"};
+    options.connect_timeout = options.heartbeat_timeout = seconds(20);
+    Told told;
+    Client client(options, told.events());
+    self.write_line("connected");
+    told.wait_until([&] { return !told.lost.empty(); });
+    self.write_line(told.lost.front());
+  });
+  auto options = server_options(2, secret());
+  options.heartbeat_timeout = milliseconds(500);
+  Server server(std::move(options));
+  Told told;
+  Client client(client_options(server, 0, 2, secret()), told.events());
+  rank.write_line(std::to_string(server.port()));
+  ASSERT_EQ(rank.read_line(), "connected");
+  rank.signal(SIGSTOP);
+  ASSERT_TRUE(told.wait_until([&] { return !told.failed.empty(); }));
+  EXPECT_FALSE(told.failed.front().is_warning);
+  rank.signal(SIGCONT);
+  EXPECT_THAT(rank.read_line(), HasSubstr("has judged that this rank (1) has failed"));
+}
+
+// The coordinator as a process. It says its port.
+void run_server(Process& parent, int world_size, milliseconds heartbeat_timeout) {
+  auto options = server_options(world_size, secret());
+  options.heartbeat_timeout = heartbeat_timeout;
+  options.linger = milliseconds(0);
+  Server server(std::move(options));
+  parent.write_line(std::to_string(server.port()));
+  parent.read_line();
+}
+
+ClientOptions options_for(const std::string& port, int rank, int world_size) {
+  ClientOptions options;
+  options.port = static_cast<std::uint16_t>(std::stoi(port));
+  options.secret = secret();
+  options.member = {.rank = rank, .world_size = world_size, .node = "node 0", .version = "1"};
+  options.connect_timeout = seconds(20);
+  options.heartbeat_timeout = milliseconds(1000);
+  return options;
+}
+
+TEST(CoordinatorFailures, ACoordinatorThatIsStoppedEndsNothing) {
+  Process server([](Process& self) { run_server(self, 2, milliseconds(1000)); });
+  const auto port = server.read_line();
+  Told told;
+  Client first(options_for(port, 0, 2), told.events());
+  Client second(options_for(port, 1, 2), {});
+  server.signal(SIGSTOP);
+  auto value = std::async(std::launch::async, [&] { return second.add("a", 1); });
+  std::this_thread::sleep_for(seconds(3));  // three times the timeout
+  EXPECT_TRUE(told.locked([&] { return told.lost.empty(); }));
+  server.signal(SIGCONT);
+  EXPECT_EQ(value.get(), 1);
+  EXPECT_EQ(first.add("a", 1), 2);
+  EXPECT_TRUE(told.locked([&] { return told.failed.empty() && told.lost.empty(); }));
+}
+
+TEST(CoordinatorFailures, TheEndOfTheCoordinatorsProcessIsToldAtOnce) {
+  Process server([](Process& self) { run_server(self, 1, seconds(20)); });
+  Told told;
+  auto options = options_for(server.read_line(), 0, 1);
+  options.heartbeat_timeout = seconds(1000);
+  Client client(options, told.events());
+  auto waits = std::async(std::launch::async, [&] { client.get({"absent"}, deadline); });
+  server.signal(SIGKILL);
+  ASSERT_TRUE(told.wait_until([&] { return !told.lost.empty(); }));
+  EXPECT_THAT(told.lost, ElementsAre(HasSubstr("the coordinator's process has exited")));
+  EXPECT_THROW(waits.get(), PeerError);
+}
+
+// Forwards a connection until it is told to break or to hold it.
+class Router {
+ public:
+  explicit Router(std::uint16_t to) : listening_(listen_tcp("127.0.0.1")), thread_([this, to] { run(to); }) {}
+  ~Router() {
+    stop_ = true;
+    thread_.join();
+  }
+  std::uint16_t port() const { return static_cast<std::uint16_t>(listening_.address.port); }
+  /// Resets both sides of all connections, as a router that has lost its table.
+  void reset() {
+    resets_ = true;
+    while (resets_) std::this_thread::yield();
+  }
+  int connections() const { return connections_; }
+
+ private:
+  struct Pair {
+    FileDescriptor client;
+    FileDescriptor server;
+  };
+  static bool forward(const FileDescriptor& from, const FileDescriptor& to) {
+    std::array<std::byte, 4096> bytes;
+    const auto count = try_read(from, bytes);
+    if (!count) return false;
+    for (std::size_t done = 0; done < *count;) done += try_write(to, std::span(bytes).first(*count).subspan(done));
+    return true;
+  }
+  static void reset_connection(const FileDescriptor& socket) {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  }
+  void run(std::uint16_t to) {
+    std::vector<Pair> pairs;
+    while (!stop_) {
+      if (auto client = try_accept(listening_.socket)) {
+        pairs.push_back({*std::move(client), connect_nonblocking({"127.0.0.1", to})});
+        ++connections_;
+      }
+      if (resets_) {
+        for (const auto& pair : pairs) reset_connection(pair.client), reset_connection(pair.server);
+        pairs.clear();
+        resets_ = false;
+      }
+      std::erase_if(pairs, [](const Pair& pair) {
+        try {
+          return !forward(pair.client, pair.server) || !forward(pair.server, pair.client);
+        } catch (const std::system_error& error) {
+          return error.code().value() != ENOTCONN;
+        }
+      });
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+
+  ListeningSocket listening_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> resets_ = false;
+  std::atomic<int> connections_ = 0;
+  std::thread thread_;
+};
+
+TEST(CoordinatorFailures, ABrokenConnectionIsMadeAgainAndLosesNothing) {
+  Server server(server_options(2, secret()));
+  Router router(server.port());
+  Told told;
+  Told other_told;
+  auto options = client_options(server, 0, 2, secret());
+  options.port = router.port();
+  Client client(options, told.events());
+  Client other(client_options(server, 1, 2, secret()), other_told.events());
+  for (int breaks = 1; breaks <= 5; ++breaks) {
+    auto waits =
+        std::async(std::launch::async, [&] { return client.get({"key " + std::to_string(breaks)}, deadline); });
+    auto gathers = std::async(std::launch::async, [&] {
+      return client.all_gather("topic " + std::to_string(breaks), {0, 1}, "0", deadline);
+    });
+    router.reset();
+    other.report("group", std::to_string(breaks));
+    EXPECT_EQ(client.add("count", 1), breaks);
+    other.set("key " + std::to_string(breaks), "value");
+    EXPECT_THAT(waits.get(), ElementsAre("value"));
+    EXPECT_THAT(other.all_gather("topic " + std::to_string(breaks), {0, 1}, "1", deadline), ElementsAre("0", "1"));
+    EXPECT_THAT(gathers.get(), ElementsAre("0", "1"));
+  }
+  ASSERT_TRUE(told.wait_until([&] { return told.reports.size() >= 5; }));
+  EXPECT_THAT(told.reports, ElementsAre("group/1/1", "group/1/2", "group/1/3", "group/1/4", "group/1/5"));
+  EXPECT_GE(router.connections(), 6);
+  EXPECT_TRUE(other_told.locked([&] { return other_told.failed.empty(); }));
+  EXPECT_TRUE(told.locked([&] { return told.lost.empty(); }));
+}
+
+TEST(CoordinatorFailures, AForkedChildLeavesTheClientAlone) {
+  Server server(server_options(1, secret()));
+  Told told;
+  auto client = std::make_unique<Client>(client_options(server, 0, 1, secret()), told.events());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    client.reset();
+    ::_exit(0);
+  }
+  int status = 1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(client->add("a", 1), 1);
+  EXPECT_TRUE(told.locked([&] { return told.lost.empty(); }));
+}
+
+}  // namespace
+}  // namespace tutti::coordinator::failures_test
