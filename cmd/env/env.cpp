@@ -52,7 +52,8 @@ std::string master_of(const tutti::Environment& environment) {
   }
   std::string text = environment.master_addr + ":" + std::to_string(environment.master_port);
   if (environment.agent_store) return text + ", a store of the launcher's agent, at which rank 0 publishes its address";
-  return text + (environment.launcher_coordinator ? ", the coordinator in the launcher" : ", the coordinator in rank 0");
+  return text +
+         (environment.launcher_coordinator ? ", the coordinator in the launcher" : ", the coordinator in rank 0");
 }
 
 // Where it comes from, never what it is.

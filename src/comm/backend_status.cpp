@@ -4,9 +4,9 @@
 #include <functional>
 
 #include "comm/device/nccl.h"
-#include "core/socket.h"
 #include "comm/shm/segment.h"
 #include "comm/transport/mpi/mpi_environment.h"
+#include "core/socket.h"
 #include "device/devices.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"

@@ -104,11 +104,13 @@ Communicator connect_ranks(const RendezvousResult& result, const BackendRequest&
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
   const bool has_several_nodes = std::ranges::any_of(result.nodes, [](int node) { return node != 0; });
   // Inside a node, ranks that wait in shared memory log which rank is stopped, with its last call.
-  GroupHealth monitor{std::make_shared<HeartbeatMonitor>(
-                          result.rendezvous.job->events(), HeartbeatMonitorOptions{.rank = result.rank, .node_of_rank = result.nodes,
-                                                                     .heartbeat_timeout = heartbeat_timeout(options),
-                                                                     .logs_warnings = has_several_nodes}),
-                      all_ranks};
+  GroupHealth monitor{
+      std::make_shared<HeartbeatMonitor>(result.rendezvous.job->events(),
+                                         HeartbeatMonitorOptions{.rank = result.rank,
+                                                                 .node_of_rank = result.nodes,
+                                                                 .heartbeat_timeout = heartbeat_timeout(options),
+                                                                 .logs_warnings = has_several_nodes}),
+      all_ranks};
   auto transport =
       requested.host.starts_with("mpi")
           ? connect_mpi(result.rendezvous, result.rank, std::move(monitor), timeout)
@@ -122,9 +124,9 @@ Communicator connect_ranks(const RendezvousResult& result, const BackendRequest&
   auto p2p = std::make_shared<GroupEndpoint>(std::make_shared<LazyEndpoint>(result.rendezvous, result.rank, host),
                                              "job", std::move(all_ranks), result.rank);
   auto deadlock_detector = std::make_shared<DeadlockDetector>(
-      result.rendezvous, DeadlockDetectorOptions{.rank = result.rank,
-                                                 .size = static_cast<int>(result.nodes.size()),
-                                                 .timeout = deadlock_timeout(options)});
+      result.rendezvous,
+      DeadlockDetectorOptions{
+          .rank = result.rank, .size = static_cast<int>(result.nodes.size()), .timeout = deadlock_timeout(options)});
   return make_communicator(
       std::move(backend), options, "job",
       {.recorder = std::move(recorder), .p2p = std::move(p2p), .deadlock_detector = std::move(deadlock_detector)});

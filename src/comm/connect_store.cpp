@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "comm/bootstrap.h"
-#include "core/socket.h"
 #include "comm/rendezvous/local_address.h"
 #include "comm/rendezvous/node_id.h"
 #include "core/describe.h"
 #include "core/launchers.h"
+#include "core/socket.h"
 #include "device/devices.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
@@ -129,9 +129,8 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   auto secret = read_job_secret(&process_variable);
   comm::RendezvousResult result;
   try {
-    result.rendezvous =
-        comm::join_at_store(store, rank, rank == 0 ? coordinator_host(store) : "", comm::this_node_id(), secret,
-                            comm::coordinator_options(options, size));
+    result.rendezvous = comm::join_at_store(store, rank, rank == 0 ? coordinator_host(store) : "", comm::this_node_id(),
+                                            secret, comm::coordinator_options(options, size));
   } catch (const UsageError&) {
     throw;
   } catch (const PeerError&) {

@@ -226,7 +226,7 @@ void Client::Connection::on_tick(bool was_late) {
     const bool is_stopped = link_ == Link::greeting && !has_unacknowledged_bytes(stream_->socket());
     if (!is_stopped) {
       return end(Cause::unreachable, "the coordinator at " + address() + " cannot be reached for " +
-                 describe_duration(options_.heartbeat_timeout) + " (" + last_error_ + ")");
+                                         describe_duration(options_.heartbeat_timeout) + " (" + last_error_ + ")");
     }
   }
   switch (link_) {
@@ -307,7 +307,8 @@ void Client::Connection::on_connected() {
                       .key = key_,
                       .events_seen = events_seen_,
                       .heartbeat_timeout = options_.heartbeat_timeout,
-                      .deadlock_timeout = options_.deadlock_timeout}.frame());
+                      .deadlock_timeout = options_.deadlock_timeout}
+                    .frame());
 }
 
 void Client::Connection::attempt_failed(const std::string& why, bool is_final) {
@@ -315,8 +316,10 @@ void Client::Connection::attempt_failed(const std::string& why, bool is_final) {
   stream_.reset();
   link_ = Link::none;
   last_error_ = why;
-  if (is_final) return end(std::nullopt, "the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) +
-                           ": " + why, phase_ == Phase::connecting);
+  if (is_final)
+    return end(std::nullopt,
+               "the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) + ": " + why,
+               phase_ == Phase::connecting);
   const std::lock_guard lock(mutex_);
   connect_error_ = why;
 }
@@ -390,7 +393,8 @@ void Client::Connection::on_frame(const FrameHeader& header, std::string_view bo
     if (type == MessageType::welcome) return on_welcome(Welcome::from_body(body));
     if (type == MessageType::not_yet) return on_not_yet(BodyReader(body).text());
     if (type != MessageType::refused) throw DamagedFrame("no answer to a hello");
-    return end(std::nullopt, "the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) + ": " +
+    return end(std::nullopt,
+               "the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) + ": " +
                    BodyReader(body).text(),
                phase_ == Phase::connecting);
   }
@@ -427,8 +431,9 @@ void Client::Connection::on_event(MessageType type, std::string_view body) {
       const bool names_self = std::erase(failed.ranks, self) > 0;
       if (!failed.ranks.empty() && events_.on_failed) events_.on_failed(failed);
       if (names_self && !failed.is_warning) {
-        end(std::nullopt, "the coordinator has judged that this rank (" + std::to_string(self) + ") has failed: it sent no heartbeat " +
-            "for " + describe_duration(options_.heartbeat_timeout));
+        end(std::nullopt, "the coordinator has judged that this rank (" + std::to_string(self) +
+                              ") has failed: it sent no heartbeat " + "for " +
+                              describe_duration(options_.heartbeat_timeout));
       }
       return;
     }
@@ -444,8 +449,10 @@ void Client::Connection::on_event(MessageType type, std::string_view body) {
     case MessageType::deadlock:
       if (events_.on_deadlock) events_.on_deadlock(deadlock_from(body));
       return;
-    case MessageType::job_ended: return end(std::nullopt, reader.text(), true);
-    default: throw DamagedFrame("an unknown type of message");
+    case MessageType::job_ended:
+      return end(std::nullopt, reader.text(), true);
+    default:
+      throw DamagedFrame("an unknown type of message");
   }
 }
 

@@ -40,7 +40,7 @@ enum class MessageType : std::uint16_t {
   welcome = 100,
   refused,
   not_yet,  ///< the rank may come again later
-  probe,  ///< asks for a heartbeat
+  probe,    ///< asks for a heartbeat
   reply,
   error_reply,
   failed,

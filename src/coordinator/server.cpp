@@ -248,9 +248,8 @@ class Server::Loop {
   void on_hello(Connection& connection, const Hello& hello) {
     if (job_->membership().has_finished()) job_ = new_job(hello);
     const auto result = job_->hello(hello, current_time());
-    std::erase_if(pending_, [&](const Pending& pending) {
-      return pending.descriptor == connection.stream.socket().get();
-    });
+    std::erase_if(pending_,
+                  [&](const Pending& pending) { return pending.descriptor == connection.stream.socket().get(); });
     const bool is_member =
         result.verdict == Membership::Verdict::accepted || result.verdict == Membership::Verdict::resumed;
     if (result.verdict == Membership::Verdict::not_yet) {
@@ -287,10 +286,10 @@ class Server::Loop {
     if (rank < 0 || connection.is_closing) return;
     // A client answers a damaged connection as a broken one: it connects again.
     job_->disconnected(rank,
-                      state == Stream::State::closed  ? Disconnect::closed
-                      : state == Stream::State::reset ? Disconnect::reset
-                                                      : Disconnect::network_error,
-                      current_time());
+                       state == Stream::State::closed  ? Disconnect::closed
+                       : state == Stream::State::reset ? Disconnect::reset
+                                                       : Disconnect::network_error,
+                       current_time());
   }
 
   void take_exits() {
@@ -367,7 +366,7 @@ class Server::Loop {
   std::vector<Pending> pending_;                            // no hello yet, the earliest first
   std::vector<int> ended_;                                  // descriptors to close
   std::optional<Time> accepts_again_;                       // set while accepting is paused
-  std::set<int> ended_processes_;  // ranks whose processes have ended
+  std::set<int> ended_processes_;                           // ranks whose processes have ended
   std::unique_ptr<JobState> job_;
 
   std::mutex mutex_;

@@ -172,8 +172,7 @@ bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coord
       secret = make_job_secret();
       job.secret = secret->text();
     }
-    auto socket =
-        listen_for_ranks(options_.num_nodes > 1 ? options_.master_addr : loopback_address, std::nullopt);
+    auto socket = listen_for_ranks(options_.num_nodes > 1 ? options_.master_addr : loopback_address, std::nullopt);
     job.store_port = socket.port;
     coordinator = std::make_unique<coordinator::Server>(
         coordinator::ServerOptions{.listening = std::move(socket.fd),

@@ -29,7 +29,7 @@ struct RankCommand {
   std::filesystem::path program;  ///< path of the program
   std::vector<std::string> arguments;
   std::vector<std::string> environment;  ///< NAME=value
-  std::optional<int> stdin_fd;  ///< unset: /dev/null
+  std::optional<int> stdin_fd;           ///< unset: /dev/null
   sigset_t signal_mask{};
 };
 

@@ -29,8 +29,9 @@ class Supervisor {
   };
 
   /// Calls `on_exit` when a rank has exited.
-  Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks,
-             std::chrono::milliseconds grace, std::function<void(int rank)> on_exit = [](int) {});
+  Supervisor(
+      std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks, std::chrono::milliseconds grace,
+      std::function<void(int rank)> on_exit = [](int) {});
 
   Result run();
 

@@ -75,7 +75,8 @@ TEST(Membership, AClosedConnectionIsAnExit) {
   auto members = two_nodes();
   EXPECT_TRUE(members.disconnected(1, Disconnect::closed, start));
   EXPECT_EQ(members.hello(hello(1, 1), start).verdict, Verdict::refused) << "an exit is final";
-  EXPECT_EQ(members.hello(hello(1, 2), start).verdict, Verdict::not_yet) << "for a new process: until no rank is present";
+  EXPECT_EQ(members.hello(hello(1, 2), start).verdict, Verdict::not_yet)
+      << "for a new process: until no rank is present";
 }
 
 TEST(Membership, ANewProcessOfARankThatHasLeftComesAgainLater) {
@@ -235,7 +236,9 @@ struct Trial {
       case Event::hello_again: {
         const auto verdict = members.hello(hello(0, 1, 2, "a"), time).verdict;
         const bool is_welcome = !model.has_left && !model.has_failed;
-        ASSERT_EQ(verdict, !is_welcome ? (model.has_come ? Verdict::refused : Verdict::not_yet) : model.has_come ? Verdict::resumed : Verdict::accepted);
+        ASSERT_EQ(verdict, !is_welcome      ? (model.has_come ? Verdict::refused : Verdict::not_yet)
+                           : model.has_come ? Verdict::resumed
+                                            : Verdict::accepted);
         if (!is_welcome) return;
         model = {.has_come = true, .is_connected = true};
         return;

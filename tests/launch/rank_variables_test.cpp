@@ -55,9 +55,8 @@ TEST(RankVariables, HoldAllNamesOfTorchrun) {
 }
 
 TEST(RankVariables, ReplaceInheritedVariables) {
-  const auto variables =
-      rank_variables(two_nodes, job, 0
-,{{"RANK", "9"}, {"TUTTI_MASTER_LISTEN_FD", "9"}, {"OMP_NUM_THREADS", "9"}, {"HOME", "/home"}});
+  const auto variables = rank_variables(
+      two_nodes, job, 0, {{"RANK", "9"}, {"TUTTI_MASTER_LISTEN_FD", "9"}, {"OMP_NUM_THREADS", "9"}, {"HOME", "/home"}});
   EXPECT_EQ(variables.at("RANK"), "3");
   EXPECT_EQ(variables.at("OMP_NUM_THREADS"), "9");
   EXPECT_EQ(variables.at("HOME"), "/home");
@@ -100,8 +99,7 @@ TEST(RankVariables, NameTheCoordinatorOfTheLauncher) {
   variables["MASTER_PORT"] = "999";
   EXPECT_EQ(environment_of(variables).master_port, 999);
   EXPECT_FALSE(environment_of(variables).launcher_coordinator);
-  EXPECT_FALSE(
-      rank_variables(two_nodes, job, 0, {{"TUTTI_MASTER_PORT", "1,2"}}).contains("TUTTI_MASTER_PORT"));
+  EXPECT_FALSE(rank_variables(two_nodes, job, 0, {{"TUTTI_MASTER_PORT", "1,2"}}).contains("TUTTI_MASTER_PORT"));
 }
 
 TEST(EnvironmentBlock, JoinsNamesAndValues) {

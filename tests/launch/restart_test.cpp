@@ -53,7 +53,8 @@ TEST(Restart, EndsRanksThatDoNotDetectTheFailureBeforeTheNextAttempt) {
 }
 
 TEST(Restart, RunsACoordinatorForEachAttempt) {
-  const auto script = "echo at ${TUTTI_MASTER_PORT:-none} port $MASTER_PORT id $TORCHELASTIC_RUN_ID; [ " + attempt + " = 1 ]";
+  const auto script =
+      "echo at ${TUTTI_MASTER_PORT:-none} port $MASTER_PORT id $TORCHELASTIC_RUN_ID; [ " + attempt + " = 1 ]";
   const auto done = run_tutti(launch_script(1, script, two_restarts));
   EXPECT_EQ(done.exit_code, 0) << done.out << done.err;
   EXPECT_EQ(lines_with(done.out, "[rank 0] at "), 2) << done.out;

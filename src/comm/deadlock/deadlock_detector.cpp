@@ -216,7 +216,8 @@ class DeadlockDetector::Shared {
         next_poll_delay = node_poll_interval;
         continue;
       }
-      const bool agrees = options_.timeout > std::chrono::milliseconds::zero() && quiet_time->quiet(now) >= options_.timeout;
+      const bool agrees =
+          options_.timeout > std::chrono::milliseconds::zero() && quiet_time->quiet(now) >= options_.timeout;
       const auto next = agrees ? Statement::agrees : Statement::blocked;
       if (std::exchange(statement, next) != next) {
         const auto blocked_for = std::chrono::duration_cast<std::chrono::milliseconds>(quiet_time->blocked(now));

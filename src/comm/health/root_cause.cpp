@@ -51,9 +51,10 @@ RootCause RootCauseQuery::find() {
   }
   // The rank that passes reports on is the root cause if it fails. If it has published a report, that has the reason.
   const int owner = failure_board_->owner();
-  const bool may_be_owner = owner >= 0 && owner != rank_ && !reports.at(static_cast<std::size_t>(owner)) &&
-                            !own_report_.timed_out();
-  if (may_be_owner && (is_unreachable || !failure_board_->answers(answer_timeout))) return owner_failure(is_unreachable);
+  const bool may_be_owner =
+      owner >= 0 && owner != rank_ && !reports.at(static_cast<std::size_t>(owner)) && !own_report_.timed_out();
+  if (may_be_owner && (is_unreachable || !failure_board_->answers(answer_timeout)))
+    return owner_failure(is_unreachable);
   return find_root_cause(reports, rank_);
 }
 

@@ -9,11 +9,11 @@
 #include <system_error>
 #include <utility>
 
-#include "core/socket.h"
 #include "comm/rendezvous/store_bytes.h"
 #include "core/bound_socket.h"
 #include "core/hash.h"
 #include "core/launchers.h"
+#include "core/socket.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {

@@ -13,8 +13,8 @@ namespace tutti::comm {
 /// Thread safe. The destructor leaves the job; on the rank that runs the coordinator it waits for the other ranks.
 class JobConnection {
  public:
-  /// `server` is null on ranks that do not run the coordinator. `owner` is the rank that does; -1 for a launcher. Throws
-  /// what coordinator::Client throws.
+  /// `server` is null on ranks that do not run the coordinator. `owner` is the rank that does; -1 for a launcher.
+  /// Throws what coordinator::Client throws.
   JobConnection(std::unique_ptr<coordinator::Server> server, const coordinator::ClientOptions& options, int owner);
 
   const std::shared_ptr<coordinator::Client>& client() const { return client_; }

@@ -56,8 +56,8 @@ class JobEvents : public std::enable_shared_from_this<JobEvents> {
     std::function<void(const coordinator::Deadlock&)> on_deadlock{};
     std::function<void()> on_lost{};
   };
-  /// Calls the listener on the client's thread at later events. It may read this object, and must not subscribe. Destroying the
-  /// returned handle removes it; then no call is in progress.
+  /// Calls the listener on the client's thread at later events. It may read this object, and must not subscribe.
+  /// Destroying the returned handle removes it; then no call is in progress.
   [[nodiscard]] std::shared_ptr<void> subscribe(Listener listener);
 
  private:

@@ -12,12 +12,12 @@
 #include <thread>
 #include <utility>
 
-#include "core/in_this_process.h"
-#include "core/socket.h"
 #include "comm/rendezvous/coordinator_store.h"
 #include "comm/rendezvous/local_address.h"
 #include "core/describe.h"
+#include "core/in_this_process.h"
 #include "core/launchers.h"
+#include "core/socket.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 
@@ -187,8 +187,8 @@ Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& s
       host = interface.empty() ? local_address_towards(environment.master_addr) : interface_address(interface);
     }
     const auto connects = agent.add(attempt + "connects/" + std::to_string(environment.rank), 1);
-    return connect_to(coordinator_at_store(agent, attempt + "coordinator/" + std::to_string(connects),
-                                           environment.rank, host, secret, options),
+    return connect_to(coordinator_at_store(agent, attempt + "coordinator/" + std::to_string(connects), environment.rank,
+                                           host, secret, options),
                       member, options, timeout);
   });
   const auto connects = job->client()->add(attempt + "connects/" + std::to_string(environment.rank), 1);
@@ -276,9 +276,8 @@ JobRendezvous join_job(const Environment& environment, const std::string& value,
       is_logged = true;
       Logger(environment.rank)
           .warning("this rank has tried for " + describe_duration(absence_log_delay) + " to reach the coordinator at " +
-                   describe_address(environment) +
-                   ": rank 0 has not joined, or the address differs. It fails after " + describe_duration(timeout) +
-                   " (connect_timeout).");
+                   describe_address(environment) + ": rank 0 has not joined, or the address differs. It fails after " +
+                   describe_duration(timeout) + " (connect_timeout).");
     }
     std::this_thread::sleep_for(reconnect_interval);
   }

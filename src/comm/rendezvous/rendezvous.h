@@ -26,8 +26,8 @@ struct Rendezvous {
   /// What ranks prove to one another; null where there is none, and on one node.
   JobSecretPtr secret{};
   std::shared_ptr<JobConnection> job{};
-  std::string group{};           ///< its name at the coordinator
-  std::vector<int> members{};    ///< global ranks
+  std::string group{};         ///< its name at the coordinator
+  std::vector<int> members{};  ///< global ranks
 };
 
 struct JobRendezvous {

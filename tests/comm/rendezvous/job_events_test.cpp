@@ -37,7 +37,8 @@ TEST(JobEvents, HoldsFailedRanksByCause) {
 TEST(JobEvents, AWarningIsNoFailure) {
   Job job;
   int warnings = 0;
-  const auto subscription = job.events->subscribe({.on_failed = [&](const auto& event) { warnings += event.is_warning; }});
+  const auto subscription =
+      job.events->subscribe({.on_failed = [&](const auto& event) { warnings += event.is_warning; }});
   job.push.on_failed({.ranks = {1}, .cause = Cause::stopped, .is_warning = true});
   EXPECT_EQ(warnings, 1);
   EXPECT_EQ(job.events->status().stopped, Ranks{});

@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "core/socket.h"
 #include "core/bound_socket.h"
+#include "core/socket.h"
 #include "support/listening.h"
 #include "support/ranks.h"
 #include "tutti/comm/communicator.h"
