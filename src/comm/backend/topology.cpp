@@ -28,4 +28,13 @@ Topology topology_of(const Topology& all, const std::vector<int>& members, int r
   return make_topology(std::move(node_of_rank), rank);
 }
 
+bool has_equal_nodes(const Topology& topology) {
+  const auto ranks = static_cast<int>(topology.node_of_rank.size());
+  if (topology.num_nodes < 2 || ranks != topology.num_nodes * topology.local_world_size) return false;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (topology.node_of_rank[static_cast<std::size_t>(rank)] != rank / topology.local_world_size) return false;
+  }
+  return true;
+}
+
 }  // namespace tutti::comm

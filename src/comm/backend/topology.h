@@ -10,5 +10,7 @@ namespace tutti::comm {
 Topology make_topology(std::vector<int> node_of_rank, int rank);
 /// The topology of the group whose rank r is rank members[r] of `all`, as seen by `rank` of the group.
 Topology topology_of(const Topology& all, const std::vector<int>& members, int rank);
+/// Whether there are several nodes, and every node has the same number of consecutive ranks.
+bool has_equal_nodes(const Topology& topology);
 
 }  // namespace tutti::comm

@@ -12,6 +12,7 @@
 
 #include "comm/backend/forwarding_backend.h"
 #include "comm/backend/subgroup.h"
+#include "comm/backend/topology.h"
 #include "comm/device/staged.h"
 #include "device/devices.h"
 #include "device/side_stream.h"
@@ -178,15 +179,6 @@ class EncodedSumBackend final : public ForwardingBackend {
  private:
   std::shared_ptr<EncodedSumGroups> groups_;
 };
-
-bool has_equal_nodes(const Topology& topology) {
-  const auto ranks = static_cast<int>(topology.node_of_rank.size());
-  if (topology.num_nodes < 2 || ranks != topology.num_nodes * topology.local_world_size) return false;
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (topology.node_of_rank[static_cast<std::size_t>(rank)] != rank / topology.local_world_size) return false;
-  }
-  return true;
-}
 
 }  // namespace
 

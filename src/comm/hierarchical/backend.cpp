@@ -12,6 +12,7 @@
 
 #include "comm/backend/current_operation.h"
 #include "comm/backend/forwarding_backend.h"
+#include "comm/backend/topology.h"
 #include "comm/hierarchical/all_reduce.h"
 #include "comm/hierarchical/node_groups.h"
 #include "comm/hierarchical/small_all_gather.h"
@@ -274,13 +275,7 @@ std::shared_ptr<Backend> HierarchicalBackend::duplicate(const std::string& name,
 }  // namespace
 
 bool fits_hierarchy(const Topology& topology) {
-  if (topology.num_nodes < 2 || topology.local_world_size < 2) return false;
-  const auto ranks = static_cast<int>(topology.node_of_rank.size());
-  if (ranks != topology.num_nodes * topology.local_world_size) return false;
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (topology.node_of_rank[rank] != rank / topology.local_world_size) return false;
-  }
-  return true;
+  return has_equal_nodes(topology) && topology.local_world_size > 1;
 }
 
 bool hierarchy_preserves_bits(const Topology& topology) {
