@@ -16,11 +16,12 @@
 #include "comm/health/heartbeat_pairs.h"
 #include "comm/make_communicator.h"
 #include "comm/os/socket.h"
-#include "comm/p2p/group_endpoint.h"
 #include "comm/select_backend.h"
 #include "comm/single_backend.h"
 #include "comm/transport/gloo/gloo_connections.h"
 #include "comm/transport/mpi/mpi_transport.h"
+#include "comm/transport/tcp/group_endpoint.h"
+#include "comm/transport/tcp/tcp_transport.h"
 #include "core/launchers.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -118,9 +119,14 @@ Communicator connect_ranks(const RendezvousResult& result, const BackendRequest&
   std::vector<int> all_ranks(result.nodes.size());
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
   GroupHealth monitor{monitor_of_job(result, options), all_ranks};
+  // The first message resolves the address: a job without messages works on an interface without an address.
+  const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
+  const auto endpoint = std::make_shared<Endpoint>(result.rendezvous, result.rank, host);
   auto transport =
       requested.host.starts_with("mpi")
           ? connect_mpi(result.rendezvous, result.rank, std::move(monitor), timeout)
+      : requested.host == "tcp"
+          ? make_tcp_transport(result.rendezvous, endpoint, result.rank, std::move(monitor), timeout)
           : make_gloo_transport(result.rendezvous, result.bind_address, result.rank, std::move(monitor), timeout);
   auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(result.nodes, result.rank),
                                                heartbeat_timeout(options));
@@ -128,10 +134,7 @@ Communicator connect_ranks(const RendezvousResult& result, const BackendRequest&
   // Ranks that share memory publish failure reports there, so they need no open connection to the store.
   const bool may_disconnect_store = backend != messages && backend->topology().num_nodes == 1;
   backend = add_device_backend(std::move(backend), selection, result, options);
-  // The first message resolves the address: a job without messages works on an interface without an address.
-  const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
-  auto p2p = std::make_shared<GroupEndpoint>(std::make_shared<LazyEndpoint>(result.rendezvous, result.rank, host),
-                                             "job", std::move(all_ranks), result.rank);
+  auto p2p = std::make_shared<GroupEndpoint>(endpoint, "job", std::move(all_ranks), result.rank);
   auto deadlock_detector = std::make_shared<DeadlockDetector>(
       result.rendezvous, DeadlockDetectorOptions{.rank = result.rank,
                                                  .size = static_cast<int>(result.nodes.size()),

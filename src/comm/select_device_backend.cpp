@@ -13,9 +13,9 @@ namespace {
 
 using ForDevices = BackendRequest::ForDevices;
 
-constexpr std::array host_backends{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical"};
+constexpr std::array host_backends{"auto", "gloo", "tcp", "mpi", "mpi_only", "shared_memory", "hierarchical"};
 constexpr const char* known_names =
-    "auto, gloo, mpi, mpi_only, shared_memory, hierarchical, nccl, c10d:gloo, staged, staged:NAME (staged over "
+    "auto, gloo, tcp, mpi, mpi_only, shared_memory, hierarchical, nccl, c10d:gloo, staged, staged:NAME (staged over "
     "another)";
 
 bool is_host_backend(const std::string& name) {

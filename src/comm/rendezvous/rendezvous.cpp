@@ -82,7 +82,7 @@ constexpr const char* all_joined = "all joined";
 std::string encode_outcome(const std::vector<int>& ranks) {
   if (ranks.empty()) return all_joined;
   std::string text = "absent";
-  for (const int rank : ranks) text += " " + std::to_string(rank);
+  for (const int rank : ranks) text.append(" ").append(std::to_string(rank));
   return text;
 }
 
