@@ -164,7 +164,9 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
     // The connection has ended.
   }
   if (connection->is_open()) {
-    peers_[connection->rank()].state = Peer::State::open;
+    Peer& peer = peers_[connection->rank()];
+    peer.state = Peer::State::open;
+    peer.was_open = true;
     changed_.notify_all();
     flush(lock, connection->rank(), effects);
     return true;

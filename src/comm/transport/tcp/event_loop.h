@@ -75,6 +75,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
     State state = State::idle;
     std::optional<EndpointAddress> address;
     ConnectionPtr connection;
+    bool was_open = false;
     Outbox outbox;
     bool write_again = false;  // the socket may take more bytes than the write in progress finds
     Outcome::Kind failure = Outcome::Kind::disconnected;

@@ -54,7 +54,7 @@ void EventLoop::connect(const std::vector<int>& ranks, Deadline deadline) {
   for (const int rank : ranks) {
     const Peer& peer = peers_[rank];
     if (!ended(rank)) late.push_back(rank);
-    if (peer.state != Peer::State::failed) continue;
+    if (peer.state != Peer::State::failed || peer.was_open) continue;  // messages will find that it has left
     throw TransferError(TransferError::Kind::connection_closed, {rank},
                         peer.failure == Outcome::Kind::not_authenticated
                             ? "the process at its address does not know the job's secret"
