@@ -13,7 +13,7 @@ struct AllReduceOptions : CommonOptions {
   Place place;                                                                       ///< its nodes and their rate
   std::vector<std::int64_t> sizes{4 << 10, 64 << 10, 1 << 20, 25 << 20, 100 << 20};  ///< bytes
   std::vector<std::string> dtypes{"float32"};
-  std::vector<std::string> backends{"auto", "gloo"};  ///< of tutti
+  std::vector<std::string> backends{"auto", "tcp"};  ///< of tutti
   int repeats = 5;
   int milliseconds = 50;  ///< least duration of a repeat of one or more calls
   bool mpi = true;        ///< also measure MPI, if the build found it

@@ -2,12 +2,12 @@
 // The common part of all connect() functions: the requested backend, and connecting ranks after the rendezvous.
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "comm/backend/backend.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/select_device_backend.h"
-#include "comm/transport/gloo/gloo_transport.h"
 #include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 
@@ -18,6 +18,12 @@ namespace tutti::comm {
 BackendRequest check_options(const CommunicatorOptions& options);
 /// Makes the communicator of a job of one rank. Throws UsageError if the request does not fit the rank's device.
 Communicator make_single_communicator(const BackendRequest& requested, const CommunicatorOptions& options);
+
+/// Where this rank listens: a network interface's name, or an address.
+struct BindAddress {
+  std::string interface;
+  std::string address;
+};
 
 /// The network interface that GLOO_SOCKET_IFNAME names; nullopt if it is unset or empty.
 std::optional<BindAddress> bind_address_from_env();

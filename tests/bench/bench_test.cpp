@@ -114,7 +114,7 @@ TEST(BenchAllReduce, TakesEverySizeTypeAndNumberOfRanks) {
                             "--repeats", "2", "--milliseconds", "1"},
                            rows);
   for (const std::string system :
-       {"tutti gradients", "tutti all_reduce", "tutti over gloo", "c10d Gloo", "plain socket", "bare sum"}) {
+       {"tutti gradients", "tutti all_reduce", "tutti over tcp", "c10d Gloo", "plain socket", "bare sum"}) {
     const bool has_cpu = system != "bare sum";
     const bool has_ratio = system.starts_with("tutti");
     EXPECT_EQ(std::ranges::count(rows, json(system), [](const json& row) { return row.at("system"); }),
@@ -135,9 +135,9 @@ TEST(BenchAllReduce, MeasuresTwoNodes) {
                            rows);
   if (rows.empty()) GTEST_SKIP() << table;  // the line of nodes.sh: the machine cannot make nodes
   EXPECT_TRUE(contains(table, "over the ranks of two nodes at 10gbit")) << table;
-  EXPECT_TRUE(contains(table, "| 4 ranks, float32 | tutti gradients | tutti all_reduce | tutti over gloo |")) << table;
+  EXPECT_TRUE(contains(table, "| 4 ranks, float32 | tutti gradients | tutti all_reduce | tutti over tcp |")) << table;
   EXPECT_TRUE(contains(table, "| 2 ranks, float32 | tutti gradients | tutti all_reduce | c10d Gloo |"))
-      << "with one rank on each node the default backend is gloo\n"
+      << "with one rank on each node the default backend is tcp\n"
       << table;
   for (const auto& row : rows) EXPECT_EQ(row.at("nodes"), 2) << row;
   EXPECT_TRUE(contains(table, " over TCP, ") || contains(table, "- no MPI column")) << table;

@@ -19,7 +19,7 @@ SIDEBAR = {
               "docs/guides/several_machines.md", "docs/guides/python.md", "docs/guides/*"],
     "Look up": ["docs/options.md", "docs/errors.md", "docs/error_messages.md", "docs/hangs.md", "docs/reliability.md", "docs/scale.md",
                 "docs/loops.md", "docs/launching.md", "docs/collectives.md", "docs/data.md", "docs/gradients.md", "docs/local_sgd.md", "docs/metrics.md", "docs/formats.md"],
-    "Inside": ["docs/architecture.md", "docs/algorithms.md", "docs/comparison.md", "bench/RESULTS.md", "bench/HISTORY.md", "docs/tested.md",
+    "Inside": ["docs/architecture.md", "docs/algorithms.md", "docs/wire_format.md", "docs/comparison.md", "bench/RESULTS.md", "bench/HISTORY.md", "docs/tested.md",
                "docs/first_light.md", "docs/dependencies.md", "CONTRIBUTING.md", "CHANGELOG.md"],
     "More": [],
 }

@@ -128,8 +128,8 @@ Connection::Read Connection::read() {
     end_ -= std::exchange(begin_, 0);
   }
   if (body.left > 0 && body.to == nullptr) discarded_.resize(discard_bytes);
-  const auto wanted = static_cast<std::size_t>(
-      body.to != nullptr ? body.left : std::min<std::uint64_t>(body.left, discarded_.size()));
+  const auto wanted =
+      static_cast<std::size_t>(body.to != nullptr ? body.left : std::min<std::uint64_t>(body.left, discarded_.size()));
   const std::array<iovec, 2> parts{{{.iov_base = body.to != nullptr ? body.to : discarded_.data(), .iov_len = wanted},
                                     {.iov_base = buffer_.data() + end_, .iov_len = buffer_.size() - end_}}};
   const bool only_body = wanted < body.left;  // what follows these bytes is no header yet

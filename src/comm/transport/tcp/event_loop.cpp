@@ -40,8 +40,7 @@ EventLoop& Endpoint::open() {
     loop_->start();
   } catch (const std::exception& error) {
     loop_ = nullptr;
-    throw PeerError(
-        "rank " + std::to_string(rank_) + " cannot take messages at " + host + ": " + first_line(error.what()), {});
+    throw PeerError("listening on " + host + " failed: " + first_line(error.what()), {});
   }
   return *loop_;
 }
@@ -198,6 +197,7 @@ bool EventLoop::accept_hello(const ConnectionPtr& connection) {
   peer.connection = connection;
   peer.state = Peer::State::connecting;
   connection->set_rank(rank);
+  std::erase(pending_, connection);
   connection->answer(Verdict::accepted);
   return true;
 }
@@ -260,12 +260,13 @@ bool EventLoop::process_frames(Lock& lock, Connection& connection, Effects& effe
 }
 
 void EventLoop::accept_connections() {
-  while (PendingLimit::has_capacity(pending_since().size())) {
+  while (PendingLimit::has_capacity(pending_.size())) {
     auto socket = try_accept(listening_.socket);
     if (!socket) return;
     try {
       auto connection = std::make_shared<Connection>(std::move(*socket), secret_, Clock::now());
       watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+      pending_.push_back(connection);
       connections_.emplace(connection->descriptor(), std::move(connection));
     } catch (const std::system_error&) {
       // No memory for it: the client finds its connection closed.
@@ -273,28 +274,18 @@ void EventLoop::accept_connections() {
   }
 }
 
-/// When the connections were accepted that have not said who they are, the earliest first.
 std::vector<Deadline> EventLoop::pending_since() const {
   std::vector<Deadline> since;
-  for (const auto& [descriptor, connection] : connections_) {
-    if (connection->rank() < 0) since.push_back(connection->since());
-  }
-  std::ranges::sort(since);
+  for (const auto& connection : pending_) since.push_back(connection->since());
   return since;
 }
 
 void EventLoop::limit_pending() {
-  auto since = pending_since();
-  if (const auto count = PendingLimit::to_evict(since, Clock::now()); count > 0) {
-    const auto last = since[count - 1];
-    std::vector<ConnectionPtr> evicted;
-    for (const auto& [descriptor, connection] : connections_) {
-      if (connection->rank() < 0 && connection->since() <= last) evicted.push_back(connection);
-    }
+  if (const auto count = PendingLimit::to_evict(pending_since(), Clock::now()); count > 0) {
+    const std::vector<ConnectionPtr> evicted(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
     for (const auto& connection : evicted) drop(connection);
-    since.erase(since.begin(), since.begin() + static_cast<std::ptrdiff_t>(count));
   }
-  const bool accept = PendingLimit::has_capacity(since.size());
+  const bool accept = PendingLimit::has_capacity(pending_.size());
   if (accept == std::exchange(accepting_, accept)) return;
   epoll_event event{.events = accept ? std::uint32_t{EPOLLIN} : 0, .data = {.fd = listening_.socket.get()}};
   ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, listening_.socket.get(), &event);
@@ -302,9 +293,10 @@ void EventLoop::limit_pending() {
 
 // A rank that has not sent or received anything has published no address.
 void EventLoop::look_up_addresses(Lock& lock, Effects& effects) {
-  for (auto& [rank, peer] : peers_) {
+  for (const int rank : std::set<int>(lookups_)) {
+    Peer& peer = peers_[rank];
     const auto now = Clock::now();
-    if (peer.state != Peer::State::lookup || now < peer.next_lookup) continue;
+    if (now < peer.next_lookup) continue;
     std::optional<std::string> text;
     lock.unlock();
     try {
@@ -313,9 +305,9 @@ void EventLoop::look_up_addresses(Lock& lock, Effects& effects) {
       // The connection to the store was lost. The deadline or the exit of the peer ends the message.
     }
     lock.lock();
-    if (peer.state != Peer::State::lookup) continue;
     if (text) peer.address = EndpointAddress::from_text(*text);
-    if (peer.address) {
+    if (peer.state != Peer::State::lookup || peer.address) lookups_.erase(rank);
+    if (peer.state == Peer::State::lookup && peer.address) {
       start_connecting(rank, peer, effects);
     } else {
       peer.next_lookup = now + peer.lookup_interval;
@@ -364,7 +356,7 @@ bool EventLoop::is_finished() {
   const auto now = Clock::now();
   if (!close_deadline_) close_deadline_ = now + max_close_wait;
   if (!has_open || now >= *close_deadline_) return true;
-  // The peers close their ends when they have read everything. Closing first could discard bytes on the way.
+  // The peers close their ends when they have read everything. Closing first could discard bytes in flight.
   if (has_frames || std::exchange(finished_sending_, true)) return false;
   for (const auto& [rank, peer] : peers_) {
     if (peer.state == Peer::State::open) peer.connection->finish_sending();
@@ -376,12 +368,11 @@ int EventLoop::milliseconds_to_wait() const {
   if (!ready_.empty() || !to_flush_.empty()) return 0;
   std::optional<Deadline> next;
   const auto until = [&](Deadline deadline) { next = std::min(next.value_or(deadline), deadline); };
-  for (const auto& [rank, peer] : peers_) {
-    if (peer.state == Peer::State::lookup) until(peer.next_lookup);
-  }
+  for (const int rank : lookups_) until(peers_.at(rank).next_lookup);
   if (!timed_.empty()) until(next_timer_);
   if (close_deadline_) until(*close_deadline_);
-  if (const auto since = pending_since(); !since.empty()) until(since.front() + PendingLimit::timeout_for(since.size()));
+  if (const auto since = pending_since(); !since.empty())
+    until(since.front() + PendingLimit::timeout_for(since.size()));
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));

@@ -33,8 +33,8 @@ namespace tutti::comm {
 /// Ranks are those in the job. Thread safe.
 class EventLoop : public std::enable_shared_from_this<EventLoop> {
  public:
-  /// Listens at the numeric address `host` and publishes that at the store. Throws std::system_error, and what the store
-  /// throws.
+  /// Listens at the numeric address `host` and publishes that at the store. Throws std::system_error, and what the
+  /// store throws.
   EventLoop(const Rendezvous& rendezvous, int rank, const std::string& host);
   ~EventLoop() = default;
   EventLoop(const EventLoop&) = delete;
@@ -131,9 +131,11 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::map<int, Peer> peers_;        // none is ever erased
   Matcher matcher_;
   std::unordered_map<int, ConnectionPtr> connections_;  // by descriptor
+  std::vector<ConnectionPtr> pending_;                  // those that have not said who they are, the earliest first
   std::vector<ConnectionPtr> ready_;                    // may have more to read
   std::set<ConnectionPtr> paused_;
   std::set<int> to_flush_;
+  std::set<int> lookups_;       // ranks whose addresses are looked up
   std::set<MessagePtr> timed_;  // messages with a deadline
   Deadline next_timer_{};
   int copying_ = 0;  // threads that copy received bytes

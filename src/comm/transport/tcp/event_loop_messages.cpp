@@ -172,6 +172,7 @@ void EventLoop::contact(int rank, Effects& effects) {
   if (peer.state != Peer::State::idle) return;
   if (peer.address) return start_connecting(rank, peer, effects);
   peer.state = Peer::State::lookup;
+  lookups_.insert(rank);
   wake();
 }
 
@@ -236,6 +237,7 @@ void EventLoop::fail_outbox(Peer& peer, Effects& effects) {
 void EventLoop::drop(const ConnectionPtr& connection) {
   ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, connection->descriptor(), nullptr);
   paused_.erase(connection);
+  std::erase(pending_, connection);
   connections_.erase(connection->descriptor());
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What ranks send over a connection: a Hello, the acceptor's Verdict, and then frames. All numbers are in the byte order
-// of the machines, which must be the same. Pure.
+// What ranks send over a connection: a Hello, the acceptor's Verdict, and then frames. All numbers are in the byte
+// order of the machines, which must be the same. Pure.
 #include <cstddef>
 #include <cstdint>
 

@@ -39,7 +39,8 @@ void GroupEndpoint::post(RequestPtr request) {
 
 void GroupEndpoint::close(const std::exception_ptr& failure, bool cancel_sends) noexcept {
   try {
-    if (auto* const loop = endpoint_->get_if_open()) loop->close_channel(channel_, *global_ranks_, failure, cancel_sends);
+    if (auto* const loop = endpoint_->get_if_open())
+      loop->close_channel(channel_, *global_ranks_, failure, cancel_sends);
   } catch (const std::exception&) {
     // Without memory no close frames can be sent; peers see the connections close when the process exits.
   }

@@ -34,8 +34,8 @@ Outcome Matcher::end_reason(std::uint64_t channel, int rank) const {
 void Matcher::receive(MessagePtr message, Effects& effects) {
   if (!closed_channels_.contains(message->channel)) {
     auto& unexpected = channels_[message->channel].unexpected;
-    const auto found = std::ranges::find_if(
-        unexpected, [&](const auto& one) { return matches(*message, one->source, one->tag); });
+    const auto found =
+        std::ranges::find_if(unexpected, [&](const auto& one) { return matches(*message, one->source, one->tag); });
     if (found != unexpected.end()) {
       const auto taken = *found;
       unexpected.erase(found);
@@ -235,8 +235,7 @@ MessagePtr Matcher::take_receive(std::uint64_t channel, int from, std::uint64_t 
   const auto found = channels_.find(channel);
   if (found == channels_.end()) return nullptr;
   auto& receives = found->second.receives;
-  const auto receive =
-      std::ranges::find_if(receives, [&](const MessagePtr& one) { return matches(*one, from, tag); });
+  const auto receive = std::ranges::find_if(receives, [&](const MessagePtr& one) { return matches(*one, from, tag); });
   if (receive == receives.end()) return nullptr;
   auto taken = std::move(*receive);
   receives.erase(receive);
@@ -246,8 +245,7 @@ MessagePtr Matcher::take_receive(std::uint64_t channel, int from, std::uint64_t 
 /// A receive that does not fit ends, and its message is discarded.
 bool Matcher::fits(const MessagePtr& receive, int from, std::uint64_t bytes, Effects& effects) const {
   if (receive->memory.size() == bytes) return true;
-  effects.complete(receive,
-                   {.kind = Outcome::Kind::mismatch, .source = from, .bytes = bytes, .failure = nullptr});
+  effects.complete(receive, {.kind = Outcome::Kind::mismatch, .source = from, .bytes = bytes, .failure = nullptr});
   return false;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Which message goes to which receive, for all channels of a process. Messages of one sender with one tag match receives
-// in their order. Pure: it touches memory that it is given.
+// Which message goes to which receive, for all channels of a process. Messages of one sender with one tag match
+// receives in their order. Pure: it touches memory that it is given.
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -46,8 +46,8 @@ class Matcher {
 
   /// False if the bytes of the message must stay on the wire for now. Ask again after a receive.
   bool can_accept(const FrameHeader& header, int from) const;
-  /// A message, announcement, payload, withdrawal or close of rank `from` has come: where the bytes behind it go. Returns
-  /// false for a frame that does not belong there. Throws std::bad_alloc.
+  /// A message, announcement, payload, withdrawal or close of rank `from` has come: where the bytes behind it go.
+  /// Returns false for a frame that does not belong there. Throws std::bad_alloc.
   bool on_frame(const FrameHeader& header, int from, Body& body, Effects& effects);
   /// All bytes of the body have been read.
   void on_body(Body& body, int from, Effects& effects);
@@ -83,7 +83,7 @@ class Matcher {
   std::uint64_t unexpected_bytes_ = 0;
   std::unordered_map<std::uint64_t, Channel> channels_;
   std::unordered_map<std::uint64_t, std::exception_ptr> closed_channels_;
-  std::map<int, Outcome::Kind> disconnected_;                       // by rank
+  std::map<int, Outcome::Kind> disconnected_;                   // by rank
   std::map<std::pair<int, std::uint64_t>, MessagePtr> pulled_;  // by sender and id; null if the receive was removed
 };
 

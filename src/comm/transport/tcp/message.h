@@ -50,10 +50,10 @@ struct Message {
   std::uint64_t channel = 0;
   std::uint64_t tag = 0;
   std::span<std::byte> memory{};
-  std::shared_ptr<const void> owner{};  ///< of the memory
+  std::shared_ptr<const void> owner{};          ///< of the memory
   std::uint64_t eager_bytes = max_eager_bytes;  ///< a longer message is announced
-  std::optional<Deadline> deadline{};   ///< at which the endpoint ends the message
-  std::optional<Deadline> exited_since{};  ///< when the exit of the peer was noticed
+  std::optional<Deadline> deadline{};           ///< at which the endpoint ends the message
+  std::optional<Deadline> exited_since{};       ///< when the exit of the peer was noticed
 };
 using MessagePtr = std::shared_ptr<Message>;
 

@@ -31,8 +31,9 @@ void Outbox::add_urgent(const FrameHeader& header) {
 }
 
 bool Outbox::has_messages() const {
-  return !announced_.empty() ||
-         std::ranges::any_of(frames_, [](const Frame& frame) { return frame.header.bytes_behind() > 0 || frame.message; });
+  return !announced_.empty() || std::ranges::any_of(frames_, [](const Frame& frame) {
+    return frame.header.bytes_behind() > 0 || frame.message;
+  });
 }
 
 std::vector<iovec> Outbox::begin_write() {
@@ -85,16 +86,17 @@ bool Outbox::on_refuse(std::uint64_t id, std::uint64_t bytes, Effects& effects) 
   const auto found = announced_.find(id);
   if (found == announced_.end()) return id <= last_id_;
   const bool closed = bytes == FrameHeader::channel_closed;
-  effects.complete(std::move(found->second), {.kind = closed ? Outcome::Kind::closed_by_peer : Outcome::Kind::mismatch,
-                                              .bytes = bytes,
-                                              .failure = nullptr});
+  effects.complete(
+      std::move(found->second),
+      {.kind = closed ? Outcome::Kind::closed_by_peer : Outcome::Kind::mismatch, .bytes = bytes, .failure = nullptr});
   announced_.erase(found);
   return true;
 }
 
 Outbox::Removal Outbox::remove(const Message& message) {
   const auto withdraw = [](const FrameHeader& header) {
-    return FrameHeader{.kind = FrameHeader::Kind::withdraw, .channel = header.channel, .tag = header.tag, .id = header.id};
+    return FrameHeader{
+        .kind = FrameHeader::Kind::withdraw, .channel = header.channel, .tag = header.tag, .id = header.id};
   };
   for (auto& [id, announced] : announced_) {
     if (announced.get() != &message) continue;

@@ -60,10 +60,10 @@ class Outbox {
  private:
   struct Frame {
     FrameHeader header;
-    MessagePtr message{};                // null for a frame without bytes, and where `copy` has them
+    MessagePtr message{};                 // null for a frame without bytes, and where `copy` has them
     std::unique_ptr<std::byte[]> copy{};  // the bytes that follow `sent`, of a message that was removed
-    std::size_t copied_from = 0;         // the value of `sent` when they were copied
-    std::size_t sent = 0;                // with the header's
+    std::size_t copied_from = 0;          // the value of `sent` when they were copied
+    std::size_t sent = 0;                 // with the header's
 
     std::size_t size() const { return sizeof(header) + static_cast<std::size_t>(header.bytes_behind()); }
   };

@@ -36,11 +36,10 @@ std::exception_ptr Request::failure_of(const Outcome& outcome) const {
     case Outcome::Kind::completed:
       return nullptr;
     case Outcome::Kind::timed_out:
-      return std::make_exception_ptr(
-          TimeoutError(description + ": " +
-                           (is_send ? name + " did not accept the message" : "no message from " + name) + " within " +
-                           describe_duration(timeout),
-                       peers));
+      return std::make_exception_ptr(TimeoutError(
+          description + ": " + (is_send ? name + " did not accept the message" : "no message from " + name) +
+              " within " + describe_duration(timeout),
+          peers));
     case Outcome::Kind::closed:
       if (outcome.failure) return outcome.failure;
       return peer_error(" is no longer awaited: the communicator was closed");
@@ -57,19 +56,18 @@ std::exception_ptr Request::failure_of(const Outcome& outcome) const {
     case Outcome::Kind::mismatch: {
       const auto expected = std::to_string(memory.size());
       const auto found = std::to_string(outcome.bytes);
-      return std::make_exception_ptr(MismatchError(
-          description + ": " +
-          (is_send ? name + " expects " + found + " bytes, but this rank sends " + expected
-                   : "rank " + std::to_string(member(outcome.source)) + " sent " + found +
-                         " bytes, but this rank expects " + expected) +
-          ". The message is dropped."));
+      return std::make_exception_ptr(
+          MismatchError(description + ": " +
+                        (is_send ? name + " expects " + found + " bytes, but this rank sends " + expected
+                                 : "rank " + std::to_string(member(outcome.source)) + " sent " + found +
+                                       " bytes, but this rank expects " + expected) +
+                        ". The message is dropped."));
     }
     case Outcome::Kind::not_sent:
       break;
   }
   if (!is_send) return peer_error(" is no longer awaited: the communicator was closed");
-  return std::make_exception_ptr(
-      Error(description + ": it was not sent, since an exception ended the communicator."));
+  return std::make_exception_ptr(Error(description + ": it was not sent, since an exception ended the communicator."));
 }
 
 }  // namespace tutti::comm

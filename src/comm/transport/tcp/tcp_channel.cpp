@@ -19,7 +19,7 @@ namespace {
 
 using Failure = TransferError::Kind;
 
-constexpr unsigned phase_bits = 2;
+constexpr unsigned tag_phase_bits = 2;
 
 }  // namespace
 
@@ -98,7 +98,7 @@ std::unique_ptr<Transfer> TcpChannel::post(bool is_send, int member, Tag tag, co
   message->is_send = is_send;
   message->rank = health_.global_ranks().at(static_cast<std::size_t>(member));
   message->channel = id_;
-  message->tag = tag.operation << phase_bits | static_cast<std::uint64_t>(tag.phase);
+  message->tag = tag.operation << tag_phase_bits | static_cast<std::uint64_t>(tag.phase);
   message->memory = {buffer.data, buffer.size};
   message->owner = buffer.owner;
   endpoint_->open().post(message);
@@ -164,10 +164,10 @@ void TcpChannel::log_slow_peer(int member, std::uint64_t operation, std::chrono:
   const auto& ranks = health_.global_ranks();
   if (ranks.at(member == 0 ? 1 : 0) != own_rank_) return;
   const Operation* const call = CurrentOperation::get();
-  Logger(own_rank_)
-      .warning((call ? call->describe_with_call_site() : "operation " + std::to_string(operation)) + " of a group of " +
-               std::to_string(ranks.size()) + " has waited for " + describe_duration(waited) + " for rank " +
-               std::to_string(ranks.at(static_cast<std::size_t>(member))) + " (`tutti inspect` tells what it does)");
+  Logger(own_rank_).warning(
+      (call ? call->describe_with_call_site() : "operation " + std::to_string(operation)) + " of a group of " +
+      std::to_string(ranks.size()) + " has waited for " + describe_duration(waited) + " for rank " +
+      std::to_string(ranks.at(static_cast<std::size_t>(member))) + " (`tutti inspect` tells what it does)");
 }
 
 void TcpChannel::close() noexcept {

@@ -120,9 +120,8 @@ class TcpTransport final : public Transport {
     } catch (const std::exception& error) {
       own_address = no_address_mark + first_line(error.what());
     }
-    const auto addresses =
-        store_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(), size(), own_address,
-                         timeout_, [this] { return closed_.load(); });
+    const auto addresses = store_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(),
+                                            size(), own_address, timeout_, [this] { return closed_.load(); });
     for (std::size_t member = 0; member < addresses.size(); ++member) {
       const auto& address = addresses[member];
       if (address.starts_with(no_address_mark)) {
@@ -156,8 +155,8 @@ class TcpTransport final : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_tcp_transport(const Rendezvous& rendezvous, std::shared_ptr<Endpoint> endpoint, int rank,
-                                              GroupHealth health, std::chrono::milliseconds timeout) {
+std::shared_ptr<Transport> make_tcp_transport(const Rendezvous& rendezvous, std::shared_ptr<Endpoint> endpoint,
+                                              int rank, GroupHealth health, std::chrono::milliseconds timeout) {
   return std::make_shared<TcpTransport>(std::move(endpoint), rendezvous, "job", rank, std::move(health), timeout);
 }
 

@@ -13,7 +13,7 @@ namespace tutti::comm {
 /// A transport among the ranks of `health`, all of the job's, which met at `rendezvous`. A group's ranks exchange
 /// addresses with the first message, which every rank must send or receive, or in Transport::connect(). Then each
 /// connects to the ranks that it exchanges messages with in every round, and to others with the first message.
-std::shared_ptr<Transport> make_tcp_transport(const Rendezvous& rendezvous, std::shared_ptr<Endpoint> endpoint, int rank,
-                                              GroupHealth health, std::chrono::milliseconds timeout);
+std::shared_ptr<Transport> make_tcp_transport(const Rendezvous& rendezvous, std::shared_ptr<Endpoint> endpoint,
+                                              int rank, GroupHealth health, std::chrono::milliseconds timeout);
 
 }  // namespace tutti::comm

@@ -130,7 +130,7 @@ TEST_F(EventLoops, AMessageOfTheWrongSizeFailsBothSides) {
   check_exchange(*to, *from, 10);
 }
 
-// The connection is full of a message that is read by nobody for now, so the send has begun.
+// Some sends have begun when they are cancelled.
 TEST_F(EventLoops, ACancelledMessageGivesItsMemoryBackAndTheConnectionGoesOn) {
   const auto to = make_endpoint(0);
   const auto from = make_endpoint(1);
@@ -284,7 +284,7 @@ TEST_F(EventLoops, ADamagedFrameEndsItsConnectionOnly) {
 }
 
 // Seeded: valid frames and damaged ones, cut anywhere.
-TEST_F(EventLoops, RandomFramesHarmNobody) {
+TEST_F(EventLoops, RandomFramesEndTheirConnectionOnly) {
   std::mt19937_64 random(2024);
   for (int round = 0; round < 200; ++round) {
     store_ = c10::make_intrusive<c10d::HashStore>();

@@ -177,7 +177,7 @@ TEST_F(MatcherTest, UnexpectedMessagesAreLimited) {
 TEST_F(MatcherTest, AnAnnouncedMessageIsPulledByItsReceive) {
   constexpr std::uint64_t id = 3;
   EXPECT_TRUE(frame(FrameKind::announce, 1, id, 4));
-  EXPECT_FALSE(frame(FrameKind::payload, 1, id, 4)) << "nobody pulled it";
+  EXPECT_FALSE(frame(FrameKind::payload, 1, id, 4)) << "it was not pulled";
   const auto receive = receive_from(1);
   matcher.receive(receive, effects);
   expect_reply(1, FrameKind::pull, id);

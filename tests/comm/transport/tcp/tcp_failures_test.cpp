@@ -190,6 +190,20 @@ TEST(TcpFailures, APortInUseIsAUsageError) {
   ::close(taken);
 }
 
+TEST(TcpFailures, TheBackendGlooIsAUsageErrorThatNamesItsSuccessors) {
+  for (const auto* name : {"gloo", "staged:gloo"}) {
+    try {
+      Communicator::connect({}, {.backend = name});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const UsageError& error) {
+      EXPECT_EQ(
+          std::string(error.what()),
+          "There is no backend 'gloo' for CPU memory. Use tcp for messages over TCP, or c10d:gloo for c10d's Gloo "
+          "with CUDA devices.");
+    }
+  }
+}
+
 TEST(TcpFailures, OptionsAreChecked) {
   EXPECT_THROW(Communicator::connect({}, {.backend = "smoke signals"}), UsageError);
   EXPECT_THROW(Communicator::connect({}, {.timeout = milliseconds(0)}), UsageError);
