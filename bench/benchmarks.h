@@ -5,7 +5,7 @@
 
 namespace tutti::bench {
 
-/// The time of a sum over the ranks of one node, by size, dtype and number of ranks.
+/// The time and the CPU time of a sum over all ranks, by size, dtype and number of ranks.
 int run_all_reduce_benchmark(const Invocation& invocation);
 /// The overhead of ExportedModule for each operator of its graph.
 int run_exported_benchmark(const Invocation& invocation);

@@ -24,7 +24,7 @@ struct Benchmark {
 constexpr std::array benchmarks{
     Benchmark{"sync", "gradient synchronization: tutti, PyTorch's c10d::Reducer, a hand-written loop",
               &run_sync_benchmark},
-    Benchmark{"all-reduce", "a sum over the ranks of one node: tutti, Gloo, MPI, and the additions alone",
+    Benchmark{"all-reduce", "a sum over the ranks of one or two nodes: tutti, Gloo, MPI, and plain sockets",
               &run_all_reduce_benchmark},
     Benchmark{"step", "one process: tutti's loop and its parts compared with the plain LibTorch loop",
               &run_step_benchmark},

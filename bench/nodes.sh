@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# nodes.sh NODES RATE RANKS TUTTI PROGRAM...   runs PROGRAM as RANKS ranks on each of NODES "nodes" of this machine. Nodes
-# are network namespaces at one switch; each sends at most RATE (1gbit, 100mbit). TUTTI is the launcher. Needs root, ip
-# and tc (iproute2). On a machine that cannot make nodes, exits with 77 and one line with the reason.
+# nodes.sh NODES RATE RANKS LAUNCHER PROGRAM...   runs PROGRAM as RANKS ranks on each of NODES "nodes" of this machine.
+# Nodes are network namespaces at one switch; each sends at most RATE (1gbit, 100mbit; none: no limit). LAUNCHER is tutti,
+# or Open MPI's mpiexec, which runs in the first node. Needs root, ip and tc (iproute2). On a machine that cannot make
+# nodes, exits with 77 and one line with the reason.
 #
 # The namespaces have no names and exist for this run only. So concurrent runs are isolated, nothing remains after a run,
 # and every port is free.
@@ -12,6 +13,7 @@ main() {
   case $1 in
     --here) shift; all_nodes "$@" ;;
     --node) shift; one_node "$@" ;;
+    --enter) shift; enter "$@" ;;
     *) check; exec unshare --net -- "$0" --here "$@" ;;
   esac
 }
@@ -19,7 +21,7 @@ main() {
 check() {
   local tool
   ((EUID == 0)) || skip 'that needs root'
-  for tool in ip tc unshare setpriv; do
+  for tool in ip tc unshare nsenter setpriv; do
     command -v "$tool" >/dev/null || skip "program $tool not found (packages iproute2 and util-linux)"
   done
   unshare --net -- sh -c 'ip link add wires type bridge && ip link add port1 master wires type veth peer name wire1 &&
@@ -47,6 +49,7 @@ all_nodes() {
     nodes+=("$pid")
     until [[ $(readlink "/proc/$pid/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
     exec {held}<"/proc/$pid/ns/net"
+    export NODE_NAMESPACES="${NODE_NAMESPACES:-} /proc/$$/fd/$held"
     ip link add "port$node" master wires type veth peer name "wire$node" netns "$pid"
     ip link set "port$node" up
   done
@@ -73,17 +76,39 @@ end_nodes() {
 }
 
 one_node() {
-  local node=$1 count=$2 rate=$3 ranks=$4 tutti=$5 wire=wires
+  local node=$1 count=$2 rate=$3 ranks=$4 launcher=$5 wire=wires
   shift 5
   ((node == 0)) || wire=wire$node
   until ip link show "$wire" >/dev/null 2>&1; do sleep 0.02; done
   ip link set lo up
   ip addr add "$network.$((node + 1))/24" dev "$wire"
   ip link set "$wire" up
-  tc qdisc add dev "$wire" root tbf rate "$rate" burst 256kb latency 100ms
+  [[ $rate == none ]] || tc qdisc add dev "$wire" root tbf rate "$rate" burst 256kb latency 100ms
+  [[ ${launcher##*/} == tutti ]] || open_mpi "$node" "$count" "$ranks" "$launcher" "$@"
   export GLOO_SOCKET_IFNAME=$wire
-  exec "$tutti" launch -n "$ranks" --nnodes "$count" --node-rank "$node" --master-addr "$network.1" \
+  exec "$launcher" launch -n "$ranks" --nnodes "$count" --node-rank "$node" --master-addr "$network.1" \
     --master-port "$port" -- "$@"
+}
+
+# mpiexec starts its daemon on another node with `nodes.sh --enter ADDRESS COMMAND...`, instead of ssh.
+open_mpi() {
+  local node=$1 count=$2 ranks=$3 mpiexec=$4 hosts='' host
+  shift 4
+  ((node == 0)) || exit 0  # the first node holds the namespace
+  for ((host = 1; host <= count; ++host)); do hosts+=",$network.$host:$ranks"; done
+  export OMPI_MCA_plm_rsh_agent="$0 --enter" OMPI_MCA_oob_tcp_if_include=$network.0/24
+  export OMPI_MCA_mpi_yield_when_idle=1  # the nodes share the cores of this machine
+  export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self OMPI_MCA_btl_tcp_if_include=$network.0/24
+  exec "$mpiexec" -n "$((count * ranks))" --host "${hosts#,}" "$@"
+}
+
+enter() {
+  local address=$1 namespaces namespace
+  shift
+  read -ra namespaces <<<"$NODE_NAMESPACES"
+  namespace=${namespaces[${address##*.} - 2]}
+  until nsenter --net="$namespace" ip route | grep -q "^$network"; do sleep 0.02; done
+  exec nsenter --net="$namespace" sh -c "$*"
 }
 
 main "$@"

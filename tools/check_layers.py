@@ -45,11 +45,10 @@ COMM_MODULES = {
     "deadlock": ["backend", "rendezvous"],
     "transport": ["os", "backend"],
     "algorithms": ["os", "backend", "reduction", "transport"],
-    "transport/gloo": ["os", "auth", "backend", "rendezvous", "health", "transport", "algorithms"],
+    "transport/tcp": ["os", "auth", "backend", "rendezvous", "health", "transport", "algorithms"],
     "transport/mpi": ["os", "backend", "rendezvous", "health", "transport"],
     "hierarchical": ["backend", "reduction", "shm"],
     "device": ["backend"],
-    "p2p": ["os", "auth", "backend", "rendezvous"],
 }
 FRONT = "in front"
 # The public headers that belong to the files in front: the modules inside comm do not include the facade over them.

@@ -24,13 +24,13 @@ import debian
 
 ROOT = debian.ROOT
 INCLUDE = re.compile(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]", re.MULTILINE)
-OPTIONAL_READER = re.compile(r"(?<![a-z])mpi(?![a-z])")  # "compiling" is none
+OPTIONAL_READER = re.compile(r"(?<![a-z])(?:mpi|gloo)(?![a-z])")  # "compiling" is none
 SYSTEM_FILE = re.compile(r"/(?:usr/(?:share|lib|include)|etc)/[\w./+-]+\w")
 # Files that pip needs to make environments and to fetch packages. No file of the project names them.
 NEEDED_MODULES = ["venv", "ensurepip"]
 NEEDED_FILES = ["/usr/share/ca-certificates"]
 # Packages of which every complete set-up reads a file, each for a different kind of file.
-SELF_TEST = ["cmake", "libgmock-dev", "libcli11-dev", "libssl-dev", "nlohmann-json3-dev", "libgloo-dev", "python3-venv"]
+SELF_TEST = ["cmake", "libgmock-dev", "libcli11-dev", "libssl-dev", "nlohmann-json3-dev", "python3-venv"]
 
 
 def output(*command):

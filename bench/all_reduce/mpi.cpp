@@ -27,7 +27,7 @@ const std::map<std::string, std::string>& variables() {
 
 }  // namespace
 
-Results take_mpi(const AllReduceOptions& options, int ranks, int repeats) {
+Results take_mpi(const AllReduceOptions& options, const Place& place, int repeats) {
   Results results;
   if (*mpiexec == '\0') {
     results.notes.push_back(
@@ -37,23 +37,25 @@ Results take_mpi(const AllReduceOptions& options, int ranks, int repeats) {
   const AnonymousFile file;
   const std::string program = std::filesystem::path(own_program()).parent_path() / "tutti-bench-mpi";
   const int code =
-      run_program({mpiexec, "-n", std::to_string(ranks), program, "--results", file.path(), "--repeats",
-                   std::to_string(repeats), "--milliseconds", std::to_string(options.milliseconds), "--sizes",
-                   CLI::detail::join(options.sizes), "--dtypes", CLI::detail::join(options.dtypes)},
+      run_program(launched_by_mpi(place, mpiexec,
+                                  {program, "--results", file.path(), "--repeats", std::to_string(repeats),
+                                   "--milliseconds", std::to_string(options.milliseconds), "--sizes",
+                                   CLI::detail::join(options.sizes), "--dtypes", CLI::detail::join(options.dtypes)}),
                   variables());
   if (code != 0) {
-    results.notes.push_back("no MPI column for " + std::to_string(ranks) + " ranks: " + mpiexec + " ended with code " +
+    results.notes.push_back("no MPI column for " + describe(place) + ": " + mpiexec + " ended with code " +
                             std::to_string(code));
     return results;
   }
   std::ifstream in(file.path());
   std::string version;
   std::getline(in, version);
-  results.notes.push_back("MPI: " + version + ", in separate processes before and after the other systems");
+  const char* over = place.nodes > 1 ? " over TCP" : "";
+  results.notes.push_back("MPI: " + version + over + ", in separate processes before and after the other systems");
   std::int64_t bytes = 0;
   std::string dtype;
-  for (double microseconds = 0; in >> bytes >> dtype >> microseconds;) {
-    results.row(all_reduce_labels(mpi, ranks, dtype, bytes)).values.push_back(microseconds);
+  for (Cost cost; in >> bytes >> dtype >> cost.microseconds >> cost.cpu_per_byte;) {
+    add_cost(results, mpi, place.ranks, dtype, bytes, cost);
   }
   return results;
 }

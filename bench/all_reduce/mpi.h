@@ -7,6 +7,6 @@ namespace tutti::bench {
 
 /// Measures every cell `repeats` times under mpirun. Without MPI, or if mpirun fails, returns no rows and a note with
 /// the reason.
-Results take_mpi(const AllReduceOptions& options, int ranks, int repeats);
+Results take_mpi(const AllReduceOptions& options, const Place& place, int repeats);
 
 }  // namespace tutti::bench

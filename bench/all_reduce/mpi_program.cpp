@@ -1,5 +1,6 @@
 // tutti-bench-mpi: measures MPI_Allreduce, under mpirun. Rank 0 writes to the file of --results the library's name on
-// one line, then lines "BYTES DTYPE MICROSECONDS". Dtypes that MPI does not support are skipped.
+// one line, then lines "BYTES DTYPE MICROSECONDS NANOSECONDS_OF_CPU_PER_BYTE". Dtypes that MPI does not support are
+// skipped.
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -45,15 +47,23 @@ class Sum {
     std::ranges::fill(values_, Element{0});
   }
 
-  /// The time of one call on the slowest rank.
-  double microseconds(int calls) {
+  struct Cost {
+    double microseconds;  ///< of one call, on the slowest rank
+    double cpu_per_byte;  ///< nanoseconds for a byte of a rank, the mean of the ranks
+  };
+
+  Cost measure(int calls) {
     MPI_Barrier(MPI_COMM_WORLD);
     run();  // the ranks leave a barrier at different times
     const double start = MPI_Wtime();
+    const std::clock_t cpu_before = std::clock();
     for (int call = 0; call < calls; ++call) run();
-    double elapsed = (MPI_Wtime() - start) * 1e6 / calls;
-    MPI_Allreduce(MPI_IN_PLACE, &elapsed, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return elapsed;
+    const auto cpu = static_cast<double>(std::clock() - cpu_before) * 1e9 / CLOCKS_PER_SEC;
+    Cost cost{.microseconds = (MPI_Wtime() - start) * 1e6 / calls,
+              .cpu_per_byte = cpu / calls / static_cast<double>(values_.size() * sizeof(Element)) / size_};
+    MPI_Allreduce(MPI_IN_PLACE, &cost.microseconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &cost.cpu_per_byte, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return cost;
   }
 
  private:
@@ -73,10 +83,11 @@ void take(std::ostream& out, std::int64_t bytes, const std::string& dtype, MPI_D
   Sum<Element> sum(bytes, type);
   sum.check();
   // All ranks have the slowest rank's time, so all ranks make the same number of calls.
-  const double once = std::max(sum.microseconds(1), 1e-3);
+  const double once = std::max(sum.measure(1).microseconds, 1e-3);
   const int calls = static_cast<int>(std::clamp(std::ceil(1000 * milliseconds / once), fewest_calls, most_calls));
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    out << bytes << ' ' << dtype << ' ' << sum.microseconds(calls) << '\n';
+    const auto cost = sum.measure(calls);
+    out << bytes << ' ' << dtype << ' ' << cost.microseconds << ' ' << cost.cpu_per_byte << '\n';
   }
 }
 

@@ -59,14 +59,19 @@ at::Tensor AllReducer::allocate(std::int64_t elements, at::ScalarType dtype) con
   return at::empty({elements}, dtype);
 }
 
-std::vector<std::unique_ptr<AllReducer>> make_all_reducers(const Communicator& fast, const Communicator& slow,
-                                                           c10::intrusive_ptr<c10d::ProcessGroup> group) {
-  std::vector<std::unique_ptr<AllReducer>> reducers;
-  reducers.push_back(std::make_unique<TuttiGradients>(fast));
-  reducers.push_back(std::make_unique<TuttiAllReduce>(tutti_all_reduce, fast));
-  reducers.push_back(std::make_unique<TuttiAllReduce>(tutti_over_gloo, slow));
-  reducers.push_back(std::make_unique<C10dGloo>(std::move(group)));
+AllReducers make_tutti_reducers(const Communicator& communicator, const std::string& backend) {
+  AllReducers reducers;
+  if (backend == "auto") {
+    reducers.push_back(std::make_unique<TuttiGradients>(communicator));
+    reducers.push_back(std::make_unique<TuttiAllReduce>(tutti_all_reduce, communicator));
+  } else {
+    reducers.push_back(std::make_unique<TuttiAllReduce>("tutti over " + backend, communicator));
+  }
   return reducers;
+}
+
+std::unique_ptr<AllReducer> make_c10d_reducer(c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  return std::make_unique<C10dGloo>(std::move(group));
 }
 
 }  // namespace tutti::bench

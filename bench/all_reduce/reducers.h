@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "tutti/comm/communicator.h"
+#include "tutti/core/environment.h"
 
 namespace tutti::bench {
 
 /// Names of the columns.
 inline constexpr const char* tutti_all_reduce = "tutti all_reduce";
 inline constexpr const char* tutti_gradients = "tutti gradients";
-inline constexpr const char* tutti_over_gloo = "tutti over Gloo";
 inline constexpr const char* c10d_gloo = "c10d Gloo";
 inline constexpr const char* mpi = "MPI";
+inline constexpr const char* plain_socket = "plain socket";
 inline constexpr const char* bare_sum = "bare sum";
 
 class AllReducer {
@@ -30,8 +31,15 @@ class AllReducer {
   virtual double scale() const { return 1; }
 };
 
-/// `fast` uses the default backend; `slow` is the same group without shared memory.
-std::vector<std::unique_ptr<AllReducer>> make_all_reducers(const Communicator& fast, const Communicator& slow,
-                                                           c10::intrusive_ptr<c10d::ProcessGroup> group);
+using AllReducers = std::vector<std::unique_ptr<AllReducer>>;
+
+/// Returns Communicator::all_reduce and the sum of gradients for the backend "auto", for another backend only the
+/// first.
+AllReducers make_tutti_reducers(const Communicator& communicator, const std::string& backend);
+
+std::unique_ptr<AllReducer> make_c10d_reducer(c10::intrusive_ptr<c10d::ProcessGroup> group);
+
+/// The least that a transport must do. Every rank must call it; `communicator` exchanges the addresses.
+std::unique_ptr<AllReducer> make_plain_socket_reducer(const Communicator& communicator, const Environment& environment);
 
 }  // namespace tutti::bench

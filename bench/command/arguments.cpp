@@ -25,8 +25,8 @@ void check_place(const Place& place, bool rate_given) {
                      std::to_string(place.nodes));
   }
   if (rate_given && place.nodes == 1) throw UsageError("--rate is the rate of a link between nodes: add --nodes 2");
-  if (!std::regex_match(place.rate, std::regex(R"((?=.*[1-9])[0-9]+(\.[0-9]+)?[kmg]bit)"))) {
-    throw UsageError("--rate '" + place.rate + "' is not a rate: give one such as 1gbit or 100mbit");
+  if (!std::regex_match(place.rate, std::regex(R"(none|(?=.*[1-9])[0-9]+(\.[0-9]+)?[kmg]bit)"))) {
+    throw UsageError("--rate '" + place.rate + "' is not a rate: give one such as 1gbit or 100mbit, or none");
   }
 }
 
@@ -42,11 +42,15 @@ ArgumentParser::ArgumentParser(const std::string& benchmark, const std::string& 
 }
 
 void ArgumentParser::add_place(Place& place) {
+  refuse_for_ranks({add_option("--ranks", place.ranks, "Ranks of all nodes")->check(CLI::Range(1, 1024))});
+  add_nodes(place);
+}
+
+void ArgumentParser::add_nodes(Place& place) {
   place_ = &place;
-  refuse_for_ranks({add_option("--ranks", place.ranks, "Ranks of all nodes")->check(CLI::Range(1, 1024)),
-                    add_option("--nodes", place.nodes, "1, or 2: two network namespaces of this machine (needs root)")
+  refuse_for_ranks({add_option("--nodes", place.nodes, "1, or 2: two network namespaces of this machine (needs root)")
                         ->check(CLI::Range(1, 2)),
-                    add_option("--rate", place.rate, "Rate of the link between two nodes: 1gbit, 100mbit")});
+                    add_option("--rate", place.rate, "Rate of the link between two nodes: 1gbit, 100mbit, none")});
 }
 
 void ArgumentParser::refuse_for_ranks(const std::vector<CLI::Option*>& options) {

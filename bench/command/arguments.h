@@ -38,6 +38,8 @@ class ArgumentParser : public CLI::App {
 
   /// Adds --ranks, --nodes and --rate, which are errors on a rank that another program started.
   void add_place(Place& place);
+  /// Adds --nodes and --rate alone.
+  void add_nodes(Place& place);
   /// Makes `options` errors on a rank that another program started.
   void refuse_for_ranks(const std::vector<CLI::Option*>& options);
 

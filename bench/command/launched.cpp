@@ -14,11 +14,23 @@ std::filesystem::path own_folder() {
   return std::filesystem::path(own_program()).parent_path();
 }
 
+std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::vector<std::string> on_nodes(const Place& place, const std::string& launcher,
+                                  const std::vector<std::string>& program) {
+  return joined({script("nodes.sh"), std::to_string(place.nodes), place.rate, std::to_string(place.ranks / place.nodes),
+                 launcher},
+                program);
+}
+
 }  // namespace
 
 std::string describe(const Place& place) {
   const auto ranks = counted(place.ranks, "rank") + " on " + counted(place.nodes, "node");
-  return place.nodes == 1 ? ranks : ranks + " at " + place.rate;
+  return place.nodes == 1 || place.rate == "none" ? ranks : ranks + " at " + place.rate;
 }
 
 std::string own_program() {
@@ -30,7 +42,7 @@ std::string script(const std::string& name) {
 }
 
 void run_ranks(const Place& place, std::vector<std::string> program, const std::vector<std::string>& arguments) {
-  program.insert(program.end(), arguments.begin(), arguments.end());
+  program = joined(std::move(program), arguments);
   if (const int code = run_program(launched(place, program), variables_of(place)); code != 0) throw Exit{code};
 }
 
@@ -48,11 +60,14 @@ Results take_results(const Place& place, std::vector<std::string> program, const
 
 std::vector<std::string> launched(const Place& place, const std::vector<std::string>& program) {
   const std::string tutti = own_folder() / "tutti";
-  const auto ranks_per_node = std::to_string(place.ranks / place.nodes);
-  std::vector<std::string> command{script("nodes.sh"), std::to_string(place.nodes), place.rate, ranks_per_node, tutti};
-  if (place.nodes == 1) command = {tutti, "launch", "-n", ranks_per_node, "--"};
-  command.insert(command.end(), program.begin(), program.end());
-  return command;
+  if (place.nodes > 1) return on_nodes(place, tutti, program);
+  return joined({tutti, "launch", "-n", std::to_string(place.ranks), "--"}, program);
+}
+
+std::vector<std::string> launched_by_mpi(const Place& place, const std::string& mpiexec,
+                                         const std::vector<std::string>& program) {
+  if (place.nodes > 1) return on_nodes(place, mpiexec, program);
+  return joined({mpiexec, "-n", std::to_string(place.ranks)}, program);
 }
 
 std::map<std::string, std::string> variables_of(const Place& place) {

@@ -11,7 +11,7 @@ namespace tutti::bench {
 struct Place {
   int ranks = 2;  ///< of all nodes
   int nodes = 1;
-  std::string rate = "1gbit";  ///< of the link between two nodes
+  std::string rate = "1gbit";  ///< of the link between two nodes; "none": no limit
 };
 
 /// Returns "2 ranks on 2 nodes at 1gbit".
@@ -40,6 +40,10 @@ Results take_results(const Place& place, std::vector<std::string> program, const
 
 /// Returns the command that runs `program` as all ranks.
 std::vector<std::string> launched(const Place& place, const std::vector<std::string>& program);
+
+/// Returns the command that runs `program` as all ranks of an MPI job, started by Open MPI's `mpiexec`.
+std::vector<std::string> launched_by_mpi(const Place& place, const std::string& mpiexec,
+                                         const std::vector<std::string>& program);
 
 /// Returns the environment variables of that command.
 std::map<std::string, std::string> variables_of(const Place& place);

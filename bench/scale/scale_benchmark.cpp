@@ -30,8 +30,8 @@ ScaleOptions parse_scale_options(const Invocation& invocation) {
       .add_option("--gradients", options.gradients, "Bytes of gradients, such as 64MiB, in addition to a few numbers")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::NonNegativeNumber);
-  parser.add_option("--backend", options.backend, "auto, gloo or shared_memory")
-      ->check(CLI::IsMember({"auto", "gloo", "shared_memory"}));
+  parser.add_option("--backend", options.backend, "auto, tcp or shared_memory")
+      ->check(CLI::IsMember({"auto", "tcp", "shared_memory"}));
   parser.add_flag("--alone", options.alone)->group("");
   parser.add_option("--forks", options.forks)->group("");
   parser.parse_words(invocation);

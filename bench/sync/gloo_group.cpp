@@ -38,6 +38,10 @@ std::shared_ptr<gloo::transport::Device> make_device(const Environment& environm
 
 }  // namespace
 
+bool has_gloo_headers() {
+  return true;
+}
+
 c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const Communicator& communicator,
                                                        const Environment& environment) {
   const auto store = c10::make_intrusive<c10d::PrefixStore>("bench", make_store(communicator, environment));

@@ -114,7 +114,7 @@ void measure_messages(const Communicator& messages, Machine& machine) {
 Machine measure_machine(const Environment& environment) {
   Machine machine{.cores = static_cast<double>(std::thread::hardware_concurrency())};
   if (environment.num_nodes == 1) measure_node(Communicator::connect(environment), machine);
-  measure_messages(Communicator::connect(environment, {.backend = "gloo"}), machine);
+  measure_messages(Communicator::connect(environment, {.backend = "tcp"}), machine);
   return machine;
 }
 

@@ -14,7 +14,7 @@ class Options:
     """The pg_options of init_process_group() and new_group(). Every rank must pass the same."""
 
     backend: str = "auto"
-    """The backend of the communicator: "auto" (shared memory inside a node, Gloo between nodes), "gloo",
+    """The backend of the communicator: "auto" (shared memory inside a node, TCP between nodes), "tcp",
     "shared_memory", "hierarchical". "auto" uses the variable TUTTI_BACKEND if it is set."""
 
 
@@ -47,5 +47,5 @@ def communicator_of(group):
 
 
 def backend_name(group=None):
-    """Returns the backend of a process group's communicator, for example "shared memory + gloo"."""
+    """Returns the backend of a process group's communicator, for example "shared memory + tcp"."""
     return communicator_of(group).backend_name

@@ -27,12 +27,12 @@ BackendStatus status_of(const std::string& name, const std::function<void()>& at
 }  // namespace
 
 std::vector<BackendStatus> backend_statuses() {
-  const auto gloo = status_of("gloo", [] { listen_tcp("127.0.0.1"); });
+  const auto tcp = status_of("tcp", [] { listen_tcp("127.0.0.1"); });
   const auto shared_memory = status_of("shared_memory", [] {
     constexpr std::size_t some = 1 << 20;
     comm::SharedSegment::create(some);
   });
-  auto hierarchical = shared_memory.usable ? gloo : shared_memory;
+  auto hierarchical = shared_memory.usable ? tcp : shared_memory;
   hierarchical.name = "hierarchical";
   const auto mpi = status_of("mpi", [] { comm::require_mpi(read_environment().world_size); });
   const auto nccl = status_of("nccl", [] {
@@ -42,7 +42,7 @@ std::vector<BackendStatus> backend_statuses() {
     const auto type = devices::accelerator_type();
     if (!type || devices::device_count(*type) == 0) throw UsageError("this process has no accelerator");
   });
-  return {gloo, shared_memory, hierarchical, mpi, nccl, staged};
+  return {tcp, shared_memory, hierarchical, mpi, nccl, staged};
 }
 
 }  // namespace tutti

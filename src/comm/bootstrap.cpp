@@ -9,15 +9,16 @@
 #include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
+#include "comm/device/c10d_gloo.h"
 #include "comm/device/encoded_sums.h"
 #include "comm/device/nccl.h"
 #include "comm/device/staged.h"
 #include "comm/make_communicator.h"
-#include "comm/p2p/group_endpoint.h"
 #include "comm/select_backend.h"
 #include "comm/single_backend.h"
-#include "comm/transport/gloo/gloo_connections.h"
 #include "comm/transport/mpi/mpi_transport.h"
+#include "comm/transport/tcp/group_endpoint.h"
+#include "comm/transport/tcp/tcp_transport.h"
 #include "core/launchers.h"
 #include "core/socket.h"
 #include "tutti/core/error.h"
@@ -43,14 +44,10 @@ std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const
       return add_encoded_sums(make_device_backend(host, nccl_backend_factory(result.rendezvous.store), "job"), "job");
     case BackendRequest::ForDevices::c10d_gloo:
       return add_encoded_sums(
-          make_device_backend(
-              host,
-              {.name = "c10d:gloo",
-               .device = nccl_device_type,
-               .make = [store = result.rendezvous.store, bind_address = result.bind_address, timeout = options.timeout](
-                           const std::string& group, int rank, int size,
-                           c10::Device) { return make_c10d_gloo(store, group, bind_address, rank, size, timeout); }},
-              "job"),
+          make_device_backend(host,
+                              c10d_gloo_factory(result.rendezvous.store, result.bind_address.interface,
+                                                result.bind_address.address, options.timeout),
+                              "job"),
           "job");
     case BackendRequest::ForDevices::factory:
       return add_encoded_sums(make_device_backend(host, *options.device_backend, "job"), "job");
@@ -81,6 +78,10 @@ BackendRequest check_options(const CommunicatorOptions& options) {
   const std::string name = variable.value_or(options.backend);
   auto requested = parse_backend(name, variable ? std::string(backend_variable) + "=" + name + ": " : std::string(),
                                  options.device_backend);
+  if (const auto reason = c10d_gloo_unavailable_reason();
+      requested.for_devices == BackendRequest::ForDevices::c10d_gloo && !reason.empty()) {
+    throw UsageError(requested.error_prefix + "The backend c10d:gloo cannot be used: " + reason + ".");
+  }
   for (const auto timeout : {options.timeout, options.connect_timeout}) {
     if (timeout <= std::chrono::milliseconds::zero()) {
       throw UsageError("CommunicatorOptions: a timeout must be positive, not " + describe_duration(timeout) + ".");
@@ -111,18 +112,17 @@ Communicator connect_ranks(const RendezvousResult& result, const BackendRequest&
                                                                  .heartbeat_timeout = heartbeat_timeout(options),
                                                                  .logs_warnings = has_several_nodes}),
       all_ranks};
-  auto transport =
-      requested.host.starts_with("mpi")
-          ? connect_mpi(result.rendezvous, result.rank, std::move(monitor), timeout)
-          : make_gloo_transport(result.rendezvous, result.bind_address, result.rank, std::move(monitor), timeout);
+  // The first message resolves the address: a job without messages works on an interface without an address.
+  const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
+  const auto endpoint = std::make_shared<Endpoint>(result.rendezvous, result.rank, host);
+  auto transport = requested.host.starts_with("mpi")
+                       ? connect_mpi(result.rendezvous, result.rank, std::move(monitor), timeout)
+                       : make_tcp_transport(result.rendezvous, endpoint, result.rank, std::move(monitor), timeout);
   auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(result.nodes, result.rank),
                                                heartbeat_timeout(options));
   auto backend = select_backend(messages, requested.host == "mpi" ? "auto" : requested.host, "job", timeout);
   backend = add_device_backend(std::move(backend), selection, result, options);
-  // The first message resolves the address: a job without messages works on an interface without an address.
-  const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
-  auto p2p = std::make_shared<GroupEndpoint>(std::make_shared<LazyEndpoint>(result.rendezvous, result.rank, host),
-                                             "job", std::move(all_ranks), result.rank);
+  auto p2p = std::make_shared<GroupEndpoint>(endpoint, "job", std::move(all_ranks), result.rank);
   auto deadlock_detector = std::make_shared<DeadlockDetector>(
       result.rendezvous,
       DeadlockDetectorOptions{

@@ -2,12 +2,12 @@
 // The common part of all connect() functions: the requested backend, and connecting ranks after the rendezvous.
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "comm/backend/backend.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/select_device_backend.h"
-#include "comm/transport/gloo/gloo_transport.h"
 #include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 
@@ -21,6 +21,12 @@ Communicator make_single_communicator(const BackendRequest& requested, const Com
 
 /// What the coordinator of a job of `size` ranks needs.
 CoordinatorOptions coordinator_options(const CommunicatorOptions& options, int size);
+
+/// Where this rank listens: a network interface's name, or an address.
+struct BindAddress {
+  std::string interface;
+  std::string address;
+};
 
 /// The network interface that GLOO_SOCKET_IFNAME names; nullopt if it is unset or empty.
 std::optional<BindAddress> bind_address_from_env();

@@ -6,8 +6,8 @@
 
 #include "comm/device_call.h"
 #include "comm/operation_queue.h"
-#include "comm/p2p/group_endpoint.h"
 #include "comm/tensor_checks.h"
+#include "comm/transport/tcp/group_endpoint.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
 

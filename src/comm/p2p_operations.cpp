@@ -11,7 +11,7 @@
 #include "comm/backend/describe.h"
 #include "comm/health/root_cause.h"
 #include "comm/operation_queue.h"
-#include "comm/p2p/group_endpoint.h"
+#include "comm/transport/tcp/group_endpoint.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -31,13 +31,13 @@ RequestPtr OperationQueue::make_request(const char* what, const at::Tensor& memo
   request->description = std::string(what) + (options.name.empty() ? "" : " '" + options.name + "'");
   if (tag >= 0) request->description += " (tag " + std::to_string(tag) + ")";
   request->peer = peer;
-  request->tag = tag;
+  request->tag = static_cast<std::uint64_t>(std::int64_t{tag});
   request->memory = bytes_in(memory);
   request->owner = std::make_shared<at::Tensor>(memory);
   const Operation operation = make_operation(what, options);
   request->timeout = operation.timeout;
   request->deadline = operation.deadline();
-  request->peer_has_exited = [backend = backend_, peer] {
+  request->is_peer_gone = [backend = backend_, peer] {
     if (peer != any_source) return backend->peer_exited(peer);
     for (int other = 0; other < backend->size(); ++other) {
       if (other != backend->rank() && !backend->peer_exited(other)) return false;

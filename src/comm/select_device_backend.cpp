@@ -13,9 +13,9 @@ namespace {
 
 using ForDevices = BackendRequest::ForDevices;
 
-constexpr std::array host_backends{"auto", "gloo", "mpi", "mpi_only", "shared_memory", "hierarchical"};
+constexpr std::array host_backends{"auto", "tcp", "mpi", "mpi_only", "shared_memory", "hierarchical"};
 constexpr const char* known_names =
-    "auto, gloo, mpi, mpi_only, shared_memory, hierarchical, nccl, c10d:gloo, staged, staged:NAME (staged over "
+    "auto, tcp, mpi, mpi_only, shared_memory, hierarchical, nccl, c10d:gloo, staged, staged:NAME (staged over "
     "another)";
 
 bool is_host_backend(const std::string& name) {
@@ -75,6 +75,10 @@ BackendRequest parse_backend(const std::string& name, const std::string& error_p
                              const std::optional<C10dBackendFactory>& device_backend) {
   BackendRequest request{.name = name, .error_prefix = error_prefix};
   const std::string staged = "staged:";
+  if (name == "gloo" || name == "staged:gloo") {
+    throw UsageError(error_prefix + "There is no backend 'gloo' for CPU memory. Use tcp for messages over TCP, or " +
+                     "c10d:gloo for c10d's Gloo with CUDA devices.");
+  }
   if (name == "auto") {
     request.for_devices = ForDevices::automatic;
   } else if (name == "nccl") {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "comm/deadlock/deadlock_detector.h"
-#include "comm/p2p/group_endpoint.h"
+#include "comm/transport/tcp/group_endpoint.h"
 #include "flight/recorder.h"
 
 namespace tutti::comm {

@@ -113,13 +113,34 @@ TEST(BenchAllReduce, TakesEverySizeTypeAndNumberOfRanks) {
   const auto table = bench({"all-reduce", "--ranks", "2,3", "--sizes", "8,4KiB", "--dtypes", "float32,bfloat16",
                             "--repeats", "2", "--milliseconds", "1"},
                            rows);
-  for (const std::string system : {"tutti gradients", "tutti all_reduce", "tutti over Gloo", "c10d Gloo", "bare sum"}) {
-    EXPECT_EQ(std::ranges::count(rows, json(system), [](const json& row) { return row.at("system"); }), 8) << system;
-    EXPECT_EQ(lines_with(table, system + " |"), 4) << table;
+  for (const std::string system :
+       {"tutti gradients", "tutti all_reduce", "tutti over tcp", "c10d Gloo", "plain socket", "bare sum"}) {
+    const bool has_cpu = system != "bare sum";
+    const bool has_ratio = system.starts_with("tutti");
+    EXPECT_EQ(std::ranges::count(rows, json(system), [](const json& row) { return row.at("system"); }),
+              has_cpu ? 16 : 8)
+        << system;
+    EXPECT_EQ(lines_with(table, "| " + system + " |"), 4 * (1 + (has_cpu ? 1 : 0) + (has_ratio ? 1 : 0))) << table;
   }
+  EXPECT_EQ(values_of(rows, "figure"), (std::set<std::string>{"time", "CPU"}));
   EXPECT_TRUE(contains(table, "| 4 KiB |")) << table;
   // The MPI column, or the reason for its absence.
   EXPECT_TRUE(contains(table, "- MPI: ") || contains(table, "- no MPI column")) << table;
+}
+
+TEST(BenchAllReduce, MeasuresTwoNodes) {
+  json rows;
+  const auto table = bench({"all-reduce", "--nodes", "2", "--rate", "10gbit", "--ranks", "2,4", "--sizes", "4KiB",
+                            "--repeats", "2", "--milliseconds", "1"},
+                           rows);
+  if (rows.empty()) GTEST_SKIP() << table;  // the line of nodes.sh: the machine cannot make nodes
+  EXPECT_TRUE(contains(table, "over the ranks of two nodes at 10gbit")) << table;
+  EXPECT_TRUE(contains(table, "| 4 ranks, float32 | tutti gradients | tutti all_reduce | tutti over tcp |")) << table;
+  EXPECT_TRUE(contains(table, "| 2 ranks, float32 | tutti gradients | tutti all_reduce | c10d Gloo |"))
+      << "with one rank on each node the default backend is tcp\n"
+      << table;
+  for (const auto& row : rows) EXPECT_EQ(row.at("nodes"), 2) << row;
+  EXPECT_TRUE(contains(table, " over TCP, ") || contains(table, "- no MPI column")) << table;
 }
 
 TEST(BenchAllReduce, CanBeOneOfTheRanks) {
@@ -176,6 +197,9 @@ TEST(Bench, RefusesWhatItCannotDo) {
       {{"all-reduce", "--sizes", "many"}, "--sizes"},
       {{"all-reduce", "--dtypes", "int3"}, "--dtypes"},
       {{"all-reduce", "--ranks", "0"}, "--ranks"},
+      {{"all-reduce", "--nodes", "2", "--ranks", "2,3"}, "--ranks 3 do not divide evenly"},
+      {{"all-reduce", "--nodes", "2", "--rate", "fast"}, "is not a rate"},
+      {{"all-reduce", "--rate", "1gbit"}, "add --nodes 2"},
       {{"plan", "--rates", "fast"}, "is not a rate"},
       {{"nlp"}, "--python"},
       {{"nlp", "--python", "/no/such/python"}, "--python"},

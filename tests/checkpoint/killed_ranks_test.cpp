@@ -45,7 +45,7 @@ void raise_in_a_write(int signal) {
 
 const RankProgram struck_in_a_save("struck_in_a_save", [] {
   const auto communicator =
-      Communicator::connect(read_environment(), {.backend = "gloo", .timeout = std::chrono::seconds(10)});
+      Communicator::connect(read_environment(), {.backend = "tcp", .timeout = std::chrono::seconds(10)});
   const std::filesystem::path folder = std::getenv(folder_variable);
   auto content = small_content(1, communicator.rank());
   write_checkpoint(folder / "checkpoint_0", content, communicator);

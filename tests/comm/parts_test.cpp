@@ -3,17 +3,14 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <latch>
 
 #include "comm/algorithms/buffer_pool.h"
 #include "comm/algorithms/direct_all_reduce.h"
 #include "comm/backend/describe.h"
 #include "comm/call_signature.h"
-#include "comm/os/sigpipe_guard.h"
 #include "comm/worker.h"
 #include "tutti/core/error.h"
 
@@ -220,21 +217,6 @@ TEST(CallSignatures, ShortTextsAndLongOnesDifferByTheirHash) {
 TEST(Describe, Durations) {
   EXPECT_EQ(describe_duration(std::chrono::seconds(30)), "30 s");
   EXPECT_EQ(describe_duration(std::chrono::milliseconds(1500)), "1500 ms");
-}
-
-TEST(SigpipeGuard, WritingToAClosedPipeIsOnlyAnError) {
-  std::array<int, 2> pipe{};
-  ASSERT_EQ(::pipe(pipe.data()), 0);
-  ::close(pipe[0]);
-  {
-    const SigpipeGuard guard;
-    EXPECT_EQ(::write(pipe[1], "x", 1), -1);
-    EXPECT_EQ(errno, EPIPE);
-  }
-  ::close(pipe[1]);
-  sigset_t pending;
-  sigpending(&pending);
-  EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
 }
 
 }  // namespace

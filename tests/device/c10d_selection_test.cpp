@@ -53,7 +53,7 @@ TEST(DeviceSelection, ParsesNames) {
 
 TEST(DeviceSelection, TakesTheProgramsFactoryBesideABackendForCpuMemory) {
   const std::optional<C10dBackendFactory> factory(simulated_nccl());
-  EXPECT_EQ(comm::parse_backend("gloo", "", factory).for_devices, ForDevices::factory);
+  EXPECT_EQ(comm::parse_backend("tcp", "", factory).for_devices, ForDevices::factory);
   EXPECT_EQ(comm::parse_backend("auto", "", factory).for_devices, ForDevices::factory);
   for (const auto* name : {"nccl", "staged", "c10d:gloo"}) {
     EXPECT_NE(error_of([&] { comm::parse_backend(name, "", factory); }).find("device_backend is set beside"),
@@ -117,9 +117,9 @@ TEST(DeviceSelection, DescribesThisRanksDevice) {
   EXPECT_EQ(info("auto", at::kCPU, 1).device, std::nullopt);
   EXPECT_NE(info("auto", at::Device(simulated::type, 100), 1).problem.find("is not available"), std::string::npos);
   EXPECT_NE(info("auto", at::kXPU, 1).problem.find("LibTorch sees 0 xpu devices"), std::string::npos);
-  EXPECT_EQ(info("gloo", device, 1).problem, "The backend gloo serves CPU memory, not " +
-                                                 at::Device(simulated::type, 1).str() +
-                                                 ". Use staged:gloo, or leave it at auto.");
+  EXPECT_EQ(info("tcp", device, 1).problem, "The backend tcp serves CPU memory, not " +
+                                                at::Device(simulated::type, 1).str() +
+                                                ". Use staged:tcp, or leave it at auto.");
   EXPECT_NE(info("nccl", device, 1).nccl_problem.find("it serves CUDA devices, not"), std::string::npos);
   EXPECT_NE(info("nccl", at::kCPU, 1).nccl_problem, "");
   const auto custom = comm::parse_backend("auto", "", simulated_nccl());
@@ -157,8 +157,8 @@ TEST(DeviceSelection, ConnectsWithTheBackendForTheDevices) {
   const at::Device device(simulated::type);
   const auto both = [](const CommunicatorOptions& options) { return connect_two({options, options}); };
   for (const auto& name : both({.device = device})) EXPECT_TRUE(name.starts_with("staged + ")) << name;
-  const auto gloo = both({.backend = "gloo"});
-  for (const auto& name : both({.backend = "staged:gloo"})) EXPECT_EQ(name, "staged + " + gloo[0]);
+  const auto tcp = both({.backend = "tcp"});
+  for (const auto& name : both({.backend = "staged:tcp"})) EXPECT_EQ(name, "staged + " + tcp[0]);
   for (const auto& name : both({.device = device, .device_backend = simulated_nccl()})) {
     EXPECT_TRUE(name.starts_with("simulated nccl + ")) << name;
   }

@@ -1,5 +1,5 @@
 // Ranks: 2 as threads, each with a simulated device. Device tensors through ProcessGroupTutti, as torch.distributed
-// passes them, over shared memory and over Gloo.
+// passes them, over shared memory and over TCP.
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/StreamGuard.h>
@@ -25,7 +25,7 @@ constexpr std::int64_t elements = 20000;
 
 /// Runs `body` with the rank's device, over each backend.
 void run_device_groups(const std::function<void(ProcessGroupTutti&, at::Device)>& body) {
-  for (const char* backend : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "tcp"}) {
     SCOPED_TRACE(backend);
     const auto on_device = [&](ProcessGroupTutti& group) {
       simulated::set_current_device(group.getRank());

@@ -72,7 +72,7 @@ TEST(Launchers, MpirunGivesTheLossesOfTuttiLaunch) {
 
 TEST(Launchers, TheMpiBackendGivesTheSameLosses) {
   if (mpirun.empty()) GTEST_SKIP() << "the build found no mpirun (openmpi-bin or mpich)";
-  const auto losses = losses_in(output_of("TUTTI_BACKEND=gloo " + mpirun_two + gpt));
+  const auto losses = losses_in(output_of("TUTTI_BACKEND=tcp " + mpirun_two + gpt));
   EXPECT_NE(losses, "");
   if (!HAS_MPI_BACKEND) {
     const auto output = output_of("TUTTI_BACKEND=mpi " + mpirun_two + gpt, 1);
@@ -102,7 +102,7 @@ TEST(Launchers, TorchrunGivesTheLossesOfTuttiLaunch) {
 TEST(Launchers, TuttiEnvShowsTheChosenLauncher) {
   const auto alone = output_of(tutti_command + " env");
   EXPECT_EQ(count(alone, "launcher +none"), 1) << alone;
-  EXPECT_EQ(count(alone, "backend +gloo: yes"), 1) << alone;
+  EXPECT_EQ(count(alone, "backend +tcp: yes"), 1) << alone;
   EXPECT_EQ(count(alone, "backend +nccl: no, tutti was compiled without NCCL"), 1) << alone;
   EXPECT_EQ(count(alone, "backend +mpi: no, "), 1) << alone;
   EXPECT_EQ(count(alone, "LibTorch +2\\.[0-9]+"), 1) << alone;

@@ -1,4 +1,4 @@
-// Ranks: 1, 2 and 3 as threads, through shared memory and over Gloo.
+// Ranks: 1, 2 and 3 as threads, through shared memory and over TCP.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Ranks: 1, 2 and 3 as threads, through shared memory and over Gloo. Dtypes, operations, uneven parts, abort
+// Ranks: 1, 2 and 3 as threads, through shared memory and over TCP. Dtypes, operations, uneven parts, abort
 // and shutdown.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -203,7 +203,7 @@ TEST(MonitoredBarrier, PassesOrNamesTheAbsentRanks) {
 
 // A rank that enters a call after its peer has timed out throws as well.
 TEST(Failures, ALateRankThrowsToo) {
-  for (const char* backend : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "tcp"}) {
     for (const std::int64_t elements : {std::int64_t{1}, std::int64_t{1024}, std::int64_t{100'000}}) {
       std::promise<void> has_timed_out;
       const auto timed_out = has_timed_out.get_future().share();
@@ -233,7 +233,7 @@ TEST(Failures, ALateRankThrowsToo) {
 }
 
 TEST(Failures, AbortEndsInFlightOperationsOnAllRanks) {
-  for (const char* backend : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "tcp"}) {
     std::barrier<> end(2);
     std::promise<void> waiting;
     const auto peer_waits = waiting.get_future().share();
@@ -266,7 +266,7 @@ TEST(Failures, AbortEndsInFlightOperationsOnAllRanks) {
 
 // The rank that aborts has an operation in flight itself.
 TEST(Failures, AbortEndsTheOperationsOfTheCallingRank) {
-  for (const char* backend : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "tcp"}) {
     std::barrier<> end(2);
     run_groups(
         2,
@@ -318,7 +318,7 @@ TEST(Shutdown, EveryLaterCallThrows) {
 }
 
 TEST(Split, OnlyMembersCallIt) {
-  for (const char* backend : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "tcp"}) {
     run_groups(
         3,
         [](ProcessGroupTutti& group) {

@@ -193,7 +193,7 @@ TEST(PointToPoint, AnUnreceivedMessageDelaysDestructionUntilItsDeadlineAtMost) {
 }
 
 TEST(PointToPoint, ADisconnectedRankIsNamed) {
-  for (const char* backend : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "tcp"}) {
     run_groups(
         2,
         [](ProcessGroupTutti& group) {
@@ -240,7 +240,7 @@ const RankProgram waits_for_a_message("waits_for_a_message", [] {
 });
 
 TEST(PointToPoint, AKilledRankIsNamed) {
-  for (const char* backend : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "tcp"}) {
     RankProcesses ranks(waits_for_a_message, 2, {.variables = {{"BACKEND", backend}}});
     for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
     ranks.send_signal(1, SIGKILL);

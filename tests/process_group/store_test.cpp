@@ -40,11 +40,11 @@ const RankProgram over_a_tcp_store("over_a_tcp_store", [] {
   const auto store = launchers_store();
   const auto environment = read_environment();
   const auto communicator = Communicator::connect(store, environment.rank, environment.world_size);
-  EXPECT_EQ(communicator.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(communicator.backend_name(), "shared memory + tcp");
   EXPECT_EQ(communicator.topology().num_nodes, 1);
   EXPECT_EQ(communicator.topology().local_rank, environment.rank);
   expect_sum(communicator);
-  const auto by_messages = Communicator::connect(store, environment.rank, environment.world_size, {.backend = "gloo"});
+  const auto by_messages = Communicator::connect(store, environment.rank, environment.world_size, {.backend = "tcp"});
   expect_sum(by_messages);
   communicator.barrier().wait();
 });
@@ -52,7 +52,7 @@ const RankProgram over_a_tcp_store("over_a_tcp_store", [] {
 const RankProgram over_a_file("over_a_file", [] {
   const auto environment = read_environment();
   const auto store = c10::make_intrusive<c10d::FileStore>(std::getenv("STORE_FILE"), environment.world_size);
-  for (const char* backend : {"auto", "gloo"}) {
+  for (const char* backend : {"auto", "tcp"}) {
     expect_sum(Communicator::connect(store, environment.rank, environment.world_size, {.backend = backend}));
   }
 });
@@ -91,7 +91,7 @@ TEST(OverAStore, ContradictionsThrowOnAllRanks) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&store, rank] {
       const auto message = message_of<UsageError>(
-          [&] { Communicator::connect(store, rank, 2, {.backend = rank == 0 ? "gloo" : "shared_memory"}); });
+          [&] { Communicator::connect(store, rank, 2, {.backend = rank == 0 ? "tcp" : "shared_memory"}); });
       EXPECT_NE(message.find("all must ask for the same"), std::string::npos) << message;
     });
   }

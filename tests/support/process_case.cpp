@@ -27,7 +27,7 @@ const RankProgram every_case("every_process_case", [] {
     return Communicator::connect(environment, {.backend = backend, .timeout = std::chrono::seconds(60)});
   };
   const std::vector<std::pair<std::string, Communicator>> jobs{{"shared memory", connect("shared_memory")},
-                                                               {"gloo", connect("gloo")}};
+                                                               {"tcp", connect("tcp")}};
   for (const auto& [backend, job] : jobs) {
     for (const auto& [name, body] : cases()) {
       SCOPED_TRACE(name + " over " + backend);

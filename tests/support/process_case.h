@@ -1,6 +1,6 @@
 #pragma once
 // Cases that run on ranks as threads and on ranks as processes. Starting processes is slow, so one start runs all cases
-// of a test program, one after another, over shared memory and over Gloo.
+// of a test program, one after another, over shared memory and over TCP.
 //
 //   const ProcessCase adds_up("adds up", [](const Communicator& communicator) { ...EXPECT_EQ... });
 //   TEST(Sum, AddsUp) { adds_up.on_threads({2, 3}); }

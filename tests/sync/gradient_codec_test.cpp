@@ -89,18 +89,18 @@ TEST(GradientCodec, MustBeTheSameOnAllRanks) {
   run_thread_ranks(2, check_agreement);
 }
 
-const test::RankProgram over_gloo_and_memory("gradient_codec_over_gloo_and_memory", [] {
+const test::RankProgram over_tcp_and_memory("gradient_codec_over_tcp_and_memory", [] {
   const auto apart = Communicator::connect(test::on_nodes(3));
-  EXPECT_EQ(apart.backend_name(), "gloo");
+  EXPECT_EQ(apart.backend_name(), "tcp");
   check_between_nodes(apart);
   check_agreement(apart);
   const auto together = Communicator::connect(test::on_nodes(1));
-  EXPECT_EQ(together.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(together.backend_name(), "shared memory + tcp");
   check_inside_a_node(together);
   check_agreement(together);
 });
-TEST(GradientCodec, HoldsOnProcessesOverGlooAndSharedMemory) {
-  test::expect_success(test::run_processes(over_gloo_and_memory, 3));
+TEST(GradientCodec, HoldsOnProcessesOverTcpAndSharedMemory) {
+  test::expect_success(test::run_processes(over_tcp_and_memory, 3));
 }
 
 }  // namespace

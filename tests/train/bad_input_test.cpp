@@ -89,7 +89,7 @@ TEST(BadInput, ADamagedTokenFile) {
 
 TEST(BadInput, AnUnknownBackend) {
   expect_one_line<UsageError>([] { Accelerator accelerator({.communication = {.backend = "gluu"}}); },
-                              {"There is no backend 'gluu'. Known: auto, gloo, mpi, "});
+                              {"There is no backend 'gluu'. Known: auto, tcp, mpi, "});
 }
 
 TEST(BadInput, NcclWithoutAGpu) {

@@ -64,7 +64,7 @@ class Communicator {
   int size() const;
   /// The node of each rank of the group.
   const Topology& topology() const;
-  /// The name of the backend: "gloo", "mpi", "shared memory + gloo", "threads", "single" and so on.
+  /// The name of the backend: "tcp", "mpi", "shared memory + tcp", "threads", "single" and so on.
   const std::string& backend_name() const;
 
   // Collectives. Tensors must be dense, in CPU memory or on a device of this process; all tensors of a call must be on
@@ -112,9 +112,9 @@ class Communicator {
   // sends messages over TCP connections, which the first messages open.
 
   /// Sends `tensor` to rank `peer`. Messages with the same `tag` (>= 0) arrive in the order of sends. Completes when
-  /// the operating system has accepted the bytes, also if the peer has not called receive(). Throws UsageError if
-  /// `peer` is not another rank of the group. The Work may fail with TimeoutError or PeerError, which name the peer;
-  /// the group stays usable.
+  /// the operating system has accepted the bytes: up to 256 KiB also if the peer has not called receive(), more only
+  /// then. Throws UsageError if `peer` is not another rank of the group. The Work may fail with TimeoutError or
+  /// PeerError, which name the peer, and with MismatchError; the group stays usable.
   Work send(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
   /// Receives the next message of rank `peer` with this `tag` into `tensor`. Fails with MismatchError if the message
   /// has another number of bytes, and drops the message.

@@ -14,19 +14,19 @@ namespace tutti {
 struct CommunicatorOptions {
   /// The backend:
   /// - "auto": shared memory on one node. On several nodes "hierarchical" if every node holds the same power of two of
-  ///   consecutive ranks, otherwise Gloo. The variable TUTTI_BACKEND replaces "auto" (docs/launching.md).
-  /// - "gloo": Gloo only.
+  ///   consecutive ranks, otherwise TCP. The variable TUTTI_BACKEND replaces "auto" (docs/launching.md).
+  /// - "tcp": messages over TCP only.
   /// - "shared_memory": shared memory only; all ranks must be on one node.
-  /// - "hierarchical": shared memory inside nodes, Gloo between them. Every node must hold the same number of
+  /// - "hierarchical": shared memory inside nodes, TCP between them. Every node must hold the same number of
   ///   consecutive ranks.
-  /// - "mpi": as "auto", with MPI instead of Gloo. "mpi_only": MPI without shared memory.
+  /// - "mpi": as "auto", with MPI instead of TCP. "mpi_only": MPI without shared memory.
   /// The following exchange memory of `device`, and use "auto" for everything else. "auto" chooses among them if
   /// `device` is an accelerator: "nccl" if every rank has a CUDA device of its own and tutti was built for it, else
   /// "staged".
   /// - "nccl": NCCL, for CUDA devices. Each rank of a node needs a device of its own.
   /// - "staged": tensors pass through pinned CPU memory and the host's backend. Serves any device, and ranks that share
-  ///   one. Sums have the bits of the CPU. "staged:NAME" does so over the backend NAME, for example "staged:gloo".
-  /// - "c10d:gloo": the Gloo backend of c10d, for CUDA devices.
+  ///   one. Sums have the bits of the CPU. "staged:NAME" does so over the backend NAME, for example "staged:tcp".
+  /// - "c10d:gloo": the Gloo backend of c10d, for CUDA devices, in a build that found Gloo's headers.
   /// Connecting throws UsageError if the backend is not available, or cannot exchange memory of `device`.
   std::string backend = "auto";
   /// The device of this rank; may differ between ranks. Without a number: the number is the local rank modulo the

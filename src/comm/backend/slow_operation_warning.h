@@ -17,6 +17,8 @@ class SlowOperationWarning {
     next_ = next_ < std::chrono::minutes(1) ? std::chrono::minutes(1) : now - begin_ + std::chrono::minutes(10);
     return true;
   }
+  /// When the next warning is due.
+  Deadline next() const { return begin_ + next_; }
   std::chrono::seconds waited(Deadline now) const {
     return std::chrono::duration_cast<std::chrono::seconds>(now - begin_);
   }

@@ -1,4 +1,4 @@
-// Calls that are made on some ranks only. Ranks: 2 processes over shared memory, 3 over Gloo.
+// Calls that are made on some ranks only. Ranks: 2 processes over shared memory, 3 over TCP.
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ constexpr bool has_sanitizer_thread = false;
 
 void on_both_backends(const RankProgram& program) {
   expect_success(run_processes(program, 2));
-  expect_success(run_processes(program, 3, {.variables = {{"TUTTI_BACKEND", "gloo"}}}));
+  expect_success(run_processes(program, 3, {.variables = {{"TUTTI_BACKEND", "tcp"}}}));
 }
 
 const RankProgram different_communicators("deadlock_different_communicators", [] {

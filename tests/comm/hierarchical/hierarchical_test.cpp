@@ -97,17 +97,17 @@ TEST(Hierarchical, SumsHaveTheBitsOfMessages) {
   }
 }
 
-const RankProgram over_gloo("hierarchical_over_gloo", [] {
+const RankProgram over_tcp("hierarchical_over_tcp", [] {
   const Communicator job = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
-  EXPECT_EQ(job.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(job.backend_name(), "shared memory + tcp");
   EXPECT_GT(job.topology().num_nodes, 1);
-  const Communicator flat = Communicator::connect(read_environment(), {.backend = "gloo"});
+  const Communicator flat = Communicator::connect(read_environment(), {.backend = "tcp"});
   check_bits(job.duplicate("gradients"), flat);
   // A group inside a node, and a group across nodes.
   const auto node = job.split(job.topology().node_rank);
-  EXPECT_EQ(node->backend_name(), "shared memory + gloo");
+  EXPECT_EQ(node->backend_name(), "shared memory + tcp");
   const auto inter_node = job.split(job.topology().local_rank);
-  EXPECT_EQ(inter_node->backend_name(), "gloo");
+  EXPECT_EQ(inter_node->backend_name(), "tcp");
   at::Tensor one = at::ones({1});
   node->all_reduce(one).wait();
   inter_node->all_reduce(one).wait();
@@ -126,15 +126,15 @@ const RankProgram over_gloo("hierarchical_over_gloo", [] {
   }
 });
 TEST(Hierarchical, IsTheDefaultOnSeveralNodesOfSeveralRanks) {
-  test::expect_success(run_processes(over_gloo, 4, {.num_nodes = 2}));
-  test::expect_success(run_processes(over_gloo, 6, {.num_nodes = 3}));
-  test::expect_success(run_processes(over_gloo, 12, {.num_nodes = 3}));
+  test::expect_success(run_processes(over_tcp, 4, {.num_nodes = 2}));
+  test::expect_success(run_processes(over_tcp, 6, {.num_nodes = 3}));
+  test::expect_success(run_processes(over_tcp, 12, {.num_nodes = 3}));
 }
 
 // Up to 1 KiB is sent with the call signature.
 const RankProgram small_payloads("hierarchical_small_payloads", [] {
   const auto hierarchical = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
-  const auto flat = Communicator::connect(read_environment(), {.backend = "gloo"});
+  const auto flat = Communicator::connect(read_environment(), {.backend = "tcp"});
   const int size = flat.size();
   const int rank = flat.rank();
   for (const std::int64_t elements : {0, 1, 255, 256, 257, 2000}) {
@@ -175,9 +175,9 @@ TEST(Hierarchical, IsRefusedOnOneNode) {
 // With three ranks per node, sums that are computed node by node have other bits.
 const RankProgram nodes_of_three("hierarchical_nodes_of_three", [] {
   const auto found = Communicator::connect(read_environment());
-  EXPECT_EQ(found.backend_name(), "gloo");
+  EXPECT_EQ(found.backend_name(), "tcp");
   const auto asked = Communicator::connect(read_environment(), {.backend = "hierarchical"});
-  EXPECT_EQ(asked.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(asked.backend_name(), "shared memory + tcp");
   const auto sum = sum_of(asked, at::full({100'000}, 1.0));
   EXPECT_NEAR(sum.max().item<double>(), 6 * 0.3, 1e-6);
 });
@@ -188,7 +188,7 @@ TEST(Hierarchical, OnNodesOfThreeOnlyWhenAskedFor) {
 // The limit on the size of files also applies to shared memory.
 const RankProgram without_memory("hierarchical_without_memory", [] {
   const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
-  EXPECT_EQ(communicator.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(communicator.backend_name(), "shared memory + tcp");
   if (communicator.rank() == 2) {  // the node leader, which creates the shared memory of its node
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit small{.rlim_cur = 100'000, .rlim_max = 100'000};
@@ -221,19 +221,19 @@ TEST(Hierarchical, OneRankPerNodeLogsTheSlowRank) {
   EXPECT_EQ(results[1].output.find("has waited"), std::string::npos) << results[1].output;
 }
 
-/// True if this process has connected over Gloo: Gloo's thread exists.
+/// True if this process has connected over TCP: the thread of its event loop exists.
 bool is_connected() {
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream in(thread.path() / "comm");
     std::string name;
-    if (std::getline(in, name) && name.starts_with("pt_gloo")) return true;
+    if (std::getline(in, name) && name.starts_with("tutti-tcp")) return true;
   }
   return false;
 }
 
 const RankProgram many_ranks("hierarchical_many_ranks", [] {
   const auto job = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
-  EXPECT_EQ(job.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(job.backend_name(), "shared memory + tcp");
   const int local_rank = job.topology().local_rank;
   job.barrier().wait();
   const at::Tensor numbers = at::arange(job.rank(), job.rank() + 40, at::kLong);

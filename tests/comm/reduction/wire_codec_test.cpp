@@ -115,23 +115,23 @@ TEST(EncodedSum, OnlyInterNodeSumsAreEncoded) {
   for (const int nodes : {2, 3}) run_thread_ranks(2 * nodes, check_between_nodes, {.backend = "hierarchical"}, nodes);
 }
 
-const test::RankProgram over_gloo_and_memory("encoded_sums_over_gloo_and_memory", [] {
+const test::RankProgram over_tcp_and_memory("encoded_sums_over_tcp_and_memory", [] {
   const auto one_rank_per_node = Communicator::connect(test::on_nodes(4));
-  EXPECT_EQ(one_rank_per_node.backend_name(), "gloo");
+  EXPECT_EQ(one_rank_per_node.backend_name(), "tcp");
   check_rounding(one_rank_per_node);
   check_range(one_rank_per_node);
   check_doubles(one_rank_per_node);
   const auto two_ranks_per_node = Communicator::connect(test::on_nodes(2));
-  EXPECT_EQ(two_ranks_per_node.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(two_ranks_per_node.backend_name(), "shared memory + tcp");
   check_between_nodes(two_ranks_per_node);
   check_range(two_ranks_per_node);
   check_doubles(two_ranks_per_node);
   const auto one_node = Communicator::connect(test::on_nodes(1));
-  EXPECT_EQ(one_node.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(one_node.backend_name(), "shared memory + tcp");
   check_inside_a_node(one_node);
 });
-TEST(EncodedSum, HoldsOnProcessesOverGlooAndSharedMemory) {
-  test::expect_success(test::run_processes(over_gloo_and_memory, 4));
+TEST(EncodedSum, HoldsOnProcessesOverTcpAndSharedMemory) {
+  test::expect_success(test::run_processes(over_tcp_and_memory, 4));
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ const RankProgram is_scanned("secret_is_scanned", [] {
   const bool scans = environment.rank == environment.world_size - 1;
   std::list<FileDescriptor> clients;
   if (scans) scan(environment.master_port, clients);
-  const auto communicator = Communicator::connect(environment, {.backend = "gloo"});
+  const auto communicator = Communicator::connect(environment, {.backend = "tcp"});
   for (int time = 0; time < 3; ++time) {
     std::string ports;
     for (const auto& place : tcp_listeners()) ports += std::to_string(place.port) + " ";
@@ -226,7 +226,7 @@ const RankProgram listens_at_loopback("listens_at_loopback_only", [] {
   if (environment.master_listen_fd) ::close(*environment.master_listen_fd);
   environment.master_listen_fd = std::nullopt;
   environment.master_addr = "localhost";
-  const auto communicator = Communicator::connect(environment, {.backend = "gloo"});
+  const auto communicator = Communicator::connect(environment, {.backend = "tcp"});
   const auto sum = at::full({5}, 1.0F);
   communicator.all_reduce(sum).wait();
   const auto next = (communicator.rank() + 1) % communicator.size();

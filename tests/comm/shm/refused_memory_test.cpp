@@ -75,7 +75,7 @@ void say(const std::string& text) {
 
 const RankProgram refused("memory_is_refused", [] {
   const auto first = Communicator::connect(read_environment());
-  EXPECT_EQ(first.backend_name(), "shared memory + gloo");
+  EXPECT_EQ(first.backend_name(), "shared memory + tcp");
   const at::Tensor shared = comm::GradientCommunicator(first).allocate(bytes);
   say("no descriptors");
   {
@@ -95,11 +95,11 @@ const RankProgram refused("memory_is_refused", [] {
   expect_right_sum(first, comm::GradientCommunicator(first).allocate(bytes));
   expect_right_sum(first, shared);  // memory that was shared earlier stays shared
   const auto copy = first.duplicate("copy");
-  EXPECT_EQ(copy.backend_name(), "gloo");
+  EXPECT_EQ(copy.backend_name(), "tcp");
   expect_right_sum(copy, comm::GradientCommunicator(copy).allocate(bytes));
   say("from the start");
   const auto second = Communicator::connect(read_environment());
-  EXPECT_EQ(second.backend_name(), "gloo");
+  EXPECT_EQ(second.backend_name(), "tcp");
   expect_right_sum(second, comm::GradientCommunicator(second).allocate(bytes));
   try {
     Communicator::connect(read_environment(), {.backend = "shared_memory"});
@@ -126,12 +126,12 @@ TEST(RefusedMemory, OnOneRankGradientsGoOverMessagesWithAWarning) {
     EXPECT_NE(output.substr(from, to - from).find(text), std::string::npos) << text << " is not in:\n" << output;
   };
   const std::string buffer =
-      "warning: a gradient buffer of 4194304 bytes is sent over gloo, not through shared memory: ";
+      "warning: a gradient buffer of 4194304 bytes is sent over tcp, not through shared memory: ";
   expect_between("no descriptors", "no memory", buffer + "rank 1: memfd_create: Too many open files");
-  expect_between("no descriptors", "no memory", "Connecting over Gloo: on rank 1 listening on 127.0.0.1 failed: ");
+  expect_between("no descriptors", "no memory", "Connecting over TCP: on rank 1 listening on 127.0.0.1 failed: ");
   expect_between("no memory", "from the start", buffer + "rank 0: memfd_create: Operation not permitted");
   expect_between("from the start", "The backend",
-                 "warning: gradients are sent over gloo, not through shared memory: rank 0: memfd_create: Operation "
+                 "warning: gradients are sent over tcp, not through shared memory: rank 0: memfd_create: Operation "
                  "not");
   for (const auto& result : results) {
     EXPECT_NE(result.output.find("The backend shared_memory cannot be used: rank 0: memfd_create"), std::string::npos)

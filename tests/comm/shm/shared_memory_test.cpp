@@ -43,11 +43,11 @@ at::Tensor gradients(const Communicator& communicator, std::int64_t elements, at
   return GradientCommunicator(communicator).allocate(elements * width).view(dtype);
 }
 
-const RankProgram equals_gloo("shm_equals_gloo", [] {
+const RankProgram equals_tcp("shm_equals_tcp", [] {
   const Communicator shared = connect("shared_memory");
-  EXPECT_EQ(shared.backend_name(), "shared memory + gloo");
-  const Communicator gloo = connect("gloo");
-  EXPECT_EQ(gloo.backend_name(), "gloo");
+  EXPECT_EQ(shared.backend_name(), "shared memory + tcp");
+  const Communicator tcp = connect("tcp");
+  EXPECT_EQ(tcp.backend_name(), "tcp");
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
     for (const std::int64_t elements : {1, 7, 64, 1000, 300'001}) {
       const auto seed = static_cast<std::uint64_t>(elements * 10 + shared.rank());
@@ -56,7 +56,7 @@ const RankProgram equals_gloo("shm_equals_gloo", [] {
       for (int repeat = 0; repeat < 3; ++repeat) {
         by_memory.copy_(random_tensor({elements}, seed).to(dtype));
         by_messages.copy_(by_memory);
-        for (const auto& [communicator, tensor] : {std::pair(shared, by_memory), std::pair(gloo, by_messages)}) {
+        for (const auto& [communicator, tensor] : {std::pair(shared, by_memory), std::pair(tcp, by_messages)}) {
           const auto sum = GradientCommunicator(communicator).start_all_reduce(tensor);
           sum->finish_reduce_scatter(0.3);
           sum->wait();
@@ -67,7 +67,7 @@ const RankProgram equals_gloo("shm_equals_gloo", [] {
   }
 });
 TEST(SharedMemory, SumsEqualThoseOfMessagesBitForBit) {
-  for (const int size : {2, 3, 4}) test::expect_success(run_processes(equals_gloo, size));
+  for (const int size : {2, 3, 4}) test::expect_success(run_processes(equals_tcp, size));
 }
 
 // As in the reducer: all-reduces are started here and reduced on the queue thread, with many in flight.
@@ -141,7 +141,7 @@ TEST(SharedMemory, AKilledRankIsNamedAndLeavesNoFiles) {
 
 const RankProgram absent_from_a_sum("shm_absent_from_a_sum", [] {
   // A communicator with a long timeout, so that only rank 2 is late for the all-reduce.
-  const Communicator without_deadline = connect("gloo");
+  const Communicator without_deadline = connect("tcp");
   const Communicator communicator = connect("shared_memory", std::chrono::seconds(5));
   at::Tensor memory = gradients(communicator, 1 << 10, at::kFloat);
   without_deadline.barrier().wait();

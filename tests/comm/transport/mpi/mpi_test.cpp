@@ -60,7 +60,7 @@ const RankProgram every_check("every_check_over_mpi", [] {
   check_all(communicator);
 });
 
-// One rank per node, one node, and two nodes of two ranks: the composition of `auto`, with MPI in Gloo's place.
+// One rank per node, one node, and two nodes of two ranks: the composition of `auto`, with MPI in place of TCP.
 const RankProgram composed("composed_with_mpi", [] {
   const int size = read_environment().world_size;
   const std::map<int, std::string> names{{1, "shared memory + mpi"}, {2, "shared memory + mpi"}, {size, "mpi"}};
@@ -84,10 +84,10 @@ at::Tensor gradient_sum(const Communicator& communicator, std::int64_t elements)
 
 // Short messages, which MPI sends at once, and long messages, for which MPI waits for the receiver.
 const RankProgram sums("sums_over_mpi", [] {
-  const auto gloo = Communicator::connect(read_environment(), {.backend = "gloo"});
+  const auto tcp = Communicator::connect(read_environment(), {.backend = "tcp"});
   const auto mpi = over_mpi();
   for (const std::int64_t elements : {1, 1000, 3'000'000}) {
-    EXPECT_TRUE(gradient_sum(mpi, elements).equal(gradient_sum(gloo, elements))) << elements;
+    EXPECT_TRUE(gradient_sum(mpi, elements).equal(gradient_sum(tcp, elements))) << elements;
   }
 });
 
@@ -104,7 +104,7 @@ const RankProgram groups("many_groups_over_mpi", [] {
 });
 
 const RankProgram one_is_absent("one_is_absent_over_mpi", [] {
-  const auto outside = Communicator::connect(read_environment(), {.backend = "gloo"});
+  const auto outside = Communicator::connect(read_environment(), {.backend = "tcp"});
   const auto communicator = over_mpi();
   outside.barrier().wait();  // from here on only the intended rank is late
   if (communicator.rank() != 1) {
@@ -118,7 +118,7 @@ const RankProgram one_is_absent("one_is_absent_over_mpi", [] {
 // it.
 const RankProgram leaves_a_sum("leaves_a_sum_over_mpi", [] {
   static std::vector<float> memory(3'000'000);  // created before MPI starts, destroyed after MPI ends
-  const auto outside = Communicator::connect(read_environment(), {.backend = "gloo"});
+  const auto outside = Communicator::connect(read_environment(), {.backend = "tcp"});
   const auto communicator = over_mpi();
   if (communicator.rank() == 0) {
     const auto freed = std::make_shared<bool>(false);
@@ -151,13 +151,13 @@ const RankProgram follows_the_variable("follows_the_variable", [] {
   report_failure_of([] {
     const auto communicator = Communicator::connect(read_environment());
     print_line("backend " + communicator.backend_name());
-    EXPECT_EQ(Communicator::connect(read_environment(), {.backend = "gloo"}).backend_name(), "gloo");
+    EXPECT_EQ(Communicator::connect(read_environment(), {.backend = "tcp"}).backend_name(), "tcp");
   });
 });
 
 const RankProgram disagrees("disagrees_about_the_backend", [] {
   const auto environment = read_environment();
-  report_failure_of([&] { Communicator::connect(environment, {.backend = environment.rank == 1 ? "gloo" : "auto"}); });
+  report_failure_of([&] { Communicator::connect(environment, {.backend = environment.rank == 1 ? "tcp" : "auto"}); });
 });
 
 struct ProcessResult {
@@ -208,7 +208,7 @@ TEST_F(Mpi, EveryCheckHoldsOnThreeProcesses) {
 TEST_F(Mpi, SharedMemoryStaysInsideNodesOfFourProcesses) {
   expect_exit_success(under_mpirun(composed, 4));
 }
-TEST_F(Mpi, GradientSumsOfTwoAndThreeProcessesHaveTheBitsOfGloo) {
+TEST_F(Mpi, GradientSumsOfTwoAndThreeProcessesHaveTheBitsOfTcp) {
   expect_exit_success(under_mpirun(sums, 2));
   expect_exit_success(under_mpirun(sums, 3));
 }
@@ -265,7 +265,7 @@ TEST(MpiBackend, ThreeProcessesThatAskForDifferentBackendsAllThrow) {
 
 TEST(MpiBackend, AnUnknownBackendInTheVariableIsNamed) {
   const auto ranks = run_processes(follows_the_variable, 1, {.variables = {{"TUTTI_BACKEND", "mip"}}});
-  expect_output(ranks[0].output, "UsageError: TUTTI_BACKEND=mip: There is no backend 'mip'. Known: auto, gloo, mpi, ");
+  expect_output(ranks[0].output, "UsageError: TUTTI_BACKEND=mip: There is no backend 'mip'. Known: auto, tcp, mpi, ");
 }
 
 VariableLookup lookup_in(std::map<std::string, std::string> variables) {

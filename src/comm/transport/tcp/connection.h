@@ -1,0 +1,102 @@
+#pragma once
+// A connection between two ranks: how it is made, and how its bytes are read.
+//
+//   the initiator                           the acceptor
+//   connects
+//   proves the job's secret, if it has one  proves it as well (auth/handshake.h)
+//   Hello
+//                                           Verdict
+//   frames                                  frames
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/auth/handshake.h"
+#include "core/socket.h"
+#include "comm/transport/tcp/frame.h"
+#include "comm/transport/tcp/matcher.h"
+
+namespace tutti::comm {
+
+/// The address at which a rank accepts connections, as it is published.
+struct EndpointAddress {
+  SocketAddress socket;
+  Nonce nonce{};  ///< a client that does not send it is refused
+
+  std::string to_text() const;
+  /// nullopt for a text that is none.
+  static std::optional<EndpointAddress> from_text(const std::string& text);
+};
+
+/// Used by one thread at a time.
+class Connection {
+ public:
+  /// Starts to connect to `rank`. `secret` may be null. Throws std::system_error.
+  Connection(const EndpointAddress& address, int own_rank, int rank, const JobSecretPtr& secret);
+  /// Takes over an accepted socket.
+  Connection(FileDescriptor socket, const JobSecretPtr& secret, Deadline since);
+  ~Connection() = default;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  int descriptor() const { return socket_.get(); }
+  /// In the job; -1 until it is known.
+  int rank() const { return rank_; }
+  void set_rank(int rank) { rank_ = rank; }
+  /// When it was accepted.
+  Deadline since() const { return since_; }
+
+  enum class Greeting {
+    pending,
+    hello,              ///< of the acceptor: hello() has come and waits for answer()
+    open,               ///< frames may be sent and read
+    duplicate,          ///< the peer uses its own connection to this rank
+    not_authenticated,  ///< the peer does not know the job's secret
+  };
+  /// Takes the greeting as far as it goes now. Throws std::system_error when the connection has ended.
+  Greeting greet();
+  const Hello& hello() const { return hello_; }
+  /// Throws std::system_error.
+  void answer(Verdict verdict);
+  /// Nothing more is sent.
+  void finish_sending() const;
+  bool is_open() const { return step_ == Step::open; }
+
+  enum class Read { progress, drained, closed };
+  /// Moves bytes to the body and to the buffer of the bytes behind it. Call when it is open. Throws nothing.
+  Read read();
+  /// The next header, once it is complete and the body before it is.
+  std::optional<FrameHeader> next_header();
+  Body body;
+  /// The header of a message that cannot be accepted yet: nothing more is read.
+  std::optional<FrameHeader> paused_header;
+  /// Whether read() is running without the endpoint's mutex.
+  bool is_reading = false;
+
+ private:
+  enum class Step { connecting, proving, hello, verdict, open };
+  bool receive_exactly(std::span<std::byte> bytes);
+  void send_all(std::span<const std::byte> bytes) const;
+  void take(std::size_t count);
+
+  FileDescriptor socket_;
+  const bool initiator_;
+  Deadline since_{};
+  int rank_ = -1;
+  Step step_;
+  std::optional<Handshake> handshake_;
+  Hello hello_;
+  Verdict verdict_{};
+  std::size_t received_ = 0;  // of what the step receives
+  // Bytes that were read behind the last body: [begin_, end_).
+  std::vector<std::byte> buffer_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::vector<std::byte> discarded_;  // takes the bytes of a body without memory
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,174 @@
+#pragma once
+// The connections of a process to other ranks of its job, and the thread that reads them. Collectives and
+// point-to-point messages of all groups share them; a channel is a number in the frames.
+//
+// - Two ranks have one connection, made when one of them first needs it. If both connect, that of the lower rank stays.
+// - A thread that sends writes what the socket takes; the loop's thread writes the rest. The loop's thread reads,
+//   straight into the memory of the receive that matches.
+// - A send has ended when the system has taken its bytes.
+// - One mutex guards everything. Reads and writes run without it, with Connection::is_reading and Outbox::is_writing()
+//   set: memory that they use is not given back before they end.
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "comm/os/exit_guard.h"
+#include "comm/rendezvous/rendezvous.h"
+#include "comm/transport/tcp/connection.h"
+#include "comm/transport/tcp/matcher.h"
+#include "comm/transport/tcp/outbox.h"
+
+namespace tutti::comm {
+
+/// Ranks are those in the job. Thread safe.
+class EventLoop : public std::enable_shared_from_this<EventLoop> {
+ public:
+  /// Listens at the numeric address `host` and publishes that at the store. Throws std::system_error, and what the
+  /// store throws.
+  EventLoop(const Rendezvous& rendezvous, int rank, const std::string& host);
+  ~EventLoop() = default;
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  /// The thread owns a reference to the loop, because a callback may destroy the endpoint.
+  void start();
+  /// Sends what is to be sent, until its deadlines; not during stack unwinding. Ends the thread.
+  void close();
+
+  const std::string& address() const { return address_; }
+  /// The address of another rank. It is looked up at the store when a message needs it and none is known.
+  void set_address(int rank, const std::string& address);
+  /// Connects to ranks whose addresses are known. Throws TransferError.
+  void connect(const std::vector<int>& ranks, Deadline deadline);
+
+  /// Begins to send or receive. The message completes on any thread, possibly before post() returns.
+  void post(const MessagePtr& message);
+  /// Forgets the message and gives its memory back. Returns false if it has ended: it completes at once if it has not.
+  bool cancel(const MessagePtr& message);
+  /// Ends the messages of the channel with `failure`, later ones too, and tells the connected ones among `members`.
+  /// Without `cancel_sends`, sends go on.
+  void close_channel(std::uint64_t channel, const std::vector<int>& members, const std::exception_ptr& failure,
+                     bool cancel_sends);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  using ConnectionPtr = std::shared_ptr<Connection>;
+  struct Peer {
+    enum class State {
+      idle,
+      lookup,      // its address is looked up
+      connecting,  // `connection` is being made
+      awaited,     // it is connecting to this rank
+      open,
+      failed,
+    };
+    State state = State::idle;
+    std::optional<EndpointAddress> address;
+    ConnectionPtr connection;
+    bool was_open = false;
+    Outbox outbox;
+    bool write_again = false;  // the socket may take more bytes than the write in progress finds
+    Outcome::Kind failure = Outcome::Kind::disconnected;
+    Deadline next_lookup{};
+    std::chrono::milliseconds lookup_interval{1};
+  };
+  enum class Removal { removed, absent, busy };
+
+  // Any thread, with the mutex held. `lock` is released during a write.
+  void contact(int rank, Effects& effects);
+  void start_connecting(int rank, Peer& peer, Effects& effects);
+  void flush(Lock& lock, int rank, Effects& effects);
+  void fail_peer(int rank, Outcome::Kind reason, Effects& effects);
+  void fail_outbox(Peer& peer, Effects& effects);
+  void drop(const ConnectionPtr& connection);
+  Removal remove(const Message& message);
+  void resume_paused();
+  void add_timed(const MessagePtr& message);
+  /// Sends the replies and completes the messages. Releases the lock.
+  void apply(Lock& lock, Effects& effects);
+  void wake() const;
+
+  // The thread.
+  void run();
+  void watch(int descriptor, std::uint32_t events) const;
+  void wait_for_events(Lock& lock);
+  void handle(Lock& lock, const ConnectionPtr& connection, std::uint32_t events);
+  bool greet(Lock& lock, const ConnectionPtr& connection, Effects& effects);
+  bool accept_hello(const ConnectionPtr& connection);
+  void read(Lock& lock, const ConnectionPtr& connection, Effects& effects);
+  bool process_frames(Lock& lock, Connection& connection, Effects& effects);
+  void accept_connections();
+  void limit_pending();
+  std::vector<Deadline> pending_since() const;
+  void look_up_addresses(Lock& lock, Effects& effects);
+  void expire(Effects& effects);
+  bool is_finished();
+  int milliseconds_to_wait() const;
+
+  std::optional<ExitGuard> exit_guard_;  // destroyed last
+  c10::intrusive_ptr<c10d::Store> store_;
+  const JobSecretPtr secret_;  // may be null
+  const int rank_;
+  const Nonce nonce_;
+  const FileDescriptor wake_fd_;
+  const FileDescriptor epoll_fd_;
+  ListeningSocket listening_;
+  std::string address_;
+  std::thread thread_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // a read, write or copy has ended; a peer is open or has failed
+  std::map<int, Peer> peers_;        // none is ever erased
+  Matcher matcher_;
+  std::unordered_map<int, ConnectionPtr> connections_;  // by descriptor
+  std::vector<ConnectionPtr> pending_;                  // those that have not said who they are, the earliest first
+  std::vector<ConnectionPtr> ready_;                    // may have more to read
+  std::set<ConnectionPtr> paused_;
+  std::set<int> to_flush_;
+  std::set<int> lookups_;       // ranks whose addresses are looked up
+  std::set<MessagePtr> timed_;  // messages with a deadline
+  Deadline next_timer_{};
+  int copying_ = 0;  // threads that copy received bytes
+  bool accepting_ = true;
+  bool stopping_ = false;
+  bool drop_pending_ = false;
+  bool finished_sending_ = false;
+  std::optional<Deadline> close_deadline_;
+};
+
+/// The event loop of this process, which the first message starts. Thread safe.
+class Endpoint {
+ public:
+  /// `host` returns the numeric address at which other ranks reach this one. It may throw.
+  Endpoint(Rendezvous rendezvous, int rank, std::function<std::string()> host)
+      : rendezvous_(std::move(rendezvous)), rank_(rank), host_(std::move(host)) {}
+  ~Endpoint() {
+    if (loop_) loop_->close();
+  }
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  /// Throws UsageError, PeerError.
+  EventLoop& open();
+  /// Null before open().
+  EventLoop* get_if_open();
+
+ private:
+  const Rendezvous rendezvous_;
+  const int rank_;
+  const std::function<std::string()> host_;
+  std::mutex mutex_;
+  std::shared_ptr<EventLoop> loop_;
+};
+
+}  // namespace tutti::comm

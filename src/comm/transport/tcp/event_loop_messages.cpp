@@ -1,0 +1,288 @@
+// The part of the event loop that any thread runs: messages, and writing.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "comm/transport/tcp/event_loop.h"
+
+namespace tutti::comm {
+namespace {
+
+// A longer message is written by the loop's thread, so that the calling thread goes on.
+constexpr std::size_t max_written_by_caller = 64 * 1024;
+
+}  // namespace
+
+void EventLoop::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    drop_pending_ = std::uncaught_exceptions() > 0;
+  }
+  wake();
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    exit_guard_.emplace();
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+void EventLoop::set_address(int rank, const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  Peer& peer = peers_[rank];
+  if (!peer.address) peer.address = EndpointAddress::from_text(address);
+}
+
+void EventLoop::connect(const std::vector<int>& ranks, Deadline deadline) {
+  Effects effects;
+  Lock lock(mutex_);
+  for (const int rank : ranks) contact(rank, effects);
+  apply(lock, effects);
+  lock.lock();
+  const auto ended = [&](int rank) {
+    const auto state = peers_[rank].state;
+    return state == Peer::State::open || state == Peer::State::failed;
+  };
+  changed_.wait_until(lock, deadline, [&] { return std::ranges::all_of(ranks, ended); });
+  std::vector<int> late;
+  for (const int rank : ranks) {
+    const Peer& peer = peers_[rank];
+    if (!ended(rank)) late.push_back(rank);
+    if (peer.state != Peer::State::failed || peer.was_open) continue;  // messages will find that it has left
+    throw TransferError(TransferError::Kind::connection_closed, {rank},
+                        peer.failure == Outcome::Kind::not_authenticated
+                            ? "the process at its address does not know the job's secret"
+                            : "connection closed");
+  }
+  if (!late.empty()) throw TransferError(TransferError::Kind::timeout, std::move(late), "it did not answer");
+}
+
+void EventLoop::post(const MessagePtr& message) {
+  Effects effects;
+  Lock lock(mutex_);
+  if (message->deadline) add_timed(message);
+  if (!message->is_send) {
+    const auto peer = peers_.find(message->rank);
+    if (peer != peers_.end() && peer->second.address) contact(message->rank, effects);
+    matcher_.receive(message, effects);
+    resume_paused();
+    return apply(lock, effects);
+  }
+  contact(message->rank, effects);
+  if (auto reason = matcher_.end_reason(message->channel, message->rank); reason.kind != Outcome::Kind::completed) {
+    effects.complete(message, std::move(reason));
+    return apply(lock, effects);
+  }
+  Peer& peer = peers_[message->rank];
+  peer.outbox.add(message);
+  if (message->memory.size() <= max_written_by_caller) {
+    flush(lock, message->rank, effects);
+  } else if (peer.state == Peer::State::open && to_flush_.insert(message->rank).second) {
+    wake();
+  }
+  apply(lock, effects);
+}
+
+bool EventLoop::cancel(const MessagePtr& message) {
+  Effects effects;
+  Lock lock(mutex_);
+  auto removal = remove(*message);
+  for (; removal == Removal::busy; removal = remove(*message)) changed_.wait(lock);
+  timed_.erase(message);
+  if (message->is_send && removal == Removal::removed) flush(lock, message->rank, effects);
+  apply(lock, effects);
+  return removal == Removal::removed;
+}
+
+EventLoop::Removal EventLoop::remove(const Message& message) {
+  if (message.is_send) {
+    switch (peers_[message.rank].outbox.remove(message)) {
+      case Outbox::Removal::removed:
+        return Removal::removed;
+      case Outbox::Removal::is_being_written:
+        return Removal::busy;
+      case Outbox::Removal::absent:
+        return Removal::absent;
+    }
+  }
+  if (matcher_.remove(message)) return Removal::removed;
+  for (const auto& [descriptor, connection] : connections_) {
+    Body& body = connection->body;
+    if (body.receive.get() == &message) {
+      if (connection->is_reading) return Removal::busy;
+      body.receive = nullptr;
+      body.to = nullptr;
+      return Removal::removed;
+    }
+    if (body.unexpected && body.unexpected->receive.get() == &message) {
+      body.unexpected->receive = nullptr;
+      return Removal::removed;
+    }
+  }
+  return Removal::absent;
+}
+
+void EventLoop::close_channel(std::uint64_t channel, const std::vector<int>& members, const std::exception_ptr& failure,
+                              bool cancel_sends) {
+  const Outcome outcome{.kind = Outcome::Kind::closed, .failure = failure};
+  Effects effects;
+  Lock lock(mutex_);
+  if (!matcher_.close_channel(channel, failure, effects)) return;
+  std::vector<MessagePtr> begun;
+  const auto in_channel = [&](const Message& message, bool) { return message.channel == channel; };
+  for (const int member : members) {
+    const auto peer = peers_.find(member);
+    if (peer == peers_.end()) continue;
+    if (cancel_sends) {
+      for (auto& message : peer->second.outbox.messages(in_channel)) begun.push_back(std::move(message));
+    }
+    if (peer->second.connection && peer->second.connection->body.header.channel == channel) {
+      const Body& body = peer->second.connection->body;
+      for (const auto& receive : {body.receive, body.unexpected ? body.unexpected->receive : nullptr}) {
+        if (receive) begun.push_back(receive);
+      }
+    }
+  }
+  for (const auto& message : begun) {
+    auto removal = remove(*message);
+    for (; removal == Removal::busy; removal = remove(*message)) changed_.wait(lock);
+    if (removal == Removal::removed) effects.complete(message, outcome);
+  }
+  for (const int member : members) {
+    const auto peer = peers_.find(member);
+    if (peer == peers_.end()) continue;
+    const auto state = peer->second.state;
+    if (state != Peer::State::open && state != Peer::State::connecting && state != Peer::State::awaited) continue;
+    peer->second.outbox.add({.kind = FrameHeader::Kind::close, .channel = channel});
+    flush(lock, member, effects);
+  }
+  changed_.wait(lock, [&] { return copying_ == 0; });
+  resume_paused();
+  apply(lock, effects);
+}
+
+void EventLoop::contact(int rank, Effects& effects) {
+  Peer& peer = peers_[rank];
+  if (peer.state != Peer::State::idle) return;
+  if (peer.address) return start_connecting(rank, peer, effects);
+  peer.state = Peer::State::lookup;
+  lookups_.insert(rank);
+  wake();
+}
+
+void EventLoop::start_connecting(int rank, Peer& peer, Effects& effects) {
+  try {
+    peer.connection = std::make_shared<Connection>(*peer.address, rank_, rank, secret_);
+    watch(peer.connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+    connections_.emplace(peer.connection->descriptor(), peer.connection);
+    peer.state = Peer::State::connecting;
+  } catch (const std::system_error&) {
+    fail_peer(rank, Outcome::Kind::disconnected, effects);
+  }
+}
+
+void EventLoop::flush(Lock& lock, int rank, Effects& effects) {
+  Peer& peer = peers_[rank];
+  if (peer.outbox.is_writing()) {
+    peer.write_again = true;
+    return;
+  }
+  while (peer.state == Peer::State::open && !peer.outbox.is_empty()) {
+    peer.write_again = false;
+    auto parts = peer.outbox.begin_write();
+    const ConnectionPtr connection = peer.connection;
+    lock.unlock();
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    const auto count = ::sendmsg(connection->descriptor(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const int error = errno;
+    lock.lock();
+    peer.outbox.end_write(count > 0 ? static_cast<std::size_t>(count) : 0, effects);
+    changed_.notify_all();
+    if (peer.state == Peer::State::failed) return fail_outbox(peer, effects);
+    if (count >= 0 || error == EINTR) continue;
+    if (error != EAGAIN) return fail_peer(rank, Outcome::Kind::disconnected, effects);
+    if (!peer.write_again) return;
+  }
+}
+
+void EventLoop::fail_peer(int rank, Outcome::Kind reason, Effects& effects) {
+  Peer& peer = peers_[rank];
+  if (peer.state == Peer::State::failed) return;
+  peer.state = Peer::State::failed;
+  peer.failure = reason;
+  const auto connection = std::exchange(peer.connection, nullptr);
+  Body none;
+  matcher_.on_disconnect(rank, connection && !connection->is_reading ? connection->body : none, reason, effects);
+  if (connection) drop(connection);
+  fail_outbox(peer, effects);
+  changed_.notify_all();
+}
+
+/// A write in progress does it when it ends.
+void EventLoop::fail_outbox(Peer& peer, Effects& effects) {
+  if (peer.outbox.is_writing()) return;
+  for (auto& message : peer.outbox.messages([](const Message&, bool) { return true; }))
+    effects.complete(std::move(message), {.kind = peer.failure, .failure = nullptr});
+  peer.outbox.clear();
+}
+
+void EventLoop::drop(const ConnectionPtr& connection) {
+  ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, connection->descriptor(), nullptr);
+  paused_.erase(connection);
+  std::erase(pending_, connection);
+  connections_.erase(connection->descriptor());
+}
+
+void EventLoop::resume_paused() {
+  if (paused_.empty()) return;
+  ready_.insert(ready_.end(), paused_.begin(), paused_.end());
+  paused_.clear();
+  wake();
+}
+
+void EventLoop::add_timed(const MessagePtr& message) {
+  const bool was_empty = timed_.empty();
+  timed_.insert(message);
+  const auto first = std::min(*message->deadline, Clock::now() + std::chrono::milliseconds(50));
+  if (!was_empty && next_timer_ <= first) return;
+  next_timer_ = first;
+  wake();
+}
+
+void EventLoop::apply(Lock& lock, Effects& effects) {
+  while (!effects.replies.empty()) {
+    for (const auto& [rank, header] : std::exchange(effects.replies, {})) {
+      Peer& peer = peers_[rank];
+      if (peer.state != Peer::State::open) continue;
+      peer.outbox.add_urgent(header);
+      flush(lock, rank, effects);
+    }
+  }
+  auto completions = std::exchange(effects.completions, {});
+  bool copies = false;
+  for (const auto& completion : completions) {
+    if (completion.message->deadline) timed_.erase(completion.message);
+    copies = copies || completion.bytes;
+  }
+  copying_ += copies ? 1 : 0;
+  lock.unlock();
+  if (copies) {
+    for (const auto& [message, outcome, bytes] : completions) {
+      if (bytes && !message->memory.empty()) std::memcpy(message->memory.data(), bytes.get(), message->memory.size());
+    }
+    const std::lock_guard again(mutex_);
+    --copying_;
+    changed_.notify_all();
+  }
+  for (const auto& completion : completions) completion.message->complete(completion.outcome);
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,39 @@
+#pragma once
+// The point-to-point messages of one group.
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/transport/tcp/event_loop.h"
+#include "comm/transport/tcp/request.h"
+
+namespace tutti::comm {
+
+/// Thread safe.
+class GroupEndpoint {
+ public:
+  /// `group` is the name of the group, equal on its ranks; `global_ranks` are the members' ranks in the job. This rank
+  /// is member `rank`.
+  GroupEndpoint(std::shared_ptr<Endpoint> endpoint, const std::string& group, std::vector<int> global_ranks, int rank);
+
+  void send(RequestPtr request);
+  void receive(RequestPtr request);
+  /// Receives end with `failure`, later ones too; sends go on unless `cancel_sends`.
+  void close(const std::exception_ptr& failure, bool cancel_sends) noexcept;
+  /// The members' ranks in the job.
+  const std::vector<int>& global_ranks() const { return *global_ranks_; }
+  /// The messages of a group of `members` of this one, this rank among them.
+  std::shared_ptr<GroupEndpoint> of(const std::vector<int>& members, const std::string& group) const;
+
+ private:
+  void post(RequestPtr request);
+
+  std::shared_ptr<Endpoint> endpoint_;
+  std::uint64_t channel_;
+  std::shared_ptr<const std::vector<int>> global_ranks_;
+  int rank_;
+};
+
+}  // namespace tutti::comm

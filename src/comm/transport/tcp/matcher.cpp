@@ -1,0 +1,260 @@
+#include "comm/transport/tcp/matcher.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::comm {
+namespace {
+
+using FrameKind = FrameHeader::Kind;
+
+bool matches(const Message& receive, int source, std::uint64_t tag) {
+  return receive.tag == tag && (receive.rank == any_source || receive.rank == source);
+}
+
+/// The copy is for the endpoint, which makes it without its mutex.
+void deliver(UnexpectedMessage& unexpected, Effects& effects) {
+  const Outcome outcome{.source = unexpected.source, .failure = nullptr};
+  effects.completions.push_back({std::move(unexpected.receive), outcome, std::move(unexpected.memory)});
+}
+
+}  // namespace
+
+Outcome Matcher::end_reason(std::uint64_t channel, int rank) const {
+  if (const auto closed = closed_channels_.find(channel); closed != closed_channels_.end())
+    return {.kind = Outcome::Kind::closed, .failure = closed->second};
+  const auto found = channels_.find(channel);
+  if (found != channels_.end() && found->second.closed_by.contains(rank))
+    return {.kind = Outcome::Kind::closed_by_peer, .failure = nullptr};
+  if (const auto gone = disconnected_.find(rank); gone != disconnected_.end())
+    return {.kind = gone->second, .failure = nullptr};
+  return {};
+}
+
+void Matcher::receive(MessagePtr message, Effects& effects) {
+  if (!closed_channels_.contains(message->channel)) {
+    auto& unexpected = channels_[message->channel].unexpected;
+    const auto found =
+        std::ranges::find_if(unexpected, [&](const auto& one) { return matches(*message, one->source, one->tag); });
+    if (found != unexpected.end()) {
+      const auto taken = *found;
+      unexpected.erase(found);
+      release(*taken);
+      const FrameHeader header{.channel = message->channel, .tag = taken->tag, .bytes = taken->bytes, .id = taken->id};
+      if (taken->id != 0) return pull(header, taken->source, std::move(message), effects);
+      if (!fits(message, taken->source, taken->bytes, effects)) return;
+      taken->receive = std::move(message);
+      if (taken->complete) deliver(*taken, effects);
+      return;
+    }
+  }
+  auto reason = end_reason(message->channel, message->rank);
+  if (reason.kind != Outcome::Kind::completed) return effects.complete(std::move(message), std::move(reason));
+  channels_[message->channel].receives.push_back(std::move(message));
+}
+
+bool Matcher::can_accept(const FrameHeader& header, int from) const {
+  if (header.kind != FrameKind::message || closed_channels_.contains(header.channel)) return true;
+  if (header.bytes <= unexpected_limit_ - std::min(unexpected_limit_, unexpected_bytes_)) return true;
+  const auto found = channels_.find(header.channel);
+  return found != channels_.end() && std::ranges::any_of(found->second.receives, [&](const MessagePtr& receive) {
+           return matches(*receive, from, header.tag);
+         });
+}
+
+bool Matcher::on_frame(const FrameHeader& header, int from, Body& body, Effects& effects) {
+  body = {.header = header, .left = header.bytes_behind()};
+  switch (header.kind) {
+    case FrameKind::message:
+      on_message(header, from, body, effects);
+      return true;
+    case FrameKind::announce:
+      on_announce(header, from, effects);
+      return true;
+    case FrameKind::payload:
+      return on_payload(header, from, body);
+    case FrameKind::withdraw:
+      on_withdraw(header, from, effects);
+      return true;
+    case FrameKind::close:
+      on_close(header.channel, from, effects);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Matcher::on_message(const FrameHeader& header, int from, Body& body, Effects& effects) {
+  if (closed_channels_.contains(header.channel)) return;
+  if (auto receive = take_receive(header.channel, from, header.tag)) {
+    if (!fits(receive, from, header.bytes, effects)) return;
+    body.to = receive->memory.data();
+    body.receive = std::move(receive);
+    return;
+  }
+  auto unexpected = std::make_shared<UnexpectedMessage>();
+  unexpected->source = from;
+  unexpected->tag = header.tag;
+  unexpected->bytes = header.bytes;
+  unexpected->memory = std::make_shared_for_overwrite<std::byte[]>(static_cast<std::size_t>(header.bytes));
+  unexpected_bytes_ += header.bytes;
+  body.to = unexpected->memory.get();
+  body.unexpected = unexpected;
+  channels_[header.channel].unexpected.push_back(std::move(unexpected));
+}
+
+void Matcher::on_announce(const FrameHeader& header, int from, Effects& effects) {
+  if (closed_channels_.contains(header.channel)) {
+    return effects.reply(from, {.kind = FrameKind::refuse,
+                                .channel = header.channel,
+                                .tag = header.tag,
+                                .bytes = FrameHeader::channel_closed,
+                                .id = header.id});
+  }
+  if (auto receive = take_receive(header.channel, from, header.tag))
+    return pull(header, from, std::move(receive), effects);
+  auto unexpected = std::make_shared<UnexpectedMessage>();
+  unexpected->source = from;
+  unexpected->tag = header.tag;
+  unexpected->bytes = header.bytes;
+  unexpected->id = header.id;
+  channels_[header.channel].unexpected.push_back(std::move(unexpected));
+}
+
+void Matcher::pull(const FrameHeader& header, int from, MessagePtr receive, Effects& effects) {
+  FrameHeader reply{.kind = FrameKind::pull, .channel = header.channel, .tag = header.tag, .id = header.id};
+  const auto expected = receive->memory.size();
+  if (fits(receive, from, header.bytes, effects)) {
+    pulled_[{from, header.id}] = std::move(receive);
+  } else {
+    reply.kind = FrameKind::refuse;
+    reply.bytes = expected;
+  }
+  effects.reply(from, reply);
+}
+
+bool Matcher::on_payload(const FrameHeader& header, int from, Body& body) {
+  const auto found = pulled_.find({from, header.id});
+  if (found == pulled_.end()) return false;
+  body.receive = std::move(found->second);
+  pulled_.erase(found);
+  if (!body.receive) return true;
+  if (body.receive->memory.size() != header.bytes) return false;
+  body.to = body.receive->memory.data();
+  return true;
+}
+
+void Matcher::on_withdraw(const FrameHeader& header, int from, Effects& effects) {
+  if (const auto found = pulled_.find({from, header.id}); found != pulled_.end()) {
+    if (found->second)
+      effects.complete(std::move(found->second), {.kind = Outcome::Kind::withdrawn, .failure = nullptr});
+    pulled_.erase(found);
+    return;
+  }
+  const auto channel = channels_.find(header.channel);
+  if (channel == channels_.end()) return;
+  std::erase_if(channel->second.unexpected,
+                [&](const auto& one) { return one->id == header.id && one->source == from; });
+}
+
+void Matcher::on_close(std::uint64_t channel, int from, Effects& effects) {
+  if (closed_channels_.contains(channel)) return;
+  Channel& closed = channels_[channel];
+  closed.closed_by.insert(from);
+  fail_receives(closed, from, Outcome::Kind::closed_by_peer, effects);
+}
+
+void Matcher::on_body(Body& body, int from, Effects& effects) {
+  if (body.receive) {
+    effects.complete(std::move(body.receive), {.source = from, .failure = nullptr});
+  } else if (body.unexpected) {
+    body.unexpected->complete = true;
+    if (body.unexpected->receive) deliver(*body.unexpected, effects);
+  }
+  body = {};
+}
+
+void Matcher::on_disconnect(int from, Body& body, Outcome::Kind reason, Effects& effects) {
+  disconnected_.emplace(from, reason);
+  const auto fail = [&](MessagePtr receive) {
+    if (receive) effects.complete(std::move(receive), {.kind = reason, .failure = nullptr});
+  };
+  fail(std::move(body.receive));
+  if (body.unexpected) fail(std::move(body.unexpected->receive));
+  for (auto& [id, channel] : channels_) {
+    fail_receives(channel, from, reason, effects);
+    std::erase_if(channel.unexpected, [&](const auto& one) {
+      if (one->source != from || one->complete) return false;
+      release(*one);
+      return true;
+    });
+  }
+  for (auto& [key, receive] : pulled_) {
+    if (key.first == from) fail(std::move(receive));
+  }
+  std::erase_if(pulled_, [&](const auto& entry) { return entry.first.first == from; });
+  body = {};
+}
+
+bool Matcher::remove(const Message& receive) {
+  const auto is_it = [&](const MessagePtr& one) { return one.get() == &receive; };
+  if (const auto channel = channels_.find(receive.channel); channel != channels_.end()) {
+    if (std::erase_if(channel->second.receives, is_it) > 0) return true;
+  }
+  for (auto& [key, pulled] : pulled_) {
+    if (!is_it(pulled)) continue;
+    pulled = nullptr;
+    return true;
+  }
+  return false;
+}
+
+bool Matcher::close_channel(std::uint64_t channel, std::exception_ptr failure, Effects& effects) {
+  const Outcome outcome{.kind = Outcome::Kind::closed, .failure = failure};
+  if (!closed_channels_.emplace(channel, std::move(failure)).second) return false;
+  for (auto& [key, receive] : pulled_) {
+    if (receive && receive->channel == channel) effects.complete(std::exchange(receive, nullptr), outcome);
+  }
+  const auto found = channels_.find(channel);
+  if (found == channels_.end()) return true;
+  for (auto& receive : found->second.receives) effects.complete(std::move(receive), outcome);
+  for (const auto& unexpected : found->second.unexpected) {
+    release(*unexpected);
+    if (unexpected->id == 0) continue;
+    effects.reply(unexpected->source, {.kind = FrameKind::refuse,
+                                       .channel = channel,
+                                       .tag = unexpected->tag,
+                                       .bytes = FrameHeader::channel_closed,
+                                       .id = unexpected->id});
+  }
+  channels_.erase(found);
+  return true;
+}
+
+MessagePtr Matcher::take_receive(std::uint64_t channel, int from, std::uint64_t tag) {
+  const auto found = channels_.find(channel);
+  if (found == channels_.end()) return nullptr;
+  auto& receives = found->second.receives;
+  const auto receive = std::ranges::find_if(receives, [&](const MessagePtr& one) { return matches(*one, from, tag); });
+  if (receive == receives.end()) return nullptr;
+  auto taken = std::move(*receive);
+  receives.erase(receive);
+  return taken;
+}
+
+/// A receive that does not fit ends, and its message is discarded.
+bool Matcher::fits(const MessagePtr& receive, int from, std::uint64_t bytes, Effects& effects) const {
+  if (receive->memory.size() == bytes) return true;
+  effects.complete(receive, {.kind = Outcome::Kind::mismatch, .source = from, .bytes = bytes, .failure = nullptr});
+  return false;
+}
+
+void Matcher::fail_receives(Channel& channel, int from, Outcome::Kind reason, Effects& effects) {
+  std::erase_if(channel.receives, [&](MessagePtr& receive) {
+    if (receive->rank != from) return false;
+    effects.complete(std::move(receive), {.kind = reason, .failure = nullptr});
+    return true;
+  });
+}
+
+}  // namespace tutti::comm

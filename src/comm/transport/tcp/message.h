@@ -1,0 +1,79 @@
+#pragma once
+// A message that a rank sends or receives, as the endpoint sees it.
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "comm/backend/transfer_error.h"
+#include "comm/transport/tcp/frame.h"
+
+namespace tutti::comm {
+
+inline constexpr int any_source = -1;
+
+/// How a message ended.
+struct Outcome {
+  enum class Kind {
+    completed,
+    timed_out,          ///< at its deadline
+    closed,             ///< this rank has closed the channel: see `failure`
+    closed_by_peer,     ///< the peer has closed the channel
+    disconnected,       ///< the connection to the peer has ended, or could not be made
+    not_authenticated,  ///< the peer does not know the job's secret
+    exited,             ///< the peer exited before it was connected
+    mismatch,           ///< the peer's message has `bytes` bytes
+    withdrawn,          ///< the sender stopped waiting for the receive
+    not_sent,           ///< the endpoint was destroyed before
+  };
+  Kind kind = Kind::completed;
+  int source = any_source;     ///< rank in the job; of a receive that has completed
+  std::uint64_t bytes = 0;     ///< of the peer's message, for `mismatch`
+  std::exception_ptr failure;  ///< for `closed`; may be null
+};
+
+/// Ranks are those in the job.
+struct Message {
+  virtual ~Message() = default;
+  /// Called once, without the endpoint's mutex. The endpoint does not access the memory afterwards.
+  virtual void complete(const Outcome& outcome) = 0;
+  /// True if the peer is known to have exited. Asked now and then for a message with a deadline, while the peer is not
+  /// connected.
+  virtual bool peer_has_exited() const { return false; }
+
+  bool is_send = false;
+  int rank = any_source;  ///< the peer
+  std::uint64_t channel = 0;
+  std::uint64_t tag = 0;
+  std::span<std::byte> memory{};
+  std::shared_ptr<const void> owner{};          ///< of the memory
+  std::uint64_t eager_bytes = max_eager_bytes;  ///< a longer message is announced
+  std::optional<Deadline> deadline{};           ///< at which the endpoint ends the message
+  std::optional<Deadline> exited_since{};       ///< when the exit of the peer was noticed
+};
+using MessagePtr = std::shared_ptr<Message>;
+
+/// Bytes of a message that came before its receive.
+using ReceivedBytes = std::shared_ptr<const std::byte[]>;
+
+/// What follows from an event: messages that have ended, and frames to send.
+struct Effects {
+  struct Completion {
+    MessagePtr message;
+    Outcome outcome;
+    ReceivedBytes bytes{};  ///< to copy into the message's memory before complete()
+  };
+  std::vector<Completion> completions;
+  std::vector<std::pair<int, FrameHeader>> replies;  ///< with the rank that each is for
+
+  void complete(MessagePtr message, Outcome outcome) {
+    completions.push_back({std::move(message), std::move(outcome)});
+  }
+  void reply(int rank, const FrameHeader& header) { replies.emplace_back(rank, header); }
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,35 @@
+#pragma once
+// A call of a user that sends or receives one point-to-point message.
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/transport/tcp/message.h"
+
+namespace tutti::comm {
+
+struct Request final : Message {
+  std::string description;  ///< "receive (tag 3)"
+  int peer = any_source;    ///< rank in the group
+  std::chrono::milliseconds timeout{0};
+  /// True if nothing more will come from the peer, as far as this rank knows.
+  std::function<bool()> is_peer_gone;
+  std::function<void(int source)> on_completed;  ///< a message has come; `source` is a rank in the group
+  /// Called once, with the failure or null. Nothing accesses the memory afterwards.
+  std::function<void(std::exception_ptr failure)> mark_completed;
+  /// The ranks of the group in the job. GroupEndpoint sets it.
+  std::shared_ptr<const std::vector<int>> global_ranks;
+
+  void complete(const Outcome& outcome) override;
+  bool peer_has_exited() const override { return is_peer_gone(); }
+
+ private:
+  std::exception_ptr failure_of(const Outcome& outcome) const;
+  int member(int global_rank) const;
+};
+using RequestPtr = std::shared_ptr<Request>;
+
+}  // namespace tutti::comm

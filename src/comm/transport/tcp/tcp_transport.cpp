@@ -1,0 +1,163 @@
+#include "comm/transport/tcp/tcp_transport.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "comm/algorithms/peers.h"
+#include "comm/backend/describe.h"
+#include "comm/transport/tcp/tcp_channel.h"
+#include "core/hash.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+// What a rank publishes in place of its address: it has none, for the reason behind the mark.
+constexpr char no_address_mark = '!';
+
+[[noreturn]] void throw_unexpected_data() {
+  throw PeerError("Unexpected data in the store: another program uses the same store.", {});
+}
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(std::shared_ptr<Endpoint> endpoint, Rendezvous rendezvous, const std::string& group, int rank,
+               GroupHealth health, std::chrono::milliseconds timeout)
+      : Transport("tcp", rank, static_cast<int>(health.global_ranks().size())),
+        endpoint_(std::move(endpoint)),
+        rendezvous_(std::move(rendezvous)),
+        group_(group),
+        health_(std::move(health)),
+        timeout_(timeout) {}
+
+  std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Buffer& buffer) override {
+    return channel_for(peer)->post(true, peer, tag, buffer);
+  }
+  std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Buffer& buffer) override {
+    return channel_for(peer)->post(false, peer, tag, buffer);
+  }
+
+  std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
+                                   std::chrono::milliseconds timeout) override {
+    const auto rank = static_cast<int>(std::ranges::find(members, this->rank()) - members.begin());
+    return std::make_shared<TcpTransport>(endpoint_, rendezvous_of_group(rendezvous_, name, members),
+                                          group_ + "/" + name, rank, health_.for_group(members), timeout);
+  }
+
+  void connect() override {
+    const std::lock_guard lock(connect_mutex_);
+    if (channel()) return;
+    try {
+      exchange_addresses();
+      endpoint_->open().connect(first_peers(), Clock::now() + timeout_);
+      auto channel = std::make_shared<TcpChannel>(endpoint_, fnv1a("collectives: " + group_), health_, own_rank());
+      const std::lock_guard channel_lock(mutex_);
+      channel_ = std::move(channel);
+    } catch (const TransferError& error) {
+      const auto ranks = health_.members_among(error.peers());  // the event loop names global ranks
+      throw PeerError("Connecting over TCP: " + describe_ranks(ranks) + ": " + first_line(error.what()) + ".", ranks);
+    }
+    if (closed_) close();
+  }
+
+  // At the store, where all ranks of the group can be told apart before any is connected.
+  std::optional<std::vector<std::byte>> bootstrap_all_gather(std::span<const std::byte> input,
+                                                             std::chrono::milliseconds timeout) override {
+    const std::string value(reinterpret_cast<const char*>(input.data()), input.size());
+    const auto values = store_all_gather(rendezvous_, "bootstrap/" + std::to_string(bootstrap_calls_++), rank(), size(),
+                                         value, timeout);
+    std::vector<std::byte> all;
+    for (const std::string& one : values) {
+      if (one.size() != input.size()) throw_unexpected_data();
+      const auto* const bytes = reinterpret_cast<const std::byte*>(one.data());
+      all.insert(all.end(), bytes, bytes + one.size());
+    }
+    return all;
+  }
+
+  void throw_if_heartbeat_lost() const override { health_.throw_if_heartbeat_lost(); }
+  std::shared_ptr<FailureBoard> failure_board() override {
+    return make_store_failure_board(rendezvous_, size(),
+                                    {.exited_ranks = [health = health_] { return health.exited_ranks(); },
+                                     .is_store_reachable = [health = health_] { return health.is_store_reachable(); }});
+  }
+  void close() noexcept override {
+    closed_ = true;  // a thread in connect() checks it afterwards
+    if (const auto connected = channel()) connected->close();
+  }
+
+ private:
+  int own_rank() const { return health_.global_ranks().at(static_cast<std::size_t>(rank())); }
+
+  std::shared_ptr<TcpChannel> channel() const {
+    const std::lock_guard lock(mutex_);
+    return channel_;
+  }
+
+  std::shared_ptr<TcpChannel> channel_for(int peer) {
+    if (auto connected = channel()) return connected;
+    if (closed_) throw TransferError(TransferError::Kind::connection_closed, {peer}, "the communicator was closed");
+    try {
+      connect();
+    } catch (const TimeoutError& failure) {
+      throw TransferError(TransferError::Kind::timeout, failure.ranks(), failure.what(), timeout_);
+    } catch (const PeerError& failure) {
+      throw TransferError(TransferError::Kind::connection_closed, failure.ranks(), failure.what());
+    }
+    return channel();
+  }
+
+  // Names the ranks that cannot listen, and those that do not join.
+  void exchange_addresses() {
+    std::string own_address;
+    try {
+      own_address = endpoint_->open().address();
+    } catch (const std::exception& error) {
+      own_address = no_address_mark + first_line(error.what());
+    }
+    const auto addresses = store_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(),
+                                            size(), own_address, timeout_, [this] { return closed_.load(); });
+    for (std::size_t member = 0; member < addresses.size(); ++member) {
+      const auto& address = addresses[member];
+      if (address.starts_with(no_address_mark)) {
+        throw PeerError("Connecting over TCP: on rank " + std::to_string(member) + " " + address.substr(1),
+                        {static_cast<int>(member)});
+      }
+      if (!EndpointAddress::from_text(address)) throw_unexpected_data();
+      endpoint_->open().set_address(health_.global_ranks()[member], address);
+    }
+  }
+
+  // The ranks in the job that this rank exchanges messages with in every round, so that no round has to connect.
+  std::vector<int> first_peers() const {
+    std::vector<int> members = peers_of(rank(), size());
+    for (int& member : members) member = health_.global_ranks().at(static_cast<std::size_t>(member));
+    return members;
+  }
+
+  const std::shared_ptr<Endpoint> endpoint_;
+  const Rendezvous rendezvous_;
+  const std::string group_;
+  const GroupHealth health_;
+  const std::chrono::milliseconds timeout_;  // for connecting
+  std::atomic<int> bootstrap_calls_ = 0;
+  int connect_attempts_ = 0;
+  std::atomic<bool> closed_ = false;
+  std::mutex connect_mutex_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<TcpChannel> channel_;  // null until it is connected
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> make_tcp_transport(const Rendezvous& rendezvous, std::shared_ptr<Endpoint> endpoint,
+                                              int rank, GroupHealth health, std::chrono::milliseconds timeout) {
+  return std::make_shared<TcpTransport>(std::move(endpoint), rendezvous, "job", rank, std::move(health), timeout);
+}
+
+}  // namespace tutti::comm

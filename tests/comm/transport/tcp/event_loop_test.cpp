@@ -1,0 +1,321 @@
+// Ranks: event loops in one process, which share a store, and clients that are no ranks or send damaged frames.
+#include "comm/transport/tcp/event_loop.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <future>
+#include <list>
+#include <random>
+#include <string>
+
+#include "tutti/core/error.h"
+
+namespace tutti::test::event_loop_test {
+namespace {
+
+using namespace tutti::comm;
+using namespace std::chrono_literals;
+using OutcomeKind = Outcome::Kind;
+
+constexpr std::uint64_t channel = 7;
+
+JobSecretPtr secret(const std::string& text = "the secret of this job") {
+  return std::make_shared<JobSecret>(text, "a test");
+}
+
+/// A message with a wait for its outcome.
+struct TestMessage final : Message {
+  std::string text;
+  std::promise<Outcome> outcome;
+
+  void complete(const Outcome& how) override { outcome.set_value(how); }
+  OutcomeKind wait() { return outcome.get_future().get().kind; }
+};
+using TestMessagePtr = std::shared_ptr<TestMessage>;
+
+TestMessagePtr make_message(bool is_send, int rank, const std::string& text, std::uint64_t tag = 0) {
+  auto message = std::make_shared<TestMessage>();
+  message->is_send = is_send;
+  message->rank = rank;
+  message->channel = channel;
+  message->tag = tag;
+  message->text = text;
+  message->memory = std::as_writable_bytes(std::span(message->text));
+  message->deadline = Clock::now() + 20s;
+  return message;
+}
+
+class EventLoops : public testing::Test {
+ protected:
+  std::unique_ptr<Endpoint> make_endpoint(int rank, JobSecretPtr known = nullptr) const {
+    return std::make_unique<Endpoint>(
+        Rendezvous{.store = store_, .failure_store = store_, .store_owner = -1, .secret = std::move(known)}, rank,
+        [] { return std::string("127.0.0.1"); });
+  }
+  static TestMessagePtr post(Endpoint& endpoint, TestMessagePtr message) {
+    endpoint.open().post(message);
+    return message;
+  }
+  /// Sends a text of `length` from rank 1 to rank 0 and checks it.
+  static void check_exchange(Endpoint& rank_0, Endpoint& rank_1, std::size_t length, std::uint64_t tag = 0) {
+    const std::string text(length, 'x');
+    const auto received = post(rank_0, make_message(false, 1, std::string(length, '-'), tag));
+    const auto sent = post(rank_1, make_message(true, 0, text, tag));
+    EXPECT_EQ(received->wait(), OutcomeKind::completed);
+    EXPECT_EQ(sent->wait(), OutcomeKind::completed);
+    EXPECT_EQ(received->text, text);
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
+};
+
+TEST_F(EventLoops, DeliverMessagesOfAllSizes) {
+  for (const auto& known : {JobSecretPtr(), secret()}) {
+    const auto to = make_endpoint(0, known);
+    const auto from = make_endpoint(1, known);
+    for (const std::size_t length : {0, 4, 100'000, 4 << 20, (4 << 20) + 1, 20'000'000})
+      check_exchange(*to, *from, length);
+  }
+}
+
+// Each rank begins with a send, so both connect at once.
+TEST_F(EventLoops, TwoRanksThatConnectToEachOtherKeepOneConnection) {
+  for (int round = 0; round < 50; ++round) {
+    store_ = c10::make_intrusive<c10d::HashStore>();
+    const auto zero = make_endpoint(0);
+    const auto one = make_endpoint(1);
+    zero->open().set_address(1, one->open().address());
+    one->open().set_address(0, zero->open().address());
+    std::vector<TestMessagePtr> messages;
+    auto sends = std::async(std::launch::async, [&] { return post(*one, make_message(true, 0, "to 0")); });
+    messages.push_back(post(*zero, make_message(true, 1, "to 1")));
+    messages.push_back(sends.get());
+    messages.push_back(post(*zero, make_message(false, 1, "----")));
+    messages.push_back(post(*one, make_message(false, 0, "----")));
+    for (const auto& message : messages) ASSERT_EQ(message->wait(), OutcomeKind::completed) << round;
+    EXPECT_EQ(messages[2]->text, "to 0");
+    EXPECT_EQ(messages[3]->text, "to 1");
+  }
+}
+
+TEST_F(EventLoops, RefuseARankWithAnotherSecret) {
+  const auto to = make_endpoint(0, secret());
+  const auto from = make_endpoint(1, secret("the secret of another job"));
+  to->open();
+  const auto sent = post(*from, make_message(true, 0, "text"));
+  EXPECT_EQ(sent->wait(), OutcomeKind::not_authenticated);
+}
+
+TEST_F(EventLoops, AMessageThatNoReceiveMatchesBlocksNoLaterOne) {
+  const auto to = make_endpoint(0);
+  const auto from = make_endpoint(1);
+  to->open();
+  const auto unexpected = post(*from, make_message(true, 0, std::string(200'000'000, 'u'), 5));
+  check_exchange(*to, *from, 100'000, 6);
+  EXPECT_TRUE(from->open().cancel(unexpected));
+}
+
+TEST_F(EventLoops, AMessageOfTheWrongSizeFailsBothSides) {
+  const auto to = make_endpoint(0);
+  const auto from = make_endpoint(1);
+  auto received = post(*to, make_message(false, 1, "four"));
+  auto sent = post(*from, make_message(true, 0, std::string(5'000'000, 'x')));
+  EXPECT_EQ(received->wait(), OutcomeKind::mismatch);
+  EXPECT_EQ(sent->wait(), OutcomeKind::mismatch);
+  received = post(*to, make_message(false, 1, "four"));
+  sent = post(*from, make_message(true, 0, "fives"));
+  EXPECT_EQ(received->wait(), OutcomeKind::mismatch);
+  check_exchange(*to, *from, 10);
+}
+
+// Some sends have begun when they are cancelled.
+TEST_F(EventLoops, ACancelledMessageGivesItsMemoryBackAndTheConnectionGoesOn) {
+  const auto to = make_endpoint(0);
+  const auto from = make_endpoint(1);
+  check_exchange(*to, *from, 10);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<TestMessagePtr> sends;
+    for (std::uint64_t tag = 1; tag <= 5; ++tag)
+      sends.push_back(post(*from, make_message(true, 0, std::string(max_eager_bytes, 'x'), tag)));
+    const auto received = post(*to, make_message(false, 1, std::string(max_eager_bytes, '-'), 2));
+    for (const auto& sent : sends) {
+      if (from->open().cancel(sent)) sent->text.assign(sent->text.size(), '!');
+    }
+    if (to->open().cancel(received)) {
+      const std::string before = received->text;
+      check_exchange(*to, *from, 10);
+      EXPECT_TRUE(received->text == before);
+    } else {
+      EXPECT_EQ(received->wait(), OutcomeKind::completed);
+    }
+    check_exchange(*to, *from, 10);
+  }
+}
+
+TEST_F(EventLoops, ADeadlineEndsAMessage) {
+  const auto to = make_endpoint(0);
+  const auto message = make_message(false, 1, "none");
+  message->deadline = Clock::now() + 20ms;
+  EXPECT_EQ(post(*to, message)->wait(), OutcomeKind::timed_out);
+}
+
+TEST_F(EventLoops, ADestroyedEndpointFailsTheMessagesOfItsPeer) {
+  const auto to = make_endpoint(0);
+  auto from = make_endpoint(1);
+  check_exchange(*to, *from, 10);
+  const auto received = post(*to, make_message(false, 1, "none"));
+  const auto last = post(*from, make_message(true, 0, "last", 1));
+  from.reset();
+  EXPECT_EQ(received->wait(), OutcomeKind::disconnected);
+  EXPECT_EQ(post(*to, make_message(false, 1, "----", 1))->wait(), OutcomeKind::completed);
+}
+
+/// A client that is no event loop.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& address_text)
+      : address_(*EndpointAddress::from_text(address_text)), socket_(connect_nonblocking(address_.socket)) {
+    wait_for(POLLOUT);
+  }
+  /// Says that it is `rank` and waits for the verdict.
+  void greet(std::int64_t rank) {
+    const Hello hello{.nonce = address_.nonce, .rank = rank};
+    send(std::as_bytes(std::span(&hello, 1)));
+    Verdict verdict{};
+    wait_for(POLLIN);
+    EXPECT_EQ(try_read(socket_, std::as_writable_bytes(std::span(&verdict, 1))), sizeof(verdict));
+    EXPECT_EQ(verdict, Verdict::accepted);
+  }
+  void send(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      wait_for(POLLOUT);
+      bytes = bytes.subspan(try_write(socket_, bytes));
+    }
+  }
+  const EndpointAddress& address() const { return address_; }
+  /// Waits for the end of the connection.
+  void expect_closed() {
+    std::vector<std::byte> ignored(1000);
+    try {
+      do {
+        wait_for(POLLIN);
+      } while (try_read(socket_, ignored));
+    } catch (const std::system_error&) {
+      // The connection was reset.
+    }
+  }
+
+ private:
+  void wait_for(short events) {
+    pollfd ready{.fd = socket_.get(), .events = events, .revents = 0};
+    EXPECT_EQ(::poll(&ready, 1, 20'000), 1);
+  }
+
+  EndpointAddress address_;
+  FileDescriptor socket_;
+};
+
+// The client has read the store and sends everything that a rank sends, except the proof.
+TEST_F(EventLoops, RefuseAClientThatKnowsTheAddressAndNotTheSecret) {
+  const auto to = make_endpoint(0, secret());
+  RawClient client(to->open().address());
+  const Hello hello{.nonce = client.address().nonce, .rank = 1};
+  client.send(std::as_bytes(std::span(&hello, 1)));
+  const std::string rest(200, 'x');
+  client.send(std::as_bytes(std::span(rest)));
+  client.expect_closed();
+  const auto from = make_endpoint(1, secret());
+  check_exchange(*to, *from, 10);
+}
+
+TEST_F(EventLoops, RefuseAClientWithAWrongNonceOrRank) {
+  const auto to = make_endpoint(0);
+  const Nonce nonce = RawClient(to->open().address()).address().nonce;
+  for (const Hello& hello : {Hello{.nonce = {1, 2}, .rank = 1}, Hello{.nonce = nonce, .rank = 0},
+                             Hello{.nonce = nonce, .rank = -1}, Hello{.nonce = nonce, .rank = std::int64_t{1} << 40}}) {
+    RawClient client(to->open().address());
+    client.send(std::as_bytes(std::span(&hello, 1)));
+    client.expect_closed();
+  }
+  const auto from = make_endpoint(1);
+  check_exchange(*to, *from, 10);
+}
+
+TEST_F(EventLoops, DeliverBesideManyUnauthenticatedClients) {
+  const auto to = make_endpoint(0, secret());
+  const auto from = make_endpoint(1, secret());
+  std::list<RawClient> clients;
+  for (int i = 0; i < 300; ++i) {
+    clients.emplace_back(to->open().address());
+    const std::string words(static_cast<std::size_t>(i), '\xff');
+    if (i < 100) clients.back().send(std::as_bytes(std::span(words)));
+  }
+  check_exchange(*to, *from, 10);
+}
+
+// Rank 2 sends damaged frames: its connection ends, and the others go on.
+TEST_F(EventLoops, ADamagedFrameEndsItsConnectionOnly) {
+  using FrameKind = FrameHeader::Kind;
+  const std::vector<FrameHeader> damaged{
+      {.kind = FrameKind{0}},
+      {.kind = FrameKind{99}},
+      {.unused = 1},
+      {.bytes = max_eager_bytes + 1},
+      {.kind = FrameKind::announce, .bytes = max_message_bytes + 1, .id = 1},
+      {.kind = FrameKind::announce, .bytes = 1, .id = 0},
+      {.kind = FrameKind::payload, .bytes = 4, .id = 9},
+      {.kind = FrameKind::pull, .id = 9},
+      {.kind = FrameKind::refuse, .bytes = 9, .id = 9},
+      {.kind = FrameKind::close, .bytes = 1},
+  };
+  for (const FrameHeader& header : damaged) {
+    store_ = c10::make_intrusive<c10d::HashStore>();
+    const auto zero = make_endpoint(0);
+    const auto one = make_endpoint(1);
+    RawClient two(zero->open().address());
+    two.greet(2);
+    two.send(std::as_bytes(std::span(&header, 1)));
+    two.expect_closed();
+    EXPECT_EQ(post(*zero, make_message(false, 2, "----"))->wait(), OutcomeKind::disconnected);
+    check_exchange(*zero, *one, 10);
+  }
+}
+
+// Seeded: valid frames and damaged ones, cut anywhere.
+TEST_F(EventLoops, RandomFramesEndTheirConnectionOnly) {
+  std::mt19937_64 random(2024);
+  for (int round = 0; round < 200; ++round) {
+    store_ = c10::make_intrusive<c10d::HashStore>();
+    const auto zero = make_endpoint(0);
+    const auto one = make_endpoint(1);
+    const auto received = post(*zero, make_message(false, 2, "----", random() % 3));
+    {
+      RawClient two(zero->open().address());
+      two.greet(2);
+      for (int frame = 0; frame < 20; ++frame) {
+        FrameHeader header{.kind = FrameHeader::Kind{static_cast<std::uint32_t>(random() % 8)},
+                           .channel = channel + random() % 2,
+                           .tag = random() % 3,
+                           .bytes = random() % 5,
+                           .id = random() % 4};
+        if (header.kind == FrameHeader::Kind::message && random() % 8 > 0) header.id = 0;
+        std::vector<std::byte> bytes(sizeof(header) + static_cast<std::size_t>(header.bytes_behind()));
+        std::memcpy(bytes.data(), &header, sizeof(header));
+        if (random() % 16 == 0) bytes[random() % bytes.size()] ^= std::byte{1} << random() % 8;
+        if (random() % 16 == 0) bytes.resize(random() % bytes.size());
+        try {
+          two.send(bytes);
+        } catch (const std::system_error&) {
+          break;  // the connection was closed
+        }
+      }
+    }
+    received->wait();
+    check_exchange(*zero, *one, 1000, 9);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test::event_loop_test
