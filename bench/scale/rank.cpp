@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -117,7 +118,9 @@ Environment forked(Environment environment, int forks, int local_rank) {
   environment.rank = environment.rank * forks + local_rank;
   environment.local_world_size = forks;
   environment.local_rank = local_rank;
-  if (environment.rank != 0) environment.master_listen_fd.reset();
+  // The launcher's coordinator is for the launcher's ranks. Rank 0 runs one at MASTER_PORT, which is free for programs.
+  environment.launcher_coordinator = false;
+  environment.master_port = static_cast<std::uint16_t>(std::stoi(std::getenv("MASTER_PORT")));
   return environment;
 }
 

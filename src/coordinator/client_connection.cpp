@@ -256,14 +256,14 @@ void Client::Connection::on_tick(bool was_late) {
 bool Client::Connection::check_response(Time now, bool was_late) {
   if (options_.response_timeout == Milliseconds(0)) return true;
   if (was_late) last_heard_ = now;
-  const auto unanswered_for = now - last_heard_;
-  if (unanswered_for >= options_.response_timeout) {
+  const auto unheard_for = now - last_heard_;
+  if (unheard_for >= options_.response_timeout) {
     end(Cause::stopped, "the coordinator's process at " + address() + " has not answered for " +
                             describe_duration(options_.response_timeout));
     return false;
   }
   constexpr int asks_per_timeout = 4;
-  if (unanswered_for >= options_.response_timeout / asks_per_timeout && !std::exchange(has_asked_, true)) {
+  if (unheard_for >= options_.response_timeout / asks_per_timeout && !std::exchange(has_asked_, true)) {
     post(MessageType::check, BodyWriter().texts({}));
   }
   return true;

@@ -9,8 +9,11 @@ std::optional<Gathers::Complete> Gathers::contribute(const RequestId& request, c
   const auto gather = gathers_.try_emplace({topic, members}).first;
   auto& contributions = gather->second;
   contributions[request.rank] = {.tag = request.tag, .value = std::move(value)};
-  const auto has_contributed = [&](int member) { return contributions.contains(member); };
-  if (!std::ranges::all_of(members, has_contributed)) return std::nullopt;
+  const auto is_waiting = [&](int member) {
+    const auto found = contributions.find(member);
+    return found != contributions.end() && found->second.is_waiting;
+  };
+  if (!std::ranges::all_of(members, is_waiting)) return std::nullopt;
   Complete complete;
   for (const int member : members) {
     complete.requests.push_back({.rank = member, .tag = contributions.at(member).tag});
@@ -24,13 +27,19 @@ std::optional<std::vector<int>> Gathers::cancel(const RequestId& request) {
   for (auto gather = gathers_.begin(); gather != gathers_.end(); ++gather) {
     auto& [key, contributions] = *gather;
     const auto found = contributions.find(request.rank);
-    if (found == contributions.end() || found->second.tag != request.tag) continue;
+    const bool is_request = found != contributions.end() && found->second.tag == request.tag;
+    if (!is_request || !found->second.is_waiting) continue;
     std::vector<int> missing;
-    std::ranges::copy_if(key.second, std::back_inserter(missing),
-                         [&](int member) { return !contributions.contains(member); });
-    contributions.erase(found);
-    if (contributions.empty()) gathers_.erase(gather);
-    return missing;
+    std::vector<int> withdrawn;
+    for (const int member : key.second) {
+      const auto other = contributions.find(member);
+      if (other == contributions.end()) missing.push_back(member);
+      if (other != contributions.end() && !other->second.is_waiting) withdrawn.push_back(member);
+    }
+    found->second = {.tag = request.tag, .value = "", .is_waiting = false};
+    const auto is_withdrawn = [](const auto& entry) { return !entry.second.is_waiting; };
+    if (std::ranges::all_of(contributions, is_withdrawn)) gathers_.erase(gather);
+    return missing.empty() ? withdrawn : missing;
   }
   return std::nullopt;
 }
@@ -41,7 +50,7 @@ std::vector<RequestId> Gathers::end_with(int member) {
     const auto& [key, contributions] = gather;
     if (std::ranges::find(key.second, member) == key.second.end()) return false;
     for (const auto& [rank, contribution] : contributions) {
-      if (rank != member) ended.push_back({.rank = rank, .tag = contribution.tag});
+      if (rank != member && contribution.is_waiting) ended.push_back({.rank = rank, .tag = contribution.tag});
     }
     return true;
   });

@@ -21,7 +21,8 @@ class Gathers {
   /// `request.rank` must be one of `members`. A second contribution of a rank replaces the first one.
   std::optional<Complete> contribute(const RequestId& request, const std::string& topic,
                                      const std::vector<int>& members, std::string value);
-  /// Withdraws the contribution. Returns the members that are missing; nullopt if the request is not waiting.
+  /// Withdraws the contribution. Returns the members that are missing; nullopt if the request is not waiting. Members
+  /// that have withdrawn their contributions are missing only if all others are there: they may contribute again.
   std::optional<std::vector<int>> cancel(const RequestId& request);
   /// Ends all gathers with this member, because it can contribute no more. Returns the waiting requests of the others.
   std::vector<RequestId> end_with(int member);
@@ -31,6 +32,7 @@ class Gathers {
   struct Contribution {
     std::uint64_t tag = 0;
     std::string value;
+    bool is_waiting = true;  // false once it is withdrawn
   };
   std::map<Key, std::map<int, Contribution>> gathers_;
 };

@@ -35,6 +35,8 @@ constexpr auto tick = Milliseconds(50);
 // A loop that wakes later than this did not run: the machine or the process was stopped.
 constexpr auto stall_limit = Milliseconds(200);
 constexpr int max_drain_rounds = 1000;
+// All ranks may throw the same error, and must have read its reason.
+constexpr auto unwinding_linger = Milliseconds(500);
 // Where the process has no descriptor left, accepting fails at once, again and again.
 constexpr auto accept_retry_delay = Milliseconds(100);
 
@@ -72,7 +74,7 @@ class Server::Loop {
   }
 
   ~Loop() {
-    const auto linger = std::uncaught_exceptions() > 0 ? Milliseconds(0) : options_.linger;
+    const auto linger = std::uncaught_exceptions() > 0 ? std::min(unwinding_linger, options_.linger) : options_.linger;
     {
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, linger, [&] { return has_finished_; });

@@ -21,7 +21,7 @@ struct ServerOptions {
   /// 0: this and the next one are those of the rank that joins first.
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds deadlock_timeout{0};  ///< 0: a deadlock is only reported
-  std::chrono::milliseconds linger{5000};         ///< how long the destructor waits; 0 during unwinding
+  std::chrono::milliseconds linger{5000};         ///< how long the destructor waits; during unwinding 500 ms at most
 };
 
 /// Thread safe.

@@ -113,7 +113,7 @@ TEST(FailureDuringSave, AStoppedRankIsNamedAndGetsAnErrorWhenItContinues) {
   // Rank 0 may have exited by then, and the store with it.
   const std::string& told = results[1].output;
   EXPECT_TRUE(told.find("timed out waiting for this rank (1)") != std::string::npos ||
-              told.find("rank 0, which serves the store, disconnected") != std::string::npos)
+              told.find("rank 0, which runs the coordinator, exited") != std::string::npos)
       << told;
   expect_only_the_first(folder.path());
 }

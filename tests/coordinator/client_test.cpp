@@ -52,6 +52,29 @@ TEST_P(CoordinatorClient, KeyValueRequestsAreAnswered) {
   EXPECT_THROW(client.add("new", 1), UsageError);
 }
 
+TEST_P(CoordinatorClient, ARanksNextProgramBeginsWhenAllHaveLeft) {
+  Server server(server_options(2, job_secret));
+  auto first = std::make_unique<Client>(client_options(server, 0, 2, job_secret), ClientEvents{});
+  auto second = std::make_unique<Client>(client_options(server, 1, 2, job_secret), ClientEvents{});
+  first->set("of the first program", "1");
+  first.reset();
+  auto next = std::async(std::launch::async, [&] {
+    return std::make_unique<Client>(client_options(server, 0, 2, job_secret), ClientEvents{});
+  });
+  EXPECT_EQ(next.wait_for(milliseconds(100)), std::future_status::timeout) << "rank 1 is still in the first program";
+  second.reset();
+  EXPECT_FALSE(next.get()->check({"of the first program"}));
+}
+
+TEST_P(CoordinatorClient, TheFirstRankSetsTheTimeoutsOfALaunchersCoordinator) {
+  auto options = server_options(1, job_secret);
+  options.heartbeat_timeout = milliseconds(0);
+  Server server(std::move(options));
+  Client client(client_options(server, 0, 1, job_secret), {});
+  client.set("a", "1");
+  EXPECT_THAT(client.get({"a"}, deadline), ElementsAre("1"));
+}
+
 TEST_P(CoordinatorClient, LongValuesPass) {
   Server server(server_options(1, job_secret));
   Client client(client_options(server, 0, 1, job_secret), {});

@@ -127,6 +127,25 @@ TEST(Gathers, DifferentMembersAreDifferentGathers) {
   EXPECT_THAT(gathers.end_with(2), IsEmpty());
 }
 
+TEST(Gathers, ARankThatTimesOutEarlierIsNotMissingForTheOthers) {
+  Gathers gathers;
+  for (const int rank : {0, 2}) gathers.contribute({.rank = rank, .tag = 1}, "t", {0, 1, 2}, "a");
+  EXPECT_THAT(*gathers.cancel({.rank = 2, .tag = 1}), ElementsAre(1));
+  EXPECT_THAT(*gathers.cancel({.rank = 0, .tag = 1}), ElementsAre(1));
+}
+
+TEST(Gathers, ARankThatTimedOutMayContributeAgain) {
+  Gathers gathers;
+  for (const int rank : {0, 1}) gathers.contribute({.rank = rank, .tag = 1}, "t", {0, 1, 2}, "a");
+  gathers.cancel({.rank = 0, .tag = 1});
+  EXPECT_FALSE(gathers.contribute({.rank = 2, .tag = 1}, "t", {0, 1, 2}, "c")) << "rank 0 does not wait";
+  EXPECT_THAT(*gathers.cancel({.rank = 1, .tag = 1}), ElementsAre(0)) << "all others are there";
+  gathers.contribute({.rank = 1, .tag = 2}, "t", {0, 1, 2}, "b");
+  const auto complete = gathers.contribute({.rank = 0, .tag = 2}, "t", {0, 1, 2}, "d");
+  ASSERT_TRUE(complete);
+  EXPECT_THAT(complete->values, ElementsAre("d", "b", "c"));
+}
+
 // A rank that connects again sends its requests again: they are done once.
 TEST(JobState, RequestsThatAreSentAgainAreDoneOnce) {
   const Time now = Time() + std::chrono::hours(1);

@@ -17,7 +17,7 @@ struct LaunchOptions {
   int ranks_per_node = 1;                 ///< processes on this node, at most max_ranks_per_node
   int num_nodes = 1;                      ///< nodes of the job, each with its own launcher
   int node_rank = 0;                      ///< number of this node, from 0
-  std::string master_addr = "127.0.0.1";  ///< host name or address of node 0, which serves the store
+  std::string master_addr = "127.0.0.1";  ///< host name or address of node 0, which runs the coordinator
   /// MASTER_PORT. Unset: a free port (one node only). The launcher does not listen there, so a program may, as
   /// torch.distributed's rank 0 does. The store of tutti has its own port, which the launcher holds for rank 0. With
   /// several nodes and a master_port, the store uses master_port instead.

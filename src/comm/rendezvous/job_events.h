@@ -23,7 +23,7 @@ struct JobStatus {
   std::vector<int> stopped;      ///< for the heartbeat timeout
   std::vector<int> unreachable;  ///< likewise
   /// No rank of the job can continue. After an exit it becomes true with a delay of 1 s: calls that the exited rank has
-  /// completed may still be under way on others.
+  /// completed may still be in flight on others.
   bool is_coordinator_lost = false;
   bool is_coordinator_unreachable = false;  ///< its machine does not answer
 };

@@ -153,6 +153,13 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
   }
 }
 
+void log_open(const Environment& environment) {
+  const bool may_be_open = environment.num_nodes > 1 && !environment.agent_store;
+  if (!may_be_open || environment.rank != 0) return;
+  Logger(0).warning("this job has no secret: any process that reaches " + describe_address(environment) +
+                    " can join it (TUTTI_JOB_SECRET_FILE sets one)");
+}
+
 // One connection for all connects of this process to a job. A restarted job may find the entries of its earlier
 // attempts, and a process may connect more than once: each attempt and each connect has a group name of its own.
 Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& secret,
@@ -165,6 +172,7 @@ Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& s
   const std::string name = environment.master_addr + " " + std::to_string(environment.master_port) + " " + attempt +
                            std::to_string(environment.rank);
   auto job = process_connection(name, [&] {
+    if (!secret) log_open(environment);
     if (!environment.agent_store) {
       return connect_to(coordinator_of_job(environment, secret, options), member, options, timeout);
     }
@@ -218,13 +226,6 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
                    " is in use. Choose another MASTER_PORT, or end the job that holds it.");
 }
 
-void log_open(const Environment& environment) {
-  const bool may_be_open = environment.num_nodes > 1 && !environment.agent_store;
-  if (!may_be_open || environment.rank != 0) return;
-  Logger(0).warning("this job has no secret: any process that reaches " + describe_address(environment) +
-                    " can join it (TUTTI_JOB_SECRET_FILE sets one)");
-}
-
 }  // namespace
 
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members) {
@@ -244,7 +245,6 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
 JobRendezvous join_job(const Environment& environment, const std::string& value, const CoordinatorOptions& options) {
   const bool has_network = !environment.master_addr.starts_with(local_store_scheme);
   const auto secret = has_network ? read_job_secret(&process_variable) : nullptr;
-  if (!secret) log_open(environment);
   const auto timeout = options.connect_timeout;
   const auto begin = Clock::now();
   const auto deadline = begin + timeout;

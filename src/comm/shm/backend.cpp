@@ -220,7 +220,7 @@ std::shared_ptr<ShmBackend> make_shm_backend(const std::shared_ptr<Backend>& mes
   auto node = NodeState::connect(*messages, operation, reason);
   if (!node) return nullptr;
   auto backend = std::make_shared<ShmBackend>(messages, std::move(for_groups), std::move(node));
-  // The rank that serves the store must not exit before all other ranks have read it.
+  // The rank that runs the coordinator must not exit before all other ranks have their values.
   const std::byte here{1};
   (void)backend->bootstrap_all_gather(operation, std::span(&here, 1));
   return backend;

@@ -196,7 +196,7 @@ TEST(Secret, RankZeroMakesOneWhereTheUserHasNone) {
 
 // A process that can write to the agent's store can only direct ranks to a server that fails authentication.
 const RankProgram finds_a_false_server("secret_finds_a_false_server",
-                                       [] { expect_refusal("Do both sides have the same secret, or none?"); });
+                                       [] { expect_refusal("does not know this rank's secret"); });
 
 TEST(Secret, AnUnauthenticatedServerAtTheAgentsStoreIsDetected) {
   Agent agent;
