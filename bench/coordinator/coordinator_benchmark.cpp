@@ -52,7 +52,8 @@ bool add_failures(Report& report, const Options& options, const std::string& fai
   }
   report.add_row({failure, name_of(has_secret), std::to_string(options.trials), median_and_p99(each),
                   median_and_p99(last), std::to_string(wrong)});
-  const Labels labels{{"failure", failure}, {"connection", name_of(has_secret)}, {"unit", "ms until the last rank is told"}};
+  const Labels labels{
+      {"failure", failure}, {"connection", name_of(has_secret)}, {"unit", "ms until the last rank is told"}};
   report.add_json(labels, last);
   return wrong == 0;
 }
@@ -90,7 +91,8 @@ int run_coordinator_benchmark(const Invocation& invocation) {
        parser.json_option()});
   parser.parse_words(invocation);
   Report report;
-  report.add_text(counted(options.ranks, "process") + " on one machine. A stopped rank fails after 2 s without heartbeats.");
+  report.add_text(counted(options.ranks, "process") +
+                  " on one machine. A stopped rank fails after 2 s without heartbeats.");
   report.add_table({"rank", "connection", "trials", "each rank told, p50 / p99 ms", "last rank told, p50 / p99 ms",
                     "wrong or missing"});
   bool is_right = true;

@@ -71,8 +71,7 @@ struct IdleJob::Board {
 };
 
 IdleJob::IdleJob(const IdleJobOptions& options) : ranks_(options.ranks) {
-  void* const memory =
-      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   board_ = new (memory) Board;
   const std::chrono::milliseconds timeout(options.heartbeat_timeout_ms);

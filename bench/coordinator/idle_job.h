@@ -17,8 +17,8 @@ struct IdleJobOptions {
 /// Of one rank. Other processes read it, so it has no pointers.
 struct IdleRank {
   std::atomic<bool> is_connected = false;
-  std::atomic<int> events = 0;         ///< failures that the rank was told of
-  std::atomic<int> failed_rank = -1;   ///< the first rank of the last failure
+  std::atomic<int> events = 0;            ///< failures that the rank was told of
+  std::atomic<int> failed_rank = -1;      ///< the first rank of the last failure
   std::atomic<std::int64_t> told_at = 0;  ///< nanoseconds of the monotonic clock
 };
 
@@ -31,8 +31,8 @@ class IdleJob {
   IdleJob(const IdleJob&) = delete;
   IdleJob& operator=(const IdleJob&) = delete;
 
-  /// Sends `signal` to a rank. Returns the milliseconds until each other rank was told of its failure; fewer values than
-  /// ranks if some were not told within 10 s or were told of another rank.
+  /// Sends `signal` to a rank. Returns the milliseconds until each other rank was told of its failure; fewer values
+  /// than ranks if some were not told within 10 s or were told of another rank.
   std::vector<double> fail(int rank, int signal);
   /// The milliseconds of CPU time of all ranks, and of the coordinator.
   double cpu_of_ranks() const;
