@@ -30,7 +30,7 @@ std::string name_of(bool has_secret) {
   return has_secret ? "TLS" : "plain";
 }
 
-// A new job for each trial, because a failed rank does not come again. Returns false if a rank was told wrongly.
+// A new job for each trial, because a failed rank cannot join again. Returns false if a rank was told wrongly.
 bool add_failures(Report& report, const Options& options, const std::string& failure, bool has_secret) {
   std::vector<double> each;
   std::vector<double> last;
