@@ -13,7 +13,7 @@ namespace {
 
 // The last name is that of LibTorch's thread that serves the store.
 constexpr std::array<std::string_view, 5> heartbeat_threads{"tutti-heartbeat", "tutti-liveness", "tutti-deadlock",
-                                                            "tutti-gloo", "pt_tcpstore_uv"};
+                                                            "tutti-tcp", "pt_tcpstore_uv"};
 
 template <typename Value>
 Value read_first(const std::filesystem::path& file) {
