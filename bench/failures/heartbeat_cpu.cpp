@@ -11,9 +11,8 @@
 namespace tutti::bench {
 namespace {
 
-// The last name is that of LibTorch's thread that serves the store.
 constexpr std::array<std::string_view, 4> heartbeat_threads{"tutti-coord", "tutti-server", "tutti-deadlock",
-                                                            "tutti-gloo"};
+                                                            "tutti-tcp"};
 
 template <typename Value>
 Value read_first(const std::filesystem::path& file) {

@@ -63,7 +63,7 @@ TEST(ThreadTimes, ServiceThreadsAreLeftOut) {
   std::promise<pid_t> id;
   std::promise<void> stop;
   std::thread thread([&] {
-    const ScopedThreadName name("tutti-p2p");
+    const ScopedThreadName name("tutti-tcp");
     id.set_value(this_thread());
     stop.get_future().wait();
   });

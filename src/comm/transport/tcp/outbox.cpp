@@ -98,10 +98,11 @@ Outbox::Removal Outbox::remove(const Message& message) {
     return FrameHeader{
         .kind = FrameHeader::Kind::withdraw, .channel = header.channel, .tag = header.tag, .id = header.id};
   };
-  for (auto& [id, announced] : announced_) {
-    if (announced.get() != &message) continue;
-    add(withdraw({.channel = message.channel, .tag = message.tag, .id = id}));
-    announced_.erase(id);
+  const auto announced =
+      std::ranges::find_if(announced_, [&](const auto& entry) { return entry.second.get() == &message; });
+  if (announced != announced_.end()) {
+    add(withdraw({.channel = message.channel, .tag = message.tag, .id = announced->first}));
+    announced_.erase(announced);
     return Removal::removed;
   }
   std::size_t position = 0;

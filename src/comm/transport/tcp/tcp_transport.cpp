@@ -129,8 +129,10 @@ class TcpTransport final : public Transport {
                         {static_cast<int>(member)});
       }
       if (!EndpointAddress::from_text(address)) throw_unexpected_data();
-      endpoint_->open().set_address(health_.global_ranks()[member], address);
     }
+    EventLoop& loop = endpoint_->open();
+    for (std::size_t member = 0; member < addresses.size(); ++member)
+      loop.set_address(health_.global_ranks()[member], addresses[member]);
   }
 
   // The ranks in the job that this rank exchanges messages with in every round, so that no round has to connect.
