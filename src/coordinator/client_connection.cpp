@@ -329,6 +329,7 @@ void Client::Connection::pump() {
     if (!has_ended()) on_frame(header, body);
   });
   if (has_ended()) return;
+  if (const auto why = std::exchange(not_yet_, std::nullopt)) return attempt_failed(*why, false);
   if (state != Stream::State::open) {
     const bool has_no_proof = state == Stream::State::unauthenticated;
     const std::string why = has_no_proof                      ? "it does not know this rank's secret"
@@ -382,7 +383,7 @@ void Client::Connection::on_welcome(const Welcome& welcome) {
 // The ranks of an earlier program still use the coordinator.
 void Client::Connection::on_not_yet(const std::string& why) {
   set_timer(not_yet_interval);
-  attempt_failed(why, false);
+  not_yet_ = why;  // the caller still reads the connection
 }
 
 void Client::Connection::on_frame(const FrameHeader& header, std::string_view body) {

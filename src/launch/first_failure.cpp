@@ -17,14 +17,14 @@ struct Ending {
 
 // What messages say of failed ranks, after the ranks (flight/wait_graph.cpp, comm/health/root_cause.cpp).
 constexpr std::array<Ending, 9> endings{{{" exited", false},
-                                          {" disconnected (", false},
-                                          {" aborted ", false},
-                                          {", which runs the coordinator, ", false},
-                                          {" has been stopped for ", true},
-                                          {" have been stopped for ", true},
-                                          {" missed heartbeats for ", true},
-                                          {" did not enter the call within ", true},
-                                          {" did not join within ", true}}};
+                                         {" disconnected (", false},
+                                         {" aborted ", false},
+                                         {", which runs the coordinator, ", false},
+                                         {" has been stopped for ", true},
+                                         {" have been stopped for ", true},
+                                         {" missed heartbeats for ", true},
+                                         {" did not enter the call within ", true},
+                                         {" did not join within ", true}}};
 
 /// Removes a list of numbers ("0, 1, 5") from the beginning of `text`.
 std::vector<int> take_numbers(std::string_view& text) {
