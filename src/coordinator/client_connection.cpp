@@ -66,7 +66,11 @@ Client::Connection::Connection(const ClientOptions& options, ClientEvents events
   watch(EPOLL_CTL_ADD, timer_.get(), EPOLLIN);
   thread_ = std::thread([this] {
     name_this_thread("tutti-coord");
-    run();
+    try {
+      run();
+    } catch (const std::exception& error) {  // no memory, or OpenSSL was cleaned up at the end of the process
+      end(std::nullopt, "the connection to the coordinator at " + address() + " failed: " + error.what());
+    }
   });
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [&] { return phase_ != Phase::connecting; });

@@ -1,7 +1,5 @@
 #include "comm/rendezvous/job_connection.h"
 
-#include <openssl/crypto.h>
-
 #include <map>
 #include <mutex>
 #include <utility>
@@ -35,12 +33,9 @@ struct ProcessConnection {
 };
 
 std::shared_ptr<ProcessConnection> entry_called(const std::string& name) {
-  // The connections end when the process exits, and use OpenSSL until then.
-  static const int no_cleanup = ::OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   LingeringServers::of_process();  // outlives the connections
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<ProcessConnection>> entries;
-  (void)no_cleanup;
   const std::lock_guard lock(mutex);
   auto& entry = entries[name];
   if (!entry) entry = std::make_shared<ProcessConnection>();
