@@ -66,7 +66,11 @@ Client::Connection::Connection(const ClientOptions& options, ClientEvents events
   watch(EPOLL_CTL_ADD, timer_.get(), EPOLLIN);
   thread_ = std::thread([this] {
     name_this_thread("tutti-coord");
-    run();
+    try {
+      run();
+    } catch (const std::exception& error) {  // no memory, or OpenSSL was cleaned up at the end of the process
+      end(std::nullopt, "the connection to the coordinator at " + address() + " failed: " + error.what());
+    }
   });
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [&] { return phase_ != Phase::connecting; });
@@ -329,10 +333,14 @@ void Client::Connection::pump() {
     if (!has_ended() && !not_yet_) on_frame(header, body);
   });
   if (has_ended()) return;
+<<<<<<< HEAD
   if (const auto why = std::exchange(not_yet_, std::nullopt)) {  // the ranks of an earlier program are present
     set_timer(not_yet_interval);
     return attempt_failed(*why, false);
   }
+=======
+  if (const auto why = std::exchange(not_yet_, std::nullopt)) return attempt_failed(*why, false);
+>>>>>>> control
   if (state != Stream::State::open) {
     const bool has_no_proof = state == Stream::State::unauthenticated;
     const std::string why = has_no_proof                      ? "it does not know this rank's secret"
@@ -383,6 +391,15 @@ void Client::Connection::on_welcome(const Welcome& welcome) {
   changed_.notify_all();
 }
 
+<<<<<<< HEAD
+=======
+// The ranks of an earlier program still use the coordinator.
+void Client::Connection::on_not_yet(const std::string& why) {
+  set_timer(not_yet_interval);
+  not_yet_ = why;  // the caller still reads the connection
+}
+
+>>>>>>> control
 void Client::Connection::on_frame(const FrameHeader& header, std::string_view body) {
   const auto type = header.message();
   last_heard_ = current_time();

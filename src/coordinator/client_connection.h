@@ -99,8 +99,9 @@ class Client::Connection {
   Time attempt_began_{};
   Time broken_since_{};
   std::uint64_t events_seen_ = 0;
-  Time last_heard_{};       // a frame of the coordinator
-  bool has_asked_ = false;  // since then, for an answer
+  Time last_heard_{};                   // a frame of the coordinator
+  std::optional<std::string> not_yet_;  // why the coordinator does not accept this rank yet
+  bool has_asked_ = false;              // since then, for an answer
   std::string last_error_;
   std::optional<std::string> not_yet_{};  // the coordinator asks to try later; acted upon after the stream's pump()
 

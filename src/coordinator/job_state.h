@@ -45,6 +45,8 @@ class JobState {
   /// Sends the events since the last call.
   void send_events();
 
+  /// The ranks contradict each other.
+  bool is_contradictory() const { return !contradiction_.empty(); }
   const Membership& membership() const { return membership_; }
 
  private:

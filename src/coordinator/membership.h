@@ -72,6 +72,7 @@ class Membership {
   Milliseconds interval() const { return interval_; }  ///< between a rank's heartbeats
   bool is_active(int rank) const;                      ///< present or disconnected
   bool has_ended(int rank) const;                      ///< has left or failed
+  bool has_begun() const { return has_joined_ > 0; }
   bool is_gathering() const { return has_joined_ < world_size_; }
   /// True if no rank is present or disconnected.
   bool has_finished() const;

@@ -89,6 +89,11 @@ class Server::Loop {
   std::uint16_t port() const { return port_; }
   bool is_in_this_process() const { return static_cast<bool>(in_this_process_); }
 
+  bool has_finished() const {
+    const std::lock_guard lock(mutex_);
+    return has_finished_;
+  }
+
   void process_exited(int rank) {
     {
       const std::lock_guard lock(mutex_);
@@ -246,7 +251,8 @@ class Server::Loop {
 
   // A rank's program may be several processes, one after the other: each is a job of its own.
   void on_hello(Connection& connection, const Hello& hello) {
-    if (job_->membership().has_finished()) job_ = new_job(hello);
+    const auto& members = job_->membership();
+    if (members.has_begun() ? members.has_finished() : !job_->is_contradictory()) job_ = new_job(hello);
     const auto result = job_->hello(hello, current_time());
     std::erase_if(pending_,
                   [&](const Pending& pending) { return pending.descriptor == connection.stream.socket().get(); });
@@ -369,7 +375,7 @@ class Server::Loop {
   std::set<int> ended_processes_;                           // ranks whose processes have ended
   std::unique_ptr<JobState> job_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int> exited_;
   bool has_finished_ = false;
@@ -386,6 +392,10 @@ Server::~Server() {
 
 std::uint16_t Server::port() const {
   return loop_->port();
+}
+
+bool Server::has_finished() const {
+  return loop_->has_finished();
 }
 
 void Server::process_exited(int rank) {

@@ -35,6 +35,8 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   std::uint16_t port() const;
+  /// No rank is present, and the destructor would not wait.
+  bool has_finished() const;
   /// The parent of a rank tells that its process has ended. Bytes that the rank has sent before are read first.
   void process_exited(int rank);
 

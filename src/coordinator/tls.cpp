@@ -7,6 +7,15 @@
 #include <string_view>
 
 namespace tutti::coordinator {
+namespace {
+
+// Connections may last until static objects are destroyed, after OpenSSL's own cleanup at the end of the process.
+SSL_CTX* new_context(Side side) {
+  OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  return SSL_CTX_new(side == Side::server ? TLS_server_method() : TLS_client_method());
+}
+
+}  // namespace
 
 // OpenSSL's callbacks find the key through the context's application data.
 struct PskCallbacks {
@@ -29,8 +38,7 @@ struct PskCallbacks {
   }
 };
 
-TlsContext::TlsContext(const JobSecret& secret, Side side)
-    : side_(side), context_(SSL_CTX_new(side == Side::server ? TLS_server_method() : TLS_client_method())) {
+TlsContext::TlsContext(const JobSecret& secret, Side side) : side_(side), context_(new_context(side)) {
   // Another label than that of other uses of the secret, so that no proof is valid for two of them.
   constexpr std::string_view label = "tutti coordinator TLS 1.3 PSK\n";
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(), &EVP_MD_CTX_free);

@@ -75,7 +75,7 @@ TEST(TuttiCommand, NamesTheLimitOfDescriptorsBeforeItStartsRanks) {
   const std::string script = "ulimit -n 100 && exec " TUTTI_COMMAND " launch -n 100 -- true";
   const auto done = run_tutti(launch_script(1, script));
   EXPECT_EQ(done.exit_code, 2);
-  EXPECT_TRUE(contains(done.err, "[rank 0] tutti: -n 100 needs 464 file descriptors, but this process may open 100"))
+  EXPECT_TRUE(contains(done.err, "[rank 0] tutti: -n 100 needs 564 file descriptors, but this process may open 100"))
       << done.err;
   const std::string raised = "ulimit -Sn 100 && exec " TUTTI_COMMAND " launch -n 20 -- sh -c 'echo rank $RANK'";
   EXPECT_EQ(lines_with(run_tutti(launch_script(1, raised)).out, "rank 19"), 1);

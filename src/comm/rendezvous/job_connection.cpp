@@ -1,13 +1,31 @@
 #include "comm/rendezvous/job_connection.h"
 
-#include <openssl/crypto.h>
-
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace tutti::comm {
 namespace {
+
+// Coordinators whose rank has left and which other ranks still use. At the end of the process their destructors wait.
+class LingeringServers {
+ public:
+  void add(std::unique_ptr<coordinator::Server> server) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(servers_, [](const auto& earlier) { return earlier->has_finished(); });
+    servers_.push_back(std::move(server));
+  }
+
+  static LingeringServers& of_process() {
+    static LingeringServers servers;
+    return servers;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<coordinator::Server>> servers_;
+};
 
 struct ProcessConnection {
   std::mutex mutex;  // ranks may be threads of one process, so one rank does not wait for another one here
@@ -15,11 +33,9 @@ struct ProcessConnection {
 };
 
 std::shared_ptr<ProcessConnection> entry_called(const std::string& name) {
-  // The connections end when the process exits, and use OpenSSL until then.
-  static const int no_cleanup = ::OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  LingeringServers::of_process();  // outlives the connections
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<ProcessConnection>> entries;
-  (void)no_cleanup;
   const std::lock_guard lock(mutex);
   auto& entry = entries[name];
   if (!entry) entry = std::make_shared<ProcessConnection>();
@@ -33,6 +49,11 @@ JobConnection::JobConnection(std::unique_ptr<coordinator::Server> server, const 
     : events_(std::make_shared<JobEvents>(owner)),
       server_(std::move(server)),
       client_(std::make_shared<coordinator::Client>(options, events_->handlers())) {}
+
+JobConnection::~JobConnection() {
+  client_.reset();
+  if (server_) LingeringServers::of_process().add(std::move(server_));
+}
 
 std::shared_ptr<JobConnection> process_connection(const std::string& name,
                                                   const std::function<std::shared_ptr<JobConnection>()>& make) {

@@ -10,12 +10,17 @@
 
 namespace tutti::comm {
 
-/// Thread safe. The destructor leaves the job; on the rank that runs the coordinator it waits for the other ranks.
+/// Thread safe. The destructor leaves the job. A coordinator that this rank runs stays until the other ranks have left,
+/// or the process exits.
 class JobConnection {
  public:
   /// `server` is null on ranks that do not run the coordinator. `owner` is the rank that does; -1 for a launcher.
   /// Throws what coordinator::Client throws.
   JobConnection(std::unique_ptr<coordinator::Server> server, const coordinator::ClientOptions& options, int owner);
+
+  ~JobConnection();
+  JobConnection(const JobConnection&) = delete;
+  JobConnection& operator=(const JobConnection&) = delete;
 
   const std::shared_ptr<coordinator::Client>& client() const { return client_; }
   const std::shared_ptr<JobEvents>& events() const { return events_; }
@@ -23,7 +28,7 @@ class JobConnection {
  private:
   const std::shared_ptr<JobEvents> events_;
   std::unique_ptr<coordinator::Server> server_;
-  std::shared_ptr<coordinator::Client> client_;  // destroyed before the server
+  std::shared_ptr<coordinator::Client> client_;
 };
 
 /// The connection of this process called `name`, which `make` makes if there is none, or if the job has failed since.

@@ -145,7 +145,11 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
         log_absent(absent, rank, timeout);
       }
     } catch (const PeerError& lost) {
-      if (!rendezvous.job->events()->lost_reason() && client.check({outcome_key})) {
+      const int owner = rendezvous.store_owner;
+      if (rendezvous.job->events()->lost_reason()) {
+        throw PeerError(lost.what(), owner < 0 ? std::vector<int>() : std::vector<int>{owner});
+      }
+      if (client.check({outcome_key})) {
         throw_absent(client.get({outcome_key}, outcome_timeout).front(), rank, size, timeout);
       }
       throw PeerError(lost.what(), group_ranks(lost.ranks()));
