@@ -112,9 +112,9 @@ class Communicator {
   // sends messages over TCP connections, which the first messages open.
 
   /// Sends `tensor` to rank `peer`. Messages with the same `tag` (>= 0) arrive in the order of sends. Completes when
-  /// the operating system has accepted the bytes: up to 256 KiB also if the peer has not called receive(), more only
-  /// then. Throws UsageError if `peer` is not another rank of the group. The Work may fail with TimeoutError or
-  /// PeerError, which name the peer, and with MismatchError; the group stays usable.
+  /// the operating system has accepted the bytes, also if the peer has not called receive(); beyond 1 GiB of such
+  /// messages only then. Throws UsageError if `peer` is not another rank of the group. The Work may fail with
+  /// TimeoutError or PeerError, which name the peer, and with MismatchError; the group stays usable.
   Work send(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
   /// Receives the next message of rank `peer` with this `tag` into `tensor`. Fails with MismatchError if the message
   /// has another number of bytes, and drops the message.

@@ -55,7 +55,7 @@ void Matcher::receive(MessagePtr message, Effects& effects) {
 
 bool Matcher::can_accept(const FrameHeader& header, int from) const {
   if (header.kind != FrameKind::message || closed_channels_.contains(header.channel)) return true;
-  if (header.bytes <= unexpected_limit_ - std::min(unexpected_limit_, unexpected_bytes_)) return true;
+  if (has_room_for(header.bytes)) return true;
   const auto found = channels_.find(header.channel);
   return found != channels_.end() && std::ranges::any_of(found->second.receives, [&](const MessagePtr& receive) {
            return matches(*receive, from, header.tag);
@@ -92,15 +92,8 @@ void Matcher::on_message(const FrameHeader& header, int from, Body& body, Effect
     body.receive = std::move(receive);
     return;
   }
-  auto unexpected = std::make_shared<UnexpectedMessage>();
-  unexpected->source = from;
-  unexpected->tag = header.tag;
-  unexpected->bytes = header.bytes;
-  unexpected->memory = std::make_shared_for_overwrite<std::byte[]>(static_cast<std::size_t>(header.bytes));
-  unexpected_bytes_ += header.bytes;
-  body.to = unexpected->memory.get();
-  body.unexpected = unexpected;
-  channels_[header.channel].unexpected.push_back(std::move(unexpected));
+  body.unexpected = add_unexpected(header, from, true);
+  body.to = body.unexpected->memory.get();
 }
 
 void Matcher::on_announce(const FrameHeader& header, int from, Effects& effects) {
@@ -113,19 +106,34 @@ void Matcher::on_announce(const FrameHeader& header, int from, Effects& effects)
   }
   if (auto receive = take_receive(header.channel, from, header.tag))
     return pull(header, from, std::move(receive), effects);
+  // The send ends although no receive matches, as long as there is room.
+  if (!has_room_for(header.bytes)) {
+    add_unexpected(header, from, false);
+    return;
+  }
+  pulled_[{from, header.id}].unexpected = add_unexpected(header, from, true);
+  effects.reply(from, {.kind = FrameKind::pull, .channel = header.channel, .tag = header.tag, .id = header.id});
+}
+
+std::shared_ptr<UnexpectedMessage> Matcher::add_unexpected(const FrameHeader& header, int from, bool with_memory) {
   auto unexpected = std::make_shared<UnexpectedMessage>();
   unexpected->source = from;
   unexpected->tag = header.tag;
   unexpected->bytes = header.bytes;
-  unexpected->id = header.id;
-  channels_[header.channel].unexpected.push_back(std::move(unexpected));
+  unexpected->id = with_memory ? 0 : header.id;
+  if (with_memory) {
+    unexpected->memory = std::make_shared_for_overwrite<std::byte[]>(static_cast<std::size_t>(header.bytes));
+    unexpected_bytes_ += header.bytes;
+  }
+  channels_[header.channel].unexpected.push_back(unexpected);
+  return unexpected;
 }
 
 void Matcher::pull(const FrameHeader& header, int from, MessagePtr receive, Effects& effects) {
   FrameHeader reply{.kind = FrameKind::pull, .channel = header.channel, .tag = header.tag, .id = header.id};
   const auto expected = receive->memory.size();
   if (fits(receive, from, header.bytes, effects)) {
-    pulled_[{from, header.id}] = std::move(receive);
+    pulled_[{from, header.id}].receive = std::move(receive);
   } else {
     reply.kind = FrameKind::refuse;
     reply.bytes = expected;
@@ -136,25 +144,34 @@ void Matcher::pull(const FrameHeader& header, int from, MessagePtr receive, Effe
 bool Matcher::on_payload(const FrameHeader& header, int from, Body& body) {
   const auto found = pulled_.find({from, header.id});
   if (found == pulled_.end()) return false;
-  body.receive = std::move(found->second);
+  body.receive = std::move(found->second.receive);
+  body.unexpected = std::move(found->second.unexpected);
   pulled_.erase(found);
-  if (!body.receive) return true;
-  if (body.receive->memory.size() != header.bytes) return false;
-  body.to = body.receive->memory.data();
+  const auto expected = body.receive      ? body.receive->memory.size()
+                        : body.unexpected ? body.unexpected->bytes
+                                          : header.bytes;
+  if (expected != header.bytes) return false;
+  if (body.receive) body.to = body.receive->memory.data();
+  if (body.unexpected) body.to = body.unexpected->memory.get();
   return true;
 }
 
 void Matcher::on_withdraw(const FrameHeader& header, int from, Effects& effects) {
+  std::shared_ptr<UnexpectedMessage> withdrawn;
   if (const auto found = pulled_.find({from, header.id}); found != pulled_.end()) {
-    if (found->second)
-      effects.complete(std::move(found->second), {.kind = Outcome::Kind::withdrawn, .failure = nullptr});
+    if (auto receive = std::move(found->second.receiver()))
+      effects.complete(std::move(receive), {.kind = Outcome::Kind::withdrawn, .failure = nullptr});
+    withdrawn = std::move(found->second.unexpected);
     pulled_.erase(found);
-    return;
+    if (!withdrawn) return;
   }
   const auto channel = channels_.find(header.channel);
   if (channel == channels_.end()) return;
-  std::erase_if(channel->second.unexpected,
-                [&](const auto& one) { return one->id == header.id && one->source == from; });
+  std::erase_if(channel->second.unexpected, [&](const auto& one) {
+    if (withdrawn ? one != withdrawn : one->id != header.id || one->source != from) return false;
+    release(*one);
+    return true;
+  });
 }
 
 void Matcher::on_close(std::uint64_t channel, int from, Effects& effects) {
@@ -189,8 +206,8 @@ void Matcher::on_disconnect(int from, Body& body, Outcome::Kind reason, Effects&
       return true;
     });
   }
-  for (auto& [key, receive] : pulled_) {
-    if (key.first == from) fail(std::move(receive));
+  for (auto& [key, pulled] : pulled_) {
+    if (key.first == from) fail(std::move(pulled.receiver()));
   }
   std::erase_if(pulled_, [&](const auto& entry) { return entry.first.first == from; });
   body = {};
@@ -202,8 +219,8 @@ bool Matcher::remove(const Message& receive) {
     if (std::erase_if(channel->second.receives, is_it) > 0) return true;
   }
   for (auto& [key, pulled] : pulled_) {
-    if (!is_it(pulled)) continue;
-    pulled = nullptr;
+    if (!is_it(pulled.receiver())) continue;
+    pulled.receiver() = nullptr;
     return true;
   }
   return false;
@@ -212,7 +229,8 @@ bool Matcher::remove(const Message& receive) {
 bool Matcher::close_channel(std::uint64_t channel, std::exception_ptr failure, Effects& effects) {
   const Outcome outcome{.kind = Outcome::Kind::closed, .failure = failure};
   if (!closed_channels_.emplace(channel, std::move(failure)).second) return false;
-  for (auto& [key, receive] : pulled_) {
+  for (auto& [key, pulled] : pulled_) {
+    auto& receive = pulled.receiver();
     if (receive && receive->channel == channel) effects.complete(std::exchange(receive, nullptr), outcome);
   }
   const auto found = channels_.find(channel);

@@ -1,6 +1,7 @@
 #pragma once
 // Which message goes to which receive, for all channels of a process. Messages of one sender with one tag match
 // receives in their order. Pure: it touches memory that it is given.
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -21,7 +22,7 @@ struct UnexpectedMessage {
   int source = 0;
   std::uint64_t tag = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t id = 0;  ///< of an announced message; 0 otherwise
+  std::uint64_t id = 0;  ///< of an announced message that has not been pulled; 0 otherwise
   std::shared_ptr<std::byte[]> memory{};
   bool complete = false;
   MessagePtr receive{};  ///< the receive that matches, while the bytes are still being read
@@ -67,24 +68,35 @@ class Matcher {
     std::deque<std::shared_ptr<UnexpectedMessage>> unexpected;
     std::set<int> closed_by;
   };
+  /// What takes the bytes of a pulled message; nothing if that was removed.
+  struct Pulled {
+    MessagePtr receive{};
+    std::shared_ptr<UnexpectedMessage> unexpected{};
+
+    MessagePtr& receiver() { return unexpected ? unexpected->receive : receive; }
+  };
 
   void on_message(const FrameHeader& header, int from, Body& body, Effects& effects);
   void on_announce(const FrameHeader& header, int from, Effects& effects);
   void on_withdraw(const FrameHeader& header, int from, Effects& effects);
   void on_close(std::uint64_t channel, int from, Effects& effects);
   bool on_payload(const FrameHeader& header, int from, Body& body);
+  std::shared_ptr<UnexpectedMessage> add_unexpected(const FrameHeader& header, int from, bool with_memory);
   MessagePtr take_receive(std::uint64_t channel, int from, std::uint64_t tag);
   bool fits(const MessagePtr& receive, int from, std::uint64_t bytes, Effects& effects) const;
   void pull(const FrameHeader& header, int from, MessagePtr receive, Effects& effects);
   void fail_receives(Channel& channel, int from, Outcome::Kind reason, Effects& effects);
+  bool has_room_for(std::uint64_t bytes) const {
+    return bytes <= unexpected_limit_ - std::min(unexpected_limit_, unexpected_bytes_);
+  }
   void release(const UnexpectedMessage& unexpected) { unexpected_bytes_ -= unexpected.memory ? unexpected.bytes : 0; }
 
   const std::uint64_t unexpected_limit_;
   std::uint64_t unexpected_bytes_ = 0;
   std::unordered_map<std::uint64_t, Channel> channels_;
   std::unordered_map<std::uint64_t, std::exception_ptr> closed_channels_;
-  std::map<int, Outcome::Kind> disconnected_;                   // by rank
-  std::map<std::pair<int, std::uint64_t>, MessagePtr> pulled_;  // by sender and id; null if the receive was removed
+  std::map<int, Outcome::Kind> disconnected_;               // by rank
+  std::map<std::pair<int, std::uint64_t>, Pulled> pulled_;  // by sender and id
 };
 
 }  // namespace tutti::comm

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <cstdlib>
 #include <future>
 #include <list>
 #include <random>
@@ -112,9 +113,24 @@ TEST_F(EventLoops, AMessageThatNoReceiveMatchesBlocksNoLaterOne) {
   const auto to = make_endpoint(0);
   const auto from = make_endpoint(1);
   to->open();
-  const auto unexpected = post(*from, make_message(true, 0, std::string(200'000'000, 'u'), 5));
+  const std::size_t too_much = (std::size_t{1} << 30) + 1;  // its memory is never touched
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::calloc(too_much, 1), &std::free);
+  const auto unexpected = make_message(true, 0, "", 5);
+  unexpected->memory = {static_cast<std::byte*>(memory.get()), too_much};
+  post(*from, unexpected);
   check_exchange(*to, *from, 100'000, 6);
   EXPECT_TRUE(from->open().cancel(unexpected));
+}
+
+TEST_F(EventLoops, ALongSendEndsBeforeItsReceive) {
+  const auto to = make_endpoint(0);
+  const auto from = make_endpoint(1);
+  to->open();
+  const std::string text(20'000'000, 'x');
+  EXPECT_EQ(post(*from, make_message(true, 0, text))->wait(), OutcomeKind::completed);
+  const auto received = post(*to, make_message(false, 1, std::string(text.size(), '-')));
+  EXPECT_EQ(received->wait(), OutcomeKind::completed);
+  EXPECT_TRUE(received->text == text);
 }
 
 TEST_F(EventLoops, AMessageOfTheWrongSizeFailsBothSides) {
@@ -200,7 +216,7 @@ class RawClient {
     std::vector<std::byte> ignored(1000);
     try {
       do {
-        wait_for(POLLIN);
+        if (!wait_for(POLLIN)) return;
       } while (try_read(socket_, ignored));
     } catch (const std::system_error&) {
       // The connection was reset.
@@ -208,9 +224,11 @@ class RawClient {
   }
 
  private:
-  void wait_for(short events) {
+  bool wait_for(short events) {
     pollfd ready{.fd = socket_.get(), .events = events, .revents = 0};
-    EXPECT_EQ(::poll(&ready, 1, 20'000), 1);
+    const int found = ::poll(&ready, 1, 20'000);
+    EXPECT_EQ(found, 1);
+    return found == 1;
   }
 
   EndpointAddress address_;

@@ -174,7 +174,49 @@ TEST_F(MatcherTest, UnexpectedMessagesAreLimited) {
   EXPECT_TRUE(can_accept(0, 1000)) << "it is discarded";
 }
 
-TEST_F(MatcherTest, AnAnnouncedMessageIsPulledByItsReceive) {
+TEST_F(MatcherTest, AnAnnouncedMessageIsPulledWhileThereIsRoom) {
+  EXPECT_TRUE(frame(FrameKind::announce, 1, 1, 4));
+  expect_reply(1, FrameKind::pull, 1);
+  EXPECT_TRUE(frame(FrameKind::announce, 1, 2, 4));
+  expect_reply(1, FrameKind::pull, 2);
+  EXPECT_TRUE(frame(FrameKind::announce, 1, 3, 4));
+  EXPECT_TRUE(effects.replies.empty()) << "no room";
+  const auto early = receive_from(1);
+  const auto late = receive_from(1);
+  const auto removed = receive_from(1);
+  matcher.receive(early, effects);
+  EXPECT_TRUE(frame(FrameKind::payload, 1, 1, 4));
+  fill(body_, 1, "one ");
+  expect_ended(early, OutcomeKind::completed, "one ", 1);
+  matcher.receive(removed, effects);
+  EXPECT_TRUE(matcher.remove(*removed));
+  EXPECT_TRUE(frame(FrameKind::payload, 1, 2, 4));
+  fill(body_, 1, "two ");
+  matcher.receive(late, effects);
+  expect_reply(1, FrameKind::pull, 3);
+  EXPECT_TRUE(frame(FrameKind::payload, 1, 3, 4));
+  fill(body_, 1, "last");
+  expect_ended(late, OutcomeKind::completed, "last", 1);
+}
+
+TEST_F(MatcherTest, APulledMessageThatIsWithdrawnLeavesItsRoom) {
+  for (std::uint64_t id = 1; id <= 5; ++id) {
+    EXPECT_TRUE(frame(FrameKind::announce, 1, id, 10));
+    expect_reply(1, FrameKind::pull, id);
+    EXPECT_TRUE(frame(FrameKind::withdraw, 1, id));
+  }
+}
+
+class FullMatcherTest : public MatcherTest {
+ protected:
+  FullMatcherTest() { deliver(9, 9, "0123456789"); }
+  void deliver(int source, std::uint64_t tag, const std::string& text) {
+    auto body = begin(source, tag, text.size());
+    fill(body, source, text.c_str());
+  }
+};
+
+TEST_F(FullMatcherTest, AnAnnouncedMessageIsPulledByItsReceive) {
   constexpr std::uint64_t id = 3;
   EXPECT_TRUE(frame(FrameKind::announce, 1, id, 4));
   EXPECT_FALSE(frame(FrameKind::payload, 1, id, 4)) << "it was not pulled";
@@ -187,7 +229,7 @@ TEST_F(MatcherTest, AnAnnouncedMessageIsPulledByItsReceive) {
   EXPECT_FALSE(frame(FrameKind::payload, 1, id, 4)) << "twice";
 }
 
-TEST_F(MatcherTest, AnAnnouncedMessageCanBeWithdrawn) {
+TEST_F(FullMatcherTest, AnAnnouncedMessageCanBeWithdrawn) {
   EXPECT_TRUE(frame(FrameKind::announce, 1, 1, 4));
   EXPECT_TRUE(frame(FrameKind::withdraw, 1, 1));
   const auto receive = receive_from(1);
@@ -199,7 +241,7 @@ TEST_F(MatcherTest, AnAnnouncedMessageCanBeWithdrawn) {
   expect_ended(receive, OutcomeKind::withdrawn);
 }
 
-TEST_F(MatcherTest, AnAnnouncedMessageThatDoesNotFitIsRefused) {
+TEST_F(FullMatcherTest, AnAnnouncedMessageThatDoesNotFitIsRefused) {
   EXPECT_TRUE(frame(FrameKind::announce, 1, 1, 5));
   const auto wrong = receive_from(1);
   matcher.receive(wrong, effects);
