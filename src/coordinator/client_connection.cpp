@@ -333,14 +333,10 @@ void Client::Connection::pump() {
     if (!has_ended() && !not_yet_) on_frame(header, body);
   });
   if (has_ended()) return;
-<<<<<<< HEAD
   if (const auto why = std::exchange(not_yet_, std::nullopt)) {  // the ranks of an earlier program are present
     set_timer(not_yet_interval);
     return attempt_failed(*why, false);
   }
-=======
-  if (const auto why = std::exchange(not_yet_, std::nullopt)) return attempt_failed(*why, false);
->>>>>>> control
   if (state != Stream::State::open) {
     const bool has_no_proof = state == Stream::State::unauthenticated;
     const std::string why = has_no_proof                      ? "it does not know this rank's secret"
@@ -391,15 +387,6 @@ void Client::Connection::on_welcome(const Welcome& welcome) {
   changed_.notify_all();
 }
 
-<<<<<<< HEAD
-=======
-// The ranks of an earlier program still use the coordinator.
-void Client::Connection::on_not_yet(const std::string& why) {
-  set_timer(not_yet_interval);
-  not_yet_ = why;  // the caller still reads the connection
-}
-
->>>>>>> control
 void Client::Connection::on_frame(const FrameHeader& header, std::string_view body) {
   const auto type = header.message();
   last_heard_ = current_time();

@@ -46,10 +46,6 @@ TEST(FindNamedFailure, ReadsOtherErrorsThatNameRanks) {
   for (const auto* line : {"barrier (operation 3): no answer from rank 2 (timed out)",
                            "all_reduce: rank 2, which runs the coordinator, exited",
                            "rank 2: cannot write model.safetensors: No space left on device",
-<<<<<<< HEAD
-                           "Lost the connection to the job's store: rank 2 or the launcher has exited. (reset)",
-=======
->>>>>>> control
                            "recv from rank 0: rank 2 exited or disconnected", "rank 2 did not join within 5 min",
                            "barrier: the other ranks timed out waiting for this rank (2) after 2 s"}) {
     EXPECT_EQ(named_failure_in(line).ranks, Ranks{2}) << line;
