@@ -103,7 +103,6 @@ class Client::Connection {
   std::optional<std::string> not_yet_;  // why the coordinator does not accept this rank yet
   bool has_asked_ = false;              // since then, for an answer
   std::string last_error_;
-  std::optional<std::string> not_yet_{};  // the coordinator asks to try later; acted upon after the stream's pump()
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
