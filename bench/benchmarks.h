@@ -7,6 +7,9 @@ namespace tutti::bench {
 
 /// The time of a sum over the ranks of one node, by size, dtype and number of ranks.
 int run_all_reduce_benchmark(const Invocation& invocation);
+/// The time until ranks are told of a failed rank, and the CPU time of heartbeats. Returns 1 if a rank was told
+/// wrongly.
+int run_coordinator_benchmark(const Invocation& invocation);
 /// The overhead of ExportedModule for each operator of its graph.
 int run_exported_benchmark(const Invocation& invocation);
 /// The time until the other ranks report a failed rank. Returns 1 if a trial named a wrong rank or none.

@@ -32,6 +32,8 @@ constexpr std::array benchmarks{
               &run_local_sgd_benchmark},
     Benchmark{"failures", "time until the other ranks report a rank that is killed, stopped or cut off",
               &run_failures_benchmark},
+    Benchmark{"coordinator", "time until idle ranks are told of a rank that is killed or stopped",
+              &run_coordinator_benchmark},
     Benchmark{"flight-record", "time to record an operation", &run_flight_record_benchmark},
     Benchmark{"nlp", "BERT from Python: trained in C++, and in Python by PyTorch DDP and Accelerate",
               &run_nlp_benchmark},

@@ -330,10 +330,13 @@ void Client::Connection::attempt_failed(const std::string& why, bool is_final) {
 
 void Client::Connection::pump() {
   const auto state = stream_->pump([this](const FrameHeader& header, std::string_view body) {
-    if (!has_ended()) on_frame(header, body);
+    if (!has_ended() && !not_yet_) on_frame(header, body);
   });
   if (has_ended()) return;
-  if (const auto why = std::exchange(not_yet_, std::nullopt)) return attempt_failed(*why, false);
+  if (const auto why = std::exchange(not_yet_, std::nullopt)) {  // the ranks of an earlier program are present
+    set_timer(not_yet_interval);
+    return attempt_failed(*why, false);
+  }
   if (state != Stream::State::open) {
     const bool has_no_proof = state == Stream::State::unauthenticated;
     const std::string why = has_no_proof                      ? "it does not know this rank's secret"
@@ -384,19 +387,16 @@ void Client::Connection::on_welcome(const Welcome& welcome) {
   changed_.notify_all();
 }
 
-// The ranks of an earlier program still use the coordinator.
-void Client::Connection::on_not_yet(const std::string& why) {
-  set_timer(not_yet_interval);
-  not_yet_ = why;  // the caller still reads the connection
-}
-
 void Client::Connection::on_frame(const FrameHeader& header, std::string_view body) {
   const auto type = header.message();
   last_heard_ = current_time();
   has_asked_ = false;
   if (link_ == Link::greeting) {
     if (type == MessageType::welcome) return on_welcome(Welcome::from_body(body));
-    if (type == MessageType::not_yet) return on_not_yet(BodyReader(body).text());
+    if (type == MessageType::not_yet) {
+      not_yet_ = BodyReader(body).text();
+      return;
+    }
     if (type != MessageType::refused) throw DamagedFrame("no answer to a hello");
     return end(std::nullopt,
                "the coordinator at " + address() + " refused rank " + std::to_string(options_.member.rank) + ": " +

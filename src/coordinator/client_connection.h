@@ -63,7 +63,6 @@ class Client::Connection {
   void pump();
   void on_frame(const FrameHeader& header, std::string_view body);
   void on_welcome(const Welcome& welcome);
-  void on_not_yet(const std::string& why);
   void on_event(MessageType type, std::string_view body);
   void on_broken(const std::string& why, Time since);
   void send_outgoing();
@@ -100,10 +99,10 @@ class Client::Connection {
   Time attempt_began_{};
   Time broken_since_{};
   std::uint64_t events_seen_ = 0;
-  Time last_heard_{};                   // a frame of the coordinator
-  std::optional<std::string> not_yet_;  // why the coordinator does not accept this rank yet
-  bool has_asked_ = false;              // since then, for an answer
+  Time last_heard_{};       // a frame of the coordinator
+  bool has_asked_ = false;  // since then, for an answer
   std::string last_error_;
+  std::optional<std::string> not_yet_{};  // the coordinator asks to try later; acted upon after the stream's pump()
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
