@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "all_reduce/reducers.h"
-#include "core/socket.h"
 #include "comm/rendezvous/local_address.h"
+#include "core/socket.h"
 
 namespace tutti::bench {
 namespace {

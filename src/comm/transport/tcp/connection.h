@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "comm/auth/handshake.h"
-#include "core/socket.h"
 #include "comm/transport/tcp/frame.h"
 #include "comm/transport/tcp/matcher.h"
+#include "core/socket.h"
 
 namespace tutti::comm {
 

@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
-#include "core/pending_limit.h"
 #include "comm/backend/describe.h"
+#include "core/pending_limit.h"
 #include "core/thread_name.h"
 #include "tutti/core/error.h"
 

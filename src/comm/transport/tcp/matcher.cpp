@@ -55,7 +55,7 @@ void Matcher::receive(MessagePtr message, Effects& effects) {
 
 bool Matcher::can_accept(const FrameHeader& header, int from) const {
   if (header.kind != FrameKind::message || closed_channels_.contains(header.channel)) return true;
-  if (has_room_for(header.bytes)) return true;
+  if (has_capacity_for(header.bytes)) return true;
   const auto found = channels_.find(header.channel);
   return found != channels_.end() && std::ranges::any_of(found->second.receives, [&](const MessagePtr& receive) {
            return matches(*receive, from, header.tag);
@@ -106,8 +106,8 @@ void Matcher::on_announce(const FrameHeader& header, int from, Effects& effects)
   }
   if (auto receive = take_receive(header.channel, from, header.tag))
     return pull(header, from, std::move(receive), effects);
-  // The send ends although no receive matches, as long as there is room.
-  if (!has_room_for(header.bytes)) {
+  // The send ends although no receive matches, as long as there is memory for it.
+  if (!has_capacity_for(header.bytes)) {
     add_unexpected(header, from, false);
     return;
   }

@@ -86,7 +86,7 @@ class Matcher {
   bool fits(const MessagePtr& receive, int from, std::uint64_t bytes, Effects& effects) const;
   void pull(const FrameHeader& header, int from, MessagePtr receive, Effects& effects);
   void fail_receives(Channel& channel, int from, Outcome::Kind reason, Effects& effects);
-  bool has_room_for(std::uint64_t bytes) const {
+  bool has_capacity_for(std::uint64_t bytes) const {
     return bytes <= unexpected_limit_ - std::min(unexpected_limit_, unexpected_bytes_);
   }
   void release(const UnexpectedMessage& unexpected) { unexpected_bytes_ -= unexpected.memory ? unexpected.bytes : 0; }

@@ -154,7 +154,6 @@ void TcpChannel::throw_failure(const TcpMessage& message, const Outcome& outcome
                           "the process at its address does not know the job's secret");
     default:
       health_.throw_if_heartbeat_lost();
-      health_.poll_fast();
       throw TransferError(Failure::connection_closed, {member}, "connection closed");
   }
 }

@@ -174,13 +174,13 @@ TEST_F(MatcherTest, UnexpectedMessagesAreLimited) {
   EXPECT_TRUE(can_accept(0, 1000)) << "it is discarded";
 }
 
-TEST_F(MatcherTest, AnAnnouncedMessageIsPulledWhileThereIsRoom) {
+TEST_F(MatcherTest, AnAnnouncedMessageIsPulledWhileThereIsMemory) {
   EXPECT_TRUE(frame(FrameKind::announce, 1, 1, 4));
   expect_reply(1, FrameKind::pull, 1);
   EXPECT_TRUE(frame(FrameKind::announce, 1, 2, 4));
   expect_reply(1, FrameKind::pull, 2);
   EXPECT_TRUE(frame(FrameKind::announce, 1, 3, 4));
-  EXPECT_TRUE(effects.replies.empty()) << "no room";
+  EXPECT_TRUE(effects.replies.empty()) << "no memory is left for it";
   const auto early = receive_from(1);
   const auto late = receive_from(1);
   const auto removed = receive_from(1);
@@ -199,7 +199,7 @@ TEST_F(MatcherTest, AnAnnouncedMessageIsPulledWhileThereIsRoom) {
   expect_ended(late, OutcomeKind::completed, "last", 1);
 }
 
-TEST_F(MatcherTest, APulledMessageThatIsWithdrawnLeavesItsRoom) {
+TEST_F(MatcherTest, APulledMessageThatIsWithdrawnLeavesItsMemory) {
   for (std::uint64_t id = 1; id <= 5; ++id) {
     EXPECT_TRUE(frame(FrameKind::announce, 1, id, 10));
     expect_reply(1, FrameKind::pull, id);
