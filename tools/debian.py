@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DPKG = Path("/var/lib/dpkg")
 BARE = ["git", "apt"]
-# Tests use these packages if they are installed, and skip without them.
-OPTIONAL = ["openmpi-bin", "libopenmpi-dev", "mpich", "libmpich-dev"]
+# Tests and benchmarks use these packages if they are installed, and skip without them.
+OPTIONAL = ["openmpi-bin", "libopenmpi-dev", "mpich", "libmpich-dev", "libgloo-dev"]
 
 
 def is_debian():
