@@ -89,8 +89,8 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     }
     std::vector<int> all_ranks(static_cast<std::size_t>(size));
     std::iota(all_ranks.begin(), all_ranks.end(), 0);
-    const auto endpoint = std::make_shared<comm::Endpoint>(comm::Rendezvous{.store = store, .failure_store = store},
-                                                           rank, [] { return std::string("127.0.0.1"); });
+    const auto endpoint = std::make_shared<comm::Endpoint>(comm::Rendezvous{.store = store}, rank,
+                                                           [] { return std::string("127.0.0.1"); });
     // "auto" reports no rank's last operation, so nothing would read the record.
     auto recorder =
         host_backend == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);

@@ -286,10 +286,14 @@ void Client::Connection::start_attempt() {
     watch(EPOLL_CTL_ADD, connecting_.get(), EPOLLIN | EPOLLOUT);
     link_ = Link::connecting;
   } catch (const std::system_error& error) {
-    attempt_failed(error.code().message(), false);
-    if (phase_ == Phase::reconnecting && error.code().value() == ECONNREFUSED) {
-      end(Cause::exited, "the coordinator's process has exited (" + address() + ")");
-    }
+    on_connect_error(error);
+  }
+}
+
+void Client::Connection::on_connect_error(const std::system_error& error) {
+  attempt_failed(error.code().message(), false);
+  if (phase_ == Phase::reconnecting && error.code().value() == ECONNREFUSED) {
+    end(Cause::exited, "the coordinator's process has exited (" + address() + ")");
   }
 }
 
@@ -297,11 +301,7 @@ void Client::Connection::on_connected() {
   try {
     finish_connect(connecting_);
   } catch (const std::system_error& error) {
-    attempt_failed(error.code().message(), false);
-    if (phase_ == Phase::reconnecting && error.code().value() == ECONNREFUSED) {
-      end(Cause::exited, "the coordinator's process has exited (" + address() + ")");
-    }
-    return;
+    return on_connect_error(error);
   }
   link_ = Link::greeting;
   awaits_writable_ = true;

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -59,6 +60,7 @@ class Client::Connection {
   void on_tick(bool was_late);
   void start_attempt();
   void on_connected();
+  void on_connect_error(const std::system_error& error);
   void attempt_failed(const std::string& why, bool is_final);
   void pump();
   void on_frame(const FrameHeader& header, std::string_view body);

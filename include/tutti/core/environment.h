@@ -16,8 +16,8 @@ struct Environment {
   int local_world_size = 1;               ///< ranks on this node
   int node_rank = 0;                      ///< number of this node, from 0
   int num_nodes = 1;                      ///< nodes in the job
-  std::string master_addr = "127.0.0.1";  ///< or "local:NAME": the name of a store on this machine
-  std::uint16_t master_port = 29500;      ///< port of the store on master_addr
+  std::string master_addr = "127.0.0.1";  ///< or "local:NAME": the name of a job on this machine
+  std::uint16_t master_port = 29500;      ///< port of the coordinator there
   /// True if the launcher's agent serves the store. Then every rank, rank 0 included, is a client
   /// (torchrun sets TORCHELASTIC_USE_AGENT_STORE=True).
   bool agent_store = false;

@@ -22,7 +22,7 @@ struct LaunchOptions {
   /// torch.distributed's rank 0 does. The store of tutti has its own port, which the launcher holds for rank 0. With
   /// several nodes and a master_port, the store uses master_port instead.
   std::optional<std::uint16_t> master_port = std::nullopt;
-  /// The port of the store, as the launcher of node 0 announced it. Set by launch_on_hosts().
+  /// The port of the job, as the launcher of node 0 announced it. Set by launch_on_hosts().
   std::optional<std::uint16_t> store_port = std::nullopt;
   /// If set, the output of each rank is also written to LOG_DIR/rank_R.log.
   std::optional<std::filesystem::path> log_dir = std::nullopt;

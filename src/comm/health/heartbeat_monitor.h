@@ -63,7 +63,6 @@ class GroupHealth {
 
   /// The members among HeartbeatMonitor::exited_ranks(), by their ranks in the group.
   std::vector<int> exited_ranks() const;
-  bool is_store_reachable() const { return !monitor_ || !monitor_->failed_peers().store; }
 
   /// Throws TransferError if members have failed.
   void throw_if_heartbeat_lost() const;

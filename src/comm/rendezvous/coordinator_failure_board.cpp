@@ -1,5 +1,5 @@
 // The failure reports of a group, which the coordinator passes on.
-#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "comm/rendezvous/rendezvous.h"
@@ -9,8 +9,8 @@ namespace {
 
 class CoordinatorFailureBoard final : public FailureBoard {
  public:
-  CoordinatorFailureBoard(Rendezvous rendezvous, PeerStatusSource status_source)
-      : rendezvous_(std::move(rendezvous)), status_source_(std::move(status_source)) {}
+  CoordinatorFailureBoard(Rendezvous rendezvous, std::function<std::vector<int>()> exited_ranks)
+      : rendezvous_(std::move(rendezvous)), exited_ranks_(std::move(exited_ranks)) {}
 
   void publish(int /*rank*/, const std::string& text) override {
     rendezvous_.job->client()->report(rendezvous_.group, text);
@@ -30,14 +30,9 @@ class CoordinatorFailureBoard final : public FailureBoard {
 
   void wait_for_change(Deadline deadline) override { rendezvous_.job->events()->wait_for_change(seen_, deadline); }
 
-  std::vector<int> exited_ranks() override {
-    return status_source_.exited_ranks ? status_source_.exited_ranks() : std::vector<int>();
-  }
+  std::vector<int> exited_ranks() override { return exited_ranks_ ? exited_ranks_() : std::vector<int>(); }
 
-  bool is_reachable() override {
-    if (rendezvous_.job->events()->lost_reason()) return false;
-    return !status_source_.is_store_reachable || status_source_.is_store_reachable();
-  }
+  bool is_reachable() override { return !rendezvous_.job->events()->lost_reason(); }
 
   bool answers(std::chrono::milliseconds timeout) override {
     try {
@@ -52,15 +47,15 @@ class CoordinatorFailureBoard final : public FailureBoard {
 
  private:
   Rendezvous rendezvous_;
-  PeerStatusSource status_source_;
+  std::function<std::vector<int>()> exited_ranks_;
   std::uint64_t seen_ = 0;  // the state of the events that was read last
 };
 
 }  // namespace
 
-std::shared_ptr<FailureBoard> make_store_failure_board(const Rendezvous& rendezvous, int /*size*/,
-                                                       PeerStatusSource status_source) {
-  return std::make_shared<CoordinatorFailureBoard>(rendezvous, std::move(status_source));
+std::shared_ptr<FailureBoard> make_coordinator_failure_board(const Rendezvous& rendezvous,
+                                                             std::function<std::vector<int>()> exited_ranks) {
+  return std::make_shared<CoordinatorFailureBoard>(rendezvous, std::move(exited_ranks));
 }
 
 }  // namespace tutti::comm

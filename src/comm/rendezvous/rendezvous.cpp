@@ -48,7 +48,6 @@ Rendezvous rendezvous_at(std::shared_ptr<JobConnection> job, const std::string& 
                          const CoordinatorOptions& options) {
   const auto store = c10::make_intrusive<CoordinatorStore>(job->client(), options.connect_timeout);
   return {.store = c10::make_intrusive<c10d::PrefixStore>(group, store),
-          .failure_store = c10::make_intrusive<c10d::PrefixStore>(group, store),
           .store_owner = job->events()->owner(),
           .secret = secret,
           .job = std::move(job),
@@ -235,7 +234,6 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members) {
   const auto position = std::ranges::find(members, rendezvous.store_owner);
   Rendezvous group{.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
-                   .failure_store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.failure_store),
                    .store_owner = position == members.end() ? -1 : static_cast<int>(position - members.begin()),
                    .secret = rendezvous.secret,
                    .job = rendezvous.job,

@@ -18,9 +18,7 @@ namespace tutti::comm {
 
 /// A group's part of the job's coordinator. Copies share it.
 struct Rendezvous {
-  c10::intrusive_ptr<c10d::Store> store;
-  /// For requests beside those that wait on `store`.
-  c10::intrusive_ptr<c10d::Store> failure_store;
+  c10::intrusive_ptr<c10d::Store> store;  ///< threads may use it at the same time
   /// The rank of the group that runs the coordinator; -1 if none of them does.
   int store_owner = -1;
   /// What ranks prove to one another; null where there is none, and on one node.
@@ -54,13 +52,8 @@ std::vector<std::string> store_all_gather(const Rendezvous& rendezvous, const st
                                           const std::string& value, std::chrono::milliseconds timeout,
                                           const std::function<bool()>& is_aborted = nullptr);
 
-/// What is known elsewhere of a group's ranks and of the coordinator.
-struct PeerStatusSource {
-  std::function<std::vector<int>()>
-      exited_ranks;                          ///< ranks whose processes have ended; nothing is known of it where unset
-  std::function<bool()> is_store_reachable;  ///< it is where unset
-};
-std::shared_ptr<FailureBoard> make_store_failure_board(const Rendezvous& rendezvous, int size,
-                                                       PeerStatusSource status_source = {});
+/// The failure reports of a group. `exited_ranks` returns the ranks whose processes have ended; null: none is known.
+std::shared_ptr<FailureBoard> make_coordinator_failure_board(const Rendezvous& rendezvous,
+                                                             std::function<std::vector<int>()> exited_ranks = nullptr);
 
 }  // namespace tutti::comm

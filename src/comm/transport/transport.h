@@ -27,9 +27,9 @@ struct Buffer {
 /// Which step of an operation a message belongs to.
 enum class Phase : std::uint8_t { small_all_gather, reduce_scatter, all_gather, data };
 
-/// Two messages meet when sender, receiver, tag and length agree; several with the same tag meet in order. The length
-/// is part of it because Gloo ends the process when a message does not fit: so a size mismatch is a TimeoutError
-/// instead.
+/// Two messages meet when sender, receiver and tag agree; several with the same tag meet in order. If their lengths
+/// differ, the receive fails: over TCP with a MismatchError. Over MPI and between threads the length is a part of the
+/// tag, so the receive fails with a TimeoutError.
 struct Tag {
   std::uint64_t operation = 0;
   Phase phase = Phase::data;

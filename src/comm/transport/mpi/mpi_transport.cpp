@@ -85,7 +85,7 @@ class MpiTransport final : public Transport {
     return std::make_shared<MpiTransport>(std::move(rendezvous), health_.for_group(members), rank, name, tags_);
   }
 
-  std::shared_ptr<FailureBoard> failure_board() override { return make_store_failure_board(rendezvous_, size()); }
+  std::shared_ptr<FailureBoard> failure_board() override { return make_coordinator_failure_board(rendezvous_); }
   void close() noexcept override { endpoint_->close(); }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The MPI transport. The rendezvous and the failure reports use the job's store, as with Gloo.
+// The MPI transport. The rendezvous and the failure reports use the coordinator, as over TCP.
 #include <chrono>
 #include <memory>
 

@@ -51,7 +51,7 @@ EventLoop* Endpoint::get_if_open() {
 }
 
 EventLoop::EventLoop(const Rendezvous& rendezvous, int rank, const std::string& host)
-    : store_(rendezvous.failure_store),
+    : store_(rendezvous.store),
       secret_(rendezvous.secret),
       rank_(rank),
       nonce_(random_nonce()),

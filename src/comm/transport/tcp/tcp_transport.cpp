@@ -82,9 +82,7 @@ class TcpTransport final : public Transport {
 
   void throw_if_heartbeat_lost() const override { health_.throw_if_heartbeat_lost(); }
   std::shared_ptr<FailureBoard> failure_board() override {
-    return make_store_failure_board(rendezvous_, size(),
-                                    {.exited_ranks = [health = health_] { return health.exited_ranks(); },
-                                     .is_store_reachable = [health = health_] { return health.is_store_reachable(); }});
+    return make_coordinator_failure_board(rendezvous_, [health = health_] { return health.exited_ranks(); });
   }
   void close() noexcept override {
     closed_ = true;  // a thread in connect() checks it afterwards
