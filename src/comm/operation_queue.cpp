@@ -13,29 +13,6 @@
 #include "tutti/detail/core/call_site_scope.h"
 
 namespace tutti::comm {
-namespace {
-
-FailureReport::Reason reason_of(const TransferError& error) {
-  switch (error.kind()) {
-    case TransferError::Kind::timeout:
-      return FailureReport::Reason::timeout;
-    case TransferError::Kind::process_stopped:
-      return FailureReport::Reason::process_stopped;
-    case TransferError::Kind::heartbeat_lost:
-      return FailureReport::Reason::heartbeat_lost;
-    case TransferError::Kind::peer_closed:
-      return FailureReport::Reason::peer_closed;
-    case TransferError::Kind::process_exited:
-      return FailureReport::Reason::process_exited;
-    case TransferError::Kind::device_timeout:
-      return FailureReport::Reason::device_timeout;
-    case TransferError::Kind::connection_closed:
-      break;
-  }
-  return FailureReport::Reason::connection_closed;
-}
-
-}  // namespace
 
 OperationQueue::OperationQueue(std::shared_ptr<Backend> backend, std::chrono::milliseconds timeout, std::string name,
                                Services services)
@@ -224,15 +201,11 @@ void OperationQueue::fail(const Operation& operation, const TransferError& error
     throw_earlier_failure();
   }
   failed_ = true;
-  FailureReport report{.reason = reason_of(error),
-                       .operation = operation.number,
-                       .timeout = error.waited().value_or(operation.timeout),
-                       .waiting_for = error.peers(),
-                       .description = operation.describe()};
+  auto report = make_report(error, operation);
   const bool late = report.timed_out();
   RootCause root_cause;
   try {
-    RootCauseQuery query(backend_->failure_board(), backend_->rank(), backend_->size(), std::move(report));
+    RootCauseQuery query(*backend_, backend_->rank(), backend_->size(), operation, std::move(report));
     // Publish before closing: a peer reads the failure reports as soon as its connection closes.
     backend_->close();
     root_cause = query.find();

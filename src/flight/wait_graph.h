@@ -25,7 +25,6 @@ struct FailureReport {
     aborted,
     process_stopped,
     heartbeat_lost,
-    peer_closed,
     process_exited,
     device_timeout,
   };
@@ -41,9 +40,7 @@ struct FailureReport {
            reason == Reason::device_timeout;
   }
   /// Whether the ranks that it waited for had disconnected or exited.
-  bool peer_left() const {
-    return reason == Reason::connection_closed || reason == Reason::peer_closed || reason == Reason::process_exited;
-  }
+  bool peer_left() const { return reason == Reason::connection_closed || reason == Reason::process_exited; }
   /// Whether the ranks that it waited for can publish no report any more.
   bool is_definitive() const {
     return reason != Reason::timeout && reason != Reason::connection_closed && reason != Reason::aborted &&

@@ -100,7 +100,7 @@ TEST(RootCause, AClosedConnectionBehindATimeoutIsATimeout) {
 
 TEST(RootCause, ALateRankIsReportedAsLate) {
   // The ranks that timed out may have closed the communicator or exited by then.
-  for (const auto reason : {Reason::connection_closed, Reason::peer_closed, Reason::process_exited}) {
+  for (const auto reason : {Reason::connection_closed, Reason::process_exited}) {
     const FailureReports reports = {make_report(Reason::timeout, {2}), make_report(Reason::timeout, {2}),
                                     make_report(reason, {0})};
     EXPECT_EQ(find_root_cause(reports, 0).failed_ranks, std::vector<int>{2});
@@ -134,8 +134,7 @@ TEST(RootCause, NoReportIsExpectedFromAnExitedProcess) {
   EXPECT_FALSE(is_complete(told, 0));
   EXPECT_EQ(find_root_cause(told, 0).failed_ranks, std::vector<int>{2});
   EXPECT_TRUE(is_complete({make_report(Reason::process_stopped, {1}), std::nullopt}, 0));
-  EXPECT_TRUE(is_complete({make_report(Reason::peer_closed, {1}), std::nullopt}, 0));
-  const auto left = find_root_cause({make_report(Reason::peer_closed, {1}), std::nullopt}, 0);
+  const auto left = find_root_cause({make_report(Reason::connection_closed, {1}), std::nullopt}, 0);
   EXPECT_NE(left.message.find("rank 1 disconnected (connection closed)"), std::string::npos) << left.message;
 }
 
@@ -167,8 +166,6 @@ TEST(RootCause, ReportsAreCompleteWhenEveryChainEndsInAReport) {
   EXPECT_TRUE(is_complete(
       {make_report(Reason::connection_closed, {1}), std::nullopt, make_report(Reason::process_exited, {1})}, 0))
       << "rank 2 saw it";
-  EXPECT_FALSE(is_complete(
-      {make_report(Reason::connection_closed, {1}), std::nullopt, make_report(Reason::peer_closed, {1})}, 0));
   EXPECT_FALSE(is_complete(
       {make_report(Reason::connection_closed, {1}), make_report(Reason::connection_closed, {2}), std::nullopt}, 0));
   EXPECT_TRUE(

@@ -30,7 +30,7 @@ std::string error_of_rank_0(FailureReport::Reason reason, Ranks absent) {
 
 TEST(FindNamedFailure, ReadsTheRanksThatErrorsOfCallsName) {
   using enum FailureReport::Reason;
-  for (const auto reason : {connection_closed, peer_closed, process_exited}) {
+  for (const auto reason : {connection_closed, process_exited}) {
     const auto named = named_failure_in(error_of_rank_0(reason, {2}));
     EXPECT_EQ(named.ranks, Ranks{2}) << error_of_rank_0(reason, {2});
     EXPECT_FALSE(named.timed_out);

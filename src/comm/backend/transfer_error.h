@@ -20,7 +20,6 @@ class TransferError : public std::exception {
   enum class Kind {
     timeout,
     connection_closed,
-    peer_closed,      ///< the peer has closed the communicator, after it published its failure report
     process_exited,   ///< the peer's process has exited
     process_stopped,  ///< the peer's process has been stopped for the heartbeat timeout
     heartbeat_lost,   ///< the peer's process has missed heartbeats for the heartbeat timeout
@@ -52,7 +51,7 @@ class FailureBoard {
   virtual std::vector<std::optional<std::string>> read() = 0;
   /// Waits until the reports or exited_ranks() may have changed since read(), until `deadline` at most.
   virtual void wait_for_change(Deadline deadline);
-  /// The ranks whose processes have exited: no further report will come from them.
+  /// The ranks from which no further report will come.
   virtual std::vector<int> exited_ranks() { return {}; }
   /// False if the process that passes reports on is known to have exited, or not to have answered for a long time.
   virtual bool is_reachable() { return true; }

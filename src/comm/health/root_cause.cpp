@@ -19,11 +19,42 @@ FailureReport report_of_peer(const std::string& text, std::size_t size) {
   return report;
 }
 
+FailureReport::Reason reason_of(TransferError::Kind kind) {
+  switch (kind) {
+    case TransferError::Kind::timeout:
+      return FailureReport::Reason::timeout;
+    case TransferError::Kind::process_stopped:
+      return FailureReport::Reason::process_stopped;
+    case TransferError::Kind::heartbeat_lost:
+      return FailureReport::Reason::heartbeat_lost;
+    case TransferError::Kind::process_exited:
+      return FailureReport::Reason::process_exited;
+    case TransferError::Kind::device_timeout:
+      return FailureReport::Reason::device_timeout;
+    case TransferError::Kind::connection_closed:
+      break;
+  }
+  return FailureReport::Reason::connection_closed;
+}
+
 }  // namespace
 
-RootCauseQuery::RootCauseQuery(std::shared_ptr<FailureBoard> failure_board, int rank, int size,
+FailureReport make_report(const TransferError& error, const Operation& operation) {
+  return {.reason = reason_of(error.kind()),
+          .operation = operation.number,
+          .timeout = error.waited().value_or(operation.timeout),
+          .waiting_for = error.peers(),
+          .description = operation.describe()};
+}
+
+RootCauseQuery::RootCauseQuery(PeerHealth& health, int rank, int size, const Operation& operation,
                                FailureReport own_report)
-    : failure_board_(std::move(failure_board)), rank_(rank), size_(size), own_report_(std::move(own_report)) {
+    : health_(health),
+      failure_board_(health.failure_board()),
+      rank_(rank),
+      size_(size),
+      operation_(operation),
+      own_report_(std::move(own_report)) {
   failure_board_->publish(rank_, own_report_.to_text());
   published_at_ = Clock::now();
 }
@@ -49,6 +80,7 @@ RootCause RootCauseQuery::find() {
     if (Clock::now() >= end) break;
     failure_board_->wait_for_change(end);
   }
+  if (is_unreachable && replace_report_if_heartbeat_lost()) return find_root_cause(read_reports(), rank_);
   // The rank that passes reports on is the root cause if it fails. If it has published a report, that has the reason.
   const int owner = failure_board_->owner();
   const bool may_be_owner =
@@ -56,6 +88,17 @@ RootCause RootCauseQuery::find() {
   if (may_be_owner && (is_unreachable || !failure_board_->answers(answer_timeout)))
     return owner_failure(is_unreachable);
   return find_root_cause(reports, rank_);
+}
+
+// Behind a cut link the ranks of a node fail one after another, and cannot tell each other why.
+bool RootCauseQuery::replace_report_if_heartbeat_lost() {
+  try {
+    health_.throw_if_heartbeat_lost();
+    return false;
+  } catch (const TransferError& error) {
+    own_report_ = make_report(error, operation_);
+    return true;
+  }
 }
 
 RootCause RootCauseQuery::owner_failure(bool is_lost) const {

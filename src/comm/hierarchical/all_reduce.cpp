@@ -40,7 +40,7 @@ HierarchicalAllReduce::HierarchicalAllReduce(std::shared_ptr<NodeGroups> groups,
 }
 
 void HierarchicalAllReduce::wait_for_node(SequenceCounter RankState::*progress) const {
-  groups_->run_in_node([&] { groups_->node->wait_for_all(progress, number_, {operation_}); });
+  groups_->node_subgroup.run([&] { groups_->node->wait_for_all(progress, number_, {operation_}); });
 }
 
 std::size_t HierarchicalAllReduce::shard_begin() const {

@@ -127,7 +127,7 @@ class HierarchicalBackend final : public ForwardingBackend {
       return;
     }
     const at::Tensor node_output = at::empty({topology().local_world_size * input.numel()}, input.options());
-    groups_->run_in_node([&] { node_->all_gather(operation, node_output, input); });
+    groups_->node_subgroup.run([&] { node_->all_gather(operation, node_output, input); });
     const auto gather = [&](Backend& inter_node) { inter_node.all_gather(operation, output, node_output); };
     if (output.nbytes() <= max_node_broadcast_bytes) {
       groups_->run_on_leaders(operation, bytes_of(output), gather);
@@ -136,7 +136,7 @@ class HierarchicalBackend final : public ForwardingBackend {
     // Each node receives the output once, not once per rank.
     if (groups_->is_node_leader()) groups_->inter_node_subgroup.run([&] { gather(*groups_->inter_node); });
     const SuppressSlowWarning suppress(!groups_->is_node_leader());
-    groups_->run_in_node([&] { node_->broadcast(operation, output, 0); });
+    groups_->node_subgroup.run([&] { node_->broadcast(operation, output, 0); });
   }
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override {
     if (uses_flat_algorithm(tensor)) {
@@ -148,12 +148,12 @@ class HierarchicalBackend final : public ForwardingBackend {
     if (topology().local_rank == root_local_rank) {
       groups_->inter_node_subgroup.run([&] { groups_->inter_node->broadcast(operation, tensor, root_node); });
     }
-    groups_->run_in_node([&] { node_->broadcast(operation, tensor, root_local_rank); });
+    groups_->node_subgroup.run([&] { node_->broadcast(operation, tensor, root_local_rank); });
   }
 
   // Shared memory is used on all nodes or on none: nodes with different algorithms would wait for each other.
   at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) override {
-    const at::Tensor memory = groups_->run_in_node([&] { return node_->allocate(operation, bytes, device); });
+    const at::Tensor memory = groups_->node_subgroup.run([&] { return node_->allocate(operation, bytes, device); });
     const bool shared = bytes == 0 || node_->location_of(memory).has_value();
     const std::byte flag{shared};
     const auto exchange = start_small_all_gather(operation, std::span(&flag, 1));
@@ -192,12 +192,12 @@ class HierarchicalBackend final : public ForwardingBackend {
   /// The length of `whole` is a multiple of the local world size.
   void all_reduce_sharded(const Operation& operation, const at::Tensor& whole, ReduceOp op) {
     const at::Tensor shard = at::empty({whole.numel() / topology().local_world_size}, whole.options());
-    groups_->run_in_node([&] { node_->reduce_scatter(operation, shard, whole, op); });
+    groups_->node_subgroup.run([&] { node_->reduce_scatter(operation, shard, whole, op); });
     groups_->inter_node_subgroup.run([&] { groups_->inter_node->all_reduce(operation, shard, op); });
-    groups_->run_in_node([&] { node_->all_gather(operation, whole, shard); });
+    groups_->node_subgroup.run([&] { node_->all_gather(operation, whole, shard); });
   }
   void all_reduce_on_leaders(const Operation& operation, const at::Tensor& whole, ReduceOp op) {
-    groups_->run_in_node([&] { node_->all_reduce(operation, whole, op); });
+    groups_->node_subgroup.run([&] { node_->all_reduce(operation, whole, op); });
     groups_->run_on_leaders(operation, bytes_of(whole),
                             [&](Backend& inter_node) { inter_node.all_reduce(operation, whole, op); });
   }
@@ -262,7 +262,7 @@ std::shared_ptr<Backend> HierarchicalBackend::duplicate(const std::string& name,
   const auto p2p_backend = inner().duplicate(name, timeout);
   std::string reason;
   std::shared_ptr<ShmBackend> node;
-  groups_->run_in_node([&] { node = node_->duplicate_shm(node_group_name(name, topology()), timeout, reason); });
+  groups_->node_subgroup.run([&] { node = node_->duplicate_shm(node_group_name(name, topology()), timeout, reason); });
   auto inter_node = groups_->inter_node_subgroup.run(
       [&] { return groups_->inter_node->duplicate(inter_node_group_name(name, topology()), timeout); });
   if (auto backend =

@@ -41,25 +41,12 @@ struct NodeGroups {
 
   bool is_node_leader() const { return node->rank() == 0; }
 
-  /// Runs `call`, which uses the ranks of this node only. Throws TransferError.
-  template <typename Call>
-  auto run_in_node(const Call& call) const {
-    try {
-      return node_subgroup.run(call);
-    } catch (const TransferError&) {
-      // A rank of this node may have failed because of another node. Its failure report may be missing, because that
-      // node may serve the store.
-      p2p_backend->throw_if_heartbeat_lost();
-      throw;
-    }
-  }
-
   /// Runs `call` on each node leader, with the backend that connects the leaders. Then broadcasts `result`, which
   /// `call` has filled, to the ranks of the node. Throws TransferError.
   template <typename Call>
   void run_on_leaders(const Operation& operation, std::span<std::byte> result, const Call& call) {
     if (is_node_leader()) inter_node_subgroup.run([&] { call(*inter_node); });
-    run_in_node([&] { node_broadcast->run(result, {operation}); });
+    node_subgroup.run([&] { node_broadcast->run(result, {operation}); });
   }
 
   /// Connects this rank to the ranks with the same local rank on other nodes, which must call it too. Throws PeerError

@@ -29,6 +29,14 @@ class ShmFailureBoard final : public FailureBoard {
     }
     return messages;
   }
+  // A rank publishes its report before it closes the communicator.
+  std::vector<int> exited_ranks() override {
+    std::vector<int> closed;
+    for (int rank = 0; rank < node_->size(); ++rank) {
+      if (node_->of(rank).closed.load()) closed.push_back(rank);
+    }
+    return closed;
+  }
   int owner() const override { return -1; }
 
  private:

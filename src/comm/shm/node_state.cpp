@@ -168,8 +168,8 @@ class NodeState::PeerCheck {
       throw TransferError(TransferError::Kind::process_stopped, {rank}, "process stopped", node_.heartbeat_timeout_);
     if (state == ProcessState::exited)
       throw TransferError(TransferError::Kind::process_exited, {rank}, "process exited");
-    // A rank publishes its failure report before it sets `closed`.
-    if (closed) throw TransferError(TransferError::Kind::peer_closed, {rank}, "the peer has closed the communicator");
+    if (closed)
+      throw TransferError(TransferError::Kind::connection_closed, {rank}, "the peer has closed the communicator");
     if (stopped_time >= report_delay && !has_logged_stop_ && !node_.of(rank).stop_logged.exchange(true)) {
       has_logged_stop_ = true;
       node_.log_stopped_peer(rank, operation, now);

@@ -29,7 +29,7 @@ std::span<const std::byte> ShmAllGather::wait() {
     if (!node_->decide_all_gather(number_, false)) throw;
   }
   if (!node_->decide_all_gather(number_, true)) {
-    throw TransferError(TransferError::Kind::peer_closed, node_->closed_ranks(), "a peer aborted the operation");
+    throw TransferError(TransferError::Kind::connection_closed, node_->closed_ranks(), "a peer aborted the operation");
   }
   all_.resize(length_ * static_cast<std::size_t>(node_->size()));
   for (int rank = 0; rank < node_->size(); ++rank) {

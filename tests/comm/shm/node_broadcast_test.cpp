@@ -109,7 +109,7 @@ TEST(NodeBroadcast, EndsWhereTheLeaderHasLeft) {
       member.node_broadcast->run(bytes, {operation});
       ADD_FAILURE() << "no error was thrown";
     } catch (const TransferError& error) {
-      EXPECT_EQ(error.kind(), TransferError::Kind::peer_closed);
+      EXPECT_EQ(error.kind(), TransferError::Kind::connection_closed);
       EXPECT_EQ(error.peers(), std::vector<int>{0});
     }
   });
