@@ -39,8 +39,14 @@ FailuresOptions parse_failures_options(const Invocation& invocation) {
   parser
       .add_option("--false-alarms", options.false_alarm_minutes,
                   "Count false alarms instead, over this many minutes: the ranks train, are late, and are stopped for "
-                  "less than a second")
+                  "--stall seconds")
       ->check(CLI::Range(0.0, 10'000.0, "MINUTES"));
+  parser.add_option("--stall", options.stall, "With --false-alarms: seconds for which a rank is stopped")
+      ->check(CLI::Range(0.1, 100.0, "SECONDS"));
+  parser
+      .add_option("--timeout", options.timeout,
+                  "The ranks' heartbeat timeout and deadlock timeout in seconds; the library's default is 15")
+      ->check(CLI::Range(1, 100));
   parser.add_option("--failure", options.failure)->group("");
   parser.parse_words(invocation);
   if (options.ranks % 2 != 0) throw UsageError("--ranks " + std::to_string(options.ranks) + " is not even");
@@ -54,8 +60,8 @@ std::optional<FailuresRow> take_row(const FailuresOptions& options, const std::s
   const Place place{.ranks = options.ranks, .nodes = failure == "cut" ? 2 : options.nodes};
   for (int trial = 1; trial <= options.trials; ++trial) {
     const AnonymousFile file;
-    auto command = launched(
-        place, {own_program(), "failures", "--failure", failure, "--during", during, "--results", file.path()});
+    auto command = launched(place, {own_program(), "failures", "--failure", failure, "--during", during, "--timeout",
+                                    std::to_string(options.timeout), "--results", file.path()});
     // Discards the ranks' and the launcher's messages about the intended failure.
     command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>/dev/null", "sh"});
     if (run_program(command, variables_of(place)) == nodes_impossible) return std::nullopt;
@@ -80,11 +86,16 @@ std::string description(const std::string& failure, int nodes) {
 }
 
 void add_row(Report& report, const FailuresRow& row, const FailuresOptions& options) {
-  std::vector<std::string> cells{description(row.failure, options.nodes), row.during, "", "", ""};
+  std::vector<std::string> cells{description(row.failure, options.nodes), row.during, "", "", "", ""};
   if (!row.seconds.empty()) {
     const auto statistics = statistics_of(row.seconds);
     const double p99 = percentile(row.seconds, 99);
-    cells = {cells[0], cells[1], number(statistics.median, 2), number(p99, 2), number(statistics.most, 2)};
+    cells = {cells[0],
+             cells[1],
+             number(statistics.median, 2),
+             number(p99, 2),
+             number(statistics.most, 2),
+             row.closing.empty() ? "" : number(statistics_of(row.closing).median, 3)};
     report.add_json({{"failure", row.failure},
                      {"during", row.during},
                      {"p99", p99},
@@ -111,7 +122,8 @@ int run_failures_benchmark(const Invocation& invocation) {
   Report report;
   report.add_text("From the failure of one of " + counted(options.ranks, "rank") +
                   " until the last of the others reported it: " + counted(options.trials, "trial") + " each, seconds.");
-  report.add_table({"failure", "during", "median", "99 of 100", "most", "trials with a wrong name or none"});
+  report.add_table({"failure", "during", "median", "99 of 100", "most", "kernel closes its sockets",
+                    "trials with a wrong name or none"});
   int misnamed = 0;
   for (const std::string& failure : options.failures) {
     for (const std::string& during : options.during) {
@@ -121,8 +133,8 @@ int run_failures_benchmark(const Invocation& invocation) {
       add_row(report, *row, options);
     }
   }
-  report.add_note(
-      "heartbeat_timeout and deadlock_timeout are 2 s; no other timeout and no environment variable is set");
+  report.add_note("heartbeat_timeout and deadlock_timeout are " + std::to_string(options.timeout) +
+                  " s; no other timeout and no environment variable is set");
   report.finish(options.json);
   return misnamed > 0 ? 1 : 0;
 }

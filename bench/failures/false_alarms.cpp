@@ -35,10 +35,10 @@ void compute_for(std::chrono::milliseconds time) {
   }
 }
 
-/// Stops this process for 0.8 s, as Ctrl+Z does. That is shorter than the heartbeat timeout, unless a busy machine
+/// Stops this process for `seconds`, as Ctrl+Z does. That is shorter than the heartbeat timeout, unless a busy machine
 /// sends the SIGCONT late. Returns the duration of the stop.
-std::chrono::duration<double> stop_this_process() {
-  const auto wake = "(sleep 0.8; kill -CONT " + std::to_string(::getpid()) + ") &";
+std::chrono::duration<double> stop_this_process(double seconds) {
+  const auto wake = "(sleep " + number(seconds, 1) + "; kill -CONT " + std::to_string(::getpid()) + ") &";
   if (std::system(wake.c_str()) != 0) throw std::runtime_error("cannot start a shell for the SIGCONT");
   const auto begin = Clock::now();
   ::raise(SIGSTOP);
@@ -48,12 +48,12 @@ std::chrono::duration<double> stop_this_process() {
 /// Delays and stops of a rank that has not failed.
 class Disturbances {
  public:
-  explicit Disturbances(int rank) : random_(static_cast<unsigned>(rank)) {}
+  Disturbances(int rank, double stall) : stall_(stall), random_(static_cast<unsigned>(rank)) {}
 
   void maybe() {
     const int drawn = std::uniform_int_distribution(1, 2000)(random_);
     if (drawn <= 4) {
-      longest_stop = std::max(longest_stop, stop_this_process().count());
+      longest_stop = std::max(longest_stop, stop_this_process(stall_).count());
       ++stops;
     } else if (drawn <= 12) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -69,6 +69,7 @@ class Disturbances {
   int late = 0;
 
  private:
+  double stall_;
   std::mt19937 random_;
 };
 
@@ -108,13 +109,12 @@ int run_healthy_rank(const FailuresOptions& options, const Environment& environm
   const std::jthread busy_thread([&] {
     while (!ended) compute_for(std::chrono::milliseconds(1));
   });
-  Disturbances disturbances(environment.rank);
+  Disturbances disturbances(environment.rank, options.stall);
   std::int64_t steps = 0;
   CpuTime cpu;
   Labels line;
   try {
-    const auto communicator =
-        Communicator::connect(environment, {.heartbeat_timeout = failure_timeout, .deadlock_timeout = failure_timeout});
+    const auto communicator = Communicator::connect(environment, options.communicator());
     const auto step = work_of(options.during.front(), communicator);
     const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(options.false_alarm_minutes);
     const CpuTime before = cpu_time();
@@ -143,7 +143,8 @@ int run_healthy_rank(const FailuresOptions& options, const Environment& environm
 int count_false_alarms(const FailuresOptions& options) {
   Report report;
   const Place place{.ranks = options.ranks, .nodes = options.nodes};
-  report.add_text("Ranks that keep all cores busy, are late or stopped for 0.8 s at random; no rank fails.");
+  report.add_text("Ranks that keep all cores busy, are late or stopped for " + number(options.stall, 1) +
+                  " s at random; no rank fails.");
   report.add_table({"during", "ranks", "nodes", "minutes", "steps", "stops", "longest, s", "late", "false alarms",
                     "CPU for heartbeats"});
   int alarms = 0;
@@ -151,7 +152,8 @@ int count_false_alarms(const FailuresOptions& options) {
     const AnonymousFile file;
     const auto command =
         launched(place, {own_program(), "failures", "--false-alarms", std::to_string(options.false_alarm_minutes),
-                         "--during", during, "--results", file.path()});
+                         "--timeout", std::to_string(options.timeout), "--stall", number(options.stall, 1), "--during",
+                         during, "--results", file.path()});
     const int code = run_program(command, variables_of(place));
     if (code == nodes_impossible) break;
     const Counts counts = read_counts(file.path());
@@ -174,13 +176,15 @@ int count_false_alarms(const FailuresOptions& options) {
     std::cerr << during << ": " << counted(counts.alarms, "false alarm") << '\n';
     if (counts.alarms > 0) std::cerr << "first alarm: " << counts.first << '\n';
   }
-  report.add_note("stops: by SIGSTOP, for 0.8 s; a busy machine may end them late, and a rank has failed after 2 s");
+  report.add_note("stops: by SIGSTOP, for " + number(options.stall, 1) +
+                  " s; a busy machine may end them late, and a rank has failed after " +
+                  std::to_string(options.timeout) + " s");
   report.add_note("late: by 0.3 s, or 15 s of computing");
   report.add_note(
       "heartbeats: share of the threads that send and check them, and of the thread that serves the store, in the CPU "
       "time of all ranks");
-  report.add_note(
-      "heartbeat_timeout and deadlock_timeout are 2 s; no other timeout and no environment variable is set");
+  report.add_note("heartbeat_timeout and deadlock_timeout are " + std::to_string(options.timeout) +
+                  " s; no other timeout and no environment variable is set");
   report.finish(options.json);
   return alarms > 0 ? 1 : 0;
 }

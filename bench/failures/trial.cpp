@@ -25,6 +25,7 @@ bool add_trial(FailuresRow& row, const std::vector<Moment>& moments, int ranks) 
   for (const Moment& moment : moments) {
     if (moment.said.empty()) {
       failed = moment.nanoseconds;
+      if (moment.closing >= 0) row.closing.push_back(moment.closing);
       continue;
     }
     last = std::max(last.value_or(moment.nanoseconds), moment.nanoseconds);

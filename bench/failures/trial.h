@@ -13,12 +13,15 @@ struct Moment {
   int process = 0;
   std::vector<int> named{};  ///< failed ranks that the error names
   std::string said{};        ///< the error's first line; empty: the rank itself failed at this time
+  /// Of a killed rank, in seconds: how long the kernel took to close its descriptors. Negative: not known.
+  double closing = -1;
 };
 
 struct FailuresRow {
   std::string failure;
   std::string during;
   std::vector<double> seconds{};  ///< of each trial, until the last survivor's error
+  std::vector<double> closing{};  ///< the closing times of killed ranks
   int misnamed = 0;               ///< trials in which a survivor named no failed rank, or had no error
 };
 
