@@ -6,7 +6,9 @@ if(PROJECT_IS_TOP_LEVEL)
   target_compile_options(tutti_flags INTERFACE -Werror)
 endif()
 if(TUTTI_SANITIZE)
-  target_compile_options(tutti_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g)
+  # A third of the time of -O2 -g and all checks. A null pointer is found by the address sanitizer too.
+  target_compile_options(tutti_flags INTERFACE -O1 -g1 -fsanitize=${TUTTI_SANITIZE} -fno-sanitize=null,object-size,vptr
+                                               -fno-omit-frame-pointer)
   if(TUTTI_SANITIZE STREQUAL "thread")
     # LibTorch's headers use fences, which GCC's thread sanitizer does not support.
     target_compile_options(tutti_flags INTERFACE -Wno-tsan)

@@ -131,8 +131,9 @@ int run_launch_command(const std::vector<std::string>& words) {
   app.add_option("--ssh", on_hosts.ssh, "With --hostfile: what reaches a host")->capture_default_str();
   // What one launcher asks of another.
   app.add_flag("--announce-port", options.announce_port)->group("");
-  std::uint16_t store_port = 0;
-  auto* store_option = app.add_option("--store-port", store_port)->check(CLI::Range(1, 65535))->group("");
+  std::uint16_t coordinator_port = 0;
+  auto* coordinator_option =
+      app.add_option("--coordinator-port", coordinator_port)->check(CLI::Range(1, 65535))->group("");
   app.add_flag("--end-with-stdin", options.end_with_stdin)->group("");
   app.add_option("--grace", grace,
                  "Seconds that ranks get to end by themselves, before SIGTERM and again before SIGKILL")
@@ -154,7 +155,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   // 127.0.0.1 is a default for one node only: launch() asks for what several nodes need.
   if (options.num_nodes > 1 && address_option->count() == 0 && names_no_master) options.master_addr.clear();
   if (port_option->count() > 0) options.master_port = master_port;
-  if (store_option->count() > 0) options.store_port = store_port;
+  if (coordinator_option->count() > 0) options.coordinator_port = coordinator_port;
   if (log_option->count() > 0) options.log_dir = log_dir;
   options.grace = std::chrono::milliseconds(std::llround(grace * 1000));
   if (hostfile_option->count() > 0) {

@@ -21,8 +21,8 @@ struct VariableNames {
 
 /// The port of tutti's store under `tutti launch`, which leaves MASTER_PORT to other programs: "STORE,MASTER". It is
 /// valid only while MASTER_PORT equals MASTER: a nested launcher sets another MASTER_PORT and has its own store there.
-inline constexpr const char* store_port_variable = "TUTTI_MASTER_PORT";
-std::string store_port_text(std::uint16_t store_port, std::uint16_t master_port);
+inline constexpr const char* coordinator_port_variable = "TUTTI_MASTER_PORT";
+std::string coordinator_port_text(std::uint16_t coordinator_port, std::uint16_t master_port);
 
 /// Fills local rank, local world size, node rank and number of nodes. Derives missing values under the assumption that
 /// nodes have equally many ranks, numbered consecutively, as launchers do by default. Throws UsageError.

@@ -6,14 +6,14 @@ namespace tutti {
 namespace {
 
 /// The port of the coordinator that `tutti launch` runs; nullopt under torchrun.
-std::optional<std::uint16_t> read_store_port(const VariableReader& variables, std::uint16_t master_port) {
-  const auto text = variables.text(store_port_variable);
+std::optional<std::uint16_t> read_coordinator_port(const VariableReader& variables, std::uint16_t master_port) {
+  const auto text = variables.text(coordinator_port_variable);
   if (!text) return std::nullopt;
   const auto comma = text->find(',');
   const auto store = parse_port(std::string_view(*text).substr(0, comma));
   const auto master = comma == std::string::npos ? std::nullopt : parse_port(std::string_view(*text).substr(comma + 1));
   if (!store || !master) {
-    throw UsageError(format_variable(store_port_variable, *text) +
+    throw UsageError(format_variable(coordinator_port_variable, *text) +
                      ": it is set by `tutti launch`, to two ports with a comma between them. Unset it.");
   }
   return *master == master_port ? store : std::nullopt;
@@ -32,16 +32,16 @@ void read_master(const VariableReader& variables, Environment& environment) {
   }
   if (address) environment.master_addr = *address;
   environment.master_port = read_port(variables).value_or(environment.master_port);
-  if (const auto store_port = read_store_port(variables, environment.master_port)) {
-    environment.master_port = *store_port;
+  if (const auto coordinator_port = read_coordinator_port(variables, environment.master_port)) {
+    environment.master_port = *coordinator_port;
     environment.launcher_coordinator = true;
   }
 }
 
 }  // namespace
 
-std::string store_port_text(std::uint16_t store_port, std::uint16_t master_port) {
-  return std::to_string(store_port) + "," + std::to_string(master_port);
+std::string coordinator_port_text(std::uint16_t coordinator_port, std::uint16_t master_port) {
+  return std::to_string(coordinator_port) + "," + std::to_string(master_port);
 }
 
 Environment read_torchrun(const VariableReader& variables) {

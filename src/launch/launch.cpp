@@ -163,7 +163,7 @@ bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coord
   if (options_.node_rank == 0) master = reserve_master_port();
   JobVariables job;
   job.master_port = options_.node_rank == 0 ? master.port : *options_.master_port;
-  job.store_port = options_.store_port;
+  job.coordinator_port = options_.coordinator_port;
   // If the user sets the port, the other nodes know only that port, which programs may want for themselves. Then rank 0
   // runs the coordinator.
   if (options_.node_rank == 0 && (options_.num_nodes == 1 || !options_.master_port)) {
@@ -173,7 +173,7 @@ bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coord
       job.secret = secret->text();
     }
     auto socket = listen_for_ranks(options_.num_nodes > 1 ? options_.master_addr : loopback_address, std::nullopt);
-    job.store_port = socket.port;
+    job.coordinator_port = socket.port;
     coordinator = std::make_unique<coordinator::Server>(
         coordinator::ServerOptions{.listening = std::move(socket.fd),
                                    .secret = std::move(secret),
@@ -181,7 +181,7 @@ bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coord
                                    .linger = std::chrono::milliseconds(0)});
   }
   if (options_.announce_port && !options_.master_port && attempt_ == 0) {
-    out_.append(port_announcement({.master = job.master_port, .store = *job.store_port}));
+    out_.append(port_announcement({.master = job.master_port, .coordinator = *job.coordinator_port}));
     out_.flush();
   }
   if (run_id_.empty()) run_id_ = choose_run_id(options_, job.master_port);

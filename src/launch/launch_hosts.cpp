@@ -105,7 +105,7 @@ class HostJob {
       const auto ports = announced_ports(line);
       if (ports && !job_.master_port) {
         job_.master_port = ports->master;
-        job_.store_port = ports->store;
+        job_.coordinator_port = ports->coordinator;
       }
       return ports.has_value();
     });

@@ -15,7 +15,7 @@ namespace tutti {
 struct JobVariables {
   std::uint16_t master_port = 0;
   /// The port of the coordinator that node 0's launcher runs. Unset: rank 0 runs it, at master_port.
-  std::optional<std::uint16_t> store_port{};
+  std::optional<std::uint16_t> coordinator_port{};
   /// A secret that the launcher has made; unset if the ranks read one themselves.
   std::optional<std::string> secret{};
   std::string run_id;

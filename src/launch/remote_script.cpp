@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::string_view announcement = "tutti: the store listens on port ";
+constexpr std::string_view announcement = "tutti: the coordinator listens on port ";
 constexpr std::string_view beside = ", MASTER_PORT is ";
 
 /// True for variables that the session on the other host sets itself.
@@ -71,7 +71,7 @@ std::string remote_script(const LaunchOptions& job, int node, const std::string&
          << static_cast<double>(job.grace.count()) / 1000 << " --end-with-stdin";
   if (job.master_port) {
     script << " --master-port " << *job.master_port;
-    if (job.store_port) script << " --store-port " << *job.store_port;
+    if (job.coordinator_port) script << " --coordinator-port " << *job.coordinator_port;
   } else {
     script << " --announce-port";
   }
@@ -87,14 +87,14 @@ std::optional<JobPorts> announced_ports(std::string_view line) {
   line.remove_prefix(announcement.size());
   const auto middle = line.find(beside);
   if (middle == std::string_view::npos) return std::nullopt;
-  const auto store = parse_port(line.substr(0, middle));
+  const auto coordinator = parse_port(line.substr(0, middle));
   const auto master = parse_port(line.substr(middle + beside.size()));
-  return store && master ? std::optional(JobPorts{.master = *master, .store = *store}) : std::nullopt;
+  return coordinator && master ? std::optional(JobPorts{.master = *master, .coordinator = *coordinator}) : std::nullopt;
 }
 
 std::string port_announcement(const JobPorts& ports) {
-  return std::string(announcement) + std::to_string(ports.store) + std::string(beside) + std::to_string(ports.master) +
-         '\n';
+  return std::string(announcement) + std::to_string(ports.coordinator) + std::string(beside) +
+         std::to_string(ports.master) + '\n';
 }
 
 }  // namespace tutti

@@ -22,7 +22,7 @@ std::string remote_script(const LaunchOptions& job, int node, const std::string&
 /// The ports that node 0 announces.
 struct JobPorts {
   std::uint16_t master;  ///< MASTER_PORT
-  std::uint16_t store;   ///< port of tutti's store
+  std::uint16_t coordinator;
 };
 
 /// Parses the announcement of node 0; nullopt for other lines.

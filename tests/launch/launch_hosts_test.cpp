@@ -61,8 +61,8 @@ TEST(RemoteScript, PassesVariablesExceptThoseOfALogin) {
             "cd '/some where' || exit 1\nexport DATA='a'\\''b'\n"
             "exec '/bin/tutti' launch --nnodes 3 --node-rank 1 -n 2 --master-addr 'a' --grace 5 --end-with-stdin "
             "--master-port 77 -- './p' 'x y'\n");
-  job.store_port = 88;
-  EXPECT_TRUE(contains(remote_script(job, 1, "t", "/", {}), " --master-port 77 --store-port 88 --"));
+  job.coordinator_port = 88;
+  EXPECT_TRUE(contains(remote_script(job, 1, "t", "/", {}), " --master-port 77 --coordinator-port 88 --"));
   job.master_port = std::nullopt;
   EXPECT_TRUE(contains(remote_script(job, 0, "t", "/", {}), " --announce-port "));
 }
@@ -84,12 +84,12 @@ TEST(RemoteScript, LeavesOutTheVariablesOfAShell) {
 }
 
 TEST(RemoteScript, PortAnnouncement) {
-  const auto line = port_announcement({.master = 4321, .store = 1234});
+  const auto line = port_announcement({.master = 4321, .coordinator = 1234});
   const auto ports = announced_ports(line.substr(0, line.size() - 1));
   ASSERT_TRUE(ports);
   EXPECT_EQ(ports->master, 4321);
-  EXPECT_EQ(ports->store, 1234);
-  const std::string start = "tutti: the store listens on port ";
+  EXPECT_EQ(ports->coordinator, 1234);
+  const std::string start = "tutti: the coordinator listens on port ";
   for (const std::string& other :
        {std::string(), std::string("4321"), start, start + "1", start + "1x, MASTER_PORT is 2",
         start + "1, MASTER_PORT is 2x", start + "1, MASTER_PORT is 0"}) {

@@ -90,7 +90,7 @@ TEST(RankVariables, HoldTheSecretOfTheLauncher) {
 
 TEST(RankVariables, NameTheCoordinatorOfTheLauncher) {
   auto held = job;
-  held.store_port = 4321;
+  held.coordinator_port = 4321;
   auto variables = rank_variables(two_nodes, held, 0, {{"TUTTI_MASTER_PORT", "1,2"}});
   EXPECT_EQ(variables.at("MASTER_PORT"), "1234");
   EXPECT_EQ(environment_of(variables).master_port, 4321);

@@ -38,7 +38,7 @@ struct CommunicatorOptions {
   std::optional<C10dBackendFactory> device_backend = std::nullopt;
   /// The timeout of every operation that does not set its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// The timeout of connecting: reaching the master and waiting for all ranks.
+  /// The timeout of connecting: reaching the coordinator, and waiting for all ranks.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   /// The time after which a process that is stopped, or a node that misses heartbeats, has failed. A log line reports
   /// it after 2 s. If a program leaves the default, TUTTI_HEARTBEAT_TIMEOUT (seconds) replaces it. A process that exits

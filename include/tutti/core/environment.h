@@ -1,5 +1,5 @@
 #pragma once
-// The rank, world size and store address of this process, read from the launcher's environment variables.
+// The rank, world size and coordinator address of this process, read from the launcher's environment variables.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-/// The rank of a process in its job, and the address of the store. The defaults describe a program without a launcher:
-/// one rank, no network.
+/// The rank of a process in its job, and the address of the coordinator. The defaults describe a program without a
+/// launcher: one rank, no network.
 struct Environment {
   int rank = 0;                           ///< 0 .. world_size-1
   int world_size = 1;                     ///< ranks in the job
@@ -18,7 +18,7 @@ struct Environment {
   int num_nodes = 1;                      ///< nodes in the job
   std::string master_addr = "127.0.0.1";  ///< or "local:NAME": the name of a job on this machine
   std::uint16_t master_port = 29500;      ///< port of the coordinator there
-  /// True if the launcher's agent serves the store. Then every rank, rank 0 included, is a client
+  /// True if the launcher's agent serves a c10d store at the address, in which rank 0 publishes the coordinator's
   /// (torchrun sets TORCHELASTIC_USE_AGENT_STORE=True).
   bool agent_store = false;
   /// True if `tutti launch` runs the coordinator, at which the ranks meet. Then rank 0 is a client like the others.

@@ -19,11 +19,11 @@ struct LaunchOptions {
   int node_rank = 0;                      ///< number of this node, from 0
   std::string master_addr = "127.0.0.1";  ///< host name or address of node 0, which runs the coordinator
   /// MASTER_PORT. Unset: a free port (one node only). The launcher does not listen there, so a program may, as
-  /// torch.distributed's rank 0 does. The store of tutti has its own port, which the launcher holds for rank 0. With
-  /// several nodes and a master_port, the store uses master_port instead.
+  /// torch.distributed's rank 0 does: the coordinator has its own port. With several nodes and a master_port, the
+  /// coordinator uses master_port instead, in rank 0.
   std::optional<std::uint16_t> master_port = std::nullopt;
   /// The port of the job, as the launcher of node 0 announced it. Set by launch_on_hosts().
-  std::optional<std::uint16_t> store_port = std::nullopt;
+  std::optional<std::uint16_t> coordinator_port = std::nullopt;
   /// If set, the output of each rank is also written to LOG_DIR/rank_R.log.
   std::optional<std::filesystem::path> log_dir = std::nullopt;
   /// Time between the first failure and SIGTERM, and again between SIGTERM and SIGKILL. The other ranks use it to throw
@@ -48,9 +48,9 @@ struct LaunchOptions {
 /// it may exit after them. Stopped ranks are continued before they are ended. Forwards SIGINT and SIGTERM to the ranks
 /// in the same way. No process that it started outlives the call.
 ///
-/// With max_restarts, each attempt has its own store, and TORCHELASTIC_RESTART_COUNT counts the attempts. The last one
-/// determines the result. SIGINT, SIGTERM, and exit codes 126 and 127 (a program that cannot be run) are not followed
-/// by a restart.
+/// With max_restarts, each attempt has its own coordinator, and TORCHELASTIC_RESTART_COUNT counts the attempts. The
+/// last one determines the result. SIGINT, SIGTERM, and exit codes 126 and 127 (a program that cannot be run) are not
+/// followed by a restart.
 ///
 /// Throws UsageError for invalid options: no ranks, no such program, a port in use, restarts with several nodes.
 int launch(const LaunchOptions& options);
