@@ -45,8 +45,7 @@ void JobState::welcome(const Hello& hello) {
   known.wants_values.clear();
   known.is_connected = true;
   known.events_sent = std::min<std::uint64_t>(hello.events_seen, events_.size());
-  const auto interval = membership_.interval();
-  send_(rank, Welcome{.heartbeat_interval_ms = static_cast<std::uint32_t>(interval.count())}.frame());
+  send_(rank, BodyWriter().put(static_cast<std::uint32_t>(membership_.interval().count())).frame(MessageType::welcome));
 }
 
 bool JobState::on_frame(int rank, const FrameHeader& header, std::string_view body, Time now) {
