@@ -58,6 +58,7 @@ class Server::Loop {
         job_(new_job(Hello{})) {
     if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
     set_nonblocking(listening_);
+    listening_.unshare();
     poller_.watch(listening_, EPOLLIN);
     thread_ = std::thread([this] {
       name_this_thread("tutti-server");
