@@ -13,8 +13,10 @@ std::string quoted(const std::vector<std::string>& keys) {
   return keys.empty() ? "" : " '" + keys.front() + (keys.size() > 1 ? "' and others" : "'");
 }
 
-void check_key(const std::string& key) {
+std::string call_with_key(ClientRequests& requests, const std::string& name, MessageType type, const std::string& key,
+                          const BodyWriter& body, std::optional<Milliseconds> timeout = std::nullopt) {
   if (key.size() > max_key_bytes) throw UsageError("a key has more than " + std::to_string(max_key_bytes) + " bytes");
+  return requests.call(name + " '" + key + "'", type, body, timeout);
 }
 
 }  // namespace
@@ -28,26 +30,22 @@ Client::~Client() {
 }
 
 void Client::set(const std::string& key, std::string_view value) {
-  check_key(key);
-  connection_->requests().call("set '" + key + "'", MessageType::set, BodyWriter().text(key).text(value));
+  call_with_key(connection_->requests(), "set", MessageType::set, key, BodyWriter().text(key).text(value));
 }
 
 void Client::append(const std::string& key, std::string_view value) {
-  check_key(key);
-  connection_->requests().call("append '" + key + "'", MessageType::append, BodyWriter().text(key).text(value));
+  call_with_key(connection_->requests(), "append", MessageType::append, key, BodyWriter().text(key).text(value));
 }
 
 std::int64_t Client::add(const std::string& key, std::int64_t increment) {
-  check_key(key);
   const auto reply =
-      connection_->requests().call("add '" + key + "'", MessageType::add, BodyWriter().text(key).put(increment));
+      call_with_key(connection_->requests(), "add", MessageType::add, key, BodyWriter().text(key).put(increment));
   return BodyReader(reply).get<std::int64_t>();
 }
 
 std::string Client::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
-  check_key(key);
-  const auto reply = connection_->requests().call("compare_set '" + key + "'", MessageType::compare_set,
-                                                  BodyWriter().text(key).text(expected).text(desired));
+  const auto reply = call_with_key(connection_->requests(), "compare_set", MessageType::compare_set, key,
+                                   BodyWriter().text(key).text(expected).text(desired));
   return BodyReader(reply).text();
 }
 
@@ -67,8 +65,7 @@ bool Client::check(const std::vector<std::string>& keys) {
 }
 
 bool Client::erase(const std::string& key) {
-  check_key(key);
-  const auto reply = connection_->requests().call("erase '" + key + "'", MessageType::erase, BodyWriter().text(key));
+  const auto reply = call_with_key(connection_->requests(), "erase", MessageType::erase, key, BodyWriter().text(key));
   return BodyReader(reply).get<std::uint8_t>() != 0;
 }
 
@@ -78,9 +75,8 @@ std::int64_t Client::num_keys() {
 
 std::vector<std::string> Client::all_gather(const std::string& topic, const std::vector<int>& members,
                                             const std::string& value, std::chrono::milliseconds timeout) {
-  check_key(topic);
-  const auto reply = connection_->requests().call("all_gather '" + topic + "'", MessageType::all_gather,
-                                                  BodyWriter().text(topic).ranks(members).text(value), timeout);
+  const auto reply = call_with_key(connection_->requests(), "all_gather", MessageType::all_gather, topic,
+                                   BodyWriter().text(topic).ranks(members).text(value), timeout);
   return BodyReader(reply).texts();
 }
 

@@ -99,6 +99,7 @@ class Server::Loop {
   struct Connection {
     explicit Connection(Stream stream_) : stream(std::move(stream_)) {}
     Stream stream;
+    const Time accepted_at = current_time();
     int rank = -1;            // before hello and after a refusal
     bool is_closing = false;  // once all is sent
     bool has_ended = false;
@@ -157,10 +158,10 @@ class Server::Loop {
       try {
         auto& connection = connections_[descriptor];
         connection = std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
-        pending_.push_back({.descriptor = descriptor, .since = current_time()});
+        pending_.push_back(descriptor);
         poller_.watch(connection->stream.socket(), EPOLLIN);
       } catch (const std::exception&) {  // no memory or descriptor
-        std::erase_if(pending_, [&](const Pending& pending) { return pending.descriptor == descriptor; });
+        std::erase(pending_, descriptor);
         connections_.erase(descriptor);
         return;
       }
@@ -175,9 +176,9 @@ class Server::Loop {
 
   void evict_pending() {
     std::vector<Time> since;
-    for (const auto& pending : pending_) since.push_back(pending.since);
+    for (const int descriptor : pending_) since.push_back(connections_.at(descriptor)->accepted_at);
     for (auto count = PendingLimit::to_evict(since, current_time()); count > 0; --count) {
-      auto& connection = *connections_.at(pending_.front().descriptor);
+      auto& connection = *connections_.at(pending_.front());
       logger_.warning("the coordinator closed a connection from " + describe_peer(connection.stream.socket()) +
                       ", which did not introduce itself");
       end(connection);
@@ -226,19 +227,17 @@ class Server::Loop {
     const auto& members = job_->membership();
     if (members.has_begun() ? members.has_finished() : !job_->is_contradictory()) job_ = new_job(hello);
     const auto result = job_->hello(hello, current_time());
-    std::erase_if(pending_,
-                  [&](const Pending& pending) { return pending.descriptor == connection.stream.socket().get(); });
+    std::erase(pending_, connection.stream.socket().get());
     const bool is_member =
         result.verdict == Membership::Verdict::accepted || result.verdict == Membership::Verdict::resumed;
-    if (result.verdict == Membership::Verdict::not_yet) {
-      connection.stream.send(BodyWriter().text(result.why).frame(MessageType::not_yet));
-      connection.is_closing = true;
-      return;
-    }
     if (!is_member) {
-      logger_.warning("the coordinator refused a process at " + describe_peer(connection.stream.socket()) + ": " +
-                      result.why);
-      connection.stream.send(BodyWriter().text(result.why).frame(MessageType::refused));
+      const bool is_early = result.verdict == Membership::Verdict::not_yet;
+      if (!is_early) {
+        logger_.warning("the coordinator refused a process at " + describe_peer(connection.stream.socket()) + ": " +
+                        result.why);
+      }
+      connection.stream.send(
+          BodyWriter().text(result.why).frame(is_early ? MessageType::not_yet : MessageType::refused));
       connection.is_closing = true;
       return;
     }
@@ -313,7 +312,7 @@ class Server::Loop {
     if (std::exchange(connection.has_ended, true)) return;
     const int descriptor = connection.stream.socket().get();
     poller_.forget(connection.stream.socket());
-    std::erase_if(pending_, [&](const Pending& pending) { return pending.descriptor == descriptor; });
+    std::erase(pending_, descriptor);
     if (const auto found = by_rank_.find(connection.rank); found != by_rank_.end() && found->second == &connection) {
       by_rank_.erase(found);
     }
@@ -325,11 +324,6 @@ class Server::Loop {
     for (const int descriptor : std::exchange(ended_, {})) connections_.erase(descriptor);
   }
 
-  struct Pending {
-    int descriptor = -1;
-    Time since{};
-  };
-
   const InThisProcess in_this_process_;
   ServerOptions options_;
   const Logger logger_{0};
@@ -340,7 +334,7 @@ class Server::Loop {
   Poller poller_;
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
   std::map<int, Connection*> by_rank_;                      // the present connections of members
-  std::vector<Pending> pending_;                            // no hello yet, the earliest first
+  std::vector<int> pending_;                                // descriptors without a hello, the earliest first
   std::vector<int> ended_;                                  // descriptors to close
   std::optional<Time> accepts_again_;                       // set while accepting is paused
   std::set<int> ended_processes_;                           // ranks whose processes have ended
