@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -130,8 +129,6 @@ std::vector<Row> rows_of(const PlanOptions& options, const Basis& basis) {
 }
 
 int make_plan(const PlanOptions& options) {
-  // For the ranks: Gloo would look for the machine's name, which need not lead anywhere.
-  ::setenv("GLOO_SOCKET_IFNAME", "lo", 0);  // NOLINT(concurrency-mt-unsafe): one thread
   std::ofstream json;
   if (!options.json.empty()) json.open(options.json);
   if (!json)

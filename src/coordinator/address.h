@@ -1,45 +1,33 @@
 #pragma once
 // Where a coordinator listens: a TCP address, or "local:NAME".
-#include <netinet/in.h>
-#include <sys/socket.h>
-
-#include <cerrno>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <system_error>
+#include <vector>
 
+#include "coordinator/clock.h"
 #include "core/file_descriptor.h"
 
 namespace tutti::coordinator {
 
 /// The name of an abstract Unix socket; nullopt for a TCP host.
-inline std::optional<std::string> local_name(const std::string& host) {
-  constexpr std::string_view prefix = "local:";
-  if (!host.starts_with(prefix)) return std::nullopt;
-  return host.substr(prefix.size());
-}
+std::optional<std::string> local_name(const std::string& host);
 
-inline sockaddr_storage bound_address(const FileDescriptor& socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    throw std::system_error(errno, std::generic_category(), "reading the address of a socket");
-  }
-  return address;
-}
+class Address {
+ public:
+  /// Waits for a name that no machine has yet, until `deadline`. Throws TimeoutError.
+  Address(const std::string& host, std::uint16_t port, Time deadline);
 
-inline int address_family(const FileDescriptor& socket) {
-  return bound_address(socket).ss_family;
-}
+  /// Starts to connect to the next of its numeric addresses. Throws std::system_error, and UsageError if a process of
+  /// another user listens at the local name.
+  FileDescriptor start_connecting();
+  std::string describe() const;
 
-/// Zero for a Unix socket.
-inline std::uint16_t port_of(const FileDescriptor& socket) {
-  const auto address = bound_address(socket);
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  return address.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port)
-                                      : std::uint16_t{0};
-}
+ private:
+  std::string host_;
+  std::uint16_t port_;
+  std::vector<std::string> numeric_hosts_{};  // empty for a local name
+  std::size_t attempts_ = 0;
+};
 
 }  // namespace tutti::coordinator

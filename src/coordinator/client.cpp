@@ -13,8 +13,10 @@ std::string quoted(const std::vector<std::string>& keys) {
   return keys.empty() ? "" : " '" + keys.front() + (keys.size() > 1 ? "' and others" : "'");
 }
 
-void check_key(const std::string& key) {
+std::string call_with_key(ClientRequests& requests, const std::string& name, MessageType type, const std::string& key,
+                          const BodyWriter& body, std::optional<Milliseconds> timeout = std::nullopt) {
   if (key.size() > max_key_bytes) throw UsageError("a key has more than " + std::to_string(max_key_bytes) + " bytes");
+  return requests.call(name + " '" + key + "'", type, body, timeout);
 }
 
 }  // namespace
@@ -28,78 +30,74 @@ Client::~Client() {
 }
 
 void Client::set(const std::string& key, std::string_view value) {
-  check_key(key);
-  connection_->call("set '" + key + "'", MessageType::set, BodyWriter().text(key).text(value));
+  call_with_key(connection_->requests(), "set", MessageType::set, key, BodyWriter().text(key).text(value));
 }
 
 void Client::append(const std::string& key, std::string_view value) {
-  check_key(key);
-  connection_->call("append '" + key + "'", MessageType::append, BodyWriter().text(key).text(value));
+  call_with_key(connection_->requests(), "append", MessageType::append, key, BodyWriter().text(key).text(value));
 }
 
 std::int64_t Client::add(const std::string& key, std::int64_t increment) {
-  check_key(key);
-  const auto reply = connection_->call("add '" + key + "'", MessageType::add, BodyWriter().text(key).put(increment));
+  const auto reply =
+      call_with_key(connection_->requests(), "add", MessageType::add, key, BodyWriter().text(key).put(increment));
   return BodyReader(reply).get<std::int64_t>();
 }
 
 std::string Client::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
-  check_key(key);
-  const auto reply = connection_->call("compare_set '" + key + "'", MessageType::compare_set,
-                                       BodyWriter().text(key).text(expected).text(desired));
+  const auto reply = call_with_key(connection_->requests(), "compare_set", MessageType::compare_set, key,
+                                   BodyWriter().text(key).text(expected).text(desired));
   return BodyReader(reply).text();
 }
 
 std::vector<std::string> Client::get(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-  return BodyReader(connection_->call("get" + quoted(keys), MessageType::get, BodyWriter().texts(keys), timeout))
+  return BodyReader(
+             connection_->requests().call("get" + quoted(keys), MessageType::get, BodyWriter().texts(keys), timeout))
       .texts();
 }
 
 void Client::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-  connection_->call("wait" + quoted(keys), MessageType::wait, BodyWriter().texts(keys), timeout);
+  connection_->requests().call("wait" + quoted(keys), MessageType::wait, BodyWriter().texts(keys), timeout);
 }
 
 bool Client::check(const std::vector<std::string>& keys) {
-  const auto reply = connection_->call("check" + quoted(keys), MessageType::check, BodyWriter().texts(keys));
+  const auto reply = connection_->requests().call("check" + quoted(keys), MessageType::check, BodyWriter().texts(keys));
   return BodyReader(reply).get<std::uint8_t>() != 0;
 }
 
 bool Client::erase(const std::string& key) {
-  check_key(key);
-  const auto reply = connection_->call("erase '" + key + "'", MessageType::erase, BodyWriter().text(key));
+  const auto reply = call_with_key(connection_->requests(), "erase", MessageType::erase, key, BodyWriter().text(key));
   return BodyReader(reply).get<std::uint8_t>() != 0;
 }
 
 std::int64_t Client::num_keys() {
-  return BodyReader(connection_->call("num_keys", MessageType::num_keys, {})).get<std::int64_t>();
+  return BodyReader(connection_->requests().call("num_keys", MessageType::num_keys, {})).get<std::int64_t>();
 }
 
 std::vector<std::string> Client::all_gather(const std::string& topic, const std::vector<int>& members,
                                             const std::string& value, std::chrono::milliseconds timeout) {
-  check_key(topic);
-  const auto reply = connection_->call("all_gather '" + topic + "'", MessageType::all_gather,
-                                       BodyWriter().text(topic).ranks(members).text(value), timeout);
+  const auto reply = call_with_key(connection_->requests(), "all_gather", MessageType::all_gather, topic,
+                                   BodyWriter().text(topic).ranks(members).text(value), timeout);
   return BodyReader(reply).texts();
 }
 
 void Client::report(const std::string& group, const std::string& text) noexcept {
-  connection_->post(MessageType::report, BodyWriter().text(group).text(text));
+  connection_->requests().post(MessageType::report, BodyWriter().text(group).text(text));
 }
 
 void Client::blocked(const std::string& wait_state, bool agrees, std::chrono::milliseconds blocked_for) noexcept {
-  connection_->state_blocked(BodyWriter()
-                                 .put(static_cast<std::uint8_t>(agrees))
-                                 .put(static_cast<std::uint32_t>(blocked_for.count()))
-                                 .text(wait_state)
-                                 .frame(MessageType::blocked));
+  connection_->requests().state_blocked(BodyWriter()
+                                            .put(static_cast<std::uint8_t>(agrees))
+                                            .put(static_cast<std::uint32_t>(blocked_for.count()))
+                                            .text(wait_state)
+                                            .frame(MessageType::blocked));
 }
 
 void Client::unblocked() noexcept {
-  connection_->state_blocked(BodyWriter().frame(MessageType::unblocked));
+  connection_->requests().state_blocked(BodyWriter().frame(MessageType::unblocked));
 }
 
 void Client::suspect(int rank) noexcept {
-  connection_->send_once(BodyWriter().put(static_cast<std::int32_t>(rank)).frame(MessageType::suspect));
+  connection_->requests().send_once(BodyWriter().put(static_cast<std::int32_t>(rank)).frame(MessageType::suspect));
 }
 
 }  // namespace tutti::coordinator

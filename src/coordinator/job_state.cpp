@@ -42,11 +42,9 @@ void JobState::welcome(const Hello& hello) {
   const int rank = hello.member.rank;
   auto& known = session(rank);
   key_values_.forget_rank(rank);  // the rank sends requests again that were not answered
-  known.wants_values.clear();
   known.is_connected = true;
   known.events_sent = std::min<std::uint64_t>(hello.events_seen, events_.size());
-  const auto interval = membership_.interval();
-  send_(rank, Welcome{.heartbeat_interval_ms = static_cast<std::uint32_t>(interval.count())}.frame());
+  send_(rank, BodyWriter().put(static_cast<std::uint32_t>(membership_.interval().count())).frame(MessageType::welcome));
 }
 
 bool JobState::on_frame(int rank, const FrameHeader& header, std::string_view body, Time now) {
@@ -132,11 +130,9 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
       return send_(rank, reply(BodyWriter().put(static_cast<std::int64_t>(key_values_.size()))));
     case MessageType::get:
     case MessageType::wait: {
-      auto keys = body.texts();
-      const bool with_values = type == MessageType::get;
-      if (key_values_.contains(keys)) return answer_values(request, keys, with_values);
-      session(rank).wants_values[tag] = with_values;
-      return key_values_.wait(request, std::move(keys));
+      KeyValues::Waiting waiting{.request = request, .keys = body.texts(), .wants_values = type == MessageType::get};
+      if (key_values_.contains(waiting.keys)) return answer_values(waiting);
+      return key_values_.wait(std::move(waiting));
     }
     case MessageType::all_gather:
       return on_all_gather(request, body);
@@ -182,26 +178,20 @@ void JobState::cancel(const RequestId& request) {
     return fail_request(request, RequestError::timed_out, *missing, describe_ranks(*missing));
   }
   const auto keys = key_values_.forget(request);
-  if (session(request.rank).wants_values.erase(request.tag) == 0) return;  // it is answered already
-  fail_request(request, RequestError::timed_out, {}, keys.empty() ? "" : "key '" + keys.front() + "'");
+  if (keys.empty()) return;  // it is answered already
+  fail_request(request, RequestError::timed_out, {}, "key '" + keys.front() + "'");
 }
 
 void JobState::answer_waiting(const KeyValues::Ready& ready) {
-  for (const auto& request : ready) {
-    const auto keys = key_values_.keys_of(request);
-    auto& waiting = session(request.rank).wants_values;
-    const bool with_values = waiting.at(request.tag);
-    waiting.erase(request.tag);
-    key_values_.forget(request);
-    answer_values(request, keys, with_values);
-  }
+  for (const auto& waiting : ready) answer_values(waiting);
 }
 
-void JobState::answer_values(const RequestId& request, const std::vector<std::string>& keys, bool with_values) {
+void JobState::answer_values(const KeyValues::Waiting& waiting) {
+  const auto& request = waiting.request;
   BodyWriter answer;
-  if (with_values) {
-    answer.put(static_cast<std::uint32_t>(keys.size()));
-    for (const auto value : key_values_.values(keys)) {
+  if (waiting.wants_values) {
+    answer.put(static_cast<std::uint32_t>(waiting.keys.size()));
+    for (const auto value : key_values_.values(waiting.keys)) {
       answer.text(value);
       if (answer.size() > max_body_bytes) {
         return fail_request(request, RequestError::usage, {}, "the values of a request are too long");
@@ -246,7 +236,6 @@ void JobState::publish_failed(const FailedRanks& failed) {
 void JobState::end_member(int rank) {
   deadlock_judge_.unblocked(rank);
   key_values_.forget_rank(rank);
-  session(rank).wants_values.clear();
   session(rank).kept_answers.clear();
   for (const auto& request : gathers_.end_with(rank)) {
     fail_request(request, RequestError::peer_failed, {rank}, describe_ranks({rank}) + " failed or left");

@@ -54,7 +54,7 @@ class JobState {
   void on_all_gather(const RequestId& request, BodyReader& body);
   void cancel(const RequestId& request);
   void answer_waiting(const KeyValues::Ready& ready);
-  void answer_values(const RequestId& request, const std::vector<std::string>& keys, bool with_values);
+  void answer_values(const KeyValues::Waiting& waiting);
   /// Answers, and keeps the answer until the rank has it.
   void answer_once(const RequestId& request, std::string frame);
   void fail_request(const RequestId& request, RequestError error, std::vector<int> ranks, std::string text);
@@ -65,7 +65,6 @@ class JobState {
     bool is_connected = false;
     std::uint64_t events_sent = 0;
     std::map<std::uint64_t, std::string> kept_answers;  // by tag
-    std::map<std::uint64_t, bool> wants_values;         // of waiting requests: get, not wait
   };
   Session& session(int rank) { return sessions_.at(static_cast<std::size_t>(rank)); }
 

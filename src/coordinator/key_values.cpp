@@ -51,39 +51,33 @@ std::vector<std::string_view> KeyValues::values(const std::vector<std::string>& 
   return values;
 }
 
-void KeyValues::wait(const RequestId& request, std::vector<std::string> keys) {
-  waiting_for_.emplace(missing_keys(keys).front(), request);
-  waiting_[request] = std::move(keys);
+void KeyValues::wait(Waiting waiting) {
+  auto missing = missing_keys(waiting.keys).front();
+  waiting_.emplace(std::move(missing), std::move(waiting));
 }
 
 std::vector<std::string> KeyValues::forget(const RequestId& request) {
-  const auto found = waiting_.find(request);
+  const auto found = std::ranges::find_if(waiting_, [&](const auto& entry) { return entry.second.request == request; });
   if (found == waiting_.end()) return {};
-  auto missing = missing_keys(found->second);
+  auto missing = missing_keys(found->second.keys);
   waiting_.erase(found);
-  std::erase_if(waiting_for_, [&](const auto& entry) { return entry.second == request; });
   return missing;
 }
 
 void KeyValues::forget_rank(int rank) {
-  std::erase_if(waiting_, [&](const auto& entry) { return entry.first.rank == rank; });
-  std::erase_if(waiting_for_, [&](const auto& entry) { return entry.second.rank == rank; });
+  std::erase_if(waiting_, [&](const auto& entry) { return entry.second.request.rank == rank; });
 }
 
 KeyValues::Ready KeyValues::stored(const std::string& key) {
-  const auto [first, last] = waiting_for_.equal_range(key);
-  std::vector<RequestId> requests;
-  for (auto entry = first; entry != last; ++entry) requests.push_back(entry->second);
-  waiting_for_.erase(first, last);
+  const auto [first, last] = waiting_.equal_range(key);
   Ready ready;
-  for (const auto& request : requests) {
-    const auto missing = missing_keys(waiting_.at(request));
-    if (missing.empty()) {
-      ready.push_back(request);
-    } else {
-      waiting_for_.emplace(missing.front(), request);
-    }
-  }
+  for (auto entry = first; entry != last; ++entry) ready.push_back(std::move(entry->second));
+  waiting_.erase(first, last);
+  std::erase_if(ready, [&](Waiting& waiting) {
+    if (contains(waiting.keys)) return false;
+    wait(std::move(waiting));
+    return true;
+  });
   return ready;
 }
 

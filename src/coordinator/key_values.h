@@ -17,10 +17,15 @@ struct RequestId {
   auto operator<=>(const RequestId&) const = default;
 };
 
-/// Functions that store a value return the requests whose keys all exist now: answer these with values().
+/// Functions that store a value return the requests that wait no longer, because all their keys exist now.
 class KeyValues {
  public:
-  using Ready = std::vector<RequestId>;
+  struct Waiting {
+    RequestId request{};
+    std::vector<std::string> keys{};
+    bool wants_values = false;
+  };
+  using Ready = std::vector<Waiting>;
 
   Ready set(const std::string& key, std::string value);
   /// Does nothing and returns nullopt if the value would have more than max_value_bytes.
@@ -44,19 +49,17 @@ class KeyValues {
   /// All must exist.
   std::vector<std::string_view> values(const std::vector<std::string>& keys) const;
 
-  /// At least one of `keys` must be missing. The request waits until all exist, or until forget().
-  void wait(const RequestId& request, std::vector<std::string> keys);
+  /// At least one of the keys must be missing. The request waits until all exist, or until forget().
+  void wait(Waiting waiting);
   /// Returns the keys that the request waits for; empty if it does not wait.
   std::vector<std::string> forget(const RequestId& request);
   void forget_rank(int rank);
-  const std::vector<std::string>& keys_of(const RequestId& request) const { return waiting_.at(request); }
 
  private:
   Ready stored(const std::string& key);
 
   std::map<std::string, std::string> values_;
-  std::map<RequestId, std::vector<std::string>> waiting_;
-  std::multimap<std::string, RequestId> waiting_for_;  // one missing key of each waiting request
+  std::multimap<std::string, Waiting> waiting_;  // by one missing key of each request
 };
 
 }  // namespace tutti::coordinator

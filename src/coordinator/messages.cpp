@@ -1,5 +1,10 @@
 #include "coordinator/messages.h"
 
+#include <sys/random.h>
+
+#include <cerrno>
+#include <system_error>
+
 namespace tutti::coordinator {
 namespace {
 
@@ -19,6 +24,14 @@ std::chrono::milliseconds timeout_from(BodyReader& reader) {
 }
 
 }  // namespace
+
+ClientKey random_key() {
+  ClientKey key;
+  if (::getrandom(key.data(), sizeof(key), 0) != sizeof(key)) {
+    throw std::system_error(errno, std::generic_category(), "getrandom");
+  }
+  return key;
+}
 
 std::string Hello::frame() const {
   BodyWriter body;
@@ -47,14 +60,6 @@ Hello Hello::from_body(std::string_view body) {
   hello.deadlock_timeout = timeout_from(reader);
   reader.expect_end();
   return hello;
-}
-
-std::string Welcome::frame() const {
-  return BodyWriter().put(heartbeat_interval_ms).frame(MessageType::welcome);
-}
-
-Welcome Welcome::from_body(std::string_view body) {
-  return {.heartbeat_interval_ms = BodyReader(body).get<std::uint32_t>()};
 }
 
 std::string ErrorReply::frame(std::uint64_t tag) const {

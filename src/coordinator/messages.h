@@ -16,6 +16,8 @@ inline constexpr std::uint32_t wire_version = 1;
 
 /// A random number that a client keeps while it lives: tells a connection that is made again from a second process.
 using ClientKey = std::array<std::uint64_t, 2>;
+/// Throws std::system_error.
+ClientKey random_key();
 
 struct Hello {
   Member member{};
@@ -27,13 +29,6 @@ struct Hello {
   std::string frame() const;
   /// Throws DamagedFrame.
   static Hello from_body(std::string_view body);
-};
-
-struct Welcome {
-  std::uint32_t heartbeat_interval_ms = 0;
-
-  std::string frame() const;
-  static Welcome from_body(std::string_view body);
 };
 
 /// Why a request failed.

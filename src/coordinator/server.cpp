@@ -1,11 +1,6 @@
 #include "coordinator/server.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <condition_variable>
 #include <exception>
@@ -20,6 +15,7 @@
 
 #include "coordinator/address.h"
 #include "coordinator/job_state.h"
+#include "coordinator/poller.h"
 #include "coordinator/stream.h"
 #include "core/bound_socket.h"
 #include "core/in_this_process.h"
@@ -57,16 +53,13 @@ class Server::Loop {
   explicit Loop(ServerOptions options)
       : options_(std::move(options)),
         listening_(listen_at(options_)),
-        is_local_(address_family(listening_) == AF_UNIX),
-        port_(port_of(listening_)),
-        epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        is_local_(local_name(options_.host)),
+        port_(is_local_ ? std::uint16_t{0} : static_cast<std::uint16_t>(local_address_of(listening_.get()).port)),
         job_(new_job(Hello{})) {
-    if (!epoll_.is_open() || !wake_.is_open()) throw std::system_error(errno, std::generic_category(), "epoll");
     if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
     set_nonblocking(listening_);
-    control(EPOLL_CTL_ADD, listening_.get(), EPOLLIN);
-    control(EPOLL_CTL_ADD, wake_.get(), EPOLLIN);
+    listening_.unshare();
+    poller_.watch(listening_, EPOLLIN);
     thread_ = std::thread([this] {
       name_this_thread("tutti-server");
       run();
@@ -80,7 +73,7 @@ class Server::Loop {
       changed_.wait_for(lock, linger, [&] { return has_finished_; });
       is_stopping_ = true;
     }
-    wake();
+    poller_.wake();
     thread_.join();
   }
   Loop(const Loop&) = delete;
@@ -99,36 +92,23 @@ class Server::Loop {
       const std::lock_guard lock(mutex_);
       exited_.push_back(rank);
     }
-    wake();
+    poller_.wake();
   }
 
  private:
   struct Connection {
     explicit Connection(Stream stream_) : stream(std::move(stream_)) {}
     Stream stream;
+    const Time accepted_at = current_time();
     int rank = -1;            // before hello and after a refusal
     bool is_closing = false;  // once all is sent
-    bool awaits_writable = false;
     bool has_ended = false;
   };
-
-  void wake() {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof(one));
-  }
-
-  void control(int operation, int descriptor, std::uint32_t events) {
-    epoll_event event{.events = events, .data = {.fd = descriptor}};
-    if (::epoll_ctl(epoll_.get(), operation, descriptor, &event) != 0 && operation == EPOLL_CTL_ADD) {
-      throw std::system_error(errno, std::generic_category(), "epoll_ctl");
-    }
-  }
 
   void run() {
     auto next_judgement = current_time() + tick;
     for (;;) {
-      const auto wait = std::chrono::ceil<Milliseconds>(next_judgement - current_time());
-      poll(std::max(wait, Milliseconds(0)));
+      poll(time_until(next_judgement));
       const auto woke = current_time();
       if (woke > next_judgement + stall_limit) {
         job_->stalled(woke - next_judgement);
@@ -154,22 +134,12 @@ class Server::Loop {
 
   /// Handles what is ready. Returns false if nothing was.
   bool poll(Milliseconds timeout) {
-    std::array<epoll_event, 128> events{};
-    const int ready =
-        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(timeout.count()));
-    for (int index = 0; index < ready; ++index) {
-      const int descriptor = events.at(static_cast<std::size_t>(index)).data.fd;
-      if (descriptor == wake_.get()) {
-        std::uint64_t count = 0;
-        [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof(count));
-      } else if (descriptor == listening_.get()) {
-        accept();
-      } else if (const auto found = connections_.find(descriptor); found != connections_.end()) {
-        pump(*found->second);
-      }
-    }
+    const bool is_ready = poller_.wait(timeout, [this](int descriptor) {
+      if (descriptor == listening_.get()) return accept();
+      if (const auto found = connections_.find(descriptor); found != connections_.end()) pump(*found->second);
+    });
     erase_ended();
-    return ready > 0;
+    return is_ready;
   }
 
   void accept() {
@@ -186,10 +156,13 @@ class Server::Loop {
       set_tcp_nodelay(*socket);
       const int descriptor = socket->get();
       try {
-        control(EPOLL_CTL_ADD, descriptor, EPOLLIN);
-        connections_[descriptor] = std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
-        pending_.push_back({.descriptor = descriptor, .since = current_time()});
-      } catch (const std::exception&) {  // no memory or descriptor: the socket is closed
+        auto& connection = connections_[descriptor];
+        connection = std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
+        pending_.push_back(descriptor);
+        poller_.watch(connection->stream.socket(), EPOLLIN);
+      } catch (const std::exception&) {  // no memory or descriptor
+        std::erase(pending_, descriptor);
+        connections_.erase(descriptor);
         return;
       }
     }
@@ -197,15 +170,15 @@ class Server::Loop {
   }
 
   void pause_accepting(Milliseconds duration) {
-    control(EPOLL_CTL_MOD, listening_.get(), 0);
+    poller_.watch(listening_, 0);
     accepts_again_ = current_time() + duration;
   }
 
   void evict_pending() {
     std::vector<Time> since;
-    for (const auto& pending : pending_) since.push_back(pending.since);
+    for (const int descriptor : pending_) since.push_back(connections_.at(descriptor)->accepted_at);
     for (auto count = PendingLimit::to_evict(since, current_time()); count > 0; --count) {
-      auto& connection = *connections_.at(pending_.front().descriptor);
+      auto& connection = *connections_.at(pending_.front());
       logger_.warning("the coordinator closed a connection from " + describe_peer(connection.stream.socket()) +
                       ", which did not introduce itself");
       end(connection);
@@ -213,7 +186,7 @@ class Server::Loop {
     erase_ended();
     if (accepts_again_ && current_time() >= *accepts_again_) {
       accepts_again_.reset();
-      control(EPOLL_CTL_MOD, listening_.get(), EPOLLIN);
+      poller_.watch(listening_, EPOLLIN);
     }
   }
 
@@ -254,19 +227,17 @@ class Server::Loop {
     const auto& members = job_->membership();
     if (members.has_begun() ? members.has_finished() : !job_->is_contradictory()) job_ = new_job(hello);
     const auto result = job_->hello(hello, current_time());
-    std::erase_if(pending_,
-                  [&](const Pending& pending) { return pending.descriptor == connection.stream.socket().get(); });
+    std::erase(pending_, connection.stream.socket().get());
     const bool is_member =
         result.verdict == Membership::Verdict::accepted || result.verdict == Membership::Verdict::resumed;
-    if (result.verdict == Membership::Verdict::not_yet) {
-      connection.stream.send(BodyWriter().text(result.why).frame(MessageType::not_yet));
-      connection.is_closing = true;
-      return;
-    }
     if (!is_member) {
-      logger_.warning("the coordinator refused a process at " + describe_peer(connection.stream.socket()) + ": " +
-                      result.why);
-      connection.stream.send(BodyWriter().text(result.why).frame(MessageType::refused));
+      const bool is_early = result.verdict == Membership::Verdict::not_yet;
+      if (!is_early) {
+        logger_.warning("the coordinator refused a process at " + describe_peer(connection.stream.socket()) + ": " +
+                        result.why);
+      }
+      connection.stream.send(
+          BodyWriter().text(result.why).frame(is_early ? MessageType::not_yet : MessageType::refused));
       connection.is_closing = true;
       return;
     }
@@ -330,9 +301,8 @@ class Server::Loop {
         on_end(*connection, stream.state());
       } else if (connection->is_closing && !stream.wants_write()) {
         end(*connection);
-      } else if (connection->awaits_writable != stream.wants_write()) {
-        connection->awaits_writable = stream.wants_write();
-        control(EPOLL_CTL_MOD, descriptor, connection->awaits_writable ? EPOLLIN | EPOLLOUT : EPOLLIN);
+      } else if (!connection->has_ended) {
+        poller_.watch(stream.socket(), stream.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
       }
     }
     erase_ended();
@@ -341,7 +311,8 @@ class Server::Loop {
   void end(Connection& connection) {
     if (std::exchange(connection.has_ended, true)) return;
     const int descriptor = connection.stream.socket().get();
-    std::erase_if(pending_, [&](const Pending& pending) { return pending.descriptor == descriptor; });
+    poller_.forget(connection.stream.socket());
+    std::erase(pending_, descriptor);
     if (const auto found = by_rank_.find(connection.rank); found != by_rank_.end() && found->second == &connection) {
       by_rank_.erase(found);
     }
@@ -353,11 +324,6 @@ class Server::Loop {
     for (const int descriptor : std::exchange(ended_, {})) connections_.erase(descriptor);
   }
 
-  struct Pending {
-    int descriptor = -1;
-    Time since{};
-  };
-
   const InThisProcess in_this_process_;
   ServerOptions options_;
   const Logger logger_{0};
@@ -365,11 +331,10 @@ class Server::Loop {
   FileDescriptor listening_;
   const bool is_local_;
   const std::uint16_t port_;
-  FileDescriptor epoll_;
-  FileDescriptor wake_;
+  Poller poller_;
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
   std::map<int, Connection*> by_rank_;                      // the present connections of members
-  std::vector<Pending> pending_;                            // no hello yet, the earliest first
+  std::vector<int> pending_;                                // descriptors without a hello, the earliest first
   std::vector<int> ended_;                                  // descriptors to close
   std::optional<Time> accepts_again_;                       // set while accepting is paused
   std::set<int> ended_processes_;                           // ranks whose processes have ended

@@ -149,8 +149,19 @@ void Stream::flush() {
   sent_ = 0;
 }
 
-void Stream::shut_down_writes() {
-  ::shutdown(socket_.get(), SHUT_WR);
+const char* describe_end(Stream::State state) {
+  switch (state) {
+    case Stream::State::unauthenticated:
+      return "it does not know this rank's secret";
+    case Stream::State::closed:
+      return "it closed the connection";
+    case Stream::State::reset:
+      return "it reset the connection";
+    case Stream::State::damaged:
+      return "it sent bytes that no coordinator sends";
+    default:
+      return "the network failed";
+  }
 }
 
 void Stream::fail(State state) {

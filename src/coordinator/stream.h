@@ -41,10 +41,6 @@ class Stream {
   State state() const { return state_; }
   /// Whether bytes wait until the socket is writable.
   bool wants_write() const { return !outgoing_.empty(); }
-  /// Whether the peer has proved that it knows the secret; true for a plain connection.
-  bool is_authenticated() const { return is_authenticated_; }
-  /// Ends this direction: the peer reads all that was sent, then sees the end.
-  void shut_down_writes();
 
  private:
   void flush();
@@ -59,7 +55,7 @@ class Stream {
   };
   FileDescriptor socket_;
   std::unique_ptr<SSL, FreeSsl> ssl_;
-  bool is_authenticated_;
+  bool is_authenticated_;  // the peer has proved that it knows the secret; true for a plain connection
   State state_ = State::open;
   FrameBuffer frames_;
   std::string before_handshake_;  // plain bytes
@@ -67,5 +63,8 @@ class Stream {
   std::size_t sent_ = 0;          // of outgoing_
   bool was_reset_ = false;
 };
+
+/// What the coordinator did, if `state` is not open.
+const char* describe_end(Stream::State state);
 
 }  // namespace tutti::coordinator

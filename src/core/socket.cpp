@@ -39,10 +39,11 @@ Addresses resolve_numeric(const SocketAddress& address) {
   return {found, &::freeaddrinfo};
 }
 
-FileDescriptor socket_for(const addrinfo& address) {
-  const int descriptor = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (descriptor < 0) throw_socket_error("opening a socket");
-  return FileDescriptor(descriptor);
+FileDescriptor open_socket(int family) {
+  auto socket = FileDescriptor::open_unshared(
+      [family] { return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  if (!socket.is_open()) throw_socket_error("opening a socket");
+  return socket;
 }
 
 std::string numeric_host(const sockaddr* address, socklen_t length) {
@@ -81,7 +82,7 @@ std::string interface_address(const std::string& interface) {
 
 ListeningSocket listen_tcp(const std::string& host) {
   const auto addresses = resolve_numeric({host, 0});
-  ListeningSocket listening{socket_for(*addresses), {host, 0}};
+  ListeningSocket listening{open_socket(addresses->ai_family), {host, 0}};
   constexpr int backlog = 1024;
   if (::bind(listening.socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
       ::listen(listening.socket.get(), backlog) != 0) {
@@ -107,24 +108,18 @@ struct LocalAddress {
   socklen_t length = 0;
 };
 
-FileDescriptor local_socket() {
-  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.is_open()) throw_socket_error("opening a socket");
-  return socket;
-}
-
 }  // namespace
 
 FileDescriptor connect_local(const std::string& name) {
   const LocalAddress address(name);
-  FileDescriptor socket = local_socket();
+  FileDescriptor socket = open_socket(AF_UNIX);
   if (::connect(socket.get(), address.get(), address.length) != 0) throw_socket_error("connecting");
   return socket;
 }
 
 FileDescriptor listen_local(const std::string& name) {
   const LocalAddress address(name);
-  FileDescriptor socket = local_socket();
+  FileDescriptor socket = open_socket(AF_UNIX);
   if (::bind(socket.get(), address.get(), address.length) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
     throw_socket_error("listening");
   }
@@ -159,7 +154,7 @@ std::chrono::milliseconds since_last_acknowledgement(const FileDescriptor& socke
 
 FileDescriptor connect_nonblocking(const SocketAddress& address) {
   const auto addresses = resolve_numeric(address);
-  FileDescriptor socket = socket_for(*addresses);
+  FileDescriptor socket = open_socket(addresses->ai_family);
   set_tcp_nodelay(socket);
   if (::connect(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 && errno != EINPROGRESS) {
     throw_socket_error("connecting");
@@ -175,9 +170,10 @@ void finish_connect(const FileDescriptor& socket) {
 }
 
 std::optional<FileDescriptor> try_accept(const FileDescriptor& listening) {
-  const int descriptor = ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (descriptor < 0) return std::nullopt;
-  return FileDescriptor(descriptor);
+  auto socket = FileDescriptor::open_unshared(
+      [&listening] { return ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+  if (!socket.is_open()) return std::nullopt;
+  return socket;
 }
 
 void set_tcp_nodelay(const FileDescriptor& socket) {

@@ -1,6 +1,6 @@
 #pragma once
-// Non-blocking TCP sockets, and Unix sockets of one user. Functions that throw for a failed system call throw
-// std::system_error.
+// Non-blocking TCP sockets, and Unix sockets of one user. A forked child does not share them. Functions that throw for
+// a failed system call throw std::system_error.
 #include <chrono>
 #include <cstddef>
 #include <optional>

@@ -195,5 +195,15 @@ TEST_P(CoordinatorClient, TheAgentsWordIsAnExit) {
   EXPECT_THROW(first.all_gather("topic", {0, 1}, "", deadline), PeerError);
 }
 
+// A launcher's rank may end before any rank joins.
+TEST_P(CoordinatorClient, AnExitBeforeTheFirstHelloIsTold) {
+  Server server(server_options(2, job_secret));
+  server.process_exited(1);
+  Told told;
+  Client client(client_options(server, 0, 2, job_secret), told.events());
+  ASSERT_TRUE(told.wait_until([&] { return !told.failed.empty(); }));
+  EXPECT_THAT(told.failed.front().ranks, ElementsAre(1));
+}
+
 }  // namespace
 }  // namespace tutti::coordinator::client_test

@@ -6,12 +6,14 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "coordinator/client.h"
 #include "core/socket.h"
+#include "flight/wait_state_text.h"
 #include "processes.h"
 #include "told.h"
 #include "tutti/core/error.h"
@@ -32,15 +34,16 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::HasSubstr;
 
-// A rank that connects to the port it is told, says so, and waits for its end.
-void run_rank(Process& parent, int rank, int world_size, const std::string& node = "node 0") {
-  auto options = ClientOptions{};
-  options.port = static_cast<std::uint16_t>(std::stoi(parent.read_line()));
-  options.secret = secret();
-  options.member = {.rank = rank, .world_size = world_size, .node = node, .version = "1"};
-  options.connect_timeout = seconds(20);
-  options.heartbeat_timeout = seconds(20);
-  Client client(options, {});
+// Of a process that is told the port.
+ClientOptions options_from(Process& parent, int rank, const std::string& node = "node 0") {
+  auto options = client_options(static_cast<std::uint16_t>(std::stoi(parent.read_line())), rank, 2, secret());
+  options.member.node = node;
+  return options;
+}
+
+// Rank 1 of 2: connects to the port it is told, says so, and waits for its end.
+void run_rank(Process& parent, const std::string& node = "node 0") {
+  Client client(options_from(parent, 1, node), {});
   parent.write_line("connected");
   parent.read_line();
 }
@@ -51,7 +54,7 @@ auto ranks_of(std::vector<int> ranks, Cause cause, bool is_warning) {
 }
 
 TEST(CoordinatorFailures, AKilledProcessHasExited) {
-  Process rank([](Process& self) { run_rank(self, 1, 2); });
+  Process rank([](Process& self) { run_rank(self); });
   Server server(server_options(2, secret()));
   Told told;
   Client client(client_options(server, 0, 2, secret()), told.events());
@@ -64,12 +67,7 @@ TEST(CoordinatorFailures, AKilledProcessHasExited) {
 
 TEST(CoordinatorFailures, ExecIsAnExit) {
   Process rank([](Process& self) {
-    auto options = ClientOptions{};
-    options.port = static_cast<std::uint16_t>(std::stoi(self.read_line()));
-    options.secret = secret();
-    options.member = {.rank = 1, .world_size = 2, .node = "node 0", .version = "1"};
-    options.connect_timeout = options.heartbeat_timeout = seconds(20);
-    const Client client(options, {});
+    const Client client(options_from(self, 1), {});
     ::execlp("sleep", "sleep", "60", nullptr);
   });
   Server server(server_options(2, secret()));
@@ -81,7 +79,7 @@ TEST(CoordinatorFailures, ExecIsAnExit) {
 }
 
 TEST(CoordinatorFailures, AProcessThatLeavesHasNotFailedAlsoIfItsParentSaysThatItHasExited) {
-  Process rank([](Process& self) { run_rank(self, 1, 2); });
+  Process rank([](Process& self) { run_rank(self); });
   Server server(server_options(2, secret()));
   Told told;
   Client client(client_options(server, 0, 2, secret()), told.events());
@@ -97,7 +95,7 @@ TEST(CoordinatorFailures, AProcessThatLeavesHasNotFailedAlsoIfItsParentSaysThatI
 }
 
 TEST(CoordinatorFailures, AStoppedProcessIsReportedThenFails) {
-  Process rank([](Process& self) { run_rank(self, 1, 2, "node 1"); });
+  Process rank([](Process& self) { run_rank(self, "node 1"); });
   auto options = server_options(2, secret());
   options.heartbeat_timeout = milliseconds(3000);
   Server server(std::move(options));
@@ -112,13 +110,8 @@ TEST(CoordinatorFailures, AStoppedProcessIsReportedThenFails) {
 
 TEST(CoordinatorFailures, ARankThatIsJudgedWhileStoppedLearnsItWhenItContinues) {
   Process rank([](Process& self) {
-    auto options = ClientOptions{};
-    options.port = static_cast<std::uint16_t>(std::stoi(self.read_line()));
-    options.secret = secret();
-    options.member = {.rank = 1, .world_size = 2, .node = "node 1", .version = "1"};
-    options.connect_timeout = options.heartbeat_timeout = seconds(20);
     Told told;
-    Client client(options, told.events());
+    Client client(options_from(self, 1, "node 1"), told.events());
     self.write_line("connected");
     told.wait_until([&] { return !told.lost.empty(); });
     self.write_line(told.lost.front());
@@ -148,11 +141,7 @@ void run_server(Process& parent, int world_size, milliseconds heartbeat_timeout)
 }
 
 ClientOptions options_for(const std::string& port, int rank, int world_size) {
-  ClientOptions options;
-  options.port = static_cast<std::uint16_t>(std::stoi(port));
-  options.secret = secret();
-  options.member = {.rank = rank, .world_size = world_size, .node = "node 0", .version = "1"};
-  options.connect_timeout = seconds(20);
+  auto options = client_options(static_cast<std::uint16_t>(std::stoi(port)), rank, world_size, secret());
   options.heartbeat_timeout = milliseconds(1000);
   return options;
 }
@@ -171,6 +160,39 @@ TEST(CoordinatorFailures, ACoordinatorThatIsStoppedEndsNothing) {
   EXPECT_EQ(value.get(), 1);
   EXPECT_EQ(first.add("a", 1), 2);
   EXPECT_TRUE(told.locked([&] { return told.failed.empty() && told.lost.empty(); }));
+}
+
+// The coordinator runs again before the rank does.
+TEST(CoordinatorFailures, AMachineThatIsStoppedEndsNothing) {
+  Process server([](Process& self) { run_server(self, 2, seconds(2)); });
+  Process rank([](Process& self) { run_rank(self); });
+  const auto port = server.read_line();
+  Told told;
+  Client client(options_for(port, 0, 2), told.events());
+  rank.write_line(port);
+  ASSERT_EQ(rank.read_line(), "connected");
+  rank.signal(SIGSTOP);
+  server.signal(SIGSTOP);
+  std::this_thread::sleep_for(seconds(4));  // twice the timeout
+  server.signal(SIGCONT);
+  client.add("a", 1);
+  client.add("a", 1);  // answered after the first judgement
+  rank.signal(SIGCONT);
+  rank.write_line("leave");
+  ASSERT_TRUE(told.wait_until([&] { return !told.left.empty() || !told.failed.empty(); }));
+  EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));
+}
+
+TEST(CoordinatorFailures, ACoordinatorThatDoesNotAnswerIsLostWhereThatIsAskedFor) {
+  Process server([](Process& self) { run_server(self, 1, seconds(20)); });
+  Told told;
+  auto options = options_for(server.read_line(), 0, 1);
+  options.response_timeout = milliseconds(500);
+  Client client(options, told.events());
+  EXPECT_EQ(client.add("a", 1), 1);
+  server.signal(SIGSTOP);
+  ASSERT_TRUE(told.wait_until([&] { return !told.lost.empty(); }));
+  EXPECT_THAT(told.lost, ElementsAre(HasSubstr("has not answered for 500 ms")));
 }
 
 TEST(CoordinatorFailures, TheEndOfTheCoordinatorsProcessIsToldAtOnce) {
@@ -199,6 +221,11 @@ class Router {
   void reset() {
     resets_ = true;
     while (resets_) std::this_thread::yield();
+  }
+  /// Sends bytes to the clients that no coordinator sends.
+  void disturb() {
+    disturbs_ = true;
+    while (disturbs_) std::this_thread::yield();
   }
   int connections() const { return connections_; }
 
@@ -230,6 +257,11 @@ class Router {
         pairs.clear();
         resets_ = false;
       }
+      if (disturbs_) {
+        const std::string bytes(64, 'x');
+        for (const auto& pair : pairs) try_write(pair.client, std::as_bytes(std::span(bytes)));
+        disturbs_ = false;
+      }
       std::erase_if(pairs, [](const Pair& pair) {
         try {
           return !forward(pair.client, pair.server) || !forward(pair.server, pair.client);
@@ -244,6 +276,7 @@ class Router {
   ListeningSocket listening_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> resets_ = false;
+  std::atomic<bool> disturbs_ = false;
   std::atomic<int> connections_ = 0;
   std::thread thread_;
 };
@@ -253,9 +286,7 @@ TEST(CoordinatorFailures, ABrokenConnectionIsMadeAgainAndLosesNothing) {
   Router router(server.port());
   Told told;
   Told other_told;
-  auto options = client_options(server, 0, 2, secret());
-  options.port = router.port();
-  Client client(options, told.events());
+  Client client(client_options(router.port(), 0, 2, secret()), told.events());
   Client other(client_options(server, 1, 2, secret()), other_told.events());
   for (int breaks = 1; breaks <= 5; ++breaks) {
     auto waits =
@@ -276,6 +307,66 @@ TEST(CoordinatorFailures, ABrokenConnectionIsMadeAgainAndLosesNothing) {
   EXPECT_GE(router.connections(), 6);
   EXPECT_TRUE(other_told.locked([&] { return other_told.failed.empty(); }));
   EXPECT_TRUE(told.locked([&] { return told.lost.empty(); }));
+}
+
+// The client keeps the broken connection until the next one stands: its end would be that of the process. (With TLS an
+// alert comes first.)
+TEST(CoordinatorFailures, AConnectionThatTheClientBreaksIsNoExit) {
+  Server server(server_options(2));
+  Router router(server.port());
+  Told told;
+  Client observer(client_options(server, 1, 2), told.events());
+  Client client(client_options(router.port(), 0, 2), {});
+  for (int breaks = 1; breaks <= 5; ++breaks) {
+    router.disturb();
+    while (router.connections() == breaks) std::this_thread::yield();
+    EXPECT_EQ(client.add("count", 1), breaks);
+  }
+  observer.num_keys();
+  EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));
+}
+
+TEST(CoordinatorFailures, ABlockedStateIsStatedAgainAfterABreak) {
+  auto options = server_options(2, secret());
+  options.deadlock_timeout = milliseconds(1);
+  Server server(std::move(options));
+  Router router(server.port());
+  Told told;
+  Client first(client_options(router.port(), 0, 2, secret()), told.events());
+  Client second(client_options(server, 1, 2, secret()), {});
+  const auto blocked_in = [](const char* communicator) {
+    flight::WaitState state;
+    state.pending_calls.push_back({.communicator = communicator, .text = "barrier"});
+    for (const auto* name : {"a", "b"}) {
+      state.communicators[name] = {.calls = name == std::string(communicator) ? 1U : 0U, .members = {0, 1}};
+    }
+    return flight::to_text(state);
+  };
+  router.reset();
+  first.blocked(blocked_in("a"), true);  // while there is no connection, or just before it breaks
+  second.blocked(blocked_in("b"), true);
+  ASSERT_TRUE(told.wait_until([&] { return !told.deadlocks.empty(); }));
+  EXPECT_TRUE(told.deadlocks.back().is_certain);
+}
+
+TEST(CoordinatorFailures, AForkedChildDoesNotHideTheExitOfItsParent) {
+  Process rank([](Process& self) {
+    const Client client(options_from(self, 1), {});
+    if (::fork() == 0) {
+      self.write_line("connected and forked");
+      self.read_line();  // ends with the test
+      ::_exit(0);
+    }
+    ::pause();
+  });
+  Server server(server_options(2, secret()));
+  Told told;
+  Client client(client_options(server, 0, 2, secret()), told.events());
+  rank.write_line(std::to_string(server.port()));
+  ASSERT_EQ(rank.read_line(), "connected and forked");
+  rank.signal(SIGKILL);
+  ASSERT_TRUE(told.wait_until([&] { return !told.failed.empty(); }));
+  EXPECT_THAT(told.failed, ElementsAre(ranks_of({1}, Cause::exited, false)));
 }
 
 TEST(CoordinatorFailures, AForkedChildLeavesTheClientAlone) {

@@ -91,19 +91,25 @@ TEST(Frames, RandomBodiesDoNotHarmTheJob) {
 
 TEST(KeyValues, WaitingRequestsAreReadyWhenAllKeysExist) {
   KeyValues values;
-  values.wait({.rank = 1, .tag = 5}, {"a", "b"});
-  values.wait({.rank = 2, .tag = 5}, {"b"});
+  const RequestId first{.rank = 1, .tag = 5};
+  values.wait({.request = first, .keys = {"a", "b"}, .wants_values = true});
+  values.wait({.request = {.rank = 2, .tag = 5}, .keys = {"b"}});
   EXPECT_THAT(values.set("c", ""), IsEmpty());
   EXPECT_THAT(values.set("a", ""), IsEmpty());
   EXPECT_THAT(values.forget({.rank = 2, .tag = 5}), ElementsAre("b"));
   EXPECT_TRUE(values.erase("a"));
   EXPECT_THAT(values.set("b", ""), IsEmpty()) << "a was erased meanwhile";
-  EXPECT_THAT(values.add("a", 1)->ready, ElementsAre(RequestId{.rank = 1, .tag = 5}));
+  const auto ready = values.add("a", 1)->ready;
+  ASSERT_EQ(ready.size(), 1U);
+  EXPECT_EQ(ready[0].request, first);
+  EXPECT_THAT(ready[0].keys, ElementsAre("a", "b"));
+  EXPECT_TRUE(ready[0].wants_values);
+  EXPECT_THAT(values.set("a", ""), IsEmpty()) << "answered once";
 }
 
 TEST(KeyValues, RequestsOfARankThatHasEndedAreForgotten) {
   KeyValues values;
-  values.wait({.rank = 1, .tag = 5}, {"a"});
+  values.wait({.request = {.rank = 1, .tag = 5}, .keys = {"a"}});
   values.forget_rank(1);
   EXPECT_THAT(values.set("a", ""), IsEmpty());
 }
@@ -146,27 +152,58 @@ TEST(Gathers, ARankThatTimedOutMayContributeAgain) {
   EXPECT_THAT(complete->values, ElementsAre("d", "b", "c"));
 }
 
-// A rank that connects again sends its requests again: they are done once.
-TEST(JobState, RequestsThatAreSentAgainAreDoneOnce) {
+// ---- jobs
+
+// A job of two ranks, and what was sent to rank 0.
+struct Job {
+  Job() {
+    for (int rank = 0; rank < 2; ++rank) join(rank);
+  }
+  void join(int rank) {
+    const Hello hello{.member = {.rank = rank, .world_size = 2}, .key = {1, 2}};
+    state.hello(hello, now);
+    state.welcome(hello);
+  }
+  /// Returns the type of what the job has sent last.
+  MessageType pass(int rank, const std::string& frame) {
+    FrameHeader header;
+    std::memcpy(&header, frame.data(), sizeof(header));
+    state.on_frame(rank, header, std::string_view(frame).substr(sizeof(header)), now);
+    std::memcpy(&header, sent.back().data(), sizeof(header));
+    return header.message();
+  }
+  std::int64_t add(std::uint64_t tag) {
+    EXPECT_EQ(pass(0, BodyWriter().text("a").put(std::int64_t{1}).frame(MessageType::add, tag)), MessageType::reply);
+    return BodyReader(std::string_view(sent.back()).substr(sizeof(FrameHeader))).get<std::int64_t>();
+  }
+
   const Time now = Time() + std::chrono::hours(1);
   std::vector<std::string> sent;
-  JobState job({.world_size = 1, .heartbeat_timeout = milliseconds(1000)},
-               [&](int, std::string frame) { sent.push_back(std::move(frame)); });
-  const Hello hello{.member = {.rank = 0, .world_size = 1}, .key = {1, 2}};
-  job.hello(hello, now);
-  job.welcome(hello);
-  const auto add = [&](std::uint64_t tag) {
-    const auto frame = BodyWriter().text("a").put(std::int64_t{1}).frame(MessageType::add, tag);
-    job.on_frame(0, {.type = static_cast<std::uint16_t>(MessageType::add), .tag = tag},
-                 std::string_view(frame).substr(sizeof(FrameHeader)), now);
-    return BodyReader(std::string_view(sent.back()).substr(sizeof(FrameHeader))).get<std::int64_t>();
-  };
-  EXPECT_EQ(add(1), 1);
-  job.disconnected(0, Disconnect::reset, now);
-  EXPECT_EQ(job.hello(hello, now).verdict, Membership::Verdict::resumed);
-  job.welcome(hello);
-  EXPECT_EQ(add(1), 1);
-  EXPECT_EQ(add(2), 2);
+  JobState state{{.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [this](int rank, std::string frame) {
+                   if (rank == 0) sent.push_back(std::move(frame));
+                 }};
+};
+
+// A rank that connects again sends its requests again: they are done once.
+TEST(JobState, RequestsThatAreSentAgainAreDoneOnce) {
+  Job job;
+  EXPECT_EQ(job.add(1), 1);
+  job.state.disconnected(0, Disconnect::reset, job.now);
+  job.join(0);
+  EXPECT_EQ(job.add(1), 1);
+  EXPECT_EQ(job.add(2), 2);
+}
+
+TEST(JobState, AnswersAreForgottenWhenTheRankHasThem) {
+  Job job;
+  job.add(1);
+  job.pass(0, BodyWriter().put(std::uint64_t{2}).frame(MessageType::heartbeat));
+  EXPECT_EQ(job.add(1), 2) << "a new request";
+}
+
+TEST(JobState, ASuspectedRankIsAskedForAHeartbeat) {
+  Job job;
+  EXPECT_EQ(job.pass(1, BodyWriter().put(std::int32_t{0}).frame(MessageType::suspect)), MessageType::probe);
 }
 
 // ---- deadlocks

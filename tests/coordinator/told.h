@@ -76,14 +76,18 @@ inline ServerOptions server_options(int world_size, JobSecretPtr secret = nullpt
   return options;
 }
 
-inline ClientOptions client_options(const Server& server, int rank, int world_size, JobSecretPtr secret = nullptr) {
+inline ClientOptions client_options(std::uint16_t port, int rank, int world_size, JobSecretPtr secret = nullptr) {
   ClientOptions options;
-  options.port = server.port();
+  options.port = port;
   options.secret = std::move(secret);
   options.member = {.rank = rank, .world_size = world_size, .node = "node 0", .version = "1"};
   options.connect_timeout = seconds(20);
   options.heartbeat_timeout = seconds(20);
   return options;
+}
+
+inline ClientOptions client_options(const Server& server, int rank, int world_size, JobSecretPtr secret = nullptr) {
+  return client_options(server.port(), rank, world_size, std::move(secret));
 }
 
 }  // namespace tutti::coordinator::test

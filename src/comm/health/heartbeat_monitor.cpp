@@ -30,22 +30,18 @@ HeartbeatMonitor::HeartbeatMonitor(std::shared_ptr<JobEvents> events, HeartbeatM
 
 FailedPeers HeartbeatMonitor::failed_peers() const {
   const auto status = events_->status();
-  FailedPeers failed{.ranks = union_of(status.stopped, status.unreachable),
+  FailedPeers failed{.ranks = union_of(union_of(status.stopped, status.unreachable), status.exited_long),
+                     .exited = status.exited_long,
                      .stopped = status.stopped,
                      .store = status.is_coordinator_lost};
   if (status.is_coordinator_unreachable) failed.ranks = union_of(failed.ranks, ranks_on_owner_node());
   return failed;
 }
 
-std::vector<int> HeartbeatMonitor::exited_ranks() const {
-  const auto status = events_->status();
-  return union_of(status.exited, status.left);
-}
-
 std::shared_ptr<void> HeartbeatMonitor::on_failure(Callback callback) {
   const auto call = [this, callback = std::move(callback)] {
     const auto failed = failed_peers();
-    if (failed.store || !failed.ranks.empty()) callback(failed);
+    if (failed.store || !failed.ranks.empty() || next_change() != Deadline::max()) callback(failed);
   };
   auto subscription =
       events_->subscribe({.on_failed = [call](const coordinator::FailedRanks&) { call(); }, .on_lost = call});
@@ -83,6 +79,10 @@ void GroupHealth::throw_if_heartbeat_lost() const {
   const auto failed_peers = monitor_->failed_peers();
   if (!affects(failed_peers)) return;
   const auto failed = members_among(failed_peers.ranks);
+  // An exit may be the cause of other failures.
+  if (const auto exited = members_among(failed_peers.exited); !exited.empty()) {
+    throw TransferError(TransferError::Kind::process_exited, exited, "process exited");
+  }
   const bool are_stopped = !failed.empty() && members_among(failed_peers.stopped) == failed;
   throw TransferError(are_stopped ? TransferError::Kind::process_stopped : TransferError::Kind::heartbeat_lost, failed,
                       "missed heartbeats", monitor_->heartbeat_timeout());
@@ -92,10 +92,6 @@ GroupHealth GroupHealth::for_group(const std::vector<int>& members) const {
   std::vector<int> global_ranks;
   for (const int member : members) global_ranks.push_back(global_ranks_.at(static_cast<std::size_t>(member)));
   return {monitor_, std::move(global_ranks)};
-}
-
-std::vector<int> GroupHealth::exited_ranks() const {
-  return monitor_ ? members_among(monitor_->exited_ranks()) : std::vector<int>();
 }
 
 std::vector<int> GroupHealth::members_among(const std::vector<int>& global_ranks) const {

@@ -18,7 +18,10 @@ struct HeartbeatMonitorOptions {
 };
 
 struct FailedPeers {
-  std::vector<int> ranks;    ///< global ranks, ascending, that are stopped or unreachable for the heartbeat timeout
+  /// Global ranks, ascending, that are stopped or unreachable for the heartbeat timeout, or that exited 1 s ago. A peer
+  /// that is connected to an exited rank sees at once that the connection is closed.
+  std::vector<int> ranks;
+  std::vector<int> exited;   ///< those of them that have exited
   std::vector<int> stopped;  ///< those of them whose machines answer
   /// The coordinator is lost, so no rank of the job can continue. If a rank runs it, `ranks` holds the ranks of a node
   /// that does not answer, or the rank itself if it is stopped.
@@ -36,13 +39,12 @@ class HeartbeatMonitor {
   FailedPeers failed_peers() const;
   std::chrono::milliseconds heartbeat_timeout() const { return options_.heartbeat_timeout; }
 
-  /// Global ranks whose processes have exited or left the job, ascending: no further failure report will come from
-  /// them. A peer that is connected to them sees them disconnect.
-  std::vector<int> exited_ranks() const;
+  /// When failed_peers() may change next without a call of on_failure().
+  Deadline next_change() const { return events_->next_change(); }
 
   using Callback = std::function<void(const FailedPeers& failed_peers)>;
-  /// Calls `callback` from another thread when more peers fail; at once if some have failed. The callback must not call
-  /// back into the monitor. Destroying the returned handle unregisters it.
+  /// Calls `callback` from another thread when more peers fail or exit; at once if some have failed. The callback must
+  /// not call back into the monitor. Destroying the returned handle unregisters it.
   [[nodiscard]] std::shared_ptr<void> on_failure(Callback callback);
 
  private:
@@ -61,11 +63,10 @@ class GroupHealth {
   GroupHealth(std::shared_ptr<HeartbeatMonitor> monitor, std::vector<int> global_ranks)
       : monitor_(std::move(monitor)), global_ranks_(std::move(global_ranks)) {}
 
-  /// The members among HeartbeatMonitor::exited_ranks(), by their ranks in the group.
-  std::vector<int> exited_ranks() const;
-
   /// Throws TransferError if members have failed.
   void throw_if_heartbeat_lost() const;
+  /// When it may throw next without a call of on_failure(); Deadline::max() if it does not.
+  Deadline next_change() const { return monitor_ ? monitor_->next_change() : Deadline::max(); }
   /// Whether the group cannot go on.
   bool affects(const FailedPeers& failed_peers) const {
     return failed_peers.store || !members_among(failed_peers.ranks).empty();

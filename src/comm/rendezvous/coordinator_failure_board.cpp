@@ -1,5 +1,5 @@
 // The failure reports of a group, which the coordinator passes on.
-#include <functional>
+#include <cstddef>
 #include <utility>
 
 #include "comm/rendezvous/rendezvous.h"
@@ -9,8 +9,7 @@ namespace {
 
 class CoordinatorFailureBoard final : public FailureBoard {
  public:
-  CoordinatorFailureBoard(Rendezvous rendezvous, std::function<std::vector<int>()> exited_ranks)
-      : rendezvous_(std::move(rendezvous)), exited_ranks_(std::move(exited_ranks)) {}
+  explicit CoordinatorFailureBoard(Rendezvous rendezvous) : rendezvous_(std::move(rendezvous)) {}
 
   void publish(int /*rank*/, const std::string& text) override {
     rendezvous_.job->client()->report(rendezvous_.group, text);
@@ -30,7 +29,14 @@ class CoordinatorFailureBoard final : public FailureBoard {
 
   void wait_for_change(Deadline deadline) override { rendezvous_.job->events()->wait_for_change(seen_, deadline); }
 
-  std::vector<int> exited_ranks() override { return exited_ranks_ ? exited_ranks_() : std::vector<int>(); }
+  // Also those that have left: they publish nothing more.
+  std::vector<int> exited_ranks() override {
+    std::vector<int> exited;
+    for (std::size_t rank = 0; rank < rendezvous_.members.size(); ++rank) {
+      if (rendezvous_.job->events()->has_ended(rendezvous_.members[rank])) exited.push_back(static_cast<int>(rank));
+    }
+    return exited;
+  }
 
   bool is_reachable() override { return !rendezvous_.job->events()->lost_reason(); }
 
@@ -47,15 +53,13 @@ class CoordinatorFailureBoard final : public FailureBoard {
 
  private:
   Rendezvous rendezvous_;
-  std::function<std::vector<int>()> exited_ranks_;
   std::uint64_t seen_ = 0;  // the state of the events that was read last
 };
 
 }  // namespace
 
-std::shared_ptr<FailureBoard> make_coordinator_failure_board(const Rendezvous& rendezvous,
-                                                             std::function<std::vector<int>()> exited_ranks) {
-  return std::make_shared<CoordinatorFailureBoard>(rendezvous, std::move(exited_ranks));
+std::shared_ptr<FailureBoard> make_coordinator_failure_board(const Rendezvous& rendezvous) {
+  return std::make_shared<CoordinatorFailureBoard>(rendezvous);
 }
 
 }  // namespace tutti::comm

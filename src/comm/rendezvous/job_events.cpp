@@ -6,7 +6,7 @@
 namespace tutti::comm {
 namespace {
 
-constexpr std::chrono::milliseconds lost_grace(1000);
+constexpr std::chrono::milliseconds grace_after_exit(1000);
 
 void add_ranks(std::vector<int>& known, const std::vector<int>& ranks) {
   known.insert(known.end(), ranks.begin(), ranks.end());
@@ -29,8 +29,28 @@ coordinator::ClientEvents JobEvents::handlers() {
 JobStatus JobEvents::status() const {
   const std::lock_guard lock(mutex_);
   auto status = status_;
-  status.is_coordinator_lost = coordinator_lost_at_ && Clock::now() >= *coordinator_lost_at_;
+  const auto now = Clock::now();
+  status.is_coordinator_lost = coordinator_lost_at_ && now >= *coordinator_lost_at_;
+  for (const auto& [rank, time] : exited_long_at_) {
+    if (now >= time) status.exited_long.push_back(rank);
+  }
   return status;
+}
+
+Deadline JobEvents::next_change() const {
+  const std::lock_guard lock(mutex_);
+  auto next = Deadline::max();
+  const auto add = [&, now = Clock::now()](Deadline time) {
+    if (time > now) next = std::min(next, time);
+  };
+  if (coordinator_lost_at_) add(*coordinator_lost_at_);
+  for (const auto& [rank, time] : exited_long_at_) add(time);
+  return next;
+}
+
+bool JobEvents::has_ended(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::binary_search(status_.exited, rank) || std::ranges::binary_search(status_.left, rank);
 }
 
 std::optional<std::string> JobEvents::lost_reason() const {
@@ -69,6 +89,11 @@ std::shared_ptr<void> JobEvents::subscribe(Listener listener) {
           }};
 }
 
+void JobEvents::add_exited(const std::vector<int>& ranks) {
+  add_ranks(status_.exited, ranks);
+  for (const int rank : ranks) exited_long_at_.try_emplace(rank, Clock::now() + grace_after_exit);
+}
+
 void JobEvents::change() {
   ++version_;
   changed_.notify_all();
@@ -80,7 +105,7 @@ void JobEvents::on_failed(const coordinator::FailedRanks& event) {
     const std::lock_guard lock(mutex_);
     switch (event.cause) {
       case coordinator::Cause::exited:
-        add_ranks(status_.exited, event.ranks);
+        add_exited(event.ranks);
         break;
       case coordinator::Cause::stopped:
         add_ranks(status_.stopped, event.ranks);
@@ -123,9 +148,9 @@ void JobEvents::on_lost(std::optional<coordinator::Cause> cause, const std::stri
     lost_reason_ = why;
     if (std::ranges::find(status_.left, owner_) == status_.left.end()) {
       const bool has_exited = cause == coordinator::Cause::exited;
-      coordinator_lost_at_ = Clock::now() + (has_exited ? lost_grace : lost_grace.zero());
+      coordinator_lost_at_ = Clock::now() + (has_exited ? grace_after_exit : grace_after_exit.zero());
       status_.is_coordinator_unreachable = cause == coordinator::Cause::unreachable;
-      if (owner_ >= 0 && has_exited) add_ranks(status_.exited, {owner_});
+      if (owner_ >= 0 && has_exited) add_exited({owner_});
       if (owner_ >= 0 && cause == coordinator::Cause::stopped) add_ranks(status_.stopped, {owner_});
     }
     change();

@@ -19,11 +19,11 @@ namespace tutti::comm {
 /// The state of the job's ranks. All lists are global ranks in ascending order, and only grow.
 struct JobStatus {
   std::vector<int> exited;       ///< without having left
+  std::vector<int> exited_long;  ///< those that exited 1 s ago or earlier: calls that they had completed have ended
   std::vector<int> left;         ///< in good order
   std::vector<int> stopped;      ///< for the heartbeat timeout
   std::vector<int> unreachable;  ///< likewise
-  /// No rank of the job can continue. After an exit it becomes true with a delay of 1 s: calls that the exited rank has
-  /// completed may still be in flight on others.
+  /// No rank of the job can continue. After an exit it becomes true with a delay of 1 s, as exited_long.
   bool is_coordinator_lost = false;
   bool is_coordinator_unreachable = false;  ///< its machine does not answer
 };
@@ -39,6 +39,10 @@ class JobEvents : public std::enable_shared_from_this<JobEvents> {
 
   int owner() const { return owner_; }
   JobStatus status() const;
+  /// When status() changes next without a further event; Deadline::max() if it does not.
+  Deadline next_change() const;
+  /// Whether the rank has exited or left.
+  bool has_ended(int rank) const;
   /// The reason, after the connection to the coordinator was lost.
   std::optional<std::string> lost_reason() const;
   /// Whether ranks have failed, or the coordinator was lost.
@@ -66,6 +70,7 @@ class JobEvents : public std::enable_shared_from_this<JobEvents> {
   void on_report(const std::string& group, int rank, const std::string& text);
   void on_deadlock(const coordinator::Deadlock& deadlock);
   void on_lost(std::optional<coordinator::Cause> cause, const std::string& why);
+  void add_exited(const std::vector<int>& ranks);
   void change();
 
   const int owner_;
@@ -74,6 +79,7 @@ class JobEvents : public std::enable_shared_from_this<JobEvents> {
   std::uint64_t version_ = 0;
   JobStatus status_;
   std::optional<std::string> lost_reason_;
+  std::map<int, Deadline> exited_long_at_;  // by rank
   std::optional<Deadline> coordinator_lost_at_;
   std::map<std::string, std::map<int, std::string>> reports_;  // by group and global rank
 

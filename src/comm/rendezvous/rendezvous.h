@@ -52,8 +52,7 @@ std::vector<std::string> store_all_gather(const Rendezvous& rendezvous, const st
                                           const std::string& value, std::chrono::milliseconds timeout,
                                           const std::function<bool()>& is_aborted = nullptr);
 
-/// The failure reports of a group. `exited_ranks` returns the ranks whose processes have ended; null: none is known.
-std::shared_ptr<FailureBoard> make_coordinator_failure_board(const Rendezvous& rendezvous,
-                                                             std::function<std::vector<int>()> exited_ranks = nullptr);
+/// The failure reports of a group.
+std::shared_ptr<FailureBoard> make_coordinator_failure_board(const Rendezvous& rendezvous);
 
 }  // namespace tutti::comm

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 namespace tutti::comm::heartbeat_monitor_test {
 namespace {
 
@@ -20,20 +22,40 @@ struct Job {
       events, HeartbeatMonitorOptions{.rank = 1, .node_of_rank = {0, 0, 1, 1}, .heartbeat_timeout = milliseconds(300)});
 };
 
-TEST(HeartbeatMonitor, ReportsStoppedAndUnreachableRanksButNotExitedOnes) {
+TEST(HeartbeatMonitor, ReportsStoppedAndUnreachableRanks) {
   Job job;
-  job.push.on_failed({.ranks = {0}, .cause = Cause::exited});
-  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{}) << "what it has sent may still be read";
-  EXPECT_EQ(job.monitor->exited_ranks(), Ranks{0});
   job.push.on_failed({.ranks = {2, 3}, .cause = Cause::unreachable});
   EXPECT_EQ(job.monitor->failed_peers().ranks, (Ranks{2, 3}));
   EXPECT_EQ(job.monitor->failed_peers().stopped, Ranks{});
 }
 
-TEST(HeartbeatMonitor, ARankThatHasLeftPublishesNoReport) {
+TEST(HeartbeatMonitor, AnExitIsAFailureLater) {
+  Job job;
+  int calls = 0;
+  const auto subscription = job.monitor->on_failure([&](const FailedPeers&) { ++calls; });
+  EXPECT_EQ(job.monitor->next_change(), Deadline::max());
+  job.push.on_failed({.ranks = {2}, .cause = Cause::exited});
+  EXPECT_EQ(calls, 1) << "waiting threads must learn when it becomes a failure";
+  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{}) << "what it has sent may still be read";
+  ASSERT_LT(job.monitor->next_change(), Deadline::max());
+  std::this_thread::sleep_until(job.monitor->next_change());
+  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{2});
+  EXPECT_EQ(job.monitor->failed_peers().exited, Ranks{2});
+  EXPECT_EQ(job.monitor->next_change(), Deadline::max());
+  try {
+    GroupHealth(job.monitor, {1, 2}).throw_if_heartbeat_lost();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const TransferError& error) {
+    EXPECT_EQ(error.peers(), Ranks{1});
+    EXPECT_EQ(error.kind(), TransferError::Kind::process_exited);
+  }
+  EXPECT_NO_THROW(GroupHealth(job.monitor, {1, 3}).throw_if_heartbeat_lost());
+}
+
+TEST(HeartbeatMonitor, ARankThatHasLeftIsNoFailure) {
   Job job;
   job.push.on_left({2});
-  EXPECT_EQ(job.monitor->exited_ranks(), Ranks{2});
+  EXPECT_EQ(job.monitor->next_change(), Deadline::max());
   EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{});
 }
 

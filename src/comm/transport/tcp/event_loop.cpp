@@ -52,6 +52,7 @@ EventLoop* Endpoint::get_if_open() {
 
 EventLoop::EventLoop(const Rendezvous& rendezvous, int rank, const std::string& host)
     : store_(rendezvous.store),
+      job_(rendezvous.job),
       secret_(rendezvous.secret),
       rank_(rank),
       nonce_(random_nonce()),
@@ -299,16 +300,21 @@ void EventLoop::look_up_addresses(Lock& lock, Effects& effects) {
     if (now < peer.next_lookup) continue;
     std::optional<std::string> text;
     lock.unlock();
+    // Asked first: an address that the rank had published before would be found.
+    const bool has_ended = job_ && (job_->events()->has_ended(rank) || job_->events()->lost_reason());
     try {
       if (store_->check({address_key(rank)})) text = store_->get_to_str(address_key(rank));
     } catch (const std::exception&) {
-      // The connection to the store was lost. The deadline or the exit of the peer ends the message.
+      // The connection to the store was lost.
     }
     lock.lock();
     if (text) peer.address = EndpointAddress::from_text(*text);
     if (peer.state != Peer::State::lookup || peer.address) lookups_.erase(rank);
     if (peer.state == Peer::State::lookup && peer.address) {
       start_connecting(rank, peer, effects);
+    } else if (peer.state == Peer::State::lookup && has_ended) {
+      lookups_.erase(rank);
+      fail_peer(rank, Outcome::Kind::disconnected, effects);
     } else {
       peer.next_lookup = now + peer.lookup_interval;
       peer.lookup_interval = std::min(2 * peer.lookup_interval, max_lookup_interval);

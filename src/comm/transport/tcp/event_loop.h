@@ -117,7 +117,8 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
 
   std::optional<ExitGuard> exit_guard_;  // destroyed last
   c10::intrusive_ptr<c10d::Store> store_;
-  const JobSecretPtr secret_;  // may be null
+  const std::shared_ptr<JobConnection> job_;  // may be null
+  const JobSecretPtr secret_;                 // may be null
   const int rank_;
   const Nonce nonce_;
   const FileDescriptor wake_fd_;

@@ -119,7 +119,7 @@ void TcpChannel::wait(TcpMessage& message, int member, std::uint64_t operation, 
     SlowOperationWarning slow_warning(Clock::now());
     while (!outcome) {
       health_.throw_if_heartbeat_lost();
-      outcome = message.wait_until(std::min(deadline, slow_warning.next()));
+      outcome = message.wait_until(std::min({deadline, slow_warning.next(), health_.next_change()}));
       const auto now = Clock::now();
       if (outcome) break;
       if (now >= deadline) {

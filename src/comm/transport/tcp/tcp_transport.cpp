@@ -81,9 +81,7 @@ class TcpTransport final : public Transport {
   }
 
   void throw_if_heartbeat_lost() const override { health_.throw_if_heartbeat_lost(); }
-  std::shared_ptr<FailureBoard> failure_board() override {
-    return make_coordinator_failure_board(rendezvous_, [health = health_] { return health.exited_ranks(); });
-  }
+  std::shared_ptr<FailureBoard> failure_board() override { return make_coordinator_failure_board(rendezvous_); }
   void close() noexcept override {
     closed_ = true;  // a thread in connect() checks it afterwards
     if (const auto connected = channel()) connected->close();

@@ -1,4 +1,4 @@
-// Ranks: 2 and 3 processes over TCP. A rank exits, hangs, or does not join.
+// Ranks: 2 to 4 processes over TCP. A rank exits, hangs, or does not join.
 #include <ATen/ops/ones.h>
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -76,6 +76,22 @@ const RankProgram waits_in_all_reduce("tcp_waits_in_all_reduce", [] {
   report_failure_of([&] { communicator.all_reduce(at::ones({100'000}), ReduceOp::sum, call).wait(); });
 });
 
+// Rank 0 waits, and the others do not enter the call.
+const RankProgram rank_zero_waits("tcp_rank_zero_waits", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
+  communicator.barrier().wait();
+  say("ready");
+  if (communicator.rank() != 0) wait_for_a_signal();
+  report_failure_of([&] { communicator.all_reduce(at::ones({100'000})).wait(); });
+});
+
+const RankProgram receives_from_rank_one("tcp_receives_from_rank_one", [] {
+  const auto communicator = Communicator::connect(read_environment());
+  say("ready");
+  if (communicator.rank() == 1) wait_for_a_signal();
+  report_failure_of([&] { communicator.receive(at::ones({4}), 1).wait(); });
+});
+
 const RankProgram one_leaves_normally("tcp_one_leaves_normally", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
   if (communicator.rank() == 1) return;
@@ -127,6 +143,24 @@ TEST(TcpFailures, AllRanksNameAKilledRank) {
       expect_output(results[static_cast<std::size_t>(rank)], "rank 1 disconnected (connection closed)");
     }
   }
+}
+
+// Rank 0 waits for a rank that is computing. The exit of another one ends the call long before that rank enters it.
+TEST(TcpFailures, AnExitEndsACallThatWaitsForAnotherRank) {
+  for (const int victim : {1, 2, 3}) {
+    RankProcesses ranks(rank_zero_waits, 4);
+    for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
+    ranks.send_signal(victim, SIGKILL);
+    EXPECT_TRUE(ranks.wait_for_output(0, "PeerError [" + std::to_string(victim) + "]"));
+  }
+}
+
+// Rank 1 has published no address, so no connection to it breaks.
+TEST(TcpFailures, AnExitEndsTheFirstMessageOfTwoRanks) {
+  RankProcesses ranks(receives_from_rank_one, 2);
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
+  ranks.send_signal(1, SIGKILL);
+  EXPECT_TRUE(ranks.wait_for_output(0, "PeerError [1]"));
 }
 
 TEST(TcpFailures, TheStoreOwnerIsNamedWhenItExits) {

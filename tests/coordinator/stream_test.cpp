@@ -1,0 +1,92 @@
+// Both sides of a connection in one thread: a handshake without the job's secret proves nothing.
+#include "coordinator/stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "told.h"
+
+namespace tutti::coordinator::stream_test {
+namespace {
+
+using test::secret;
+
+std::pair<FileDescriptor, FileDescriptor> connected_sockets() {
+  std::array<int, 2> sockets{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets.data()) != 0) std::abort();
+  return {FileDescriptor(sockets[0]), FileDescriptor(sockets[1])};
+}
+
+// Gives a server a certificate that it has made itself.
+void add_certificate(SSL_CTX* context) {
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"), &EVP_PKEY_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(X509_new(), &X509_free);
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), 0);
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+  ASSERT_EQ(X509_set_pubkey(certificate.get(), key.get()), 1);
+  ASSERT_GT(X509_sign(certificate.get(), key.get(), EVP_sha256()), 0);
+  ASSERT_EQ(SSL_CTX_use_certificate(context, certificate.get()), 1);
+  ASSERT_EQ(SSL_CTX_use_PrivateKey(context, key.get()), 1);
+}
+
+// The server has a certificate, and the client trusts it.
+class Handshake : public testing::Test {
+ protected:
+  Handshake() {
+    add_certificate(server_context.get());
+    SSL_CTX_set_verify(client_context.get(), SSL_VERIFY_NONE, nullptr);
+  }
+  /// Exchanges bytes until neither side sends more, and counts the frames that arrive.
+  void run() {
+    auto sockets = connected_sockets();
+    Stream server(std::move(sockets.first), &server_context);
+    Stream client(std::move(sockets.second), &client_context);
+    for (auto* stream : {&server, &client}) stream->send(BodyWriter().frame(MessageType::heartbeat));
+    constexpr int rounds = 10;  // a handshake takes three
+    for (int round = 0; round < rounds; ++round) {
+      server_state = server.pump([&](const FrameHeader&, std::string_view) { ++server_frames; });
+      client_state = client.pump([&](const FrameHeader&, std::string_view) { ++client_frames; });
+    }
+  }
+
+  TlsContext server_context{*secret(), Side::server};
+  TlsContext client_context{*secret(), Side::client};
+  Stream::State server_state = Stream::State::open;
+  Stream::State client_state = Stream::State::open;
+  int server_frames = 0;
+  int client_frames = 0;
+};
+
+TEST_F(Handshake, WithTheSecretFramesPass) {
+  run();
+  EXPECT_EQ(server_state, Stream::State::open);
+  EXPECT_EQ(client_state, Stream::State::open);
+  EXPECT_EQ(server_frames, 1);
+  EXPECT_EQ(client_frames, 1);
+}
+
+TEST_F(Handshake, AServerAcceptsNoClientWithoutTheSecret) {
+  SSL_CTX_set_psk_client_callback(client_context.get(), nullptr);
+  run();
+  EXPECT_EQ(server_state, Stream::State::unauthenticated);
+  EXPECT_EQ(server_frames, 0);
+}
+
+TEST_F(Handshake, AClientAcceptsNoServerWithoutTheSecret) {
+  SSL_CTX_set_psk_server_callback(server_context.get(), nullptr);
+  run();
+  EXPECT_EQ(client_state, Stream::State::unauthenticated);
+  EXPECT_EQ(client_frames, 0);
+}
+
+}  // namespace
+}  // namespace tutti::coordinator::stream_test
