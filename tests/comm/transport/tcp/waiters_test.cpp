@@ -1,18 +1,19 @@
-// Ranks: event loops and transports in one process, which share a store. A thread that waits handles the events.
-#include <c10/util/ScopeExit.h>
+// Ranks: event loops in one process, which share a store. A thread that waits handles the events.
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <future>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/transport/tcp/event_loop.h"
-#include "comm/transport/tcp/tcp_transport.h"
+#include "comm/transport/tcp/tcp_channel.h"
 
 namespace tutti::test::waiters_test {
 namespace {
@@ -67,13 +68,14 @@ class Waiters : public testing::Test {
   }
   /// Rank 1 sends.
   void send(std::uint64_t tag = 0) { one().post(make_message(true, 0, "text", tag)); }
-  ///
-  static std::function<bool()> once_in_serve(const std::function<void()>& action,
-                                             const std::function<bool()>& is_over) {
-    return [action, is_over, begun = false]() mutable {
-      if (!std::exchange(begun, true)) action();
+  /// Handles the events of rank 0 until `is_over()`. Calls `begun` first, when no other thread handles them.
+  void serve(const std::function<void()>& begun, const std::function<bool()>& is_over, Deadline until = in_time()) {
+    bool serves = false;
+    const auto is_over_now = [&] {
+      if (!std::exchange(serves, true)) begun();
       return is_over();
     };
+    while (!serves) zero().serve(is_over_now, until);
   }
   void check_that_the_loop_has_the_events() {
     const auto received = receive(99);
@@ -91,7 +93,7 @@ TEST_F(Waiters, AWaiterHandlesTheEventsAndHandsThemBack) {
   check_that_the_loop_has_the_events();
   for (int round = 0; round < 100; ++round) {
     const auto received = receive();
-    zero().serve(once_in_serve([&] { send(); }, [&] { return received->has_ended(); }), in_time());
+    serve([&] { send(); }, [&] { return received->has_ended(); });
     ASSERT_EQ(received->ended.get(), OutcomeKind::completed);
     ASSERT_EQ(received->completed_by, std::this_thread::get_id());
     ASSERT_EQ(received->text, "text");
@@ -104,7 +106,7 @@ TEST_F(Waiters, AMessageThatIsLongerThanTheSocketsBuffers) {
   const auto received = make_message(false, 1, std::string(text.size(), '-'));
   zero().post(received);
   const auto begin = [&] { one().post(make_message(true, 0, text)); };
-  zero().serve(once_in_serve(begin, [&] { return received->has_ended(); }), in_time());
+  serve(begin, [&] { return received->has_ended(); });
   EXPECT_EQ(received->ended.get(), OutcomeKind::completed);
   EXPECT_TRUE(received->text == text);
 }
@@ -120,7 +122,7 @@ TEST_F(Waiters, ALoopRunsTheCallbacksOfMessagesThatAWaiterReceives) {
     send(1);
     send(2);
   };
-  zero().serve(once_in_serve(begin, [&] { return received->has_ended(); }), in_time());
+  serve(begin, [&] { return received->has_ended(); });
   EXPECT_EQ(received->completed_by, std::this_thread::get_id());
   EXPECT_EQ(with_callback->ended.get(), OutcomeKind::completed);
   EXPECT_NE(with_callback->completed_by, std::this_thread::get_id());
@@ -136,13 +138,13 @@ TEST_F(Waiters, OneOfTwoWaitersHandlesTheEvents) {
     zero().serve([] { return false; }, Clock::now() + 1h);  // returns at once
     send();
   });
-  zero().serve(once_in_serve([&] { first_serves.set_value(); }, [&] { return received->has_ended(); }), in_time());
+  serve([&] { first_serves.set_value(); }, [&] { return received->has_ended(); });
   EXPECT_EQ(received->ended.get(), OutcomeKind::completed);
 }
 
 TEST_F(Waiters, TheLoopHandlesTheEventsAfterADeadline) {
   check_that_the_loop_has_the_events();
-  zero().serve([] { return false; }, Clock::now() + 5ms);
+  serve([] {}, [] { return false; }, Clock::now() + 5ms);
   check_that_the_loop_has_the_events();
 }
 
@@ -155,107 +157,94 @@ TEST_F(Waiters, AnInterruptEndsTheWaitForEvents) {
     is_over = true;
     zero().interrupt();
   });
-  zero().serve(once_in_serve([&] { serves.set_value(); }, [&] { return is_over.load(); }), Clock::now() + 1h);
+  serve([&] { serves.set_value(); }, [&] { return is_over.load(); }, Clock::now() + 1h);
   check_that_the_loop_has_the_events();
 }
 
-TEST_F(Waiters, ClosingTheEndpointEndsTheWaitForEvents) {
+TEST_F(Waiters, DestroyingTheEndpointEndsTheWaitForEvents) {
   const auto loop = zero().shared_from_this();
   std::promise<void> serves;
-  const auto closes = std::async(std::launch::async, [&] {
+  const auto destroys = std::async(std::launch::async, [&] {
     serves.get_future().wait();
     zero_.reset();
   });
-  loop->serve(once_in_serve([&] { serves.set_value(); }, [] { return false; }), Clock::now() + 1h);
-  closes.wait();
+  serve([&] { serves.set_value(); }, [] { return false; }, Clock::now() + 1h);
 }
 
-/// Two ranks whose transports wait for messages.
-class WaitingTransports : public Waiters {
+/// Two ranks whose channels wait for messages.
+class WaitingChannels : public Waiters {
  protected:
-  void SetUp() override {
-    auto other = std::async(std::launch::async, [&] { transports_[1]->connect(); });
-    transports_[0]->connect();
-    other.get();
-  }
-  std::shared_ptr<Transport> make_transport(int rank, const std::shared_ptr<Endpoint>& endpoint) const {
-    return make_tcp_transport(rendezvous_, endpoint, rank, GroupHealth(nullptr, {0, 1}), 20'000ms);
+  static std::shared_ptr<TcpChannel> make_channel(int rank, const std::shared_ptr<Endpoint>& endpoint) {
+    return std::make_shared<TcpChannel>(endpoint, 1, GroupHealth(nullptr, {0, 1}), rank);
   }
   std::unique_ptr<Transfer> post_receive(std::uint64_t number = 0) {
-    return transports_[0]->post_receive(1, {.operation = number}, memory_);
+    return channels_[0]->post(false, 1, {.operation = number}, {});
   }
-  void send(std::uint64_t number = 0) { transports_[1]->post_send(0, {.operation = number}, memory_)->wait(in_time()); }
+  void send(std::uint64_t number = 0) { channels_[1]->post(true, 0, {.operation = number}, {})->wait(in_time()); }
+  /// A thread that receives. Returns once it is about to wait.
+  std::future<void> wait_in_thread(std::uint64_t number = 0) {
+    std::promise<void> waits;
+    auto waiter = std::async(std::launch::async, [&] {
+      const auto transfer = post_receive(number);
+      waits.set_value();
+      transfer->wait(in_time());
+    });
+    waits.get_future().wait();
+    return waiter;
+  }
 
-  std::array<std::shared_ptr<Transport>, 2> transports_{make_transport(0, zero_), make_transport(1, one_)};
-  std::array<std::byte, 4096> bytes_{};
-  const Buffer memory_{.data = bytes_.data(), .size = bytes_.size(), .owner = nullptr};
+  std::array<std::shared_ptr<TcpChannel>, 2> channels_{make_channel(0, zero_), make_channel(1, one_)};
 };
 
-TEST_F(WaitingTransports, ReceiveFromTwoThreads) {
-  const auto wait_for = [&](std::uint64_t first) {
-    for (std::uint64_t number = 0; number < 500; ++number)
-      transports_[0]
-          ->post_receive(1, {.operation = first + number}, {.data = nullptr, .size = 0, .owner = nullptr})
-          ->wait(in_time());
+TransferError::Kind failure_of(std::future<void> wait) {
+  try {
+    wait.get();
+  } catch (const TransferError& error) {
+    return error.kind();
+  }
+  throw std::logic_error("the wait has not failed");
+}
+
+TEST_F(WaitingChannels, ReceiveInTwoThreads) {
+  constexpr std::uint64_t count = 500;
+  const auto receive_from = [&](std::uint64_t first) {
+    for (std::uint64_t number = first; number < first + count; ++number) post_receive(number)->wait(in_time());
   };
-  auto one = std::async(std::launch::async, [&] { wait_for(0); });
-  auto two = std::async(std::launch::async, [&] { wait_for(1000); });
-  for (std::uint64_t number = 0; number < 500; ++number) {
-    for (const std::uint64_t first : {0, 1000})
-      transports_[1]
-          ->post_send(0, {.operation = first + number}, {.data = nullptr, .size = 0, .owner = nullptr})
-          ->wait(in_time());
+  auto one = std::async(std::launch::async, [&] { receive_from(0); });
+  auto two = std::async(std::launch::async, [&] { receive_from(count); });
+  for (std::uint64_t number = 0; number < count; ++number) {
+    send(number);
+    send(count + number);
   }
   one.get();
   two.get();
 }
 
-TEST_F(WaitingTransports, AWaitEndsAtItsDeadline) {
-  const auto transfer = post_receive();
-  try {
-    transfer->wait(Clock::now() + 5ms);
-    FAIL();
-  } catch (const TransferError& error) {
-    EXPECT_EQ(error.kind(), TransferError::Kind::timeout);
-  }
+TEST_F(WaitingChannels, AWaitEndsAtItsDeadline) {
+  auto wait = std::async(std::launch::async, [&] { post_receive()->wait(Clock::now() + 5ms); });
+  EXPECT_EQ(failure_of(std::move(wait)), TransferError::Kind::timeout);
 }
 
-TEST_F(WaitingTransports, ClosingEndsAWait) {
-  std::promise<void> waits;
-  auto waiter = std::async(std::launch::async, [&] {
-    const auto transfer = post_receive();
-    waits.set_value();
-    transfer->wait(Clock::now() + 1h);
-  });
-  waits.get_future().wait();
-  transports_[0]->close();
-  EXPECT_THROW(waiter.get(), TransferError);
+TEST_F(WaitingChannels, ClosingEndsAWait) {
+  auto wait = wait_in_thread();
+  channels_[0]->close();
+  EXPECT_EQ(failure_of(std::move(wait)), TransferError::Kind::connection_closed);
 }
 
-// The thread in the wait handles the close frame.
-TEST_F(WaitingTransports, AClosingPeerEndsAWait) {
-  std::promise<void> waits;
-  auto waiter = std::async(std::launch::async, [&] {
-    const auto transfer = post_receive();
-    waits.set_value();
-    transfer->wait(Clock::now() + 1h);
-  });
-  waits.get_future().wait();
-  transports_[1]->close();
-  EXPECT_THROW(waiter.get(), TransferError);
+TEST_F(WaitingChannels, AClosingPeerEndsAWait) {
+  const auto first = post_receive(1);
+  send(1);
+  first->wait(in_time());
+  auto wait = wait_in_thread();
+  channels_[1]->close();
+  EXPECT_EQ(failure_of(std::move(wait)), TransferError::Kind::connection_closed);
 }
 
-TEST_F(WaitingTransports, ADestroyedReceiveIsCancelledWhileAnotherIsAwaited) {
-  std::promise<void> waits;
-  auto waiter = std::async(std::launch::async, [&] {
-    const auto transfer = post_receive(2);
-    waits.set_value();
-    transfer->wait(in_time());
-  });
-  waits.get_future().wait();
+TEST_F(WaitingChannels, AReceiveIsCancelledWhileAnotherIsAwaited) {
+  auto wait = wait_in_thread(2);
   for (int round = 0; round < 100; ++round) post_receive(1);
   send(2);
-  waiter.get();
+  wait.get();
 }
 
 }  // namespace
