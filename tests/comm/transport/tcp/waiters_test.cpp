@@ -197,6 +197,8 @@ class WaitingChannels : public Waiters {
 };
 
 TransferError::Kind failure_of(std::future<void> wait) {
+  // Without an interrupt the thread looks again after 10 s, when it logs a warning.
+  if (wait.wait_for(8s) != std::future_status::ready) ADD_FAILURE() << "the wait goes on";
   try {
     wait.get();
   } catch (const TransferError& error) {
