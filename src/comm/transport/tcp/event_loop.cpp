@@ -57,11 +57,15 @@ EventLoop::EventLoop(const Rendezvous& rendezvous, int rank, const std::string& 
       rank_(rank),
       nonce_(random_nonce()),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      interrupt_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      sockets_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       listening_(listen_tcp(host)),
       address_(EndpointAddress{listening_.address, nonce_}.to_text()) {
-  watch(wake_fd_.get(), EPOLLIN);
-  watch(listening_.socket.get(), EPOLLIN);
+  watch(epoll_fd_, wake_fd_.get(), EPOLLIN);
+  watch(epoll_fd_, sockets_fd_.get(), EPOLLIN);
+  watch(sockets_fd_, interrupt_fd_.get(), EPOLLIN);
+  watch(sockets_fd_, listening_.socket.get(), EPOLLIN);
   store_->set(address_key(rank), address_);
 }
 
@@ -72,22 +76,11 @@ void EventLoop::start() {
   });
 }
 
-void EventLoop::watch(int descriptor, std::uint32_t events) const {
-  epoll_event event{.events = events, .data = {.fd = descriptor}};
-  if (::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
-    throw std::system_error(errno, std::generic_category(), "epoll");
-}
-
-void EventLoop::wake() const {
-  const std::uint64_t once = 1;
-  (void)!::write(wake_fd_.get(), &once, sizeof(once));
-}
-
 void EventLoop::run() {
   Lock lock(mutex_);
   while (!is_finished()) {
     wait_for_events(lock);
-    Effects effects;
+    Effects effects{.completions = std::exchange(callbacks_, {}), .replies = {}};
     for (const int rank : std::exchange(to_flush_, {})) flush(lock, rank, effects);
     look_up_addresses(lock, effects);
     expire(effects);
@@ -95,32 +88,14 @@ void EventLoop::run() {
     apply(lock, effects);
     lock.lock();
   }
-  Effects effects;
+  changed_.wait(lock, [&] { return handler_ == Handler::none; });
+  Effects effects{.completions = std::exchange(callbacks_, {}), .replies = {}};
   for (auto& [rank, peer] : peers_) {
     changed_.wait(lock, [&peer = peer] { return !peer.outbox.is_writing(); });
     fail_peer(rank, Outcome::Kind::not_sent, effects);
   }
   connections_.clear();
   apply(lock, effects);
-}
-
-void EventLoop::wait_for_events(Lock& lock) {
-  std::array<epoll_event, 64> events{};
-  const int timeout = milliseconds_to_wait();
-  lock.unlock();
-  const int count = std::max(0, ::epoll_wait(epoll_fd_.get(), events.data(), static_cast<int>(events.size()), timeout));
-  lock.lock();
-  for (const auto& connection : std::exchange(ready_, {})) handle(lock, connection, EPOLLIN);
-  for (const epoll_event& event : std::span(events).first(static_cast<std::size_t>(count))) {
-    if (event.data.fd == wake_fd_.get()) {
-      std::uint64_t ignored = 0;
-      (void)!::read(wake_fd_.get(), &ignored, sizeof(ignored));
-    } else if (event.data.fd == listening_.socket.get()) {
-      accept_connections();
-    } else if (const auto found = connections_.find(event.data.fd); found != connections_.end()) {
-      handle(lock, ConnectionPtr(found->second), event.events);
-    }
-  }
 }
 
 void EventLoop::handle(Lock& lock, const ConnectionPtr& connection, std::uint32_t events) {
@@ -130,8 +105,9 @@ void EventLoop::handle(Lock& lock, const ConnectionPtr& connection, std::uint32_
   if (connection->is_open()) {
     if ((events & EPOLLOUT) != 0) flush(lock, connection->rank(), effects);
     if ((events & ~std::uint32_t{EPOLLOUT}) != 0) read(lock, connection, effects);
-  } else if (greet(lock, connection, effects)) {
-    read(lock, connection, effects);
+  } else {
+    if (greet(lock, connection, effects)) read(lock, connection, effects);
+    if (handler_ == Handler::waiter) wake();  // for the timer and the number of the pending connections
   }
   apply(lock, effects);
   lock.lock();
@@ -266,7 +242,7 @@ void EventLoop::accept_connections() {
     if (!socket) return;
     try {
       auto connection = std::make_shared<Connection>(std::move(*socket), secret_, Clock::now());
-      watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+      watch(sockets_fd_, connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
       pending_.push_back(connection);
       connections_.emplace(connection->descriptor(), std::move(connection));
     } catch (const std::system_error&) {
@@ -289,7 +265,7 @@ void EventLoop::limit_pending() {
   const bool accept = PendingLimit::has_capacity(pending_.size());
   if (accept == std::exchange(accepting_, accept)) return;
   epoll_event event{.events = accept ? std::uint32_t{EPOLLIN} : 0, .data = {.fd = listening_.socket.get()}};
-  ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, listening_.socket.get(), &event);
+  ::epoll_ctl(sockets_fd_.get(), EPOLL_CTL_MOD, listening_.socket.get(), &event);
 }
 
 // A rank that has not sent or received anything has published no address.
@@ -371,7 +347,7 @@ bool EventLoop::is_finished() {
 }
 
 int EventLoop::milliseconds_to_wait() const {
-  if (!ready_.empty() || !to_flush_.empty()) return 0;
+  if (!to_flush_.empty() || (handler_ == Handler::none && !ready_.empty())) return 0;
   std::optional<Deadline> next;
   const auto until = [&](Deadline deadline) { next = std::min(next.value_or(deadline), deadline); };
   for (const int rank : lookups_) until(peers_.at(rank).next_lookup);

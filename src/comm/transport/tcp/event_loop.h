@@ -5,6 +5,8 @@
 // - Two ranks have one connection, made when one of them first needs it. If both connect, that of the lower rank stays.
 // - A thread that sends writes what the socket takes; the loop's thread writes the rest. The loop's thread reads,
 //   straight into the memory of the receive that matches.
+// - A thread that waits for a message handles the events of the sockets itself, so that no other thread has to wake it
+//   up. The sockets are in an epoll set of their own. The loop's thread waits for that set, except during serve().
 // - A send has ended when the system has taken its bytes.
 // - One mutex guards everything. Reads and writes run without it, with Connection::is_reading and Outbox::is_writing()
 //   set: memory that they use is not given back before they end.
@@ -55,6 +57,11 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void post(const MessagePtr& message);
   /// Forgets the message and gives its memory back. Returns false if it has ended: it completes at once if it has not.
   bool cancel(const MessagePtr& message);
+  /// Handles the events of the sockets in the calling thread until `is_over()`, or until `until`. Returns at once while
+  /// another thread handles them. `is_over` is called with the loop's mutex held.
+  void serve(const std::function<bool()>& is_over, Deadline until);
+  /// Lets the thread in serve() call `is_over()` again.
+  void interrupt() const;
   /// Ends the messages of the channel with `failure`, later ones too, and tells the connected ones among `members`.
   /// Without `cancel_sends`, sends go on.
   void close_channel(std::uint64_t channel, const std::vector<int>& members, const std::exception_ptr& failure,
@@ -83,6 +90,12 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
     std::chrono::milliseconds lookup_interval{1};
   };
   enum class Removal { removed, absent, busy };
+  /// The thread that handles the events of the sockets. It leaves and returns to `none`.
+  enum class Handler {
+    none,    // the next event wakes the loop's thread
+    loop,    // the loop's thread
+    waiter,  // a thread in serve(): events do not wake the loop's thread
+  };
 
   // Any thread, with the mutex held. `lock` is released during a write.
   void contact(int rank, Effects& effects);
@@ -96,18 +109,25 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void add_timed(const MessagePtr& message);
   /// Sends the replies and completes the messages. Releases the lock.
   void apply(Lock& lock, Effects& effects);
+  void leave_callbacks(std::vector<Effects::Completion>& completions);
   void wake() const;
 
-  // The thread.
+  // The loop's thread.
   void run();
-  void watch(int descriptor, std::uint32_t events) const;
   void wait_for_events(Lock& lock);
+
+  // The thread that handles the events.
+  static void watch(const FileDescriptor& epoll, int descriptor, std::uint32_t events);
+  void set_handler(Handler handler);
+  void handle_events(Lock& lock, int timeout);
   void handle(Lock& lock, const ConnectionPtr& connection, std::uint32_t events);
   bool greet(Lock& lock, const ConnectionPtr& connection, Effects& effects);
   bool accept_hello(const ConnectionPtr& connection);
   void read(Lock& lock, const ConnectionPtr& connection, Effects& effects);
   bool process_frames(Lock& lock, Connection& connection, Effects& effects);
   void accept_connections();
+
+  // The loop's thread.
   void limit_pending();
   std::vector<Deadline> pending_since() const;
   void look_up_addresses(Lock& lock, Effects& effects);
@@ -121,8 +141,10 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   const JobSecretPtr secret_;                 // may be null
   const int rank_;
   const Nonce nonce_;
-  const FileDescriptor wake_fd_;
-  const FileDescriptor epoll_fd_;
+  const FileDescriptor wake_fd_;       // wakes the loop's thread
+  const FileDescriptor interrupt_fd_;  // in the set of the sockets
+  const FileDescriptor sockets_fd_;    // the epoll set of the sockets
+  const FileDescriptor epoll_fd_;      // what the loop's thread waits for
   ListeningSocket listening_;
   std::string address_;
   std::thread thread_;
@@ -134,6 +156,9 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::unordered_map<int, ConnectionPtr> connections_;  // by descriptor
   std::vector<ConnectionPtr> pending_;                  // those that have not said who they are, the earliest first
   std::vector<ConnectionPtr> ready_;                    // may have more to read
+  Handler handler_ = Handler::none;
+  std::thread::id waiter_;                      // the thread in serve()
+  std::vector<Effects::Completion> callbacks_;  // for the loop's thread
   std::set<ConnectionPtr> paused_;
   std::set<int> to_flush_;
   std::set<int> lookups_;       // ranks whose addresses are looked up

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -24,6 +25,7 @@ void EventLoop::close() {
     stopping_ = true;
     drop_pending_ = std::uncaught_exceptions() > 0;
   }
+  interrupt();
   wake();
   if (thread_.get_id() == std::this_thread::get_id()) {
     exit_guard_.emplace();
@@ -179,7 +181,7 @@ void EventLoop::contact(int rank, Effects& effects) {
 void EventLoop::start_connecting(int rank, Peer& peer, Effects& effects) {
   try {
     peer.connection = std::make_shared<Connection>(*peer.address, rank_, rank, secret_);
-    watch(peer.connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+    watch(sockets_fd_, peer.connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
     connections_.emplace(peer.connection->descriptor(), peer.connection);
     peer.state = Peer::State::connecting;
   } catch (const std::system_error&) {
@@ -235,7 +237,7 @@ void EventLoop::fail_outbox(Peer& peer, Effects& effects) {
 }
 
 void EventLoop::drop(const ConnectionPtr& connection) {
-  ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, connection->descriptor(), nullptr);
+  ::epoll_ctl(sockets_fd_.get(), EPOLL_CTL_DEL, connection->descriptor(), nullptr);
   paused_.erase(connection);
   std::erase(pending_, connection);
   connections_.erase(connection->descriptor());
@@ -245,7 +247,7 @@ void EventLoop::resume_paused() {
   if (paused_.empty()) return;
   ready_.insert(ready_.end(), paused_.begin(), paused_.end());
   paused_.clear();
-  wake();
+  handler_ == Handler::waiter ? interrupt() : wake();
 }
 
 void EventLoop::add_timed(const MessagePtr& message) {
@@ -273,6 +275,7 @@ void EventLoop::apply(Lock& lock, Effects& effects) {
     copies = copies || completion.bytes;
   }
   copying_ += copies ? 1 : 0;
+  const bool is_waiter = handler_ == Handler::waiter && waiter_ == std::this_thread::get_id();
   lock.unlock();
   if (copies) {
     for (const auto& [message, outcome, bytes] : completions) {
@@ -282,7 +285,20 @@ void EventLoop::apply(Lock& lock, Effects& effects) {
     --copying_;
     changed_.notify_all();
   }
+  if (is_waiter) leave_callbacks(completions);
   for (const auto& completion : completions) completion.message->complete(completion.outcome);
+}
+
+/// A callback may call the communicator, which a thread in a call must not do.
+void EventLoop::leave_callbacks(std::vector<Effects::Completion>& completions) {
+  const auto left = std::ranges::stable_partition(
+      completions, [](const Effects::Completion& completion) { return !completion.message->has_callbacks(); });
+  if (left.empty()) return;
+  for (auto& completion : left) completion.bytes = nullptr;  // they have been copied
+  const std::lock_guard lock(mutex_);
+  callbacks_.insert(callbacks_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
+  completions.erase(left.begin(), left.end());
+  wake();
 }
 
 }  // namespace tutti::comm

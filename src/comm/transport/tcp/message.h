@@ -41,6 +41,8 @@ struct Message {
   virtual ~Message() = default;
   /// Called once, without the endpoint's mutex. The endpoint does not access the memory afterwards.
   virtual void complete(const Outcome& outcome) = 0;
+  /// Whether complete() runs code that may call the communicator.
+  virtual bool has_callbacks() const { return true; }
   /// True if the peer is known to have exited. Asked now and then for a message with a deadline, while the peer is not
   /// connected.
   virtual bool peer_has_exited() const { return false; }

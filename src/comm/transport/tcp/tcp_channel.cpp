@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "comm/backend/current_operation.h"
@@ -25,22 +26,43 @@ constexpr unsigned tag_phase_bits = 2;
 
 class TcpChannel::TcpMessage final : public Message {
  public:
+  explicit TcpMessage(EventLoop& loop) : loop_(loop) {}
+
   void complete(const Outcome& outcome) override {
     owner = nullptr;
     const std::lock_guard lock(mutex_);  // while it notifies: the message may be destroyed afterwards
     outcome_ = outcome;
-    changed_.notify_all();
+    notify();
   }
+  bool has_callbacks() const override { return false; }
   /// Ends the current wait_until(), or the next one.
   void wake() {
     const std::lock_guard lock(mutex_);
     woken_ = true;
-    changed_.notify_all();
+    notify();
+  }
+  /// nullopt while the message is in flight.
+  std::optional<Outcome> outcome() const {
+    const std::lock_guard lock(mutex_);
+    return outcome_;
   }
   /// Returns the outcome; nullopt at the deadline and after wake().
   std::optional<Outcome> wait_until(Deadline until) {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, until, [&] { return outcome_ || woken_; });
+    const auto is_over = [&] { return outcome_ || woken_; };
+    if (!is_over()) {
+      server_ = std::this_thread::get_id();
+      lock.unlock();
+      loop_.serve(
+          [&] {
+            const std::lock_guard again(mutex_);
+            return is_over();
+          },
+          until);
+      lock.lock();
+      server_ = {};
+      changed_.wait_until(lock, until, is_over);
+    }
     woken_ = false;
     return outcome_;
   }
@@ -50,10 +72,17 @@ class TcpChannel::TcpMessage final : public Message {
   }
 
  private:
-  std::mutex mutex_;
+  void notify() {
+    changed_.notify_all();
+    if (server_ && server_ != std::this_thread::get_id()) loop_.interrupt();
+  }
+
+  EventLoop& loop_;
+  mutable std::mutex mutex_;  // the loop's mutex may be held
   std::condition_variable changed_;
   std::optional<Outcome> outcome_;
   bool woken_ = false;
+  std::optional<std::thread::id> server_;  // the thread that waits in EventLoop::serve()
 };
 
 class TcpChannel::TcpTransfer final : public Transfer {
@@ -62,7 +91,7 @@ class TcpChannel::TcpTransfer final : public Transfer {
               std::uint64_t operation)
       : channel_(std::move(channel)), message_(std::move(message)), member_(member), operation_(operation) {}
   ~TcpTransfer() override {
-    if (!message_ || message_->wait_until(Deadline::min())) return;
+    if (!message_ || message_->outcome()) return;
     if (!channel_->endpoint_->open().cancel(message_)) message_->wait_for_outcome();
   }
 
@@ -94,19 +123,20 @@ TcpChannel::~TcpChannel() {
 }
 
 std::unique_ptr<Transfer> TcpChannel::post(bool is_send, int member, Tag tag, const Buffer& buffer) {
-  auto message = std::make_shared<TcpMessage>();
+  EventLoop& loop = endpoint_->open();
+  auto message = std::make_shared<TcpMessage>(loop);
   message->is_send = is_send;
   message->rank = health_.global_ranks().at(static_cast<std::size_t>(member));
   message->channel = id_;
   message->tag = tag.operation << tag_phase_bits | static_cast<std::uint64_t>(tag.phase);
   message->memory = {buffer.data, buffer.size};
   message->owner = buffer.owner;
-  endpoint_->open().post(message);
+  loop.post(message);
   return std::make_unique<TcpTransfer>(shared_from_this(), std::move(message), member, tag.operation);
 }
 
 void TcpChannel::wait(TcpMessage& message, int member, std::uint64_t operation, Deadline deadline) {
-  auto outcome = message.wait_until(Deadline::min());
+  auto outcome = message.outcome();
   if (!outcome) {
     const auto forget = c10::make_scope_exit([&] {
       const std::lock_guard lock(mutex_);

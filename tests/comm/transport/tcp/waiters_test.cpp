@@ -1,0 +1,253 @@
+// Ranks: event loops in one process, which share a store. A thread that waits handles the events.
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <future>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/transport/tcp/event_loop.h"
+#include "comm/transport/tcp/tcp_channel.h"
+
+namespace tutti::test::waiters_test {
+namespace {
+
+using namespace tutti::comm;
+using namespace std::chrono_literals;
+using OutcomeKind = Outcome::Kind;
+
+Deadline in_time() {
+  return Clock::now() + 20s;
+}
+
+struct TestMessage final : Message {
+  std::string text;
+  bool callbacks = false;
+  std::thread::id completed_by;
+  std::promise<OutcomeKind> outcome;
+  std::shared_future<OutcomeKind> ended = outcome.get_future();
+
+  void complete(const Outcome& how) override {
+    completed_by = std::this_thread::get_id();
+    outcome.set_value(how.kind);
+  }
+  bool has_callbacks() const override { return callbacks; }
+  bool has_ended() const { return ended.wait_for(0s) == std::future_status::ready; }
+};
+using TestMessagePtr = std::shared_ptr<TestMessage>;
+
+TestMessagePtr make_message(bool is_send, int rank, std::string text, std::uint64_t tag = 0) {
+  auto message = std::make_shared<TestMessage>();
+  message->is_send = is_send;
+  message->rank = rank;
+  message->channel = 7;
+  message->tag = tag;
+  message->text = std::move(text);
+  message->memory = std::as_writable_bytes(std::span(message->text));
+  message->deadline = in_time();
+  return message;
+}
+
+class Waiters : public testing::Test {
+ protected:
+  std::shared_ptr<Endpoint> make_endpoint(int rank) const {
+    return std::make_shared<Endpoint>(rendezvous_, rank, [] { return std::string("127.0.0.1"); });
+  }
+  EventLoop& zero() { return zero_->open(); }
+  EventLoop& one() { return one_->open(); }
+  TestMessagePtr receive(std::uint64_t tag = 0) {
+    auto message = make_message(false, 1, "----", tag);
+    zero().post(message);
+    return message;
+  }
+  /// Rank 1 sends.
+  void send(std::uint64_t tag = 0) { one().post(make_message(true, 0, "text", tag)); }
+  /// Handles the events of rank 0 until `is_over()`. Calls `begun` first, when no other thread handles them.
+  void serve(const std::function<void()>& begun, const std::function<bool()>& is_over, Deadline until = in_time()) {
+    bool serves = false;
+    const auto is_over_now = [&] {
+      if (!std::exchange(serves, true)) begun();
+      return is_over();
+    };
+    while (!serves) zero().serve(is_over_now, until);
+  }
+  void check_that_the_loop_has_the_events() {
+    const auto received = receive(99);
+    send(99);
+    EXPECT_EQ(received->ended.get(), OutcomeKind::completed);
+    EXPECT_NE(received->completed_by, std::this_thread::get_id());
+  }
+
+  const Rendezvous rendezvous_{.store = c10::make_intrusive<c10d::HashStore>(), .store_owner = -1, .secret = nullptr};
+  std::shared_ptr<Endpoint> zero_ = make_endpoint(0);
+  std::shared_ptr<Endpoint> one_ = make_endpoint(1);
+};
+
+TEST_F(Waiters, AWaiterHandlesTheEventsAndHandsThemBack) {
+  check_that_the_loop_has_the_events();
+  for (int round = 0; round < 100; ++round) {
+    const auto received = receive();
+    serve([&] { send(); }, [&] { return received->has_ended(); });
+    ASSERT_EQ(received->ended.get(), OutcomeKind::completed);
+    ASSERT_EQ(received->completed_by, std::this_thread::get_id());
+    ASSERT_EQ(received->text, "text");
+  }
+  check_that_the_loop_has_the_events();
+}
+
+TEST_F(Waiters, AMessageThatIsLongerThanTheSocketsBuffers) {
+  const std::string text(20'000'000, 'x');
+  const auto received = make_message(false, 1, std::string(text.size(), '-'));
+  zero().post(received);
+  const auto begin = [&] { one().post(make_message(true, 0, text)); };
+  serve(begin, [&] { return received->has_ended(); });
+  EXPECT_EQ(received->ended.get(), OutcomeKind::completed);
+  EXPECT_TRUE(received->text == text);
+}
+
+// The callback of a message may make calls, and a waiting thread is in one.
+TEST_F(Waiters, ALoopRunsTheCallbacksOfMessagesThatAWaiterReceives) {
+  check_that_the_loop_has_the_events();
+  const auto with_callback = make_message(false, 1, "----", 1);
+  with_callback->callbacks = true;
+  zero().post(with_callback);
+  const auto received = receive(2);
+  const auto begin = [&] {
+    send(1);
+    send(2);
+  };
+  serve(begin, [&] { return received->has_ended(); });
+  EXPECT_EQ(received->completed_by, std::this_thread::get_id());
+  EXPECT_EQ(with_callback->ended.get(), OutcomeKind::completed);
+  EXPECT_NE(with_callback->completed_by, std::this_thread::get_id());
+  EXPECT_EQ(with_callback->text, "text");
+}
+
+TEST_F(Waiters, OneOfTwoWaitersHandlesTheEvents) {
+  check_that_the_loop_has_the_events();
+  const auto received = receive();
+  std::promise<void> first_serves;
+  const auto second = std::async(std::launch::async, [&] {
+    first_serves.get_future().wait();
+    zero().serve([] { return false; }, Clock::now() + 1h);  // returns at once
+    send();
+  });
+  serve([&] { first_serves.set_value(); }, [&] { return received->has_ended(); });
+  EXPECT_EQ(received->ended.get(), OutcomeKind::completed);
+}
+
+TEST_F(Waiters, TheLoopHandlesTheEventsAfterADeadline) {
+  check_that_the_loop_has_the_events();
+  serve([] {}, [] { return false; }, Clock::now() + 5ms);
+  check_that_the_loop_has_the_events();
+}
+
+TEST_F(Waiters, AnInterruptEndsTheWaitForEvents) {
+  check_that_the_loop_has_the_events();
+  std::promise<void> serves;
+  std::atomic<bool> is_over = false;
+  const auto interrupts = std::async(std::launch::async, [&] {
+    serves.get_future().wait();
+    is_over = true;
+    zero().interrupt();
+  });
+  serve([&] { serves.set_value(); }, [&] { return is_over.load(); }, Clock::now() + 1h);
+  check_that_the_loop_has_the_events();
+}
+
+TEST_F(Waiters, DestroyingTheEndpointEndsTheWaitForEvents) {
+  const auto loop = zero().shared_from_this();
+  std::promise<void> serves;
+  const auto destroys = std::async(std::launch::async, [&] {
+    serves.get_future().wait();
+    zero_.reset();
+  });
+  serve([&] { serves.set_value(); }, [] { return false; }, Clock::now() + 1h);
+}
+
+/// Two ranks whose channels wait for messages.
+class WaitingChannels : public Waiters {
+ protected:
+  static std::shared_ptr<TcpChannel> make_channel(int rank, const std::shared_ptr<Endpoint>& endpoint) {
+    return std::make_shared<TcpChannel>(endpoint, 1, GroupHealth(nullptr, {0, 1}), rank);
+  }
+  std::unique_ptr<Transfer> post_receive(std::uint64_t number = 0) {
+    return channels_[0]->post(false, 1, {.operation = number}, {});
+  }
+  void send(std::uint64_t number = 0) { channels_[1]->post(true, 0, {.operation = number}, {})->wait(in_time()); }
+  /// A thread that receives. Returns once it is about to wait.
+  std::future<void> wait_in_thread(std::uint64_t number = 0) {
+    std::promise<void> waits;
+    auto waiter = std::async(std::launch::async, [&] {
+      const auto transfer = post_receive(number);
+      waits.set_value();
+      transfer->wait(in_time());
+    });
+    waits.get_future().wait();
+    return waiter;
+  }
+
+  std::array<std::shared_ptr<TcpChannel>, 2> channels_{make_channel(0, zero_), make_channel(1, one_)};
+};
+
+TransferError::Kind failure_of(std::future<void> wait) {
+  // Without an interrupt the thread looks again after 10 s, when it logs a warning.
+  if (wait.wait_for(8s) != std::future_status::ready) ADD_FAILURE() << "the wait goes on";
+  try {
+    wait.get();
+  } catch (const TransferError& error) {
+    return error.kind();
+  }
+  throw std::logic_error("the wait has not failed");
+}
+
+TEST_F(WaitingChannels, ReceiveInTwoThreads) {
+  constexpr std::uint64_t count = 500;
+  const auto receive_from = [&](std::uint64_t first) {
+    for (std::uint64_t number = first; number < first + count; ++number) post_receive(number)->wait(in_time());
+  };
+  auto one = std::async(std::launch::async, [&] { receive_from(0); });
+  auto two = std::async(std::launch::async, [&] { receive_from(count); });
+  for (std::uint64_t number = 0; number < count; ++number) {
+    send(number);
+    send(count + number);
+  }
+  one.get();
+  two.get();
+}
+
+TEST_F(WaitingChannels, AWaitEndsAtItsDeadline) {
+  auto wait = std::async(std::launch::async, [&] { post_receive()->wait(Clock::now() + 5ms); });
+  EXPECT_EQ(failure_of(std::move(wait)), TransferError::Kind::timeout);
+}
+
+TEST_F(WaitingChannels, ClosingEndsAWait) {
+  auto wait = wait_in_thread();
+  channels_[0]->close();
+  EXPECT_EQ(failure_of(std::move(wait)), TransferError::Kind::connection_closed);
+}
+
+TEST_F(WaitingChannels, AClosingPeerEndsAWait) {
+  const auto first = post_receive(1);
+  send(1);
+  first->wait(in_time());
+  auto wait = wait_in_thread();
+  channels_[1]->close();
+  EXPECT_EQ(failure_of(std::move(wait)), TransferError::Kind::connection_closed);
+}
+
+TEST_F(WaitingChannels, AReceiveIsCancelledWhileAnotherIsAwaited) {
+  auto wait = wait_in_thread(2);
+  for (int round = 0; round < 100; ++round) post_receive(1);
+  send(2);
+  wait.get();
+}
+
+}  // namespace
+}  // namespace tutti::test::waiters_test
