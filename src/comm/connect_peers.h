@@ -21,8 +21,7 @@ CoordinatorSocket listen_for_peers(const std::string& store_host);
 struct PeerGroup {
   int rank = 0;
   int size = 1;
-  std::string name{};       ///< new to the ranks
-  std::string agreement{};  ///< equal on all ranks
+  std::string agreement{};  ///< must be equal on all ranks; for messages
   std::string address{};    ///< address_of() the socket of rank 0
   CoordinatorSocket own_socket{};
   std::string store_host{};

@@ -146,20 +146,30 @@ CoordinatorSocket listen_for_peers(const std::string& store_host) {
 
 Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) {
   const auto requested = check_options(options);
-  const auto size = static_cast<int>(group.size);
-  if (size == 1) return make_single_communicator(requested, options);
+  if (group.size == 1) return make_single_communicator(requested, options);
   const auto deadline = Clock::now() + options.connect_timeout;
+  auto rest = options;
+  const auto count_time = [&] {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    rest.connect_timeout = std::max(left, std::chrono::milliseconds(1));
+  };
   const auto secret = read_job_secret(&process_variable);
-  const auto for_coordinator = coordinator_options(options, size);
+  const auto for_coordinator = coordinator_options(options, group.size);
   auto place = parse_address(group.address, secret);
-  if (!place) throw UsageError("this is no address of a coordinator: " + group.address);
+  if (!place) throw UsageError("the handle of rank 0 has no address.");
   if (group.rank == 0) place = start_coordinator(std::move(group.own_socket), for_coordinator);
-  auto rendezvous = join_at_place(*std::move(place), group.rank, group.name, group.agreement, this_node_id(), secret,
-                                  for_coordinator);
-  auto with_time_left = options;
-  with_time_left.connect_timeout = std::max(
-      std::chrono::milliseconds(1), std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
-  return connect_joined(std::move(rendezvous), group.rank, group.store_host, requested, with_time_left);
+  auto rendezvous =
+      join_at_place(*std::move(place), group.rank, "tutti/peers", this_node_id(), secret, for_coordinator);
+  count_time();
+  const auto agreements =
+      store_all_gather(rendezvous, "agreement", group.rank, group.size, group.agreement, rest.connect_timeout);
+  for (int rank = 1; rank < group.size; ++rank) {
+    const auto& agreement = agreements[static_cast<std::size_t>(rank)];
+    if (agreement == agreements[0]) continue;
+    throw UsageError("rank " + std::to_string(rank) + " passed " + agreement + ", rank 0 " + agreements[0] + ".");
+  }
+  count_time();
+  return connect_joined(std::move(rendezvous), group.rank, group.store_host, requested, rest);
 }
 
 }  // namespace comm

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 std::string agreement_of(std::int64_t number, const std::vector<std::string>& handles) {
   std::string all;
   for (const auto& handle : handles) all += handle + "\n";
-  return "(generation " + std::to_string(number) + ", handles " + std::to_string(fnv1a(all)) + ")";
+  return "uuid " + std::to_string(number) + " and handles with hash " + std::to_string(fnv1a(all));
 }
 
 /// Connects the new group, within options.connect_timeout.
@@ -51,7 +51,7 @@ Communicator connect_generation(comm::PeerGroup group, const std::vector<std::st
   } catch (const PeerError& lost) {
     throw PeerError(title + lost.what(), lost.ranks());
   } catch (const UsageError& error) {
-    throw UsageError(title + error.what() + " (every rank must pass the same uuid, handles and options)");
+    throw UsageError(title + error.what() + " Every rank must pass the same uuid, handles and options.");
   } catch (const std::system_error& error) {
     throw PeerError(title + "rank " + std::to_string(rank) + " could not connect: " + error.what(), {});
   }
@@ -104,7 +104,6 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::reconfigure(const c10d::Reconfigur
   end_calls_in_flight(title + "rank " + std::to_string(rank_) + " left the group with calls in flight");
   comm::PeerGroup group{.rank = static_cast<int>(own - handles.begin()),
                         .size = static_cast<int>(handles.size()),
-                        .name = "tutti/generation/" + std::to_string(number),
                         .agreement = agreement_of(number, handles),
                         .address = process_group::parse_handle(handles.front()).address,
                         .store_host = generation_->store_host};

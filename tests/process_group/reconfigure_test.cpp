@@ -185,24 +185,36 @@ Handles refused(const std::function<c10d::ReconfigureOptions(int rank, const Han
   return messages;
 }
 
-TEST(Reconfigure, NamesRanksWithAnotherUuid) {
+TEST(Reconfigure, NamesRanksThatPassAnotherUuid) {
   const auto messages =
       refused<UsageError>([](int rank, const Handles& handles) { return options_of(rank == 1 ? 8 : 7, handles); });
   for (const auto& message : messages) {
-    EXPECT_NE(message.find("(generation 7, handles "), std::string::npos) << message;
-    EXPECT_NE(message.find("(generation 8, handles "), std::string::npos) << message;
-    EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
+    EXPECT_NE(message.find(": rank 1 passed uuid 8 and handles "), std::string::npos) << message;
+    EXPECT_NE(message.find(", rank 0 uuid 7 and handles "), std::string::npos) << message;
   }
 }
 
-TEST(Reconfigure, NamesRanksWithOtherHandles) {
+TEST(Reconfigure, NamesRanksThatPassOtherHandles) {
   const auto messages = refused<UsageError>([](int rank, const Handles& handles) {
-    return options_of(7, rank == 1 ? Handles{handles[0], handles[1]} : handles);
+    auto list = handles;
+    if (rank == 2) list[1] = "tutti 1 new local:another 0 -";
+    return options_of(7, list);
   });
   for (const auto& message : messages) {
-    EXPECT_NE(message.find("rank 1 has a WORLD_SIZE of 2"), std::string::npos) << message;
-    EXPECT_NE(message.find("same uuid, handles and options"), std::string::npos) << message;
+    EXPECT_NE(message.find(": rank 2 passed uuid 7 and handles "), std::string::npos) << message;
+    EXPECT_NE(message.find("Every rank must pass the same uuid, handles and options."), std::string::npos) << message;
   }
+}
+
+TEST(Reconfigure, NamesRanksThatPassMoreHandles) {
+  const OutOfBand out_of_band;
+  run_groups(2, [&](ProcessGroupTutti& group) {
+    auto handles = out_of_band.exchange(group);
+    if (group.getRank() == 0) handles.emplace_back("tutti 0 new local:another 0 -");
+    const auto message = message_of<UsageError>([&] { group.reconfigure(options_of(7, handles)); });
+    EXPECT_NE(message.find("rank 1 has a WORLD_SIZE of 2 where the coordinator has 3"), std::string::npos) << message;
+    out_of_band.wait_for_all(group, "all were refused");
+  });
 }
 
 TEST(Reconfigure, RanksThatAgreeOnNoFirstRankTimeOut) {

@@ -53,7 +53,7 @@ if process != 3:
         while True:
             check_sum()
     except torch_tutti.PeerError as error:
-        assert error.ranks == [killed], error
+        assert list(error.ranks) == [killed], error
     try:
         dist._reconfigure(uuid=1, handles=["no handle"])
         raise SystemExit("a wrong handle was accepted")

@@ -145,8 +145,9 @@ class ProcessGroupTutti final : public c10d::Backend {
   bool isInitialized() override {
     return is_connected_;
   }
-  /// This rank's handle for the next reconfigure(): an address at which this rank listens from now on, and a key. Equal
-  /// until that call. Whoever reads the handles can join the group as one of its ranks: exchange them in private.
+  /// This rank's handle for the next reconfigure(): an address at which this rank listens from now on and, unless the
+  /// job has a secret, a key. Equal until that call. A process that reads the handles can join the group as one of its
+  /// ranks: exchange them in private.
   c10d::ReconfigureHandle get_reconfigure_handle() const override;
   /// Replaces the ranks of the group. Each rank of the new group must call it with the same uuid, new to this group,
   /// and the handles of all of them; other ranks keep the old group, which they can no longer use. The rank of the

@@ -293,15 +293,13 @@ Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   own_store->setTimeout(options.connect_timeout);
   if (rank != 0) wait_for_rank_zero(*own_store, group + "/coordinator", options.connect_timeout);
   auto place = coordinator_at_store(*own_store, group + "/coordinator", rank, host, secret, options);
-  return join_at_place(std::move(place), rank, group, "", node, secret, options);
+  return join_at_place(std::move(place), rank, group, node, secret, options);
 }
 
-Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& group, const std::string& agreement,
-                         const std::string& node, const JobSecretPtr& secret, const CoordinatorOptions& options) {
-  const coordinator::Member member{.rank = rank,
-                                   .world_size = options.world_size,
-                                   .node = node,
-                                   .version = agreement.empty() ? TUTTI_VERSION : TUTTI_VERSION " " + agreement};
+Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& group, const std::string& node,
+                         const JobSecretPtr& secret, const CoordinatorOptions& options) {
+  const coordinator::Member member{
+      .rank = rank, .world_size = options.world_size, .node = node, .version = TUTTI_VERSION};
   auto job = connect_to(std::move(place), member, options, options.connect_timeout);
   return rendezvous_at(std::move(job), group, secret, options);
 }
