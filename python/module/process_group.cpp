@@ -18,10 +18,14 @@ using without_lock = py::call_guard<py::gil_scoped_release>;
 using std::chrono::milliseconds;
 
 c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                 std::chrono::duration<double> timeout, const std::string& backend) {
+                                                 std::chrono::duration<double> timeout, const std::string& backend,
+                                                 [[maybe_unused]] bool enable_reconfigure) {
   auto options = c10::make_intrusive<ProcessGroupTutti::Options>(std::chrono::ceil<milliseconds>(timeout), backend);
   // As in PyTorch's backends, the timeout of an operation is also the timeout of connecting.
   options->connect_timeout = options->timeout;
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  options->enable_reconfigure = enable_reconfigure;
+#endif
   return c10::make_intrusive<ProcessGroupTutti>(store, rank, size, options);
 }
 
@@ -47,7 +51,7 @@ void bind_process_group(py::module_& module) {
       .def_property_readonly("size", &Communicator::size)
       .def_property_readonly("backend_name", &Communicator::backend_name);
   module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
-             py::arg("backend"), without_lock());
+             py::arg("backend"), py::arg("enable_reconfigure"), without_lock());
   module.def("communicator_of", &communicator_of, py::arg("backend"), "Returns None if the backend is not tutti.");
   module.def("replicate_model", &replicate_model_of_python, py::arg("parameters"), py::arg("names"), py::arg("buffers"),
              py::arg("buffers_may_differ"), py::arg("communicator"), without_lock());

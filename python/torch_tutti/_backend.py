@@ -23,7 +23,10 @@ def _create(group, options):
         options = Options()
     if not isinstance(options, Options):
         raise UsageError(f"pg_options of the backend tutti are torch_tutti.Options, not {type(options).__name__}")
-    return _C.create_backend(group.store, group.group_rank, group.group_size, group.timeout, options.backend)
+    enable_reconfigure = getattr(group, "enable_reconfigure", False)  # PyTorch 2.15
+    return _C.create_backend(
+        group.store, group.group_rank, group.group_size, group.timeout, options.backend, enable_reconfigure
+    )
 
 
 _accelerator = torch.accelerator.current_accelerator()

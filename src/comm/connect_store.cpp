@@ -1,4 +1,4 @@
-// Communicator::connect(Store): connects ranks that share a c10d store, with any launcher.
+// Connects ranks that share a c10d store, with any launcher, or that know one another's addresses.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/bootstrap.h"
+#include "comm/connect_peers.h"
 #include "comm/rendezvous/local_address.h"
 #include "comm/rendezvous/node_id.h"
 #include "core/describe.h"
@@ -23,19 +24,15 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// The store's host, as this rank resolves it; empty for a store without a host.
-std::string host_of(const StorePtr& store) {
-  const auto prefix = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
-  const auto below = prefix ? prefix->getUnderlyingNonPrefixStore() : store;
-  const auto tcp = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(below);
-  return tcp ? tcp->getHost() : "";
+// The host on the network that the ranks share: that of their store, or the launcher's; empty if neither is known.
+std::string host_on_network(const std::string& store_host) {
+  return store_host.empty() ? process_variable("MASTER_ADDR").value_or("") : store_host;
 }
 
 // The address at which ranks of other nodes reach this rank.
-comm::BindAddress bind_address_towards(const StorePtr& store) {
+comm::BindAddress bind_address_towards(const std::string& store_host) {
   if (auto bind_address = comm::bind_address_from_env()) return *std::move(bind_address);
-  std::string host = host_of(store);
-  if (host.empty()) host = process_variable("MASTER_ADDR").value_or("");
+  const auto host = host_on_network(store_host);
   if (host.empty()) {
     throw UsageError(
         "The ranks run on several nodes, and the store does not name the network that they share. Set "
@@ -44,13 +41,10 @@ comm::BindAddress bind_address_towards(const StorePtr& store) {
   return {.interface = "", .address = comm::local_address_towards(host)};
 }
 
-// Where rank 0 runs the coordinator: where other nodes reach this one or, if no network is known, at a local socket.
-std::string coordinator_host(const StorePtr& store) {
-  if (const auto bind_address = comm::bind_address_from_env()) {
-    return interface_address(bind_address->interface);
-  }
-  std::string host = host_of(store);
-  if (host.empty()) host = process_variable("MASTER_ADDR").value_or("");
+// Where rank 0 runs the coordinator: where other nodes reach this one or, if no network is known, a local socket.
+std::string coordinator_host(const std::string& store_host) {
+  if (const auto bind_address = comm::bind_address_from_env()) return interface_address(bind_address->interface);
+  const auto host = host_on_network(store_host);
   if (!host.empty()) return comm::local_address_towards(host);
   return std::string(local_store_scheme) + "tutti-" + make_job_secret()->text();
 }
@@ -114,7 +108,71 @@ std::shared_ptr<flight::Recorder> recorder_of_group(int rank, int size) {
   return flight::make_recorder({.rank = rank, .world_size = size, .restart = std::atoi(restarts.c_str())});
 }
 
+// The ranks have met at the coordinator.
+Communicator connect_joined(comm::Rendezvous rendezvous, int rank, const std::string& store_host,
+                            const comm::BackendRequest& requested, const CommunicatorOptions& options) {
+  const auto size = static_cast<int>(rendezvous.members.size());
+  comm::RendezvousResult result;
+  result.rendezvous = std::move(rendezvous);
+  result.rank = rank;
+  const bool has_device = options.device && devices::is_accelerator(*options.device);
+  const auto infos =
+      exchange_rank_infos(result.rendezvous, rank, size, requested.name, has_device, options.connect_timeout);
+  result.nodes = comm::number_nodes(infos.nodes);
+  result.devices.resize(result.nodes.size());
+  if (infos.have_devices || requested.needs_cuda()) {
+    result.devices = exchange_devices(result.rendezvous, requested, options, rank, result.nodes);
+  }
+  const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
+  result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store_host);
+  if (one_machine) result.rendezvous.secret = nullptr;
+  return comm::connect_ranks(result, requested, options, recorder_of_group(rank, size));
+}
+
 }  // namespace
+
+namespace comm {
+
+std::string host_of_store(const StorePtr& store) {
+  const auto prefix = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  const auto below = prefix ? prefix->getUnderlyingNonPrefixStore() : store;
+  const auto tcp = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(below);
+  return tcp ? tcp->getHost() : "";
+}
+
+CoordinatorSocket listen_for_peers(const std::string& store_host) {
+  return listen_for_coordinator(coordinator_host(store_host), read_job_secret(&process_variable));
+}
+
+Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) {
+  const auto requested = check_options(options);
+  if (group.size == 1) return make_single_communicator(requested, options);
+  const auto deadline = Clock::now() + options.connect_timeout;
+  auto rest = options;
+  const auto count_time = [&] {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    rest.connect_timeout = std::max(left, std::chrono::milliseconds(1));
+  };
+  const auto secret = read_job_secret(&process_variable);
+  const auto for_coordinator = coordinator_options(options, group.size);
+  auto place = parse_address(group.address, secret);
+  if (!place) throw UsageError("the handle of rank 0 has no address.");
+  if (group.rank == 0) place = start_coordinator(std::move(group.own_socket), for_coordinator);
+  auto rendezvous =
+      join_at_place(*std::move(place), group.rank, "tutti/peers", this_node_id(), secret, for_coordinator);
+  count_time();
+  const auto agreements =
+      store_all_gather(rendezvous, "agreement", group.rank, group.size, group.agreement, rest.connect_timeout);
+  for (int rank = 1; rank < group.size; ++rank) {
+    const auto& agreement = agreements[static_cast<std::size_t>(rank)];
+    if (agreement == agreements[0]) continue;
+    throw UsageError("rank " + std::to_string(rank) + " passed " + agreement + ", rank 0 " + agreements[0] + ".");
+  }
+  count_time();
+  return connect_joined(std::move(rendezvous), group.rank, group.store_host, requested, rest);
+}
+
+}  // namespace comm
 
 Communicator Communicator::connect(const StorePtr& store, int rank, int size, const CommunicatorOptions& options) {
   if (!store) throw UsageError("Communicator::connect: the store is null.");
@@ -124,13 +182,12 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   }
   const auto requested = comm::check_options(options);
   if (size == 1) return comm::make_single_communicator(requested, options);
-  const auto timeout = options.connect_timeout;
   // The program's store is not protected. A secret of the job also protects what rank 0 publishes there.
   auto secret = read_job_secret(&process_variable);
-  comm::RendezvousResult result;
+  comm::Rendezvous rendezvous;
   try {
-    result.rendezvous = comm::join_at_store(store, rank, rank == 0 ? coordinator_host(store) : "", comm::this_node_id(),
-                                            secret, comm::coordinator_options(options, size));
+    rendezvous = comm::join_at_store(store, rank, rank == 0 ? coordinator_host(comm::host_of_store(store)) : "",
+                                     comm::this_node_id(), secret, comm::coordinator_options(options, size));
   } catch (const UsageError&) {
     throw;
   } catch (const PeerError&) {
@@ -140,18 +197,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
         "rank " + std::to_string(rank) + " could not use the store that the ranks share: " + first_line(error.what()),
         {});
   }
-  result.rank = rank;
-  const bool has_device = options.device && devices::is_accelerator(*options.device);
-  const auto infos = exchange_rank_infos(result.rendezvous, rank, size, requested.name, has_device, timeout);
-  result.nodes = comm::number_nodes(infos.nodes);
-  result.devices.resize(result.nodes.size());
-  if (infos.have_devices || requested.needs_cuda()) {
-    result.devices = exchange_devices(result.rendezvous, requested, options, rank, result.nodes);
-  }
-  const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
-  result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
-  if (one_machine) result.rendezvous.secret = nullptr;
-  return comm::connect_ranks(result, requested, options, recorder_of_group(rank, size));
+  return connect_joined(std::move(rendezvous), rank, comm::host_of_store(store), requested, options);
 }
 
 }  // namespace tutti

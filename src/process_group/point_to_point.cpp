@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "process_group/arguments.h"
+#include "process_group/generation.h"
 #include "process_group/group_work.h"
 #include "tutti/core/error.h"
 #include "tutti/process_group/process_group_tutti.h"
@@ -81,6 +82,9 @@ void ProcessGroupTutti::add_to_coalescing(const c10d::Work& work) {
 }
 
 void ProcessGroupTutti::require_not_shut_down(const char* what) const {
+  if (!is_connected_) {
+    throw UsageError(std::string(what) + ": this process group has no ranks yet: call reconfigure first.");
+  }
   if (shut_down_) {
     throw UsageError(std::string(what) + ": this process group was shut down and cannot be used any more.");
   }
@@ -121,7 +125,8 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTutti::split(const c10::intrusive_
     times = ++splits_[name];
   }
   auto group = communicator_.subgroup(ranks, name + "#" + std::to_string(times));
-  return c10::make_intrusive<ProcessGroupTutti>(std::move(group), group_options);
+  return c10::intrusive_ptr<ProcessGroupTutti>::reclaim(
+      new ProcessGroupTutti(std::move(group), group_options, generation_->store_host));
 }
 
 }  // namespace tutti

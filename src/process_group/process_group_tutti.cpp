@@ -6,9 +6,11 @@
 
 #include <utility>
 
+#include "comm/connect_peers.h"
 #include "comm/tensor_checks.h"
 #include "device/side_stream.h"
 #include "process_group/arguments.h"
+#include "process_group/generation.h"
 #include "process_group/group_work.h"
 #include "process_group/sparse.h"
 #include "tutti/core/error.h"
@@ -27,13 +29,19 @@ using process_group::to_reduce_op;
 using std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
 
+bool connects_later(const ProcessGroupTutti::Options* options) {
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  return options != nullptr && options->enable_reconfigure;
+#else
+  return options == nullptr;
+#endif
+}
+
 Communicator connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                      const ProcessGroupTutti::Options* options) {
   if (options == nullptr) throw UsageError("ProcessGroupTutti: the options are null.");
-  return Communicator::connect(store, rank, size,
-                               {.backend = options->communicator_backend,
-                                .timeout = options->timeout,
-                                .connect_timeout = options->connect_timeout});
+  if (connects_later(options)) return {};
+  return Communicator::connect(store, rank, size, process_group::communicator_options(*options));
 }
 
 /// Must be called for outputs that the operation writes with copy_to_each(): the communicator does not see them.
@@ -86,19 +94,31 @@ ProcessGroupTutti::ProcessGroupTutti(const c10::intrusive_ptr<c10d::Store>& stor
     : c10d::Backend(rank, size),
       options_(options),
       timeout_(options ? options->timeout : milliseconds(0)),
+      generation_(std::make_unique<Generation>(comm::host_of_store(store))),
+      is_connected_(!connects_later(options.get())),
       communicator_(connect(store, rank, size, options.get())) {
   init();
 }
 
 ProcessGroupTutti::ProcessGroupTutti(Communicator communicator, const c10::intrusive_ptr<Options>& options)
+    : ProcessGroupTutti(std::move(communicator), options, "") {}
+
+ProcessGroupTutti::ProcessGroupTutti(Communicator communicator, const c10::intrusive_ptr<Options>& options,
+                                     std::string store_host)
     : c10d::Backend(communicator.rank(), communicator.size()),
       options_(options),
       timeout_(options->timeout),
+      generation_(std::make_unique<Generation>(std::move(store_host))),
       communicator_(std::move(communicator)) {
   init();
 }
 
 ProcessGroupTutti::~ProcessGroupTutti() = default;
+
+const Communicator& ProcessGroupTutti::communicator() const {
+  if (!is_connected_) throw UsageError("communicator: this process group has no ranks yet: call reconfigure first.");
+  return communicator_;
+}
 
 void ProcessGroupTutti::setTimeout(milliseconds timeout) {
   if (timeout <= milliseconds::zero()) {
@@ -117,6 +137,10 @@ CallOptions ProcessGroupTutti::call_options(milliseconds timeout) const {
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::start_work(Parts parts) {
   const auto timeout = *call_options(parts.timeout).timeout;
   const auto inputs = std::move(parts.inputs);
+  if (!parts.works.empty()) {
+    const std::lock_guard lock(coalescing_mutex_);
+    last_collective_ = parts.works.back();
+  }
   auto work = process_group::GroupWork::start(rank_, ++calls_, timeout, inputs, std::move(parts));
   add_to_coalescing(*work);
   return work;

@@ -38,6 +38,16 @@ TEST_F(TorchTutti, RaisesOnAllRanksWhenOneFails) {
   expect_success("failures.py", 2, {"asynchronous"});
 }
 
+TEST_F(TorchTutti, ReconfiguresTheGroupAfterARankWasKilled) {
+  if (!TORCH_HAS_RECONFIGURE) GTEST_SKIP() << "PyTorch has it from 2.15 on";
+  for (const char* killed : {"2", "0"}) {
+    const TemporaryFolder folder;
+    const auto done = run_script(python_, "reconfigured.py", 4, {folder.path(), killed}, {"--grace", "60"});
+    EXPECT_EQ(done.exit_code, 128 + 9) << done.out << done.err;
+    EXPECT_EQ(lines_with(done.out, "trained"), 3) << done.out << done.err;
+  }
+}
+
 TEST_F(TorchTutti, ShutsDownCleanly) {
   for (const char* how : {"destroyed", "left", "forked", "again", "waited"}) {
     const TemporaryFolder folder;

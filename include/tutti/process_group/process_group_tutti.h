@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -41,6 +42,7 @@ class ProcessGroupTutti final : public c10d::Backend {
     std::string communicator_backend;
     /// The timeout of connecting: waiting for all ranks.
     std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
+    // With c10d's `enable_reconfigure` (LibTorch 2.15), the constructor connects to no rank: reconfigure() does.
   };
 
   /// Joins the group of `size` ranks that share `store`, as Communicator::connect() does. Every rank must call it.
@@ -50,9 +52,9 @@ class ProcessGroupTutti final : public c10d::Backend {
   ProcessGroupTutti(Communicator communicator, const c10::intrusive_ptr<Options>& options);
   ~ProcessGroupTutti() override;
 
-  /// The communicator of the group. Its calls share one sequence with the group's collectives; duplicate() it for other
-  /// calls.
-  const Communicator& communicator() const { return communicator_; }
+  /// The communicator of the group, until the next reconfigure(). Its calls share one sequence with the group's
+  /// collectives; duplicate() it for other calls.
+  const Communicator& communicator() const;
 
   /// Returns "tutti".
   const std::string getBackendName() const override { return "tutti"; }
@@ -134,6 +136,31 @@ class ProcessGroupTutti final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  /// Returns true: reconfigure() gives the group other ranks, for example after one has failed.
+  bool supportsReconfigure() const override {
+    return true;
+  }
+  /// Returns false before the first reconfigure() of a group with Options::enable_reconfigure.
+  bool isInitialized() override {
+    return is_connected_;
+  }
+  /// This rank's handle for the next reconfigure(): an address at which this rank listens from now on and, unless the
+  /// job has a secret, a key. Equal until that call. A process that reads the handles can join the group as one of its
+  /// ranks: exchange them in private.
+  c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  /// Replaces the ranks of the group. Each rank of the new group must call it with the same uuid, new to this group,
+  /// and the handles of all of them; other ranks keep the old group, which they can no longer use. The rank of the
+  /// first handle runs the new coordinator, so no rank and no store of the old group is needed. In an unordered set the
+  /// ranks of the old group come first, in their order. The group keeps its options; `hints` have no meaning.
+  /// Operations in flight fail before. Groups split from this one, and copies of its communicator, remain those of the
+  /// old ranks. Returns a completed Work when all ranks have joined. Throws UsageError (the handle of this rank is
+  /// missing, the ranks disagree), TimeoutError (the named ranks did not join) and PeerError; rank(), size() and an old
+  /// group without operations in flight then stay, and the next attempt needs new handles. No other call may run
+  /// meanwhile.
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
+
   /// Aborts the group: operations in flight end with an error, on this rank and on the others, and later calls throw.
   void abort() override;
   /// Makes later calls throw UsageError. Operations in flight continue.
@@ -141,10 +168,13 @@ class ProcessGroupTutti final : public c10d::Backend {
 
  private:
   struct Parts;
+  struct Generation;
+  ProcessGroupTutti(Communicator communicator, const c10::intrusive_ptr<Options>& options, std::string store_host);
   WorkPtr start_work(Parts parts);
   WorkPtr start_message(process_group::Parts parts, const Tensors& shown);
   void add_to_coalescing(const c10d::Work& work);
   void require_not_shut_down(const char* what) const;
+  void end_calls_in_flight(const std::string& reason);
   CallOptions call_options(std::chrono::milliseconds timeout) const;
 
   c10::intrusive_ptr<Options> options_;
@@ -154,6 +184,9 @@ class ProcessGroupTutti final : public c10d::Backend {
   std::mutex coalescing_mutex_;
   std::optional<std::vector<Work>> coalescing_;  // operations since startCoalescing()
   std::map<std::string, int> splits_;            // number of splits by name
+  Work last_collective_;                         // the earlier ones have completed when it has
+  std::unique_ptr<Generation> generation_;       // what reconfigure() needs
+  std::atomic<bool> is_connected_ = true;
   Communicator communicator_;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/rendezvous/store_bytes.h"
+#include "coordinator/address.h"
 #include "core/bound_socket.h"
 #include "core/hash.h"
 #include "core/launchers.h"
@@ -85,17 +86,6 @@ CoordinatorPlace serve_locally(const std::string& host, const CoordinatorOptions
   return {.host = host, .server = std::make_unique<coordinator::Server>(std::move(at_host))};
 }
 
-CoordinatorPlace parse_place(const std::string& text) {
-  std::istringstream words(text);
-  CoordinatorPlace place;
-  std::string secret;
-  if (!(words >> place.host >> place.port >> secret)) {
-    throw PeerError("Unexpected data in the store: another program uses the same store.", {0});
-  }
-  if (secret != no_secret) place.secret = std::make_shared<JobSecret>(secret, "rank 0");
-  return place;
-}
-
 }  // namespace
 
 CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSecretPtr& secret,
@@ -112,19 +102,54 @@ CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSec
           .owner = environment.launcher_coordinator ? -1 : 0};
 }
 
+CoordinatorSocket listen_for_coordinator(const std::string& host, const JobSecretPtr& secret) {
+  if (const auto name = coordinator::local_name(host)) return {.host = host, .listening = listen_local(*name)};
+  auto [socket, address] = listen_tcp(host);
+  return {.host = address.host,
+          .port = static_cast<std::uint16_t>(address.port),
+          .listening = std::move(socket),
+          .secret = secret ? secret : make_job_secret(),
+          .is_secret_new = !secret};
+}
+
+std::string address_of(const CoordinatorSocket& socket) {
+  return socket.host + " " + std::to_string(socket.port) + " " +
+         (socket.is_secret_new ? socket.secret->text() : no_secret);
+}
+
+CoordinatorPlace start_coordinator(CoordinatorSocket socket, const CoordinatorOptions& options) {
+  auto with_socket = server_options(socket.secret, options);
+  with_socket.listening = std::move(socket.listening);
+  return {.host = std::move(socket.host),
+          .port = socket.port,
+          .secret = std::move(socket.secret),
+          .server = std::make_unique<coordinator::Server>(std::move(with_socket))};
+}
+
+std::optional<CoordinatorPlace> parse_address(const std::string& address, const JobSecretPtr& secret) {
+  std::istringstream words(address);
+  CoordinatorPlace place;
+  std::string new_secret;
+  if (!(words >> place.host >> place.port >> new_secret)) return std::nullopt;
+  if (secret && !coordinator::local_name(place.host)) {
+    place.secret = secret;
+  } else if (new_secret != no_secret) {
+    place.secret = std::make_shared<JobSecret>(new_secret, "rank 0");
+  }
+  return place;
+}
+
 CoordinatorPlace coordinator_at_store(c10d::Store& store, const std::string& key, int rank, const std::string& host,
                                       const JobSecretPtr& secret, const CoordinatorOptions& options) {
   if (rank != 0) {
-    auto place = parse_place(as_text(store.get(key)));
-    if (secret) place.secret = secret;
-    return place;
+    auto place = parse_address(as_text(store.get(key)), secret);
+    if (place) return *std::move(place);
+    throw PeerError("Unexpected data in the store: another program uses the same store.", {0});
   }
-  const bool is_local = host.starts_with(local_store_scheme);
-  const auto job_secret = secret || is_local ? secret : make_job_secret();
-  auto place = is_local ? serve_locally(host, options) : serve(std::move(listen_tcp(host).socket), job_secret, options);
-  const bool is_secret_new = place.secret && !secret;
-  store.set(key, as_bytes(place.host + " " + std::to_string(place.port) + " " +
-                          (is_secret_new ? place.secret->text() : no_secret)));
+  auto socket = listen_for_coordinator(host, secret);
+  const auto address = address_of(socket);
+  auto place = start_coordinator(std::move(socket), options);
+  store.set(key, as_bytes(address));
   return place;
 }
 

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "coordinator/server.h"
+#include "core/file_descriptor.h"
 #include "core/job_secret.h"
 #include "tutti/core/environment.h"
 
@@ -34,6 +36,24 @@ struct CoordinatorPlace {
 /// std::system_error (EADDRINUSE: the port is in use).
 CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSecretPtr& secret,
                                     const CoordinatorOptions& options);
+
+/// A socket at which this rank can start a coordinator. It listens, so other ranks may connect before that.
+struct CoordinatorSocket {
+  std::string host;
+  std::uint16_t port = 0;
+  FileDescriptor listening{};
+  JobSecretPtr secret{};
+  bool is_secret_new = false;  ///< other ranks know it only from the address
+};
+
+/// Listens at `host`, at a free port. Unless the job has a secret, makes one. Throws std::system_error.
+CoordinatorSocket listen_for_coordinator(const std::string& host, const JobSecretPtr& secret);
+/// The address as one word for each of host, port and new secret.
+std::string address_of(const CoordinatorSocket& socket);
+/// Starts the coordinator.
+CoordinatorPlace start_coordinator(CoordinatorSocket socket, const CoordinatorOptions& options);
+/// Reads the text of address_of(); nullopt if it is none. `secret` is that of the job, or null.
+std::optional<CoordinatorPlace> parse_address(const std::string& address, const JobSecretPtr& secret);
 
 /// At a store. Rank 0 starts the coordinator at `host` and stores its address under `key`; unless the ranks share a
 /// secret, with a new one. `host` is used on rank 0 only. Throws what the store throws, and std::exception.

@@ -287,15 +287,20 @@ JobRendezvous join_job(const Environment& environment, const std::string& value,
 
 Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank, const std::string& host,
                          const std::string& node, const JobSecretPtr& secret, const CoordinatorOptions& options) {
-  const coordinator::Member member{
-      .rank = rank, .world_size = options.world_size, .node = node, .version = TUTTI_VERSION};
   const auto connects = store->add("tutti/connects/" + std::to_string(rank), 1);
   const std::string group = "tutti/" + std::to_string(connects);
   const auto own_store = store->clone();  // because a request that waits occupies a connection
   own_store->setTimeout(options.connect_timeout);
   if (rank != 0) wait_for_rank_zero(*own_store, group + "/coordinator", options.connect_timeout);
-  auto job = connect_to(coordinator_at_store(*own_store, group + "/coordinator", rank, host, secret, options), member,
-                        options, options.connect_timeout);
+  auto place = coordinator_at_store(*own_store, group + "/coordinator", rank, host, secret, options);
+  return join_at_place(std::move(place), rank, group, node, secret, options);
+}
+
+Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& group, const std::string& node,
+                         const JobSecretPtr& secret, const CoordinatorOptions& options) {
+  const coordinator::Member member{
+      .rank = rank, .world_size = options.world_size, .node = node, .version = TUTTI_VERSION};
+  auto job = connect_to(std::move(place), member, options, options.connect_timeout);
   return rendezvous_at(std::move(job), group, secret, options);
 }
 

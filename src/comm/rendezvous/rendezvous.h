@@ -42,6 +42,10 @@ JobRendezvous join_job(const Environment& environment, const std::string& value,
 Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank, const std::string& host,
                          const std::string& node, const JobSecretPtr& secret, const CoordinatorOptions& options);
 
+/// The same for the coordinator at `place`. `group` is equal on all ranks.
+Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& group, const std::string& node,
+                         const JobSecretPtr& secret, const CoordinatorOptions& options);
+
 /// The part of `rendezvous` that belongs to the group called `name`, whose ranks are `members` of the old group.
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members);
 
