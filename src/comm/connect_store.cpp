@@ -60,18 +60,21 @@ struct JoinedRanks {
   bool have_devices = false;       // some rank has one
 };
 
-// Each rank publishes the size of the group, the backend, whether it has a device, and its node.
+// Each rank publishes the size of the group, the backend, whether it asks for encryption and has a device, and its
+// node.
 JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
-                                bool has_device, std::chrono::milliseconds timeout) {
-  const std::string text = std::to_string(size) + " " + backend + (has_device ? " 1 " : " 0 ") + comm::this_node_id();
+                                bool encrypts, bool has_device, std::chrono::milliseconds timeout) {
+  const std::string text = std::to_string(size) + " " + backend + (encrypts ? " 1" : " 0") +
+                           (has_device ? " 1 " : " 0 ") + comm::this_node_id();
   JoinedRanks all;
   for (const auto& info : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
     std::istringstream stream(info);
     std::string size_text;
     std::string other_backend;
+    bool other_encrypts = false;
     int device = 0;
     std::string node;
-    stream >> size_text >> other_backend >> device;
+    stream >> size_text >> other_backend >> other_encrypts >> device;
     stream.ignore(1);
     std::getline(stream, node);
     const auto other_rank = std::to_string(all.nodes.size());
@@ -79,6 +82,7 @@ JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, in
       throw UsageError("rank " + other_rank + " connects a group of " + size_text + " ranks, rank " +
                        std::to_string(rank) + " one of " + std::to_string(size) + ": all must pass the same size.");
     }
+    comm::check_same_encryption(rank, encrypts, static_cast<int>(all.nodes.size()), other_encrypts);
     if (other_backend != backend) {
       throw UsageError("rank " + other_rank + " asks for the backend " + other_backend + ", rank " +
                        std::to_string(rank) + " for " + backend + ": all must ask for the same.");
@@ -125,6 +129,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   const auto requested = comm::check_options(options);
   if (size == 1) return comm::make_single_communicator(requested, options);
   const auto timeout = options.connect_timeout;
+  const auto encryption = comm::encryption_secret(options);
   // The program's store is not protected. A secret of the job also protects what rank 0 publishes there.
   auto secret = read_job_secret(&process_variable);
   comm::RendezvousResult result;
@@ -142,7 +147,8 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   }
   result.rank = rank;
   const bool has_device = options.device && devices::is_accelerator(*options.device);
-  const auto infos = exchange_rank_infos(result.rendezvous, rank, size, requested.name, has_device, timeout);
+  const auto infos =
+      exchange_rank_infos(result.rendezvous, rank, size, requested.name, encryption != nullptr, has_device, timeout);
   result.nodes = comm::number_nodes(infos.nodes);
   result.devices.resize(result.nodes.size());
   if (infos.have_devices || requested.needs_cuda()) {
@@ -151,6 +157,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
   result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store);
   if (one_machine) result.rendezvous.secret = nullptr;
+  comm::encrypt_messages(result.rendezvous, encryption);
   return comm::connect_ranks(result, requested, options, recorder_of_group(rank, size));
 }
 

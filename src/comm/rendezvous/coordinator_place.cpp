@@ -121,7 +121,9 @@ CoordinatorPlace coordinator_at_store(c10d::Store& store, const std::string& key
   }
   const bool is_local = host.starts_with(local_store_scheme);
   const auto job_secret = secret || is_local ? secret : make_job_secret();
-  auto place = is_local ? serve_locally(host, options) : serve(std::move(listen_tcp(host).socket), job_secret, options);
+  auto place = is_local
+                   ? serve_locally(host, options)
+                   : serve(std::move(listen_tcp(host, read_port_range(&process_variable)).socket), job_secret, options);
   const bool is_secret_new = place.secret && !secret;
   store.set(key, as_bytes(place.host + " " + std::to_string(place.port) + " " +
                           (is_secret_new ? place.secret->text() : no_secret)));

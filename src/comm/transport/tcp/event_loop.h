@@ -5,7 +5,7 @@
 // - Two ranks have one connection, made when one of them first needs it. If both connect, that of the lower rank stays.
 // - A thread that sends writes what the socket takes; the loop's thread writes the rest. The loop's thread reads,
 //   straight into the memory of the receive that matches.
-// - A send has ended when the system has taken its bytes.
+// - A send has ended when the system has taken its bytes; with encryption, up to 64 KiB earlier.
 // - One mutex guards everything. Reads and writes run without it, with Connection::is_reading and Outbox::is_writing()
 //   set: memory that they use is not given back before they end.
 #include <atomic>
@@ -117,7 +117,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
 
   std::optional<ExitGuard> exit_guard_;  // destroyed last
   c10::intrusive_ptr<c10d::Store> store_;
-  const JobSecretPtr secret_;  // may be null
+  const ConnectionSecurity security_;
   const int rank_;
   const Nonce nonce_;
   const FileDescriptor wake_fd_;
