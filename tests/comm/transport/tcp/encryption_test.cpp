@@ -2,10 +2,12 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <future>
@@ -14,6 +16,7 @@
 
 #include "comm/collective_checks.h"
 #include "comm/transport/tcp/event_loop.h"
+#include "support/listening.h"
 #include "support/ranks.h"
 #include "support/temporary_folder.h"
 #include "tutti/core/error.h"
@@ -162,8 +165,8 @@ TEST_F(EncryptedMessages, AnEavesdropperSeesNoMessage) {
 TEST_F(EncryptedMessages, AChangedByteEndsTheConnection) {
   for (const bool encrypts : {false, true}) {
     store_ = c10::make_intrusive<c10d::HashStore>();
-    const auto zero = make_endpoint(0, encrypts);
-    const auto one = make_endpoint(1, encrypts);
+    auto zero = make_endpoint(0, encrypts);
+    auto one = make_endpoint(1, encrypts);
     std::atomic<bool> changes = false;
     Relay relay(*EndpointAddress::from_text(zero->open().address()), [&](std::span<std::byte> bytes) {
       if (changes.exchange(false)) bytes.back() ^= std::byte{1};
@@ -177,6 +180,8 @@ TEST_F(EncryptedMessages, AChangedByteEndsTheConnection) {
     post(*one, true, 0, "text");
     EXPECT_EQ(second->wait(), encrypts ? Outcome::Kind::disconnected : Outcome::Kind::completed);
     EXPECT_EQ(second->text, encrypts ? "----" : "texu");
+    one.reset();  // the relay ends
+    zero.reset();
   }
 }
 
@@ -222,10 +227,37 @@ void set(const char* name, const char* value) {
   ::setenv(name, value, 1);  // NOLINT(concurrency-mt-unsafe): a rank program has one thread before it connects
 }
 
+/// Whether a client that knows the job's secret can open a TLS connection for messages to the port.
+bool is_encrypted(int port) {
+  const coordinator::TlsContext context(JobSecret(job_secret, "a test"), coordinator::Side::client, "messages");
+  const auto socket = connect_nonblocking({"127.0.0.1", port});
+  pollfd ready{.fd = socket.get(), .events = POLLOUT, .revents = 0};
+  EncryptedSocket client(socket.get(), context);
+  try {
+    while (::poll(&ready, 1, 20'000) == 1) {
+      const auto state = client.handshake();
+      if (state != EncryptedSocket::State::handshake) return state == EncryptedSocket::State::open;
+      ready.events = POLLIN;
+    }
+  } catch (const std::system_error&) {
+    // The connection was closed.
+  }
+  return false;
+}
+
+/// Call on all ranks, after messages have made this rank listen.
+void expect_encryption(const Communicator& communicator) {
+  int encrypted = 0;
+  for (const auto& listener : tcp_listeners()) encrypted += is_encrypted(listener.port) ? 1 : 0;
+  EXPECT_EQ(encrypted, 1);
+  communicator.barrier().wait();
+}
+
 const RankProgram every_check("encryption_every_check", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
   EXPECT_EQ(communicator.backend_name(), "tcp");
   check_all(communicator);
+  expect_encryption(communicator);
 });
 
 TEST(Encryption, EveryCheckHoldsOnTwoAndThreeNodes) {
@@ -241,11 +273,12 @@ void sum_up(const Communicator& communicator) {
   const auto sum = at::full({100'000}, 1.0F);
   communicator.all_reduce(sum).wait();
   EXPECT_EQ(sum[0].item<float>(), static_cast<float>(communicator.size()));
+  expect_encryption(communicator);
 }
 
 const RankProgram of_the_program("encryption_of_the_program", [] {
   set(encryption_name, "0");
-  sum_up(Communicator::connect(read_environment(), {.encryption = true}));
+  sum_up(Communicator::connect(read_environment(), {.backend = "tcp", .encryption = true}));
 });
 
 TEST(Encryption, IsAnOptionOfTheProgram) {
@@ -256,6 +289,7 @@ constexpr const char* store_name = "TUTTI_TEST_STORE";
 
 const RankProgram at_a_store("encryption_at_a_store", [] {
   const auto environment = read_environment();
+  if (environment.master_listen_fd) ::close(*environment.master_listen_fd);  // nobody would answer there
   const auto store = c10::make_intrusive<c10d::FileStore>(std::getenv(store_name), 2);
   sum_up(Communicator::connect(store, environment.rank, 2, {.backend = "tcp", .encryption = true}));
   EXPECT_THROW(Communicator::connect(store, environment.rank, 2, {.encryption = environment.rank == 0}), UsageError);
