@@ -72,6 +72,8 @@ class Relay {
   void join() {
     if (thread_.joinable()) thread_.join();
   }
+  /// While it is set, nothing is read from the rank that connects.
+  void set_paused(bool paused) { paused_ = paused; }
   /// After join().
   bool has_seen(const std::string& text) const {
     return seen_[0].find(text) != std::string::npos || seen_[1].find(text) != std::string::npos;
@@ -91,7 +93,10 @@ class Relay {
     std::array<pollfd, 2> ready{pollfd{.fd = ends[0].get(), .events = POLLIN, .revents = 0},
                                 pollfd{.fd = ends[1].get(), .events = POLLIN, .revents = 0}};
     try {
-      while (::poll(ready.data(), ready.size(), 20'000) > 0) {
+      for (;;) {
+        const bool paused = paused_;
+        ready[0].events = paused ? 0 : POLLIN;
+        if (::poll(ready.data(), ready.size(), paused ? 1 : 20'000) == 0 && !paused) return;
         for (const std::size_t from : {std::size_t{0}, std::size_t{1}}) {
           if (ready.at(from).revents == 0) continue;
           std::array<std::byte, 65536> bytes{};
@@ -115,6 +120,7 @@ class Relay {
 
   EndpointAddress target_;
   Change change_;
+  std::atomic<bool> paused_ = false;
   ListeningSocket listening_;
   std::array<std::string, 2> seen_;
   std::thread thread_;
@@ -202,6 +208,33 @@ TEST_F(EncryptedMessages, LongMessagesPassEachOther) {
     ASSERT_EQ(messages[i]->wait(), Outcome::Kind::completed) << i;
     EXPECT_TRUE(receives[i]->text == messages[i]->text) << i;
   }
+}
+
+// The socket takes a part of a message that counts as sent, and no later message makes the event loop write.
+TEST_F(EncryptedMessages, BytesThatWaitForTheSocketFollow) {
+  auto zero = make_endpoint(0, true);
+  auto one = make_endpoint(1, true);
+  Relay relay(*EndpointAddress::from_text(zero->open().address()));
+  one->open().set_address(0, relay.address());
+  const auto first = post(*zero, false, 1, "----");
+  post(*one, true, 0, "text");
+  EXPECT_EQ(first->wait(), Outcome::Kind::completed);
+  relay.set_paused(true);
+  const std::string text(std::size_t{65'536} - sizeof(FrameHeader), 'x');  // all that one write takes
+  std::vector<TestMessagePtr> sends;
+  for (std::uint64_t tag = 1; tag <= 1000; ++tag) sends.push_back(post(*one, true, 0, text, tag));
+  std::uint64_t sent = 0;
+  for (const auto& message : sends) sent += one->open().cancel(message) ? 0 : 1;
+  EXPECT_GT(sent, 0U);
+  EXPECT_LT(sent, sends.size()) << "the system has taken all bytes";
+  relay.set_paused(false);
+  std::vector<TestMessagePtr> receives;
+  for (std::uint64_t tag = 1; tag <= sent; ++tag)
+    receives.push_back(post(*zero, false, 1, std::string(text.size(), '-'), tag));
+  for (const auto& received : receives) ASSERT_EQ(received->wait(), Outcome::Kind::completed);
+  EXPECT_EQ(receives.back()->text, text);
+  one.reset();
+  zero.reset();
 }
 
 // The last messages are in flight when the endpoint ends.
