@@ -14,6 +14,8 @@
 #include "command_line.h"
 #include "core/job_secret.h"
 #include "core/launchers.h"
+#include "core/port_range.h"
+#include "core/socket.h"
 #include "run_main.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
@@ -50,7 +52,7 @@ std::string master_of(const tutti::Environment& environment) {
     return "a socket of this user on this node (job " +
            environment.master_addr.substr(tutti::local_store_scheme.size()) + ")";
   }
-  std::string text = environment.master_addr + ":" + std::to_string(environment.master_port);
+  const std::string text = tutti::format_address(environment.master_addr, environment.master_port);
   if (environment.agent_store) return text + ", a store of the launcher's agent, at which rank 0 publishes its address";
   return text +
          (environment.launcher_coordinator ? ", the coordinator in the launcher" : ", the coordinator in rank 0");
@@ -72,6 +74,9 @@ void print_place(const tutti::Environment& environment) {
   print("node", of(environment.node_rank, environment.num_nodes) + ", " + host_name());
   print("master", master_of(environment));
   if (environment.world_size > 1) print("secret", secret_of(environment));
+  const bool encrypts = tutti::read_encryption(&tutti::process_variable);
+  print("encryption", encrypts ? "between ranks" : "to the coordinator, where there is a secret (TUTTI_ENCRYPTION)");
+  print("ports", tutti::describe_ports(tutti::read_port_range(&tutti::process_variable)));
   if (environment.restart_count > 0) print("restart", std::to_string(environment.restart_count));
 }
 

@@ -19,7 +19,9 @@
 #include "comm/transport/mpi/mpi_transport.h"
 #include "comm/transport/tcp/group_endpoint.h"
 #include "comm/transport/tcp/tcp_transport.h"
+#include "core/job_secret.h"
 #include "core/launchers.h"
+#include "core/port_range.h"
 #include "core/socket.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -31,6 +33,23 @@ constexpr const char* backend_variable = "TUTTI_BACKEND";
 
 std::string host_at(const BindAddress& bind_address) {
   return bind_address.interface.empty() ? bind_address.address : interface_address(bind_address.interface);
+}
+
+/// Only messages over TCP are encrypted.
+void check_encryption(const RendezvousResult& result, const BackendRequest& requested, const DeviceSelection& devices) {
+  if (!result.rendezvous.encrypts || std::ranges::all_of(result.nodes, [](int node) { return node == 0; })) return;
+  using ForDevices = BackendRequest::ForDevices;
+  if (requested.host.starts_with("mpi")) {
+    throw UsageError(requested.error_prefix +
+                     "MPI does not encrypt what ranks of several nodes send: choose the backend auto or tcp, or turn "
+                     "encryption off.");
+  }
+  if (devices.backend != ForDevices::none && devices.backend != ForDevices::staged) {
+    throw UsageError(
+        requested.error_prefix +
+        "The c10d backend for the ranks' devices does not encrypt what ranks of several nodes send: choose "
+        "the backend staged, or turn encryption off.");
+  }
 }
 
 /// Adds to the backend for CPU memory the one for the ranks' devices.
@@ -67,6 +86,29 @@ CoordinatorOptions coordinator_options(const CommunicatorOptions& options, int s
           .deadlock_timeout = deadlock_timeout(options)};
 }
 
+JobSecretPtr encryption_secret(const CommunicatorOptions& options) {
+  const bool by_variable = !options.encryption && read_encryption(&process_variable);
+  if (!options.encryption && !by_variable) return nullptr;
+  auto secret = read_job_secret(&process_variable);
+  if (secret) return secret;
+  throw UsageError((by_variable ? std::string(encryption_variable) + "=1" : "CommunicatorOptions::encryption") +
+                   ": encryption between ranks needs a secret that all ranks share, and this job has none. Set "
+                   "TUTTI_JOB_SECRET_FILE on all ranks.");
+}
+
+void encrypt_messages(Rendezvous& rendezvous, const JobSecretPtr& secret) {
+  if (!secret) return;
+  rendezvous.secret = secret;
+  rendezvous.encrypts = true;
+}
+
+void check_same_encryption(int rank, bool encrypts, int other, bool other_encrypts) {
+  if (encrypts == other_encrypts) return;
+  throw UsageError("rank " + std::to_string(encrypts ? rank : other) + " asks for encryption between ranks, rank " +
+                   std::to_string(encrypts ? other : rank) + " does not: set " + encryption_variable +
+                   " or CommunicatorOptions::encryption on all ranks, or on none.");
+}
+
 std::optional<BindAddress> bind_address_from_env() {
   const auto interface = process_variable("GLOO_SOCKET_IFNAME");
   if (!interface || interface->empty()) return std::nullopt;
@@ -87,7 +129,8 @@ BackendRequest check_options(const CommunicatorOptions& options) {
       throw UsageError("CommunicatorOptions: a timeout must be positive, not " + describe_duration(timeout) + ".");
     }
   }
-  (void)heartbeat_timeout(options);  // both throw UsageError for a wrong value
+  (void)read_port_range(&process_variable);
+  (void)heartbeat_timeout(options);  // all throw UsageError for a wrong value
   (void)deadlock_timeout(options);
   return requested;
 }
@@ -100,6 +143,7 @@ Communicator make_single_communicator(const BackendRequest& requested, const Com
 Communicator connect_ranks(const RendezvousResult& result, const BackendRequest& requested,
                            const CommunicatorOptions& options, std::shared_ptr<flight::Recorder> recorder) {
   const auto selection = select_device_backend(requested, result.devices, result.nodes);
+  check_encryption(result, requested, selection);
   const auto timeout = options.connect_timeout;
   std::vector<int> all_ranks(result.nodes.size());
   std::iota(all_ranks.begin(), all_ranks.end(), 0);

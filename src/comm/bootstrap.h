@@ -19,6 +19,14 @@ BackendRequest check_options(const CommunicatorOptions& options);
 /// Makes the communicator of a job of one rank. Throws UsageError if the request does not fit the rank's device.
 Communicator make_single_communicator(const BackendRequest& requested, const CommunicatorOptions& options);
 
+/// The secret with which ranks encrypt what they send to each other; null unless the program or TUTTI_ENCRYPTION asks
+/// for it. Throws UsageError if there is no secret.
+JobSecretPtr encryption_secret(const CommunicatorOptions& options);
+/// Has the messages of the job encrypted with `secret`, unless it is null.
+void encrypt_messages(Rendezvous& rendezvous, const JobSecretPtr& secret);
+/// Throws UsageError if a rank has asked for encryption and another rank has not.
+void check_same_encryption(int rank, bool encrypts, int other, bool other_encrypts);
+
 /// What the coordinator of a job of `size` ranks needs.
 CoordinatorOptions coordinator_options(const CommunicatorOptions& options, int size);
 

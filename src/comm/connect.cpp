@@ -23,10 +23,13 @@ comm::BindAddress bind_address_of(const Environment& environment) {
   return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
 }
 
-// The value that each rank publishes at the rendezvous: its node, world size, local world size, backend and device.
-std::string rank_info(const Environment& environment, const std::string& backend, const comm::DeviceInfo& device) {
+// The value that each rank publishes at the rendezvous: its node, world size, local world size, encryption, backend and
+// device.
+std::string rank_info(const Environment& environment, bool encrypts, const std::string& backend,
+                      const comm::DeviceInfo& device) {
   std::string text;
-  for (const int number : {environment.node_rank, environment.world_size, environment.local_world_size}) {
+  for (const int number :
+       {environment.node_rank, environment.world_size, environment.local_world_size, encrypts ? 1 : 0}) {
     text += std::to_string(number) + " ";
   }
   return text + backend + " " + device.to_text();
@@ -50,15 +53,16 @@ struct PublishedRanks {
 };
 
 PublishedRanks parse_rank_infos(const std::vector<std::string>& rank_infos, const Environment& environment,
-                                const std::string& backend) {
+                                bool encrypts, const std::string& backend) {
   std::vector<int> nodes;
   std::vector<comm::DeviceInfo> devices;
   std::vector<int> local_sizes;
   for (const auto& info : rank_infos) {
     std::istringstream text(info);
     int world_size = 0;
+    bool other_encrypts = false;
     std::string other_backend;
-    text >> nodes.emplace_back() >> world_size >> local_sizes.emplace_back() >> other_backend;
+    text >> nodes.emplace_back() >> world_size >> local_sizes.emplace_back() >> other_encrypts >> other_backend;
     text.ignore(1);
     devices.push_back(comm::DeviceInfo::from_text({std::istreambuf_iterator<char>(text), {}}));
     if (world_size != environment.world_size) {
@@ -66,6 +70,7 @@ PublishedRanks parse_rank_infos(const std::vector<std::string>& rank_infos, cons
                        std::to_string(world_size) + ", rank " + std::to_string(environment.rank) + " with " +
                        std::to_string(environment.world_size) + ".");
     }
+    comm::check_same_encryption(environment.rank, encrypts, static_cast<int>(nodes.size()) - 1, other_encrypts);
     if (other_backend != backend) {
       throw UsageError("rank " + std::to_string(nodes.size() - 1) + " asks for the backend " + other_backend +
                        ", rank " + std::to_string(environment.rank) + " for " + backend +
@@ -83,9 +88,12 @@ Communicator Communicator::connect(const Environment& environment, const Communi
   if (environment.world_size == 1) return comm::make_single_communicator(requested, options);
 
   const auto device = comm::device_info(requested, options, environment.local_rank);
-  const auto [rendezvous, values] = comm::join_job(environment, rank_info(environment, requested.name, device),
-                                                   comm::coordinator_options(options, environment.world_size));
-  auto infos = parse_rank_infos(values, environment, requested.name);
+  const auto encryption = comm::encryption_secret(options);
+  const bool encrypts = encryption != nullptr;
+  auto [rendezvous, values] = comm::join_job(environment, rank_info(environment, encrypts, requested.name, device),
+                                             comm::coordinator_options(options, environment.world_size));
+  auto infos = parse_rank_infos(values, environment, encrypts, requested.name);
+  comm::encrypt_messages(rendezvous, encryption);
   const comm::RendezvousResult result{.rendezvous = rendezvous,
                                       .rank = environment.rank,
                                       .nodes = std::move(infos.nodes),

@@ -54,18 +54,21 @@ struct JoinedRanks {
   bool have_devices = false;       // some rank has one
 };
 
-// Each rank publishes the size of the group, the backend, whether it has a device, and its node.
+// Each rank publishes the size of the group, the backend, whether it asks for encryption and has a device, and its
+// node.
 JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
-                                bool has_device, std::chrono::milliseconds timeout) {
-  const std::string text = std::to_string(size) + " " + backend + (has_device ? " 1 " : " 0 ") + comm::this_node_id();
+                                bool encrypts, bool has_device, std::chrono::milliseconds timeout) {
+  const std::string text = std::to_string(size) + " " + backend + (encrypts ? " 1" : " 0") +
+                           (has_device ? " 1 " : " 0 ") + comm::this_node_id();
   JoinedRanks all;
   for (const auto& info : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
     std::istringstream stream(info);
     std::string size_text;
     std::string other_backend;
+    bool other_encrypts = false;
     int device = 0;
     std::string node;
-    stream >> size_text >> other_backend >> device;
+    stream >> size_text >> other_backend >> other_encrypts >> device;
     stream.ignore(1);
     std::getline(stream, node);
     const auto other_rank = std::to_string(all.nodes.size());
@@ -73,6 +76,7 @@ JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, in
       throw UsageError("rank " + other_rank + " connects a group of " + size_text + " ranks, rank " +
                        std::to_string(rank) + " one of " + std::to_string(size) + ": all must pass the same size.");
     }
+    comm::check_same_encryption(rank, encrypts, static_cast<int>(all.nodes.size()), other_encrypts);
     if (other_backend != backend) {
       throw UsageError("rank " + other_rank + " asks for the backend " + other_backend + ", rank " +
                        std::to_string(rank) + " for " + backend + ": all must ask for the same.");
@@ -110,14 +114,16 @@ std::shared_ptr<flight::Recorder> recorder_of_group(int rank, int size) {
 
 // The ranks have met at the coordinator.
 Communicator connect_joined(comm::Rendezvous rendezvous, int rank, const std::string& store_host,
-                            const comm::BackendRequest& requested, const CommunicatorOptions& options) {
+                            const comm::BackendRequest& requested, const JobSecretPtr& encryption,
+                            const CommunicatorOptions& options) {
   const auto size = static_cast<int>(rendezvous.members.size());
   comm::RendezvousResult result;
   result.rendezvous = std::move(rendezvous);
   result.rank = rank;
   const bool has_device = options.device && devices::is_accelerator(*options.device);
   const auto infos =
-      exchange_rank_infos(result.rendezvous, rank, size, requested.name, has_device, options.connect_timeout);
+      exchange_rank_infos(result.rendezvous, rank, size, requested.name, encryption != nullptr, has_device,
+                          options.connect_timeout);
   result.nodes = comm::number_nodes(infos.nodes);
   result.devices.resize(result.nodes.size());
   if (infos.have_devices || requested.needs_cuda()) {
@@ -126,6 +132,7 @@ Communicator connect_joined(comm::Rendezvous rendezvous, int rank, const std::st
   const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
   result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store_host);
   if (one_machine) result.rendezvous.secret = nullptr;
+  comm::encrypt_messages(result.rendezvous, encryption);
   return comm::connect_ranks(result, requested, options, recorder_of_group(rank, size));
 }
 
@@ -147,6 +154,7 @@ CoordinatorSocket listen_for_peers(const std::string& store_host) {
 Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) {
   const auto requested = check_options(options);
   if (group.size == 1) return make_single_communicator(requested, options);
+  const auto encryption = encryption_secret(options);
   const auto deadline = Clock::now() + options.connect_timeout;
   auto rest = options;
   const auto count_time = [&] {
@@ -169,7 +177,7 @@ Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) 
     throw UsageError("rank " + std::to_string(rank) + " passed " + agreement + ", rank 0 " + agreements[0] + ".");
   }
   count_time();
-  return connect_joined(std::move(rendezvous), group.rank, group.store_host, requested, rest);
+  return connect_joined(std::move(rendezvous), group.rank, group.store_host, requested, encryption, rest);
 }
 
 }  // namespace comm
@@ -182,6 +190,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
   }
   const auto requested = comm::check_options(options);
   if (size == 1) return comm::make_single_communicator(requested, options);
+  const auto encryption = comm::encryption_secret(options);
   // The program's store is not protected. A secret of the job also protects what rank 0 publishes there.
   auto secret = read_job_secret(&process_variable);
   comm::Rendezvous rendezvous;
@@ -197,7 +206,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
         "rank " + std::to_string(rank) + " could not use the store that the ranks share: " + first_line(error.what()),
         {});
   }
-  return connect_joined(std::move(rendezvous), rank, comm::host_of_store(store), requested, options);
+  return connect_joined(std::move(rendezvous), rank, comm::host_of_store(store), requested, encryption, options);
 }
 
 }  // namespace tutti

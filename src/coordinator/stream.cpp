@@ -1,12 +1,10 @@
 #include "coordinator/stream.h"
 
-#include <openssl/err.h>
 #include <sys/socket.h>
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
-#include <climits>
-#include <new>
+#include <span>
 #include <utility>
 
 namespace tutti::coordinator {
@@ -22,17 +20,8 @@ constexpr std::size_t max_unsent_bytes = 3 * max_body_bytes;
 Stream::Stream(FileDescriptor socket, const TlsContext* tls)
     : socket_(std::move(socket)), is_authenticated_(tls == nullptr) {
   if (tls == nullptr) return;
-  ssl_.reset(SSL_new(tls->get()));
-  BIO* const incoming = BIO_new(BIO_s_mem());
-  BIO* const outgoing = BIO_new(BIO_s_mem());
-  if (ssl_ == nullptr || incoming == nullptr || outgoing == nullptr) throw std::bad_alloc();
-  SSL_set_bio(ssl_.get(), incoming, outgoing);
-  if (tls->side() == Side::server) {
-    SSL_set_accept_state(ssl_.get());
-  } else {
-    SSL_set_connect_state(ssl_.get());
-    handshake();
-  }
+  tls_ = std::make_unique<TlsSession>(*tls);
+  if (tls->side() == Side::client) handshake();
 }
 
 void Stream::send(std::string_view frame) {
@@ -42,16 +31,10 @@ void Stream::send(std::string_view frame) {
     before_handshake_.append(frame);
     return;
   }
-  if (ssl_ == nullptr) {
+  if (tls_ == nullptr) {
     outgoing_.append(frame);
-  } else {
-    ERR_clear_error();
-    while (!frame.empty()) {
-      const auto size = static_cast<int>(std::min<std::size_t>(frame.size(), INT_MAX));
-      if (SSL_write(ssl_.get(), frame.data(), size) != size) return fail(State::damaged);
-      frame.remove_prefix(static_cast<std::size_t>(size));
-    }
-    take_encrypted();
+  } else if (!tls_->encrypt(std::as_bytes(std::span(frame)), outgoing_)) {
+    return fail(State::damaged);
   }
   flush();
 }
@@ -75,10 +58,10 @@ void Stream::read() {
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (count == 0 || (count < 0 && errno == EPIPE)) return fail(was_reset_ ? State::reset : State::closed);
     if (count < 0) return fail(errno == ECONNRESET ? State::reset : State::network_error);
-    if (ssl_ == nullptr) {
+    if (tls_ == nullptr) {
       frames_.append({buffer.data(), static_cast<std::size_t>(count)});
     } else {
-      BIO_write(SSL_get_rbio(ssl_.get()), buffer.data(), static_cast<int>(count));
+      tls_->receive(std::as_bytes(std::span(buffer)).first(static_cast<std::size_t>(count)));
       handshake();
       decrypt();
     }
@@ -88,48 +71,28 @@ void Stream::read() {
 
 void Stream::handshake() {
   if (is_authenticated_ || state_ != State::open) return;
-  ERR_clear_error();
-  const int result = SSL_do_handshake(ssl_.get());
-  take_encrypted();  // also the alert that tells the peer
-  const int error = SSL_get_error(ssl_.get(), result);
-  if (result == 1) {
-    // External keys are resumed sessions to OpenSSL: any other handshake proves nothing.
-    if (SSL_session_reused(ssl_.get()) != 1) return fail(State::unauthenticated);
-    is_authenticated_ = true;
-    const auto waiting = std::exchange(before_handshake_, {});
-    if (!waiting.empty()) send(waiting);
-  } else if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) {
-    flush();
-    return fail(State::unauthenticated);
-  }
-  flush();
+  const auto result = tls_->handshake(outgoing_);
+  flush();  // also the alert that tells the peer
+  if (result == TlsSession::State::handshake) return;
+  if (result != TlsSession::State::open) return fail(State::unauthenticated);
+  is_authenticated_ = true;
+  const auto waiting = std::exchange(before_handshake_, {});
+  if (!waiting.empty()) send(waiting);
 }
 
 void Stream::decrypt() {
   std::array<char, read_bytes> buffer;
   while (is_authenticated_ && state_ == State::open) {
-    ERR_clear_error();
-    const int count = SSL_read(ssl_.get(), buffer.data(), static_cast<int>(buffer.size()));
+    const auto count = tls_->decrypt(std::as_writable_bytes(std::span(buffer)));
     if (count > 0) {
-      frames_.append({buffer.data(), static_cast<std::size_t>(count)});
+      frames_.append({buffer.data(), count});
       continue;
     }
-    const int error = SSL_get_error(ssl_.get(), count);
-    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) break;
-    // A client learns only after its own handshake that the server has refused its proof.
-    fail(error == SSL_ERROR_ZERO_RETURN ? State::closed : State::unauthenticated);
+    if (const auto now = tls_->state(); now != TlsSession::State::open) {
+      fail(now == TlsSession::State::closed ? State::closed : State::unauthenticated);
+    }
+    return;
   }
-  take_encrypted();
-  flush();
-}
-
-void Stream::take_encrypted() {
-  char* data = nullptr;
-  BIO* const encrypted = SSL_get_wbio(ssl_.get());
-  const auto size = BIO_get_mem_data(encrypted, &data);
-  if (size <= 0) return;
-  outgoing_.append(data, static_cast<std::size_t>(size));
-  (void)BIO_reset(encrypted);
 }
 
 void Stream::flush() {

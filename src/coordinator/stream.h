@@ -1,15 +1,12 @@
 #pragma once
 // A non-blocking connection that carries frames, over TLS or plain. Not thread safe.
-#include <openssl/ssl.h>
-
-#include <array>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "coordinator/frame.h"
-#include "coordinator/tls.h"
+#include "coordinator/tls_session.h"
 #include "core/file_descriptor.h"
 
 namespace tutti::coordinator {
@@ -47,15 +44,11 @@ class Stream {
   void read();
   void handshake();
   void decrypt();
-  void take_encrypted();
   void fail(State state);
 
-  struct FreeSsl {
-    void operator()(SSL* ssl) const { SSL_free(ssl); }
-  };
   FileDescriptor socket_;
-  std::unique_ptr<SSL, FreeSsl> ssl_;
-  bool is_authenticated_;  // the peer has proved that it knows the secret; true for a plain connection
+  std::unique_ptr<TlsSession> tls_;  // null for a plain connection
+  bool is_authenticated_;            // the peer has proved that it knows the secret; true for a plain connection
   State state_ = State::open;
   FrameBuffer frames_;
   std::string before_handshake_;  // plain bytes

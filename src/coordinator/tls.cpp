@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace tutti::coordinator {
@@ -38,9 +39,10 @@ struct PskCallbacks {
   }
 };
 
-TlsContext::TlsContext(const JobSecret& secret, Side side) : side_(side), context_(new_context(side)) {
+TlsContext::TlsContext(const JobSecret& secret, Side side, std::string_view purpose)
+    : side_(side), context_(new_context(side)) {
   // Another label than that of other uses of the secret, so that no proof is valid for two of them.
-  constexpr std::string_view label = "tutti coordinator TLS 1.3 PSK\n";
+  const std::string label = "tutti " + std::string(purpose) + " TLS 1.3 PSK\n";
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
   const auto bytes = secret.bytes();
   // The ciphersuite's hash must be SHA-256, the only one that OpenSSL allows with these callbacks.

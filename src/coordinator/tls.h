@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <string_view>
 
 #include "core/job_secret.h"
 
@@ -15,8 +16,9 @@ enum class Side { client, server };
 /// The settings of all connections of one side. Immutable, so threads may share it.
 class TlsContext {
  public:
-  /// Throws std::runtime_error if OpenSSL does not provide what it needs.
-  TlsContext(const JobSecret& secret, Side side);
+  /// Connections for different purposes have different keys. Throws std::runtime_error if OpenSSL does not provide what
+  /// it needs.
+  TlsContext(const JobSecret& secret, Side side, std::string_view purpose = "coordinator");
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 

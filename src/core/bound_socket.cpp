@@ -29,10 +29,6 @@ struct ListenAddress {
     constexpr int first_byte = 24;
     return ntohl(reinterpret_cast<const sockaddr_in&>(storage).sin_addr.s_addr) >> first_byte == IN_LOOPBACKNET;
   }
-  void set_port(std::uint16_t port) {
-    (is_ipv6() ? reinterpret_cast<sockaddr_in6&>(storage).sin6_port
-               : reinterpret_cast<sockaddr_in&>(storage).sin_port) = htons(port);
-  }
 };
 
 ListenAddress ipv4_address(in_addr_t ip) {
@@ -57,24 +53,27 @@ std::uint16_t port_of_socket(int fd) {
   sockaddr_storage storage{};
   socklen_t length = sizeof(storage);
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) throw_bind_error();
-  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(storage).sin6_port
-                                             : reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+  return ntohs(port_in(storage));
 }
 
-BoundSocket bind_to(ListenAddress address, std::optional<std::uint16_t> port) {
+BoundSocket bind_to(ListenAddress address, std::optional<std::uint16_t> port, const PortRange& free) {
   BoundSocket made;
   made.fd = FileDescriptor(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!made.fd.is_open()) throw_bind_error();
   const int on = 1;
   const int off = 0;
-  // Accepted connections inherit this option, so closed connections do not block the port. With port 0 it is set after
-  // bind(), because the kernel could otherwise give two sockets the same port.
+  // Accepted connections inherit this option, so closed connections do not block the port. For a free port it is
+  // set after bind(), because two sockets could otherwise get the same one.
   const auto allow_address_reuse = [&] { ::setsockopt(made.fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)); };
   if (address.is_ipv6()) ::setsockopt(made.fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  if (port) allow_address_reuse();
-  address.set_port(port.value_or(0));
-  if (::bind(made.fd.get(), address.get(), address.length) != 0) throw_bind_error();
-  if (!port) allow_address_reuse();
+  if (port) {
+    allow_address_reuse();
+    port_in(address.storage) = htons(*port);
+    if (::bind(made.fd.get(), address.get(), address.length) != 0) throw_bind_error();
+  } else {
+    bind_free_port(made.fd.get(), address.storage, address.length, free);
+    allow_address_reuse();
+  }
   made.port = port_of_socket(made.fd.get());
   return made;
 }
@@ -96,30 +95,30 @@ std::vector<ListenAddress> resolve(const std::string& host, int flags) {
 
 }  // namespace
 
-BoundSocket bind_to_loopback(std::optional<std::uint16_t> port) {
-  return bind_to(ipv4_address(INADDR_LOOPBACK), port);
+BoundSocket bind_to_loopback(std::optional<std::uint16_t> port, const PortRange& free) {
+  return bind_to(ipv4_address(INADDR_LOOPBACK), port, free);
 }
 
-BoundSocket bind_to_host(const std::string& host, std::optional<std::uint16_t> port) {
+BoundSocket bind_to_host(const std::string& host, std::optional<std::uint16_t> port, const PortRange& free) {
   auto addresses = resolve(host, AI_NUMERICHOST);
   if (addresses.empty()) {
     addresses = resolve(host, 0);
     std::erase_if(addresses, [](const ListenAddress& address) { return address.is_loopback(); });
   }
-  if (addresses.size() != 1) return bind_everywhere(port);
+  if (addresses.size() != 1) return bind_everywhere(port, free);
   try {
-    return bind_to(addresses.front(), port);
+    return bind_to(addresses.front(), port, free);
   } catch (const std::system_error& error) {
     if (error.code().value() != EADDRNOTAVAIL) throw;
-    return bind_everywhere(port);
+    return bind_everywhere(port, free);
   }
 }
 
-BoundSocket bind_everywhere(std::optional<std::uint16_t> port) {
+BoundSocket bind_everywhere(std::optional<std::uint16_t> port, const PortRange& free) {
   try {
-    return bind_to(wildcard_address(), port);
+    return bind_to(wildcard_address(), port, free);
   } catch (const std::system_error&) {
-    return bind_to(ipv4_address(INADDR_ANY), port);  // the machine has no IPv6
+    return bind_to(ipv4_address(INADDR_ANY), port, free);  // the machine has no IPv6
   }
 }
 

@@ -81,6 +81,14 @@ JobSecretPtr read_job_secret(const VariableLookup& lookup) {
   return std::make_shared<JobSecret>(content_of_secret_file(*path), *path);
 }
 
+bool read_encryption(const VariableLookup& lookup) {
+  const std::string value = lookup(encryption_variable).value_or("");
+  if (value == "1" || value == "true") return true;
+  if (value.empty() || value == "0" || value == "false") return false;
+  throw UsageError(format_variable(encryption_variable, value) +
+                   ": set it to 1 (encrypt what ranks send to each other " + "over TCP) or 0");
+}
+
 JobSecretPtr make_job_secret() {
   std::array<unsigned char, 32> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {

@@ -13,6 +13,9 @@ namespace tutti {
 inline constexpr const char* secret_variable = "TUTTI_JOB_SECRET";
 inline constexpr const char* secret_file_variable = "TUTTI_JOB_SECRET_FILE";
 
+/// The variable that asks for encryption between ranks.
+inline constexpr const char* encryption_variable = "TUTTI_ENCRYPTION";
+
 /// No message or log line contains the secret.
 class JobSecret {
  public:
@@ -34,6 +37,10 @@ using JobSecretPtr = std::shared_ptr<const JobSecret>;
 /// Reads the secret from the two variables; null if neither is set. Throws UsageError if both are set, the secret is
 /// invalid, or other users may read the file.
 JobSecretPtr read_job_secret(const VariableLookup& lookup);
+
+/// Whether TUTTI_ENCRYPTION asks for encryption between ranks: 1 or true; 0, false, empty or unset for no. Throws
+/// UsageError for another value.
+bool read_encryption(const VariableLookup& lookup);
 
 /// Creates a random secret. Throws std::system_error if the system provides no random numbers.
 JobSecretPtr make_job_secret();

@@ -54,6 +54,11 @@ std::string numeric_host(const sockaddr* address, socklen_t length) {
 
 }  // namespace
 
+std::string format_address(const std::string& host, int port) {
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
 std::vector<std::string> resolve_host(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -71,23 +76,29 @@ std::string interface_address(const std::string& interface) {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) throw_socket_error("listing network interfaces");
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || interface != one->ifa_name) continue;
-      return numeric_host(one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    }
+  std::string global;
+  std::string link_local;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || interface != one->ifa_name) continue;
+    if (one->ifa_addr->sa_family == AF_INET) return numeric_host(one->ifa_addr, sizeof(sockaddr_in));
+    if (one->ifa_addr->sa_family != AF_INET6) continue;
+    const bool is_local = IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr);
+    std::string& found = is_local ? link_local : global;
+    if (found.empty()) found = numeric_host(one->ifa_addr, sizeof(sockaddr_in6));
   }
+  if (!global.empty()) return global;
+  if (!link_local.empty()) return link_local;
   throw UsageError("GLOO_SOCKET_IFNAME: the network interface " + interface + " has no address.");
 }
 
-ListeningSocket listen_tcp(const std::string& host) {
+ListeningSocket listen_tcp(const std::string& host, const PortRange& ports) {
   const auto addresses = resolve_numeric({host, 0});
   ListeningSocket listening{open_socket(addresses->ai_family), {host, 0}};
   constexpr int backlog = 1024;
-  if (::bind(listening.socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
-      ::listen(listening.socket.get(), backlog) != 0) {
-    throw_socket_error("listening");
-  }
+  sockaddr_storage address{};
+  std::memcpy(&address, addresses->ai_addr, addresses->ai_addrlen);
+  bind_free_port(listening.socket.get(), address, addresses->ai_addrlen, ports);
+  if (::listen(listening.socket.get(), backlog) != 0) throw_socket_error("listening");
   listening.address.port = local_address_of(listening.socket.get()).port;
   return listening;
 }
@@ -186,11 +197,9 @@ SocketAddress local_address_of(int descriptor) {
   socklen_t length = sizeof(bound);
   auto* const address = reinterpret_cast<sockaddr*>(&bound);
   if (::getsockname(descriptor, address, &length) != 0) throw_socket_error("reading an address");
-  const auto port = bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
-                                                : reinterpret_cast<const sockaddr_in&>(bound).sin_port;
   const auto host = numeric_host(address, length);
   const bool is_everywhere = host == "0.0.0.0" || host == "::";
-  return {.host = is_everywhere ? "127.0.0.1" : host, .port = ntohs(port)};
+  return {.host = is_everywhere ? "127.0.0.1" : host, .port = ntohs(port_in(bound))};
 }
 
 std::string describe_peer(const FileDescriptor& socket) {
@@ -199,9 +208,7 @@ std::string describe_peer(const FileDescriptor& socket) {
   auto* const address = reinterpret_cast<sockaddr*>(&peer);
   if (::getpeername(socket.get(), address, &length) != 0) return "a disconnected peer";
   if (peer.ss_family == AF_UNIX) return "a process of this machine";
-  const auto port = peer.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(peer).sin6_port
-                                               : reinterpret_cast<sockaddr_in&>(peer).sin_port;
-  return numeric_host(address, length) + " port " + std::to_string(ntohs(port));
+  return numeric_host(address, length) + " port " + std::to_string(ntohs(port_in(peer)));
 }
 
 std::optional<std::size_t> try_read(const FileDescriptor& socket, std::span<std::byte> to) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/file_descriptor.h"
+#include "core/port_range.h"
 
 namespace tutti {
 
@@ -18,6 +19,9 @@ struct SocketAddress {
   int port = 0;
 };
 
+/// HOST:PORT for messages, with brackets around an IPv6 address.
+std::string format_address(const std::string& host, int port);
+
 struct ListeningSocket {
   FileDescriptor socket;
   SocketAddress address;
@@ -25,11 +29,13 @@ struct ListeningSocket {
 
 /// The numeric addresses of a host name; empty if the name cannot be resolved.
 std::vector<std::string> resolve_host(const std::string& host);
-/// The numeric address of a network interface, IPv4 preferred. Throws UsageError if it has none.
+/// The numeric address of a network interface: IPv4 before IPv6, and a link-local IPv6 address, which other machines
+/// may be unable to use, last. Throws UsageError if it has none.
 std::string interface_address(const std::string& interface);
 
-/// Listens on a free port of `host`. Throws std::system_error.
-ListeningSocket listen_tcp(const std::string& host);
+/// Listens on a free port of `host`, which is a numeric address. Throws std::system_error, and UsageError if every port
+/// of `ports` is in use.
+ListeningSocket listen_tcp(const std::string& host, const PortRange& ports = {});
 /// Starts to connect. The connection is established or has failed when the socket becomes writable; then call
 /// finish_connect(). Throws std::system_error.
 FileDescriptor connect_nonblocking(const SocketAddress& address);

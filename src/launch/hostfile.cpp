@@ -51,7 +51,8 @@ std::vector<HostSlots> read_hostfile(const std::string& name, const std::string&
     std::string more;
     if (!(words >> host.host)) continue;
     constexpr std::string_view label = "slots=";
-    const auto colon = host.host.rfind(':');
+    // An IPv6 address has several colons.
+    const auto colon = host.host.find(':') == host.host.rfind(':') ? host.host.find(':') : std::string::npos;
     if (words >> more) {
       std::string rest;
       if (!more.starts_with(label) || words >> rest) throw wrong_line(name, number, line);

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "core/launchers.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -26,7 +27,7 @@ MasterSocket taken(std::optional<std::uint16_t> port, const Take& take) {
 
 MasterSocket listen_for_ranks(const std::string& address, std::optional<std::uint16_t> port) {
   return taken(port, [&] {
-    auto socket = bind_to_host(address, port);
+    auto socket = bind_to_host(address, port, read_port_range(&process_variable));
     start_listening(socket);
     return socket;
   });
@@ -35,7 +36,7 @@ MasterSocket listen_for_ranks(const std::string& address, std::optional<std::uin
 MasterSocket reserve_port(std::optional<std::uint16_t> port) {
   return taken(port, [&] {
     if (port) start_listening(bind_everywhere(port));
-    return bind_everywhere(port);
+    return bind_everywhere(port, read_port_range(&process_variable));
   });
 }
 

@@ -32,6 +32,16 @@ void expect_refusal(const std::map<std::string, std::string>& variables, const s
   }
 }
 
+TEST(Encryption, IsAskedForByOneOrTrue) {
+  const auto read_value = [](const std::optional<std::string>& value) {
+    return read_encryption([&](const std::string&) { return value; });
+  };
+  for (const std::string yes : {"1", "true"}) EXPECT_TRUE(read_value(yes));
+  for (const std::string no : {"0", "false", ""}) EXPECT_FALSE(read_value(no));
+  EXPECT_FALSE(read_value(std::nullopt));
+  for (const std::string wrong : {"yes", "2", "TRUE ", "on"}) EXPECT_THROW(read_value(wrong), UsageError);
+}
+
 class SecretFile : public testing::Test {
  protected:
   std::string write(const std::string& content, fs::perms permissions = fs::perms::owner_read) {

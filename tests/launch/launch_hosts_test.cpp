@@ -23,6 +23,7 @@ TEST(Hostfile, ReadsEveryForm) {
   EXPECT_EQ(read_hostfile("f", "# two hosts\n\n  a:3   # first\nme@b.example:3", 1),
             (Hosts{{"a", 3}, {"me@b.example", 3}}));
   EXPECT_EQ(read_hostfile("f", "a\nb slots=4\n", 4), (Hosts{{"a", 4}, {"b", 4}}));
+  EXPECT_EQ(read_hostfile("f", "fd00::2\nfd00::3 slots=4\n", 4), (Hosts{{"fd00::2", 4}, {"fd00::3", 4}}));
 }
 
 TEST(Hostfile, NamesTheInvalidLine) {

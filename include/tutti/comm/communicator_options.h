@@ -49,6 +49,10 @@ struct CommunicatorOptions {
   /// calls after 2 s. Zero: no error before `timeout`. If a program leaves the default, TUTTI_DEADLOCK_TIMEOUT
   /// (seconds) replaces it.
   std::chrono::milliseconds deadlock_timeout = std::chrono::seconds(15);
+  /// Encrypt what ranks send to each other over TCP: TLS 1.3 with the job's secret (docs/launching.md). If a program
+  /// leaves it false, TUTTI_ENCRYPTION=1 replaces it. Connecting throws UsageError if the job has no secret, if ranks
+  /// disagree, and if MPI or a c10d backend for devices would send messages between nodes.
+  bool encryption = false;
 };
 
 }  // namespace tutti

@@ -104,7 +104,7 @@ CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSec
 
 CoordinatorSocket listen_for_coordinator(const std::string& host, const JobSecretPtr& secret) {
   if (const auto name = coordinator::local_name(host)) return {.host = host, .listening = listen_local(*name)};
-  auto [socket, address] = listen_tcp(host);
+  auto [socket, address] = listen_tcp(host, read_port_range(&process_variable));
   return {.host = address.host,
           .port = static_cast<std::uint16_t>(address.port),
           .listening = std::move(socket),

@@ -74,7 +74,7 @@ std::string describe_address(const Environment& environment) {
   if (environment.master_addr.starts_with(local_store_scheme)) return environment.master_addr;
   const bool one_node = environment.num_nodes == 1 && !environment.agent_store;
   const std::string host = one_node ? std::string(loopback_address) : environment.master_addr;
-  return host + ":" + std::to_string(environment.master_port) + (one_node ? " (all ranks are on one node)" : "");
+  return format_address(host, environment.master_port) + (one_node ? " (all ranks are on one node)" : "");
 }
 
 constexpr const char* absent_prefix = "absent";
@@ -236,6 +236,7 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
   Rendezvous group{.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
                    .store_owner = position == members.end() ? -1 : static_cast<int>(position - members.begin()),
                    .secret = rendezvous.secret,
+                   .encrypts = rendezvous.encrypts,
                    .job = rendezvous.job,
                    .group = rendezvous.group + "/" + name};
   for (const int member : members) group.members.push_back(rendezvous.members.at(static_cast<std::size_t>(member)));

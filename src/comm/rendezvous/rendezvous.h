@@ -21,8 +21,9 @@ struct Rendezvous {
   c10::intrusive_ptr<c10d::Store> store;  ///< threads may use it at the same time
   /// The rank of the group that runs the coordinator; -1 if none of them does.
   int store_owner = -1;
-  /// What ranks prove to one another; null where there is none, and on one node.
+  /// What ranks prove to one another; null where there is none, and on one node without encryption.
   JobSecretPtr secret{};
+  bool encrypts = false;  ///< the messages between ranks, with the secret
   std::shared_ptr<JobConnection> job{};
   std::string group{};         ///< its name at the coordinator
   std::vector<int> members{};  ///< global ranks

@@ -39,35 +39,55 @@ std::optional<EndpointAddress> EndpointAddress::from_text(const std::string& tex
   return address;
 }
 
-Connection::Connection(const EndpointAddress& address, int own_rank, int rank, const JobSecretPtr& secret)
+Connection::Connection(const EndpointAddress& address, int own_rank, int rank, const ConnectionSecurity& security)
     : socket_(connect_nonblocking(address.socket)),
       initiator_(true),
       rank_(rank),
       step_(Step::connecting),
       hello_{.nonce = address.nonce, .rank = own_rank} {
-  if (secret) handshake_.emplace(Handshake::Side::client, secret, auth_subject);
+  if (const auto* const tls = security.tls(coordinator::Side::client)) {
+    encrypted_.emplace(socket_.get(), *tls);
+  } else if (security.secret()) {
+    handshake_.emplace(Handshake::Side::client, security.secret(), auth_subject);
+  }
 }
 
-Connection::Connection(FileDescriptor socket, const JobSecretPtr& secret, Deadline since)
+Connection::Connection(FileDescriptor socket, const ConnectionSecurity& security, Deadline since)
     : socket_(std::move(socket)), initiator_(false), since_(since), step_(Step::proving) {
   set_tcp_nodelay(socket_);
-  if (secret) handshake_.emplace(Handshake::Side::server, secret, auth_subject);
+  if (const auto* const tls = security.tls(coordinator::Side::server)) {
+    encrypted_.emplace(socket_.get(), *tls);
+  } else if (security.secret()) {
+    handshake_.emplace(Handshake::Side::server, security.secret(), auth_subject);
+  }
 }
 
 bool Connection::receive_exactly(std::span<std::byte> bytes) {
   while (received_ < bytes.size()) {
-    const auto count = try_read(socket_, bytes.subspan(received_));
-    if (!count) throw_ended();
-    if (*count == 0) return false;
-    received_ += *count;
+    const auto missing = bytes.subspan(received_);
+    const iovec part{.iov_base = missing.data(), .iov_len = missing.size()};
+    const auto count = encrypted_ ? encrypted_->read({&part, 1}) : ::readv(socket_.get(), &part, 1);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (count <= 0) throw_ended();
+    received_ += static_cast<std::size_t>(count);
   }
   received_ = 0;
   return true;
 }
 
 // The socket's buffer is empty, so a few bytes always fit.
-void Connection::send_all(std::span<const std::byte> bytes) const {
-  if (try_write(socket_, bytes) != bytes.size()) throw_ended();
+void Connection::send_all(std::span<const std::byte> bytes) {
+  iovec part{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
+  if (write({&part, 1}) != static_cast<ssize_t>(bytes.size()) || has_unsent()) throw_ended();
+}
+
+Handshake::Outcome Connection::prove() {
+  if (handshake_) return advance_handshake(*handshake_, socket_);
+  if (!encrypted_) return Handshake::Outcome::authenticated;
+  const auto state = encrypted_->handshake();
+  if (state == EncryptedSocket::State::handshake) return Handshake::Outcome::pending;
+  return state == EncryptedSocket::State::open ? Handshake::Outcome::authenticated
+                                               : Handshake::Outcome::unauthenticated;
 }
 
 Connection::Greeting Connection::greet() {
@@ -76,12 +96,10 @@ Connection::Greeting Connection::greet() {
     step_ = Step::proving;
   }
   if (step_ == Step::proving) {
-    if (handshake_) {
-      const auto outcome = advance_handshake(*handshake_, socket_);
-      if (outcome == Handshake::Outcome::pending) return Greeting::pending;
-      handshake_.reset();
-      if (outcome != Handshake::Outcome::authenticated) return Greeting::not_authenticated;
-    }
+    const auto outcome = prove();
+    if (outcome == Handshake::Outcome::pending) return Greeting::pending;
+    handshake_.reset();
+    if (outcome != Handshake::Outcome::authenticated) return Greeting::not_authenticated;
     if (initiator_) send_all(std::as_bytes(std::span(&hello_, 1)));
     step_ = initiator_ ? Step::verdict : Step::hello;
   }
@@ -104,6 +122,14 @@ void Connection::answer(Verdict verdict) {
 
 void Connection::finish_sending() const {
   ::shutdown(socket_.get(), SHUT_WR);
+}
+
+ssize_t Connection::write(std::span<iovec> parts) {
+  if (encrypted_) return encrypted_->write(parts);
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /// `count` bytes of the body have come.
@@ -133,7 +159,9 @@ Connection::Read Connection::read() {
   const std::array<iovec, 2> parts{{{.iov_base = body.to != nullptr ? body.to : discarded_.data(), .iov_len = wanted},
                                     {.iov_base = buffer_.data() + end_, .iov_len = buffer_.size() - end_}}};
   const bool only_body = wanted < body.left;  // what follows these bytes is no header yet
-  const auto count = ::readv(socket_.get(), parts.data(), only_body ? 1 : 2);
+  const auto used = std::span(parts).first(only_body ? 1 : 2);
+  const auto count =
+      encrypted_ ? encrypted_->read(used) : ::readv(socket_.get(), used.data(), static_cast<int>(used.size()));
   if (count < 0 && errno == EINTR) return Read::progress;
   if (count < 0) return errno == EAGAIN ? Read::drained : Read::closed;
   if (count == 0) return Read::closed;

@@ -3,10 +3,15 @@
 //
 //   the initiator                           the acceptor
 //   connects
-//   proves the job's secret, if it has one  proves it as well (auth/handshake.h)
+//   proves the job's secret, if it has one  proves it as well: auth/handshake.h, or the handshake of TLS
 //   Hello
 //                                           Verdict
 //   frames                                  frames
+//
+// TLS encrypts all that follows its handshake.
+#include <sys/types.h>
+#include <sys/uio.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +20,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/auth/connection_security.h"
 #include "comm/auth/handshake.h"
+#include "comm/transport/tcp/encrypted_socket.h"
 #include "comm/transport/tcp/frame.h"
 #include "comm/transport/tcp/matcher.h"
 #include "core/socket.h"
@@ -32,13 +39,14 @@ struct EndpointAddress {
   static std::optional<EndpointAddress> from_text(const std::string& text);
 };
 
-/// Used by one thread at a time.
+/// Used by one thread at a time; once it is open, by one that reads and one that writes. `security` must outlive the
+/// greeting.
 class Connection {
  public:
-  /// Starts to connect to `rank`. `secret` may be null. Throws std::system_error.
-  Connection(const EndpointAddress& address, int own_rank, int rank, const JobSecretPtr& secret);
+  /// Starts to connect to `rank`. Throws std::system_error.
+  Connection(const EndpointAddress& address, int own_rank, int rank, const ConnectionSecurity& security);
   /// Takes over an accepted socket.
-  Connection(FileDescriptor socket, const JobSecretPtr& secret, Deadline since);
+  Connection(FileDescriptor socket, const ConnectionSecurity& security, Deadline since);
   ~Connection() = default;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -66,6 +74,12 @@ class Connection {
   void finish_sending() const;
   bool is_open() const { return step_ == Step::open; }
 
+  /// Writes without waiting, like sendmsg(): the number of bytes that were taken, or -1 with errno. Call when it is
+  /// open.
+  ssize_t write(std::span<iovec> parts);
+  /// Whether bytes that write() has taken wait until the socket is writable. For the thread that writes.
+  bool has_unsent() const { return encrypted_ && encrypted_->has_unsent(); }
+
   enum class Read { progress, drained, closed };
   /// Moves bytes to the body and to the buffer of the bytes behind it. Call when it is open. Throws nothing.
   Read read();
@@ -79,8 +93,9 @@ class Connection {
 
  private:
   enum class Step { connecting, proving, hello, verdict, open };
+  Handshake::Outcome prove();
   bool receive_exactly(std::span<std::byte> bytes);
-  void send_all(std::span<const std::byte> bytes) const;
+  void send_all(std::span<const std::byte> bytes);
   void take(std::size_t count);
 
   FileDescriptor socket_;
@@ -89,6 +104,7 @@ class Connection {
   int rank_ = -1;
   Step step_;
   std::optional<Handshake> handshake_;
+  std::optional<EncryptedSocket> encrypted_;  // with TLS, in place of reads and writes of socket_
   Hello hello_;
   Verdict verdict_{};
   std::size_t received_ = 0;  // of what the step receives

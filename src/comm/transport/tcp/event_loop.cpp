@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "comm/backend/describe.h"
+#include "core/launchers.h"
 #include "core/pending_limit.h"
 #include "core/thread_name.h"
 #include "tutti/core/error.h"
@@ -23,6 +24,7 @@ constexpr auto exit_check_interval = std::chrono::milliseconds(50);
 // A message that a rank sent before it exited may still be in flight.
 constexpr auto in_flight_grace = std::chrono::milliseconds(300);
 constexpr auto max_close_wait = std::chrono::seconds(1);
+constexpr auto max_unsent_wait = std::chrono::seconds(10);  // for encrypted bytes of messages that count as sent
 constexpr int max_reads_in_turn = 64;
 
 std::string address_key(int rank) {
@@ -38,6 +40,8 @@ EventLoop& Endpoint::open() {
   try {
     loop_ = std::make_shared<EventLoop>(rendezvous_, rank_, host);
     loop_->start();
+  } catch (const UsageError&) {
+    throw;
   } catch (const std::exception& error) {
     loop_ = nullptr;
     throw PeerError("listening on " + host + " failed: " + first_line(error.what()), {});
@@ -53,14 +57,14 @@ EventLoop* Endpoint::get_if_open() {
 EventLoop::EventLoop(const Rendezvous& rendezvous, int rank, const std::string& host)
     : store_(rendezvous.store),
       job_(rendezvous.job),
-      secret_(rendezvous.secret),
+      security_(rendezvous.secret, rendezvous.encrypts),
       rank_(rank),
       nonce_(random_nonce()),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       interrupt_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       sockets_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
-      listening_(listen_tcp(host)),
+      listening_(listen_tcp(host, read_port_range(&process_variable))),
       address_(EndpointAddress{listening_.address, nonce_}.to_text()) {
   watch(epoll_fd_, wake_fd_.get(), EPOLLIN);
   watch(epoll_fd_, sockets_fd_.get(), EPOLLIN);
@@ -241,7 +245,7 @@ void EventLoop::accept_connections() {
     auto socket = try_accept(listening_.socket);
     if (!socket) return;
     try {
-      auto connection = std::make_shared<Connection>(std::move(*socket), secret_, Clock::now());
+      auto connection = std::make_shared<Connection>(std::move(*socket), security_, Clock::now());
       watch(sockets_fd_, connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
       pending_.push_back(connection);
       connections_.emplace(connection->descriptor(), std::move(connection));
@@ -329,14 +333,17 @@ void EventLoop::expire(Effects& effects) {
 bool EventLoop::is_finished() {
   if (!stopping_ || drop_pending_) return stopping_;
   bool has_frames = false;
+  bool has_unsent = false;
   bool has_open = false;
   for (const auto& [rank, peer] : peers_) {
     if (peer.state != Peer::State::failed && peer.outbox.has_messages()) return false;
-    has_open = has_open || peer.state == Peer::State::open;
-    has_frames = has_frames || (peer.state == Peer::State::open && !peer.outbox.is_empty());
+    if (peer.state != Peer::State::open) continue;
+    has_open = true;
+    has_unsent = has_unsent || peer.outbox.is_writing() || peer.connection->has_unsent();
+    has_frames = has_frames || has_unsent || !peer.outbox.is_empty();
   }
   const auto now = Clock::now();
-  if (!close_deadline_) close_deadline_ = now + max_close_wait;
+  if (!close_deadline_) close_deadline_ = now + (has_unsent ? max_unsent_wait : max_close_wait);
   if (!has_open || now >= *close_deadline_) return true;
   // The peers close their ends when they have read everything. Closing first could discard bytes in flight.
   if (has_frames || std::exchange(finished_sending_, true)) return false;

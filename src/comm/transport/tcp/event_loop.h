@@ -7,7 +7,7 @@
 //   straight into the memory of the receive that matches.
 // - A thread that waits for a message handles the events of the sockets itself, so that no other thread has to wake it
 //   up. The sockets are in an epoll set of their own. The loop's thread waits for that set, except during serve().
-// - A send has ended when the system has taken its bytes.
+// - A send has ended when the system has taken its bytes; with encryption, up to 64 KiB earlier.
 // - One mutex guards everything. Reads and writes run without it, with Connection::is_reading and Outbox::is_writing()
 //   set: memory that they use is not given back before they end.
 #include <atomic>
@@ -138,7 +138,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::optional<ExitGuard> exit_guard_;  // destroyed last
   c10::intrusive_ptr<c10d::Store> store_;
   const std::shared_ptr<JobConnection> job_;  // may be null
-  const JobSecretPtr secret_;                 // may be null
+  const ConnectionSecurity security_;
   const int rank_;
   const Nonce nonce_;
   const FileDescriptor wake_fd_;       // wakes the loop's thread

@@ -1,6 +1,5 @@
 // The part of the event loop that any thread runs: messages, and writing.
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -180,7 +179,7 @@ void EventLoop::contact(int rank, Effects& effects) {
 
 void EventLoop::start_connecting(int rank, Peer& peer, Effects& effects) {
   try {
-    peer.connection = std::make_shared<Connection>(*peer.address, rank_, rank, secret_);
+    peer.connection = std::make_shared<Connection>(*peer.address, rank_, rank, security_);
     watch(sockets_fd_, peer.connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
     connections_.emplace(peer.connection->descriptor(), peer.connection);
     peer.state = Peer::State::connecting;
@@ -195,15 +194,12 @@ void EventLoop::flush(Lock& lock, int rank, Effects& effects) {
     peer.write_again = true;
     return;
   }
-  while (peer.state == Peer::State::open && !peer.outbox.is_empty()) {
+  while (peer.state == Peer::State::open && (!peer.outbox.is_empty() || peer.connection->has_unsent())) {
     peer.write_again = false;
     auto parts = peer.outbox.begin_write();
     const ConnectionPtr connection = peer.connection;
     lock.unlock();
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = parts.size();
-    const auto count = ::sendmsg(connection->descriptor(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const auto count = connection->write(parts);
     const int error = errno;
     lock.lock();
     peer.outbox.end_write(count > 0 ? static_cast<std::size_t>(count) : 0, effects);

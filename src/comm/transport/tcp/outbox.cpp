@@ -37,6 +37,7 @@ bool Outbox::has_messages() const {
 }
 
 std::vector<iovec> Outbox::begin_write() {
+  is_writing_ = true;
   std::vector<iovec> parts;
   for (Frame& frame : frames_) {
     if (in_write_ == max_frames_in_write) break;
@@ -55,6 +56,7 @@ std::vector<iovec> Outbox::begin_write() {
 }
 
 void Outbox::end_write(std::size_t count, Effects& effects) {
+  is_writing_ = false;
   in_write_ = 0;
   while (!frames_.empty()) {
     Frame& frame = frames_.front();

@@ -27,11 +27,12 @@ class Outbox {
   /// Whether a message is queued or announced.
   bool has_messages() const;
 
-  /// The bytes to write next. They stay valid until end_write(), also without the mutex.
+  /// The bytes to write next; none for a write of bytes that the connection holds. They stay valid until end_write(),
+  /// also without the mutex.
   std::vector<iovec> begin_write();
   /// `count` bytes of them were written.
   void end_write(std::size_t count, Effects& effects);
-  bool is_writing() const { return in_write_ > 0; }
+  bool is_writing() const { return is_writing_; }
 
   /// The peer pulls or refuses an announced message. Returns false for an id that was never announced.
   bool on_pull(std::uint64_t id);
@@ -70,6 +71,7 @@ class Outbox {
 
   std::list<Frame> frames_;
   std::size_t in_write_ = 0;  // frames at the front that begin_write() returned
+  bool is_writing_ = false;
   std::map<std::uint64_t, MessagePtr> announced_;
   std::uint64_t last_id_ = 0;
 };

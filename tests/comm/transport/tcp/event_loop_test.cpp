@@ -51,8 +51,10 @@ TestMessagePtr make_message(bool is_send, int rank, const std::string& text, std
 class EventLoops : public testing::Test {
  protected:
   std::unique_ptr<Endpoint> make_endpoint(int rank, JobSecretPtr known = nullptr) const {
-    return std::make_unique<Endpoint>(Rendezvous{.store = store_, .store_owner = -1, .secret = std::move(known)}, rank,
-                                      [] { return std::string("127.0.0.1"); });
+    if (encrypts_ && !known) known = secret();
+    return std::make_unique<Endpoint>(
+        Rendezvous{.store = store_, .store_owner = -1, .secret = std::move(known), .encrypts = encrypts_}, rank,
+        [] { return std::string("127.0.0.1"); });
   }
   static TestMessagePtr post(Endpoint& endpoint, TestMessagePtr message) {
     endpoint.open().post(message);
@@ -69,9 +71,19 @@ class EventLoops : public testing::Test {
   }
 
   c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
+  bool encrypts_ = false;
 };
 
-TEST_F(EventLoops, DeliverMessagesOfAllSizes) {
+/// The same with connections that are not encrypted, and with encrypted ones.
+class PlainAndEncrypted : public EventLoops, public testing::WithParamInterface<bool> {
+ protected:
+  PlainAndEncrypted() { encrypts_ = GetParam(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(EventLoops, PlainAndEncrypted, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "Encrypted" : "Plain"; });
+
+TEST_P(PlainAndEncrypted, DeliverMessagesOfAllSizes) {
   for (const auto& known : {JobSecretPtr(), secret()}) {
     const auto to = make_endpoint(0, known);
     const auto from = make_endpoint(1, known);
@@ -81,7 +93,7 @@ TEST_F(EventLoops, DeliverMessagesOfAllSizes) {
 }
 
 // Each rank begins with a send, so both connect at once.
-TEST_F(EventLoops, TwoRanksThatConnectToEachOtherKeepOneConnection) {
+TEST_P(PlainAndEncrypted, TwoRanksThatConnectToEachOtherKeepOneConnection) {
   for (int round = 0; round < 50; ++round) {
     store_ = c10::make_intrusive<c10d::HashStore>();
     const auto zero = make_endpoint(0);
@@ -100,7 +112,7 @@ TEST_F(EventLoops, TwoRanksThatConnectToEachOtherKeepOneConnection) {
   }
 }
 
-TEST_F(EventLoops, RefuseARankWithAnotherSecret) {
+TEST_P(PlainAndEncrypted, RefuseARankWithAnotherSecret) {
   const auto to = make_endpoint(0, secret());
   const auto from = make_endpoint(1, secret("the secret of another job"));
   to->open();
@@ -108,7 +120,7 @@ TEST_F(EventLoops, RefuseARankWithAnotherSecret) {
   EXPECT_EQ(sent->wait(), OutcomeKind::not_authenticated);
 }
 
-TEST_F(EventLoops, AMessageThatNoReceiveMatchesBlocksNoLaterOne) {
+TEST_P(PlainAndEncrypted, AMessageThatNoReceiveMatchesBlocksNoLaterOne) {
   const auto to = make_endpoint(0);
   const auto from = make_endpoint(1);
   to->open();
@@ -121,7 +133,7 @@ TEST_F(EventLoops, AMessageThatNoReceiveMatchesBlocksNoLaterOne) {
   EXPECT_TRUE(from->open().cancel(unexpected));
 }
 
-TEST_F(EventLoops, ALongSendEndsBeforeItsReceive) {
+TEST_P(PlainAndEncrypted, ALongSendEndsBeforeItsReceive) {
   const auto to = make_endpoint(0);
   const auto from = make_endpoint(1);
   to->open();
@@ -132,7 +144,7 @@ TEST_F(EventLoops, ALongSendEndsBeforeItsReceive) {
   EXPECT_TRUE(received->text == text);
 }
 
-TEST_F(EventLoops, AMessageOfTheWrongSizeFailsBothSides) {
+TEST_P(PlainAndEncrypted, AMessageOfTheWrongSizeFailsBothSides) {
   const auto to = make_endpoint(0);
   const auto from = make_endpoint(1);
   auto received = post(*to, make_message(false, 1, "four"));
@@ -146,7 +158,7 @@ TEST_F(EventLoops, AMessageOfTheWrongSizeFailsBothSides) {
 }
 
 // Some sends have begun when they are cancelled.
-TEST_F(EventLoops, ACancelledMessageGivesItsMemoryBackAndTheConnectionGoesOn) {
+TEST_P(PlainAndEncrypted, ACancelledMessageGivesItsMemoryBackAndTheConnectionGoesOn) {
   const auto to = make_endpoint(0);
   const auto from = make_endpoint(1);
   check_exchange(*to, *from, 10);
@@ -176,7 +188,7 @@ TEST_F(EventLoops, ADeadlineEndsAMessage) {
   EXPECT_EQ(post(*to, message)->wait(), OutcomeKind::timed_out);
 }
 
-TEST_F(EventLoops, ADestroyedEndpointFailsTheMessagesOfItsPeer) {
+TEST_P(PlainAndEncrypted, ADestroyedEndpointFailsTheMessagesOfItsPeer) {
   const auto to = make_endpoint(0);
   auto from = make_endpoint(1);
   check_exchange(*to, *from, 10);
@@ -260,7 +272,7 @@ TEST_F(EventLoops, RefuseAClientWithAWrongNonceOrRank) {
   check_exchange(*to, *from, 10);
 }
 
-TEST_F(EventLoops, DeliverBesideManyUnauthenticatedClients) {
+TEST_P(PlainAndEncrypted, DeliverBesideManyUnauthenticatedClients) {
   const auto to = make_endpoint(0, secret());
   const auto from = make_endpoint(1, secret());
   std::list<RawClient> clients;

@@ -1,0 +1,146 @@
+#include "comm/transport/tcp/encrypted_socket.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+namespace tutti::comm {
+namespace {
+
+constexpr std::size_t read_bytes = std::size_t{64} << 10;
+// Encrypted at once. Bytes that were encrypted count as sent, so few of them wait here for the socket.
+constexpr std::size_t max_write_bytes = std::size_t{64} << 10;
+
+[[noreturn]] void throw_ended(int error) {
+  throw std::system_error(error, std::generic_category(), "TLS handshake");
+}
+
+std::span<std::byte> bytes_of(const iovec& part) {
+  return {static_cast<std::byte*>(part.iov_base), part.iov_len};
+}
+
+/// Takes the bytes of several memory areas in order.
+class PartsReader {
+ public:
+  explicit PartsReader(std::span<const iovec> parts) : parts_(parts) { skip_empty(); }
+
+  /// The next bytes: at most `limit`, and less only at the end. `copy` holds them if they are of several areas.
+  std::span<const std::byte> take(std::size_t limit, std::vector<std::byte>& copy) {
+    const auto first = take_from_part(limit);
+    if (first.size() == limit || parts_.empty()) return first;
+    copy.assign(first.begin(), first.end());
+    while (copy.size() < limit && !parts_.empty()) {
+      const auto next = take_from_part(limit - copy.size());
+      copy.insert(copy.end(), next.begin(), next.end());
+    }
+    return copy;
+  }
+
+ private:
+  std::span<const std::byte> take_from_part(std::size_t limit) {
+    if (parts_.empty()) return {};
+    const auto rest = bytes_of(parts_.front()).subspan(position_);
+    const auto taken = rest.first(std::min(limit, rest.size()));
+    position_ += taken.size();
+    skip_empty();
+    return taken;
+  }
+  void skip_empty() {
+    while (!parts_.empty() && position_ == parts_.front().iov_len) {
+      parts_ = parts_.subspan(1);
+      position_ = 0;
+    }
+  }
+
+  std::span<const iovec> parts_;
+  std::size_t position_ = 0;  // in the first part
+};
+
+}  // namespace
+
+EncryptedSocket::State EncryptedSocket::handshake() {
+  for (;;) {
+    const auto state = tls_.handshake(unsent_);
+    const bool is_sent = flush();
+    if (state == State::unauthenticated) return state;  // the alert is sent if the peer still reads
+    // The socket's buffer is empty, so a few bytes always fit.
+    if (!is_sent) throw_ended(errno);
+    if (state != State::handshake) return state;
+    const auto count = receive();
+    if (count == 0) throw_ended(ECONNRESET);
+    if (count < 0 && errno == EAGAIN) return state;
+    if (count < 0) throw_ended(errno);
+  }
+}
+
+ssize_t EncryptedSocket::read(std::span<const iovec> parts) {
+  for (;;) {
+    if (const auto count = decrypt(parts); count > 0) return static_cast<ssize_t>(count);
+    if (tls_.state() != State::open) {
+      errno = ECONNRESET;
+      return -1;
+    }
+    if (const auto count = receive(); count <= 0) return count;
+  }
+}
+
+ssize_t EncryptedSocket::write(std::span<const iovec> parts) {
+  if (!flush()) return -1;
+  PartsReader reader(parts);
+  std::size_t taken = 0;
+  while (taken < max_write_bytes) {
+    const auto record = reader.take(coordinator::tls_record_bytes, record_);
+    if (record.empty()) break;
+    if (!tls_.encrypt(record, unsent_)) {
+      errno = ECONNRESET;
+      return -1;
+    }
+    taken += record.size();
+  }
+  if (!flush() && errno != EAGAIN) return -1;
+  return static_cast<ssize_t>(taken);
+}
+
+/// Returns false, and sets errno, while encrypted bytes are left.
+bool EncryptedSocket::flush() {
+  while (has_unsent()) {
+    const auto count = ::send(descriptor_, unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    sent_ += static_cast<std::size_t>(count);
+  }
+  unsent_.clear();
+  sent_ = 0;
+  return true;
+}
+
+/// Like recv(), for the bytes that decrypt() then finds.
+ssize_t EncryptedSocket::receive() {
+  std::array<std::byte, read_bytes> buffer;
+  ssize_t count = 0;
+  do {
+    count = ::recv(descriptor_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  } while (count < 0 && errno == EINTR);
+  if (count > 0) tls_.receive(std::span(buffer).first(static_cast<std::size_t>(count)));
+  return count;
+}
+
+/// Returns the number of decrypted bytes; 0 if more must be received.
+std::size_t EncryptedSocket::decrypt(std::span<const iovec> parts) {
+  std::size_t all = 0;
+  for (const iovec& part : parts) {
+    auto to = bytes_of(part);
+    while (!to.empty()) {
+      const auto count = tls_.decrypt(to);
+      if (count == 0) return all;
+      all += count;
+      to = to.subspan(count);
+    }
+  }
+  return all;
+}
+
+}  // namespace tutti::comm
