@@ -9,21 +9,34 @@ namespace tutti::comm {
 namespace {
 
 // Coordinators whose rank has left and which other ranks still use. At the end of the process their destructors wait.
+// The object itself is not destroyed: a thread may release the last connection while the process ends.
 class LingeringServers {
  public:
   void add(std::unique_ptr<coordinator::Server> server) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(servers_, [](const auto& earlier) { return earlier->has_finished(); });
+    if (!is_exiting_) std::erase_if(servers_, [](const auto& earlier) { return earlier->has_finished(); });
     servers_.push_back(std::move(server));
   }
 
+  void wait_at_exit() {
+    std::vector<std::unique_ptr<coordinator::Server>> waiting;
+    const std::lock_guard lock(mutex_);
+    is_exiting_ = true;
+    waiting.swap(servers_);
+  }
+
   static LingeringServers& of_process() {
-    static LingeringServers servers;
-    return servers;
+    struct Exit {
+      LingeringServers& servers = *new LingeringServers;
+      ~Exit() { servers.wait_at_exit(); }
+    };
+    static Exit exit;
+    return exit.servers;
   }
 
  private:
   std::mutex mutex_;
+  bool is_exiting_ = false;
   std::vector<std::unique_ptr<coordinator::Server>> servers_;
 };
 
