@@ -155,7 +155,7 @@ TEST(TcpFailures, AnExitEndsACallThatWaitsForAnotherRank) {
   }
 }
 
-// Rank 1 has published no address, so no connection to it breaks.
+// No message has passed between them before.
 TEST(TcpFailures, AnExitEndsTheFirstMessageOfTwoRanks) {
   RankProcesses ranks(receives_from_rank_one, 2);
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
