@@ -65,7 +65,7 @@ JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, in
                                 bool has_device, std::chrono::milliseconds timeout) {
   const std::string text = std::to_string(size) + " " + backend + (has_device ? " 1 " : " 0 ") + comm::this_node_id();
   JoinedRanks all;
-  for (const auto& info : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
+  for (const auto& info : comm::coordinator_all_gather(rendezvous, "job", rank, size, text, timeout)) {
     std::istringstream stream(info);
     std::string size_text;
     std::string other_backend;
@@ -98,8 +98,8 @@ std::vector<comm::DeviceInfo> exchange_devices(const comm::Rendezvous& rendezvou
   const auto local_rank = static_cast<int>(std::count(nodes.begin(), nodes.begin() + rank, nodes[rank]));
   const auto text = comm::device_info(requested, options, local_rank).to_text();
   std::vector<comm::DeviceInfo> devices;
-  for (const auto& info : comm::store_all_gather(rendezvous, "devices", rank, static_cast<int>(nodes.size()), text,
-                                                 options.connect_timeout)) {
+  for (const auto& info : comm::coordinator_all_gather(rendezvous, "devices", rank, static_cast<int>(nodes.size()),
+                                                       text, options.connect_timeout)) {
     devices.push_back(comm::DeviceInfo::from_text(info));
   }
   return devices;

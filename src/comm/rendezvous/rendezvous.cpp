@@ -48,7 +48,7 @@ Rendezvous rendezvous_at(std::shared_ptr<JobConnection> job, const std::string& 
                          const CoordinatorOptions& options) {
   const auto store = c10::make_intrusive<CoordinatorStore>(job->client(), options.connect_timeout);
   return {.store = c10::make_intrusive<c10d::PrefixStore>(group, store),
-          .store_owner = job->events()->owner(),
+          .coordinator_rank = job->events()->owner(),
           .secret = secret,
           .job = std::move(job),
           .group = group,
@@ -144,7 +144,7 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
         log_absent(absent, rank, timeout);
       }
     } catch (const PeerError& lost) {
-      const int owner = rendezvous.store_owner;
+      const int owner = rendezvous.coordinator_rank;
       if (rendezvous.job->events()->lost_reason()) {
         throw PeerError(lost.what(), owner < 0 ? std::vector<int>() : std::vector<int>{owner});
       }
@@ -232,9 +232,9 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
 }  // namespace
 
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members) {
-  const auto position = std::ranges::find(members, rendezvous.store_owner);
+  const auto position = std::ranges::find(members, rendezvous.coordinator_rank);
   Rendezvous group{.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
-                   .store_owner = position == members.end() ? -1 : static_cast<int>(position - members.begin()),
+                   .coordinator_rank = position == members.end() ? -1 : static_cast<int>(position - members.begin()),
                    .secret = rendezvous.secret,
                    .job = rendezvous.job,
                    .group = rendezvous.group + "/" + name};
@@ -299,9 +299,9 @@ Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   return rendezvous_at(std::move(job), group, secret, options);
 }
 
-std::vector<std::string> store_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
-                                          int /*size*/, const std::string& value, milliseconds timeout,
-                                          const std::function<bool()>& is_aborted) {
+std::vector<std::string> coordinator_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
+                                                int /*size*/, const std::string& value, milliseconds timeout,
+                                                const std::function<bool()>& is_aborted) {
   return gather(rendezvous, topic, rank, value, Clock::now(), timeout, false, is_aborted);
 }
 

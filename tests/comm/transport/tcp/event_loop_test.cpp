@@ -51,8 +51,8 @@ TestMessagePtr make_message(bool is_send, int rank, const std::string& text, std
 class EventLoops : public testing::Test {
  protected:
   std::unique_ptr<Endpoint> make_endpoint(int rank, JobSecretPtr known = nullptr) const {
-    return std::make_unique<Endpoint>(Rendezvous{.store = store_, .store_owner = -1, .secret = std::move(known)}, rank,
-                                      [] { return std::string("127.0.0.1"); });
+    return std::make_unique<Endpoint>(Rendezvous{.store = store_, .coordinator_rank = -1, .secret = std::move(known)},
+                                      rank, [] { return std::string("127.0.0.1"); });
   }
   static TestMessagePtr post(Endpoint& endpoint, TestMessagePtr message) {
     endpoint.open().post(message);
