@@ -48,9 +48,9 @@ void print_launchers() {
 
 std::string master_of(const tutti::Environment& environment) {
   if (environment.world_size == 1) return "not needed by one rank";
-  if (environment.master_addr.starts_with(tutti::local_store_scheme)) {
+  if (environment.master_addr.starts_with(tutti::local_coordinator_scheme)) {
     return "a socket of this user on this node (job " +
-           environment.master_addr.substr(tutti::local_store_scheme.size()) + ")";
+           environment.master_addr.substr(tutti::local_coordinator_scheme.size()) + ")";
   }
   const std::string text = tutti::format_address(environment.master_addr, environment.master_port);
   if (environment.agent_store) return text + ", a store of the launcher's agent, at which rank 0 publishes its address";
@@ -60,7 +60,7 @@ std::string master_of(const tutti::Environment& environment) {
 
 // Where it comes from, never what it is.
 std::string secret_of(const tutti::Environment& environment) {
-  if (environment.master_addr.starts_with(tutti::local_store_scheme)) return "not needed: the socket is of one user";
+  if (environment.master_addr.starts_with(tutti::local_coordinator_scheme)) return "not needed: the socket is of one user";
   const auto secret = tutti::read_job_secret(&tutti::process_variable);
   if (secret) return "from " + secret->source();
   if (environment.agent_store) return "rank 0 makes one and publishes it at the agent's store";

@@ -223,7 +223,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
                               queue_->services().for_group(members, group_name));
   };
   queue_->call("split", "", call, connect_group)->wait();
-  // No rank leaves before all groups have connected: rank 0 may serve the store that they connect through.
+  // No rank leaves before all groups have connected: rank 0 may run the coordinator that they connect through.
   barrier({.timeout = call.timeout, .name = "split", .where = call.where}).wait();
   return group;
 }

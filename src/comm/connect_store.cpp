@@ -46,7 +46,7 @@ std::string coordinator_host(const std::string& store_host) {
   if (const auto bind_address = comm::bind_address_from_env()) return interface_address(bind_address->interface);
   const auto host = host_on_network(store_host);
   if (!host.empty()) return comm::local_address_towards(host);
-  return std::string(local_store_scheme) + "tutti-" + make_job_secret()->text();
+  return std::string(local_coordinator_scheme) + "tutti-" + make_job_secret()->text();
 }
 
 struct JoinedRanks {
@@ -61,7 +61,7 @@ JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, in
   const std::string text = std::to_string(size) + " " + backend + (encrypts ? " 1" : " 0") +
                            (has_device ? " 1 " : " 0 ") + comm::this_node_id();
   JoinedRanks all;
-  for (const auto& info : comm::store_all_gather(rendezvous, "job", rank, size, text, timeout)) {
+  for (const auto& info : comm::coordinator_all_gather(rendezvous, "job", rank, size, text, timeout)) {
     std::istringstream stream(info);
     std::string size_text;
     std::string other_backend;
@@ -96,8 +96,8 @@ std::vector<comm::DeviceInfo> exchange_devices(const comm::Rendezvous& rendezvou
   const auto local_rank = static_cast<int>(std::count(nodes.begin(), nodes.begin() + rank, nodes[rank]));
   const auto text = comm::device_info(requested, options, local_rank).to_text();
   std::vector<comm::DeviceInfo> devices;
-  for (const auto& info : comm::store_all_gather(rendezvous, "devices", rank, static_cast<int>(nodes.size()), text,
-                                                 options.connect_timeout)) {
+  for (const auto& info : comm::coordinator_all_gather(rendezvous, "devices", rank, static_cast<int>(nodes.size()),
+                                                       text, options.connect_timeout)) {
     devices.push_back(comm::DeviceInfo::from_text(info));
   }
   return devices;
@@ -170,7 +170,7 @@ Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) 
       join_at_place(*std::move(place), group.rank, "tutti/peers", this_node_id(), secret, for_coordinator);
   count_time();
   const auto agreements =
-      store_all_gather(rendezvous, "agreement", group.rank, group.size, group.agreement, rest.connect_timeout);
+      coordinator_all_gather(rendezvous, "agreement", group.rank, group.size, group.agreement, rest.connect_timeout);
   for (int rank = 1; rank < group.size; ++rank) {
     const auto& agreement = agreements[static_cast<std::size_t>(rank)];
     if (agreement == agreements[0]) continue;

@@ -92,7 +92,7 @@ std::optional<std::string> process_variable(const std::string& name) {
 Environment read_environment() {
   auto environment = read_environment(&process_variable);
   // If the launcher gives its job no name, its process on this node identifies the job.
-  if (environment.master_addr == std::string(local_store_scheme) + environment.launcher) {
+  if (environment.master_addr == std::string(local_coordinator_scheme) + environment.launcher) {
     for (const auto& launcher : launchers()) {
       if (launcher.name != environment.launcher) continue;
       environment.master_addr += "-process-" + launcher_process(launcher.rank_variable);

@@ -10,7 +10,7 @@ namespace tutti {
 
 /// The prefix of Environment::master_addr for a job on one node without an address: "local:NAME". Rank 0 listens on a
 /// free loopback port and publishes it on the node under NAME, which is unique to the job.
-inline constexpr std::string_view local_store_scheme = "local:";
+inline constexpr std::string_view local_coordinator_scheme = "local:";
 
 /// A launcher whose variables are set.
 struct DetectedLauncher {

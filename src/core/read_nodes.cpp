@@ -61,7 +61,7 @@ void read_master_on_one_node(const VariableReader& variables, const std::string&
   if (address) environment.master_addr = *address;
   if (port) environment.master_port = *port;
   if (port || environment.world_size == 1) return;
-  environment.master_addr = std::string(local_store_scheme) + environment.launcher;
+  environment.master_addr = std::string(local_coordinator_scheme) + environment.launcher;
   if (!job.empty()) environment.master_addr += "-" + job;
   environment.master_port = 0;
 }

@@ -59,6 +59,7 @@ TEST(Membership, AnotherJobIsRefusedAndEndsNothing) {
   auto members = two_nodes();
   EXPECT_EQ(members.hello(hello(1, 2, 5), start).verdict, Verdict::refused);
   EXPECT_EQ(members.hello(hello(1, 2, 4, "a", "2"), start).verdict, Verdict::refused);
+  EXPECT_EQ(members.hello(hello(5, 2, 6), start).verdict, Verdict::refused);
   EXPECT_EQ(members.hello(hello(4), start).verdict, Verdict::refused);
   EXPECT_EQ(members.hello(hello(-1), start).verdict, Verdict::refused);
 }

@@ -152,6 +152,13 @@ TEST(Gathers, ARankThatTimedOutMayContributeAgain) {
   EXPECT_THAT(complete->values, ElementsAre("d", "b", "c"));
 }
 
+TEST(Gathers, AnEarlierRequestCancelsNothing) {
+  Gathers gathers;
+  for (const std::uint64_t tag : {1U, 2U}) gathers.contribute({.rank = 0, .tag = tag}, "t", {0, 1}, "a");
+  EXPECT_FALSE(gathers.cancel({.rank = 0, .tag = 1}));
+  EXPECT_TRUE(gathers.contribute({.rank = 1, .tag = 1}, "t", {0, 1}, "b"));
+}
+
 // ---- jobs
 
 // A job of two ranks, and what was sent to rank 0.

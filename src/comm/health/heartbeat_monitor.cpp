@@ -33,7 +33,7 @@ FailedPeers HeartbeatMonitor::failed_peers() const {
   FailedPeers failed{.ranks = union_of(union_of(status.stopped, status.unreachable), status.exited_long),
                      .exited = status.exited_long,
                      .stopped = status.stopped,
-                     .store = status.is_coordinator_lost};
+                     .is_coordinator_lost = status.is_coordinator_lost};
   if (status.is_coordinator_unreachable) failed.ranks = union_of(failed.ranks, ranks_on_owner_node());
   return failed;
 }
@@ -41,7 +41,7 @@ FailedPeers HeartbeatMonitor::failed_peers() const {
 std::shared_ptr<void> HeartbeatMonitor::on_failure(Callback callback) {
   const auto call = [this, callback = std::move(callback)] {
     const auto failed = failed_peers();
-    if (failed.store || !failed.ranks.empty() || next_change() != Deadline::max()) callback(failed);
+    if (failed.is_coordinator_lost || !failed.ranks.empty() || next_change() != Deadline::max()) callback(failed);
   };
   auto subscription =
       events_->subscribe({.on_failed = [call](const coordinator::FailedRanks&) { call(); }, .on_lost = call});

@@ -25,7 +25,7 @@ struct FailedPeers {
   std::vector<int> stopped;  ///< those of them whose machines answer
   /// The coordinator is lost, so no rank of the job can continue. If a rank runs it, `ranks` holds the ranks of a node
   /// that does not answer, or the rank itself if it is stopped.
-  bool store = false;
+  bool is_coordinator_lost = false;
 };
 
 /// One for each connect. Thread safe.
@@ -69,7 +69,7 @@ class GroupHealth {
   Deadline next_change() const { return monitor_ ? monitor_->next_change() : Deadline::max(); }
   /// Whether the group cannot go on.
   bool affects(const FailedPeers& failed_peers) const {
-    return failed_peers.store || !members_among(failed_peers.ranks).empty();
+    return failed_peers.is_coordinator_lost || !members_among(failed_peers.ranks).empty();
   }
 
   const std::shared_ptr<HeartbeatMonitor>& monitor() const { return monitor_; }

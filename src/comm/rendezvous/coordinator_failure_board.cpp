@@ -49,7 +49,7 @@ class CoordinatorFailureBoard final : public FailureBoard {
     }
   }
 
-  int owner() const override { return rendezvous_.store_owner; }
+  int owner() const override { return rendezvous_.coordinator_rank; }
 
  private:
   Rendezvous rendezvous_;

@@ -57,9 +57,9 @@ FileDescriptor listening_socket(const Environment& environment) {
 // The same on all ranks of the user, within the length of a socket's name.
 std::string local_host(const std::string& host) {
   constexpr std::size_t longest = 70;
-  auto job = host.substr(local_store_scheme.size());
+  auto job = host.substr(local_coordinator_scheme.size());
   if (job.size() > longest) job = job.substr(0, longest) + std::to_string(fnv1a(job));
-  return std::string(local_store_scheme) + "tutti/" + std::to_string(::geteuid()) + "/" + job;
+  return std::string(local_coordinator_scheme) + "tutti/" + std::to_string(::geteuid()) + "/" + job;
 }
 
 coordinator::ServerOptions server_options(const JobSecretPtr& secret, const CoordinatorOptions& options) {
@@ -91,7 +91,7 @@ CoordinatorPlace serve_locally(const std::string& host, const CoordinatorOptions
 CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSecretPtr& secret,
                                     const CoordinatorOptions& options) {
   const bool serves = environment.rank == 0 && !environment.launcher_coordinator;
-  if (environment.master_addr.starts_with(local_store_scheme)) {
+  if (environment.master_addr.starts_with(local_coordinator_scheme)) {
     const auto host = local_host(environment.master_addr);
     return serves ? serve_locally(host, options) : CoordinatorPlace{.host = host};
   }

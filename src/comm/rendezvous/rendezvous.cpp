@@ -48,7 +48,7 @@ Rendezvous rendezvous_at(std::shared_ptr<JobConnection> job, const std::string& 
                          const CoordinatorOptions& options) {
   const auto store = c10::make_intrusive<CoordinatorStore>(job->client(), options.connect_timeout);
   return {.store = c10::make_intrusive<c10d::PrefixStore>(group, store),
-          .store_owner = job->events()->owner(),
+          .coordinator_rank = job->events()->owner(),
           .secret = secret,
           .job = std::move(job),
           .group = group,
@@ -71,7 +71,7 @@ std::shared_ptr<JobConnection> connect_to(CoordinatorPlace place, const coordina
 }
 
 std::string describe_address(const Environment& environment) {
-  if (environment.master_addr.starts_with(local_store_scheme)) return environment.master_addr;
+  if (environment.master_addr.starts_with(local_coordinator_scheme)) return environment.master_addr;
   const bool one_node = environment.num_nodes == 1 && !environment.agent_store;
   const std::string host = one_node ? std::string(loopback_address) : environment.master_addr;
   return format_address(host, environment.master_port) + (one_node ? " (all ranks are on one node)" : "");
@@ -144,7 +144,7 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
         log_absent(absent, rank, timeout);
       }
     } catch (const PeerError& lost) {
-      const int owner = rendezvous.store_owner;
+      const int owner = rendezvous.coordinator_rank;
       if (rendezvous.job->events()->lost_reason()) {
         throw PeerError(lost.what(), owner < 0 ? std::vector<int>() : std::vector<int>{owner});
       }
@@ -220,7 +220,7 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
 }
 
 [[noreturn]] void throw_port_in_use(const Environment& environment) {
-  if (environment.master_addr.starts_with(local_store_scheme)) {
+  if (environment.master_addr.starts_with(local_coordinator_scheme)) {
     throw UsageError("rank 0 cannot run the coordinator of the job " + environment.master_addr +
                      ": another job of that name runs on this node. Start programs of one job one after the other, or "
                      "set MASTER_ADDR and MASTER_PORT for each.");
@@ -232,9 +232,9 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
 }  // namespace
 
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members) {
-  const auto position = std::ranges::find(members, rendezvous.store_owner);
+  const auto position = std::ranges::find(members, rendezvous.coordinator_rank);
   Rendezvous group{.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
-                   .store_owner = position == members.end() ? -1 : static_cast<int>(position - members.begin()),
+                   .coordinator_rank = position == members.end() ? -1 : static_cast<int>(position - members.begin()),
                    .secret = rendezvous.secret,
                    .encrypts = rendezvous.encrypts,
                    .job = rendezvous.job,
@@ -246,7 +246,7 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
 // The coordinator of an earlier job may be closing on the same port. So a rank that loses it while it joins tries again
 // until the timeout, and rank 0 waits for the port.
 JobRendezvous join_job(const Environment& environment, const std::string& value, const CoordinatorOptions& options) {
-  const bool has_network = !environment.master_addr.starts_with(local_store_scheme);
+  const bool has_network = !environment.master_addr.starts_with(local_coordinator_scheme);
   const auto secret = has_network ? read_job_secret(&process_variable) : nullptr;
   const auto timeout = options.connect_timeout;
   const auto begin = Clock::now();
@@ -305,9 +305,9 @@ Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& gr
   return rendezvous_at(std::move(job), group, secret, options);
 }
 
-std::vector<std::string> store_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
-                                          int /*size*/, const std::string& value, milliseconds timeout,
-                                          const std::function<bool()>& is_aborted) {
+std::vector<std::string> coordinator_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
+                                                int /*size*/, const std::string& value, milliseconds timeout,
+                                                const std::function<bool()>& is_aborted) {
   return gather(rendezvous, topic, rank, value, Clock::now(), timeout, false, is_aborted);
 }
 

@@ -20,7 +20,7 @@ namespace tutti::comm {
 struct Rendezvous {
   c10::intrusive_ptr<c10d::Store> store;  ///< threads may use it at the same time
   /// The rank of the group that runs the coordinator; -1 if none of them does.
-  int store_owner = -1;
+  int coordinator_rank = -1;
   /// What ranks prove to one another; null where there is none, and on one node without encryption.
   JobSecretPtr secret{};
   bool encrypts = false;  ///< the messages between ranks, with the secret
@@ -53,9 +53,9 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
 /// Publishes `value` for the other ranks of a group and waits for theirs, which it returns by rank. `topic` is the same
 /// on all of them, and new to the group. Throws TimeoutError naming the ranks that did not call it, and PeerError, also
 /// soon after `is_aborted` returns true.
-std::vector<std::string> store_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
-                                          const std::string& value, std::chrono::milliseconds timeout,
-                                          const std::function<bool()>& is_aborted = nullptr);
+std::vector<std::string> coordinator_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
+                                                int size, const std::string& value, std::chrono::milliseconds timeout,
+                                                const std::function<bool()>& is_aborted = nullptr);
 
 /// The failure reports of a group.
 std::shared_ptr<FailureBoard> make_coordinator_failure_board(const Rendezvous& rendezvous);

@@ -28,7 +28,8 @@ std::vector<T> gather_values_of(Backend& backend, const Operation& operation, co
   std::vector<T> all(static_cast<std::size_t>(backend.size()));
   if (bytes.size() != all.size() * sizeof(T)) {
     throw PeerError(
-        "Unexpected data from other ranks: they run another version of tutti, or another program uses the same store.",
+        "Unexpected data from other ranks: they run another version of tutti, or another program uses the same "
+        "coordinator.",
         {});
   }
   std::memcpy(all.data(), bytes.data(), bytes.size());

@@ -79,14 +79,14 @@ TEST(HeartbeatMonitor, AnUnreachableCoordinatorFailsItsNode) {
   FailedPeers received;
   const auto subscription = job.monitor->on_failure([&](const FailedPeers& failed) { received = failed; });
   job.push.on_lost(Cause::unreachable, "its machine does not answer");
-  EXPECT_TRUE(received.store);
+  EXPECT_TRUE(received.is_coordinator_lost);
   EXPECT_EQ(received.ranks, Ranks{0}) << "the other ranks of that node, without this rank";
 }
 
 TEST(HeartbeatMonitor, AStoppedCoordinatorFailsItsRank) {
   Job job;
   job.push.on_lost(Cause::stopped, "its process does not answer");
-  EXPECT_TRUE(job.monitor->failed_peers().store);
+  EXPECT_TRUE(job.monitor->failed_peers().is_coordinator_lost);
   EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{owner});
   EXPECT_EQ(job.monitor->failed_peers().stopped, Ranks{owner});
 }
@@ -94,7 +94,7 @@ TEST(HeartbeatMonitor, AStoppedCoordinatorFailsItsRank) {
 TEST(HeartbeatMonitor, ARankThatIsRefusedNamesNoRank) {
   Job job;
   job.push.on_lost(std::nullopt, "it has judged that this rank has failed");
-  EXPECT_TRUE(job.monitor->failed_peers().store);
+  EXPECT_TRUE(job.monitor->failed_peers().is_coordinator_lost);
   EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{});
 }
 

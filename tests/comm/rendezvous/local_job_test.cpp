@@ -19,7 +19,7 @@ using test::run_processes;
 /// The environment of this rank as mpirun would give it: a name for the job, no port.
 Environment environment_without_port(const std::string& prefix = "test-") {
   auto environment = read_environment();
-  environment.master_addr = std::string(local_store_scheme) + prefix + std::to_string(environment.master_port);
+  environment.master_addr = std::string(local_coordinator_scheme) + prefix + std::to_string(environment.master_port);
   environment.master_port = 0;
   environment.master_listen_fd = std::nullopt;
   return environment;
@@ -55,7 +55,7 @@ TEST(LocalJob, MayHaveALongName) {
 // Two jobs of one name at the same time.
 const test::RankProgram finds_its_name_in_use("local_job_finds_its_name_in_use", [] {
   auto environment = environment_without_port();
-  environment.master_addr = std::string(local_store_scheme) + "held-" + std::to_string(::getppid());
+  environment.master_addr = std::string(local_coordinator_scheme) + "held-" + std::to_string(::getppid());
   try {
     Communicator::connect(environment, {.connect_timeout = 100ms});
     ADD_FAILURE() << "connected";

@@ -81,7 +81,7 @@ class MpiTransport final : public Transport {
     auto rendezvous = rendezvous_of_group(rendezvous_, name, members);
     const auto rank = static_cast<int>(std::ranges::find(members, this->rank()) - members.begin());
     // Making a group has no deadline: all must be there before.
-    (void)store_all_gather(rendezvous, "mpi", rank, static_cast<int>(members.size()), "", timeout);
+    (void)coordinator_all_gather(rendezvous, "mpi", rank, static_cast<int>(members.size()), "", timeout);
     return std::make_shared<MpiTransport>(std::move(rendezvous), health_.for_group(members), rank, name, tags_);
   }
 
@@ -105,7 +105,7 @@ void run_on_all_ranks(const Rendezvous& rendezvous, const std::string& topic, in
   } catch (const UsageError& error) {
     result = error.what();
   }
-  const auto answers = store_all_gather(rendezvous, topic, rank, size, result, timeout);
+  const auto answers = coordinator_all_gather(rendezvous, topic, rank, size, result, timeout);
   for (std::size_t failed_rank = 0; failed_rank < answers.size(); ++failed_rank) {
     if (answers[failed_rank] == ok) continue;
     throw UsageError("The backend mpi cannot be used on rank " + std::to_string(failed_rank) + ": " +

@@ -285,7 +285,7 @@ void EventLoop::look_up_addresses(Lock& lock, Effects& effects) {
     try {
       if (store_->check({address_key(rank)})) text = store_->get_to_str(address_key(rank));
     } catch (const std::exception&) {
-      // The connection to the store was lost.
+      // The connection to the coordinator was lost.
     }
     lock.lock();
     if (text) peer.address = EndpointAddress::from_text(*text);

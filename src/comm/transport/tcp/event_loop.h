@@ -35,8 +35,8 @@ namespace tutti::comm {
 /// Ranks are those in the job. Thread safe.
 class EventLoop : public std::enable_shared_from_this<EventLoop> {
  public:
-  /// Listens at the numeric address `host` and publishes that at the store. Throws std::system_error, and what the
-  /// store throws.
+  /// Listens at the numeric address `host` and publishes that at the coordinator. Throws std::system_error, and what
+  /// the coordinator throws.
   EventLoop(const Rendezvous& rendezvous, int rank, const std::string& host);
   ~EventLoop() = default;
   EventLoop(const EventLoop&) = delete;
@@ -48,7 +48,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void close();
 
   const std::string& address() const { return address_; }
-  /// The address of another rank. It is looked up at the store when a message needs it and none is known.
+  /// The address of another rank. It is looked up at the coordinator when a message needs it and none is known.
   void set_address(int rank, const std::string& address);
   /// Connects to ranks whose addresses are known. Throws TransferError.
   void connect(const std::vector<int>& ranks, Deadline deadline);

@@ -21,7 +21,7 @@ namespace {
 constexpr char no_address_mark = '!';
 
 [[noreturn]] void throw_unexpected_data() {
-  throw PeerError("Unexpected data in the store: another program uses the same store.", {});
+  throw PeerError("Unexpected data at the coordinator: another program uses the same one.", {});
 }
 
 class TcpTransport final : public Transport {
@@ -65,12 +65,12 @@ class TcpTransport final : public Transport {
     if (closed_) close();
   }
 
-  // At the store, where all ranks of the group can be told apart before any is connected.
+  // At the coordinator, where all ranks of the group can be told apart before any is connected.
   std::optional<std::vector<std::byte>> bootstrap_all_gather(std::span<const std::byte> input,
                                                              std::chrono::milliseconds timeout) override {
     const std::string value(reinterpret_cast<const char*>(input.data()), input.size());
-    const auto values = store_all_gather(rendezvous_, "bootstrap/" + std::to_string(bootstrap_calls_++), rank(), size(),
-                                         value, timeout);
+    const auto values = coordinator_all_gather(rendezvous_, "bootstrap/" + std::to_string(bootstrap_calls_++), rank(),
+                                               size(), value, timeout);
     std::vector<std::byte> all;
     for (const std::string& one : values) {
       if (one.size() != input.size()) throw_unexpected_data();
@@ -116,8 +116,9 @@ class TcpTransport final : public Transport {
     } catch (const std::exception& error) {
       own_address = no_address_mark + first_line(error.what());
     }
-    const auto addresses = store_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(),
-                                            size(), own_address, timeout_, [this] { return closed_.load(); });
+    const auto addresses =
+        coordinator_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(), size(),
+                               own_address, timeout_, [this] { return closed_.load(); });
     for (std::size_t member = 0; member < addresses.size(); ++member) {
       const auto& address = addresses[member];
       if (address.starts_with(no_address_mark)) {

@@ -130,7 +130,7 @@ class EncryptedMessages : public testing::Test {
  protected:
   std::unique_ptr<Endpoint> make_endpoint(int rank, bool encrypts) const {
     return std::make_unique<Endpoint>(Rendezvous{.store = store_,
-                                                 .store_owner = -1,
+                                                 .coordinator_rank = -1,
                                                  .secret = std::make_shared<JobSecret>(job_secret, "a test"),
                                                  .encrypts = encrypts},
                                       rank, [] { return std::string("127.0.0.1"); });

@@ -53,7 +53,7 @@ class EventLoops : public testing::Test {
   std::unique_ptr<Endpoint> make_endpoint(int rank, JobSecretPtr known = nullptr) const {
     if (encrypts_ && !known) known = secret();
     return std::make_unique<Endpoint>(
-        Rendezvous{.store = store_, .store_owner = -1, .secret = std::move(known), .encrypts = encrypts_}, rank,
+        Rendezvous{.store = store_, .coordinator_rank = -1, .secret = std::move(known), .encrypts = encrypts_}, rank,
         [] { return std::string("127.0.0.1"); });
   }
   static TestMessagePtr post(Endpoint& endpoint, TestMessagePtr message) {

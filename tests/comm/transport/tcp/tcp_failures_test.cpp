@@ -155,7 +155,7 @@ TEST(TcpFailures, AnExitEndsACallThatWaitsForAnotherRank) {
   }
 }
 
-// Rank 1 has published no address, so no connection to it breaks.
+// No message has passed between them before.
 TEST(TcpFailures, AnExitEndsTheFirstMessageOfTwoRanks) {
   RankProcesses ranks(receives_from_rank_one, 2);
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
@@ -163,7 +163,7 @@ TEST(TcpFailures, AnExitEndsTheFirstMessageOfTwoRanks) {
   EXPECT_TRUE(ranks.wait_for_output(0, "PeerError [1]"));
 }
 
-TEST(TcpFailures, TheStoreOwnerIsNamedWhenItExits) {
+TEST(TcpFailures, TheRankOfTheCoordinatorIsNamedWhenItExits) {
   RankProcesses ranks(waits_in_all_reduce, 3, {.variables = {{"VICTIM", "0"}}});
   for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
   ranks.send_signal(0, SIGKILL);
@@ -172,7 +172,7 @@ TEST(TcpFailures, TheStoreOwnerIsNamedWhenItExits) {
   expect_output(results[2], "PeerError [0]");
 }
 
-TEST(TcpFailures, AStoreOwnerThatHangsIsNamed) {
+TEST(TcpFailures, ARankOfTheCoordinatorThatHangsIsNamed) {
   RankProcesses ranks(waits_in_all_reduce, 3, {.variables = {{"VICTIM", "0"}}});
   for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
   ranks.send_signal(0, SIGSTOP);
