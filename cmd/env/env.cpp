@@ -60,7 +60,8 @@ std::string master_of(const tutti::Environment& environment) {
 
 // Where it comes from, never what it is.
 std::string secret_of(const tutti::Environment& environment) {
-  if (environment.master_addr.starts_with(tutti::local_coordinator_scheme)) return "not needed: the socket is of one user";
+  if (environment.master_addr.starts_with(tutti::local_coordinator_scheme))
+    return "not needed: the socket is of one user";
   const auto secret = tutti::read_job_secret(&tutti::process_variable);
   if (secret) return "from " + secret->source();
   if (environment.agent_store) return "rank 0 makes one and publishes it at the agent's store";

@@ -121,9 +121,8 @@ Communicator connect_joined(comm::Rendezvous rendezvous, int rank, const std::st
   result.rendezvous = std::move(rendezvous);
   result.rank = rank;
   const bool has_device = options.device && devices::is_accelerator(*options.device);
-  const auto infos =
-      exchange_rank_infos(result.rendezvous, rank, size, requested.name, encryption != nullptr, has_device,
-                          options.connect_timeout);
+  const auto infos = exchange_rank_infos(result.rendezvous, rank, size, requested.name, encryption != nullptr,
+                                         has_device, options.connect_timeout);
   result.nodes = comm::number_nodes(infos.nodes);
   result.devices.resize(result.nodes.size());
   if (infos.have_devices || requested.needs_cuda()) {

@@ -84,7 +84,8 @@ class Waiters : public testing::Test {
     EXPECT_NE(received->completed_by, std::this_thread::get_id());
   }
 
-  const Rendezvous rendezvous_{.store = c10::make_intrusive<c10d::HashStore>(), .coordinator_rank = -1, .secret = nullptr};
+  const Rendezvous rendezvous_{
+      .store = c10::make_intrusive<c10d::HashStore>(), .coordinator_rank = -1, .secret = nullptr};
   std::shared_ptr<Endpoint> zero_ = make_endpoint(0);
   std::shared_ptr<Endpoint> one_ = make_endpoint(1);
 };
