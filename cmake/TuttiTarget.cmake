@@ -6,9 +6,10 @@ if(PROJECT_IS_TOP_LEVEL)
   target_compile_options(tutti_flags INTERFACE -Werror)
 endif()
 if(TUTTI_SANITIZE)
-  # A third of the time of -O2 -g and all checks. A null pointer is found by the address sanitizer too.
+  # A third of the time of -O2 -g and all checks. A null pointer is found by the address sanitizer too. The warning is
+  # wrong about instrumented code.
   target_compile_options(tutti_flags INTERFACE -O1 -g1 -fsanitize=${TUTTI_SANITIZE} -fno-sanitize=null,object-size,vptr
-                                               -fno-omit-frame-pointer)
+                                               -fno-omit-frame-pointer -Wno-maybe-uninitialized)
   if(TUTTI_SANITIZE STREQUAL "thread")
     # LibTorch's headers use fences, which GCC's thread sanitizer does not support.
     target_compile_options(tutti_flags INTERFACE -Wno-tsan)
