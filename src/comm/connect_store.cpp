@@ -140,9 +140,10 @@ Communicator connect_joined(comm::Rendezvous rendezvous, int rank, const std::st
 namespace comm {
 
 std::string host_of_store(const StorePtr& store) {
-  const auto prefix = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  // c10::dynamic_intrusive_pointer_cast() leaks a reference where the types differ.
+  auto* const prefix = dynamic_cast<c10d::PrefixStore*>(store.get());
   const auto below = prefix ? prefix->getUnderlyingNonPrefixStore() : store;
-  const auto tcp = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(below);
+  auto* const tcp = dynamic_cast<c10d::TCPStore*>(below.get());
   return tcp ? tcp->getHost() : "";
 }
 

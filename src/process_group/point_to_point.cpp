@@ -105,13 +105,11 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTutti::split(const c10::intrusive_
   require_not_shut_down("split");
   const auto place = std::ranges::find(ranks, rank_);
   if (place == ranks.end()) return nullptr;
-  auto group_options = options ? c10::dynamic_intrusive_pointer_cast<Options>(options->clone()) : nullptr;
-  if (!group_options) {
-    group_options = c10::make_intrusive<Options>(*options_);
-    if (options) {
-      group_options->timeout = options->timeout;
-      group_options->group_name = options->group_name;
-    }
+  const auto* const own = dynamic_cast<const Options*>(options.get());
+  auto group_options = c10::make_intrusive<Options>(own ? *own : *options_);
+  if (options) {
+    group_options->timeout = options->timeout;
+    group_options->group_name = options->group_name;
   }
   // All members of a group make the same splits with the same ranks in the same order, so their counts are equal.
   std::string name = group_options->group_name;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -91,8 +91,9 @@ void HierarchicalAllReduce::copy_to_node() {
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   const NodeState& node = *groups_->node;
   if (!wide_shard_.is_same(shard_)) shard_.copy_(wide_shard_);
+  const auto* const shard = static_cast<const std::byte*>(shard_.const_data_ptr());  // null if it is empty
   for (int rank = 0; rank < node.size(); ++rank) {
-    if (rank != node.rank()) std::memcpy(location_.of(rank) + shard_begin(), shard_.const_data_ptr(), shard_.nbytes());
+    if (rank != node.rank()) std::copy_n(shard, shard_.nbytes(), location_.of(rank) + shard_begin());
   }
   const auto copied = static_cast<std::int64_t>(shard_.nbytes()) * (node.size() - 1);
   bytes_sent_ =

@@ -329,6 +329,7 @@ const RankProgram at_a_store("encryption_at_a_store", [] {
   const auto store = c10::make_intrusive<c10d::FileStore>(std::getenv(store_name), 2);
   sum_up(Communicator::connect(store, environment.rank, 2, {.backend = "tcp", .encryption = true}));
   EXPECT_THROW(Communicator::connect(store, environment.rank, 2, {.encryption = environment.rank == 0}), UsageError);
+  EXPECT_EQ(store.use_count(), 1U) << "a communicator that ended keeps its store";
 });
 
 TEST(Encryption, IsForRanksThatShareAStore) {
