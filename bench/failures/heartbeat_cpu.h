@@ -5,7 +5,7 @@ namespace tutti::bench {
 
 /// CPU seconds since the start of the process.
 struct CpuTime {
-  double heartbeats = 0;  ///< of the threads that send and check heartbeats, and of the one that serves the store
+  double heartbeats = 0;  ///< of the threads that send and check heartbeats, and of the one that runs the coordinator
   double all = 0;         ///< of all threads
 };
 

@@ -111,7 +111,7 @@ int run_nlp_rank(const NlpOptions& options, const Environment& environment) {
   if (communicator.rank() == 0) write_results(options.results, results);
 
   for (PythonPeer* peer : {&gloo, &tutti}) peer->finish();
-  communicator.barrier().wait();  // rank 0 serves the store, so all ranks must finish first
+  communicator.barrier().wait();  // rank 0 may run the coordinator, so all ranks must finish first
   return 0;
 }
 

@@ -43,7 +43,7 @@ int run_plan_check_rank(const PlanCheckOptions& options, const Environment& envi
     if (step >= 0)
       milliseconds.values.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
   }
-  communicator.barrier().wait();  // rank 0 serves the store
+  communicator.barrier().wait();  // rank 0 may run the coordinator
   if (environment.rank == 0) write_results(options.results, {.rows = {milliseconds}});
   return 0;
 }

@@ -16,7 +16,7 @@ namespace tutti {
 namespace {
 
 comm::BindAddress bind_address_of(const Environment& environment) {
-  // A store with a local name is on this machine, so all ranks are, also if the variables describe several nodes.
+  // A coordinator with a local name is on this machine, so all ranks are, also if the variables describe several nodes.
   const bool one_machine = environment.num_nodes == 1 || environment.master_addr.starts_with(local_coordinator_scheme);
   if (one_machine) return comm::loopback();
   if (auto bind_address = comm::bind_address_from_env()) return *std::move(bind_address);

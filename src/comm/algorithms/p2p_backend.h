@@ -25,7 +25,7 @@ class P2pBackend final : public Backend {
   void all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
                     const std::vector<at::Tensor>& inputs, std::size_t longest) override;
   bool peer_exited(int rank) const override { return transport_->peer_exited(rank); }
-  void throw_if_heartbeat_lost() const override { transport_->throw_if_heartbeat_lost(); }
+  void throw_if_peers_failed() const override { transport_->throw_if_peers_failed(); }
 
   void connect() override { transport_->connect(); }
   std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) override;

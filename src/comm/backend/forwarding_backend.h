@@ -40,7 +40,7 @@ class ForwardingBackend : public Backend {
     inner_->all_to_all_v(operation, outputs, inputs, longest);
   }
   bool peer_exited(int rank) const override { return inner_->peer_exited(rank); }
-  void throw_if_heartbeat_lost() const override { inner_->throw_if_heartbeat_lost(); }
+  void throw_if_peers_failed() const override { inner_->throw_if_peers_failed(); }
   bool set_blocked(bool blocked) noexcept override { return inner_->set_blocked(blocked); }
   void connect() override { inner_->connect(); }
   std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) override {

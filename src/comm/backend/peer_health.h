@@ -15,8 +15,9 @@ class PeerHealth {
   virtual std::shared_ptr<FailureBoard> failure_board() = 0;
   /// True if the peer is known to have exited or to have closed the communicator.
   virtual bool peer_exited(int /*rank*/) const { return false; }
-  /// Throws TransferError if ranks of other nodes have missed heartbeats for the heartbeat timeout.
-  virtual void throw_if_heartbeat_lost() const {}
+  /// Throws TransferError if the coordinator has told that ranks exited 1 s ago, or have missed heartbeats for the
+  /// heartbeat timeout, or if the coordinator is lost.
+  virtual void throw_if_peers_failed() const {}
   /// Publishes whether this rank is blocked. Returns false if some peer is known not to be blocked.
   virtual bool set_blocked(bool) noexcept { return true; }
   /// Ends all transfers, on this rank and, as closed connections, on the other ranks. Afterwards no transfer accesses

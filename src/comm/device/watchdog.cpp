@@ -132,7 +132,7 @@ std::optional<TransferError> Watchdog::failure_of(const Entry& entry) const {
 
 std::optional<TransferError> Watchdog::failure_of_peers() {
   try {
-    peers_->throw_if_heartbeat_lost();
+    peers_->throw_if_peers_failed();
   } catch (const TransferError& error) {
     return error;
   }

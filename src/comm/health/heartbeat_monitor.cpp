@@ -74,7 +74,7 @@ std::vector<int> HeartbeatMonitor::ranks_on_owner_node() const {
   return ranks;
 }
 
-void GroupHealth::throw_if_heartbeat_lost() const {
+void GroupHealth::throw_if_peers_failed() const {
   if (!monitor_) return;
   const auto failed_peers = monitor_->failed_peers();
   if (!affects(failed_peers)) return;

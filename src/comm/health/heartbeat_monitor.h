@@ -64,7 +64,7 @@ class GroupHealth {
       : monitor_(std::move(monitor)), global_ranks_(std::move(global_ranks)) {}
 
   /// Throws TransferError if members have failed.
-  void throw_if_heartbeat_lost() const;
+  void throw_if_peers_failed() const;
   /// When it may throw next without a call of on_failure(); Deadline::max() if it does not.
   Deadline next_change() const { return monitor_ ? monitor_->next_change() : Deadline::max(); }
   /// Whether the group cannot go on.

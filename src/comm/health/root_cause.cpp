@@ -80,7 +80,7 @@ RootCause RootCauseQuery::find() {
     if (Clock::now() >= end) break;
     failure_board_->wait_for_change(end);
   }
-  if (is_unreachable && replace_report_if_heartbeat_lost()) return find_root_cause(read_reports(), rank_);
+  if (is_unreachable && replace_report_if_peers_failed()) return find_root_cause(read_reports(), rank_);
   // The rank that passes reports on is the root cause if it fails. If it has published a report, that has the reason.
   const int owner = failure_board_->owner();
   const bool may_be_owner =
@@ -91,9 +91,9 @@ RootCause RootCauseQuery::find() {
 }
 
 // Behind a cut link the ranks of a node fail one after another, and cannot tell each other why.
-bool RootCauseQuery::replace_report_if_heartbeat_lost() {
+bool RootCauseQuery::replace_report_if_peers_failed() {
   try {
-    health_.throw_if_heartbeat_lost();
+    health_.throw_if_peers_failed();
     return false;
   } catch (const TransferError& error) {
     own_report_ = make_report(error, operation_);

@@ -27,7 +27,7 @@ class RootCauseQuery {
  private:
   FailureReports read_reports();
   RootCause owner_failure(bool is_lost) const;
-  bool replace_report_if_heartbeat_lost();
+  bool replace_report_if_peers_failed();
 
   PeerHealth& health_;
   std::shared_ptr<FailureBoard> failure_board_;

@@ -43,13 +43,13 @@ TEST(HeartbeatMonitor, AnExitIsAFailureLater) {
   EXPECT_EQ(job.monitor->failed_peers().exited, Ranks{2});
   EXPECT_EQ(job.monitor->next_change(), Deadline::max());
   try {
-    GroupHealth(job.monitor, {1, 2}).throw_if_heartbeat_lost();
+    GroupHealth(job.monitor, {1, 2}).throw_if_peers_failed();
     ADD_FAILURE() << "nothing was thrown";
   } catch (const TransferError& error) {
     EXPECT_EQ(error.peers(), Ranks{1});
     EXPECT_EQ(error.kind(), TransferError::Kind::process_exited);
   }
-  EXPECT_NO_THROW(GroupHealth(job.monitor, {1, 3}).throw_if_heartbeat_lost());
+  EXPECT_NO_THROW(GroupHealth(job.monitor, {1, 3}).throw_if_peers_failed());
 }
 
 TEST(HeartbeatMonitor, ARankThatHasLeftIsNoFailure) {
@@ -107,10 +107,10 @@ TEST(GroupHealth, SeesTheFailuresOfItsMembers) {
   const GroupHealth all(job.monitor, {0, 1, 2, 3});
   const auto group = all.for_group({1, 3});
   job.push.on_failed({.ranks = {2}, .cause = Cause::stopped});
-  EXPECT_NO_THROW(group.throw_if_heartbeat_lost());
+  EXPECT_NO_THROW(group.throw_if_peers_failed());
   job.push.on_failed({.ranks = {3}, .cause = Cause::stopped});
   try {
-    group.throw_if_heartbeat_lost();
+    group.throw_if_peers_failed();
     ADD_FAILURE() << "nothing was thrown";
   } catch (const TransferError& error) {
     EXPECT_EQ(error.peers(), Ranks{1});

@@ -28,7 +28,7 @@ class Rank3 final : public PeerHealth {
   const coordinator::ClientEvents handlers = events->handlers();
 
   std::shared_ptr<FailureBoard> failure_board() override { return std::make_shared<Board>(events); }
-  void throw_if_heartbeat_lost() const override { health_.throw_if_heartbeat_lost(); }
+  void throw_if_peers_failed() const override { health_.throw_if_peers_failed(); }
   void close() noexcept override {}
 
   RootCause find_root_cause_of(Kind kind, const std::vector<int>& peers) {

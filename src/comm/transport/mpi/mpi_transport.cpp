@@ -41,7 +41,7 @@ class MpiTransfer final : public Transfer {
 
   void wait(Deadline deadline) override {
     for (Backoff backoff; !endpoint_->is_complete(request_); backoff.pause()) {
-      health_.throw_if_heartbeat_lost();
+      health_.throw_if_peers_failed();
       if (Clock::now() > deadline) throw TransferError(TransferError::Kind::timeout, {peer()}, "timed out");
     }
   }

@@ -148,7 +148,7 @@ void TcpChannel::wait(TcpMessage& message, int member, std::uint64_t operation, 
     }
     SlowOperationWarning slow_warning(Clock::now());
     while (!outcome) {
-      health_.throw_if_heartbeat_lost();
+      health_.throw_if_peers_failed();
       outcome = message.wait_until(std::min({deadline, slow_warning.next(), health_.next_change()}));
       const auto now = Clock::now();
       if (outcome) break;
@@ -177,13 +177,13 @@ void TcpChannel::throw_failure(const TcpMessage& message, const Outcome& outcome
       throw TransferError(Failure::connection_closed, {member}, "the communicator was closed");
     }
     case Outcome::Kind::closed_by_peer:
-      health_.throw_if_heartbeat_lost();
+      health_.throw_if_peers_failed();
       throw TransferError(Failure::connection_closed, {member}, "the peer closed the communicator");
     case Outcome::Kind::not_authenticated:
       throw TransferError(Failure::connection_closed, {member},
                           "the process at its address does not know the job's secret");
     default:
-      health_.throw_if_heartbeat_lost();
+      health_.throw_if_peers_failed();
       throw TransferError(Failure::connection_closed, {member}, "connection closed");
   }
 }

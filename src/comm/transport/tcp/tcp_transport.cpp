@@ -80,7 +80,7 @@ class TcpTransport final : public Transport {
     return all;
   }
 
-  void throw_if_heartbeat_lost() const override { health_.throw_if_heartbeat_lost(); }
+  void throw_if_peers_failed() const override { health_.throw_if_peers_failed(); }
   std::shared_ptr<FailureBoard> failure_board() override { return make_coordinator_failure_board(rendezvous_); }
   void close() noexcept override {
     closed_ = true;  // a thread in connect() checks it afterwards

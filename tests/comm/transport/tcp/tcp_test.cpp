@@ -106,7 +106,7 @@ const RankProgram connects_to_few_peers("tcp_connects_to_few_peers", [] {
   const auto all_ranks = at::empty({size}, at::kFloat);
   communicator.all_gather(all_ranks, at::full({1}, communicator.rank(), at::kFloat)).wait();
   EXPECT_TRUE(at::equal(all_ranks, at::arange(size, at::kFloat)));
-  // 7 peers, the listening socket, and connections to the store. Rank 0 also serves the store.
+  // 7 peers, the listening socket, and one to the coordinator, which rank 0 also runs.
   if (communicator.rank() != 0) {
     EXPECT_LE(sockets_of_this_process() - before, 7 + 1 + 5);
   }
