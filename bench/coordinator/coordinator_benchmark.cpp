@@ -91,7 +91,7 @@ int run_coordinator_benchmark(const Invocation& invocation) {
        parser.json_option()});
   parser.parse_words(invocation);
   Report report;
-  report.add_text(counted(options.ranks, "process") +
+  report.add_text(counted(options.ranks, "rank") +
                   " on one machine. A stopped rank fails after 2 s without heartbeats.");
   report.add_table({"rank", "connection", "trials", "each rank told, p50 / p99 ms", "last rank told, p50 / p99 ms",
                     "wrong or missing"});

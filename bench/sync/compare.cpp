@@ -16,10 +16,13 @@ struct Entry {
   Row row;
 };
 
-std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& systems, std::int64_t gradient_bytes) {
+std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& systems, const Selection& selection,
+                              std::int64_t gradient_bytes) {
   std::vector<Entry> entries;
   for (const auto& system : systems) {
+    if (system->synchronizes() && !selection.has_system(system->name())) continue;
     for (const auto mode : system->modes()) {
+      if (system->synchronizes() && !selection.has_mode(name_of(mode))) continue;
       const Labels labels{{"system", system->name()},
                           {"mode", name_of(mode)},
                           {"bytes", system->synchronizes() ? gradient_bytes : 0},
@@ -33,12 +36,14 @@ std::vector<Entry> entries_of(const std::vector<std::unique_ptr<System>>& system
 }  // namespace
 
 Results compare(const std::vector<std::unique_ptr<System>>& systems, System& reference, const Parameters& start,
-                bool whole_windows, const Communicator& communicator, int repeats) {
-  auto entries = entries_of(systems, bytes_of(start));
+                bool whole_windows, const Communicator& communicator, int repeats, const Selection& selection) {
+  auto entries = entries_of(systems, selection, bytes_of(start));
   // Warm-up runs are not counted. Systems search for their settings here.
   Guard guard(communicator, start, reference.name(), reference.run(Mode::no_sync), whole_windows);
 
-  for (const auto& system : systems) system->tune();
+  for (const auto& system : systems) {
+    if (selection.has_system(system->name())) system->tune();
+  }
 
   for (int repeat = 1; repeat <= repeats; ++repeat) {
     for (auto& [system, mode, row] : entries) {

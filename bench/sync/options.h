@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "command/arguments.h"
+#include "sync/selection.h"
 
 namespace tutti::bench {
 
@@ -18,6 +19,7 @@ struct SyncOptions : CommonOptions, Place {
   int repeats = 7;
   bool peers = true;   ///< false: only tutti and the loop without communication
   std::string python;  ///< Python with PyTorch and Accelerate; empty: none
+  Selection selection{};
 };
 
 /// Adds the options of the model, the batches and the repeats.

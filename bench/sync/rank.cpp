@@ -2,9 +2,12 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "sync/compare.h"
 #include "sync/gloo_group.h"
 #include "sync/table.h"
+#include "tutti/core/error.h"
 
 namespace tutti::bench {
 
@@ -29,9 +32,13 @@ int run_sync_rank(SyncOptions options, const Environment& environment) {
     systems.push_back(make_hand_written_system(context, group));
   }
   systems.push_back(make_no_communication_system(context));
+  for (const std::string& name : options.selection.systems) {
+    if (std::ranges::any_of(systems, [&](const auto& system) { return system->name() == name; })) continue;
+    throw UsageError("--systems: there is no system \"" + name + "\" here.");
+  }
   const bool whole_windows = options.batches % options.steps == 0;
   const auto results = compare(systems, reference, copy_of(workload.make_model()->parameters()), whole_windows,
-                               communicator, options.repeats);
+                               communicator, options.repeats, options.selection);
 
   int code = 0;
   if (communicator.rank() == 0) {

@@ -1,7 +1,10 @@
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "benchmarks.h"
 #include "command/python_peer.h"
+#include "sync/mode.h"
 #include "sync/rank.h"
 #include "sync/table.h"
 
@@ -18,6 +21,15 @@ SyncOptions parse_sync_options(const Invocation& invocation) {
   add_work_options(parser, options);
   parser.add_flag("!--no-peers", options.peers,
                   "Measure only tutti and the loop without communication; c10d::Reducer computes the reference result");
+  parser
+      .add_option("--systems", options.selection.systems,
+                  "Measure only these and the loop without communication, such as \"tutti;c10d::Reducer, fp16 hook\"")
+      ->delimiter(';');
+  std::vector<std::string> modes;
+  std::ranges::transform(all_modes, std::back_inserter(modes), name_of);
+  parser.add_option("--modes", options.selection.modes, "Measure only these columns, such as baseline,no_sync")
+      ->delimiter(',')
+      ->check(CLI::IsMember(modes));
   parser.parse_words(invocation);
   check_gpt_width(options.width);
   return options;

@@ -1,6 +1,8 @@
 #include "sync/table.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 
 #include "report/statistics.h"
 #include "sync/mode.h"
@@ -26,6 +28,41 @@ double largest_bytes(const Results& results) {
   return most;
 }
 
+/// The system whose time is the base of a row, and the mode that synchronizes as often.
+Labels peer_of(const std::string& system, Mode mode) {
+  const bool rounds = system.find("bf16") != std::string::npos || system.find("fp16") != std::string::npos;
+  return {{"system", rounds ? "c10d::Reducer, fp16 hook" : "c10d::Reducer"},
+          {"mode", name_of(mode == Mode::baseline ? mode : Mode::no_sync)}};
+}
+
+/// How much longer each repeat took than the same repeat without communication.
+std::vector<double> added_by(const std::vector<double>& values, const std::vector<double>& alone) {
+  std::vector<double> added;
+  if (values.size() == alone.size()) std::ranges::transform(values, alone, std::back_inserter(added), std::minus<>());
+  return added;
+}
+
+void add_added_time(Report& report, const Results& results, const std::vector<double>& alone) {
+  report.add_text(
+      "Milliseconds that communication adds to a batch: median of the differences to the same repeat without "
+      "communication, × that of c10d::Reducer (in bf16: with its fp16 hook; in all other columns than baseline: with "
+      "no_sync), (min-max).");
+  std::vector<std::string> columns{""};
+  for (const auto mode : all_modes) columns.push_back(name_of(mode));
+  report.add_table(columns);
+  for (const auto& system : results.values_of("system")) {
+    const Row& first = *results.find({{"system", system}});
+    if (system == "none" || has_own_processes(first)) continue;
+    std::vector<std::string> cells{label(first)};
+    for (const auto mode : all_modes) {
+      const auto base = added_by(results.values(peer_of(system, mode)), alone);
+      cells.push_back(cell(added_by(results.values({{"system", system}, {"mode", name_of(mode)}}), alone), 1,
+                           base.empty() ? 0 : statistics_of(base).median));
+    }
+    report.add_row(cells);
+  }
+}
+
 }  // namespace
 
 int report_sync(Report& report, Results results, const SyncOptions& options, const std::string& model) {
@@ -49,6 +86,7 @@ int report_sync(Report& report, Results results, const SyncOptions& options, con
     report.add_row(cells);
     if (!first.settings.empty()) report.add_note(label(first) + ": " + first.settings);
   }
+  if (results.find({{"system", "c10d::Reducer"}}) != nullptr) add_added_time(report, results, alone);
   if (std::ranges::any_of(results.rows, has_own_processes)) {
     report.add_note(
         "[own processes]: Python, in separate runs before and after the other rows, not alternating with them");

@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-/// "rank 2", "ranks 0, 1".
+/// "rank 2", "ranks 0, 1"; of more than 8 ranks, "ranks 0, 5 to 12".
 std::string describe_ranks(const std::vector<int>& ranks);
 /// "30 s", "1500 ms".
 std::string describe_duration(std::chrono::milliseconds duration);

@@ -214,7 +214,10 @@ TEST(CallSignatures, ShortTextsAndLongOnesDifferByTheirHash) {
   }
 }
 
-TEST(Describe, Durations) {
+TEST(Describe, RanksAndDurations) {
+  EXPECT_EQ(describe_ranks({2}), "rank 2");
+  EXPECT_EQ(describe_ranks({0, 1, 2, 3}), "ranks 0, 1, 2, 3");
+  EXPECT_EQ(describe_ranks({0, 2, 3, 5, 6, 7, 8, 9, 15}), "ranks 0, 2, 3, 5 to 9, 15");
   EXPECT_EQ(describe_duration(std::chrono::seconds(30)), "30 s");
   EXPECT_EQ(describe_duration(std::chrono::milliseconds(1500)), "1500 ms");
 }

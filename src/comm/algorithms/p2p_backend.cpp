@@ -19,6 +19,15 @@ namespace {
 // few peers only.
 constexpr std::size_t max_bruck_bytes = std::size_t{1} << 20;
 
+// A message of Bruck's algorithm has the blocks of many ranks, so that payloads would cost more than they save.
+BackendTraits traits_over(const Transport& transport, std::chrono::milliseconds heartbeat_timeout) {
+  const bool has_payloads = transport.size() <= max_direct_ranks;
+  return {.name = transport.name(),
+          .inline_payload_bytes = has_payloads ? padded_call_bytes : 0,
+          .equal_lengths = has_payloads,
+          .heartbeat_timeout = heartbeat_timeout};
+}
+
 /// The parts of a tensor that holds one of equal size for each rank.
 class EqualParts {
  public:
@@ -35,8 +44,7 @@ class EqualParts {
 
 P2pBackend::P2pBackend(std::shared_ptr<Transport> transport, Topology topology,
                        std::chrono::milliseconds heartbeat_timeout)
-    : Backend({.name = transport->name(), .heartbeat_timeout = heartbeat_timeout}, transport->rank(),
-              std::move(topology)),
+    : Backend(traits_over(*transport, heartbeat_timeout), transport->rank(), std::move(topology)),
       transport_(std::move(transport)) {}
 
 std::unique_ptr<PendingAllReduce> P2pBackend::start_all_reduce(const Operation& operation, const at::Tensor& flat,

@@ -26,6 +26,10 @@
 
 namespace tutti::comm {
 
+/// inline_payload_bytes where messages carry small all-gathers. With equal_lengths, ranks whose calls disagree receive
+/// each other's signatures. Sending 1 KiB more costs less than the exchange that a payload would need.
+inline constexpr std::size_t padded_call_bytes = 1280;
+
 struct BackendTraits {
   std::string name;                                ///< see Communicator::backend_name()
   std::size_t inline_payload_bytes = 0;            ///< a small all-gather carries such a payload at no extra cost

@@ -29,17 +29,13 @@ constexpr int max_flat_ranks = 8;
 constexpr std::size_t min_sharded_bytes = std::size_t{16} << 10;
 // Larger outputs are broadcast in the node through the staging buffers, whose slots are larger.
 constexpr std::size_t max_node_broadcast_bytes = std::size_t{256} << 10;
-// A call signature of 256 bytes and a payload of 1 KiB. Sending them costs less than the second exchange that a payload
-// would need, unless there are many ranks.
-constexpr std::size_t call_bytes = 1280;
+// In larger groups payloads would cost more than they save.
 constexpr int max_ranks_with_payloads = 64;
 
-// The inter-node messages of ranks that call different collectives must have equal lengths, because Gloo does not
-// deliver others.
 BackendTraits traits_over(const Backend& p2p_backend) {
   const bool has_payloads = p2p_backend.size() <= max_ranks_with_payloads;
   return {.name = "shared memory + " + p2p_backend.traits().name,
-          .inline_payload_bytes = has_payloads ? call_bytes : 0,
+          .inline_payload_bytes = has_payloads ? padded_call_bytes : 0,
           .equal_lengths = has_payloads};
 }
 
