@@ -145,19 +145,19 @@ class NodeState::PeerCheck {
 
   /// Throws TransferError if `rank` cannot reach `awaited` any more. Logs a warning if one is due.
   void operator()(int rank, const AwaitedCounter& awaited, const Operation& operation) {
-    // Timers start with the first check, because most waits end before it.
+    // The warning's time begins with the first check, because most waits end before it.
     const auto now = Clock::now();
     if (rank_ != rank) {
       end_stop_log();
       rank_ = rank;
-      stopped_timer_.emplace(now);
+      stopped_timer_ = {};
     }
     if (!warning_) warning_.emplace(now);
     const bool closed = node_.of(rank).closed.load();
-    const bool due = stopped_timer_->due(now);
+    const bool due = stopped_timer_.due(now);
     const auto state = due ? node_.processes_[rank].state() : ProcessState::running;
     const auto stopped_time =
-        due ? stopped_timer_->check(now, state == ProcessState::stopped) : Clock::duration::zero();
+        due ? stopped_timer_.check(now, state == ProcessState::stopped) : Clock::duration::zero();
     if (due && state != ProcessState::stopped) end_stop_log();
     const bool stopped = stopped_time >= node_.heartbeat_timeout_;
     // A rank that has reached the value and closed the communicator since then has not failed. Its state was read
@@ -187,7 +187,7 @@ class NodeState::PeerCheck {
   const NodeState& node_;
   int rank_ = -1;
   bool has_logged_stop_ = false;
-  std::optional<StoppedTimer> stopped_timer_;
+  StoppedTimer stopped_timer_;
   std::optional<SlowOperationWarning> warning_;
 };
 

@@ -2,6 +2,7 @@
 // Measures how long a process has been stopped (SIGSTOP, Ctrl+Z). A rank that is stopped for the heartbeat timeout has
 // failed, long before an operation's deadline. No I/O.
 #include <chrono>
+#include <optional>
 
 #include "comm/backend/transfer_error.h"
 
@@ -11,16 +12,14 @@ namespace tutti::comm {
 /// intervals: the checking process may have been stopped itself, together with all others.
 class StoppedTimer {
  public:
-  explicit StoppedTimer(Deadline now) : last_check_(now) {}
-
-  /// True if the poll interval has passed since the last check.
-  bool due(Deadline now) const { return now - last_check_ >= poll_interval; }
+  /// True before the first check, and if the poll interval has passed since the last one.
+  bool due(Deadline now) const { return !last_check_ || now - *last_check_ >= poll_interval; }
   /// Records the state at `now`. Returns how long the process has been stopped.
   Clock::duration check(Deadline now, bool stopped);
 
  private:
   static constexpr auto poll_interval = std::chrono::milliseconds(50);
-  Deadline last_check_;
+  std::optional<Deadline> last_check_;
   Clock::duration stopped_ = Clock::duration::zero();
 };
 

@@ -160,7 +160,9 @@ TEST(ProcessProbe, ACoreDumpIsReadFromTheStatus) {
 TEST(StoppedTimer, CountsOnlyFrequentChecks) {
   using std::chrono::milliseconds;
   const Deadline begin{};
-  StoppedTimer clock(begin);
+  StoppedTimer clock;
+  EXPECT_TRUE(clock.due(begin)) << "an exit must be seen before the poll interval has passed";
+  EXPECT_EQ(clock.check(begin, true), milliseconds(0));
   EXPECT_FALSE(clock.due(begin + milliseconds(49)));
   EXPECT_TRUE(clock.due(begin + milliseconds(50)));
   EXPECT_EQ(clock.check(begin + milliseconds(50), true), milliseconds(50));
