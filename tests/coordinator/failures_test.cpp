@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <span>
@@ -48,86 +49,84 @@ void run_rank(Process& parent, const std::string& node = "node 0") {
   parent.read_line();
 }
 
+ServerOptions server_options_with(milliseconds heartbeat_timeout) {
+  auto options = server_options(2, secret());
+  options.heartbeat_timeout = heartbeat_timeout;
+  return options;
+}
+
+// A job of two ranks: this process is rank 0 and runs the coordinator; rank 1 is a process of its own, which runs
+// before this one has threads.
+struct TwoRanks {
+  explicit TwoRanks(const std::function<void(Process&)>& rank_1, milliseconds heartbeat_timeout = seconds(20))
+      : rank(rank_1), server(server_options_with(heartbeat_timeout)) {
+    rank.write_line(std::to_string(server.port()));
+  }
+
+  Process rank;
+  Server server;
+  Told told;
+  Client client{client_options(server, 0, 2, secret()), told.events()};
+};
+
 auto ranks_of(std::vector<int> ranks, Cause cause, bool is_warning) {
   return AllOf(Field(&FailedRanks::ranks, std::move(ranks)), Field(&FailedRanks::cause, cause),
                Field(&FailedRanks::is_warning, is_warning));
 }
 
 TEST(CoordinatorFailures, AKilledProcessHasExited) {
-  Process rank([](Process& self) { run_rank(self); });
-  Server server(server_options(2, secret()));
-  Told told;
-  Client client(client_options(server, 0, 2, secret()), told.events());
-  rank.write_line(std::to_string(server.port()));
-  ASSERT_EQ(rank.read_line(), "connected");
-  rank.signal(SIGKILL);
-  ASSERT_TRUE(told.wait_until([&] { return !told.failed.empty(); }));
-  EXPECT_THAT(told.failed, ElementsAre(ranks_of({1}, Cause::exited, false)));
+  TwoRanks job([](Process& self) { run_rank(self); });
+  ASSERT_EQ(job.rank.read_line(), "connected");
+  job.rank.signal(SIGKILL);
+  ASSERT_TRUE(job.told.wait_until([&] { return !job.told.failed.empty(); }));
+  EXPECT_THAT(job.told.failed, ElementsAre(ranks_of({1}, Cause::exited, false)));
 }
 
 TEST(CoordinatorFailures, ExecIsAnExit) {
-  Process rank([](Process& self) {
+  TwoRanks job([](Process& self) {
     const Client client(options_from(self, 1), {});
     ::execlp("sleep", "sleep", "60", nullptr);
   });
-  Server server(server_options(2, secret()));
-  Told told;
-  Client client(client_options(server, 0, 2, secret()), told.events());
-  rank.write_line(std::to_string(server.port()));
-  ASSERT_TRUE(told.wait_until([&] { return !told.failed.empty(); }));
-  EXPECT_THAT(told.failed, ElementsAre(ranks_of({1}, Cause::exited, false)));
+  ASSERT_TRUE(job.told.wait_until([&] { return !job.told.failed.empty(); }));
+  EXPECT_THAT(job.told.failed, ElementsAre(ranks_of({1}, Cause::exited, false)));
 }
 
 TEST(CoordinatorFailures, AProcessThatLeavesHasNotFailedAlsoIfItsParentSaysThatItHasExited) {
-  Process rank([](Process& self) { run_rank(self); });
-  Server server(server_options(2, secret()));
-  Told told;
-  Client client(client_options(server, 0, 2, secret()), told.events());
-  rank.write_line(std::to_string(server.port()));
-  ASSERT_EQ(rank.read_line(), "connected");
-  rank.write_line("leave");
-  EXPECT_EQ(rank.wait(), 0);
-  server.process_exited(1);
-  client.num_keys();
-  ASSERT_TRUE(told.wait_until([&] { return !told.left.empty(); }));
-  EXPECT_THAT(told.left, ElementsAre(1));
-  EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));
+  TwoRanks job([](Process& self) { run_rank(self); });
+  ASSERT_EQ(job.rank.read_line(), "connected");
+  job.rank.write_line("leave");
+  EXPECT_EQ(job.rank.wait(), 0);
+  job.server.process_exited(1);
+  job.client.num_keys();
+  ASSERT_TRUE(job.told.wait_until([&] { return !job.told.left.empty(); }));
+  EXPECT_THAT(job.told.left, ElementsAre(1));
+  EXPECT_TRUE(job.told.locked([&] { return job.told.failed.empty(); }));
 }
 
 TEST(CoordinatorFailures, AStoppedProcessIsReportedThenFails) {
-  Process rank([](Process& self) { run_rank(self, "node 1"); });
-  auto options = server_options(2, secret());
-  options.heartbeat_timeout = milliseconds(3000);
-  Server server(std::move(options));
-  Told told;
-  Client client(client_options(server, 0, 2, secret()), told.events());
-  rank.write_line(std::to_string(server.port()));
-  ASSERT_EQ(rank.read_line(), "connected");
-  rank.signal(SIGSTOP);
-  ASSERT_TRUE(told.wait_until([&] { return told.failed.size() == 2; }));
-  EXPECT_THAT(told.failed, ElementsAre(ranks_of({1}, Cause::stopped, true), ranks_of({1}, Cause::stopped, false)));
+  TwoRanks job([](Process& self) { run_rank(self, "node 1"); }, milliseconds(3000));
+  ASSERT_EQ(job.rank.read_line(), "connected");
+  job.rank.signal(SIGSTOP);
+  ASSERT_TRUE(job.told.wait_until([&] { return job.told.failed.size() == 2; }));
+  EXPECT_THAT(job.told.failed, ElementsAre(ranks_of({1}, Cause::stopped, true), ranks_of({1}, Cause::stopped, false)));
 }
 
 TEST(CoordinatorFailures, ARankThatIsJudgedWhileStoppedLearnsItWhenItContinues) {
-  Process rank([](Process& self) {
-    Told told;
-    Client client(options_from(self, 1, "node 1"), told.events());
-    self.write_line("connected");
-    told.wait_until([&] { return !told.lost.empty(); });
-    self.write_line(told.lost.front());
-  });
-  auto options = server_options(2, secret());
-  options.heartbeat_timeout = milliseconds(500);
-  Server server(std::move(options));
-  Told told;
-  Client client(client_options(server, 0, 2, secret()), told.events());
-  rank.write_line(std::to_string(server.port()));
-  ASSERT_EQ(rank.read_line(), "connected");
-  rank.signal(SIGSTOP);
-  ASSERT_TRUE(told.wait_until([&] { return !told.failed.empty(); }));
-  EXPECT_FALSE(told.failed.front().is_warning);
-  rank.signal(SIGCONT);
-  EXPECT_THAT(rank.read_line(), HasSubstr("has judged that this rank (1) has failed"));
+  TwoRanks job(
+      [](Process& self) {
+        Told told;
+        Client client(options_from(self, 1, "node 1"), told.events());
+        self.write_line("connected");
+        told.wait_until([&] { return !told.lost.empty(); });
+        self.write_line(told.lost.front());
+      },
+      milliseconds(500));
+  ASSERT_EQ(job.rank.read_line(), "connected");
+  job.rank.signal(SIGSTOP);
+  ASSERT_TRUE(job.told.wait_until([&] { return !job.told.failed.empty(); }));
+  EXPECT_FALSE(job.told.failed.front().is_warning);
+  job.rank.signal(SIGCONT);
+  EXPECT_THAT(job.rank.read_line(), HasSubstr("has judged that this rank (1) has failed"));
 }
 
 // The coordinator as a process. It says its port.
@@ -350,7 +349,7 @@ TEST(CoordinatorFailures, ABlockedStateIsStatedAgainAfterABreak) {
 }
 
 TEST(CoordinatorFailures, AForkedChildDoesNotHideTheExitOfItsParent) {
-  Process rank([](Process& self) {
+  TwoRanks job([](Process& self) {
     const Client client(options_from(self, 1), {});
     if (::fork() == 0) {
       self.write_line("connected and forked");
@@ -359,14 +358,10 @@ TEST(CoordinatorFailures, AForkedChildDoesNotHideTheExitOfItsParent) {
     }
     ::pause();
   });
-  Server server(server_options(2, secret()));
-  Told told;
-  Client client(client_options(server, 0, 2, secret()), told.events());
-  rank.write_line(std::to_string(server.port()));
-  ASSERT_EQ(rank.read_line(), "connected and forked");
-  rank.signal(SIGKILL);
-  ASSERT_TRUE(told.wait_until([&] { return !told.failed.empty(); }));
-  EXPECT_THAT(told.failed, ElementsAre(ranks_of({1}, Cause::exited, false)));
+  ASSERT_EQ(job.rank.read_line(), "connected and forked");
+  job.rank.signal(SIGKILL);
+  ASSERT_TRUE(job.told.wait_until([&] { return !job.told.failed.empty(); }));
+  EXPECT_THAT(job.told.failed, ElementsAre(ranks_of({1}, Cause::exited, false)));
 }
 
 TEST(CoordinatorFailures, AForkedChildLeavesTheClientAlone) {

@@ -16,17 +16,6 @@
 namespace tutti::test::launch_test {
 namespace {
 
-/// A grace time longer than any test.
-const std::vector<std::string> long_grace{"--grace", "600"};
-const std::vector<std::string> short_grace{"--grace", "0.1"};
-
-/// Waits in a shell so that traps run at once, without holding the shell's output.
-const std::string wait_forever = "sleep 1000 >/dev/null 2>&1 & wait; ";
-
-pid_t to_pid(const std::string& text) {
-  return static_cast<pid_t>(std::stol(text));
-}
-
 TEST(Launch, GivesEachRankTorchrunsVariables) {
   const auto done = run_tutti(
       launch_script(2,
@@ -139,21 +128,6 @@ TEST(Launch, ContinuesAStoppedRankAfterAFailure) {
   EXPECT_EQ(done.exit_code, 7);
   EXPECT_TRUE(contains(done.out, "[rank 1] woken\n")) << done.out;
   EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 1 (exit code 3)\n")) << done.err;
-}
-
-TEST(Launch, ContinuesAStoppedRankOnSigterm) {
-  TuttiProcess process(launch_script(1, "trap 'exit 5' TERM; echo pid $$; kill -STOP $$; " + wait_forever, long_grace));
-  const auto status = "/proc/" + process.wait_for_line("pid ") + "/status";
-  const auto is_stopped = [&] {
-    std::ifstream file(status);
-    for (std::string word; file >> word;) {
-      if (word == "State:") return file >> word && word == "T";
-    }
-    return true;  // it has ended, as the rest will tell
-  };
-  while (!is_stopped()) std::this_thread::yield();
-  process.send(SIGTERM);
-  EXPECT_EQ(process.wait().exit_code, 5);
 }
 
 TEST(Launch, NamesTheRankThatExitedBeforeTheFailure) {
@@ -269,71 +243,6 @@ TEST(Launch, EndsRanksAndGrandchildrenWhenItIsKilled) {
   process.send(SIGKILL);
   EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
   for (const auto pid : pids) EXPECT_TRUE(exits_soon(pid));
-}
-
-TEST(Launch, ForwardsInterruptionsAtOnce) {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    TuttiProcess process(launch_script(
-        2, "trap 'echo got INT; exit 0' INT; trap 'echo got TERM; exit 0' TERM; echo ready$RANK; " + wait_forever,
-        long_grace));
-    process.wait_for_line("ready0");
-    process.wait_for_line("ready1");
-    process.send(signal);
-    const auto done = process.wait();
-    EXPECT_EQ(done.exit_code, 0);
-    EXPECT_EQ(lines_with(done.out, signal == SIGINT ? "got INT" : "got TERM"), 2) << done.out;
-    EXPECT_TRUE(contains(done.err, signal == SIGINT ? "stopped by SIGINT" : "stopped by SIGTERM")) << done.err;
-  }
-}
-
-TEST(Launch, ForwardsCtrlCEvenIfItWasStartedWithCtrlCIgnored) {
-  ::signal(SIGINT, SIG_IGN);  // as a script does for what it starts with &
-  // A shell cannot trap a signal that it inherits as ignored.
-  TuttiProcess process(launch_script(1, "trap 'exit 5' INT; echo ready; " + wait_forever, long_grace));
-  ::signal(SIGINT, SIG_DFL);
-  process.wait_for_line("ready");
-  process.send(SIGINT);
-  EXPECT_EQ(process.wait().exit_code, 5);
-}
-
-TEST(Launch, KillsAfterTheGraceTimeOfAnInterruption) {
-  TuttiProcess process(launch_script(1, "trap '' TERM; echo ready; sleep 1000", short_grace));
-  process.wait_for_line("ready");
-  process.send(SIGTERM);
-  EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
-}
-
-// A signal that waits for the launcher when it begins to start ranks.
-TEST(Launch, StartsNoMoreRanksAfterASignal) {
-  const CommandsInPath in_path;
-  const TemporaryFolder folder;
-  sigset_t term;
-  sigset_t before;
-  sigemptyset(&term);
-  sigaddset(&term, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &term, &before);
-  ::raise(SIGTERM);
-  EXPECT_EQ(launch({.ranks_per_node = 3, .command = {"touch", (folder.path() / "started").string()}}), 128 + SIGTERM);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / "started"));
-}
-
-TEST(Launch, KillsAtOnceOnTheSecondCtrlC) {
-  TuttiProcess process(launch_script(
-      1, "trap 'echo once' INT; echo ready; while true; do sleep 1000 >/dev/null 2>&1 & wait; done", long_grace));
-  process.wait_for_line("ready");
-  process.send(SIGINT);
-  process.wait_for_line("once");
-  process.send(SIGINT);
-  EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
-}
-
-TEST(Launch, HandlesCtrlCWhileItsOutputIsNotRead) {
-  TuttiProcess process(launch_script(1, "trap 'exit 5' INT; echo pid $$; while true; do echo much; done", long_grace));
-  const auto pid = to_pid(process.wait_for_line("pid "));
-  process.send(SIGINT);
-  EXPECT_TRUE(exits_soon(pid));
-  EXPECT_EQ(process.wait().exit_code, 5);
 }
 
 TEST(Launch, PassesNoSocketToTheRanks) {

@@ -83,4 +83,15 @@ bool exits_soon(pid_t pid);
 bool contains(const std::string& text, const std::string& part);
 int lines_with(const std::string& text, const std::string& part);
 
+/// A grace time longer than any test.
+inline const std::vector<std::string> long_grace{"--grace", "600"};
+inline const std::vector<std::string> short_grace{"--grace", "0.1"};
+
+/// Waits in a shell so that traps run at once, without holding the shell's output.
+inline const std::string wait_forever = "sleep 1000 >/dev/null 2>&1 & wait; ";
+
+inline pid_t to_pid(const std::string& text) {
+  return static_cast<pid_t>(std::stol(text));
+}
+
 }  // namespace tutti::test

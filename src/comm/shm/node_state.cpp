@@ -156,8 +156,7 @@ class NodeState::PeerCheck {
     const bool closed = node_.of(rank).closed.load();
     const bool due = stopped_timer_.due(now);
     const auto state = due ? node_.processes_[rank].state() : ProcessState::running;
-    const auto stopped_time =
-        due ? stopped_timer_.check(now, state == ProcessState::stopped) : Clock::duration::zero();
+    const auto stopped_time = due ? stopped_timer_.check(now, state == ProcessState::stopped) : Clock::duration::zero();
     if (due && state != ProcessState::stopped) end_stop_log();
     const bool stopped = stopped_time >= node_.heartbeat_timeout_;
     // A rank that has reached the value and closed the communicator since then has not failed. Its state was read
