@@ -70,7 +70,6 @@ class LocalSgdAlgorithm::Impl {
   void run_checked(const Action& action);
   std::vector<double> inner_rates() const;
   void average_within_node();
-  void combine_all();
 
   // local_sgd_algorithm_exchange.cpp: exchanges
   local_sgd::ExchangeHeader header(local_sgd::ExchangeKind kind) const;

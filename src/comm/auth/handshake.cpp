@@ -71,7 +71,6 @@ std::span<std::byte> Handshake::to_receive() {
 
 void Handshake::received(std::size_t count) {
   received_ += count;
-  received_any_ = received_any_ || count > 0;
   if (received_ < incoming_.size()) return;
   switch (expected_) {
     case Step::hello:

@@ -35,8 +35,6 @@ class Handshake {
   /// Where the next bytes belong. Never longer than what may come.
   std::span<std::byte> to_receive();
   void received(std::size_t count);
-  /// Whether the other side has said anything.
-  bool has_received() const { return received_any_; }
   /// Not `pending` only when all is sent.
   Outcome outcome() const;
 
@@ -60,7 +58,6 @@ class Handshake {
   Step expected_ = Step::done;
   std::vector<std::byte> incoming_;
   std::size_t received_ = 0;
-  bool received_any_ = false;
 };
 
 /// How a greeting begins: who has no secret learns by it that one is asked for.

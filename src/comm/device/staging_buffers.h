@@ -28,7 +28,6 @@ class StagingBuffer {
 
   const at::Tensor& pinned() const { return pinned_; }
   const at::Tensor& host() const { return host_; }
-  bool is_copied() const { return !pinned_.is_same(host_); }
   /// The offset of `flat` in the device's allocation, in bytes; nullopt if it lies elsewhere or the allocation is
   /// freed.
   std::optional<std::int64_t> offset_of(const at::Tensor& flat) const;

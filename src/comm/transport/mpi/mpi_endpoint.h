@@ -38,7 +38,6 @@ class MpiEndpoint {
 
   std::shared_ptr<MpiRequest> start(bool send, int peer, int tag, const Buffer& block);
   bool has_closed(Peer& peer);
-  void end_messages();
   void send_close(bool in_order);
 
   const MpiApi& api_;
