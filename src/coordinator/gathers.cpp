@@ -37,8 +37,6 @@ std::optional<std::vector<int>> Gathers::cancel(const RequestId& request) {
       if (other != contributions.end() && !other->second.is_waiting) withdrawn.push_back(member);
     }
     found->second = {.tag = request.tag, .value = "", .is_waiting = false};
-    const auto is_withdrawn = [](const auto& entry) { return !entry.second.is_waiting; };
-    if (std::ranges::all_of(contributions, is_withdrawn)) gathers_.erase(gather);
     return missing.empty() ? withdrawn : missing;
   }
   return std::nullopt;

@@ -22,7 +22,8 @@ class Gathers {
   std::optional<Complete> contribute(const RequestId& request, const std::string& topic,
                                      const std::vector<int>& members, std::string value);
   /// Withdraws the contribution. Returns the members that are missing; nullopt if the request is not waiting. Members
-  /// that have withdrawn their contributions are missing only if all others are there: they may contribute again.
+  /// that have withdrawn their contributions are missing only if all others are there: they may contribute again. So a
+  /// gather is remembered until it is complete or one of its members ends.
   std::optional<std::vector<int>> cancel(const RequestId& request);
   /// Ends all gathers with this member, because it can contribute no more. Returns the waiting requests of the others.
   std::vector<RequestId> end_with(int member);

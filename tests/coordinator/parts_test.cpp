@@ -152,6 +152,17 @@ TEST(Gathers, ARankThatTimedOutMayContributeAgain) {
   EXPECT_THAT(complete->values, ElementsAre("d", "b", "c"));
 }
 
+TEST(Gathers, ARankThatTimedOutBetweenTwoRequestsOfAnotherIsNotMissing) {
+  Gathers gathers;
+  const std::vector<int> members{0, 1, 2};
+  gathers.contribute({.rank = 0, .tag = 1}, "topic", members, "a");
+  gathers.contribute({.rank = 1, .tag = 1}, "topic", members, "b");
+  EXPECT_THAT(*gathers.cancel({.rank = 1, .tag = 1}), ElementsAre(2));
+  EXPECT_THAT(*gathers.cancel({.rank = 0, .tag = 1}), ElementsAre(2));
+  gathers.contribute({.rank = 1, .tag = 2}, "topic", members, "b");
+  EXPECT_THAT(*gathers.cancel({.rank = 1, .tag = 2}), ElementsAre(2));
+}
+
 TEST(Gathers, AnEarlierRequestCancelsNothing) {
   Gathers gathers;
   for (const std::uint64_t tag : {1U, 2U}) gathers.contribute({.rank = 0, .tag = tag}, "t", {0, 1}, "a");

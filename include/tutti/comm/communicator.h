@@ -64,7 +64,7 @@ class Communicator {
   int size() const;
   /// The node of each rank of the group.
   const Topology& topology() const;
-  /// The name of the backend: "tcp", "mpi", "shared memory + tcp", "threads", "single" and so on.
+  /// The name of the backend: "tcp", "encrypted tcp", "mpi", "shared memory + tcp", "threads", "single" and so on.
   const std::string& backend_name() const;
 
   // Collectives. Tensors must be dense, in CPU memory or on a device of this process; all tensors of a call must be on

@@ -35,7 +35,7 @@ constexpr milliseconds port_release_timeout = std::chrono::seconds(3);
 constexpr const char* loopback_address = "127.0.0.1";
 
 milliseconds time_until(Deadline end) {
-  return std::max(std::chrono::duration_cast<milliseconds>(end - Clock::now()), milliseconds(1));
+  return std::max(std::chrono::ceil<milliseconds>(end - Clock::now()), milliseconds(1));
 }
 
 std::vector<int> all_ranks(int size) {

@@ -28,7 +28,7 @@ class TcpTransport final : public Transport {
  public:
   TcpTransport(std::shared_ptr<Endpoint> endpoint, Rendezvous rendezvous, const std::string& group, int rank,
                GroupHealth health, std::chrono::milliseconds timeout)
-      : Transport("tcp", rank, static_cast<int>(health.global_ranks().size())),
+      : Transport(rendezvous.encrypts ? "encrypted tcp" : "tcp", rank, static_cast<int>(health.global_ranks().size())),
         endpoint_(std::move(endpoint)),
         rendezvous_(std::move(rendezvous)),
         group_(group),

@@ -291,7 +291,7 @@ void expect_encryption(const Communicator& communicator) {
 
 const RankProgram every_check("encryption_every_check", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
-  EXPECT_EQ(communicator.backend_name(), "tcp");
+  EXPECT_EQ(communicator.backend_name(), "encrypted tcp");
   check_all(communicator);
   expect_encryption(communicator);
 });
